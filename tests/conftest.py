@@ -13,40 +13,25 @@ import pytest
 
 from tests.durations import pytest_addoption, pytest_collection_modifyitems, pytest_configure  # noqa: F401 hooks
 
-_LEFT_OVER = (
-    "TEPO_PATH",
-    "COLUMNS",
-    "LINES",
-    "NO_COLOR",
-    "FORCE_COLOR",
-    "TTY_COMPATIBLE",
-    "TTY_INTERACTIVE",
-    "RANK",
-    "LOCAL_RANK",
-    "WORLD_SIZE",
-    "MASTER_ADDR",
-    "MASTER_PORT",
-)
+_TERMINAL = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+_RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 for _name in list(os.environ):  # what a shell, a CI service or a job happens to export is not what is tested
-    if _name in _LEFT_OVER or _name.startswith(("WANDB_", "SLURM_", "HYDRA_")):
+    if _name in ("TEPO_PATH", *_TERMINAL, *_RANKS) or _name.startswith(("WANDB_", "SLURM_", "HYDRA_")):
         del os.environ[_name]
 
 
-_JUPYTER = ("nbclient", "ipykernel", "ipywidgets")
-_COMPONENTS = (
-    "vllm",
-    "deepspeed",
-    "verl",
-    "bitsandbytes",
-    "lm_eval",
-    "peft",
-    "jupyter",
-    "slurm",
-    "chromium",
-    "axe",
-    "latex",
-    "gpu",
-)
+_DEV = "pip install -r requirements/dev.txt"
+_MODULES = {
+    **{name: ([name], "make engines") for name in ("vllm", "deepspeed", "verl")},
+    **{name: ([name], _DEV) for name in ("bitsandbytes", "lm_eval", "peft")},
+    "axe": (["axe_playwright_python"], _DEV),
+    "jupyter": (["nbclient", "ipykernel", "ipywidgets"], _DEV),
+}
+_PROGRAMS = {  # and Debian's packages
+    "slurm": {"slurmctld": "slurm-wlm munge", "munged": "munge"},
+    "chromium": {"chromium": "chromium", "chromedriver": "chromium-driver"},
+    "latex": {"pdflatex": "texlive-latex-recommended"},
+}
 
 
 def pytest_collection_finish() -> None:
@@ -56,38 +41,22 @@ def pytest_collection_finish() -> None:
 
 def _missing(marker: str) -> str | None:
     """Why tests with this marker cannot run here, or None."""
+    modules, how = _MODULES.get(marker, ([], ""))
+    needed = [(name, importlib.util.find_spec(name), how) for name in modules]
+    programs = _PROGRAMS.get(marker, {}).items()
+    needed += [(name, shutil.which(name), f"apt-get install {package}") for name, package in programs]
+    for name, found, get in needed:
+        if not found:
+            return f"{name} is not installed ({get})"
+    if marker == "gpu":
+        import torch
 
-    def module(name: str, how: str = "make engines") -> str | None:
-        return None if importlib.util.find_spec(name) else f"{name} is not installed ({how})"
-
-    def program(name: str, package: str) -> str | None:
-        return None if shutil.which(name) else f"{name} is not installed (apt-get install {package})"
-
-    match marker:
-        case "vllm" | "deepspeed" | "verl":
-            return module(marker)
-        case "bitsandbytes" | "lm_eval" | "peft":
-            return module(marker, "pip install -r requirements/dev.txt")
-        case "axe":
-            return module("axe_playwright_python", "pip install -r requirements/dev.txt")
-        case "jupyter":
-            missing = (module(name, "pip install -r requirements/dev.txt") for name in _JUPYTER)
-            return next(filter(None, missing), None)
-        case "slurm":
-            return program("slurmctld", "slurm-wlm munge") or program("munged", "munge")
-        case "chromium":
-            return program("chromium", "chromium") or program("chromedriver", "chromium-driver")
-        case "latex":
-            return program("pdflatex", "texlive-latex-recommended")
-        case "gpu":
-            import torch
-
-            return None if torch.cuda.is_available() else "no CUDA device"
+        return None if torch.cuda.is_available() else "no CUDA device"
     return None
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    for marker in _COMPONENTS:
+    for marker in (*_MODULES, *_PROGRAMS, "gpu"):
         if item.get_closest_marker(marker) and (reason := _missing(marker)):
             if os.environ.get("CI") == "true" and marker != "gpu":  # no CI machine has a GPU
                 pytest.fail(f"in CI this must run: {reason}", pytrace=False)

@@ -60,7 +60,6 @@ class Branching:
         self.jobs = []
 
     def finished(self, seconds=None):
-        """All groups, sampled together."""
         params, prompts = self.params, [job.prompt for job in self.jobs]
         n, greedily = params.n, SamplingParams(n=1, temperature=0.0, max_new_tokens=params.max_new_tokens - 1)
         asked = [[*prompt, *first] for prompt in prompts for first in self.first[:n]]

@@ -94,25 +94,42 @@ class Started:
         os.kill(self.pid, signal.SIGKILL)
         self._process.join()
 
-    def end(self, seconds: float = 600) -> "subprocess.CompletedProcess[str]":
-        """Wait, and return the exit code and what was printed."""
+    def end(self, seconds: float = 600, code: int | None = 0) -> "subprocess.CompletedProcess[str]":
+        """Wait for the end with this exit code (None: any), and return what was printed."""
         self._process.join(seconds)
         if self._process.exitcode is None:
             self.kill()
             raise AssertionError(f"still running after {seconds} s: {self._streams[1].read_text()[-2000:]}")
         out, err = (stream.read_text() for stream in self._streams)
-        return subprocess.CompletedProcess([], self._process.exitcode, out, err)
+        return _ended(subprocess.CompletedProcess([], self._process.exitcode, out, err), code)
 
 
-def tepo(*words: str | Path, cwd: Path | None = None, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command to its end; more environment variables as keywords."""
-    return sharing(*words, cwd=cwd, **environment).end()
+def _ended(done: "subprocess.CompletedProcess[str]", code: int | None) -> "subprocess.CompletedProcess[str]":
+    """Check the exit code; a user's mistake has no traceback."""
+    assert code in (None, done.returncode), (done.returncode, done.stdout[-3000:], done.stderr[-3000:])
+    assert code != 2 or "Traceback" not in done.stderr, done.stderr
+    return done
 
 
-def alone(*words: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+def tepo(
+    *words: str | Path, cwd: Path | None = None, code: int | None = 0, **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run a command to its end, which must have this exit code (None: any); more environment variables as keywords."""
+    return sharing(*words, cwd=cwd, **environment).end(code=code)
+
+
+def alone(*words: str | Path, code: int = 0, **environment: str) -> "subprocess.CompletedProcess[str]":
     """Run a command in an interpreter of its own: what the libraries read when they are imported counts."""
-    command = [sys.executable, "-m", "tepo_cli", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | environment)
+    return python("-m", "tepo_cli", *words, code=code, **environment)
+
+
+def python(
+    *words: str | Path, cwd: Path | None = None, code: int | None = 0, seconds: float = 600, **environment: str
+) -> "subprocess.CompletedProcess[str]":
+    """Run an interpreter to its end, which must have this exit code (None: any)."""
+    command = [sys.executable, *map(str, words)]
+    where: Any = {"cwd": cwd, "env": os.environ | environment, "timeout": seconds}
+    return _ended(subprocess.run(command, capture_output=True, text=True, **where), code)
 
 
 def started(

@@ -27,7 +27,6 @@ GROUPS = 4  # of two responses each, given to the ranks in turn
 
 
 def batch(update: int, group: int):
-    """One group as a micro-batch, and its advantages [N]."""
     prompt, *responses = prompts(3, 12, seed=100 * update + group)
     packed = pack([(prompt, [responses[0], responses[1][:7]])])
     return packed, torch.tensor([1.0] * 12 + [-0.7] * 7)

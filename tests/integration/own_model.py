@@ -13,6 +13,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrai
 
 from tepo.problems.prompt_format import render_prompt
 from tests.unit.sampling.tiny import tiny_model
+from tests.unit.training.small import write
 
 TURN = ("<|im_start|>", "<|im_end|>")
 CHAT = (
@@ -73,10 +74,10 @@ def word_problems(count: int, seed: int = 0) -> list[dict[str, str]]:
 
 def save_words(folder: Path) -> None:
     """The benchmark `words` in a user's folder: 40 word problems."""
-    (folder / "evals").mkdir()
-    (folder / "evals/words.yaml").write_text(
+    write(
+        folder / "evals/words.yaml",
         "title: Words\ndataset: {path: words.jsonl}\ncount: 40\nprompt: boxed\n"
-        "samples: 2\ntemperature: 1.0\nmax_new_tokens: 8192\n"
+        "samples: 2\ntemperature: 1.0\nmax_new_tokens: 8192\n",
     )
     write_words(folder / "evals/words.jsonl", seed=1)
 

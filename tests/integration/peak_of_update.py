@@ -25,8 +25,6 @@ def allocated(run: Callable[[], None]) -> tuple[list[int], list[int]]:
     """Totals of torch's allocations, which count from the start of `run`: before its part SECOND, and from there on."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as made:
         run()
-    assert made.profiler is not None
-    assert made.profiler.kineto_results is not None
     events = list(flat(made.profiler.kineto_results.experimental_event_tree()))
     (begin,) = (event.start_time_ns for event in events if event.name == SECOND)
     totals = sorted(

@@ -59,7 +59,6 @@ def score(sampler: VllmSampler, drawn: Drawn, rank: int) -> Drawn:
     """The log-probs of other responses on each rank; of none on the second."""
     own = [(prompt, tokens) for prompt, tokens, _ in drawn[: 4 if rank == 0 else 0]]
     scored = sampler.score(own)
-    assert scored is not None
     return [(*pair, torch.from_numpy(values)) for pair, values in zip(own, scored, strict=True)]
 
 

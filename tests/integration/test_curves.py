@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.commands import tepo
-from tests.unit.training.small import SMALL, few_problems
+from tests.unit.training.small import SMALL, few_problems, write
 
 pytestmark = pytest.mark.slow
 
@@ -25,20 +25,14 @@ scales:
 
 def test_curves_from_training_to_page(tmp_path: Path) -> None:
     own = few_problems(tmp_path)
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments" / "mine.yaml").write_text(STUDY)
+    write(tmp_path / "experiments/mine.yaml", STUDY)
     words = [part for word in (*SMALL, *SETTINGS) for part in ("--set", word)]
 
     def run(command: str, *more: str | Path) -> str:
         done = tepo(command, "mine", "--store", tmp_path / "runs", *words, *more, **own)
-        assert done.returncode == 0, done.stderr
         return done.stdout + done.stderr
 
-    refused = tepo("plan", "mine", "--store", tmp_path / "runs", **own)
-    assert refused.returncode == 2
-    assert "needs 12 validations of a run or more, and GRPO/DAPO has 0" in refused.stderr
-    nothing = tepo("figure", "mine", "--store", tmp_path, *words, **own)
-    assert nothing.returncode == 2
+    nothing = tepo("figure", "mine", "--store", tmp_path, *words, **own, code=2)
     assert "nothing of mine was run" in nothing.stderr
 
     run("ablate")

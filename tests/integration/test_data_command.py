@@ -2,9 +2,6 @@
 and on the hub through local data sets."""
 
 import json
-import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +11,7 @@ import yaml
 from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.sources import read_problem_file
-from tests.integration.commands import alone, tepo
+from tests.integration.commands import alone, python, tepo
 from tests.integration.published import make_sets, write_rows
 
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TEPO_DATA": ""}
@@ -28,26 +25,23 @@ def test_verify_checks_every_published_set_and_lists_unreadable_golds_by_row(tmp
     declared = yaml.safe_load((tmp_path / "evals/amc.yaml").read_text()) | {"hash": set_hash(problems)}
     (tmp_path / "evals/amc.yaml").write_text(yaml.safe_dump(declared))
     done = tepo("data", "verify", "amc", "minerva", **sets)
-    assert done.returncode == 0, done.stderr
     assert (
         f"amc: 3 problems, content {set_hash(problems)}\n  golds that the grader cannot read: amc-2 (cannot read"
         in done.stdout
     )
     assert done.stdout.count("cannot read: ") == 1
-    everything = alone("data", "verify", "--no-golds", **sets, HF_HUB_OFFLINE="1")  # else each look-up tries for long
-    assert everything.returncode == 2  # the folder has no DAPO-Math-17k
+    offline = sets | {"HF_HUB_OFFLINE": "1"}  # else each look-up tries for long
+    everything = alone("data", "verify", "--no-golds", **offline, code=2)  # the folder has no DAPO-Math-17k
     assert everything.stdout.count(": 3 problems, content ") == 8
     assert "dapo_math: NOT VERIFIED" in everything.stdout
 
 
 def test_a_copy_that_is_not_the_pinned_one_names_its_rows(tmp_path: Path) -> None:
     write_rows(tmp_path / "aime24.jsonl", [Problem(f"aime24-{index}", "What?", "1") for index in range(29)])
-    done = tepo("data", "verify", "aime24", TEPO_DATA=str(tmp_path))
-    assert done.returncode == 2
+    done = tepo("data", "verify", "aime24", TEPO_DATA=str(tmp_path), code=2)
     assert "aime24: NOT VERIFIED\n  aime24: 29 rows, expected 30; rows that differ: aime24-0, aime24-1" in done.stdout
     assert "and 18 more" in done.stdout
     assert str(tmp_path / "aime24.jsonl") in done.stdout
-    assert "Traceback" not in done.stderr
 
 
 def test_contamination_counts_and_lists_by_benchmark(tmp_path: Path) -> None:
@@ -73,7 +67,6 @@ def test_contamination_counts_and_lists_by_benchmark(tmp_path: Path) -> None:
         ],
     )
     done = tepo("data", "contamination", own, "--rows", "--write-list", tmp_path / "list.txt", **sets)
-    assert done.returncode == 0, done.stderr
     counts = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line.split()[1:2] == ["3"]}
     assert len(counts) == 8
     assert counts["aime24"] == ["3", "0", "0"]
@@ -114,27 +107,15 @@ def test_a_local_data_set_of_the_hubs_kind_is_read_by_revision_and_fields(tmp_pa
         "split": "train",
         "fields": {"problem": "question", "answer": "final"},
     }
-    right = tepo("data", "verify", "mine", TEPO_PATH=hub_benchmark(tmp_path, dataset, problems), **OFFLINE)
-    assert right.returncode == 0, right.stdout
-    assert "mine: 2 problems" in right.stdout
-    other = tepo(
-        "data",
-        "verify",
-        "mine",
-        TEPO_PATH=hub_benchmark(tmp_path, dataset | {"revision": "b" * 40}, problems),
-        **OFFLINE,
-    )
-    assert other.returncode == 2
-    assert "the content is not the pinned one" in other.stdout
-    wrong = tepo(
-        "data",
-        "verify",
-        "mine",
-        TEPO_PATH=hub_benchmark(tmp_path, dataset | {"fields": {"answer": "final"}}, problems),
-        **OFFLINE,
-    )
-    assert "no column 'problem'" in wrong.stdout
-    assert "columns: question, note, final" in wrong.stdout
+    for changes, code, said in (
+        ({}, 0, "mine: 2 problems"),
+        ({"revision": "b" * 40}, 2, "the content is not the pinned one"),
+        ({"fields": {"answer": "final"}}, 2, "no column 'problem'"),
+    ):
+        own = hub_benchmark(tmp_path, dataset | changes, problems)
+        shown = tepo("data", "verify", "mine", TEPO_PATH=own, **OFFLINE, code=code).stdout
+        assert said in shown
+    assert "columns: question, note, final" in shown
 
 
 UNREACHABLE = {
@@ -162,9 +143,7 @@ for name in names:
 @pytest.mark.parametrize("environment", [OFFLINE, UNREACHABLE], ids=["offline", "unreachable"])
 def test_without_a_network_one_message_names_tepo_data(tmp_path: Path, environment: dict[str, str]) -> None:
     pytest.importorskip("datasets")
-    environment = os.environ | environment | {"HF_HOME": str(tmp_path)}
-    words = [sys.executable, "-c", EVALUATE, str(tmp_path / "runs"), *NAMES]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300, env=environment, check=True)
+    done = python("-c", EVALUATE, tmp_path / "runs", *NAMES, **environment, HF_HOME=str(tmp_path))
     assert done.stdout == "2\n2\n"
     assert done.stderr.count("error:") == 2
     for name in NAMES:
@@ -174,7 +153,6 @@ def test_without_a_network_one_message_names_tepo_data(tmp_path: Path, environme
 
 
 def test_verify_lists_every_mistake_of_a_file_in_plain_words(tmp_path: Path) -> None:
-    """Seven faults and a repeated id at once; training names the first of them."""
     good = '{"id": "%s", "problem": "1+1=", "answer": "2"}'
     bad = {
         2: ("{", "not JSON from column 2 on"),
@@ -192,14 +170,11 @@ def test_verify_lists_every_mistake_of_a_file_in_plain_words(tmp_path: Path) -> 
     ]
     path = tmp_path / "mine.jsonl"
     path.write_text("\n".join(lines))
-    done = tepo("data", "verify", path, **OFFLINE)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
+    done = tepo("data", "verify", path, **OFFLINE, code=2)
     for number, (_, message) in bad.items():
         assert f"\n  line {number}: {message}\n" in done.stdout
     assert "\n  lines 1, 7 have the same id 'a'\n" in done.stdout
-    first = tepo("train", "scale=laptop", f"data={path}", "--store", tmp_path / "runs", cwd=tmp_path)
-    assert first.returncode == 2
+    first = tepo("train", "scale=laptop", f"data={path}", "--store", tmp_path / "runs", cwd=tmp_path, code=2)
     assert "error: line 2: not JSON from column 2 on\n" in first.stderr
     assert "and 5 more mistakes: `tepo data verify` lists them" in first.stderr
     assert not (tmp_path / "runs").exists()
@@ -209,9 +184,7 @@ def test_verify_names_contradictions_and_a_file_in_utf_16(tmp_path: Path) -> Non
     path = tmp_path / "mine.jsonl"
     write_rows(path, [Problem("a", "1 +1=", "2"), Problem("b", "1 +1=\n", "3"), Problem("c", "2+2=", "4")])
     done = tepo("data", "verify", path, **OFFLINE)
-    assert done.returncode == 0, done.stderr
     assert "\n  a, b: the same problem with the answers 2, 3\n" in done.stdout
     path.write_text(path.read_text(), encoding="utf-16")
-    again = tepo("data", "verify", path, **OFFLINE)
-    assert again.returncode == 2
+    again = tepo("data", "verify", path, **OFFLINE, code=2)
     assert "the file is in UTF-16, not UTF-8: convert it with iconv -f utf-16 -t utf-8" in again.stdout

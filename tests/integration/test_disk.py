@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import ranks, started, tepo, until
+from tepo.store.run_folder import RunFolder
+from tests.integration.commands import ranks, tepo, until
 from tests.unit.training.small import SMALL, small
 
 STEPS = 40
@@ -30,8 +31,9 @@ def mounted(folder: Path, options: str) -> Iterator[Path]:
         subprocess.run(["umount", "-l", str(folder)], check=False)
 
 
-def train(store: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    return tepo("train", *SMALL, *words, f"store={store}", "-q")
+def train(store: Path, *words: str, code: int = 0) -> str:
+    """What it says on its way to this exit code."""
+    return " ".join(tepo("train", *SMALL, *words, f"store={store}", "-q", code=code).stderr.split())
 
 
 def fill(store: Path) -> Path:
@@ -41,52 +43,22 @@ def fill(store: Path) -> Path:
     return file
 
 
-@pytest.mark.disaster
-def test_a_disk_that_gets_full_keeps_the_finished_steps_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
-    from tepo.store.checkpoint_files import complete
-    from tepo.store.run_folder import RunFolder
-
-    with mounted(tmp_path / "small", "size=24m") as store:
-        run = RunFolder.of(small(store, *LONG))
-        process = started("train", *SMALL, *LONG, f"store={store}", "-q")
-        until(run.checkpoints, process)
-        filler = fill(store)
-        done = process.end(120)
-        assert done.returncode == 1, done.stderr
-        assert "the disk is full" in done.stderr
-        assert "Traceback" not in done.stderr
-        last = run.checkpoints()[-1]
-        assert 0 < last < STEPS
-        assert complete(run.checkpoint(last))
-        done = train(store, *LONG)
-        assert done.returncode != 0  # as it was
-        assert run.checkpoints()[-1] == last
-        filler.unlink()
-        assert train(store, *LONG).returncode == 0
-        assert run.finished()
-
-
 def test_a_disk_that_is_too_small_is_said_before_anything_starts(tmp_path: Path) -> None:
     with mounted(tmp_path / "small", "size=3800k") as store:
-        done = train(store)
-        assert done.returncode == 2
-        assert "the disk has 0.00389 GB free, checkpoints take" in " ".join(done.stderr.split())
+        assert "the disk has 0.00389 GB free, checkpoints take" in train(store, code=2)
         assert not list(store.iterdir())
 
 
 @pytest.mark.disaster
 @pytest.mark.deepspeed
 def test_a_disk_that_gets_full_ends_all_ranks_with_one_message(tmp_path: Path) -> None:
-    from tepo.store.run_folder import RunFolder
-
     words = ("engine=deepspeed", *LONG)
     with mounted(tmp_path / "small", "size=24m") as store:
         run = RunFolder.of(small(store, *words))
         both = ranks("tepo_cli", "train", *SMALL, *words, f"store={store}", "-q")
         until(run.checkpoints, both[0])
         filler = fill(store)
-        for done in [one.end(200) for one in both]:
-            assert done.returncode == 1, done.stderr
+        for done in [one.end(200, code=1) for one in both]:
             assert "the disk is full" in done.stderr
             assert "Traceback" not in done.stderr
         assert 0 < run.checkpoints()[-1] < STEPS
@@ -94,18 +66,18 @@ def test_a_disk_that_gets_full_ends_all_ranks_with_one_message(tmp_path: Path) -
         assert "the disk is full" in run.manifest()["error"]
         filler.unlink()
         both = ranks("tepo_cli", "train", *SMALL, *words, f"store={store}", "-q")
-        assert [one.end(200).returncode for one in both] == [0, 0]
+        for one in both:
+            one.end(200)
         assert run.checkpoints() == [STEPS]
 
 
 def test_a_read_only_store_is_one_message(tmp_path: Path) -> None:
     if os.geteuid() != 0:  # root writes anywhere but on a read-only mount
         (tmp_path / "store").mkdir(mode=0o555)
-        done = train(tmp_path / "store")
-        assert "no permission to write" in done.stderr
+        said = train(tmp_path / "store", code=1)
+        assert "no permission to write" in said
     else:
         with mounted(tmp_path / "store", "ro") as store:
-            done = train(store)
-        assert "the file system is read-only" in done.stderr
-    assert done.returncode == 1
-    assert "Traceback" not in done.stderr
+            said = train(store, code=1)
+        assert "the file system is read-only" in said
+    assert "Traceback" not in said

@@ -12,7 +12,7 @@ from tepo.store.run_id import base_id
 from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
 from tests.integration.commands import started, tepo, until
-from tests.unit.training.small import small
+from tests.unit.training.small import small, write
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
 GREEDY = (
@@ -27,14 +27,12 @@ DRAWN = (
 
 def evaluated(folder: Path, model: Path, *words: str, before: str = "") -> Path:
     """The folder of the evaluations that the command made of a model. before: another that is measured first."""
-    (folder / "evals").mkdir(exist_ok=True)
-    (folder / "evals/greedy.yaml").write_text(GREEDY)
+    write(folder / "evals/greedy.yaml", GREEDY)
     (folder / "evals/drawn.yaml").write_text(DRAWN)
     store = folder / "-".join(["runs", *words, *before.split(":")]).replace("--", "")
     models = [part for one in (before, str(model)) if one for part in ("--model", one)]
     known = {"TEPO_PATH": str(folder), "VLLM_LOGGING_LEVEL": "INFO"}
     done = tepo("eval", "greedy", "drawn", *models, "--store", store, "--quiet", *words, **known)
-    assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.count("│ greedy ") == len(models) / 2
     assert (done.stdout + done.stderr).count("Initializing a V1 LLM engine") == ("vllm" in words and len(words) == 2)
     return store / base_id(str(model), None) / "eval"
@@ -105,7 +103,6 @@ def test_servers_end_when_the_command_is_killed(tmp_path: Path) -> None:
 
 
 def servers(pid: int) -> list[int]:
-    """Those that a command has started."""
     children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return [child for child in children if any("api_server" in word for word in words_of(child))]
 
@@ -125,13 +122,9 @@ def runs(pid: int) -> bool:
 @pytest.mark.skipif(torch.cuda.device_count() == 1, reason="one GPU: refused before the engine is asked")
 def test_tensor_parallel_reaches_the_engine(tmp_path: Path) -> None:
     """The laptop model has three heads: vLLM itself must refuse to cut them over two devices."""
-    (tmp_path / "evals").mkdir()
-    (tmp_path / "evals/greedy.yaml").write_text(GREEDY)
+    write(tmp_path / "evals/greedy.yaml", GREEDY)
     words = ("eval", "greedy", "--model", "package:laptop", "--store", tmp_path / "runs", "--quiet")
-    done = tepo(*words, "--backend", "vllm", "--tensor-parallel", "2", TEPO_PATH=str(tmp_path))
-    assert done.returncode == 2
+    done = tepo(*words, "--backend", "vllm", "--tensor-parallel", "2", TEPO_PATH=str(tmp_path), code=2)
     assert "attention heads (3) must be divisible by tensor parallel size (2)" in done.stderr
-    assert "Traceback" not in done.stderr
-    embedded = tepo(*words, "--backend", "torch", "--tensor-parallel", "2", TEPO_PATH=str(tmp_path))
-    assert embedded.returncode == 2
+    embedded = tepo(*words, "--backend", "torch", "--tensor-parallel", "2", TEPO_PATH=str(tmp_path), code=2)
     assert "the torch backend uses one device" in embedded.stderr

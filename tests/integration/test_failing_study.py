@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.commands import alone, started, tepo, until
-from tests.unit.training.small import SMALL, few_problems
+from tests.unit.training.small import SMALL, few_problems, write
 
 pytestmark = pytest.mark.slow
 
@@ -32,10 +32,9 @@ LONG = {
 def ablate(folder: Path, *words: str) -> tuple[int, str, int]:
     """Exit code, what was said, and the number of runs that have a folder."""
     own = few_problems(folder)
-    (folder / "experiments").mkdir()
-    (folder / "experiments/mine.yaml").write_text(STUDY)
+    write(folder / "experiments/mine.yaml", STUDY)
     sets = [part for word in (*SMALL, "train.steps=1", "data.benchmarks=[add3]") for part in ("--set", word)]
-    done = tepo("ablate", "mine", "--store", folder / "runs", "--jobs", "1", *sets, *words, **own)
+    done = tepo("ablate", "mine", "--store", folder / "runs", "--jobs", "1", *sets, *words, **own, code=None)
     return done.returncode, done.stderr, len(list((folder / "runs").iterdir()))
 
 
@@ -56,8 +55,7 @@ def test_a_line_a_finished_run_in_a_file(tmp_path: Path) -> None:
 
 @pytest.mark.disaster
 def test_a_store_deleted_under_a_study_is_one_message(tmp_path: Path) -> None:
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments/mine.yaml").write_text(STUDY)
+    write(tmp_path / "experiments/mine.yaml", STUDY)
     sets = [part for word in (*SMALL, "train.steps=5000", "data.benchmarks=[add3]") for part in ("--set", word)]
     store = tmp_path / "runs"
     words = ("ablate", "mine", "--store", store, "--jobs", "2", "--seeds", "0", *sets)
@@ -69,8 +67,7 @@ def test_a_store_deleted_under_a_study_is_one_message(tmp_path: Path) -> None:
         store.touch()
         if store.is_file():
             break
-    done = process.end()
-    assert done.returncode == 1, done.stderr
+    done = process.end(code=1)
     assert "2 of the runs failed" in done.stderr
     assert "was the store deleted or moved under it?" in done.stderr
     assert "Traceback" not in done.stderr
@@ -79,8 +76,7 @@ def test_a_store_deleted_under_a_study_is_one_message(tmp_path: Path) -> None:
 def test_an_early_error_of_a_run_stands_alone(tmp_path: Path) -> None:
     """No bar with the run's name above it."""
     (tmp_path / "long.jsonl").write_text(json.dumps(LONG) + "\n")
-    done = tepo("train", f"data={tmp_path / 'long.jsonl'}", "--store", tmp_path / "runs")
-    assert done.returncode == 2
+    done = tepo("train", f"data={tmp_path / 'long.jsonl'}", "--store", tmp_path / "runs", code=2)
     assert "tepo seed 0" not in done.stderr
     assert "error: 1 of 1 prompts are longer" in done.stderr
 
@@ -98,9 +94,8 @@ def test_a_hub_that_does_not_answer_is_asked_once_and_leaves_no_folder(tmp_path:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         places = {"HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}", "HF_HOME": str(tmp_path / "hf")}
         words = ("eval", "add3", "--model", "nobody/nothing", "--store", tmp_path / "runs")
-        done = alone(*words, **places, HF_HUB_OFFLINE="0")  # read when the library is imported
+        done = alone(*words, **places, HF_HUB_OFFLINE="0", code=2)  # read when the library is imported
         server.shutdown()
-    assert done.returncode == 2, done.stderr
     assert asked == ["/"]
     assert "does not answer" in done.stderr
     assert not (tmp_path / "runs").exists()

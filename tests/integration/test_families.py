@@ -29,7 +29,6 @@ CASES = [
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The problems, and a model of each family."""
     folder = tmp_path_factory.mktemp("families")
     write_words(folder / "words.jsonl")
     save_words(folder)
@@ -49,7 +48,6 @@ def config(folder: Path, model: Path, *overrides: str) -> RunConfig:
 
 
 def trained(folder: Path, model: Path, *overrides: str) -> tuple[list[dict[str, Any]], Path]:
-    """Metrics of each step, and the last checkpoint."""
     run = train(config(folder, model, *overrides))
     return RunFolder(run).metrics(), final_model(run)
 

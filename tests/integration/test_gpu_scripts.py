@@ -5,8 +5,6 @@ import json
 import os
 import re
 import socket
-import subprocess
-import sys
 from importlib.metadata import requires
 from importlib.util import find_spec
 from pathlib import Path
@@ -16,16 +14,11 @@ import pytest
 from perf import gpu_wheels
 from perf.gpu.__main__ import NEVER, RESULTS, stored, table
 from perf.gpu.part import PARTS, TEN_MINUTES
-from tests.integration.commands import program
+from tests.integration.commands import program, python
 
 ROOT = Path(__file__).parents[2]
 ENGINES = {"vllm", "vllm_head"}
 SCRIPTS = [name for name, part in PARTS.items() if not part.probe and name not in {*ENGINES, "resume", "two_gpus"}]
-
-
-def perf_gpu(*words: str, **environment: str) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "perf.gpu", *words]
-    return subprocess.run(command, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True, check=False)
 
 
 def without(folder: Path, *packages: str) -> str:
@@ -39,8 +32,7 @@ def small(folder: Path, *parts: str) -> dict[str, dict]:
     """What the small form of parts finds; each in a process of its own, as perf.gpu starts them. Those that are probes
     of `tepo doctor` run in test_doctor.py, and attention below as well."""
     for part in parts:
-        done = program("perf.gpu.part", part, folder / part, "--small", cwd=ROOT).end()
-        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+        program("perf.gpu.part", part, folder / part, "--small", cwd=ROOT).end()
     found = {part: json.loads((folder / part).read_text()) for part in parts}
     for part in parts:
         assert found[part]["state"] == "works", (part, found[part]["note"], table(found[part]))
@@ -82,20 +74,17 @@ def test_the_parts_with_vllm_trace_the_memory_and_take_both_gaps(tmp_path: Path)
 @pytest.mark.disaster
 def test_a_run_is_killed_and_resumed_without_the_packages_of_tables(tmp_path: Path) -> None:
     path = without(tmp_path, "pandas", "pyarrow", "scipy", "sklearn")
-    done = perf_gpu("resume", "--small", "--out", str(tmp_path / "out"), PYTHONPATH=path)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    done = python("-m", "perf.gpu", "resume", "--small", "--out", str(tmp_path / "out"), PYTHONPATH=path, cwd=ROOT)
     assert re.search(r"steps with equal metrics, killed or not .* 3 +3 +1 holds", done.stdout)
 
 
 @pytest.mark.disaster
 def test_a_missing_package_fails_and_missing_hardware_does_not(tmp_path: Path) -> None:
     words, path = ("--small", "--out", str(tmp_path / "out")), without(tmp_path, "vllm")
-    done = perf_gpu("vllm", "two_gpus", *words, PYTHONPATH=path)
-    assert done.returncode == 1, done.stderr
+    done = python("-m", "perf.gpu", "vllm", "two_gpus", *words, PYTHONPATH=path, cwd=ROOT, code=1)
     assert "vllm: missing (vllm is not installed)" in done.stdout
     assert "two_gpus: not run (needs 2 GPUs, here are 0)" in done.stdout
-    left_out = perf_gpu("vllm", "two_gpus", *words, "--without", "vllm", PYTHONPATH=path)
-    assert left_out.returncode == 0, left_out.stderr
+    left_out = python("-m", "perf.gpu", "vllm", "two_gpus", *words, "--without", "vllm", PYTHONPATH=path, cwd=ROOT)
     assert left_out.stdout.endswith(" s: two_gpus not run\n")
     kept = json.loads((tmp_path / "out/gpu_cpu.json").read_text())["parts"]
     assert {part: one["state"] for part, one in kept.items()} == {"vllm": "missing", "two_gpus": "not run"}
@@ -103,8 +92,7 @@ def test_a_missing_package_fails_and_missing_hardware_does_not(tmp_path: Path) -
 
 @pytest.mark.disaster
 def test_a_part_that_works_is_shown_and_the_machine_named(tmp_path: Path) -> None:
-    done = perf_gpu("attention", "--small", "--out", str(tmp_path))
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = python("-m", "perf.gpu", "attention", "--small", "--out", str(tmp_path), cwd=ROOT)
     assert re.search(r"^attention: works, \d+ s, cpu, torch ", done.stdout, re.MULTILINE)
     assert "prime-rl" in done.stdout
     assert done.stdout.endswith(" s: attention works\n")
@@ -116,8 +104,7 @@ def test_every_part_is_run_though_all_fail_and_the_file_names_nobody(tmp_path: P
     said = f"{tmp_path}/secret/libtorch.so: hidden, of {getpass.getuser()} at {socket.gethostname()}, 10.1.2.3:80"
     (tmp_path / "torch.py").write_text(f"raise ImportError({said!r})")
     path = os.pathsep.join([str(tmp_path), str(ROOT)])
-    done = perf_gpu("--small", "--out", str(tmp_path / "out"), PYTHONPATH=path)
-    assert done.returncode == 1, done.stderr
+    done = python("-m", "perf.gpu", "--small", "--out", str(tmp_path / "out"), PYTHONPATH=path, cwd=ROOT, code=1)
     text = (tmp_path / "out/gpu_cpu.json").read_text()
     found = json.loads(text)["parts"]
     assert list(found) == list(TEN_MINUTES)
@@ -157,11 +144,10 @@ def test_the_parts_fit_ten_minutes_and_kernels_and_vllm_are_begun_in_the_first()
 
 @pytest.mark.skipif(bool(find_spec("torch")) and __import__("torch").cuda.is_available(), reason="a GPU is here")
 def test_without_a_gpu_it_says_what_can_be_done() -> None:
-    done = perf_gpu("attention")
-    assert done.returncode == 2
+    done = python("-m", "perf.gpu", "attention", cwd=ROOT, code=2)
     assert "no GPU here" in done.stderr
     assert "--small" in done.stderr
-    assert "unknown atention; parts: attention" in perf_gpu("atention").stderr
+    assert "unknown atention; parts: attention" in python("-m", "perf.gpu", "atention", cwd=ROOT, code=2).stderr
 
 
 def needed(name: str, seen: set[str]) -> set[str]:

@@ -4,7 +4,6 @@ import fcntl
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 from pathlib import Path
@@ -12,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tepo_cli.hand_over import hand_over
-from tests.integration.commands import started, until
+from tests.integration.commands import python, started, until
 
 
 def go_on(before: int, lock: str) -> None:
@@ -45,23 +44,15 @@ def begin(folder: str, signalled: str) -> None:
     hand_over(environment, go_on, os.getpid(), f"{folder}/lock")
 
 
-def begun(*words: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
-    """`begin` in a process of its own."""
-    command = [sys.executable, "-m", "tests.integration.test_hand_over", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, env=os.environ | environment)
-
-
 def test_the_process_is_the_same_and_holds_nothing(tmp_path: Path) -> None:
-    done = begun(tmp_path, RANK="0", OWN="kept")
-    assert done.returncode == 0, done.stderr
+    done = python("-m", "tests.integration.test_hand_over", tmp_path, RANK="0", OWN="kept")
     before, after = done.stdout.splitlines()
     assert before == "before"
     assert json.loads(after) == {"same": True, "holds": False, "rank": None, "own": "kept", "added": None, "held": []}
 
 
 def test_a_request_on_the_way_is_heard_afterwards(tmp_path: Path) -> None:
-    done = begun(tmp_path, "signalled")
-    assert done.returncode == 75, done.stderr
+    done = python("-m", "tests.integration.test_hand_over", tmp_path, "signalled", code=75)
     assert done.stdout == "before\n"
     assert "asked to stop (SIGTERM)" in done.stderr
 
@@ -81,7 +72,6 @@ def test_a_run_is_trained_and_measured_by_one_command(tmp_path: Path) -> None:
     until(lambda: b"tepo_cli.handed_over" in shown.read_bytes(), command)
     assert command.poll() is None
     done = command.end()
-    assert done.returncode == 0, done.stderr[-3000:]
     assert done.stderr.index(": 1 step,") < done.stderr.index("accuracy %") < done.stderr.index("base is not measured")
     with pytest.MonkeyPatch.context() as patch:
         for name, value in few_problems(tmp_path / "again").items():

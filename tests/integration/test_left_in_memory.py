@@ -36,7 +36,6 @@ def alive() -> list[str]:
 
 
 def main(torchcodec: str, *words: str) -> None:
-    """Train, and print what is left."""
     import types
 
     from tepo.config.compose import compose
@@ -72,7 +71,6 @@ PAIRS = [
 def test_nothing_is_left(torchcodec: str, pair: tuple[str, ...], tmp_path: Path) -> None:
     words = (*ONE, *pair, f"store={tmp_path}")
     ended = program("tests.integration.test_left_in_memory", torchcodec, *words).end(300)
-    assert ended.returncode == 0, ended.stderr[-3000:]
     assert json.loads(ended.stdout.splitlines()[-1]) == []
 
 

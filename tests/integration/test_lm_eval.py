@@ -1,9 +1,6 @@
 """Our benchmarks in the real lm-evaluation-harness: the same prompts, and the same verdicts on the same responses."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -12,7 +9,7 @@ import yaml
 
 from tepo.integrations.lm_eval import main, task, write_tasks
 from tepo.problems.benchmarks import PAPER, load_benchmark
-from tests.integration.commands import tepo
+from tests.integration.commands import python, tepo
 from tests.integration.own_model import save_tiny
 
 ROOT = Path(__file__).parents[2]
@@ -58,18 +55,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.lm_eval
 def test_the_harness_agrees_with_tepo_eval(folder: Path) -> None:
     own = {"TEPO_PATH": str(folder), "TEPO_DATA": str(folder / "data"), "HF_HUB_OFFLINE": "1"}
-    environment = os.environ | own | {"PYTHONPATH": str(ROOT)}
-    where = {"cwd": folder, "env": environment, "capture_output": True, "text": True, "timeout": 500}
-    write = [sys.executable, "-m", "tepo.integrations.lm_eval", "tasks", "two", "often", "--base"]
-    said = subprocess.run(write, **where, check=True).stdout
+    where = {"cwd": folder, "PYTHONPATH": str(ROOT), **own}
+    said = python("-m", "tepo.integrations.lm_eval", "tasks", "two", "often", "--base", **where).stdout
     assert said == "--include_path tasks --tasks tepo_two,tepo_often\n"
-    ask = [sys.executable, "-c", ASK, "tasks", "tiny", "tepo_two", "tepo_often"]
-    done = subprocess.run(ask, **where, check=False)
-    assert done.returncode == 0, done.stderr
+    done = python("-c", ASK, "tasks", "tiny", "tepo_two", "tepo_often", **where)
     answer = json.loads(done.stdout.splitlines()[-1])
 
-    scored = tepo("eval", "two", "--model", "tiny", "--out", "scored", "--quiet", cwd=folder, **own)
-    assert scored.returncode == 0, scored.stderr
+    tepo("eval", "two", "--model", "tiny", "--out", "scored", "--quiet", cwd=folder, **own)
     ours = {row["problem"]: row for row in pq.read_table(folder / "scored/eval/two/samples.parquet").to_pylist()}
     theirs = {row["doc"]["id"]: row for row in answer["samples"]["tepo_two"]}
     assert set(ours) == set(theirs) == {"first", "second"}

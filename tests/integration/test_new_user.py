@@ -15,6 +15,7 @@ import yaml
 
 from tepo.objectives.testing.checks import CHECKS
 from tests.integration.own_model import save_tiny
+from tests.unit.training.small import write
 
 ROOT = Path(__file__).parents[2]
 PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
@@ -93,7 +94,6 @@ class User:
         return returned, printed
 
     def writes(self, name: str, rows: Sequence[tuple[str, str]]) -> None:
-        """A file of problems."""
         lines = [
             json.dumps({"id": number, "problem": problem, "answer": answer})
             for number, (problem, answer) in enumerate(rows)
@@ -137,7 +137,6 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
 
 
 def trained(said: str) -> str:
-    """The id of the run that a command says it trained or found."""
     found = re.search(r"^run ([0-9a-f]{12}): 2 steps", said, re.MULTILINE)
     assert found, said
     return found.group(1)
@@ -216,8 +215,7 @@ OWN_STUDY = {
 
 @pytest.mark.disaster
 def test_own_objectives_in_yaml_and_in_python_with_own_data_and_model_get_their_rows(user: User) -> None:
-    (user.folder / "kinds").mkdir()
-    (user.folder / "kinds/square.py").write_text(SPO)
+    write(user.folder / "kinds/square.py", SPO)
     user.declares("objective/narrow.yaml", NARROW)
     user.declares("objective/square.yaml", {**NARROW, "kinds": "square", "surrogate": {"kind": "spo"}})
     user.declares("model/mine.yaml", {"name": "mine", "path": "./tiny"})

@@ -3,14 +3,14 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.integration.commands import tepo
+from tests.integration.commands import python, tepo
+from tests.unit.training.small import write
 
 ROOT = Path(__file__).parents[2]
 SMALL = ["train.steps=2", "train.prompts_per_step=8", "train.samples_per_prompt=8", "train.mini_batch_prompts=4"]
@@ -41,7 +41,6 @@ print(len(result.runs), result.save_page("page.html").stat().st_size > 10_000, "
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's folder with a study and a benchmark of their own."""
     folder = tmp_path_factory.mktemp("python")
     for name in ("experiments", "evals"):
         (folder / name).mkdir()
@@ -53,17 +52,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def python(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
-    environment = os.environ | {"TEPO_PATH": str(folder), "PYTHONPATH": str(ROOT), "HF_HUB_OFFLINE": "1"}
-    where = {"cwd": folder, "env": environment, "capture_output": True, "text": True}
-    done = subprocess.run([sys.executable, *words], **where, timeout=600, check=False)
-    assert done.returncode == 0, done.stderr
-    return done
+def typed(folder: Path, *words: str) -> "subprocess.CompletedProcess[str]":
+    return python(*words, cwd=folder, TEPO_PATH=str(folder), PYTHONPATH=str(ROOT), HF_HUB_OFFLINE="1")
 
 
 @pytest.mark.disaster
 def test_a_script_without_a_guard_runs_a_study_once(folder: Path) -> None:
-    done = python(folder, "cell.py")
+    done = typed(folder, "cell.py")
     started, table, rest = done.stdout.splitlines()
     assert (started, rest, done.stderr) == ("started", "2 True True", "")
     first, second = json.loads(table)
@@ -80,7 +75,7 @@ def test_a_script_without_a_guard_runs_a_study_once(folder: Path) -> None:
 def test_the_same_behind_python_c(folder: Path) -> None:
     for run in folder.glob("runs/*/manifest.json"):  # train anew
         run.parent.rename(folder / f"before {run.parent.name}")
-    assert python(folder, "-c", SCRIPT).stdout.splitlines()[-1] == "2 True True"
+    assert typed(folder, "-c", SCRIPT).stdout.splitlines()[-1] == "2 True True"
 
 
 FEW = "".join(f', "{word}"' for word in ["data.benchmarks=[sums]", *SMALL])
@@ -106,7 +101,7 @@ def example(name: str) -> str:
 @pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "examples").glob("*.py")))
 def test_an_example_runs(folder: Path, name: str) -> None:
     (folder / name).write_text(example(name))
-    said = python(folder, name).stdout
+    said = typed(folder, name).stdout
     wanted = {"run_a_study.py": "verdict", "train_and_look.py": "weights: ", "own_loop.py": "right answer: "}
     assert wanted[name] in said
     if name == "own_loop.py":
@@ -130,8 +125,7 @@ def test_the_examples_are_cells_of_a_notebook(folder: Path, tmp_path: Path, monk
     from nbclient import NotebookClient
     from nbformat.v4 import new_code_cell, new_notebook
 
-    (tmp_path / "objective").mkdir()
-    (tmp_path / "objective/tepo.yaml").write_text((ROOT / "tepo/config/objective/tepo.yaml").read_text())
+    write(tmp_path / "objective/tepo.yaml", (ROOT / "tepo/config/objective/tepo.yaml").read_text())
     monkeypatch.setenv("TEPO_PATH", os.pathsep.join([".", str(folder)]))
     for name, value in {"PYTHONPATH": ROOT, "HF_HUB_OFFLINE": 1, "IPYTHONDIR": tmp_path / "ipython"}.items():
         monkeypatch.setenv(name, str(value))
@@ -162,6 +156,5 @@ def text_of(output: Any) -> str:
 
 
 def state(notebook: Any) -> list[dict[str, Any]]:
-    """Of each widget of an executed notebook."""
     widgets = notebook.metadata["widgets"]["application/vnd.jupyter.widget-state+json"]["state"]
     return [widget["state"] for widget in widgets.values()]

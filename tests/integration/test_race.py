@@ -11,7 +11,7 @@ import pytest
 from tepo.store.checkpoint_files import complete
 from tepo.store.run_folder import RunFolder
 from tests.integration.commands import sharing, started, until
-from tests.unit.training.small import SMALL, few_problems
+from tests.unit.training.small import SMALL, few_problems, write
 
 pytestmark = pytest.mark.disaster
 
@@ -27,7 +27,6 @@ scales:
 
 
 def lineage(pid: int, parents: dict[int, int]) -> list[int]:
-    """A process and its ancestors."""
     found = [pid]
     while found[-1] in parents:
         found.append(parents[found[-1]])
@@ -36,22 +35,20 @@ def lineage(pid: int, parents: dict[int, int]) -> list[int]:
 
 def test_four_racing_processes_and_one_killed(tmp_path: Path) -> None:
     own = few_problems(tmp_path)
-    (tmp_path / "ablations").mkdir()
-    (tmp_path / "ablations" / "raced.yaml").write_text(STUDY % ", ".join([*SMALL, "'data.benchmarks=[max4]'"]))
+    write(tmp_path / "ablations/raced.yaml", STUDY % ", ".join([*SMALL, "'data.benchmarks=[max4]'"]))
     words = ("ablate", "raced", "--store", tmp_path / "runs", "--format", "csv")
     # the one that is killed has its units forked by a server of its own, as a user's command has
     processes = [started(*words, **own), *(sharing(*words, **own) for _ in range(3))]
     until(lambda: list((tmp_path / "runs").glob("*/metrics.jsonl")), processes[0])
-    lines = subprocess.run(["ps", "-eo", "pid,ppid"], capture_output=True, text=True, check=True).stdout.splitlines()[
-        1:
-    ]
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    lines = listed.splitlines()
     parents = dict(tuple(map(int, line.split())) for line in lines)
     for pid in parents:
         if processes[0].pid in lineage(pid, parents):  # what trains for it does so in a session of its own
             with contextlib.suppress(ProcessLookupError):  # it ended with the one that was killed before it
                 os.kill(pid, signal.SIGKILL)
-    ended = [process.end(500) for process in processes]
-    assert [each.returncode for each in ended] == [-signal.SIGKILL, 0, 0, 0], ended
+    codes = (-signal.SIGKILL, 0, 0, 0)
+    ended = [process.end(500, code) for process, code in zip(processes, codes, strict=True)]
     assert len({each.stdout for each in ended[1:]}) == 1
     runs = [RunFolder(path.parent) for path in (tmp_path / "runs").glob("*/config.json")]
     assert len(runs) == 3

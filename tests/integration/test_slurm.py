@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from tepo.store.run_folder import RunFolder
+from tepo.training.loop import train
 from tests.integration.commands import Started, ranks, started, tepo, until
 from tests.integration.slurm_cluster import cluster, start_node, stop_daemon, until_idle
-from tests.unit.training.small import SMALL, few_problems, lasting, small, weights
+from tests.unit.training.small import SMALL, assert_same_run, few_problems, lasting, small
 
 STUDY = """\
 title: two good rows and one that fails
@@ -49,18 +50,14 @@ def ablate(store: Path, env: dict[str, str], *more: str) -> Started:
     return started(*words_of(store), "--partition", "main", *more, cwd=store.parent, **env)
 
 
+def squeue(*words: str) -> str:
+    return subprocess.run(["squeue", "-h", *words], capture_output=True, text=True, check=True).stdout
+
+
 @pytest.fixture(scope="module")
 def slurm() -> Iterator[Path]:
-    """A cluster for all tests of this file."""
     with cluster() as folder:
         yield folder
-
-
-def test_no_slurm_here_is_one_message(tmp_path: Path) -> None:
-    env = study(tmp_path) | {"PATH": "/nowhere"}
-    done = ablate(tmp_path / "runs", env).end()
-    assert done.returncode == 2
-    assert "no Slurm on this machine" in done.stderr
 
 
 @pytest.mark.slurm
@@ -70,44 +67,26 @@ def test_an_array_with_a_failing_run_and_a_preempted_one(
 ) -> None:
     env = study(tmp_path, "train.steps=10")
     process = ablate(tmp_path / "runs", env)
-    good = RunFolder.of(
-        small(
-            tmp_path / "runs",
-            "scale=laptop",
-            "model=laptop",
-            "objective=grpo_dapo",
-            "train.steps=10",
-            "data.benchmarks=[max4]",
-        )
-    )
+    words = ("scale=laptop", "model=laptop", "train.steps=10", "data.benchmarks=[max4]")
+    good = RunFolder.of(small(tmp_path / "runs", *words, "objective=grpo_dapo"))
     until(lambda: len(good.metrics()) >= 2, process, 180)
     assert process.poll() is None, process.end()
-    running = subprocess.run(
-        ["squeue", "-h", "-t", "R", "-o", "%i"], capture_output=True, text=True, check=True
-    ).stdout.split()
-    for job in running:  # what Slurm does on preemption
+    for job in squeue("-t", "R", "-o", "%i").split():  # what Slurm does on preemption
         subprocess.run(["scontrol", "requeue", job], check=True)
-    done = process.end()
-    assert done.returncode == 1, done.stderr
+    done = process.end(code=1)
     assert "1 of the runs failed" in done.stderr
     assert "bad seed 0" in done.stderr
     assert "sampler and trainer disagree" in done.stderr
     finished = [path.parents[2].name for path in (tmp_path / "runs").glob("*/eval/max4/result.json")]
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
-    words = ("scale=laptop", "model=laptop", "train.steps=10", "data.benchmarks=[max4]")
     own = RunFolder.of(small(tmp_path / "runs", *words, "objective=my_spo"))
     assert set(finished) == {good.path.name, own.path.name}
     (kept,) = own.config()["full"]["objective"]["kinds"].values()
     assert kept == (tmp_path / "kinds" / "spo.py").read_text()
     assert len(own.metrics()) == 10
     assert (good.path / "log.txt").exists()
-    whole = RunFolder.of(
-        small(tmp_path / "whole", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10")
-    )
-    from tepo.training.loop import train
-
-    train(small(tmp_path / "whole", "scale=laptop", "model=laptop", "objective=grpo_dapo", "train.steps=10"))
-    assert lasting(good.path) == lasting(whole.path)
+    whole = train(small(tmp_path / "whole", *words, "objective=grpo_dapo"))
+    assert lasting(good.path) == lasting(whole)
 
 
 @pytest.mark.slurm
@@ -115,12 +94,10 @@ def test_an_array_with_a_failing_run_and_a_preempted_one(
 def test_jobs_that_no_node_can_start_are_not_waited_for(tmp_path: Path) -> None:
     """Slurm holds them for an administrator; the command used to wait without a word."""
     with cluster(starts_jobs=False):
-        done = ablate(tmp_path / "runs", study(tmp_path, "train.steps=1")).end()
-        assert done.returncode == 1, done.stderr
+        done = ablate(tmp_path / "runs", study(tmp_path, "train.steps=1")).end(code=1)
         assert "3 of the runs failed" in done.stderr
         assert "launch failed requeued held" in done.stderr
-        waiting = subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout
-        assert waiting == ""
+        assert squeue() == ""
 
 
 @pytest.mark.slurm
@@ -131,12 +108,11 @@ def test_after_two_failures_alike_waiting_jobs_are_cancelled(tmp_path: Path, slu
     (tmp_path / "long.jsonl").write_text('{"id": "long", "problem": "' + "1+" * 200 + '1=", "answer": "201"}\n')
     words = [*SMALL, "'data.benchmarks=[max4]'", f"data={tmp_path / 'long.jsonl'}"]
     (tmp_path / "ablations/mixed.yaml").write_text(ROW.replace("[0]", "[0, 1, 2, 3, 4, 5]") % ", ".join(words))
-    done = ablate(tmp_path / "runs", env, "--slurm", "parallel=1").end()
-    assert done.returncode == 1, done.stderr
+    done = ablate(tmp_path / "runs", env, "--slurm", "parallel=1").end(code=1)
     assert "prompts are longer than" in done.stderr
     assert "two failed alike, so" in done.stderr
     assert "cancelled" not in done.stderr
-    assert subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout == ""
+    assert squeue() == ""
 
 
 ROW = """\
@@ -193,14 +169,12 @@ def test_a_run_over_two_nodes_is_stopped_loses_a_node_and_ends_as_an_undisturbed
         if name == "n2":
             os.kill(number, signal.SIGKILL)
     start_node("n2")
-    done = process.end()
-    assert done.returncode == 0, done.stderr
+    process.end()
     assert run.finished()
     alone = RunFolder.of(small(tmp_path / "alone", *words))
-    both = ranks("tepo_cli", "train", *SMALL, *words, f"store={tmp_path / 'alone'}", "--quiet")
-    assert [one.end().returncode for one in both] == [0, 0]
-    assert lasting(run.path) == lasting(alone.path)
-    assert weights(run.path) == weights(alone.path)
+    for one in ranks("tepo_cli", "train", *SMALL, *words, f"store={tmp_path / 'alone'}", "--quiet"):
+        one.end()
+    assert_same_run(run.path, alone.path)
 
 
 IMPATIENT = """\
@@ -242,8 +216,7 @@ def test_nodes_that_have_trained_do_not_end_a_longer_measuring(tmp_path: Path, s
     until(lambda: "n2" not in in_job("SLURMD_NODENAME").values(), process)
     time.sleep(6)  # for srun, which looks every second
     (tmp_path / "go").touch()
-    done = process.end()
-    assert done.returncode == 0, done.stderr
+    process.end()
     (run,) = (tmp_path / "runs").glob("*/eval/max4/result.json")
     assert "CANCELLED" not in (run.parents[2] / "log.txt").read_text()
 
@@ -258,8 +231,7 @@ def test_what_the_cluster_does_not_have_is_one_message(tmp_path: Path, slurm: Pa
         ("--slurm", "acount=lab"): "did you mean 'account'",
         ("--slurm", "mem=900G"): "Slurm refused the jobs",
     }.items():
-        done = tepo(*words_of(tmp_path / "runs"), *words, cwd=tmp_path, **env)
-        assert done.returncode == 2, done.stderr
+        done = tepo(*words_of(tmp_path / "runs"), *words, cwd=tmp_path, **env, code=2)
         assert message in done.stderr
         assert not list((tmp_path / "runs").glob("*/*"))
 
@@ -271,7 +243,6 @@ def test_a_node_that_does_not_see_the_store_is_named(tmp_path: Path, slurm: Path
     start_node("n2", "unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {tmp_path} && exec "$@"', "sh")
     until_idle(slurm)
     env = one_row(tmp_path, "train.steps=1")
-    done = tepo(*words_of(tmp_path / "runs"), "--slurm", "nodelist=n2", cwd=tmp_path, **env)
-    assert done.returncode == 2, done.stderr
+    done = tepo(*words_of(tmp_path / "runs"), "--slurm", "nodelist=n2", cwd=tmp_path, **env, code=2)
     assert f"n2 does not see the store\nin: {tmp_path / 'runs'}" in done.stderr
-    assert subprocess.run(["squeue", "-h"], capture_output=True, text=True, check=True).stdout == ""
+    assert squeue() == ""

@@ -16,14 +16,12 @@ def test_every_row_is_in_the_table():
 @pytest.mark.filterwarnings("ignore:You are using 'rollout_func'")
 @pytest.mark.parametrize("name", names())
 def test_trl(name, tmp_path):
-    """A real training of two optimiser steps, whose gradients are made again by hand."""
     assert outcome(name, run_trl(tmp_path)) == CELLS[name][0]
 
 
 @pytest.mark.verl
 @pytest.mark.parametrize("name", names())
 def test_verl(name):
-    """The estimator and the loss out of the registries of the installed verl."""
     assert outcome(name, run_verl) == CELLS[name][1]
 
 

@@ -2,8 +2,6 @@
 
 import math
 import re
-import subprocess
-import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,8 @@ import torch
 from tepo.common.errors import UserError
 from tepo.integrations.trl import ALIASES, REPLACED, ObjectiveTrainer, warn_of_one_update
 from tepo.objectives import load_objective, objective_mapping
-from tests.integration.trl_run import SAMPLED_OFF, Watch, sampled, settings, train
+from tests.integration.commands import python
+from tests.integration.trl_run import SAMPLED_OFF, Watch, sampled, settings, train, with_fixed_completions
 
 TRLS_EPS = 1e-4  # what TRL adds to a group's deviation
 
@@ -85,7 +84,6 @@ def test_accumulation_changes_nothing(row, tmp_path):
 
 @pytest.mark.parametrize("row", ["tepo", "gtpo"])
 def test_trains(row, tmp_path):
-    """Losses are numbers, weights move, and the metrics have verl's and TRL's names."""
     objective = load_objective(row)
     watch, trainer = train(settings(tmp_path, learning_rate=1e-3), objective)
     steps = watch.logs[:-1]
@@ -148,10 +146,8 @@ def test_a_correction_without_a_sampler(tmp_path):
 
 
 def documented(page: str) -> dict[str, Any]:
-    """The settings in the example of docs/library.md."""
     text = (Path(__file__).parents[2] / "docs" / page).read_text()
     found = re.search(r"args=GRPOConfig\((.*?)\)", text)
-    assert found is not None
     return {key: int(value) for key, value in re.findall(r"(\w+)=(\d+)", found[1])}
 
 
@@ -214,13 +210,8 @@ def test_every_setting_named_exists(tmp_path):
 @pytest.mark.disaster
 def test_processes_change_nothing(tmp_path):
     """Two processes with one micro-batch each and one process with two, on the same completions."""
-    script = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m"]
-    done = subprocess.run(
-        [*script, "tests.integration.trl_run", str(tmp_path)], capture_output=True, text=True, timeout=900
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    from tests.integration.trl_run import with_fixed_completions
-
+    script = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m")
+    python(*script, "tests.integration.trl_run", tmp_path, seconds=900)
     for row in ("tepo", "gtpo", "clip_cov"):
         one = with_fixed_completions(tmp_path, row, gradient_accumulation_steps=2)
         two = torch.load(tmp_path / f"{row}.pt")

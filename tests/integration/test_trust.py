@@ -83,8 +83,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ):
         study = STUDY.format(objective="grpo_dapo", words=json.dumps(words), model=of, few=json.dumps(FEW))
         (folder / "experiments" / f"{name}.yaml").write_text(study)
-    done = tepo("ablate", "strange", "--trust", cwd=folder, TEPO_PATH=str(folder), HF_HOME=str(folder / "hf"))
-    assert done.returncode == 0, done.stderr
+    tepo("ablate", "strange", "--trust", cwd=folder, TEPO_PATH=str(folder), HF_HOME=str(folder / "hf"))
     (run,) = (path.parent for path in folder.glob("runs/*/config.json"))
     received = folder / "received" / run.name
     shutil.copytree(run, received)
@@ -99,14 +98,14 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def typed(user: Path, line: str, *more: str, **environment: str) -> tuple[int, str]:
-    """Exit code and what was printed."""
+def typed(user: Path, line: str, code: int = 0) -> str:
+    """What a command prints on its way to this exit code."""
     executed(user)
     run = (user / "RUN").read_text()
     words = line.replace("RECEIVED", f"received/{run}").replace("RUN", run).split()
-    done = tepo(*words, *more, cwd=user, TEPO_PATH=str(user), HF_HOME=str(user / "hf"), **environment)
+    done = tepo(*words, cwd=user, code=code, TEPO_PATH=str(user), HF_HOME=str(user / "hf"))
     assert "Traceback" not in done.stderr, done.stderr
-    return done.returncode, done.stdout + done.stderr
+    return done.stdout + done.stderr
 
 
 def executed(user: Path) -> str:
@@ -126,18 +125,15 @@ def test_every_command_is_tried() -> None:
 @pytest.mark.disaster
 @pytest.mark.parametrize("line", READING)
 def test_what_only_reads_executes_nothing(user: Path, line: str) -> None:
-    code, said = typed(user, line)
+    typed(user, line, 2 if line.startswith("figure") else 0)
     assert executed(user) == ""
-    assert code == (2 if line.startswith("figure") else 0), said
 
 
 @pytest.mark.disaster
 @pytest.mark.parametrize("line", EXECUTING)
 def test_strange_code_is_refused_and_not_asked_about(user: Path, line: str) -> None:
-    code, said = typed(user, line)
+    assert "--trust executes it" in typed(user, line, 2)
     assert executed(user) == ""
-    assert code == 2, said
-    assert "--trust executes it" in said
 
 
 @pytest.mark.disaster
@@ -154,8 +150,7 @@ def test_strange_code_is_refused_and_not_asked_about(user: Path, line: str) -> N
     ],
 )
 def test_trust_executes_and_says_so(user: Path, line: str, runs: str, logged: str) -> None:
-    code, said = typed(user, line)
-    assert code == 0, said
+    said = typed(user, line)
     assert executed(user) == runs
     said += "".join(path.read_text() for path in user.glob("other/*/log.txt"))
     assert logged.replace("RUN", (user / "RUN").read_text()) in said.replace("\n", "")

@@ -1,8 +1,5 @@
 """Objectives as verl's policy losses and advantage estimators, against verl's own functions: values and gradients."""
 
-import os
-import subprocess
-import sys
 from typing import Any
 
 import numpy as np
@@ -11,6 +8,8 @@ import torch
 
 from tepo.common.errors import UserError
 from tepo.integrations.trainers import with_changes
+from tepo.objectives import Groups, TokenBatch, load_objective
+from tests.integration.commands import python
 
 pytestmark = [pytest.mark.verl, pytest.mark.disaster]
 
@@ -48,7 +47,6 @@ SAME: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {  # verl's l
 
 
 def actor(mode: str, **changes: Any) -> Any:
-    """A real ActorConfig of verl's."""
     from verl.workers.config import FSDPActorConfig, PolicyLossConfig
 
     policy_loss = PolicyLossConfig(**changes.pop("policy_loss", {}))
@@ -151,7 +149,6 @@ def test_advantages(theirs, row, changes, options):
 
 
 def test_rows_that_verl_cannot_serve():
-    """The error says what is lacking and which reading needs less; with it the row is registered."""
     from tepo.integrations.verl import core_algos, register
 
     with pytest.raises(UserError, match=r"entropies of the current policy") as caught:
@@ -166,7 +163,6 @@ def test_rows_that_verl_cannot_serve():
 def test_a_punishment_of_long_responses_is_told_the_limit():
     """verl's newer trainer pads to the longest response of a rollout, so the width of its tensors is no limit."""
     from tepo.integrations.verl import core_algos, register
-    from tepo.objectives import Groups
 
     punished = {"overlong": {"kind": "punish", "buffer": 0.5}}
     for row, changes in (("gdpo", {}), ("grpo_dapo", punished)):
@@ -189,7 +185,6 @@ def test_terms_that_verl_adds_itself():
     from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty
 
     from tepo.integrations.verl import register
-    from tepo.objectives import TokenBatch, load_objective
 
     loss, tensors = get_policy_loss_fn(register("grpo")), batch()
     with pytest.raises(UserError, match="adds itself") as caught:
@@ -211,6 +206,4 @@ def test_verl_imports_it_by_name():
     """As a user names it, in every process of verl's."""
     code = "import verl; from verl.trainer.ppo import core_algos as c; c.get_policy_loss_fn('tepo_gspo')"
     code += "; c.get_adv_estimator_fn('tepo_gspo')"
-    environment = {**os.environ, "VERL_USE_EXTERNAL_MODULES": "tepo.integrations.verl"}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
+    python("-c", code, VERL_USE_EXTERNAL_MODULES="tepo.integrations.verl")

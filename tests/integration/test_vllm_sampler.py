@@ -19,7 +19,6 @@ LONG = 140  # above one block of the prefix cache (128 tokens on CPU)
 
 @pytest.fixture(scope="module", params=[True, False], ids=["tied", "untied"])
 def start(request, tmp_path_factory):
-    """A starting model and a sampler that holds it."""
     model = tiny_model(0, tied=request.param)
     sampler = VllmSampler(
         EngineOptions(save(model, tmp_path_factory.mktemp("tiny")), "float32", 256, max_rows=64),
@@ -225,12 +224,10 @@ SHORT = SamplingParams(n=2, temperature=1.0, max_new_tokens=24)
 
 
 def jobs(asked, first=0):
-    """A job for each prompt, its number the key."""
     return [Job(number, prompt, number) for number, prompt in enumerate(asked, first)]
 
 
 def gathered(queue):
-    """Everything under way, in the order of finishing."""
     groups = []
     while done := queue.finished():
         groups += done

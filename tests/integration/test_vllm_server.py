@@ -182,7 +182,6 @@ def metric(url: str, name: str) -> float:
 
 
 def until(condition, seconds: float = 120.0) -> None:
-    """Wait for something that the server must come to."""
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end

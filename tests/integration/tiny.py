@@ -45,7 +45,6 @@ def save(model: Qwen2ForCausalLM, folder: Path) -> str:
 
 
 def prompts(count: int, length: int, seed: int = 0) -> list[list[int]]:
-    """Random prompts without special tokens."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randint(2, 128, (count, length), generator=generator).tolist()
 

@@ -2,8 +2,6 @@
 
 import re
 import shlex
-import subprocess
-import sys
 import tomllib
 import zipfile
 from pathlib import Path
@@ -13,6 +11,7 @@ import yaml
 
 import tepo
 from tepo.common.text import counted, install_line
+from tests.integration.commands import python
 
 ROOT = Path(tepo.__file__).parents[1]
 
@@ -60,34 +59,14 @@ def test_numbers_agree_with_their_nouns() -> None:
 
 @pytest.mark.slow
 def test_the_wheel_holds_licence_types_and_studies(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "wheel",
-        "--quiet",
-        "--no-deps",
-        "--no-build-isolation",
-        "-w",
-        str(tmp_path),
-        str(ROOT),
-    ]
-    subprocess.run(command, check=True, capture_output=True, text=True)
+    python("-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", tmp_path, ROOT)
     (file,) = tmp_path.glob("tepo-*.whl")
     with zipfile.ZipFile(file) as wheel:
         names = set(wheel.namelist())
         (metadata,) = (wheel.read(name).decode() for name in names if name.endswith(".dist-info/METADATA"))
-    assert {
-        "tepo/py.typed",
-        "tepo_cli/py.typed",
-        "tepo/_data/ablations/panel_e.yaml",
-        "tepo/assets/laptop/model.safetensors",
-    } <= names
+    assert {"tepo/py.typed", "tepo_cli/py.typed", "tepo/_data/ablations/panel_e.yaml"} <= names
+    assert "tepo/assets/laptop/model.safetensors" in names
     assert {name.split("/licenses/")[1] for name in names if "/licenses/" in name} == {"LICENSE", "NOTICE"}
-    for line in (
-        "License-Expression: Apache-2.0",
-        f"Version: {tepo.__version__}",
-        "Provides-Extra: gpu",
-        "Classifier: Typing :: Typed",
-    ):
-        assert line in metadata.splitlines(), line
+    said = {"License-Expression": "Apache-2.0", "Version": tepo.__version__, "Provides-Extra": "gpu"}
+    for key, value in (*said.items(), ("Classifier", "Typing :: Typed")):
+        assert f"{key}: {value}" in metadata.splitlines()

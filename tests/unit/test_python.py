@@ -1,21 +1,19 @@
 """The Python interface: what it costs to import, what it refuses, and what it gives back."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import tepo
+from tests.integration.commands import alone, python
 
 HEAVY = ["torch", "pandas", "numpy", "rich", "hydra", "transformers", "yaml"]
 
 
 def test_import_is_instant() -> None:
     code = f"import sys, tepo; dir(tepo); print([name for name in {HEAVY} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "[]\n"
+    assert python("-c", code).stdout == "[]\n"
 
 
 def test_every_name_is_there_and_in_the_stub() -> None:
@@ -38,8 +36,7 @@ def test_rows_are_graded_as_the_command_does(tmp_path: Path) -> None:
     verdicts = tepo.grade(rows)
     assert [one.correct for one in verdicts] == [True, True, False, False]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    command = [sys.executable, "-m", "tepo_cli", "grade", str(tmp_path / "rows.jsonl")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = alone("grade", tmp_path / "rows.jsonl")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(line["verdict"], line["reason"], line["extracted"]) for line in lines] == [
         (one.correct, one.reason, one.extracted) for one in verdicts

@@ -3,8 +3,6 @@
 import importlib.util
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 from random import Random
 from types import ModuleType
@@ -12,6 +10,7 @@ from types import ModuleType
 import pytest
 
 from tepo.policy.model.load_policy import load_policy
+from tests.integration.commands import python
 
 SCRIPT = Path(__file__).parents[2] / "examples/word_problems/make.py"
 SUM = re.compile(r"(\d+) ([-+*]) (\d+) = (-?\d+)\. ")
@@ -28,7 +27,6 @@ def make() -> ModuleType:
 
 
 def right(chain: str) -> bool:
-    """Whether a chain is sums that hold, the last of which is boxed."""
     done = SUM.findall(chain)
     rest = SUM.sub("", chain)
     holds = all(int(c) == {"+": int(a) + int(b), "-": int(a) - int(b), "*": int(a) * int(b)}[o] for a, o, b, c in done)
@@ -49,8 +47,7 @@ def test_chains_hold_but_where_they_slip(make: ModuleType) -> None:
 
 
 def test_a_folder_is_made_that_trains_and_measures(make: ModuleType, tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, SCRIPT, tmp_path, "--steps", "1"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    python(SCRIPT, tmp_path, "--steps", "1")
     files = ("train.jsonl", "evals/word_problems.jsonl")
     train, held_out = ([json.loads(line) for line in (tmp_path / name).read_text().splitlines()] for name in files)
     assert (len(train), len(held_out)) == (4000, 400)

@@ -2,32 +2,41 @@
 
 import importlib.metadata
 import re
-import subprocess
-import sys
 import sysconfig
 from pathlib import Path
 
 import pytest
 
 import tepo_cli
+from tepo.common.errors import UserError
 from tepo.common.paths import PACKAGE
 from tepo.common.text import install_line
-from tests.integration.commands import tepo
-from tests.unit.training.small import SMALL, few_problems
+from tepo.jobs.selftest import what_failed
+from tepo_cli.commands.doctor import doctor
+from tepo_cli.commands.problems import _rows
+from tests.integration.commands import python, tepo
+from tests.unit.training.small import SMALL, few_problems, write
 
 
 def test_help_imports_nothing_heavy() -> None:
+    heavy = {
+        "torch",
+        "transformers",
+        "vllm",
+        "deepspeed",
+        "pandas",
+        "numpy",
+        "hydra",
+        "omegaconf",
+        "matplotlib",
+        "sympy",
+    }
     code = (
         "import sys\nfrom tepo_cli.main import app\nfrom typer.testing import CliRunner\n"
         "result = CliRunner().invoke(app, ['--help'])\n"
-        "assert result.exit_code == 0 and 'ablate' in result.output\n"
+        f"assert result.exit_code == 0 and 'ablate' in result.output\nprint({heavy} & set(sys.modules))"
     )
-    code += (
-        "print([name for name in ('torch', 'transformers', 'vllm', 'deepspeed', 'pandas', 'numpy', "
-        "'hydra', 'omegaconf', 'matplotlib', 'sympy') if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert python("-c", code).stdout == "set()\n"
 
 
 @pytest.mark.parametrize(
@@ -47,8 +56,7 @@ def test_help_imports_nothing_heavy() -> None:
     ],
 )
 def test_a_mistake_is_one_message_and_exit_code_2(words: tuple[str, ...], hint: str, tmp_path: Path) -> None:
-    done = tepo(*words, cwd=tmp_path)
-    assert done.returncode == 2, done.stderr
+    done = tepo(*words, cwd=tmp_path, code=2)
     assert "Traceback" not in done.stderr + done.stdout
     assert hint in done.stderr
     assert not list(tmp_path.glob("runs/*")), "nothing may be left on disk"
@@ -56,18 +64,15 @@ def test_a_mistake_is_one_message_and_exit_code_2(words: tuple[str, ...], hint: 
 
 def test_dry_run_prints_configuration_and_plan_and_trains_nothing(tmp_path: Path) -> None:
     done = tepo("train", "objective=grpo_dapo", "seed=3", "--dry-run", "--store", tmp_path)
-    assert done.returncode == 0, done.stderr
     assert "learning_rate: 0.0001" in done.stdout
     assert "# plan: run " in done.stdout
     assert not list(tmp_path.iterdir())
 
 
 def test_a_run_that_collapses_is_done_and_says_so(tmp_path: Path) -> None:
-    """Exit code 0, a sentence, and `tepo list` shows how it ended; again, and nothing is trained."""
     words = ("train", *SMALL, "train.max_new_tokens=1", "--store", tmp_path)
     for _ in range(2):
         done = tepo(*words)
-        assert done.returncode == 0, done.stderr
         assert "training ended with collapse at step 1: all responses to the 16 prompts drawn were wrong" in done.stderr
         assert "its weights are those it started from" in done.stderr
     (run,) = (path for path in tmp_path.iterdir() if path.is_dir())
@@ -79,41 +84,22 @@ def test_a_run_that_collapses_is_done_and_says_so(tmp_path: Path) -> None:
 
 def test_table_renders_dashes_for_what_was_not_run_and_never_trains(tmp_path: Path) -> None:
     done = tepo("table", "panel-e", "--store", tmp_path, "--format", "markdown")
-    assert done.returncode == 0, done.stderr
     assert "32.59" in done.stdout  # the paper's own block
     assert not list(tmp_path.iterdir())
 
 
-def test_a_broken_yaml_names_file_and_line(tmp_path: Path) -> None:
-    (tmp_path / "ablations").mkdir()
-    (tmp_path / "ablations" / "mine.yaml").write_text(
-        "title: mine\nrows:\n  - {label: a, objective: tepo}\n  - {label: b, objectve: tepo}\n"
-        "scales:\n  laptop: {models: [laptop], seeds: [0]}\n"
-    )
-    (tmp_path / "ablations" / "worse.yaml").write_text("title: [unclosed\nrows: 3\n")
-    for name, hints in {
-        "mine": ("mine.yaml:4", "objectve", "did you mean 'rows[1].objective'"),
-        "worse": ("worse.yaml:", "not valid YAML"),
-    }.items():
-        done = tepo("ablate", name, "--store", tmp_path / "runs", TEPO_PATH=str(tmp_path))
-        assert done.returncode == 2
-        assert all(hint in done.stderr for hint in hints), done.stderr
-
-
 @pytest.mark.slow
 def test_a_collapsed_row_does_not_fail_its_study(tmp_path: Path) -> None:
-    """It is measured, marked in the table, and not run again."""
     own = few_problems(tmp_path)
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments" / "mine.yaml").write_text(
+    write(
+        tmp_path / "experiments" / "mine.yaml",
         "title: mine\nrows:\n  - {label: small steps, objective: grpo_dapo}\n"
         "  - {label: large steps, objective: grpo_dapo, overrides: [train.learning_rate=0.1]}\n"
-        "scales:\n  laptop: {models: [laptop], seeds: [0]}\n"
+        "scales:\n  laptop: {models: [laptop], seeds: [0]}\n",
     )
     sets = [part for word in (*SMALL, "data.benchmarks=[add3]") for part in ("--set", word)]
     words = ("mine", *sets, "--store", tmp_path / "runs", "--format", "markdown")
     first = tepo("ablate", *words, cwd=tmp_path, **own)
-    assert first.returncode == 0, first.stderr
     assert "large steps seed 0 ended with collapse at step 2: all responses to the 16 prompts" in first.stderr
     assert "| large steps † | <u>0.0</u>" in first.stdout
     assert "| small steps | " in first.stdout
@@ -123,34 +109,11 @@ def test_a_collapsed_row_does_not_fail_its_study(tmp_path: Path) -> None:
     assert again.stdout == first.stdout
 
 
-@pytest.mark.slow
-def test_ablate_trains_measures_renders_and_reuses_what_train_made(tmp_path: Path) -> None:
-    words = [*SMALL, "data.benchmarks=[add3,max4]", "train.steps=1"]
-    extra = [part for word in words for part in ("--set", word)]
-    own = few_problems(tmp_path / "own")
-    first = tepo("train", "scale=laptop", "model=laptop", "objective=grpo_dapo", *words, "--store", tmp_path)
-    assert first.returncode == 0, first.stderr
-    (run,) = (path.parent for path in tmp_path.glob("*/manifest.json"))
-    assert (run / "figures" / "training.svg").exists()
-    assert (run / "figures" / "training.png").exists()
-    stamp = (run / "metrics.jsonl").stat().st_mtime_ns
-    done = tepo("ablate", "panel-e", "--store", tmp_path, "--jobs", "2", "--format", "csv", *extra, **own)
-    assert done.returncode == 0, done.stderr
-    assert len(list(tmp_path.glob("*/manifest.json"))) == 5
-    assert (run / "metrics.jsonl").stat().st_mtime_ns == stamp
-    assert "TEPO-w/o. KL" in done.stdout
-    again = tepo("ablate", "panel-e", "--store", tmp_path, "--format", "csv", *extra, **own)
-    assert again.stdout == done.stdout
-    listed = tepo("list", "--store", tmp_path)
-    assert run.name in listed.stdout
-
-
 def test_doctor_says_how_to_get_what_is_missing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """In rich's markup `[vllm]` is a tag, and the command was to install tepo without it;
     in a narrow terminal it was broken in two."""
-    from tepo_cli.commands.doctor import doctor
 
     def missing(name: str) -> str:
         raise importlib.metadata.PackageNotFoundError(name)
@@ -164,8 +127,6 @@ def test_doctor_says_how_to_get_what_is_missing(
 def test_doctor_says_what_the_kernels_of_a_gpu_are_built_with(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    from tepo_cli.commands.doctor import doctor
-
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
@@ -182,8 +143,6 @@ def test_doctor_says_what_the_kernels_of_a_gpu_are_built_with(
 
 
 def test_a_selftest_says_what_was_wrong_and_not_what_to_do_in_a_run() -> None:
-    from tepo.jobs.selftest import what_failed
-
     error = (
         "Traceback:\n  File x\ntepo.common.errors.RunFailed: step 2: the loss is nan\n"
         "in: objective=tepo\ntry: lower train.learning_rate\n"
@@ -197,15 +156,14 @@ def test_the_base_stands_beside_the_score_once_it_is_measured(tmp_path: Path) ->
     own = few_problems(tmp_path / "own")
     words = ("scale=laptop", *SMALL, "train.steps=1", "data.benchmarks=[add3]", "--store", tmp_path / "runs", "-q")
     alone = tepo("train", *words, "--evaluate", **own)
-    assert alone.returncode == 0, alone.stderr
     assert "base %" not in alone.stderr
+    assert {path.name for path in tmp_path.glob("runs/*/figures/*")} == {"training.svg", "training.png"}
     assert "the base is not measured on 1 benchmark: `tepo base` with the same words measures it" in alone.stderr
     base = tepo("base", *words, **own)
-    assert base.returncode == 0, base.stderr
     (score,) = re.findall(r"add3 +│ +([\d.]+)", base.stderr)
     configured = " ".join(words[:-3])
     again = tepo("eval", "-m", f"base {configured}", "-m", f"train {configured}", *words[-3:], **own)
-    assert (again.returncode, len(re.findall(rf"add3 +│ +{re.escape(score)} +│", again.stderr)) >= 1) == (0, True)
+    assert re.search(rf"add3 +│ +{re.escape(score)} +│", again.stderr)
     one = tepo("eval", "-m", f"base {configured}", *words[-3:], **own)
     assert one.stderr == base.stderr
     beside = tepo("train", *words, "--evaluate", **own)
@@ -237,9 +195,6 @@ def test_text_in_brackets_is_printed_as_it_is() -> None:
     ],
 )
 def test_a_row_that_cannot_be_graded_is_named(line: bytes, message: str, tmp_path: Path) -> None:
-    from tepo.common.errors import UserError
-    from tepo_cli.commands.problems import _rows
-
     file = tmp_path / "answers.jsonl"
     file.write_bytes(
         b'\xef\xbb\xbf{"gold": 5, "prediction": null}\r\n\n{"gold": "5", "prediction": "\xed\xa0\x80"}\n' + line
@@ -254,9 +209,6 @@ def test_a_row_that_cannot_be_graded_is_named(line: bytes, message: str, tmp_pat
 
 
 def test_every_row_that_cannot_be_graded_is_named_at_once(tmp_path: Path) -> None:
-    from tepo.common.errors import UserError
-    from tepo_cli.commands.problems import _rows
-
     file = tmp_path / "answers.jsonl"
     file.write_text('{"gold": "5"}\n{"gold": "5", "prediction": "5"}\nno\n' + "[]\n" * 30)
     with pytest.raises(UserError) as caught:

@@ -1,7 +1,6 @@
 """Mistakes that must be said before a command begins to work:
 called in this process, as a process each takes seconds."""
 
-import inspect
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from tepo.common.errors import UserError
+from tepo.common.files import write_atomic
 from tepo.config.compose import compose
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan_studies import plan_all
@@ -18,7 +18,10 @@ from tepo_cli.commands.evaluate import evaluate
 from tepo_cli.commands.studies import ablate, plan, reproduce
 from tepo_cli.commands.tables import figure, report, table
 from tepo_cli.commands.train import train
-from tests.unit.studies.test_store import WORDS, finish
+from tepo_cli.show_scores import find_target
+from tests.unit.store.test_store_check import WORDS
+from tests.unit.studies.measured import finish
+from tests.unit.training.small import write
 
 CONTEXT = typer.Context(TyperCommand("train"))
 TYPO = "objective.penalty.coefficint=1"
@@ -85,10 +88,8 @@ def test_figure_all_draws_what_can_be_drawn_and_names_the_others(
     ((_, units),) = plan_all(["figures"], "laptop", store=tmp_path, overrides=WORDS)
     for unit in units:
         if unit.row.label in ("GRPO/DAPO", "TEPO"):  # the rows of figures 2a to 3b
-            finish(
-                unit,
-                **{"actor/pg_clipfrac": 0.1, "timing_s/step": 1.0, "critic/score/mean": 0.5, "actor/grad_norm": 1.0},
-            )
+            metrics = ("actor/pg_clipfrac", "timing_s/step", "critic/score/mean", "actor/grad_norm")
+            finish(unit, 0.5, **dict.fromkeys(metrics, 0.5))
     with pytest.raises(UserError) as caught:
         figure("all", store=tmp_path, override=list(WORDS), out=tmp_path / "figures")
     assert caught.value.exit_code == 1
@@ -98,12 +99,6 @@ def test_figure_all_draws_what_can_be_drawn_and_names_the_others(
     drawn = [f"figure-{name}.{ending}" for name in ("2a", "2b", "3a", "3b") for ending in ("svg", "png")]
     assert [Path(line).name for line in capsys.readouterr().out.split()] == drawn
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(drawn)
-
-
-def test_jobs_have_one_default() -> None:
-    assert (
-        inspect.signature(ablate).parameters["jobs"].default == inspect.signature(reproduce).parameters["jobs"].default
-    )
 
 
 def test_a_folder_of_tepo_path_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,10 +124,7 @@ def test_a_configuration_to_evaluate_says_itself_on_what_and_how(tmp_path: Path)
 
 
 def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> None:
-    from tepo_cli.show_scores import find_target
-
-    (tmp_path / "0123456789ab").mkdir()
-    (tmp_path / "0123456789ab" / "config.json").write_text("[]")
+    write(tmp_path / "0123456789ab/config.json", "[]")
     for model in ("0123456789ac", str(tmp_path / "0123456789ac")):  # the network is not asked
         with pytest.raises(UserError, match="no model and no run"):
             find_target(model, tmp_path, None)
@@ -149,9 +141,6 @@ def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> Non
 
 
 def test_a_run_to_evaluate_by_the_beginning_of_its_id(tmp_path: Path) -> None:
-    """As for the other commands: one run, or which of several is meant."""
-    from tepo_cli.show_scores import find_target
-
     for name in ("0123456789ab", "0199999999ab"):
         run = RunFolder(tmp_path / name)
         run.create(compose([f"store={tmp_path}"]))
@@ -172,8 +161,6 @@ def test_one_folder_or_commit_for_several_models(tmp_path: Path) -> None:
 
 
 def test_a_store_that_is_a_file_is_one_message(tmp_path: Path) -> None:
-    from tepo.common.files import write_atomic
-
     (tmp_path / "file").write_text("")
     for path in (tmp_path / "file" / "x.json", tmp_path / "file" / "deep" / "x.json"):
         with pytest.raises(UserError, match="cannot write: a "):

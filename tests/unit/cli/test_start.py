@@ -1,7 +1,6 @@
 """What a command imports before it does anything: a table that is read from disk must not wait for torch."""
 
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import pytest
 import tepo
 from tepo.store.cost import Cost
 from tepo.store.run_folder import RunFolder
+from tests.integration.commands import alone, python
 
 HEAVY = ("torch", "transformers", "vllm", "deepspeed", "matplotlib", "sympy", "scipy.stats")
 CODE = """
@@ -25,12 +25,7 @@ finally:
 
 
 def imported(*words: str, cwd: Path) -> set[str]:
-    """Modules in the process of a command that ends well."""
-    done = subprocess.run(
-        [sys.executable, "-c", CODE, *words], capture_output=True, text=True, timeout=120, cwd=cwd, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    return set(json.loads(done.stderr.splitlines()[-1]))
+    return set(json.loads(python("-c", CODE, *words, cwd=cwd).stderr.splitlines()[-1]))
 
 
 _READING = [
@@ -69,17 +64,10 @@ def test_version_and_completion_answer_at_once() -> None:
         "import sys\nfrom tepo_cli.main import main\ntry:\n    main()\n"
         f"finally:\n    print([n for n in {heavy} if n in sys.modules], file=sys.stderr)"
     )
-    asked = os.environ | {"_TEPO_COMPLETE": "complete_bash", "COMP_WORDS": "tepo ta", "COMP_CWORD": "1"}
-    for words, environment, answer in ((["--version"], None, f"tepo {tepo.__version__}\n"), ([], asked, "table\n")):
-        done = subprocess.run(
-            [sys.executable, "-c", code, *words],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=environment,
-            check=False,
-        )
-        assert (done.returncode, done.stdout, done.stderr) == (0, answer, "[]\n")
+    asked = {"_TEPO_COMPLETE": "complete_bash", "COMP_WORDS": "tepo ta", "COMP_CWORD": "1"}
+    for words, environment, answer in ((["--version"], {}, f"tepo {tepo.__version__}\n"), ([], asked, "table\n")):
+        done = python("-c", code, *words, **environment)
+        assert (done.stdout, done.stderr) == (answer, "[]\n")
 
 
 def test_completion_is_shown_for_the_shell_that_asks() -> None:
@@ -90,7 +78,4 @@ def test_completion_is_shown_for_the_shell_that_asks() -> None:
 
 
 def test_help_says_what_exit_codes_mean() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "tepo_cli", "--help"], capture_output=True, text=True, timeout=60, check=True
-    )
-    assert "3 another process has the run" in " ".join(done.stdout.split())
+    assert "3 another process has the run" in " ".join(alone("--help").stdout.split())

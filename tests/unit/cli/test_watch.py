@@ -11,25 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.studies.test_live import run
+from tests.integration.commands import alone
+from tests.unit.store.test_live_runs import run
 
-WATCH = [sys.executable, "-m", "tepo_cli", "watch", "--every", "0.2", "--store"]
+WATCH = ("watch", "--every", "0.2", "--store")
 
 
 def test_in_a_pipe_it_looks_once(tmp_path: Path) -> None:
     folder = run(tmp_path, 0, "running", [0.25, 0.5])
-    done = subprocess.run([*WATCH, tmp_path], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = alone(*WATCH, tmp_path)
+    assert done.stderr == ""
     head, line = done.stdout.splitlines()
     assert head == f"{tmp_path}: 1 running, 0 ended in the last 10 min"
     assert line == f"{folder.path.name}  tepo  0  2/8  ▁█  50.0%  ▁▁ 0.500  12 s  running"
 
 
 def test_a_store_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
-    done = subprocess.run([*WATCH, tmp_path / "no"], capture_output=True, text=True, timeout=60, check=False)
-    assert done.returncode == 2
-    assert "no such folder" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "no such folder" in alone(*WATCH, tmp_path / "no", code=2).stderr
 
 
 @pytest.mark.slow
@@ -38,7 +36,7 @@ def test_in_a_terminal_it_follows_the_run_until_ctrl_c(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     environment = os.environ | {"COLUMNS": "80", "LINES": "24", "TERM": "xterm"}
     process = subprocess.Popen(
-        [*WATCH, tmp_path],
+        [sys.executable, "-m", "tepo_cli", *WATCH, tmp_path],
         stdin=theirs,
         stdout=theirs,
         stderr=theirs,

@@ -4,14 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.jobs.model_card import command_of
 from tepo.objectives import load_objective
 from tepo.store.run_folder import RunFolder
 from tepo.studies.study import load_study
-from tests.unit.config.test_own_groups import FILES
+from tests.unit.config.test_own_groups import save_files
 
 OUTSIDE = "reads what lies outside the configuration"
 SECRET = "hf_secret_of_this_test"
@@ -20,12 +19,7 @@ SECRET = "hf_secret_of_this_test"
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's folder, and a secret in the environment."""
-    for name, text in FILES.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
-    (tmp_path / "scale").mkdir()
-    laptop = (paths.CONFIG / "scale" / "laptop.yaml").read_text()
-    (tmp_path / "scale" / "brief.yaml").write_text(laptop.replace("scale: laptop", "scale: brief"))
+    save_files(tmp_path)
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     monkeypatch.setenv("HF_TOKEN", SECRET)
     return tmp_path

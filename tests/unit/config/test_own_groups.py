@@ -12,6 +12,7 @@ from tepo.store.run_id import run_id
 from tepo.studies.plan import recipe_words
 from tepo.studies.study import load_study
 from tests.integration.commands import tepo
+from tests.unit.training.small import write
 
 OBJECTIVE = """# Mine: a narrow clip.
 advantage: group_normalized
@@ -37,17 +38,19 @@ FILES = {
 }
 
 
+def save_files(folder: Path) -> None:
+    """The files, and a scale of two steps."""
+    for name, text in FILES.items():
+        write(folder / name, text)
+    laptop = (paths.CONFIG / "scale" / "laptop.yaml").read_text()
+    brief = laptop.replace("scale: laptop", "scale: brief").replace("steps: 36", "steps: 2")
+    write(folder / "scale" / "brief.yaml", brief)
+
+
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's folder, with a space in its name."""
     folder = tmp_path / "my folder"
-    for name, text in FILES.items():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    laptop = (paths.CONFIG / "scale" / "laptop.yaml").read_text()
-    (folder / "scale").mkdir()
-    brief = laptop.replace("scale: laptop", "scale: brief").replace("steps: 36", "steps: 2")
-    (folder / "scale" / "brief.yaml").write_text(brief)
+    save_files(folder)
     monkeypatch.setenv("TEPO_PATH", str(folder))
     return folder
 

@@ -44,15 +44,10 @@ def test_the_papers_models_are_options() -> None:
 def test_every_model_composes_for_gpus(model: str) -> None:
     config = compose(["scale=paper", f"model={model}"])
     assert config.model.path == MODELS[model]
-    assert (config.model.dtype, config.model.gradient_checkpointing, config.model.trust_remote_code) == (
-        "bfloat16",
-        None,  # the planner's choice
-        False,
-    )
+    assert (config.model.dtype, config.model.trust_remote_code) == ("bfloat16", False)
+    assert config.model.gradient_checkpointing is None  # the planner's choice
     assert (config.sampler.kind, config.engine.kind) == ("vllm", "deepspeed")
-    assert (
-        config.train.mini_batch_prompts % 8 == config.train.mini_batch_prompts % 16 == 0
-    )  # ranks of one node and of two
+    assert config.train.mini_batch_prompts % 16 == 0  # ranks of one node and of two
 
 
 def test_settings_of_the_paper() -> None:
@@ -64,11 +59,8 @@ def test_settings_of_the_paper() -> None:
     assert train.prompts_per_step // train.mini_batch_prompts * train.epochs == 8  # updates a rollout
     assert (train.learning_rate, train.warmup_steps, train.weight_decay, train.grad_clip) == (5e-7, 0, 0.0, 1.0)
     assert (train.max_rounds, train.kl_estimator) == (10, None)
-    assert (config.data.problems, config.data.prompt, config.data.overlong_prompts) == (
-        "dapo_math",
-        "boxed",
-        "truncate",
-    )
+    data = config.data
+    assert (data.problems, data.prompt, data.overlong_prompts) == ("dapo_math", "boxed", "truncate")
     assert config.data.benchmarks == ["aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva"]
 
 
@@ -103,7 +95,6 @@ def test_the_coefficient_of_each_model(tmp_path: Path) -> None:
 
 
 def test_studies_name_the_papers_models_alone() -> None:
-    """Their plans are composed in tests/unit/studies/test_shipped.py."""
     studies = [load_study(name) for name in study_names()]
     named = [study.scale("paper").models for study in studies if "paper" in study.scales and not study.panels]
     assert named

@@ -15,7 +15,6 @@ _ROWS = re.compile(r"(?<=\| rows \| TRL \| verl \| prime-rl \|\n\|---\|---\|---\
 
 
 def cells_of(page: str) -> dict[str, tuple[str, ...]]:
-    """What the page says of each row: TRL, verl, prime-rl."""
     found = _ROWS.search(page)
     assert found is not None, "docs/library.md has no table"
     lines = [line.strip("|").split(" | ") for line in found[0].splitlines()]
@@ -32,7 +31,6 @@ def with_cells(page: str, cells: dict[str, tuple[str, ...]]) -> str:
 
 
 def main() -> None:
-    """Run all cells, and write what came of them."""
     from tests.integration.trainer_cells import outcome, run_prime_rl, run_trl, run_verl
 
     with tempfile.TemporaryDirectory() as folder:

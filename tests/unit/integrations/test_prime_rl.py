@@ -1,4 +1,4 @@
-"""prime-rl's loop over single responses makes the loss of the full batch."""
+"""What prime-rl gives a row, one response after the other (loss and gradient: integration/test_trainer_cells.py)."""
 
 from dataclasses import dataclass, field
 
@@ -8,8 +8,8 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.integrations.prime_rl import advantages, loss
-from tepo.integrations.trainers import reads, with_changes
-from tepo.objectives import Groups, TokenBatch, load_objective, objective_mapping
+from tepo.integrations.trainers import reads
+from tepo.objectives import load_objective, objective_mapping
 
 
 @dataclass
@@ -35,48 +35,15 @@ def responses() -> list[LossInputs]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("name", "changes"),
-    [
-        ("grpo_dapo", {}),
-        ("tepo_no_kl", {}),
-        ("tepo_kl_all", {"penalty.coefficient": 0.5}),
-        ("prefix_is", {}),
-        ("cispo", {}),
-        ("gspo", {"aggregation.kind": "token_mean"}),
-        ("gspo", {"aggregation": {"kind": "token_mean", "over": "mini_batch"}}),
-        ("reinforce", {}),
-    ],
-)
-def test_the_sum_over_responses(name, changes):
-    """prime-rl sums the losses and divides by all tokens: value and gradient are the row's."""
-    row, inputs = with_changes(name, changes), responses()
-    tokens = sum(int(part.loss_mask.sum()) for part in inputs)
-    outs = [loss(part, name, changes) for part in inputs]
-    ours = sum(out.loss for out in outs) / tokens
-    flat = [
-        torch.cat([getattr(part, key)[part.loss_mask] for part in inputs])
-        for key in ("inference_logprobs", "advantages")
-    ]
-    logprobs = torch.cat([part.trainer_logprobs[part.loss_mask] for part in inputs])
-    batch = TokenBatch(*flat, torch.tensor([int(part.loss_mask.sum()) for part in inputs]), logprobs=logprobs)
-    expected = row.loss(batch, row.prepare(batch)).loss
-    torch.testing.assert_close(ours, expected)
-    leaves = [part.trainer_logprobs for part in inputs]
-    mine, other = torch.autograd.grad(ours, leaves), torch.autograd.grad(expected, leaves)
-    torch.testing.assert_close(mine, other)
-    assert max(float(part.abs().max()) for part in mine) > 0
-    assert all(value.dim() == 0 for value in outs[0].metrics.values())
-    assert "actor/pg_loss" in outs[0].metrics
-
-
 def test_token_weights():
-    """prime-rl's stream of weights multiplies each token's terms."""
     inputs = responses()[0]
     inputs.loss_weights = torch.linspace(0.1, 2, len(inputs.loss_mask), dtype=torch.float64)
     ratio = (inputs.trainer_logprobs - inputs.inference_logprobs).exp()
     terms = torch.minimum(ratio * inputs.advantages, ratio.clamp(0.8, 1.28) * inputs.advantages)
-    torch.testing.assert_close(loss(inputs).loss, -(terms * inputs.loss_weights)[inputs.loss_mask].sum())
+    out = loss(inputs)
+    torch.testing.assert_close(out.loss, -(terms * inputs.loss_weights)[inputs.loss_mask].sum())
+    assert all(value.dim() == 0 for value in out.metrics.values())
+    assert "actor/pg_loss" in out.metrics
 
 
 @pytest.mark.parametrize(
@@ -136,10 +103,3 @@ def test_an_empty_mask_logs_nothing():
     inputs.loss_mask = torch.zeros_like(inputs.loss_mask)
     out = loss(inputs)
     assert (out.loss.item(), out.metrics) == (0, {})
-
-
-@pytest.mark.parametrize(("name", "changes"), [("grpo_dapo", {}), ("rloo", {"aggregation.kind": "token_mean"})])
-def test_advantages_of_a_group(name, changes):
-    rewards, ones = [1.0, 0.0, 0.0, 1.0, 0.5], torch.ones(5, dtype=torch.int64)
-    expected = load_objective(name).advantages(Groups(torch.tensor(rewards, dtype=torch.float64), ones, ones))
-    assert advantages(rewards, name, changes) == expected.tolist()

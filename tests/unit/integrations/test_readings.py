@@ -1,13 +1,11 @@
 """What a trainer gives and a row reads, the readings that need less, and the page's table."""
 
-import subprocess
-import sys
-
 import pytest
 
 from tepo.common.errors import UserError
 from tepo.integrations.trainers import PRIME_RL, TRL, VERL, WORDS, check_version, reads, split, with_changes
 from tepo.objectives import load_objective, names
+from tests.integration.commands import python
 
 
 @pytest.mark.parametrize("name", names())
@@ -64,9 +62,7 @@ def test_changes_are_checked():
 
 @pytest.mark.parametrize(("peer", "command"), [("trl", 'pip install "tepo\\[trl\\]"'), ("verl", 'pip install "verl')])
 def test_a_missing_peer_is_named_with_its_command(peer, command):
-    code = f"import sys; sys.modules[{peer!r}] = None; import tepo.integrations.{peer}"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert done.returncode == 1
+    done = python("-c", f"import sys; sys.modules[{peer!r}] = None; import tepo.integrations.{peer}", code=1)
     assert "UserError" in done.stderr
     assert f"{peer} is not installed here" in done.stderr
     assert command.replace("\\", "") in done.stderr

@@ -266,6 +266,5 @@ def test_of_two_own_kinds_the_one_to_blame_is_named(folder: Path) -> None:
 def test_the_command_prints_the_place(folder: Path) -> None:
     fault = FAULTS["never applied"]
     written(folder, fault.axis, WEIGHT.replace(fault.old, fault.new))
-    found = tepo("check-objective", "mine")
-    assert found.returncode == 1
+    found = tepo("check-objective", "mine", code=1)
     assert "weight Mine.token_weights (" in " ".join(found.stdout.split())

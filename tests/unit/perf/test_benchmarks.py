@@ -3,8 +3,6 @@
 Those with guarded rows do so in `make perf`, which CI runs after the tests."""
 
 import json
-import os
-import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,9 +11,9 @@ import pytest
 
 from perf import fused_logprob
 from perf.suite import BENCHMARKS, GUARDED
+from tests.integration.commands import python
 
 ROOT = Path(__file__).parents[3]
-KNOWN = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "TEPO_PEERS_PYTHON": sys.executable}
 NAMES = [
     pytest.param(name, marks=pytest.mark.vllm) if name == "vllm" else name for name in BENCHMARKS if name not in GUARDED
 ]
@@ -26,9 +24,8 @@ NAMES = [
 def test_a_benchmark_measures_both_sides(name: str) -> None:
     if name == "step" and find_spec("trl") is None:
         pytest.skip("needs trl")
-    command = [sys.executable, "-m", "perf.suite", name, "1", "--short"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, env=KNOWN, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
+    known = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "TEPO_PEERS_PYTHON": sys.executable}
+    done = python("-m", "perf.suite", name, "1", "--short", cwd=ROOT, seconds=3600, **known)
     found = json.loads(done.stdout.splitlines()[-1])
     if name == "vllm" and "unavailable" in found:
         pytest.skip(found["unavailable"])

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,13 +25,11 @@ def row(ratio: float, higher: bool = True, guard: Guard = "own CPU", name: str =
 
 @pytest.fixture
 def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Baselines of their own."""
     monkeypatch.setattr(table, "RESULTS", tmp_path)
     return tmp_path
 
 
 def on(cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Go on as on this kind of CPU."""
     monkeypatch.setattr(table, "machine", lambda: {"cpu": cpu})
 
 
@@ -54,30 +53,56 @@ def test_ratio_directions() -> None:
     assert row(3.0, higher=False).worse(2.0) == pytest.approx(1.5)
 
 
-def test_a_row_over_a_fifth_worse_twice_fails(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table.write("cli", True, [([row(4.0)], {})])
-    asked = measured(monkeypatch, [row(3.0)], [row(3.1)])
-    assert not table.check("cli")
-    assert asked == [1, table.MORE]
+OWN, TARGET = {AMD: row(4.0)}, "target"
 
 
-def test_the_second_look_decides(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table.write("cli", True, [([row(4.0)], {})])
-    measured(monkeypatch, [row(3.0)], [row(3.9)])
-    assert table.check("cli")
-
-
-def test_within_a_fifth_and_unguarded_rows_pass(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table.write("cli", True, [([row(4.0), row(4.0, guard="", name="b")], {})])
-    asked = measured(monkeypatch, [row(3.4), row(1.0, guard="", name="b")])
-    assert table.check("cli")
-    assert asked == [1]
-
-
-def test_a_guarded_row_that_is_gone_fails(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    table.write("cli", True, [([row(4.0)], {})])
-    measured(monkeypatch, [])
-    assert not table.check("cli")
+@pytest.mark.parametrize(
+    ("stored", "looks", "holds"),
+    [
+        (OWN, [row(3.0), row(3.1)], False),  # over a fifth worse, twice
+        (OWN, [row(3.0), row(3.9)], True),
+        (OWN, [row(3.4)], True),
+        (OWN, [None], False),  # a guarded row that is gone
+        ({AMD: row(4.0, guard="")}, [row(1.0, guard="")], True),
+        ({INTEL: row(9.0)}, [row(0.1)], True),  # another CPU's baseline does not count
+        ({INTEL: row(9.0), AMD: row(3.0)}, [row(2.6)], True),
+        ({INTEL: row(9.0), AMD: row(3.0)}, [row(2.4)] * 2, False),
+        # a cost over its products is held to its target, or to the looser of it and its baseline
+        *(({INTEL: row(9.0, False, TARGET)}, [row(ratio, False, TARGET)], True) for ratio in (2.0, 2.9)),
+        ({INTEL: row(9.0, False, TARGET)}, [row(3.1, False, TARGET)] * 2, False),
+        ({AMD: row(1.5, False, TARGET)}, [row(2.3, False, TARGET)], True),
+        ({AMD: row(1.5, False, TARGET)}, [row(2.5, False, TARGET)] * 2, False),
+        ({AMD: row(2.3, False, TARGET)}, [row(2.7, False, TARGET)], True),
+        # a ratio that a CPU hardly changes is compared with the worst baseline
+        *(
+            (
+                {INTEL: row(3.0, higher, guard), ARM: row(4.0, higher, guard)},
+                [row(ratio, higher, guard)] * looks,
+                looks == 1,
+            )
+            for guard, higher, ratio, looks in (
+                *(("any CPU", True, 2.6, 1), ("any CPU", True, 2.4, 2), ("any CPU", False, 4.7, 1)),
+                *(("any CPU", False, 4.9, 2), ("other CPUs", True, 2.1, 1), ("other CPUs", True, 1.9, 2)),
+                *(("other CPUs", False, 5.9, 1), ("other CPUs", False, 6.1, 2)),
+            )
+        ),
+        # the own baseline goes before the rest
+        *(
+            ({INTEL: row(2.0, False, guard), AMD: row(3.0, False, guard)}, [row(3.5, False, guard)], True)
+            for guard in ("any CPU", "other CPUs", TARGET)
+        ),
+    ],
+)
+def test_what_a_row_is_held_to(
+    stored: dict[str, BenchmarkRow], looks: list[Any], holds: bool, results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for cpu, kept in stored.items():
+        on(cpu, monkeypatch)
+        table.write("cli", True, [([kept], {})])
+    on(AMD, monkeypatch)
+    asked = measured(monkeypatch, *([look] if look else [] for look in looks))
+    assert table.check("cli") == holds
+    assert asked == [1, table.MORE][: len(looks)]  # a second look where the first is worse
 
 
 @pytest.mark.parametrize(("higher", "worst"), [(True, 3.0), (False, 4.0)])
@@ -109,76 +134,6 @@ def test_stored_figures_are_printed_with_their_cpu(
     table.main()
     lines = capsys.readouterr().out.splitlines()[1:]
     assert [[cpu for cpu in (INTEL, AMD) if line.endswith(cpu)] for line in lines] == [[INTEL]] * 2 + [[AMD]] * 2
-
-
-def test_only_the_baseline_of_the_same_kind_of_cpu_counts(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    on(INTEL, monkeypatch)
-    table.write("cli", True, [([row(9.0)], {})])
-    on(AMD, monkeypatch)
-    measured(monkeypatch, [row(0.1)])
-    assert table.check("cli")
-    table.write("cli", True, [([row(3.0)], {})])
-    measured(monkeypatch, [row(2.6)])
-    assert table.check("cli")
-    measured(monkeypatch, [row(2.4)], [row(2.4)])
-    assert not table.check("cli")
-
-
-@pytest.mark.parametrize(("ratio", "holds"), [(2.0, True), (2.9, True), (3.1, False)])
-def test_without_a_baseline_a_cost_over_its_products_is_held_to_its_target(
-    results: Path, monkeypatch: pytest.MonkeyPatch, ratio: float, holds: bool
-) -> None:
-    on(INTEL, monkeypatch)
-    table.write("cli", True, [([row(9.0, higher=False, guard="target")], {})])
-    on(AMD, monkeypatch)
-    found = [row(ratio, higher=False, guard="target")]
-    measured(monkeypatch, found, found)
-    assert table.check("cli") == holds
-
-
-@pytest.mark.parametrize(
-    ("guard", "higher", "ratio", "holds"),
-    [
-        ("any CPU", True, 2.6, True),
-        ("any CPU", True, 2.4, False),
-        ("any CPU", False, 4.7, True),
-        ("any CPU", False, 4.9, False),
-        ("other CPUs", True, 2.1, True),
-        ("other CPUs", True, 1.9, False),
-        ("other CPUs", False, 5.9, True),
-        ("other CPUs", False, 6.1, False),
-    ],
-)
-def test_a_ratio_that_a_cpu_hardly_changes_is_compared_with_the_worst_baseline(
-    results: Path, monkeypatch: pytest.MonkeyPatch, guard: Guard, higher: bool, ratio: float, holds: bool
-) -> None:
-    for cpu, stored in ((INTEL, 3.0), (ARM, 4.0)):
-        on(cpu, monkeypatch)
-        table.write("cli", True, [([row(stored, higher, guard)], {})])
-    on(AMD, monkeypatch)
-    found = [row(ratio, higher, guard)]
-    measured(monkeypatch, found, found)
-    assert table.check("cli") == holds
-
-
-@pytest.mark.parametrize(("stored", "ratio", "holds"), [(1.5, 2.3, True), (1.5, 2.5, False), (2.3, 2.7, True)])
-def test_with_a_baseline_a_cost_over_its_products_is_held_to_the_looser_of_it_and_its_target(
-    results: Path, monkeypatch: pytest.MonkeyPatch, stored: float, ratio: float, holds: bool
-) -> None:
-    table.write("cli", True, [([row(stored, False, "target")], {})])
-    found = [row(ratio, False, "target")]
-    measured(monkeypatch, found, found)
-    assert table.check("cli") == holds
-
-
-@pytest.mark.parametrize("guard", ["any CPU", "other CPUs", "target"])
-def test_the_own_baseline_goes_before_the_rest(results: Path, monkeypatch: pytest.MonkeyPatch, guard: Guard) -> None:
-    on(INTEL, monkeypatch)
-    table.write("cli", True, [([row(2.0, False, guard)], {})])
-    on(AMD, monkeypatch)
-    table.write("cli", True, [([row(3.0, False, guard)], {})])
-    measured(monkeypatch, [row(3.5, False, guard)])
-    assert table.check("cli")
 
 
 def test_the_kind_of_a_cpu_is_its_model_and_widest_vector_unit() -> None:

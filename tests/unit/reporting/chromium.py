@@ -27,8 +27,6 @@ _CHOOSE = """const one = document.querySelector(arguments[0]);
 
 
 class Page:
-    """One window."""
-
     def __init__(self, driver: Any):
         self.driver = driver
 
@@ -91,7 +89,6 @@ class Page:
         return WebDriverWait(self.driver, 30, poll_frequency=0.05).until(lambda driver: driver.execute_script(script))
 
     def unpacked(self) -> None:
-        """Wait until runs side by side and tokens can be used."""
         self.wait("return ['side-view', 'token-view'].every((id) => document.getElementById(id).hidden === false)")
 
     def outside(self) -> list[str]:
@@ -103,7 +100,6 @@ class Page:
         return self.run(_CUT)
 
     def violations(self) -> list[str]:
-        """What axe-core finds."""
         self.driver.set_script_timeout(300)  # seconds, of a machine that has other work
         self.run(_axe())
         return self.driver.execute_async_script(_VIOLATIONS)

@@ -1,6 +1,7 @@
 """One small table, and a window of Chromium, that the tests of this folder share."""
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from tepo.reporting.paper.reference import RowKey, reference_row
 from tepo.reporting.tables.build_table import TableSpec, build_table
 from tepo.reporting.tables.table import Table
 from tests.unit.reporting.chromium import Page, chromium
+from tests.unit.reporting.pages import page
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
 
@@ -26,8 +28,22 @@ def table() -> Table:
     )
 
 
-@pytest.fixture(scope="module")
-def window() -> Iterator[Page]:
-    """One Chromium for all tests of a file."""
-    with chromium() as page:
-        yield page
+@pytest.fixture(scope="session")
+def path(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("page") / "page.html"
+    path.write_text(page(table), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Page]:
+    """One Chromium for all tests."""
+    with chromium() as browser:
+        yield browser
+
+
+@pytest.fixture
+def window(browser: Page) -> Iterator[Page]:
+    """The same window, on whose console no test may leave a word."""
+    yield browser
+    assert browser.console() == []

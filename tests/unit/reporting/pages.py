@@ -1,5 +1,8 @@
 """A small page for the tests: two runs, three token dumps, two figures, and texts that would break careless HTML."""
 
+import base64
+import gzip
+import json
 from dataclasses import replace
 
 from tepo.reporting.figures.curves import RunCurves, svg, training_figure
@@ -13,6 +16,11 @@ from tepo.store.stored_responses import Answer, ProblemAnswers
 
 NASTY = "</script><b>&amp;\u2028"
 LONG = f"GRPO/DAPO {NASTY} penalty.coefficient=0.01, learning_rate=1e-4"
+
+
+def unpacked(text: str) -> dict:
+    """Data as the page holds it."""
+    return json.loads(gzip.decompress(base64.b64decode(text)))
 
 
 def dump(step: int, objective: str, *, mask: bool) -> TokenDump:
@@ -31,16 +39,8 @@ def dump(step: int, objective: str, *, mask: bool) -> TokenDump:
         }
         if mask:
             values["kl_mask"] = [int(a > 0 and h < 0) for a, h in zip(advantage, change, strict=True)]
-        responses.append(
-            {
-                "prompt": f"12+3={NASTY}",
-                "answer": "15",
-                "reward": 1.0 - number,
-                "tokens": tokens,
-                "values": values,
-                "finished": number == 0,
-            }
-        )
+        asked = {"prompt": f"12+3={NASTY}", "answer": "15", "reward": 1.0 - number, "finished": number == 0}
+        responses.append(asked | {"tokens": tokens, "values": values})
     return parse_dump({"format": 1, "step": step, "objective": objective, "responses": responses})
 
 
@@ -68,35 +68,15 @@ def samples() -> list[RunSamples]:
 
 def page(table: Table) -> str:
     """The page about the table, with the runs of two of its rows."""
-    runs = [
-        PageRun(
-            "run-1",
-            LONG,
-            "grpo_dapo",
-            0,
-            {"seed": 0, "objective": {"name": "grpo_dapo"}, "train": {"steps": 4}},
-            {"steps": 4},
-            [dump(4, "grpo_dapo", mask=False)],
-        ),
-        PageRun(
-            "run-2",
-            "TEPO",
-            "tepo",
-            1,
-            {"seed": 1, "objective": {"name": "tepo"}, "train": {"steps": 4}},
-            {"steps": 4},
-            [dump(2, "tepo", mask=True), dump(4, "tepo", mask=True)],
-        ),
-    ]
-    curves = [
-        RunCurves(
-            run.label,
-            run.method,
-            run.seed,
-            [{"training/global_step": step, "critic/score/mean": 0.1 * step} for step in (1, 2, 3)],
-        )
-        for run in runs
-    ]
+
+    def run(number: int, label: str, method: str, *dumps: TokenDump) -> PageRun:
+        config = {"seed": number - 1, "objective": {"name": method}, "train": {"steps": 4}}
+        return PageRun(f"run-{number}", label, method, number - 1, config, {"steps": 4}, list(dumps))
+
+    masked = [dump(step, "tepo", mask=True) for step in (2, 4)]
+    runs = [run(1, LONG, "grpo_dapo", dump(4, "grpo_dapo", mask=False)), run(2, "TEPO", "tepo", *masked)]
+    rows = [{"training/global_step": step, "critic/score/mean": 0.1 * step} for step in (1, 2, 3)]
+    curves = [RunCurves(run.label, run.method, run.seed, rows) for run in runs]
     drawn = svg(training_figure(curves)), chart_data(curves)
     wide = [
         replace(one, rows=[{**row, "actor/entropy": 1.0, "actor/grad_norm": 1.0} for row in one.rows]) for one in curves

@@ -31,16 +31,6 @@ def samples(
             for seed in range(seeds):
                 right = rng.random((problems, per_problem)) < np.clip(chance + ease, 0, 1)[:, None]
                 problem = np.repeat([f"{benchmark}-{index}" for index in range(problems)], per_problem)
-                frames.append(
-                    pd.DataFrame(
-                        {
-                            "row": row,
-                            "seed": seed,
-                            "benchmark": benchmark,
-                            "problem": problem,
-                            "sample": np.tile(range(per_problem), problems),
-                            "correct": right.ravel(),
-                        }
-                    )
-                )
+                frame = pd.DataFrame({"problem": problem, "sample": np.tile(range(per_problem), problems)})
+                frames.append(frame.assign(row=row, seed=seed, benchmark=benchmark, correct=right.ravel()))
     return pd.concat(frames, ignore_index=True)

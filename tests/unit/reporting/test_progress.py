@@ -6,7 +6,6 @@ from tepo.reporting.progress import benchmark_bar
 
 
 def shown(capsys: pytest.CaptureFixture[str], *reports: tuple[str, int, int]) -> str:
-    """The bar over three benchmarks after these reports."""
     with benchmark_bar(3, False) as report:
         for one in reports:
             report(*one)

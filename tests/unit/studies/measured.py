@@ -12,11 +12,11 @@ from tepo.store.samples_file import SAMPLES, table_of, write_table
 from tepo.studies.plan import Unit
 
 
-def finish(unit: Unit, chance: float, problems: int = 60) -> None:
-    """Files as of a unit that was trained and measured, every sample right with this chance."""
+def finish(unit: Unit, chance: float, problems: int = 60, **metrics: float) -> None:
+    """Files as of a unit that was trained, with these metrics, and measured, every sample right with this chance."""
     unit.run.create(unit.config)
     for step in range(1, unit.config.train.steps + 1):
-        unit.run.append_metrics({"training/global_step": step})
+        unit.run.append_metrics({"training/global_step": step, **metrics})
     unit.run.mark("finished", steps=unit.config.train.steps)
     (name,) = unit.config.data.benchmarks
     right = np.random.default_rng(unit.seed + round(1000 * chance)).random((problems, 4)) < chance

@@ -23,10 +23,11 @@ from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import Planned, plan_all, plan_studies
 from tepo.studies.records.read import file_of, plan_by_file, record_files, recorded_names, with_records
 from tepo.studies.records.write import record_study
+from tests.unit.common.test_files import elsewhere
 from tests.unit.studies.measured import finish
-from tests.unit.studies.test_registered import text
+from tests.unit.studies.test_claims import text
 from tests.unit.studies.test_tune import validate
-from tests.unit.test_files import elsewhere
+from tests.unit.training.small import write
 
 STUDY = """
 title: mine
@@ -41,10 +42,8 @@ scales:
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A user's folder with a study."""
     folder = tmp_path / "own"
-    (folder / "experiments").mkdir(parents=True)
-    (folder / "experiments" / "mine.yaml").write_text(STUDY)
+    write(folder / "experiments/mine.yaml", STUDY)
     monkeypatch.setenv("TEPO_PATH", str(folder))
     return folder
 
@@ -66,7 +65,6 @@ def finished(store: Path, *wanted: int) -> Planned:
 
 @pytest.fixture
 def recorded(own: Path, tmp_path: Path) -> Path:
-    """The file with all runs of the study."""
     record_study(file_of("mine"), finished(tmp_path / "runs"))
     return file_of("mine")
 
@@ -107,8 +105,7 @@ def test_verdicts_of_an_earlier_grader_are_marked_but_for_generated_problems(own
     ((study, units),) = planned(tmp_path / "runs")
     assert not marked(units)
     assert not marked(read(tmp_path / "empty"))
-    (own / "evals").mkdir()
-    (own / "evals" / "few.jsonl").write_text('{"id": "p0", "problem": "1+1=", "answer": "2"}\n')
+    write(own / "evals/few.jsonl", '{"id": "p0", "problem": "1+1=", "answer": "2"}\n')
     (own / "evals" / "few.yaml").write_text(
         "{title: few, dataset: {path: few.jsonl}, count: 1, samples: 4, temperature: 1.0, max_new_tokens: 9}"
     )

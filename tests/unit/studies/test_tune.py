@@ -43,7 +43,6 @@ def planned(mine: Study, store: Path) -> list[Unit]:
 
 
 def validate(unit: Unit, share: float) -> None:
-    """Files as of a run that was trained and validated."""
     unit.run.create(unit.config)
     for step in (1, 2):
         unit.run.append_metrics({"training/global_step": step})
@@ -55,7 +54,6 @@ def validate(unit: Unit, share: float) -> None:
 
 # the draws ------------------------------------------------------------------------------------------------------------
 def test_draws_follow_from_the_file_alone(tmp_path: Path) -> None:
-    """More draws, another axis, other seeds, another way to write a number: the first draws stay."""
     drawn = tuned(tmp_path).tune_at("laptop").settings
     texts = {
         "more draws": TUNE % 6,

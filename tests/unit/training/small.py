@@ -1,7 +1,15 @@
 """A run small enough for tests: the shipped base, few prompts."""
 
+import importlib
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -9,6 +17,7 @@ from tepo.common import paths
 from tepo.config.compose import compose
 from tepo.config.run_config import RunConfig
 from tepo.store.run_folder import RunFolder
+from tepo.training.loop import train
 from tepo.training.metrics.metrics_log import VOLATILE
 
 SMALL = (
@@ -24,14 +33,20 @@ def small(store: Path, *overrides: str) -> RunConfig:
     return compose([*SMALL, f"store={store}", *overrides])
 
 
+def write(path: Path, text: str) -> Path:
+    """A file in a folder that may not be there yet."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path
+
+
 def few_problems(folder: Path) -> dict[str, str]:
     """The benchmarks add3 and max4 with 20 problems in place of 200, in a user's folder: measuring a row on all of them
     takes ten times as long as training it for a few steps. Returns the environment that puts the folder in front."""
-    (folder / "evals").mkdir(parents=True)
     for name in ("add3", "max4"):
         text = (paths.shipped("evals") / f"{name}.yaml").read_text()
         assert "count: 200\n" in text
-        (folder / "evals" / f"{name}.yaml").write_text(text.replace("count: 200\n", "count: 20\n"))
+        write(folder / "evals" / f"{name}.yaml", text.replace("count: 200\n", "count: 20\n"))
     return {"TEPO_PATH": str(folder)}
 
 
@@ -50,3 +65,36 @@ def weights(folder: Path) -> dict[str, bytes]:
         name: value.flatten().view(torch.uint8).numpy().tobytes()
         for name, value in load_file(run.checkpoint(run.checkpoints()[-1]) / "model.safetensors").items()
     }
+
+
+def interrupted(config: RunConfig, step: int = 1, *more: Any) -> RunFolder:
+    """A run that Ctrl-C ended after a step. more: given to `train`."""
+
+    def report(now: int, row: dict) -> None:
+        if now == step:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(config, report, *more)
+    return RunFolder.of(config)
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    assert lasting(one) == lasting(other)
+    assert weights(one) == weights(other)
+
+
+@contextmanager
+def own_backends(folder: Path, *added: tuple[ModuleType, str, str, str]) -> Iterator[None]:
+    """Samplers and engines as files: the package of their kind, its group of the configuration, name and code."""
+    shutil.copytree(paths.CONFIG, folder / "config")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(paths, "CONFIG", folder / "config")
+        for package, group, name, code in added:
+            write(folder / "config" / group / f"{name}.yaml", f"kind: {name}\n")
+            write(folder / group / f"{name}.py", code)
+            patch.setattr(package, "__path__", [*package.__path__, str(folder / group)])
+        importlib.invalidate_caches()
+        yield
+    for package, _, name, _ in added:
+        sys.modules.pop(f"{package.__name__}.{name}", None)

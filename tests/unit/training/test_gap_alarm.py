@@ -19,7 +19,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.training import setup
 from tepo.training.engine import torch_engine
 from tepo.training.loop import train
-from tests.unit.training.small import small
+from tests.unit.training.small import interrupted, small
 
 RATE = "train.learning_rate=1e-6"
 TINY = ("train.prompts_per_step=4", "train.mini_batch_prompts=2", "train.max_new_tokens=24", "train.max_rounds=4")
@@ -59,14 +59,6 @@ def failure(config: RunConfig) -> str:
     return str(caught.value)
 
 
-def stop_after(step: int) -> Callable[[int, dict[str, Any]], None]:
-    def report(now: int, row: dict[str, Any]) -> None:
-        if now == step:
-            raise KeyboardInterrupt
-
-    return report
-
-
 @pytest.mark.parametrize(
     ("words", "skipped", "step"),
     [([], [2], 3), ([], EVERY, 2), (["train.staleness=1", "train.steps=4"], [2], 4)],
@@ -94,8 +86,7 @@ def test_adapters_that_were_not_merged_are_found(tmp_path: Path, monkeypatch: py
 def test_a_first_sync_that_is_stale_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The sampler is opened with the weights from before the last step: of a run that goes on, and of a new one."""
     config = small(tmp_path, RATE)
-    with pytest.raises(KeyboardInterrupt):
-        train(config, stop_after(1))
+    interrupted(config)
     make: Any = setup.make_sampler
     monkeypatch.setattr(setup, "make_sampler", lambda c, policy, source, x: make(c, policy, "package:laptop", x))
     folder = RunFolder.of(config).checkpoint(1)
@@ -110,8 +101,7 @@ def test_a_killed_run_decides_as_one_that_was_not(tmp_path: Path, skip: Skip) ->
     whole = failure(small(tmp_path / "whole", RATE))
     config = small(tmp_path / "killed", RATE)
     skip([])
-    with pytest.raises(KeyboardInterrupt):
-        train(config, stop_after(1))
+    interrupted(config)
     skip([1])
     assert failure(config) == whole
     metrics = RunFolder.of(config).metrics_file
@@ -128,7 +118,6 @@ def test_a_killed_run_decides_as_one_that_was_not(tmp_path: Path, skip: Skip) ->
 def test_no_alarm_where_nothing_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture, steps: int, words: list[str]
 ) -> None:
-    """docs/log.md has more steps."""
     folder = train(small(tmp_path, f"train.steps={steps}", *TINY, *words))
     assert len(RunFolder(folder).metrics()) == steps
     assert capsys.readouterr().err == ""

@@ -16,15 +16,15 @@ from tepo.store.checkpoint_files import complete
 from tepo.store.run_folder import RunFolder
 from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
-from tests.unit.training.small import lasting, small, weights
+from tests.unit.common.test_files import elsewhere
+from tests.unit.training.small import assert_same_run, interrupted, small
 
 
 def test_a_run_that_leaves_settings_open_says_what_was_chosen_and_trains_the_same(tmp_path: Path) -> None:
     """Its configuration keeps null, so that it can be resumed on another card with another choice."""
     words = ("sampler.max_rows=null", "model.gradient_checkpointing=null", "train.checkpoint_every=null")
-    usual, run = train(small(tmp_path)), RunFolder.of(config := small(tmp_path, *words))
-    with pytest.raises(KeyboardInterrupt):
-        train(config, lambda step, row: interrupt() if step == 2 else None, lambda config, gpus: 600.0)
+    usual, config = train(small(tmp_path)), small(tmp_path, *words)
+    run = interrupted(config, 2, lambda config, gpus: 600.0)
     assert run.checkpoints() == [1, 2]
     train(config)
     first, second = sessions(run.path)
@@ -38,12 +38,7 @@ def test_a_run_that_leaves_settings_open_says_what_was_chosen_and_trains_the_sam
     stored = run.config()["full"]
     assert stored["sampler"]["max_rows"] is stored["model"]["gradient_checkpointing"] is None
     assert run.path != usual
-    assert lasting(run.path) == lasting(usual)
-    assert weights(run.path) == weights(usual)
-
-
-def interrupt() -> None:
-    raise KeyboardInterrupt
+    assert_same_run(run.path, usual)
 
 
 def test_threads_are_those_of_the_trainer_whatever_its_sampler_sets(
@@ -68,30 +63,17 @@ def test_threads_are_those_of_the_trainer_whatever_its_sampler_sets(
 def test_a_run_leaves_metrics_and_a_checkpoint_that_loads(tmp_path: Path) -> None:
     config = small(tmp_path, "train.token_dump_every=2")
     folder = train(config)
+    saved = json.loads((folder / "config.json").read_text())
+    assert (saved["id"], saved["full"]["train"]["token_dump_every"]) == (RunFolder.of(config).path.name, 2)
     rows = RunFolder(folder).metrics()
     assert [row["training/global_step"] for row in rows] == [1, 2, 3]
     drawn = [row["rollout/prompts"] for row in rows]
     assert [row["training/prompts"] for row in rows] == list(itertools.accumulate(drawn))
     assert all(0 < row["perf/trained_tokens"] <= row["perf/sampled_tokens"] for row in rows)
     assert sorted(path.name for path in (folder / "tokens").iterdir()) == ["step_000002.json", "step_000003.json"]
-    wanted = {
-        "critic/score/mean",
-        "actor/pg_loss",
-        "actor/pg_clipfrac",
-        "actor/ppo_kl",
-        "actor/grad_norm",
-        "actor/entropy",
-        "response_length/mean",
-        "actor/kl_loss",
-    }
-    wanted |= {
-        "timing_s/gen",
-        "timing_s/update_actor",
-        "timing_s/step",
-        "training/rollout_probs_diff_mean",
-        "perf/sampled_tokens",
-        "rollout/prompts",
-    }
+    wanted = {f"actor/{name}" for name in ("pg_loss", "pg_clipfrac", "ppo_kl", "grad_norm", "entropy", "kl_loss")}
+    wanted |= {"timing_s/gen", "timing_s/update_actor", "timing_s/step", "critic/score/mean", "response_length/mean"}
+    wanted |= {"training/rollout_probs_diff_mean", "perf/sampled_tokens", "rollout/prompts"}
     assert wanted <= rows[0].keys()
     assert rows[0]["actor/updates"] == 4.0  # two mini-batches, two epochs
     names = load_file(final_model(folder) / "model.safetensors").keys()
@@ -109,8 +91,7 @@ def test_a_run_leaves_metrics_and_a_checkpoint_that_loads(tmp_path: Path) -> Non
 
 def test_equal_configurations_give_equal_bits_and_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
     first, second = train(small(tmp_path / "a")), train(small(tmp_path / "b"))
-    assert lasting(first) == lasting(second)
-    assert weights(first) == weights(second)
+    assert_same_run(first, second)
     before = (first / "metrics.jsonl").stat().st_mtime_ns
     steps: list[int] = []
     assert train(small(tmp_path / "a"), lambda step, row: steps.append(step)) == first
@@ -132,59 +113,19 @@ def test_how_many_prompts_are_under_way_changes_no_bit(tmp_path: Path) -> None:
     assert refilled(drawn)
     assert rows[1]["rollout/left_over"] >= 3 * first - second
     for margin in (1.2, 3.0):
-        assert lasting(runs[margin]) == lasting(runs[1.0])
-        assert weights(runs[margin]) == weights(runs[1.0])
+        assert_same_run(runs[margin], runs[1.0])
 
 
 @pytest.mark.parametrize("every", [1, 2])
 def test_an_interrupted_run_ends_as_an_undisturbed_one(tmp_path: Path, every: int) -> None:
-    def stop(step: int, row: dict) -> None:
-        if step == 2:
-            raise KeyboardInterrupt
-
     steps = "train.steps=5"
-    with pytest.raises(KeyboardInterrupt):
-        train(small(tmp_path / "a", steps, f"train.checkpoint_every={every}"), stop)
-    interrupted = RunFolder.of(small(tmp_path / "a", steps))
-    assert interrupted.manifest()["status"] == "interrupted"
-    with (interrupted.path / "metrics.jsonl").open("a") as file:  # what a kill in the middle of a write leaves
+    run = interrupted(small(tmp_path / "a", steps, f"train.checkpoint_every={every}"), 2)
+    assert run.manifest()["status"] == "interrupted"
+    with run.metrics_file.open("a") as file:  # what a kill in the middle of a write leaves
         file.write('{"training/global_step": 3, "critic/sc')
     resumed, whole = train(small(tmp_path / "a", steps)), train(small(tmp_path / "b", steps))
-    assert lasting(resumed) == lasting(whole)
-    assert weights(resumed) == weights(whole)
+    assert_same_run(resumed, whole)
     assert refilled([row["rollout/prompts"] for row in RunFolder(whole).metrics()][1:])  # after the checkpoint
-
-
-def test_a_half_written_checkpoint_is_passed_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    def stop(step: int, row: dict) -> None:
-        if step == 2:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(small(tmp_path / "a"), stop)
-    run = RunFolder.of(small(tmp_path / "a"))
-    assert run.checkpoints() == [1, 2]
-    damaged = run.checkpoint(2) / "model.safetensors"
-    damaged.write_bytes(damaged.read_bytes()[:1000])
-    assert run.checkpoints() == [1]
-    resumed, whole = train(small(tmp_path / "a")), train(small(tmp_path / "b"))
-    assert (
-        f"{run.checkpoint(2)} is passed over: half-written: model.safetensors has 1000 bytes" in capsys.readouterr().err
-    )
-    assert lasting(resumed) == lasting(whole)
-
-
-def test_a_run_whose_checkpoints_are_all_half_written_keeps_its_metrics(tmp_path: Path) -> None:
-    def stop(step: int, row: dict) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        train(small(tmp_path), stop)
-    run = RunFolder.of(small(tmp_path))
-    next((run.checkpoint(1) / "optimizer").iterdir()).unlink()
-    with pytest.raises(UserError, match="training can go on from no checkpoint of the run: half-written"):
-        train(small(tmp_path))
-    assert len(run.metrics()) == 1
 
 
 def test_asking_for_a_damaged_or_missing_model_says_so(tmp_path: Path) -> None:
@@ -197,28 +138,6 @@ def test_asking_for_a_damaged_or_missing_model_says_so(tmp_path: Path) -> None:
         final_model(folder)
     with pytest.raises(UserError, match="half-written"):
         final_model(checkpoint)
-
-
-def test_two_processes_do_not_train_one_run(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
-    config = small(tmp_path)
-    run = RunFolder.of(config)
-    code = (
-        "import sys; from pathlib import Path; from tepo.store.run_folder import RunFolder; "
-        f"lock = RunFolder(Path({str(run.path)!r})).lock(); print('held', flush=True); sys.stdin.read()"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as other:
-        assert other.stdout is not None
-        assert other.stdout.readline().strip() == "held"
-        with pytest.raises(UserError, match="another process has this run"):
-            train(config)
-        other.communicate("")
-    train(config)
-    assert run.finished()
 
 
 def test_a_finished_run_keeps_its_last_weights_and_nothing_to_resume_from(tmp_path: Path) -> None:
@@ -240,18 +159,13 @@ def test_a_finished_run_keeps_its_last_weights_and_nothing_to_resume_from(tmp_pa
     assert AutoModelForCausalLM.from_pretrained(last).num_parameters() > 0
 
 
-def test_micro_batches_change_the_steps_only_by_rounding(tmp_path: Path) -> None:
-    whole, cut = (
-        RunFolder(train(small(tmp_path, f"engine.micro_batch_tokens={tokens}", "train.steps=1"))).metrics()[0]
-        for tokens in (100_000, 150)
-    )
-    for name in ("actor/pg_loss", "actor/grad_norm", "actor/kl_loss", "actor/entropy", "actor/pg_clipfrac"):
-        assert whole[name] == pytest.approx(cut[name], rel=2e-3, abs=1e-6), name
-
-
-def test_the_saved_configuration_is_the_resolved_one(tmp_path: Path) -> None:
-    config = small(tmp_path, "train.steps=1", "seed=5")
-    saved = json.loads((train(config) / "config.json").read_text())
-    assert saved["full"]["seed"] == 5
-    assert saved["full"]["train"]["steps"] == 1
-    assert saved["id"] == RunFolder.of(config).path.name
+def test_two_processes_do_not_train_one_run(tmp_path: Path) -> None:
+    config = small(tmp_path)
+    run = RunFolder.of(config)
+    with (
+        elsewhere(f"RunFolder(Path({str(run.path)!r})).lock()"),
+        pytest.raises(UserError, match="another process has this run"),
+    ):
+        train(config)
+    train(config)
+    assert run.finished()

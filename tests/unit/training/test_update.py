@@ -46,7 +46,6 @@ def update(updater: Updater, rollout: FlatRollout, step: int, recorder: StepMetr
 
 
 def truncated(groups: list[Group]) -> list[Group]:
-    """The same groups, every response cut at the length limit."""
     return [
         replace(group, responses=[replace(response, finished=False) for response in group.responses])
         for group in groups
@@ -56,10 +55,7 @@ def truncated(groups: list[Group]) -> list[Group]:
 def test_the_correction_compares_the_trainer_with_the_sampler() -> None:
     """With the sampler's log-probs as the old ones, every weight would be 1."""
     source = changed("grpo_dapo", {"correction": {"kind": "truncated", "cap": 10.0}})
-    updater, rollout = (
-        updater_of(source, KeepingEngine(make_policy(torch.float32))),
-        FlatRollout(GROUPS, torch.device("cpu")),
-    )
+    updater, rollout = updater_of(source, KeepingEngine(make_policy(torch.float32))), rollout_of()
     update(updater, rollout, 1, StepMetrics())
     batch = rollout.batch(torch.zeros_like(rollout.sampler_logprobs), LIMIT)
     weights = updater.objective.correction.weights(batch, None)
@@ -71,13 +67,12 @@ def test_a_mini_batch_with_nothing_in_the_loss_moves_nothing(budget: int) -> Non
     """AdamW's momentum would move the weights on a gradient of zeros."""
     engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
     updater = updater_of(changed("grpo_dapo", {"overlong": {"kind": "filter"}}), engine, budget)
-    cpu = torch.device("cpu")
-    assert update(updater, FlatRollout(GROUPS, cpu), 1, StepMetrics())["actor/skipped"] == 0
+    assert update(updater, rollout_of(), 1, StepMetrics())["actor/skipped"] == 0
     before = {name: value.clone() for name, value in engine.weights().items()}
-    metrics = update(updater, FlatRollout(truncated(GROUPS), cpu), 2, StepMetrics())
+    metrics = update(updater, rollout_of(truncated(GROUPS)), 2, StepMetrics())
     assert (metrics["actor/skipped"], metrics["actor/grad_norm"], metrics["actor/pg_loss"]) == (1, 0, 0)
     assert all(torch.equal(value, before[name]) for name, value in engine.weights().items())
-    update(updater, FlatRollout(GROUPS, cpu), 3, StepMetrics())
+    update(updater, rollout_of(), 3, StepMetrics())
     assert not all(torch.equal(value, before[name]) for name, value in engine.weights().items())
 
 
@@ -89,7 +84,6 @@ def test_the_same_weights_in_bfloat16_have_no_entropy_change() -> None:
     with torch.no_grad():
         old = reference_logprobs(model, packed)
         entropies = linear_statistics(hidden_states(model, packed), output_matrix(model), packed.targets)[1]
-    assert entropies is not None
     torch.testing.assert_close(-(old.exp() * old).sum(1), entropies, rtol=0, atol=1e-6)
 
 
@@ -172,7 +166,6 @@ def test_an_exact_kl_is_to_the_policy_that_is_named(anchor: str) -> None:
         mini_batches(rollout, torch.zeros_like(rollout.sampler_logprobs), updater.config.train, updater.dealer, 1)
     )
     kl = updater.log_probs(first, range(len(first.sequences))).full_kl
-    assert kl is not None
     assert (kl.abs().max() < 1e-6) == (anchor == "old")  # before the first update
 
 
@@ -265,10 +258,8 @@ def test_a_loss_that_is_not_finite_on_another_rank_stops_this_one() -> None:
 def test_selections_look_at_the_whole_mini_batch_however_it_is_cut(label: str) -> None:
     plans = []
     for budget in (WHOLE, 20):
-        updater, rollout = (
-            updater_of(variants()[label], KeepingEngine(make_policy(torch.float64)), budget),
-            rollout_of(),
-        )
+        updater = updater_of(variants()[label], KeepingEngine(make_policy(torch.float64)), budget)
+        rollout = rollout_of()
         updater.passes.compute_old_logprobs(rollout)
         advantages = updater.objective.advantages(rollout.for_advantages(LIMIT))
         mini_batch = next(mini_batches(rollout, advantages, updater.config.train, updater.dealer, 1))
@@ -325,8 +316,7 @@ READ += [("dr_grpo", "log-prob"), ("steer", "log-prob"), ("steer", "entropy"), (
 def test_a_nan_stops_the_run_before_the_weights_move(name: str, broken: str) -> None:
     """In one reward, or in what the sampler reports of one token and the row reads."""
     engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
-    updater, rollout = updater_of(name, engine), FlatRollout(GROUPS, torch.device("cpu"))
-    assert rollout.old_entropies is not None
+    updater, rollout = updater_of(name, engine), rollout_of()
     if broken == "reward":
         rollout.rewards[0] = torch.nan
     else:
@@ -347,16 +337,9 @@ def test_mini_batches_are_even_and_no_larger_than_asked(size: int, expected: lis
 def test_before_the_first_update_nothing_is_clipped(dtype: str, tmp_path: Path) -> None:
     """In bfloat16 sampler and trainer differ by more than GSPO's bounds of 3e-4 and 4e-4:
     with the sampler's log-probs a third was clipped."""
-    train(
-        config := small(
-            tmp_path,
-            "objective=gspo",
-            f"model.dtype={dtype}",
-            "train.steps=1",
-            "train.epochs=1",
-            "train.mini_batch_prompts=8",
-        )
-    )
+    one = ("train.steps=1", "train.epochs=1", "train.mini_batch_prompts=8")
+    config = small(tmp_path, "objective=gspo", f"model.dtype={dtype}", *one)
+    train(config)
     (row,) = RunFolder.of(config).metrics()
     assert row["actor/pg_clipfrac"] == 0
     assert row["actor/ratio_max"] == pytest.approx(1, abs=1e-5)

@@ -23,20 +23,24 @@ from tepo.store.run_id import run_id
 from tepo.training.loop import train
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.validation import Validation, validation_sets
+from tests.unit.training.rollout.test_collector import Exchange
 from tests.unit.training.small import lasting, small, weights
-from tests.unit.training.test_rollout import Exchange
 
 EVERY = ("train.validate_every=2", "train.validation_problems=6")
 
 
 @pytest.fixture
 def problems(tmp_path: Path) -> str:
-    """A file of forty problems, some with equal statements."""
     made = generate({"max4": 1}, 35, 0, "train")
     rows = [{"id": f"p{i}", "problem": made[i % 35].prompt, "answer": made[i % 35].answer} for i in range(40)]
     path = tmp_path / "own.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return str(path)
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return RunFolder(train(small(tmp_path_factory.mktemp("measured"), *EVERY)))
 
 
 def test_no_problem_of_training_or_of_a_test_set_is_validated_on(tmp_path: Path) -> None:
@@ -46,51 +50,48 @@ def test_no_problem_of_training_or_of_a_test_set_is_validated_on(tmp_path: Path)
     assert all(len(problems) == 50 for _, problems in sets)
     validated = {problem.prompt for _, problems in sets for problem in problems}
     assert {split_of(prompt) for prompt in validated} == {"validation"}
-    trained = {problem.prompt for problem, _ in PromptStream(config, load_policy("package:laptop").tokenizer).items}
     tested = {problem.prompt for name in config.data.benchmarks for problem in load_benchmark(name).load_problems()}
-    assert not validated & (trained | tested)
+    assert not validated & tested
+    for seed in (0, 50, 200):  # of a run, of one that tunes and of one that reports
+        stream = PromptStream(small(tmp_path, f"seed={seed}"), load_policy("package:laptop").tokenizer)
+        assert not {problem.prompt for problem, _ in stream.items} & (validated | tested)
 
 
-def test_a_run_that_is_validated_is_the_same_run(tmp_path: Path) -> None:
-    plain, measured = small(tmp_path / "plain"), small(tmp_path / "measured", *EVERY)
-    assert run_id(plain) == run_id(measured)
-    folders = [train(config) for config in (plain, measured)]
-    assert weights(folders[0]) == weights(folders[1])
-    rows = lasting(folders[1])
+def test_a_run_that_is_validated_is_the_same_run(tmp_path: Path, measured: RunFolder) -> None:
+    plain = train(small(tmp_path))
+    assert plain.name == measured.path.name
+    assert weights(plain) == weights(measured.path)
+    rows = lasting(measured.path)
     assert [any(key.startswith("val-core/") for key in row) for row in rows] == [False, True, True]  # every 2, the last
     assert [any(key.startswith("start/val-core/") for key in row) for row in rows] == [True, False, False]
     rest = [{key: value for key, value in row.items() if "val-" not in key} for row in rows]
-    assert rest == lasting(folders[0])
+    assert rest == lasting(plain)
 
 
-def test_the_untrained_policy_is_measured_where_a_run_validates_on_its_way(tmp_path: Path) -> None:
+def test_the_untrained_policy_is_measured_where_a_run_validates_on_its_way(tmp_path: Path, measured: RunFolder) -> None:
     policy = load_policy("package:laptop")
     with Grader(GraderOptions()) as grader:
         tools = Tools(TorchSampler(policy.model, policy.tokenizer), policy.tokenizer, grader)
         untrained = Validation(small(tmp_path, *EVERY), tools, None).measure()
-    rows = lasting(train(small(tmp_path / "curve", *EVERY)))
-    assert {name: value for name, value in rows[0].items() if name.startswith("start/")} == {
+    assert {name: value for name, value in lasting(measured.path)[0].items() if name.startswith("start/")} == {
         f"start/{name}": value for name, value in untrained.items()
     }
     once = lasting(train(small(tmp_path / "once", *EVERY, "train.steps=2")))
     assert not any(name.startswith("start/") for name in once[0])
 
 
-def test_each_problem_s_right_responses_are_counted(tmp_path: Path) -> None:
-    config = small(tmp_path, *EVERY)
-    row = lasting(train(config))[-1]
-    for name in config.data.benchmarks:
+def test_each_problem_s_right_responses_are_counted(tmp_path: Path, measured: RunFolder) -> None:
+    row = lasting(measured.path)[-1]
+    for name in small(tmp_path).data.benchmarks:
         right = row[f"val-aux/{name}/right@4"]
         assert len(right) == 6
         assert max(right) <= 4
         assert sum(right) / (6 * 4) == pytest.approx(row[f"val-core/{name}/acc/mean@4"])
 
 
-def test_the_share_is_that_of_an_evaluation_of_the_checkpoint(tmp_path: Path) -> None:
-    config = small(tmp_path, *EVERY)
-    folder = train(config)
-    logged = lasting(folder)[2]
-    policy = load_policy(str(RunFolder(folder).checkpoint(3)))
+def test_the_share_is_that_of_an_evaluation_of_the_checkpoint(tmp_path: Path, measured: RunFolder) -> None:
+    config, logged = small(tmp_path, *EVERY), lasting(measured.path)[2]
+    policy = load_policy(str(measured.checkpoint(3)))
     shares = []
     with Grader(GraderOptions()) as grader:
         sampler = TorchSampler(policy.model, policy.tokenizer)
@@ -136,12 +137,12 @@ def test_held_out_problems_are_not_trained_on(tmp_path: Path, problems: str) -> 
 
 def test_what_cannot_be_validated_is_refused_before_a_run_starts(tmp_path: Path, problems: str) -> None:
     own = ("data.kind=problems", f"data.problems={problems}")
-    with pytest.raises(UserError, match="no problems to validate on"):
-        train(small(tmp_path, *own, "train.validate_every=1"))
-    with pytest.raises(UserError, match="nothing to hold out"):
-        train(small(tmp_path, "data.held_out=5"))
-    with pytest.raises(UserError, match="no benchmark has validation problems"):
-        train(small(tmp_path, "train.validate_every=1", "data.benchmarks=[aime24]"))
-    with pytest.raises(UserError, match="leaves none of 40 problems"):
-        train(small(tmp_path, *own, "data.held_out=40"))
+    for words, message in (
+        ((*own, "train.validate_every=1"), "no problems to validate on"),
+        (("data.held_out=5",), "nothing to hold out"),
+        (("train.validate_every=1", "data.benchmarks=[aime24]"), "no benchmark has validation problems"),
+        ((*own, "data.held_out=40"), "leaves none of 40 problems"),
+    ):
+        with pytest.raises(UserError, match=message):
+            train(small(tmp_path, *words))
     assert not any(tmp_path.rglob("metrics.jsonl"))

@@ -1,0 +1,162 @@
+"""Locks, files and folders in places that others can write: what is busy, what links lead to, what a kill leaves, and
+whose rights the files have."""
+
+import errno
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tepo.common.errors import BUSY, UserError
+from tepo.common.files import commit_folder, exclusive, write_atomic, write_json
+from tepo.launch.forkserver import job_environment, start
+from tepo.store.run_folder import RunFolder
+from tepo.training.distributed.heartbeat import Heartbeat
+from tepo.training.distributed.liveness import Limits, Watch
+from tests.integration.commands import python
+
+
+@contextmanager
+def elsewhere(block: str) -> Iterator[None]:
+    """Another process, in a block of its own."""
+    code = (
+        "import sys; from pathlib import Path; from tepo.common.files import exclusive; "
+        f"from tepo.store.run_folder import RunFolder\nwith {block}: print('in', flush=True); sys.stdin.read()"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", code], text=True, **pipes) as other:
+        assert other.stdout
+        assert other.stdout.readline() == "in\n"
+        yield
+        other.communicate("")
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EIO])
+def test_a_file_system_without_locks_is_no_busy_run(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the system says on an NFS without its lock service, and on a Lustre without `flock`."""
+
+    def fail(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "lockf", fail)
+    for ask in (RunFolder(tmp_path).lock, RunFolder(tmp_path).busy):
+        with pytest.raises(UserError, match=f"does not lock files: {os.strerror(number)}") as caught:
+            ask()
+        assert caught.value.exit_code == 1
+        assert all(option in caught.value.fix for option in ("`flock`", "`nolock`", "`local_lock=posix`"))
+
+
+def test_a_held_lock_is_busy_until_it_is_given_back(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    with elsewhere(f"RunFolder(Path({str(tmp_path)!r})).lock('measure')"):
+        assert run.busy()
+        run.lock("train").close()
+        with pytest.raises(UserError, match=r"another process has this run \(measure\)") as caught:
+            run.lock("measure")
+        assert caught.value.exit_code == BUSY
+    assert not run.busy()
+
+
+def test_one_process_at_a_time_writes_a_folder(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    with elsewhere(f"exclusive(Path({str(target)!r}))"):
+        for block in (exclusive(target), commit_folder(target)):
+            with pytest.raises(UserError, match="another process writes this") as caught, block:
+                pass
+            assert caught.value.exit_code == BUSY
+    with commit_folder(target) as scratch:
+        (scratch / "file").touch()
+    assert list(tmp_path.rglob("*")) == [target, target / "file"]
+
+
+def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
+    """As a run from elsewhere could hold them: to a key, or to somebody else's results."""
+    victim, run = tmp_path / "victim", RunFolder(tmp_path / "run")
+    victim.write_text("precious")
+    (run.path / "ranks").mkdir(parents=True)
+    watch = Watch(run.path / "ranks", 0, 2, 10, Limits())
+    places = (run.path / ".train.lock", run.path / ".measure.lock", run.metrics_file, run.log, watch.file(0))
+    for place in places:
+        place.symlink_to(victim)
+    for write in (
+        run.lock,
+        lambda: run.lock("measure"),
+        lambda: run.append_metrics({"training/global_step": 1}),
+        lambda: start([sys.executable, "-c", "print('log')"], run.log, job_environment()),
+    ):
+        with pytest.raises(UserError, match="a symbolic link is in the way"):
+            write()
+    with Heartbeat(watch):
+        pass
+    assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize(("umask", "file", "folder"), [(0o027, 0o640, 0o750), (0o002, 0o664, 0o775)])
+def test_files_and_folders_have_the_rights_that_the_umask_leaves(
+    umask: int, file: int, folder: int, tmp_path: Path
+) -> None:
+    before = os.umask(umask)
+    try:
+        write_json(tmp_path / "value.json", {})
+        with commit_folder(tmp_path / "folder") as scratch:
+            write_atomic(scratch / "file", "")
+        RunFolder(tmp_path / "run").lock().close()
+    finally:
+        os.umask(before)
+    rights = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    files = dict.fromkeys(("value.json", "file", ".train.lock"), file)
+    assert rights == files | dict.fromkeys(("folder", "run"), folder)
+
+
+def test_a_file_that_is_swept_while_it_is_written_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run's costs and its card are written without a lock."""
+    sync, swept = os.fsync, []
+
+    def sweep(handle: int) -> None:
+        sync(handle)
+        if not swept:
+            swept.extend(tmp_path.iterdir())
+            RunFolder(tmp_path).lock("measure").close()
+            assert not swept[0].exists()
+
+    monkeypatch.setattr(os, "fsync", sweep)
+    write_json(tmp_path / "cost.json", [1])
+    assert swept
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".measure.lock", "cost.json"]
+
+
+KILLED = """
+import os, sys; from pathlib import Path; from tepo.common.files import commit_folder
+target, unlink = Path(sys.argv[1]), os.unlink
+def kill(*path, **where):
+    unlink(*path, **where)
+    os.kill(os.getpid(), 9)
+for number in range(2):
+    with commit_folder(target) as scratch:
+        for name in "ab":
+            (scratch / name).write_text(str(number))
+        if sys.argv[2] == "write":
+            kill(scratch / "a")
+        os.unlink = kill if number else unlink
+"""
+
+
+@pytest.mark.parametrize("when", ["write", "remove"])
+def test_a_folder_that_was_cut_off_goes_with_the_next_one(when: str, tmp_path: Path) -> None:
+    """Killed while the new folder is written, or while the one before is removed."""
+    target = tmp_path / "target"
+    python("-c", KILLED, target, when, code=-signal.SIGKILL)
+    assert len(list(tmp_path.glob(".target.????????"))) == 1
+    assert when == "write" or sorted(path.read_text() for path in target.iterdir()) == ["1", "1"]
+    (tmp_path / ".target.template").mkdir()  # a user's
+    with commit_folder(target) as scratch:
+        (scratch / "a").touch()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".target.template", "target"]

@@ -1,0 +1,251 @@
+"""The same mistake in an objective, a study, a benchmark, a training set and on the command line:
+the message names file and line (or the override), the dotted key and the nearest name, and the exit code is 2."""
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tepo.common import paths
+from tepo.common.errors import UserError
+from tepo.config.compose import compose
+from tepo.objectives import load_objective
+from tepo.problems import training_sets
+from tepo.problems.benchmarks import parse_benchmark
+from tepo.studies.study import parse_study
+
+OBJECTIVE = """advantage: {kind: group_normalized}
+ratio: {level: token}
+surrogate:
+  kind: ppo_clip
+  low: 0.2
+aggregation:
+  kind: token_mean
+  over: mini_batch
+"""
+STUDY = """title: mine
+rows:
+  - label: a
+    objective: tepo
+scales:
+  laptop:
+    models: [laptop]
+    seeds: [0]
+"""
+BENCHMARK = """title: mine
+count: 4
+samples: 1
+temperature: 1.0
+max_new_tokens: 8
+prompt: raw
+dataset:
+  path: mine.jsonl
+  split: test
+"""
+TRAINING_SET = """count: 4
+hash: abc
+provenance: here
+licence: mine
+dataset:
+  path: mine.jsonl
+"""
+
+
+def load_training_set(path: Path) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_sets, "SETS", path.parent)
+        return training_sets.load_training_set(path.stem)
+
+
+FILES: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "objective": (OBJECTIVE, load_objective),
+    "study": (STUDY, parse_study),
+    "benchmark": (BENCHMARK, parse_benchmark),
+    "training set": (TRAINING_SET, load_training_set),
+}
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_without_a_mistake_the_file_is_read(kind: str, tmp_path: Path) -> None:
+    text, read = FILES[kind]
+    (tmp_path / "mine.yaml").write_text(text)
+    read(tmp_path / "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("kind", "written", "instead", "line", "key", "what", "fix"),
+    [
+        # unknown key
+        ("objective", "surrogate:", "surogate:", 3, "surogate", "unknown axis of an objective", "'surrogate'"),
+        ("objective", "low:", "lwo:", 5, "surrogate.lwo", "unknown key of surrogate (kind: ppo_clip) 'lwo'", "'low'"),
+        ("study", "title:", "titel:", 1, "titel", "unknown key 'titel'", "'title'"),
+        ("study", "seeds:", "seds:", 8, "scales.laptop.seds", "unknown key", "'scales.laptop.seeds'"),
+        ("study", "objective:", "objectiv:", 4, "rows[0].objectiv", "unknown key", "'rows[0].objective'"),
+        ("benchmark", "count:", "cuont:", 2, "cuont", "unknown key 'cuont'", "'count'"),
+        ("benchmark", "split:", "splt:", 9, "dataset.splt", "unknown key 'dataset.splt'", "'dataset.split'"),
+        ("training set", "licence:", "license:", 4, "license", "unknown key 'license'", "'licence'"),
+        # unknown choice
+        ("objective", "ppo_clip", "ppo_klip", 4, "surrogate.kind", "unknown surrogate.kind 'ppo_klip'", "'ppo_clip'"),
+        ("objective", "mini_batch", "mini_bach", 8, "aggregation.over", "unknown aggregation.over", "'mini_batch'"),
+        ("study", "tepo\n", "tepoo\n", 4, "rows[0].objective", "unknown objective 'tepoo'", "'tepo'"),
+        ("study", "laptop:", "labtop:", 6, "scales.labtop", "unknown scale 'labtop'", "'laptop'"),
+        ("study", "[laptop]", "[labtop]", 7, "scales.laptop.models[0]", "unknown model 'labtop'", "'laptop'"),
+        ("benchmark", "prompt: raw", "prompt: rwa", 6, "prompt", "unknown prompt 'rwa'", "'raw'"),
+        # wrong type
+        ("objective", "0.2", "small", 5, "surrogate.low", "surrogate.low must be a number, not 'small'", "lower"),
+        ("study", "seeds: [0]", "seeds: 0", 8, "scales.laptop.seeds", "scales.laptop.seeds is a list, not 0", ""),
+        ("study", "label: a", "label: [a]", 3, "rows[0].label", "rows[0].label must be text, not ['a']", "names"),
+        ("benchmark", "count: 4", "count: four", 2, "count", "count must be a whole number, not 'four'", "problems"),
+        ("benchmark", "count: 4", "count: 4.5", 2, "count", "count must be a whole number, not 4.5", "problems"),
+        ("training set", "count: 4", "count: true", 1, "count", "count must be a whole number, not True", ""),
+        # out of bounds
+        ("objective", "0.2", "-1", 5, "surrogate.low", "surrogate.low must be at least 0, not -1", "lower"),
+        ("study", "[0]", "[0, -1]", 8, "scales.laptop.seeds[1]", "scales.laptop.seeds[1] must be at least 0", ""),
+        ("benchmark", "samples: 1", "samples: 0", 3, "samples", "samples must be at least 1, not 0", "responses"),
+        ("training set", "count: 4", "count: 0", 1, "count", "count must be at least 1, not 0", "number of problems"),
+        # missing key
+        ("objective", "advantage: {kind: group_normalized}\n", "", 1, "", "advantage is missing", "add advantage"),
+        ("objective", "  kind: ppo_clip\n", "", 3, "surrogate", "surrogate.kind is missing", "valid: cispo"),
+        ("study", "title: mine\n", "", 1, "", "title is missing: what the table shows", "add title"),
+        ("study", "    seeds: [0]\n", "", 6, "scales.laptop", "scales.laptop.seeds is missing", "add seeds"),
+        ("benchmark", "count: 4\n", "", 1, "", "count is missing: number of problems", "add count"),
+        ("benchmark", "  path: mine.jsonl\n", "", 7, "dataset", "dataset.path is missing: a file", "add path"),
+        ("training set", "hash: abc\n", "", 1, "", "hash is missing: pins the content", "add hash"),
+        # not a mapping
+        ("objective", "{level: token}", "[token]", 2, "ratio", "ratio must be a mapping like {level: token}", ""),
+        ("study", "  - label: a\n    objective: tepo\n", "  - tepo\n", 3, "rows[0]", "rows[0] is a mapping", "{key"),
+        ("benchmark", "  path: mine.jsonl\n  split: test", "  mine", 7, "dataset", "dataset is a mapping", "{key"),
+    ],
+)  # fmt: skip
+def test_a_mistake_names_line_key_and_the_nearest_name(
+    kind: str, written: str, instead: str, line: int, key: str, what: str, fix: str, tmp_path: Path
+) -> None:
+    text, read = FILES[kind]
+    assert text.count(written) == 1
+    path = tmp_path / "mine.yaml"
+    path.write_text(text.replace(written, instead))
+    with pytest.raises(UserError) as caught:
+        read(path)
+    assert caught.value.what.startswith(what)
+    assert caught.value.where == f"{path}:{line}" + (f" ({key})" if key else "")
+    assert fix in caught.value.fix
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize(
+    ("extra", "line", "what"),
+    [
+        (b"x: [\n", 2, "not valid YAML"),
+        (b"x: 1\ny: 2\nx: 3\n", 3, "the key 'x' is there twice"),
+        (b"y:\n  x: {a: 1, a: 2}\n", 2, "the key 'a' is there twice"),
+        (b"x: \x07\n", 1, "not valid YAML"),
+        (b"x: !!python/name:os.system\n", 1, "not valid YAML"),
+        (b"x: \xff\n", None, "not a text file in UTF-8"),
+    ],
+)
+def test_a_file_that_is_broken_names_the_line(
+    kind: str, extra: bytes, line: int | None, what: str, tmp_path: Path
+) -> None:
+    text, read = FILES[kind]
+    path = tmp_path / "mine.yaml"
+    path.write_bytes(text.encode() + extra)
+    with pytest.raises(UserError) as caught:
+        read(path)
+    assert caught.value.what.startswith(what)
+    assert caught.value.where == str(path) + ("" if line is None else f":{text.count(chr(10)) + line}")
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("kind", FILES)
+@pytest.mark.parametrize("text", ["", "- a\n", "a\n"])
+def test_a_file_that_holds_no_mapping(kind: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text(text)
+    with pytest.raises(UserError, match="must hold a mapping") as caught:
+        FILES[kind][1](tmp_path / "mine.yaml")
+    assert caught.value.where == str(tmp_path / "mine.yaml")
+
+
+@pytest.mark.parametrize(
+    ("word", "where", "what", "fix"),
+    [
+        ("train.stepz=3", "train.stepz=3", "unknown configuration key 'train.stepz'", "'train.steps'"),
+        ("engine.kind=torsh", "engine.kind=torsh", "unknown engine.kind 'torsh'", "'torch'"),
+        ("train.steps=abc", "train.steps=abc", "train.steps must be a whole number, not 'abc'", "rollouts"),
+        ("train.steps=1.5", "train.steps=1.5", "train.steps must be a whole number, not 1.5", "rollouts"),
+        ("data.benchmarks=add3", "data.benchmarks=add3", "data.benchmarks is a list, not 'add3'", "[first, second]"),
+        ("data.tasks.add3=x", "data.tasks.add3=x", "data.tasks.add3 must be a number, not 'x'", "weight"),
+        ("train.epochs=0", "train.epochs=0", "train.epochs must be at least 1, not 0", "passes over a rollout"),
+        ("sampler.gap_bound=0", "sampler.gap_bound=0", "sampler.gap_bound must be positive, not 0", "log-prob gap"),
+        ("train.steps", "", "not an override: 'train.steps'", "key=value"),
+        ("train.steps=[1", "train.steps=[1", "", ""),  # what: Hydra's own words
+    ],
+)
+def test_an_override_names_itself_and_the_nearest_name(word: str, where: str, what: str, fix: str) -> None:
+    with pytest.raises(UserError) as caught:
+        compose(["seed=1", word, "store=elsewhere"])
+    assert caught.value.what.startswith(what)
+    assert caught.value.where == where
+    assert fix in caught.value.fix
+    assert caught.value.exit_code == 2
+
+
+@pytest.fixture
+def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    shutil.copytree(paths.CONFIG, tmp_path / "config")
+    monkeypatch.setattr(paths, "CONFIG", tmp_path / "config")
+    return tmp_path / "config"
+
+
+@pytest.mark.parametrize(
+    ("file", "written", "instead", "line", "key", "what", "fix"),
+    [
+        ("scale/laptop.yaml", "  steps:", "  stepz:", 5, "train.stepz", "unknown key 'train.stepz'", "'train.steps'"),
+        ("scale/laptop.yaml", "  steps: 36\n", "", 4, "train", "train.steps is missing: number", "add steps"),
+        ("scale/laptop.yaml", "  epochs: 2", "  epochs: 0", 13, "train.epochs", "train.epochs must be at least 1", ""),
+        ("engine/torch.yaml", "kind: torch", "kind: torsh", 1, "engine.kind", "unknown engine.kind 'torsh'", "'torch'"),
+        ("data/laptop.yaml", "add3: 1", "add3: x", 5, "data.tasks.add3", "data.tasks.add3 must be a number", "weight"),
+        ("config.yaml", "seed: 0", "seed: -1", 10, "seed", "seed must be at least 0, not -1", "draw"),
+        ("config.yaml", "seed: 0", "seed: [", 12, "", "not valid YAML", "colons"),
+        ("data/laptop.yaml", "kind: procedural", "name: laptop", 4, "", "the key 'name' is there twice", "join"),
+        ("objective/tepo.yaml", "low: 0.2", "lwo: 0.2", 4, "surrogate.lwo", "unknown key of surrogate", "'low'"),
+    ],
+)
+def test_a_mistake_in_a_group_names_the_line(
+    file: str, written: str, instead: str, line: int, key: str, what: str, fix: str, groups: Path
+) -> None:
+    path = groups / file
+    path.write_text(path.read_text().replace(written, instead, 1))
+    with pytest.raises(UserError) as caught:
+        load_objective(compose(["train.warmup_steps=1"]).objective)
+    assert caught.value.what.startswith(what)
+    assert caught.value.where == f"{path}:{line}" + (f" ({key})" if key else "")
+    assert fix in caught.value.fix
+
+
+def test_an_override_of_an_objective_names_the_key() -> None:
+    with pytest.raises(UserError, match="did you mean 'coefficient'") as caught:
+        load_objective(compose(["objective.penalty.coefficint=1"]).objective)
+    assert caught.value.where == "objective tepo (penalty.coefficint)"
+    assert caught.value.exit_code == 2
+
+
+def test_a_panel_that_is_no_study(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(STUDY.replace("rows:\n  - label: a\n    objective: tepo\n", "panels: [panel_e, panel_x]\n"))
+    with pytest.raises(UserError, match="unknown panel 'panel_x'") as caught:
+        parse_study(path)
+    assert caught.value.where == f"{path}:2 (panels[1])"
+
+
+@pytest.mark.parametrize("nested", ["[" * 5000 + "]" * 5000, "{a: " * 400 + "1" + "}" * 400])
+@pytest.mark.parametrize("kind", FILES)
+def test_a_file_that_is_nested_without_end_is_one_message(tmp_path: Path, kind: str, nested: str) -> None:
+    text, load = FILES[kind]
+    path = tmp_path / "mine.yaml"
+    path.write_text(f"{text}deep: {nested}\n")
+    with pytest.raises(UserError, match="not valid YAML: nested more than 50 deep") as caught:
+        load(path)
+    assert caught.value.where == f"{path}:{len(path.read_text().splitlines())}"

@@ -1,0 +1,101 @@
+"""A process of its own to measure in: what it sees, what it costs, and what goes wrong in it."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tepo.common.errors import RunFailed, UserError
+from tepo.config.compose import compose
+from tepo.jobs.child_process import in_own_process, measures_apart
+
+pytestmark = pytest.mark.slow
+VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT", "KEPT")
+
+
+def write_environment(path: Path) -> None:
+    """The launcher's variables that it sees, and half a second of work."""
+    end = time.process_time() + 0.5
+    while time.process_time() < end:
+        pass
+    path.write_text(" ".join(sorted(set(os.environ) & set(VARIABLES))))
+
+
+def fail(kind: str) -> None:
+    if kind == "user":
+        raise UserError("what", where="where", fix="fix", exit_code=3)
+    if kind == "run":
+        raise RunFailed("what", where="where")
+    if kind == "other":
+        raise KeyError("not for people")
+    os._exit(9)
+
+
+def test_it_sees_no_launcher_and_its_time_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in VARIABLES:
+        monkeypatch.setenv(name, "1")
+    assert 0.5 < in_own_process(write_environment, tmp_path / "seen") < 60
+    assert (tmp_path / "seen").read_text() == "KEPT LOCAL_WORLD_SIZE"  # the second: how many GPUs were the run's
+
+
+def test_what_goes_wrong_in_it_is_raised_here() -> None:
+    with pytest.raises(UserError, match="what") as caught:
+        in_own_process(fail, "user")
+    assert (caught.value.where, caught.value.fix, caught.value.exit_code) == ("where", "fix", 3)
+    with pytest.raises(RunFailed, match="what"):
+        in_own_process(fail, "run")
+    with pytest.raises(RunFailed, match="exit code 9"):
+        in_own_process(fail, "killed")
+    with pytest.raises(RunFailed, match="exit code 1"):
+        in_own_process(fail, "other")
+
+
+def test_who_needs_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """vLLM after training; of several ranks whatever sampler. The embedded sampler alone does not."""
+    embedded, vllm, servers = (compose([f"sampler={kind}"]) for kind in ("torch", "vllm", "vllm_server"))
+    assert [measures_apart(config, True) for config in (embedded, vllm, servers)] == [False, True, False]
+    assert not measures_apart(vllm, False)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert all(measures_apart(config, trained) for config in (embedded, vllm) for trained in (True, False))
+
+
+def hold(folder: Path) -> None:
+    """Say who this is, and stay."""
+    (folder / str(os.getpid())).touch()
+    time.sleep(600)
+
+
+def running(processes: Sequence[Path]) -> list[str]:
+    states = [Path(f"/proc/{process.name}/stat") for process in processes]
+    return [str(state) for state in states if state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z"]
+
+
+TWO = "from tepo.common.two_processes import two_processes\nwith two_processes() as pool: list(pool.map(hold, both))"
+OWN = "from tepo.jobs.child_process import in_own_process\nin_own_process(hold, both[0])"
+
+
+@pytest.mark.parametrize(("what", "count"), [pytest.param(TWO, 2, id="two"), pytest.param(OWN, 1, id="own")])
+def test_it_ends_with_a_parent_that_is_killed(what: str, count: int, tmp_path: Path) -> None:
+    """The two workers of `report` and `records write`, and the process that measures."""
+    code = "import sys; from pathlib import Path; from tests.unit.jobs.test_child_process import hold\n"
+    code += f"both = [Path(sys.argv[1])] * 2\n{what}"
+    with subprocess.Popen([sys.executable, "-c", code, tmp_path]) as parent:
+        limit = time.monotonic() + 120
+        while len(list(tmp_path.iterdir())) < count and parent.poll() is None and time.monotonic() < limit:
+            time.sleep(0.01)
+        children = list(tmp_path.iterdir())
+        assert len(running(children)) == count
+        parent.kill()
+    limit = time.monotonic() + 60
+    while (left := running(children)) and time.monotonic() < limit:
+        time.sleep(0.01)
+    for child in children:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(child.name), signal.SIGKILL)
+    assert left == []

@@ -1,0 +1,169 @@
+"""What a Slurm job asks for: the user's files, the command line, and what a cluster has."""
+
+import re
+import socket
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tepo.common.errors import UserError
+from tepo.launch import slurm_job
+from tepo.launch.slurm_options import Node, SlurmOptions, fitted, gpus, slurm_options
+from tests.integration.commands import tepo
+
+CLUSTER = [Node("gpu", 4, 96, 8), Node("gpu", 2, 32, 4), Node("cpu", 9, 64, 0)]
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """~/.config/tepo/slurm.yaml, and those of two folders on TEPO_PATH."""
+    for name, text in {
+        "home/tepo": "account: far\nmem: 100G\nnodes: 2\nsbatch: {reservation: far, comment: far}\n",
+        "second": "account: second\nqos: second\nexclusive: true\n",
+        "first": "qos: first\nsbatch: {reservation: first}\n",
+    }.items():
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "slurm.yaml").write_text(text)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("TEPO_PATH", f"{tmp_path / 'first'}:{tmp_path / 'second'}")
+    return tmp_path
+
+
+def test_the_nearer_file_wins_and_the_command_line_over_all(files: Path) -> None:
+    options = slurm_options({"gpus": None, "nodes": None})
+    assert options.account == "second"
+    assert (options.qos, options.exclusive, options.mem, options.nodes) == ("first", True, "100G", 2)
+    assert options.sbatch == {"reservation": "first", "comment": "far"}
+    options = slurm_options({"nodes": 3}, ["qos=here", "exclusive=false", "sbatch.reservation=here", "mem=0"])
+    assert (options.qos, options.exclusive, options.mem, options.nodes) == ("here", False, "0", 3)
+    assert options.sbatch["reservation"] == "here"
+
+
+def test_sbatch_gets_what_is_asked_for() -> None:
+    words = ["account=lab", "exclusive", "mem=900G", "grace=120", "sbatch.mail-type=END", "sbatch.contiguous"]
+    options = fitted(slurm_options({"gpus": 8, "nodes": 2, "partition": "gpu", "minutes": 600}, words), CLUSTER)
+    asked = "partition=gpu mem=900G account=lab exclusive mail-type=END contiguous nodes=2 ntasks-per-node=1 "
+    asked += "cpus-per-task=96 time=600 gpus-per-node=8 signal=USR2@120"
+    assert set(options.words()) == {f"--{word}" for word in asked.split()}
+    typed = replace(options, sbatch={"gres": "gpu:h100:8"}).words()
+    assert "--gres=gpu:h100:8" in typed
+    assert "--gpus-per-node=8" not in typed
+
+
+@pytest.mark.parametrize(("count", "cpus"), [(1, 12), (4, 48), (8, 96), (0, None)])
+def test_each_gpu_has_its_cpus(count: int, cpus: int | None) -> None:
+    assert fitted(SlurmOptions(gpus=count), CLUSTER).cpus == cpus
+    assert fitted(SlurmOptions(gpus=count, cpus=7), CLUSTER).cpus == 7
+    assert fitted(SlurmOptions(gpus=count), []).cpus == cpus  # no sinfo
+
+
+def test_a_small_node_gives_what_it_has() -> None:
+    assert fitted(SlurmOptions(gpus=8), [Node("gpu", 4, 64, 8)]).cpus == 64
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"partition": "gpus"}, "did you mean 'gpu'"),
+        ({"partition": "gpu", "gpus": 16}, "1 node with 16 GPUs asked for in partition gpu, but a node has at most 8"),
+        ({"gpus": 8, "nodes": 5}, "5 nodes with 8 GPUs asked for in partition cpu or gpu, but it has 4 such"),
+        ({"partition": "cpu", "gpus": 1}, "in partition cpu, but a node has at most 0 GPUs and 64 CPUs"),
+    ],
+)
+def test_what_the_cluster_does_not_have(options: dict, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        fitted(slurm_options(options), CLUSTER)
+    assert message in str(caught.value)
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("acount=lab", "did you mean 'account'"),
+        ("nodes=0", "nodes must be at least 1"),
+        ("grace=86400", "leaves no time to train"),
+        ("sbatch.account=lab", "write account: …"),
+        ("sbatch.gpus-per-node=8", "write gpus: …"),
+        ("sbatch.array=0-3", "leave it out"),
+    ],
+)
+def test_a_mistake_on_the_command_line(word: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        slurm_options({}, [word])
+    assert message in str(caught.value)
+
+
+def test_a_mistake_in_a_file_is_named_with_its_line(files: Path) -> None:
+    (files / "first" / "slurm.yaml").write_text("qos: a\nacount: lab\n")
+    with pytest.raises(UserError, match="did you mean 'account'") as caught:
+        slurm_options({})
+    assert f"{files / 'first' / 'slurm.yaml'}:2" in caught.value.where
+
+
+def test_a_job_that_names_no_partition_goes_to_the_default_one() -> None:
+    """sbatch takes more than its nodes have, and lets the job wait for ever."""
+    with pytest.raises(UserError, match="1 node with 8 GPUs asked for in partition cpu, but"):
+        fitted(SlurmOptions(gpus=8), [*CLUSTER, Node("cpu", 1, 64, 0, default=True)])
+
+
+def test_gpus_as_slurm_writes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    written = ("(null)", "gpu:8", "gpu:h100:8(S:0-1)", "gpu:a100:4(S:0,1),shard:16", "gpu:a:2,gpu:b:2", "shard:4")
+    assert [gpus(text) for text in written] == [0, 8, 8, 4, 4, 0]
+
+
+def test_each_node_starts_its_own_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SLURM_NODEID", "1")
+    job = slurm_job.Job(["python", "-m", "tepo_cli", "train"], "run", "log", nodes=2, gpus=8, cpus=96)
+    two = slurm_job.node_words(job, "10.0.0.1:15000")
+    assert two[:5] == ["python", "-m", "torch.distributed.run", "--nproc-per-node", "8"]
+    where = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1", "--master-port", "15000"]
+    assert two[5:] == [*where, "-m", "tepo_cli", "train"]
+    assert "--standalone" in slurm_job.node_words(replace(job, nodes=1), "none")
+    assert slurm_job.node_words(replace(job, nodes=1, gpus=1), "none") == job.words
+    assert slurm_job.node_words(replace(job, gpus=0), "a:1")[4] == "1"  # a CPU is one rank
+    assert slurm_job.node_words(replace(job, alone=["measure"]), "alone") == ["measure"]
+
+
+def test_two_jobs_meet_at_two_ports_and_none_that_is_taken() -> None:
+    first, second = slurm_job._free_port(7), slurm_job._free_port(8)
+    assert first != second
+    with socket.socket() as other:
+        other.bind(("", first))
+        assert slurm_job._free_port(7) not in (first, second)
+
+
+@pytest.mark.parametrize(
+    ("code", "codes", "later"),
+    [
+        (1, [1, 1], False),  # the run has failed
+        (75, [75, 75], True),  # asked to stop
+        (137, [1, 137], True),  # one of its processes was killed
+        (0, [1, None], True),  # a node was lost, of which srun says nothing
+        (slurm_job.NO_STORE, [None, None], False),
+        (127, [None], False),
+    ],
+)
+def test_which_jobs_are_requeued(code: int, codes: list[int | None], later: bool) -> None:
+    assert slurm_job._for_now(code, codes) is later
+
+
+def test_a_run_that_never_finishes_a_step_is_not_requeued_for_ever(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    assert [slurm_job._in_vain(tmp_path, 0, run) for _ in range(4)] == [False, False, False, True]
+    (run / "metrics.jsonl").write_text("{}\n")
+    assert not slurm_job._in_vain(tmp_path, 0, run)
+
+
+def test_a_dry_run_prints_the_script_that_would_be_submitted(tmp_path: Path) -> None:
+    words = ("ablate", "panel-e", "--dry-run", "--launcher", "slurm", "--gpus", "2", "--partition", "big")
+    done = tepo(*words, "--slurm", "mem=10G", "--store", tmp_path / "s")
+    first, *rest = done.stdout.splitlines()
+    assert first == "#!/bin/sh"
+    asked = [line.removeprefix("#SBATCH ") for line in rest if line.startswith("#SBATCH ")]
+    assert {"--partition=big", "--mem=10G", "--gpus-per-node=2", "--requeue", "--output=/dev/null"} <= set(asked)
+    assert any(re.fullmatch(r"--array=0-\d+%64", word) for word in asked)
+    assert str(tmp_path / "s" / "slurm") in rest[-1]
+    assert not (tmp_path / "s").exists()

@@ -1,0 +1,108 @@
+"""What a study's runs would come to lack is said once, before the first has a folder."""
+
+import shutil
+import sys
+from pathlib import Path
+
+import pytest
+
+from tepo.common.errors import UserError
+from tepo.launch.run_units import Slots, run_units
+from tepo.launch.slurm_options import SlurmOptions
+from tepo.launch.unit_checks import check_study
+from tepo.policy.model.shapes import KNOWN
+from tepo.studies.plan import Unit
+from tepo.studies.plan_studies import plan_all
+from tests.unit.training.small import write
+
+STUDY = """
+title: rows
+rows:
+  - {label: untrained, base: true}
+  - {label: GRPO/DAPO, objective: grpo_dapo}
+  - {label: GSPO, objective: gspo}
+scales:
+  laptop: {models: [laptop], seeds: [0, 1]}
+  paper: {models: [qwen2.5-7b], seeds: [0]}
+"""
+
+
+@pytest.fixture(autouse=True)
+def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "experiments/mine.yaml", STUDY)
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    monkeypatch.delenv("TEPO_DATA", raising=False)
+
+
+def units(folder: Path, *words: str, scale: str = "laptop") -> list[Unit]:
+    ((_, planned),) = plan_all(["mine"], scale, store=folder / "runs", overrides=words)
+    return planned
+
+
+def refusal(folder: Path, *words: str, scale: str = "laptop", slots: Slots | None = None) -> UserError:
+    with pytest.raises(UserError) as caught:
+        run_units(units(folder, *words, scale=scale), slots or Slots(), quiet=True)
+    assert not (folder / "runs").exists()
+    return caught.value
+
+
+def test_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    error = refusal(tmp_path, "sampler=vllm")
+    assert error.what == "vLLM is not installed"
+    assert error.where.startswith("row 'GRPO/DAPO'")
+
+
+def test_servers(tmp_path: Path) -> None:
+    error = refusal(tmp_path, "sampler=vllm_server", "sampler.servers=[http://127.0.0.1:9]")
+    assert "does not answer" in error.what
+    assert error.exit_code == 1
+
+
+def test_problems_of_training_and_of_benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    assert "`datasets` is not installed" in refusal(tmp_path, "data=gsm8k_math").what
+    error = refusal(tmp_path, "data.benchmarks=[add3,math500]")
+    assert ("`datasets` is not installed" in error.what, error.where) == (True, "math500")
+
+
+def test_ranks_that_an_engine_cannot_use(tmp_path: Path) -> None:
+    """On Slurm's nodes too, whose packages and GPUs are not looked for here."""
+    with pytest.raises(UserError, match="2 were started"):
+        check_study(units(tmp_path), 1, 0, SlurmOptions(nodes=2))
+
+
+@pytest.mark.skipif("__import__('torch').cuda.is_available()", reason="a GPU is here")
+def test_gpus_that_are_not_here(tmp_path: Path) -> None:
+    error = refusal(tmp_path, scale="paper", slots=Slots(jobs=2, gpus=4))
+    assert error.what == "8 GPUs asked for, 0 visible here"
+    assert error.where.startswith("--jobs 2 with --gpus 4")
+
+
+@pytest.mark.skipif("__import__('torch').cuda.is_available()", reason="a GPU is here")
+def test_a_policy_that_main_memory_does_not_hold(tmp_path: Path) -> None:
+    error = refusal(tmp_path, "model.path=Qwen/Qwen2.5-32B", scale="paper")
+    assert error.what.startswith("no GPU here, and ")
+    assert "Qwen/Qwen2.5-32B" in error.where
+
+
+def test_a_disk_that_does_not_hold_the_study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Slurm's jobs train at once: two units of three checkpoints each. One after another: one of three checkpoints,
+    beside the weights of the other. 7B parameters of 2 bytes; 12 more each in a checkpoint."""
+    planned = units(tmp_path, scale="paper")
+    weights = 2 * KNOWN["Qwen/Qwen2.5-7B"].parameters
+    trained = [unit for unit in planned if unit.row.objective is not None]
+    assert len(trained) == 2
+    needed = {1: (3 * 7 + 1) * weights, 2: 2 * 3 * 7 * weights}
+
+    class Disk:
+        free, total = 0.0, 1e15
+
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: Disk)
+    for at_once, size in needed.items():
+        slurm = SlurmOptions(parallel=at_once, gpus=8)
+        Disk.free = 1.001 * size
+        check_study(planned, 1, 0, slurm)
+        Disk.free = 0.999 * size
+        with pytest.raises(UserError, match="GB free, the study's runs take"):
+            check_study(planned, 1, 0, slurm)

@@ -1,0 +1,291 @@
+"""What fits where, and that what is said to help does help."""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tepo.common.errors import UserError
+from tepo.config.compose import compose, options
+from tepo.config.run_config import RunConfig
+from tepo.planning.fit import _changed, fit, measured_peaks, needs_reference
+from tepo.planning.gpus import Machine, machine_here, machines
+from tepo.policy.model.shapes import KNOWN, Shape, shape_of
+from tepo.studies.plan import make_plan
+from tepo.studies.study import load_study
+from tepo.training.engine.backends import engine_backend
+from tepo.training.resources.gpu_cards import H100, Card
+from tepo.training.resources.memory import GIB, TAKEN, Gpus, memory
+from tepo_cli.show_fit import show_fit, show_fits
+
+CONFIGS = {name: compose(["scale=paper", f"model={name}"]) for name in options("model") if name != "laptop"}
+BY_NAME = {machine.name: machine for machine in machines()}
+LARGE = [machine for machine in machines() if machine.card.bytes > 70 * GIB]
+
+
+def test_every_machine_of_the_plan_is_there() -> None:
+    large = {(gpu, ranks) for gpu in ("A100", "H100", "H200") for ranks in (1, 8, 16)}
+    small = {(gpu, ranks) for gpu in ("RTX 4090", "A100 40GB", "L40S") for ranks in (1, 8)}  # 24, 40, 48 GB
+    assert {(machine.card.name, machine.ranks) for machine in machines()} == large | small
+
+
+@pytest.mark.parametrize("model", CONFIGS)
+def test_what_is_said_to_help_does(model: str) -> None:
+    words: set[str] = set()
+    for machine in machines():
+        found = fit(CONFIGS[model], machine)
+        if not found.problem:
+            assert found.changes == ()
+            assert found.memory.peak <= machine.card.bytes
+        elif found.changes is not None:
+            assert fit(_changed(CONFIGS[model], found.changes), machine).problem == ""
+            words |= set(found.changes)
+    compose(["scale=paper", f"model={model}", *sorted(words)])  # they are overrides as typed
+
+
+def test_the_papers_models_on_eight_gpus() -> None:
+    """The trainer's states of 7B do not fit on one GPU of 80 GB, and do on eight. A given share of 0.4 is too small for
+    14B, whose cache it leaves less than a sequence; the plan's own fits, and is named."""
+    small, large = CONFIGS["qwen2.5-7b"], CONFIGS["qwen3-14b"]
+    assert "the updates need" in fit(small, BY_NAME["1 H100"]).problem
+    assert fit(small, BY_NAME["8 H100"]).problem == ""
+    starved = fit(compose(["scale=paper", "model=qwen3-14b", "sampler.memory_fraction=0.4"]), BY_NAME["8 H100"])
+    assert "GiB of weights and a sequence of full length" in starved.problem
+    assert starved.changes == ("sampler.memory_fraction=null",)
+    assert fit(large, BY_NAME["8 H100"]).problem == ""
+    assert fit(CONFIGS["qwen2.5-32b"], BY_NAME["8 H100"]).memory.loading < 15 * GIB  # 61 for all of the weights
+
+
+def test_ranks_that_do_not_divide_the_mini_batch_are_said() -> None:
+    three = Machine(replace(H100, bytes=79 * GIB), 1, 3, 1000 * GIB)
+    assert "3 ranks cannot share mini-batches of 16 prompts" in fit(CONFIGS["qwen2.5-7b"], three).problem
+    assert fit(CONFIGS["qwen2.5-7b"], three).changes == ("train.mini_batch_prompts=15",)
+
+
+def test_what_the_engine_refuses_does_not_fit() -> None:
+    """ZeRO 0 keeps no float32 masters: what would make it fit must be a stage that does."""
+    plain = compose(["scale=paper", "engine.zero_stage=0"])
+    for machine in LARGE:
+        found = fit(plain, machine)
+        assert found.problem
+        engine_backend("deepspeed").check_settings(_changed(plain, found.changes), machine.ranks)
+
+
+def test_adapters_are_named_last_and_as_another_method(capsys: pytest.CaptureFixture[str]) -> None:
+    """Apart from what saves memory and trains the same weights; never among it."""
+    config = compose(["scale=paper", "engine=torch"])
+    for machine in (machine for machine in LARGE if machine.ranks == 1):
+        found = fit(config, machine)
+        assert found.adapters[-2:] == ("model.lora_rank=32", "train.learning_rate=5e-06")  # ten times the scale's
+        assert fit(_changed(config, found.adapters), machine).problem == ""
+        assert not any(word.startswith("model.lora") for word in found.changes or ())
+    show_fit(config)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "Or LoRA, another method with an id of its own: model.lora_rank=32" in said
+    assert fit(CONFIGS["qwen2.5-7b"], BY_NAME["8 H100"]).adapters == ()
+
+
+def test_a_reference_policy_is_counted() -> None:
+    assert not needs_reference(compose(["scale=paper", "objective=tepo"]))
+    assert needs_reference(compose(["scale=paper", "objective=grpo"]))
+    plain, anchored = (
+        fit(CONFIGS["qwen2.5-7b"], BY_NAME["8 H100"], reference=reference).memory for reference in (False, True)
+    )
+    assert anchored.updating - plain.updating == 2 * KNOWN["Qwen/Qwen2.5-7B"].parameters
+
+
+def test_a_step_gets_shorter_with_more_and_better_gpus_and_longer_with_epochs() -> None:
+    config = CONFIGS["qwen2.5-7b"]
+
+    def seconds(name: str, epochs: int = 2) -> float:
+        changed = replace(config, train=replace(config.train, epochs=epochs))
+        return fit(changed, BY_NAME[name]).time.total
+
+    assert seconds("8 A100") > seconds("8 H100") > seconds("2 x 8 H100")
+    assert seconds("8 H100") > seconds("8 H100", epochs=1)
+    found = fit(config, BY_NAME["8 H100"])
+    assert found.cost(72) == pytest.approx(found.time.total * 72 / 3600 * 8 * 2.5)
+
+
+def test_an_offloaded_optimiser_takes_time() -> None:
+    """By hand: 8 updates of 7.6 billion weights, shared by the GPUs; of each 28 bytes in main memory by AdamW, a fifth
+    of that time to measure what moved, 6 to round it, and 6 across."""
+    offloaded = compose(["scale=paper", "engine.offload=true"])
+    one, eight = (fit(offloaded, BY_NAME[name]).time for name in ("1 H100", "8 H100"))
+    assert one.offload == pytest.approx(8 * KNOWN["Qwen/Qwen2.5-7B"].parameters * (33.6 / 50e9 + 6 / 50e9 + 6 / 20e9))
+    assert eight.offload == pytest.approx(one.offload / 8)
+    assert fit(CONFIGS["qwen2.5-7b"], BY_NAME["8 H100"]).time.offload == 0
+    assert one.total == pytest.approx(one.rollout + one.logprobs + one.updates + one.offload + one.sync)
+
+
+def test_a_model_of_unknown_shape_is_said() -> None:
+    with pytest.raises(UserError, match="shape is not known"):
+        shape_of("nobody/nothing")
+    assert shape_of("package:laptop").parameters == pytest.approx(201_440, rel=0.01)
+
+
+def test_the_plan_says_what_does_not_fit_and_what_would(capsys: pytest.CaptureFixture[str]) -> None:
+    show_fit(CONFIGS["qwen2.5-7b"])
+    said = capsys.readouterr().err
+    assert "1 H100: does not fit, the updates need" in said
+    assert "It would with engine.offload=true; engine.offload=true saves" in " ".join(said.split())
+    assert "assumed: lognormal responses of 25%" in " ".join(said.split())
+    assert "seconds of a step (rollout + old log-probs + updates + rest): 8 A100 " in " ".join(said.split())
+    for part in ("weights", "gradients", "optimiser", "activations", "logits", "sampler", "cache"):
+        assert part in said
+    for phase in ("loading", "sampling", "syncing", "updating"):
+        assert f"{phase}: " in said  # what it assumes
+
+
+def test_what_runs_on_gpus_took_stands_beside_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The most of all steps and runs; nothing of runs without a GPU."""
+    units = make_plan(load_study("panel-e"), "single_gpu", store=tmp_path)
+    trained = [unit for unit in units if unit.row.objective is not None]
+    for unit, updates in zip(trained, ((9.0, 11.5), (10.25, 8.0)), strict=False):
+        unit.folder.mkdir(parents=True)
+        rows = [
+            {"training/global_step": number + 1, f"{TAKEN}gen": 40.0 + number, f"{TAKEN}update_actor": gib}
+            for number, gib in enumerate(updates)
+        ]
+        (unit.folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    show_fits(units)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "measured in 2 runs of the store, the most of a GPU that was taken: sampling 41.0 GiB, updating 11.5" in said
+    assert measured_peaks([{"perf/cpu_s": 1.0}]) == {}
+
+
+@pytest.fixture
+def small_model(monkeypatch: pytest.MonkeyPatch) -> RunConfig:
+    """A run of a model with the sizes of Qwen2.5-1.5B, responses of up to 3,584 tokens, with the embedded engine."""
+    monkeypatch.setitem(KNOWN, "own/small", Shape(1536, 8960, 28, 12, 2, 128, 151_936, True))
+    model = ("model.path=own/small", "model.dtype=bfloat16", "sampler=vllm")
+    return compose([*model, "train.max_prompt_tokens=512", "train.max_new_tokens=3584"])
+
+
+def card(gib: float, host: float = 60) -> Machine:
+    return Machine(Card("one", gib * GIB, 165e12, 1e12, price=0.5), 1, 1, host * GIB)
+
+
+def test_what_makes_a_small_model_fit_on_one_card(small_model: RunConfig) -> None:
+    config = small_model
+    large, middle, small = (fit(config, card(gib)) for gib in (79, 47, 26))
+    assert (large.problem, large.changes, large.savings) == ("", (), ())
+    assert middle.changes == ("engine.micro_batch_tokens=4096",)
+    assert small.changes == ("model.gradient_checkpointing=true", "engine.optimizer=adamw_8bit")
+    assert [words.split()[0] for words in small.savings] == list(small.changes)
+    changed = _changed(config, small.changes)
+    kept, rounded = (memory(one, shape_of(config.model.path)) for one in (config, changed))
+    assert f"saves {(kept.optimiser - rounded.optimiser) / GIB:.1f} GiB of the optimiser" in small.savings[1]
+    assert f"saves {(kept.activations - rounded.activations) / GIB:.1f} GiB of activations" in small.savings[0]
+    assert fit(changed, card(26)).problem == ""
+
+
+def test_offload_is_what_is_left_for_a_smaller_card_and_deepspeed_for_the_smallest(small_model: RunConfig) -> None:
+    config = small_model
+    found = fit(config, card(17))
+    assert found.changes == ("model.gradient_checkpointing=true", "engine.offload=true")
+    states = 12 * shape_of(config.model.path).parameters / GIB
+    assert f"engine.offload=true saves {states:.1f} GiB of the optimiser" in found.savings
+    assert "engine.kind=deepspeed" in (fit(config, card(11)).changes or ())
+    assert fit(config, card(11, host=8)).changes is None
+    rounded = _changed(config, ("engine.optimizer=adamw_8bit",))
+    found = fit(rounded, card(17))
+    assert {"engine.optimizer=adamw", "engine.offload=true"} <= set(found.changes)
+    assert fit(_changed(rounded, found.changes), card(17)).problem == ""
+
+
+def test_settings_that_take_the_same_share_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A learning rate takes nothing; the length of a response does, and the title says which it is."""
+    (tmp_path / "experiments").mkdir()
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "200")
+    titles = []
+    for lengths in ("[8192]", "[4096, 8192]"):
+        (tmp_path / "experiments" / "mine.yaml").write_text(
+            "title: x\nrows: [{label: a, objective: grpo_dapo}]\n"
+            f"vary: {{train.learning_rate: [5e-7, 1e-6], train.max_new_tokens: {lengths}}}\n"
+            "scales:\n  paper: {models: [qwen2.5-7b], seeds: [2]}\n"
+        )
+        show_fits(make_plan(load_study("mine"), "paper", store=tmp_path))
+        titles.append([line.strip() for line in capsys.readouterr().err.splitlines() if "GiB of each GPU," in line])
+    (one,), (short, long) = titles
+    assert one.startswith("qwen2.5-7b: GiB")
+    for title, length in ((short, 4096), (long, 8192)):
+        own = "; ".join(f"learning_rate={rate}, max_new_tokens={length}" for rate in ("5e-7", "1e-6"))
+        assert title.startswith(f"qwen2.5-7b, {own}: GiB")
+
+
+def test_an_engine_that_does_not_fit_on_a_gpu_is_cut() -> None:
+    """Beside the trainer of a 32B, a share of 0.5 holds no weights; on half of the GPU each of four holds a quarter."""
+    config = compose(["scale=paper", "model=qwen2.5-32b", "sampler.memory_fraction=0.5"])
+    found = fit(config, BY_NAME["8 H100"])
+    assert "do not hold 61 GiB of weights" in found.problem
+    assert found.changes == ("sampler.memory_fraction=null",)
+    small = Machine(Card("L40S", 44.4 * GIB, 362e12, 0.86e12), 1, 8, 1843 * GIB)
+    plain = replace(config, sampler=replace(config.sampler, memory_fraction=None))
+    changed = fit(plain, small)
+    assert changed.problem
+    assert "sampler.tensor_parallel=2" in changed.changes
+    assert "sampler.kind=vllm_server" not in changed.changes
+
+
+def test_a_plan_leaves_a_gibibyte_of_each_gpu() -> None:
+    """1.5B with 8-bit moments on 24 GB: what a desktop holds, and what the plan misses, is not given away."""
+    for machine in machines():
+        for name in ("qwen2.5-0.5b", "qwen2.5-1.5b", "qwen3-1.7b-base"):
+            found = fit(compose(["scale=single_gpu", f"model={name}", "engine.optimizer=adamw_8bit"]), machine)
+            changed = fit(_changed(found.config, found.changes), machine) if found.changes else found
+            assert changed.problem or changed.memory.peak <= machine.card.bytes - GIB
+
+
+def test_the_plan_names_what_it_chooses(capsys: pytest.CaptureFixture[str]) -> None:
+    show_fit(compose(["scale=single_gpu"]), card="rtx4090")
+    said = " ".join(capsys.readouterr().err.split())
+    one = r"\(1 RTX 4090\)"
+    checkpointing = (
+        r"model.gradient_checkpointing is null, so it becomes true: the updates take 34.8 of 21.\d GiB without "
+    )
+    assert re.search(checkpointing + one, said)
+    assert re.search(rf"sampler.max_rows is null, so it becomes \d+: [\d.]+ GiB of cache, .* a row.* {one}", said)
+    assert re.search(rf"train.checkpoint_every is null, so it becomes \d+: 10 minutes of \d+ s a step {one}", said)
+    show_fit(compose(["scale=single_gpu", "sampler.max_rows=64", "train.checkpoint_every=2"]), card="rtx4090")
+    assert "max_rows is null" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "gib", "card"),
+    [
+        ("NVIDIA GeForce RTX 4090", 23.5, "RTX 4090"),
+        ("NVIDIA A100-SXM4-40GB", 39.4, "A100 40GB"),
+        ("NVIDIA A100 80GB PCIe", 79.2, "A100"),
+        ("NVIDIA H100 80GB HBM3", 79.1, "H100"),
+        ("NVIDIA GeForce RTX 3060", 11.6, None),
+    ],
+)
+def test_the_card_here_is_found_by_its_name(name: str, gib: float, card: str | None) -> None:
+    found = machine_here(name, Gpus(16, 8, gib * GIB))
+    assert (found and found.card.name) == card
+    assert found is None or (found.nodes, found.node_gpus, found.card.bytes) == (2, 8, gib * GIB)
+
+
+def test_a_plan_of_one_card_shows_that_card_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    units = make_plan(load_study("panel-e"), "paper", store=tmp_path)[:1]
+    show_fits(units, "h100", 8)
+    shown = capsys.readouterr().err
+    assert " 8 H100 " in shown
+    assert not re.search(r"A100|H200|L40S|RTX|2 x 8|\b1 H100", shown)
+    single = make_plan(load_study("panel-e"), "single_gpu", store=tmp_path)[:1]
+    show_fits(single, "rtx4090", 3)
+    shown = capsys.readouterr().err
+    assert "RTX 4090" in shown
+    assert "on 3" in shown
+    assert not re.search(r"A100|H100|H200|L40S|on 8", shown)
+    with pytest.raises(UserError, match="unknown card 'h101'") as caught:
+        show_fits(units, "h101")
+    assert "did you mean 'h100'" in caught.value.fix
+    with pytest.raises(UserError, match="no plan for 3 GPUs"):
+        show_fits(units, "h100", 3)

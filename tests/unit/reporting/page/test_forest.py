@@ -1,0 +1,134 @@
+"""The first screen: positions on the forest plot, and sentences that say what differs."""
+
+from dataclasses import replace
+
+import pytest
+
+from tepo.evaluation.statistics.comparison import Verdict
+from tepo.reporting.colours import UNTRAINED, look, looks
+from tepo.reporting.page.forest import Forest, forests
+from tepo.reporting.page.head import finding
+from tepo.reporting.tables.renderers import html_table
+from tepo.reporting.tables.table import BASELINE, VERDICT, Block, Cell, Column, Comparison, Kind, Table, TableRow
+
+
+def compared(*rows: tuple[str, float, str], paper: float | None = None, method: str = "tepo") -> Table:
+    """A table of differences with intervals of two points, the first row also printed in the paper."""
+    columns = (Column("average", "Avg."), Column("delta", "Δ Avg.", Kind.DELTA), Column(VERDICT, "Verdict", Kind.TEXT))
+    base = TableRow("base", "plain", (Cell(50.0), Cell(), Cell(text=BASELINE)), "grpo", measured=("r/add3",))
+    lines = tuple(
+        TableRow(
+            label,
+            label,
+            (Cell(50 + delta), Cell(delta, delta - 1, delta + 1), Cell(text=verdict)),
+            method,
+            measured=("r/add3",),
+        )
+        for label, delta, verdict in rows
+    )
+    printed = () if paper is None else (Comparison(lines[0], base, paper, None),)
+    return Table("mine", "A study", (Block("Measured", columns, (base, *lines)),), ("note",), printed)
+
+
+def one(table: Table) -> Forest:
+    (forest,) = forests(table)
+    return forest
+
+
+def test_positions_rise_with_the_values_and_lie_within_the_plot() -> None:
+    forest = one(compared(("a", -3.0, "worse"), ("b", 0.5, "within noise"), ("c", 2.0, "better"), paper=1.25))
+    positions = [line.at for line in forest.lines]
+    assert positions == sorted(positions)
+    assert positions[0] < forest.zero < positions[1]
+    for line in forest.lines:
+        assert 0 < line.low < line.at < line.high < 100
+        assert line.beyond == ()
+    first = forest.lines[0]
+    assert (first.text, first.interval, first.printed) == ("−3.0", "[−4.0, −2.0]", "+1.25")
+    assert forest.zero < first.paper < positions[2]
+    assert [line.mark for line in forest.lines] == ["worse", "noise", "better"]
+    ticks = {text: x for x, text in forest.ticks}
+    assert ticks["0"] == forest.zero
+    assert forest.lines[2].at == pytest.approx(ticks["+2"])
+
+
+def test_what_leaves_the_scale_is_marked() -> None:
+    table = compared(("a", -1.0, "worse"), ("b", 0.5, "within noise"))
+    block = table.blocks[0]
+    untrained = TableRow("u", "untrained", (Cell(10.0), Cell(-40.0, -42.0, -38.0), Cell(text="worse")), UNTRAINED)
+    forest = one(replace(table, blocks=(replace(block, rows=(*block.rows, untrained)),)))
+    *trained, last = forest.lines  # the trained rows set the scale
+    assert last.beyond == ("left",)
+    assert last.at == forest.ticks[0][0]
+    assert [line.beyond for line in trained] == [(), ()]
+    assert forest.ticks[0][1] == "−2"
+
+
+@pytest.mark.parametrize("values", [(0.0,), (1e-9,), (1234.5, -3.0)])
+def test_any_size_has_a_scale(values: tuple[float, ...]) -> None:
+    forest = one(compared(*((f"row {value}", value, "within noise") for value in values)))
+    assert len(forest.ticks) >= 2
+    assert all(0 <= line.at <= 100 for line in forest.lines)
+
+
+def test_a_table_that_compares_nothing_has_no_plot() -> None:
+    table = compared()
+    assert forests(table) == []
+    assert finding(table) == "Highest average of 1 row: plain, 50.0."
+    assert finding(replace(table, blocks=())) == "note"
+
+
+def test_the_sentence_names_the_largest_differences_and_counts_the_rest() -> None:
+    rows = [("a", -1.0, "worse"), ("b", -4.0, "worse"), ("c", -2.0, "worse"), ("d", -3.0, "worse")]
+    text = finding(compared(*rows, ("e", 2.0, "better"), ("f", 0.1, "within noise"), ("g", 0.2, "within noise")))
+    assert text.replace("\u00a0", " ") == (
+        "Against plain, in points: better: e +2.0 [1.0, 3.0]; worse: b −4.0 [−5.0, −3.0], d −3.0 [−4.0, −2.0], "
+        "c −2.0 [−3.0, −1.0], and 1 more; within noise: 2 of 7."
+    )
+
+
+def test_settings_are_one_sentence() -> None:
+    table = compared(("a", -1.0, "worse"))
+    (block,) = table.blocks
+    several = [replace(block, title=f"Measured: rate={rate}") for rate in (1, 2)]
+    text = finding(replace(table, blocks=tuple(several))).replace("\u00a0", " ")
+    assert text.startswith("Against plain, each of 2 settings or models apart, in points: worse: a (rate=1) −1.0 [")
+    assert "a (rate=2) −1.0" in text
+
+
+def test_every_verdict_has_a_shape() -> None:
+    for verdict in Verdict:
+        (line,) = one(compared(("a", 1.0, str(verdict)))).lines
+        assert (line.mark == "none") is (verdict is Verdict.NOT_COMPARABLE)
+
+
+def test_rows_that_were_not_run_show_a_command_and_no_dashes() -> None:
+    table = compared(("a", -1.0, "worse"))
+    block = table.blocks[0]
+    lacking = TableRow("x", "not run", (Cell(), Cell(), Cell()), "gspo")
+    table = replace(table, blocks=(replace(block, rows=(*block.rows, lacking)),), command="tepo ablate 'a study'")
+    text = html_table.render(table)
+    assert '<td class="missing none" colspan="3">not measured</td>' in text
+    assert "1 row not measured yet. Run this to fill the table: " in text
+    assert '<code class="command">tepo ablate &#x27;a study&#x27;</code>' in text
+    assert "Some seeds or benchmarks not measured yet." in html_table.render(replace(table, blocks=(block,)))
+    assert "Run this" not in html_table.render(replace(table, command=""))
+
+
+def test_a_row_links_to_a_run_that_the_page_has() -> None:
+    table = compared(("a", -1.0, "worse"))
+    assert html_table.render(table, {"r"}).count('<a href="#run-r">') == 2
+    assert "<a " not in html_table.render(table, {"other"})
+
+
+def test_fifty_rows_of_one_method_look_different() -> None:
+    for methods in (["tepo"] * 50, ["gspo", "a method of mine"] * 25):
+        own = looks({f"row {index}": method for index, method in enumerate(methods)})
+        assert len(set(own.values())) == 50
+
+
+def test_the_swatch_has_the_dash_of_the_curves() -> None:
+    assert "stroke-dasharray" not in html_table.swatch(look("tepo"), "")
+    dash = look("tepo_no_kl").dash
+    assert f'stroke-dasharray="{" ".join(f"{2 * part:g}" for part in dash)}"' in html_table.swatch(None, "tepo_no_kl")
+    assert html_table.swatch(None, "") == ""

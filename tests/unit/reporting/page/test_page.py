@@ -1,0 +1,148 @@
+"""The page as text: self-contained, well-formed, safe against what it shows, complete without JavaScript."""
+
+import json
+import re
+from collections import Counter
+from html.parser import HTMLParser
+
+import pytest
+
+from tepo.reporting.page import build_page
+from tepo.reporting.page.head import PageHead
+from tepo.reporting.tables.table import Table
+from tests.unit.reporting.pages import LONG, NASTY, page, unpacked
+
+_VOID = {"meta", "link", "input", "br", "hr", "img"}
+
+
+class _Document(HTMLParser):
+    """Collects ids, texts and outside references, and checks that tags close in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: Counter[str] = Counter()
+        self.links: list[str] = []
+        self.outside: list[str] = []
+        self.text: list[str] = []
+        self.scripts: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag not in _VOID:
+            self.open.append(tag)
+        for name, value in attrs:
+            if name == "id":
+                self.ids[str(value)] += 1
+            if name in ("href", "src", "xlink:href", "action", "poster"):
+                (self.links if str(value).startswith(("#", "data:")) else self.outside).append(str(value))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        (self.scripts if self.open and self.open[-1] == "script" else self.text).append(data)
+
+
+@pytest.fixture(scope="module")
+def text(table: Table) -> str:
+    return page(table)
+
+
+@pytest.fixture(scope="module")
+def document(text: str) -> _Document:
+    parser = _Document()
+    parser.feed(text)
+    return parser
+
+
+def test_well_formed_with_unique_ids_and_links_that_lead_somewhere(document: _Document) -> None:
+    assert document.open == []
+    assert [name for name, count in document.ids.items() if count > 1] == []
+    assert {link[1:] for link in document.links if link.startswith("#")} <= set(document.ids)
+
+
+def test_loads_nothing_from_anywhere(text: str, document: _Document) -> None:
+    assert document.outside == []
+    assert "default-src 'none'" in text
+    assert set(re.findall(r"https?://[^\"'\s<>]+", text)) <= {
+        "http://www.w3.org/2000/svg",
+        "http://www.w3.org/1999/xlink",
+        "https://github.com/leeoniya/uPlot",  # its comment of copyright
+    }
+    assert not re.search(r"@import|url\((?!#)|fetch\(|XMLHttpRequest", text)
+
+
+def test_texts_cannot_break_out(text: str, document: _Document) -> None:
+    assert len(document.scripts) == 5
+    data = unpacked(document.scripts[0])
+    assert data["dumps"][1]["responses"][1]["tokens"][2] == NASTY
+    assert text.count("</script>") == 5
+    assert NASTY.split("\u2028")[0] in "".join(document.text)
+
+
+def test_everything_is_there_without_javascript(document: _Document) -> None:
+    shown = " ".join("".join(document.text).split())
+    for expected in (
+        "Table 3, Panel E",
+        "As printed in the paper",
+        "32.59",
+        "tokens by class over 3 responses",
+        "objective.name",
+        "train.steps",
+        "this objective has no mask",
+        "made up",
+        "Seeds",
+        "Against GRPO/DAPO, in points: better: KL(A > 0 ∧ ΔH < 0) 100% [x_y] +",
+        "printed in the paper: another model, other problems",
+        "paper +1.74",
+        "1 row not measured yet",
+    ):
+        assert expected in shown
+    assert shown.count("this objective has no mask") == 1
+
+
+def test_curves_are_there_as_numbers_and_as_a_drawing_with_the_licence_of_what_draws_them(
+    text: str, document: _Document
+) -> None:
+    curves = json.loads(document.scripts[2])
+    assert list(curves) == ["first", "second"]
+    assert curves["first"]["rows"][1]["label"] == "TEPO"
+    assert curves["first"]["rows"][1]["curves"][0]["mean"] == [10, 20, 30]
+    assert text.count("<svg role=") == 3
+    assert "The MIT License (MIT)" in "".join(document.text)
+    assert "Leon Sorokin" in "".join(document.text)
+
+
+def test_only_differing_settings_are_columns(text: str) -> None:
+    overview = text[text.index('<section id="runs">') :]
+    heads = re.findall(r'<th scope="col">([^<]*)</th>', overview)
+    assert heads == ["Run", "Seed", "objective.name"]
+
+
+def test_data_holds_the_worked_out_mask_and_short_numbers(document: _Document) -> None:
+    plain, _, masked = unpacked(document.scripts[0])["dumps"]
+    assert (plain["applied"], masked["applied"]) == (False, True)
+    assert plain["responses"][0]["values"]["mask"] == masked["responses"][0]["values"]["mask"]
+    assert 0.3 in plain["responses"][0]["values"]["entropy"]
+
+
+def test_samples_are_there_with_what_was_left_out(text: str, document: _Document) -> None:
+    data = unpacked(document.scripts[1])
+    assert [label for _, label in data["runs"]] == [f"{LONG}, seed 0", "TEPO, seed 1"]
+    benchmark, problem, prompt, gold, answers, picked = data["problems"][0]
+    assert (benchmark, problem, prompt, gold) == ("add3", "add3-0", "1+2=", "3")
+    assert answers == [["3", "3", True, "exact", 1, True], ["4", "4", False, "different", 1, True]]
+    assert picked == [[[0, 2]], [[1, 1], [0, 1]]]
+    shown = " ".join("".join(document.text).split())
+    assert "4 of 4 benchmark problems, with all their stored responses, of 2 runs; 1 further run is left out" in shown
+    assert "tepo responses RUN BENCHMARK" in shown
+
+
+def test_the_same_page_has_the_same_bytes(table: Table, text: str) -> None:
+    assert page(table) == text
+
+
+def test_empty_page_and_dump_limit(table: Table) -> None:
+    empty = build_page(PageHead("Nothing yet"), [], [])
+    assert "<h1>Nothing yet</h1>" in empty
+    assert 'id="tokens"' not in empty

@@ -1,0 +1,160 @@
+"""The page on a phone, a tablet, a desk and paper, light and dark, by keyboard and with axe-core: in a real browser."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.unit.reporting.chromium import SHEET, Page
+
+pytestmark = [pytest.mark.chromium, pytest.mark.slow]
+
+CONTROLS = """return [...document.querySelectorAll("a[href], button, select, input, summary, [tabindex='0']")]
+    .filter((one) => one.checkVisibility() && !one.closest(".skip") && (one.type !== "radio" || one.checked)
+        && !one.disabled && !one.dataset.reached).map((one) => one.outerHTML.slice(0, 80))"""
+SMALLEST = """return Math.min(...[...document.querySelectorAll(".forest *")]
+    .map((one) => parseFloat(getComputedStyle(one).fontSize)))"""
+LOWER_END = "return document.querySelector(arguments[0]).getBoundingClientRect().bottom"
+LABELS = """const scroll = document.querySelector("#table-panel_e .scroll"), head = scroll.querySelector("tbody th");
+    const box = scroll.getBoundingClientRect(), share = head.getBoundingClientRect().width / box.width;
+    scroll.scrollLeft = 200;
+    return [share, head.getBoundingClientRect().left - box.left]"""
+OVER_THE_NEXT = """return [...document.querySelectorAll(".label > *")]
+    .filter((one) => one.getBoundingClientRect().right > one.closest("th").getBoundingClientRect().right)
+    .map((one) => one.outerHTML)"""
+DRAWN = "return document.querySelector('figure:not(.live) svg').getBoundingClientRect().width"
+CAPTIONS = """return [...document.querySelectorAll("caption span")].filter((one) => one.checkVisibility()
+    && one.getBoundingClientRect().right > one.closest(".scroll").getBoundingClientRect().right + 1)
+    .map((one) => one.textContent)"""
+LEAD_NOWHERE = """return [...document.querySelectorAll("nav a")]
+    .filter((one) => !document.getElementById(one.hash.slice(1))?.checkVisibility()).map((one) => one.hash)"""
+PAGE_RULES = """return [...document.styleSheets[0].cssRules]
+    .filter((rule) => rule instanceof CSSPageRule).map((rule) => rule.cssText)"""
+TIP = "const tip = document.getElementById('tip'); return tip.hidden ? '' : tip.textContent"
+TIP_SEEN = """const box = document.getElementById("tip").getBoundingClientRect();
+    return box.left >= 0 && box.right <= innerWidth"""
+FOCUS_COPY = """[...document.querySelectorAll("#table-panel_e .copy button")]
+    .find((one) => one.textContent === arguments[0]).focus()"""
+SAID = "return document.querySelector('.copy [role=status]').textContent === 'copied'"
+TEXT_AREA = """const area = document.createElement("textarea");
+    area.id = "pasted";
+    document.body.append(area);
+    area.focus()"""
+
+
+@pytest.mark.axe
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 800, 1400])
+def test_axe_finds_nothing(path: Path, window: Page, width: int, scheme: str) -> None:
+    window.open(path, width, scheme=scheme)
+    window.unpacked()
+    assert window.violations() == []
+
+
+@pytest.mark.parametrize("width", [320, 400, 800, 1400])
+def test_every_screen_holds_it(path: Path, window: Page, width: int) -> None:
+    window.open(path, width)
+    window.unpacked()
+    assert window.outside() == []
+    assert window.run(SMALLEST) >= 10
+
+
+def test_the_first_screen_of_a_phone_shows_what_differs_and_by_how_much(path: Path, window: Page) -> None:
+    window.open(path, 400)
+    for selector in ("h1", ".facts", "#findings li", ".forest tbody tr:last-child .verdict"):
+        assert 0 < window.run(LOWER_END, selector) <= 900, selector
+
+
+def test_labels_stay_in_sight_and_leave_room_for_numbers(path: Path, window: Page) -> None:
+    window.open(path, 400)
+    share, moved = window.run(LABELS)
+    assert share < 0.45
+    assert moved == 0
+
+
+def test_on_a_phone_labels_and_captions_break_and_drawings_keep_a_size_that_can_be_read(
+    path: Path, window: Page
+) -> None:
+    window.open(path, 400)
+    assert window.run(OVER_THE_NEXT) == []
+    assert window.run(DRAWN) > 700
+    window.run("document.querySelectorAll('caption span').forEach((one) => one.append(' and more'.repeat(20)))")
+    assert window.run(CAPTIONS) == []
+
+
+def test_the_contents_lead_to_every_part(path: Path, window: Page) -> None:
+    window.open(path)
+    assert window.run("return [...document.querySelectorAll('nav a')].map((one) => one.textContent)") == [
+        "What differs",
+        "What was claimed",
+        "Table 3, Panel E",
+        "figures of Table 3, Panel E",
+        "Runs side by side",
+        "Tokens",
+        "Runs",
+        "Made by",
+    ]
+    assert window.run(LEAD_NOWHERE) == []
+
+
+def test_on_paper_nothing_is_cut_pages_have_numbers_and_controls_are_gone(path: Path, window: Page) -> None:
+    window.open(path, SHEET, media="print")
+    window.unpacked()
+    assert [window.one(part).is_displayed() for part in ("nav", "#views", "#response")] == [False, False, True]
+    assert window.run("return document.documentElement.scrollWidth") <= SHEET
+    assert window.cut() == []
+    assert window.style("h2", "breakAfter") == "avoid"
+    assert any("counter(page)" in rule for rule in window.run(PAGE_RULES))
+
+
+def test_every_control_is_reached_by_keyboard(path: Path, window: Page) -> None:
+    window.open(path, 800)
+    reach = "const one = document.activeElement; one.dataset.reached = 1; return one === document.body"
+    for _ in range(500):
+        window.press("Tab")
+        if window.run(reach):
+            break
+    assert window.run(CONTROLS) == []
+
+
+def tip(window: Page) -> str:
+    return window.run(TIP)
+
+
+def test_tooltips_by_keyboard(path: Path, window: Page) -> None:
+    window.open(path, 400)
+    window.run("document.querySelector('#table-panel_e td[tabindex=\"0\"]').focus()")
+    first = tip(window)
+    for part in ("GRPO/DAPO, add3: ", "95% interval", "n = 320 responses", "seeds 0, 1"):
+        assert part in first
+    window.press("ArrowRight")
+    assert "GRPO/DAPO, gcd: " in tip(window)
+    window.press("ArrowDown")
+    assert "TEPO-w/o. KL, gcd: " in tip(window)
+    window.press("End")
+    assert "Δ Avg.: " in tip(window)
+    assert window.run(TIP_SEEN)
+    assert window.run("return document.activeElement.getAttribute('aria-describedby')") == "tip"
+    window.press("Escape")
+    assert tip(window) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "part"), [("Markdown", "| GRPO/DAPO |"), ("LaTeX", r"\toprule"), ("CSV", "block,section,row")]
+)
+def test_a_table_is_copied(path: Path, window: Page, name: str, part: str) -> None:
+    window.open(path, 800)
+    window.run(FOCUS_COPY, name)
+    window.press("Enter")
+    window.wait(SAID)
+    window.run(TEXT_AREA)
+    event = {"key": "v", "code": "KeyV", "modifiers": 2, "commands": ["paste"]}
+    window.command("Input.dispatchKeyEvent", type="keyDown", **event)
+    assert part in window.run("return document.getElementById('pasted').value")
+
+
+def test_a_row_leads_to_its_run_and_its_command(path: Path, window: Page) -> None:
+    window.open(path, 800, part="#run-run-2")
+    assert window.run("return document.getElementById('run-run-2').open")
+    window.run("location.hash = '#run-run-1'")
+    opened = "const done = arguments[0]; setTimeout(() => done(document.getElementById('run-run-1').open), 50)"
+    assert window.driver.execute_async_script(opened)

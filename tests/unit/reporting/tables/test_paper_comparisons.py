@@ -1,0 +1,85 @@
+"""The papers' differences beside ours."""
+
+import math
+
+import pytest
+
+from tepo.evaluation.statistics.comparison import AVERAGE, Difference, Verdict
+from tepo.reporting.paper.reference import PAPER_BENCHMARKS, PaperRow
+from tepo.reporting.tables.build_table import TableSpec, build_table
+from tepo.reporting.tables.paper_comparisons import outcome, paper_comparisons
+from tepo.reporting.tables.table import Cell, Table
+from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
+
+VERDICTS = {
+    Verdict.BETTER: Difference("r", AVERAGE, 0.02, 0.01, 0.03, p_holm=0.01),
+    Verdict.WORSE: Difference("r", AVERAGE, -0.02, -0.03, -0.01, p_holm=0.01),
+    Verdict.WITHIN_NOISE: Difference("r", AVERAGE, 0.01, -0.01, 0.03, p_holm=0.4),
+    Verdict.NOT_COMPARABLE: Difference("r", AVERAGE, 0.01),
+}
+
+
+def printed(average: float) -> PaperRow:
+    return PaperRow("table1", "", "m", "row", "x", "", "", "x", dict.fromkeys(PAPER_BENCHMARKS), average)
+
+
+def table(**averages: float) -> Table:
+    """Rows a (the baseline), b (the same), c (better) and d (not run), with these printed averages."""
+    reference = {key: printed(average) for key, average in averages.items()}
+    spec = TableSpec(ROWS, BENCHMARKS, name="made_up", title="Made up", baseline="GRPO/DAPO", reference=reference)
+    return build_table(samples({"a": 0.3, "b": 0.3, "c": 0.7}), spec)
+
+
+def test_only_rows_that_the_paper_printed_are_compared_and_signs_decide() -> None:
+    measured = table(a=30.0, b=29.0, c=31.5, d=33.0)
+    claims = paper_comparisons([measured, table(a=30.0, c=28.0)])
+    rows = claims.blocks[0].rows
+    assert [row.key for row in rows] == ["made_up/b", "made_up/c", "made_up/d", "made_up/c"]
+    assert rows[1].label == f"{ROWS[2].label} against GRPO/DAPO"
+    assert [row.cells[0].mean for row in rows] == pytest.approx([-1.0, 1.5, 3.0, -2.0])
+    assert [row.cells[2].text for row in rows] == [
+        "does not show: within noise",
+        "shows",
+        "not measured",
+        "opposite: better",
+    ]
+    assert claims.notes[0].startswith("1 of 4 ")
+    shown = {row.key: row.cells[-2:] for row in measured.blocks[0].rows}
+    for row in rows[:3]:  # the same cell as in its table
+        assert row.cells[1] == shown[row.key.removeprefix("made_up/")][0]
+    assert rows[2].cells[1] == Cell()
+
+
+def test_cells_and_comparisons_are_of_one_difference() -> None:
+    measured = table(a=30.0)
+    (one,) = (entry for entry in measured.comparisons if entry.row.key == "c")
+    assert one.paper is None
+    delta, verdict = next(row for row in measured.blocks[0].rows if row.key == "c").cells[-2:]
+    assert (delta.mean, delta.low, delta.high) == tuple(
+        100 * value for value in (one.measured.delta, one.measured.low, one.measured.high)
+    )
+    assert verdict.text == one.measured.verdict == "better"
+
+
+def test_a_table_without_a_printed_baseline_gives_nothing() -> None:
+    assert paper_comparisons([table(b=30.0, c=31.5)]).blocks[0].rows == ()
+
+
+@pytest.mark.parametrize(
+    ("paper", "here", "words"),
+    [
+        (-1.0, VERDICTS[Verdict.WORSE], "shows"),
+        (-1.0, VERDICTS[Verdict.BETTER], "opposite: better"),
+        (1.0, VERDICTS[Verdict.WORSE], "opposite: worse"),
+        (1.0, None, "not measured"),
+        (1.0, Difference("r", AVERAGE, math.nan), "not measured"),
+        (1.0, VERDICTS[Verdict.WITHIN_NOISE], "does not show: within noise"),
+        (1.0, VERDICTS[Verdict.NOT_COMPARABLE], "does not show: within noise"),
+    ],
+)
+def test_words(paper: float, here: Difference | None, words: str) -> None:
+    assert outcome(paper, here) == words
+
+
+def test_the_corrected_p_decides() -> None:
+    assert {verdict: one.verdict for verdict, one in VERDICTS.items()} == {verdict: verdict for verdict in VERDICTS}

@@ -1,0 +1,201 @@
+"""The id of a run is the content of what it trains on:
+the same problems and weights elsewhere give the same id, others another."""
+
+import json
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tepo.common.errors import RunFailed, UserError
+from tepo.common.paths import PACKAGE
+from tepo.config.compose import compose
+from tepo.problems.training_sets import load_training_problems, training_fingerprint
+from tepo.store.run_folder import RunFolder
+from tepo.store.run_id import run_id, settings
+from tepo.training import loop
+from tepo.training.loop import train
+from tests.unit.training.small import SMALL, interrupted, small
+
+ROWS = [{"id": f"p{number}", "problem": f"{number}+{number}=", "answer": str(2 * number)} for number in range(10, 30)]
+
+
+def write(path: Path, rows: list[dict]) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return path
+
+
+def id_on(path: Path, *more: str) -> str:
+    return run_id(compose(["data.kind=problems", f"data.problems={path}", *more]))
+
+
+def test_the_same_problems_elsewhere_are_the_same_run(tmp_path: Path) -> None:
+    first, second = write(tmp_path / "a.jsonl", ROWS), tmp_path / "else where" / "b.jsonl"
+    second.parent.mkdir()
+    second.write_text(
+        "\n" + "".join(json.dumps({"note": 1, **dict(reversed(row.items()))}) + "\n\n" for row in ROWS)
+    )  # other bytes, the same problems
+    assert id_on(first) == id_on(second) == id_on(first, "data.name=mine", "model.name=mine")
+    os.utime(first, (0, 0))
+    assert id_on(first) == id_on(second)
+
+
+@pytest.mark.parametrize("change", ["answer", "statement", "white space", "order", "fewer"])
+def test_a_file_that_was_rewritten_is_another_run(tmp_path: Path, change: str) -> None:
+    path = write(tmp_path / "a.jsonl", ROWS)
+    before = id_on(path)
+    other = [dict(row) for row in ROWS]
+    if change == "answer":
+        other[3]["answer"] = "99"  # as long as the one before
+    elif change == "statement":
+        other[3]["problem"] = "13+14="
+    elif change == "white space":
+        other[3]["problem"] += " "
+    else:
+        other = other[::-1] if change == "order" else other[:-1]
+    write(path, other)
+    assert id_on(path) != before
+    write(path, ROWS)
+    assert id_on(path) == before
+
+
+def test_a_declared_set_has_its_pinned_hash_and_nothing_is_downloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.delenv("TEPO_DATA", raising=False)
+    ids = {id_on(Path("dapo_math")), id_on(Path("dapo_math"), "data.exclude_contaminated=true")}
+    assert len(ids) == 2
+    with pytest.raises(UserError, match="unknown training set 'dapo_mth'"):
+        id_on(Path("dapo_mth"))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "tokenizer.json",
+        "tokenizer_config.json",
+        "generation_config.json",
+        "config.json",
+        "chat_template.jinja",
+        "adapter_config.json",
+        "model.safetensors",
+    ],
+)
+def test_a_model_folder_is_all_that_changes_what_it_says(tmp_path: Path, name: str) -> None:
+    for folder in ("one", "other"):
+        shutil.copytree(PACKAGE / "assets/laptop", tmp_path / folder)
+    one, other = (run_id(compose([f"model.path={tmp_path / folder}"])) for folder in ("one", "other"))
+    assert one == other == run_id(compose())  # the shipped base under other names
+    (tmp_path / "one" / "recipe.json").write_text("{}")  # a record, which nothing loads
+    assert run_id(compose([f"model.path={tmp_path / 'one'}"])) == one
+    file = tmp_path / "one" / name
+    before = RunFolder.of_base(compose([f"model.path={tmp_path / 'one'}"]))
+    file.write_bytes(file.read_bytes() + b" " if file.exists() else b"{}")
+    assert run_id(compose([f"model.path={tmp_path / 'one'}"])) != one
+    assert RunFolder.of_base(compose([f"model.path={tmp_path / 'one'}"])) != before
+
+
+def test_keys_that_are_neutral_at_their_default_left_no_id_changed() -> None:
+    """Ids as recipe 3 began."""
+    ids = {
+        run_id(compose([f"objective={name}", *SMALL])): name for name in ("tepo", "grpo")
+    }  # their other settings are those of the laptop scale
+    assert ids == {"36596ea0a7c6": "tepo", "f52951440a8e": "grpo"}
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["train.collapse_window=0"],
+        ["sampler.memory_fraction=0.4"],  # its default, before it was planned
+        ["data.tasks.bin4=0"],
+        ["model.lora_rank=0", "model.lora_alpha=32"],
+        ["engine.optimizer=adamw"],
+    ],
+)
+def test_what_changes_nothing_is_the_same_run(words: list[str]) -> None:
+    assert run_id(compose(words)) == run_id(compose())
+
+
+def test_what_changes_something_is_another_run() -> None:
+    ranks = (["model.lora_rank=4"], ["model.lora_rank=8"], ["model.lora_rank=4", "model.lora_alpha=16"])
+    engines = (["engine.optimizer=adamw_8bit"], ["engine.offload=true"])
+    orders = (["data.tasks.sort3=1", "data.tasks.bin4=1"], ["data.tasks.bin4=1", "data.tasks.sort3=1"])
+    hub = tuple(["model.path=some/model", f"model.revision={revision}"] for revision in "ab")
+    several = ([], ["train.collapse_window=3"], *ranks, *engines, *orders, *hub)
+    assert len({run_id(compose(words)) for words in several}) == len(several)
+
+
+@pytest.mark.parametrize(
+    ("words", "known"),
+    [
+        ((), "34c1b496ee50"),
+        (("objective=grpo_dapo", "seed=2"), "56672e828c75"),
+        (("sampler=vllm",), "2ef5b879af59"),
+        (("engine=deepspeed",), "54b91acbf52e"),
+        (("data=laptop_sparse", "objective=gspo"), "2c77c9656cb5"),
+        (("engine.offload=true",), "e3ea1e70715a"),
+    ],
+)
+def test_what_may_be_left_open_changed_no_id_of_a_laptop(words: tuple[str, ...], known: str) -> None:
+    """Ids of runs in stores and records, from before a planner could choose."""
+    assert run_id(compose(words)) == known
+
+
+def test_what_is_left_open_is_hashed_as_such() -> None:
+    """So the id is the same on every card, whatever is chosen there; and another than that of a choice of one's own."""
+    open_id = run_id(config := compose(["scale=single_gpu", "data=laptop", "model=laptop", "sampler.max_rows=null"]))
+    given = compose(["scale=single_gpu", "data=laptop", "model=laptop", "sampler.max_rows=512"])
+    assert settings(config)["sampler"]["max_rows"] is None
+    assert settings(compose(["model=qwen2.5-0.5b"]))["model"]["gradient_checkpointing"] is None
+    assert run_id(given) != open_id
+
+
+def test_a_file_that_changes_while_its_run_starts_is_not_trained_under_the_id_of_the_old_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path / "a.jsonl", ROWS)
+    config = small(tmp_path / "runs", "data.kind=problems", f"data.problems={path}")
+    open_state = loop.open_state
+    monkeypatch.setattr(
+        loop, "open_state", lambda *given: (write(path, ROWS[::-1]), open_state(*given))[1]
+    )  # between the id and the reading
+    with pytest.raises(RunFailed, match="changed while the run was starting"):
+        train(config)
+    (run,) = (tmp_path / "runs").iterdir()
+    assert RunFolder(run).metrics() == []
+    assert RunFolder(run).checkpoints() == []
+
+
+def test_a_half_trained_run_is_not_continued_on_other_problems(tmp_path: Path) -> None:
+    path = write(tmp_path / "a.jsonl", ROWS)
+    words = ("data.kind=problems", f"data.problems={path}", "train.max_rounds=4")
+    config = small(tmp_path / "runs", *words)
+    old = interrupted(config)
+    write(path, ROWS[::-1])
+    assert train(config) != old.path
+    assert (old.manifest()["status"], old.checkpoints()) == ("interrupted", [1])
+    write(path, ROWS)  # the old file again: the old run goes on
+    assert train(config) == old.path
+    assert len(old.metrics()) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "no such file"),
+        ("", "holds no problems"),
+        ('{"id": 1, "problem": 3, "answer": "4"}', "line 1: the problem is no text"),
+        ('{"id": 1, "problem": "1+1=", "answer": null}', "line 1: no answer"),
+        ('{"id": 1, "problem": "1+1=", "answer": "2"}\n{"id": 2}', "line 2: no problem, answer"),
+    ],
+)
+def test_a_file_that_is_missing_or_broken_is_one_message(tmp_path: Path, text: str | None, message: str) -> None:
+    path = tmp_path / "a.jsonl"
+    if text is not None:
+        path.write_text(text)
+    for ask in (training_fingerprint, load_training_problems):
+        with pytest.raises(UserError, match=message) as caught:
+            ask(str(path))
+        assert caught.value.exit_code == 2

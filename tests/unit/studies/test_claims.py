@@ -1,0 +1,265 @@
+"""Claims: what their file may say, the study behind each, the dates, and verdicts that wait for all runs."""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from tepo.common import paths
+from tepo.common.errors import UserError
+from tepo.problems.benchmarks import load_benchmark
+from tepo.problems.splits import split_of
+from tepo.reporting.tables.table import Table
+from tepo.results.claim_outcomes import judge_claims, registration_dates
+from tepo.results.claims_table import claims_table, sentences
+from tepo.studies.claims import Claims, load_claims, parse_claims, study_of
+from tepo.studies.plan import make_plan
+from tepo.studies.plan_studies import plan_all, plan_studies
+from tepo.studies.study import load_study, study_names
+from tests.integration.commands import tepo
+from tests.unit.studies.measured import finish
+from tests.unit.training.small import write
+
+CLAIM = """\
+  - name: {name}
+    sentence: It works
+    a: {{label: A, objective: tepo_no_kl}}
+    b: {{label: B, objective: grpo_dapo}}
+    settings: [train.steps=2, "data.benchmarks=[add3]"]
+    rule: fixed here
+    expect: [{expect}]
+    margin: {margin}
+    seeds: {seeds}
+    problems: 9
+    refuted_by: it does not
+"""
+LATER = "  - {name: later, sentence: It will work, refuted_by: it does not, needs: a machine}\n"
+
+
+def text(*names: str, expect: str = "better", margin: str = "5", more: str = LATER) -> str:
+    claims = [
+        CLAIM.format(name=name, expect=expect, margin=margin, seeds=list(range(100 + 10 * index, 108 + 10 * index)))
+        for index, name in enumerate(names)
+    ]
+    return "claims:\n" + "".join(claims) + more
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "claims.yaml"
+    path.write_text(text("first"))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("sentence", "sentense", "sentense.*did you mean 'claims.0..sentence'"),
+        ("    refuted_by: it does not\n", "", "refuted_by"),
+        ("    rule: fixed here\n", "", "the claim lacks `rule:`"),
+        ("    margin: 5\n", "", "the claim lacks `margin:`"),
+        ("margin: 5", "margin: 0", "margin"),
+        (", 107]", "]", "fewer than 8 seeds"),
+        (", 107]", ", 100]", "a seed is listed twice"),
+        ("[better]", "[nice]", "expect"),
+        ("objective: grpo_dapo", "objective: grpo_dap", "did you mean 'grpo_dapo'"),
+        ("train.steps=2", "train.stepps=2", "train.stepps"),
+        ("train.steps=2", "seed=2", "seed cannot be an override"),
+        ("needs: a machine", "needs: a machine, rule: x", "that `needs:` something"),
+        ("name: later", "name: first", "two claims are named 'first'"),
+    ],
+)
+def test_mistakes_name_file_line_and_key(file: Path, old: str, new: str, message: str) -> None:
+    assert old in text("first")
+    file.write_text(text("first").replace(old, new, 1))
+    with pytest.raises(UserError, match="(?s)" + message) as error:
+        parse_claims(file)
+    assert "claims.yaml:" in str(error.value)
+
+
+def test_the_shipped_claims_use_seeds_and_problems_of_their_own() -> None:
+    used = {seed for name in study_names() for scale in load_study(name).scales.values() for seed in scale.seeds}
+    drawn = {one.seed for name in paths.names("evals") if (one := load_benchmark(name).procedural)}
+    claims = load_claims()
+    assert claims.testable == list(claims.claims)
+    for claim in claims.testable:
+        assert not used & set(claim.seeds)
+        assert claim.problems not in drawn
+
+
+def test_the_file_of_claims_is_no_study(tmp_path: Path) -> None:
+    assert "claims" not in study_names()
+    with pytest.raises(UserError, match="unknown study 'claims'"):
+        load_study("claims")
+
+
+def test_a_claim_is_a_study_that_shares_runs_with_others(tmp_path: Path) -> None:
+    """At the shipped settings the baseline of a claim is the run of Table 1 at its seed, measured on new problems."""
+    claim = next(claim for claim in load_claims().testable if claim.name == "clip_cov")
+    units = make_plan(study_of(claim), "laptop", store=tmp_path)
+    table = make_plan(load_study("table1"), "laptop", store=tmp_path, seeds=claim.seeds)
+    assert len(units) == 2 * len(claim.seeds)
+    same = [unit.id for unit in table if unit.row.label == "w. GRPO/DAPO"]
+    assert [unit.id for unit in units[: len(same)]] == same
+    assert units[0].config.data.benchmarks == [f"{name}:problems7101" for name in table[1].config.data.benchmarks]
+
+
+def test_new_problems_are_of_the_test_split_and_mostly_others() -> None:
+    old, new = load_benchmark("add3"), load_benchmark("add3:problems9")
+    prompts = {problem.prompt for problem in new.load_problems()}
+    assert len(prompts) == old.count
+    assert {split_of(prompt) for prompt in prompts} == {"test"}
+    assert len(prompts & {problem.prompt for problem in old.load_problems()}) < 0.05 * old.count
+    assert new.fingerprint != old.fingerprint
+    assert new.name == "add3:problems9"
+    for name in ("add3:problems", "add3:problems07", "add3:2811"):
+        with pytest.raises(UserError, match="has no subsets"):
+            load_benchmark(name)
+    with pytest.raises(UserError, match="has no subsets"):
+        load_benchmark("aime24:problems9")
+
+
+def commit(folder: Path, date: str) -> None:
+    environment = {**os.environ, "GIT_AUTHOR_DATE": date, "GIT_COMMITTER_DATE": date}
+    for words in (["init", "-q"], ["add", "."], ["-c", "user.name=n", "-c", "user.email=e", "commit", "-qm", "m"]):
+        subprocess.run(["git", "-C", str(folder), *words], check=True, env=environment)
+
+
+def test_a_claim_is_registered_since_it_reads_as_it_does(file: Path) -> None:
+    assert registration_dates(file) == {"first": None, "later": None}  # no repository
+    commit(file.parent, "2026-01-01T12:00:00+00:00")
+    file.write_text(text("first", "second"))
+    assert registration_dates(file)["second"] is None  # not committed
+    commit(file.parent, "2026-01-02T12:00:00+00:00")
+    file.write_text(text("first", "second") + "# a comment\n")
+    commit(file.parent, "2026-01-03T12:00:00+00:00")
+    days = {name: date and date.day for name, date in registration_dates(file).items()}
+    assert days == {"first": 1, "second": 2, "later": 1}
+    file.write_text(text("first", "second", margin="4"))  # both change
+    assert registration_dates(file)["first"] is None
+    commit(file.parent, "2026-01-04T12:00:00+00:00")
+    days = {name: date and date.day for name, date in registration_dates(file).items()}
+    assert days == {"first": 4, "second": 4, "later": 1}
+
+
+def table(claims: Claims, store: Path, chances: Mapping[str, float], leave_out: int = 0) -> Table:
+    """With these chances of each claim's A (B: 0.5); the last runs left out."""
+    planned = plan_studies([study_of(claim) for claim in claims.testable], "laptop", store=store)
+    units = [part for _, part in planned]
+    for study, part in planned:
+        for unit in part[: len(part) - leave_out]:
+            finish(unit, chances[study.name] if unit.row.label.endswith("A") else 0.5)
+    return claims_table(claims, judge_claims(claims, units), ())
+
+
+def cells(table: Table) -> dict[str, dict[str, str]]:
+    (block,) = table.blocks
+    return {
+        row.key: {column.key: cell.text for column, cell in zip(block.columns, row.cells, strict=True)}
+        for row in block.rows
+    }
+
+
+def test_a_claim_is_judged_when_all_of_its_runs_are_there(file: Path, tmp_path: Path) -> None:
+    claims = parse_claims(file)
+    early = cells(table(claims, tmp_path / "early", {"first": 0.8}, leave_out=1))["first"]
+    assert (early["runs"], early["verdict"], early["claim"]) == ("15 of 16", "", "")
+    done = cells(table(claims, tmp_path / "done", {"first": 0.8}))
+    assert (done["first"]["runs"], done["first"]["verdict"], done["first"]["claim"]) == ("16 of 16", "better", "holds")
+    assert done["first"]["registered"] == "unknown: not committed here"
+    assert done["first"]["ran"] == "2026-01-02"
+    assert done["later"]["claim"] == "not testable yet"
+
+
+def test_outcomes_and_dates(file: Path, tmp_path: Path) -> None:
+    file.write_text(text("up", "down", "same", "close"))
+    commit(file.parent, "2026-01-03T12:00:00+00:00")
+    found = cells(table(parse_claims(file), tmp_path / "runs", {"up": 0.8, "down": 0.2, "same": 0.5, "close": 0.54}))
+    assert {name: found[name]["claim"] for name in ("up", "down", "same")} == {
+        "up": "holds", "down": "refuted", "same": "refuted",
+    }  # fmt: skip
+    assert (found["down"]["verdict"], found["same"]["verdict"]) == ("worse", "equivalent")
+    assert found["close"]["claim"] == "undecided"
+    assert found["close"]["verdict"].startswith("undecided: ±")
+    assert found["close"]["verdict"].endswith(" seeds find 5 points with 80%")
+    assert found["up"]["registered"] == "2026-01-03"
+    assert found["up"]["ran"] == "2026-01-02, begun before it was registered"
+
+
+def test_equivalence_can_be_what_is_claimed(file: Path, tmp_path: Path) -> None:
+    file.write_text(text("same", expect="better, equivalent"))
+    assert cells(table(parse_claims(file), tmp_path / "runs", {"same": 0.5}))["same"]["claim"] == "holds"
+
+
+def test_entropy_is_compared_at_equal_reward_in_training(file: Path, tmp_path: Path) -> None:
+    """A learns twice as fast and has 0.03 nats more at any reward, give or take a hundredth by its seed."""
+    file.write_text(text("first").replace("    margin: 5\n", "    measure: entropy\n    margin: 0.5\n"))
+    claims = parse_claims(file)
+    ((_, units),) = plan_studies([study_of(claim) for claim in claims.testable], "laptop", store=tmp_path)
+    for unit in units:
+        finish(unit, 0.5)
+        unit.run.metrics_file.unlink()
+        ahead = unit.row.label.endswith("A")
+        for step in range(20):
+            reward = 0.3 + (0.02 if ahead else 0.01) * step
+            entropy = 0.5 - reward / 2 + (0.03 + 0.01 * (unit.seed % 2 - 0.5) if ahead else 0.0)
+            row = {"training/global_step": step + 1, "critic/score/mean": reward, "actor/entropy": entropy}
+            unit.run.append_metrics(row)
+    shown = claims_table(claims, judge_claims(claims, [units]), ())
+    first = cells(shown)["first"]
+    assert (first["verdict"], first["claim"], first["margin"]) == ("better", "holds", "0.5 hundredths of a nat")
+    delta = shown.blocks[0].rows[0].cells[0]
+    assert delta.mean == pytest.approx(3.0, abs=0.05)
+    assert delta.low < delta.mean < delta.high
+
+
+@pytest.mark.slow
+def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(tmp_path / "experiments/claims.yaml", text("first"))
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    shown = tepo("claims", "--store", tmp_path / "runs", "--format", "csv")
+    assert "0 of 16" in shown.stdout
+    assert "not testable yet" in shown.stdout
+    wrong = tepo("claims", "later", "--run", "--store", tmp_path / "runs", code=2)
+    assert "unknown claim that can be run 'later'" in wrong.stderr
+
+
+def test_what_follows_may_be_written_after_the_runs(file: Path) -> None:
+    commit(file.parent, "2026-01-01T12:00:00+00:00")
+    file.write_text(text("first").replace("    rule:", "    means: So be it.\n    rule:"))
+    assert parse_claims(file).testable[0].means == "So be it."
+    before = registration_dates(file)["first"]
+    assert before.day == 1
+
+
+def test_claims_keep_their_seeds_and_settings_beside_other_studies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "experiments/claims.yaml", text("first"))
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    words = ("train.steps=3", "data.benchmarks=[max4]")
+    (_, claimed), (_, panel) = plan_all(["claims", "table4"], "laptop", store=tmp_path, seeds=[5], overrides=words)
+    assert {unit.seed for unit in claimed} == set(range(100, 108))
+    assert {unit.config.train.steps for unit in claimed} == {2}
+    assert claimed[0].config.data.benchmarks == ["add3:problems9"]
+    assert {(unit.seed, unit.config.train.steps) for unit in panel} == {(5, 3)}
+
+
+def test_claims_in_words(file: Path, tmp_path: Path) -> None:
+    file.write_text(text("close", "up").replace("    rule:", "    means: So be it.\n    rule:"))
+    claims = parse_claims(file)
+    planned = plan_studies([study_of(claim) for claim in claims.testable], "laptop", store=tmp_path)
+    for study, units in planned:
+        for unit in units:
+            finish(unit, {"up": 0.8, "close": 0.54}[study.name] if unit.row.label.endswith("A") else 0.5)
+    judged = judge_claims(claims, [units for _, units in planned])
+    up, close, later = sentences(claims, judged)
+    one = judged[1].difference
+    assert up.startswith(f"**Holds.** It works. A against B: +{100 * one.delta:.1f} points (95% interval ")
+    assert "16 runs, seeds 110 to 117" in up
+    assert up.endswith("Refuted by: it does not. So be it.")
+    assert close.startswith("**Undecided.**")
+    assert f"{judged[0].more_seeds}. Refuted by: it does not." in close
+    assert later == "**Not testable yet.** It will work. It needs a machine."

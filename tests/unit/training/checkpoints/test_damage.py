@@ -1,0 +1,190 @@
+"""Damaged runs: training goes on from what is whole and ends with the same bits, or refuses; nothing is believed."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tepo.common.errors import UserError
+from tepo.store.run_folder import RunFolder
+from tepo.training.checkpoints.final_model import final_model
+from tepo.training.loop import train
+from tests.integration.commands import tepo
+from tests.unit.training.small import SMALL, assert_same_run, interrupted, small
+
+STEPS = "train.steps=4"
+LAST = "checkpoints/step_000003"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Stores with one run: `half`, stopped after step 3 with checkpoints of steps 2 and 3, and `whole`, its end."""
+    folder = tmp_path_factory.mktemp("runs")
+    interrupted(small(folder / "half", STEPS), 3)
+    shutil.copytree(folder / "half", folder / "whole")
+    train(small(folder / "whole", STEPS))
+    return folder
+
+
+def copied(runs: Path, name: str, store: Path) -> RunFolder:
+    shutil.copytree(runs / name, store)
+    return RunFolder.of(small(store, STEPS))
+
+
+def resumes(store: Path, runs: Path) -> None:
+    ours, whole = train(small(store, STEPS)), RunFolder.of(small(runs / "whole", STEPS)).path
+    assert_same_run(ours, whole)
+    assert RunFolder(ours).finished()
+
+
+Damage = Callable[[Path], object]
+
+
+def flip(path: Path) -> None:
+    """One bit, close to the end: of the last tensor."""
+    held = bytearray(path.read_bytes())
+    held[-100] ^= 1
+    path.write_bytes(held)
+
+
+def change(edit: Callable[[dict], object]) -> Damage:
+    def damage(path: Path) -> None:
+        held = json.loads(path.read_text())
+        edit(held)
+        path.write_text(json.dumps(held, indent=1))
+
+    return damage
+
+
+def lines(edit: Callable[[list[str]], list[str]]) -> Damage:
+    return lambda path: path.write_text("".join(edit(path.read_text().splitlines(keepends=True))))
+
+
+def hold(text: str) -> Damage:
+    return lambda path: path.write_text(text)
+
+
+def plain(run: Path) -> None:
+    """The checkpoints as earlier versions wrote them."""
+    for progress in run.glob("checkpoints/*/progress.json"):
+        change(lambda held: [held.pop(key) for key in ("sha256", "own_sha256")])(progress)
+
+
+def plain_of_another_step(run: Path) -> None:
+    plain(run)
+    change(lambda held: held.update(step=2))(run / LAST / "progress.json")
+
+
+WEIGHTS, OPTIMISER = f"{LAST}/model.safetensors", f"{LAST}/optimizer/00000-00000.safetensors"
+PROGRESS, METRICS, CONFIG, MANIFEST = f"{LAST}/progress.json", "metrics.jsonl", "config.json", "manifest.json"
+# What happens to the newest checkpoint or to the line of its step: the run goes on from the checkpoint before.
+PASSED_OVER: list[tuple[str, Damage, str]] = [
+    (WEIGHTS, flip, "model.safetensors is not as it was"),
+    (WEIGHTS, hold("cut"), "half-written: model.safetensors has 3 bytes"),
+    (OPTIMISER, flip, "optimizer/00000-00000.safetensors is not as it was"),
+    (f"{LAST}/tokenizer.json", flip, "tokenizer.json is not as it was"),
+    (PROGRESS, change(lambda held: held.update(prompts=held["prompts"] + 8)), "progress.json was changed"),
+    (PROGRESS, change(lambda held: held.update(step=2)), "progress.json was changed"),
+    (".", plain_of_another_step, "progress.json is of step 2"),
+    (METRICS, lines(lambda rows: rows[:2]), "its metrics hold 2 of 3 steps, and lack step 3"),
+    (METRICS, lines(lambda rows: [*rows, rows[2]]), "its metrics hold 4 lines for 3 steps"),
+]
+
+
+@pytest.mark.parametrize(("file", "damage", "reason"), PASSED_OVER)
+def test_a_run_goes_on_from_the_checkpoint_before(
+    file: str, damage: Damage, reason: str, runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copied(runs, "half", tmp_path / "store")
+    damage(run.path / file)
+    resumes(tmp_path / "store", runs)
+    said = capsys.readouterr().err
+    assert said.count(f"{run.path / LAST} is passed over: {reason}") == 1
+    assert ("no checksums" in said) == (damage is plain_of_another_step)
+
+
+FALSE = '{"status": "finished", "steps": 4, "recipe": 3}'
+ENDED = '{"status": "finished", "recipe": 3, "ending": {"kind": "collapse", "step": 3, "why": "all wrong"}}'
+OTHER = "the stored configuration is not the one that the run is called after"
+
+
+def falsely_finished(run: Path) -> None:
+    """With a line for its last step."""
+    (run / MANIFEST).write_text(FALSE)
+    lines(lambda rows: [*rows, '{"training/global_step": 4}\n'])(run / METRICS)
+
+
+# What no checkpoint mends: what is said, and the file or folder that is named.
+REFUSED: list[tuple[str, Damage, str, str]] = [
+    (METRICS, Path.unlink, "0 of 3 steps", METRICS),
+    (METRICS, lines(lambda rows: rows[:1]), "1 of 3 steps, and lack step 2", METRICS),
+    (METRICS, lines(lambda rows: [rows[0], *rows]), "4 lines for 3 steps", METRICS),
+    (METRICS, lines(lambda rows: ['{"actor/entropy": 1.0}\n', *rows[1:]]), "the step is missing", METRICS),
+    (".", lambda run: [flip(path) for path in run.glob("checkpoints/*/model.safetensors")], "not as it was", LAST),
+    (".", lambda run: [next(path.iterdir()).unlink() for path in run.glob("checkpoints/*/optimizer")], "half-", LAST),
+    (CONFIG, change(lambda held: held["full"]["train"].update(learning_rate=1.0)), OTHER, CONFIG),
+    (CONFIG, change(lambda held: held["config"]["train"].update(learning_rate=1.0)), OTHER, CONFIG),
+    (CONFIG, change(lambda held: held["full"].update(seed=9)), OTHER, CONFIG),
+    (MANIFEST, hold(FALSE), "says it is finished, but its metrics hold 3 of 4 steps", METRICS),
+    (MANIFEST, hold(ENDED), "says it is finished, but its metrics hold 3 lines for 2 steps", METRICS),
+    (".", falsely_finished, "step_000004", "step_000004"),
+]
+
+
+@pytest.mark.parametrize(("file", "damage", "reason", "place"), REFUSED)
+def test_a_run_that_no_checkpoint_mends_is_refused_and_left_alone(
+    file: str, damage: Damage, reason: str, place: str, runs: Path, tmp_path: Path
+) -> None:
+    run = copied(runs, "half", tmp_path / "store")
+    damage(run.path / file)
+    before = {
+        path: path.read_bytes() for path in run.path.rglob("*.*") if path.is_file() and "checkpoints" in path.parts
+    }
+    metrics = run.metrics_file.read_bytes() if run.metrics_file.exists() else None
+    with pytest.raises(UserError) as caught:
+        train(small(tmp_path / "store", STEPS))
+    assert reason in caught.value.what + caught.value.where
+    assert caught.value.where.endswith(place)
+    assert caught.value.exit_code == 2
+    assert caught.value.fix
+    assert {path: path.read_bytes() for path in before} == before
+    assert (run.metrics_file.read_bytes() if run.metrics_file.exists() else None) == metrics
+
+
+def test_what_a_false_manifest_says_to_do_helps(runs: Path, tmp_path: Path) -> None:
+    run = copied(runs, "half", tmp_path / "store")
+    run.manifest_file.write_text(FALSE)
+    with pytest.raises(UserError) as caught:
+        final_model(run.path)  # what is measured
+    assert caught.value.fix == f"delete {run.manifest_file}: training then goes on from step 3"
+    run.manifest_file.unlink()
+    resumes(tmp_path / "store", runs)
+
+
+def test_checkpoints_of_an_earlier_version_are_taken_with_a_remark(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = copied(runs, "half", tmp_path / "store")
+    plain(run.path)
+    resumes(tmp_path / "store", runs)
+    assert capsys.readouterr().err.count(f"{run.path / LAST} has no checksums") == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "damage", "reason"),
+    [
+        (METRICS, lines(lambda rows: rows[:2]), "its metrics hold 2 of 4 steps"),
+        (METRICS, lines(lambda rows: [*rows, rows[3]]), "its metrics hold 5 lines"),
+        ("checkpoints/step_000004/model.safetensors", hold("cut"), "has 3 bytes of"),
+    ],
+)
+def test_a_finished_run_that_is_damaged_does_not_end_with_0(
+    file: str, damage: Damage, reason: str, runs: Path, tmp_path: Path
+) -> None:
+    run = copied(runs, "whole", tmp_path / "store")
+    assert train(small(tmp_path / "store", STEPS)) == run.path
+    damage(run.path / file)
+    done = tepo("train", *SMALL, STEPS, f"store={tmp_path / 'store'}", "--quiet", code=2)
+    assert reason in " ".join(done.stderr.split())

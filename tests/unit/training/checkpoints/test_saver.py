@@ -1,0 +1,253 @@
+"""Checkpoints that are written beside the training: copies, commits, and what is left when one is cut or fails.
+
+The ranks are threads with a real barrier and real files; processes are in `tests/integration/test_kill_rank.py`."""
+
+import hashlib
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tepo.common.errors import UserError
+from tepo.common.files import file_digest
+from tepo.store.checkpoint_files import TensorFile, complete, write_files
+from tepo.store.run_folder import RunFolder
+from tepo.training.checkpoints import saver as saver_module
+from tepo.training.checkpoints.saver import Saver
+from tepo.training.engine import optimizer_state
+from tepo.training.engine.optimizer_state import Piece
+from tests.integration.commands import python
+from tests.unit.training.rollout.test_collector import Exchange
+
+SEVERAL = 2
+
+
+def on_two_ranks(run: RunFolder, work: Any) -> list[BaseException | None]:
+    shared, slots = threading.Barrier(SEVERAL), [None] * SEVERAL
+    ends: list[BaseException | None] = [None] * SEVERAL
+
+    def one(rank: int) -> None:
+        try:
+            with Saver(run, Exchange(rank, slots, shared)) as saver:  # type: ignore[arg-type]
+                work(saver, rank)
+        except BaseException as error:
+            ends[rank] = error
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(SEVERAL)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(300)
+    return ends
+
+
+def part(rank: int) -> list[TensorFile]:
+    return [TensorFile(f"{rank}.safetensors", {"a": torch.full((5,), rank)})]
+
+
+def test_what_is_saved_is_the_state_at_that_moment(tmp_path: Path) -> None:
+    run, live = RunFolder(tmp_path), torch.zeros(1000)
+    with Saver(run) as saver:
+        for step in range(1, 4):
+            live.fill_(step)
+            saver.save(step, {"prompts": step}, lambda folder: [TensorFile("model.safetensors", {"a": live})])
+            live.fill_(-1)  # the next update
+        saver.check()
+    assert run.checkpoints() == [2, 3]
+    assert run.progress(3)["prompts"] == 3
+    for step in (2, 3):
+        assert load_file(run.checkpoint(step) / "model.safetensors")["a"].eq(step).all()
+
+
+def test_a_digest_is_of_what_training_had_and_is_computed_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tensors of every kind, rollouts and small files, one file that the training waited for; in no case does the
+    thread of the training hash."""
+    hashed_in: dict[str, str] = {}
+    digest, on_disk = TensorFile.digest, saver_module.file_digest
+
+    def noted(file: TensorFile, folder: Path) -> str:
+        hashed_in[file.name] = threading.current_thread().name
+        return digest(file, folder)
+
+    def noted_on_disk(path: Path) -> str:
+        hashed_in[path.name] = threading.current_thread().name
+        return on_disk(path)
+
+    monkeypatch.setattr(TensorFile, "digest", noted)
+    monkeypatch.setattr(saver_module, "file_digest", noted_on_disk)
+    tensors = {
+        "scalar": torch.tensor(3.0),
+        "none": torch.empty(0),
+        "bf16": torch.randn(5, 7).to(torch.bfloat16),
+        "whole": torch.arange(9),
+        "bits": torch.tensor([True, False]),
+        "turned": torch.arange(6.0).reshape(2, 3).T,
+    }
+
+    def files(folder: Path) -> Iterator[TensorFile]:
+        (folder / "small.json").write_text("{}")
+        yield TensorFile("model.safetensors", tensors)
+        yield TensorFile("optimizer/large.safetensors", {"a": torch.empty(1 << 20, dtype=torch.int8)})
+
+    monkeypatch.setattr("tepo.training.checkpoints.saver._room", lambda ranks: 1000.0)
+    run = RunFolder(tmp_path)
+    with Saver(run) as saver:
+        saver.save(1, {}, files)
+    written = run.progress(1)
+    assert (
+        written["sha256"].keys()
+        == written["files"].keys()
+        == {"model.safetensors", "optimizer/large.safetensors", "small.json"}
+    )
+    for name, own in written["sha256"].items():
+        assert own == hashlib.sha256((run.checkpoint(1) / name).read_bytes()).hexdigest(), name
+    assert hashed_in.keys() == {"model.safetensors", "large.safetensors", "small.json"}
+    assert threading.current_thread().name not in hashed_in.values()
+
+
+def test_a_disk_that_keeps_something_else_is_found_out(tmp_path: Path) -> None:
+    file = TensorFile("model.safetensors", {"a": torch.ones(100)}).copy()
+    file.write(tmp_path)
+    path = tmp_path / file.name
+    assert file.digest(tmp_path) == file_digest(path)
+    path.write_bytes(path.read_bytes()[:-4] + b"\0\0\0\0")
+    assert file.digest(tmp_path) != file_digest(path)
+
+
+def test_both_ranks_write_and_one_checkpoint_appears(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    assert on_two_ranks(run, lambda saver, rank: saver.save(1, {}, lambda folder: part(rank))) == [None, None]
+    assert run.progress(1)["files"].keys() == {"0.safetensors", "1.safetensors"}
+    assert complete(run.checkpoint(1))
+    (run.checkpoint(1) / "1.safetensors").unlink()  # copied half
+    assert run.checkpoints() == []
+
+
+def test_without_the_files_of_a_lost_rank_nothing_appears(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tepo.training.checkpoints.saver._GRACE", 0.3)
+    run, gone = RunFolder(tmp_path), threading.Event()
+
+    def endless(folder: Path) -> Iterator[TensorFile]:
+        gone.set()
+        raise SystemExit  # a rank that ends in the middle
+        yield
+
+    def work(saver: Saver, rank: int) -> None:
+        saver.save(1, {}, lambda folder: part(rank))
+        saver.finish()
+        saver.save(2, {}, endless if rank else lambda folder: part(0))
+        gone.wait()
+        raise RuntimeError("Connection closed by peer")
+
+    errors = on_two_ranks(run, work)
+    assert [type(error) for error in errors] == [RuntimeError, SystemExit]
+    assert run.checkpoints() == [1]
+    assert list((tmp_path / "checkpoints").iterdir()) == [run.checkpoint(1)]
+
+
+def test_a_rank_that_cannot_write_ends_all_with_its_message(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+
+    def blocked(folder: Path, rank: int) -> list[TensorFile]:
+        if rank == 1:
+            (folder / "1.safetensors").mkdir()  # in the way
+        return part(rank)
+
+    def work(saver: Saver, rank: int) -> None:
+        saver.save(1, {}, lambda folder: part(rank))
+        saver.save(2, {}, lambda folder: blocked(folder, rank))
+        saver.finish()
+
+    first, second = on_two_ranks(run, work)
+    assert {type(first), type(second)} == {UserError}
+    assert first.what == f"rank 1: {second.what}"
+    assert "a folder is in the way" in second.what
+    assert run.checkpoints() == [1]
+
+
+FULL = """
+import resource, signal, sys, torch
+from pathlib import Path
+from tepo.store.checkpoint_files import TensorFile
+from tepo.store.run_folder import RunFolder
+from tepo.training.checkpoints.saver import Saver
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+run = RunFolder(Path(sys.argv[1]))
+try:
+    with Saver(run) as saver:
+        saver.save(1, {}, lambda folder: [TensorFile("model.safetensors", {"a": torch.ones(1000)})])
+        saver.finish()
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, 100_000))
+        saver.save(2, {}, lambda folder: [TensorFile("model.safetensors", {"a": torch.ones(100_000)})])
+except Exception as error:
+    print(type(error).__name__, str(error).splitlines()[0])
+print(run.checkpoints(), len(list((run.path / "checkpoints").iterdir())))
+"""
+
+
+@pytest.mark.slow
+def test_a_file_that_the_system_cuts_leaves_the_last_checkpoint(tmp_path: Path) -> None:
+    message, left = python("-c", FULL, tmp_path).stdout.splitlines()
+    assert message.startswith("UserError cannot write: ")
+    assert left == "[1] 1"
+
+
+def test_without_memory_for_copies_the_training_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, alive = RunFolder(tmp_path), []
+    monkeypatch.setattr("tepo.training.checkpoints.saver._SHARE", 0.0)
+
+    def files(folder: Path) -> Iterator[TensorFile]:
+        for name in "ab":
+            yield TensorFile(f"{name}.safetensors", {"a": torch.ones(5)})
+            alive.append((folder / f"{name}.safetensors").is_file())  # written before the next is made
+
+    with Saver(run) as saver:
+        saver.save(1, {}, files)
+    assert alive == [True, True]
+    assert run.checkpoints() == [1]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_pieces_of_any_number_of_ranks_are_the_full_state(tmp_path: Path, ranks: int) -> None:
+    """Cut unevenly into runs, read by one of another number of ranks."""
+    full = torch.arange(35.0).reshape(5, 7)
+    for rank, part in enumerate(full.flatten().tensor_split(ranks)):
+        start = int(part[0])
+        piece = Piece("exp_avg", "w", part if ranks > 1 else full, start if ranks > 1 else None)
+        write_files(tmp_path, optimizer_state.files([piece], rank))
+    for start, size in ((0, 35), (3, 11), (14, 21), (34, 1)):
+        mine = torch.full((size,), -1.0)
+        for piece in optimizer_state.read(tmp_path):
+            own, values = piece.overlap(start, size)
+            mine[own] = values
+        assert mine.tolist() == list(range(start, start + size))
+
+
+def test_a_state_of_full_tensors_without_beginnings_is_read(tmp_path: Path) -> None:
+    """As one rank wrote all of it before every rank wrote its own."""
+    (tmp_path / "optimizer").mkdir()
+    full = torch.arange(6.0).reshape(2, 3)
+    save_file({"step.w": torch.tensor(3.0), "exp_avg.w": full}, tmp_path / "optimizer" / "00000.safetensors")
+    pieces = {piece.kind: piece for piece in optimizer_state.read(tmp_path)}
+    assert pieces["step"].value == 3
+    assert pieces["exp_avg"].name == "w"
+    own, values = pieces["exp_avg"].overlap(2, 10)
+    assert (own, values.tolist()) == (slice(0, 4), [2.0, 3.0, 4.0, 5.0])
+
+
+def test_a_cut_write_is_no_checkpoint(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path)
+    scratch = run.scratch(3)
+    write_files(scratch, [TensorFile("model.safetensors", {"a": torch.ones(5)})])
+    assert run.checkpoints() == []
+    scratch.rename(run.checkpoint(3))  # even under a checkpoint's name: it has no list of files
+    assert run.checkpoints() == []
+    (run.checkpoint(3) / "progress.json").write_text(json.dumps({"files": {"model.safetensors": 5}}))
+    assert run.checkpoints() == []

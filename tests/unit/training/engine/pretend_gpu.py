@@ -1,0 +1,196 @@
+"""The updates of the embedded engine on a GPU that is not there:
+torch's fake tensors, which compute nothing but know devices.
+
+Run as a script. Ends with an error where tensors of two devices meet, prints where the host would wait for the GPU, the
+device of what a resumed optimiser holds, and the matrix products of the fused op. A device made up under the name `gpu`
+stands for CUDA, which this torch may lack.
+"""
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import torch
+from torch import Tensor, nn
+from torch._subclasses import fake_tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+from tepo.config.compose import compose
+from tepo.objectives import load_objective
+from tepo.objectives.batch import TokenBatch
+from tepo.objectives.plan import Plan
+from tepo.policy.logprobs import tile
+from tepo.policy.logprobs.chunked import StatisticsOptions
+from tepo.policy.logprobs.fused import linear_statistics
+from tepo.policy.model.kernel_attention import varlen_available
+from tepo.sampling.gap import GapAlarm
+from tepo.training.batch import mini_batches
+from tepo.training.engine import optimizer_state
+from tepo.training.engine.torch_engine import TorchEngine
+from tepo.training.loop import accumulate
+from tepo.training.metrics.step_metrics import StepMetrics
+from tepo.training.probes.models import Case, model_of, rollout_of, run_config
+from tepo.training.update import Updater
+
+DEVICE = "gpu:0"
+CASE = Case("small", 512, 16, 1024, False)
+
+
+class Waits(TorchDispatchMode):
+    """Notes the places of our code in which the host waits for the device: a value read, or a copy that blocks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: set[str] = set()
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        options = kwargs or {}
+        name, device = str(operator), options.get("device")
+        moved = (
+            name.startswith("aten._to_copy")
+            and device is not None
+            and args[0].device != torch.device(device)
+            and not options.get("non_blocking")
+        )
+        if moved or "_local_scalar_dense" in name or "nonzero" in name or "_unique" in name:
+            self.places.add(
+                next(
+                    f"{Path(frame.filename).name}:{frame.name} {name}"
+                    for frame in reversed(traceback.extract_stack())
+                    if "/tepo/" in frame.filename
+                )
+            )
+        return operator(*args, **options)
+
+
+def on_device(make: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`torch.tensor` makes its tensor where no fake device is; move it as a second step."""
+
+    def made(data: Any, *args: Any, device: Any = None, **options: Any) -> Tensor:
+        value = make(data, *args, **options)
+        return value if device is None else value.to(device)
+
+    return made
+
+
+def moved(model: nn.Module) -> nn.Module:
+    """The model with uninitialised weights on the device; tied ones stay tied."""
+    seen: dict[int, nn.Parameter] = {}
+    for module in model.modules():
+        for name, value in list(module._parameters.items()):
+            if value is not None:
+                module._parameters[name] = seen.setdefault(
+                    id(value), nn.Parameter(torch.empty(value.shape, dtype=value.dtype, device=DEVICE))
+                )
+        for name, buffer in list(module._buffers.items()):
+            if buffer is not None:
+                module._buffers[name] = torch.empty(buffer.shape, dtype=buffer.dtype, device=DEVICE)
+    return model
+
+
+def waits(updater: Updater, objective: str, rollout: Any) -> list[str]:
+    updater.objective = load_objective(objective)
+    mini_batch, _ = mini_batches(
+        rollout, torch.empty_like(rollout.sampler_logprobs), updater.config.train, updater.dealer, 1
+    )
+    with Waits() as found:
+        accumulate(updater, mini_batch, StepMetrics())
+    return sorted(found.places)
+
+
+def resumed(engine: TorchEngine) -> list[str]:
+    """Devices of the optimiser's state after a load, by kind."""
+    (name, master), *_ = engine.masters.items()
+    state = [
+        optimizer_state.Piece(kind, name, torch.zeros(master.shape if kind != "step" else ()))
+        for kind in ("step", *optimizer_state.KEYS)
+    ]
+    with mock.patch.object(optimizer_state, "read", return_value=iter(state)):
+        engine.load(Path())
+    return sorted({f"{kind} {value.device}" for kind, _, value in engine.optimizer.state()})
+
+
+def offloaded() -> list[str]:
+    """Devices of weights and state after an update of an engine that keeps its optimiser in main memory."""
+    model, config = nn.Linear(8, 4, dtype=torch.bfloat16, device=DEVICE), compose(["engine.offload=true"])
+    engine = TorchEngine(model, config.train, config.engine)
+    engine.optimizer.step({name: torch.empty(p.shape, device=DEVICE) for name, p in engine.parameters.items()}, 1e-3)
+    held = [("weight", model.weight), *((kind, value) for kind, _, value in engine.optimizer.state())]
+    return sorted({f"{kind} {value.device}" for kind, value in held})
+
+
+class Products(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: set[str] = set()
+
+    def __torch_dispatch__(self, operator: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "mm" in str(operator):
+            self.names.add(str(operator))
+        return operator(*args, **(kwargs or {}))
+
+
+def products() -> list[str]:
+    """Those of the fused log-prob and entropy in bfloat16,
+    forward and backward, over several tiles in both directions."""
+    hidden = torch.empty(600, 16, dtype=torch.bfloat16, device=DEVICE, requires_grad=True)
+    weight = torch.empty(5000, 16, dtype=torch.bfloat16, device=DEVICE, requires_grad=True)
+    with Products() as found:
+        targets = torch.zeros(600, dtype=torch.int64, device=DEVICE)
+        options = StatisticsOptions(entropy_gradient=True, budget=0)
+        logprobs, entropies, _ = linear_statistics(hidden, weight, targets, options)
+        (logprobs.sum() + entropies.sum()).backward()
+    return sorted(found.names)
+
+
+def products_before() -> list[str]:
+    """The same in a torch whose `addmm` does not widen."""
+    with mock.patch.object(tile, "_ADDMM_WIDENS", False):
+        return products()
+
+
+def main() -> None:
+    _setup_privateuseone_for_python_backend("gpu")
+    fake_tensor.CONSTANT_NUMEL_LIMIT = -1  # else small tensors are also computed for real
+    setattr(fake_tensor.FakeTensor, "is_cuda", property(lambda tensor: tensor.device.type == "gpu"))  # noqa: B010  (a type checker knows it as a bool)
+    torch.tensor = on_device(torch.tensor)
+    for owner in (
+        TokenBatch,
+        Plan,
+    ):  # what is read from the device once a mini-batch is not in the loop that is looked at
+        setattr(owner, "counts", property(lambda part: [CASE.context - 256] * len(part.lengths)))  # noqa: B010
+    setattr(Updater, "check_finite", lambda updater, losses, tokens, step: True)  # noqa: B010
+    with (
+        fake_tensor.FakeTensorMode(allow_non_fake_inputs=True),
+        mock.patch("torch.cuda.get_device_capability", return_value=(9, 0)),
+    ):
+        model, config = moved(model_of(CASE.shape, "cpu")), run_config(CASE)
+        engine = TorchEngine(model, config.train)
+        updater = Updater(
+            config, load_objective("tepo"), engine, GapAlarm(1.0, temperature=1.0, dtypes=("bfloat16", "bfloat16"))
+        )
+        rollout = rollout_of(CASE, 512, DEVICE)
+        flash = varlen_available(torch.empty(1, 1, 16, dtype=torch.bfloat16, device=DEVICE))
+        found = {
+            "flash": flash,
+            "waits": {name: waits(updater, name, rollout) for name in sys.argv[1:]},
+            "resumed": resumed(engine),
+            "offloaded": offloaded(),
+            "products": products(),
+            "products before torch 2.10": products_before(),
+        }
+    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.flush()
+    os._exit(
+        0
+    )  # autograd's thread for a device that is not there may still run, and the exit of the interpreter would abort
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,230 @@
+"""AdamW, its 8-bit moments and its offload, through the embedded engine."""
+
+import importlib.metadata
+import os
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from tepo.common.errors import UserError
+from tepo.config.compose import compose
+from tepo.config.run_config import EngineConfig, RunConfig
+from tepo.policy.model.model_location import resolve
+from tepo.store.checkpoint_files import write_files
+from tepo.store.run_folder import RunFolder
+from tepo.training.engine import optimizer_state
+from tepo.training.engine.backends import engine_backend
+from tepo.training.engine.master_adamw import MasterAdamW
+from tepo.training.engine.torch_engine import TorchEngine
+from tepo.training.loop import train
+from tests.integration.tiny import tiny_model
+from tests.unit.training.small import assert_same_run, interrupted, small
+
+EIGHT_BIT, OFFLOAD = "engine.optimizer=adamw_8bit", "engine.offload=true"
+OPTIMISERS = ["engine.optimizer=adamw", OFFLOAD, pytest.param(EIGHT_BIT, marks=pytest.mark.bitsandbytes)]
+DTYPES = [torch.float32, torch.bfloat16]
+
+
+def engine_of(word: str, dtype: torch.dtype = torch.float32) -> TorchEngine:
+    config = compose([word, "train.weight_decay=0.1", "train.learning_rate=1e-3"])
+    return TorchEngine(tiny_model(0, tied=True).to(dtype), config.train, config.engine)
+
+
+def update(engine: TorchEngine, seed: int) -> dict[str, float | Tensor]:
+    """Of two micro-batches."""
+    generator = torch.Generator().manual_seed(seed)
+    for _ in range(2):
+        tokens = torch.randint(3, 128, (4, 24), generator=generator)
+        engine.backward(engine.model(input_ids=tokens, labels=tokens).loss)
+    return engine.step(1e-3)
+
+
+def bits(engine: TorchEngine) -> dict[str, bytes]:
+    """Of the weights and their masters."""
+    tensors = engine.weights() | {f"master {name}": master.detach() for name, master in engine.masters.items()}
+    return {name: value.contiguous().view(torch.uint8).numpy().tobytes() for name, value in tensors.items()}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("word", OPTIMISERS)
+def test_the_gradients_are_those_of_adamw(word: str, dtype: torch.dtype) -> None:
+    plain, other = engine_of("engine.optimizer=adamw", dtype), engine_of(word, dtype)
+    assert update(plain, 1)["actor/grad_norm"] == update(other, 1)["actor/grad_norm"] > 1.0  # so they are clipped too
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_offload_changes_no_bit_on_a_cpu(dtype: torch.dtype) -> None:
+    plain, offloaded = engine_of("engine.optimizer=adamw", dtype), engine_of(OFFLOAD, dtype)
+    for seed in range(3):
+        first, second = update(plain, seed), update(offloaded, seed)
+        assert float(first.pop("actor/update_rms")) == pytest.approx(float(second.pop("actor/update_rms")), rel=1e-6)
+        assert first == second
+    assert bits(plain) == bits(offloaded)
+
+
+def test_an_offloaded_step_costs_little_more_than_adamw() -> None:
+    """What an update moved is measured by a sample of it, within one in fifty; by all of it on a CPU the step took six
+    times as long as AdamW. Gradient and weight cross through a buffer, which a GPU would do beside the cores."""
+    weight, train = torch.nn.Parameter(torch.zeros(3, 1 << 22)), compose([]).train
+    gradient = torch.randn(weight.shape, generator=torch.Generator().manual_seed(0))
+    plain = torch.optim.AdamW([master := torch.nn.Parameter(torch.zeros(weight.shape))], lr=1e-3, fused=True)
+    master.grad = gradient
+    offloaded = MasterAdamW({"weight": weight}, train, EngineConfig(offload=True))
+    spent: dict[str, list[float]] = {"adamw": [], "offloaded": []}
+    for number in range(5):
+        before, gradients = offloaded.masters["weight"].detach().clone(), {"weight": gradient / (1 + number)}
+        start = time.process_time()
+        plain.step()
+        middle = time.process_time()
+        moved = offloaded.step(gradients, 1e-3)
+        spent["adamw"].append(middle - start)
+        spent["offloaded"].append(time.process_time() - middle)
+        exact = (offloaded.masters["weight"].detach() - before).double().square().sum()
+        assert float(moved) == pytest.approx(float(exact), rel=0.02)
+        assert torch.equal(weight, offloaded.masters["weight"])
+    assert min(spent["offloaded"]) < 4 * min(spent["adamw"])
+
+
+@pytest.mark.bitsandbytes
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_8bit_moments_move_the_weights_as_adamw_within_a_twentieth(dtype: torch.dtype) -> None:
+    plain, rounded = engine_of("engine.optimizer=adamw", dtype), engine_of(EIGHT_BIT, dtype)
+    start = torch.cat([master.detach().flatten().clone() for master in plain.masters.values()])
+    for seed in range(5):
+        update(plain, seed)
+        update(rounded, seed)
+    ends = [torch.cat([m.detach().flatten() for m in engine.masters.values()]) for engine in (plain, rounded)]
+    distance, way = (ends[1] - ends[0]).norm(), (ends[0] - start).norm()
+    assert 0.0 < distance < 0.05 * way
+
+
+@pytest.mark.bitsandbytes
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_size_of_an_8bit_update_is_what_the_masters_moved(dtype: torch.dtype) -> None:
+    engine = engine_of(EIGHT_BIT, dtype)
+    for seed in range(3):
+        before = [master.detach().clone() for master in engine.masters.values()]
+        moved = float(update(engine, seed)["actor/update_rms"])
+        parts = [(now.detach() - old).flatten() for now, old in zip(engine.masters.values(), before, strict=True)]
+        assert moved == pytest.approx(float(torch.cat(parts).double().square().mean().sqrt()), rel=1e-5)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("word", OPTIMISERS)
+def test_the_state_resumes_bit_for_bit(word: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    engine = engine_of(word, dtype)
+    for seed in range(2):
+        update(engine, seed)
+    write_files(tmp_path, optimizer_state.files(engine.state()))
+    resumed = engine_of(word, dtype)
+    resumed.model.load_state_dict(engine.model.state_dict())
+    resumed.load(tmp_path)
+    assert bits(resumed) == bits(engine)
+    first, second = update(engine, 2), update(resumed, 2)
+    assert first == second
+    assert bits(resumed) == bits(engine)
+
+
+def test_an_offloaded_state_is_that_of_adamw(tmp_path: Path) -> None:
+    offloaded, plain = engine_of(OFFLOAD, torch.bfloat16), engine_of("engine.optimizer=adamw", torch.bfloat16)
+    update(offloaded, 0)
+    write_files(tmp_path, optimizer_state.files(offloaded.state()))
+    plain.model.load_state_dict(offloaded.model.state_dict())
+    plain.load(tmp_path)
+    update(offloaded, 1)
+    update(plain, 1)
+    assert bits(plain) == bits(offloaded)
+
+
+@pytest.mark.bitsandbytes
+def test_the_state_of_another_optimiser_is_refused(tmp_path: Path) -> None:
+    words = ("engine.optimizer=adamw", EIGHT_BIT)
+    for writer, reader in (words, words[::-1]):
+        folder = tmp_path / writer
+        folder.mkdir()
+        engine = engine_of(writer)
+        update(engine, 0)
+        write_files(folder, optimizer_state.files(engine.state()))
+        with pytest.raises(UserError, match="of another optimiser"):
+            engine_of(reader).load(folder)
+
+
+def test_8bit_moments_are_refused_where_they_are_not_updated() -> None:
+    with pytest.raises(UserError, match="8-bit moments are updated on the GPU"):
+        engine_backend("torch").check_settings(compose([EIGHT_BIT, OFFLOAD]), 1)
+    with pytest.raises(UserError, match="DeepSpeed updates with adamw alone"):
+        engine_backend("deepspeed").check_settings(compose(["engine=deepspeed", EIGHT_BIT]), 1)
+
+
+def test_bitsandbytes_that_is_missing_or_too_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    with pytest.raises(UserError, match="bitsandbytes is not installed") as caught:
+        train(small(tmp_path, EIGHT_BIT, "model.path=nobody/nothing"))
+    assert "[bitsandbytes]" in caught.value.fix
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.49.2")
+    with pytest.raises(UserError, match=r"bitsandbytes 0\.49\.2 is too old"):
+        engine_backend("torch").check_available(compose([EIGHT_BIT]))
+
+
+@pytest.mark.bitsandbytes
+def test_memory_grows_from_the_first_tensor_on_which_is_one_of_the_checks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch reads how it should grow when it takes memory of a GPU for the first time."""
+    from tepo.training.engine import adamw_8bit
+
+    check, seen = adamw_8bit.check_8bit, []
+    monkeypatch.setattr(adamw_8bit, "check_8bit", lambda device: seen.append(dict(os.environ)) or check(device))
+    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "")
+    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF")  # and as before at the end
+    train(small(tmp_path, EIGHT_BIT, "train.steps=1"))
+    assert [environment.get("PYTORCH_CUDA_ALLOC_CONF") for environment in seen] == ["expandable_segments:True"]
+
+
+@pytest.mark.bitsandbytes
+def test_a_device_without_its_library_is_said() -> None:
+    from tepo.training.engine.adamw_8bit import check_8bit
+
+    check_8bit("cpu")
+    with pytest.raises(UserError, match="does not update on meta"):
+        check_8bit("meta")
+
+
+def way(config: RunConfig, end: Path) -> Tensor:
+    """What a run added to the weights of its base."""
+    run = RunFolder(end)
+    last = load_file(run.checkpoint(run.checkpoints()[-1]) / "model.safetensors")
+    base = load_file(Path(resolve(config.model.path)) / "model.safetensors")
+    return torch.cat([(last[name].double() - base[name].double()).flatten() for name in sorted(last)])
+
+
+@pytest.mark.slow
+@pytest.mark.bitsandbytes
+def test_ten_steps_with_8bit_moments_learn_as_with_adamw(tmp_path: Path) -> None:
+    """Rewards and the norms of gradients to a hundredth, the weights to a tenth of their way."""
+    words = ("train.steps=10", "train.prompts_per_step=16", "train.mini_batch_prompts=8")
+    configs = [small(tmp_path / word, *words, word) for word in ("engine.optimizer=adamw", EIGHT_BIT)]
+    folders = [train(config) for config in configs]
+    first, second = (RunFolder(folder).metrics() for folder in folders)
+    for key in ("critic/score/mean", "actor/grad_norm", "actor/update_rms"):
+        assert [row[key] for row in second] == pytest.approx([row[key] for row in first], rel=0.01)
+    ends = [way(config, folder) for config, folder in zip(configs, folders, strict=True)]
+    assert 0.0 < (ends[1] - ends[0]).norm() < 0.1 * ends[0].norm()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("word", OPTIMISERS[1:])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_run_that_is_killed_ends_with_the_same_bits(word: str, dtype: str, tmp_path: Path) -> None:
+    words = (word, f"model.dtype={dtype}")
+    interrupted(small(tmp_path / "a", *words), 2)
+    resumed, unbroken = train(small(tmp_path / "a", *words)), train(small(tmp_path / "b", *words))
+    assert_same_run(resumed, unbroken)

@@ -1,0 +1,179 @@
+"""A sampler and an engine that nobody has heard of: one file and one YAML each, and they are trained with, planned,
+checked and tested like the ones that are there."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tepo.common.errors import UserError
+from tepo.config.compose import compose
+from tepo.jobs.selftest import pairs, selftest
+from tepo.planning.fit import fit
+from tepo.planning.gpus import machines
+from tepo.policy.model.shapes import KNOWN
+from tepo.sampling import backends as samplers
+from tepo.training.engine import backends as engines
+from tepo.training.loop import train
+from tests.unit.training.small import assert_same_run, own_backends, small
+
+SAMPLER = '''
+"""It samples from a copy of the weights, decodes a GiB a row, and refuses more than 99 rows."""
+import contextlib
+from tepo.common.errors import UserError
+from tepo.policy.model.load_policy import load_policy
+from tepo.sampling.backends import SamplerMemory
+from tepo.sampling.embedded.torch_sampler import TorchSampler
+
+
+class Backend:
+    shares_weights = remote = full_rows = False
+    part_rows = 8
+    packages = {"no-such-package": "write it"}
+
+    def segments_may_grow(self, config):
+        return True
+
+    def check_settings(self, config, ranks):
+        if config.sampler.max_rows > 99:
+            raise UserError("copied decodes at most 99 rows", where="sampler.max_rows", fix="sampler.max_rows=99")
+
+    def check_available(self, config):
+        pass
+
+    def open(self, config, policy, source, exchange):
+        own = load_policy(source)
+        return TorchSampler(own.model, own.tokenizer, max_rows=config.sampler.max_rows)
+
+    @contextlib.contextmanager
+    def open_model(self, path, options, scratch):
+        own = load_policy(path, dtype=options.resolved_dtype())
+        with contextlib.closing(TorchSampler(own.model, own.tokenizer, max_rows=options.max_rows)) as sampler:
+            yield sampler
+
+    def preferred(self):
+        return False
+
+    def memory(self, config, shape, room):
+        return SamplerMemory(config.sampler.max_rows * 2.0**30, config.sampler.max_rows * 2.0**30)
+
+    def remedies(self, config):
+        return ["sampler.max_rows=4"]
+
+
+BACKEND = Backend()
+'''
+ENGINE = '''
+"""The embedded engine under another name, for at most two ranks, with an optimiser that needs twice the room."""
+from contextlib import nullcontext
+
+from tepo.common.errors import UserError
+from tepo.training.engine.backends import EngineMemory
+from tepo.training.engine.torch_engine import TorchEngine
+
+
+class Backend:
+    shares_weights = several_ranks = True
+    packages = {}
+
+    def check_settings(self, config, ranks):
+        if ranks > 2 or config.engine.offload:
+            raise UserError("doubled trains on two ranks without offload", where="engine", fix="engine=deepspeed")
+
+    def check_available(self, config):
+        pass
+
+    def loading(self, config, source, device):
+        return nullcontext()
+
+    def open(self, config, policy):
+        return TorchEngine(policy.model, config.train)
+
+    def memory(self, config, shape, ranks, node_ranks):
+        return EngineMemory(2.0 * shape.parameters, 4.0 * shape.parameters, 24.0 * shape.parameters / ranks)
+
+    def remedies(self, config):
+        return ["engine.kind=deepspeed"]
+
+
+BACKEND = Backend()
+'''
+BY_NAME = {machine.name: machine for machine in machines()}
+SHAPE = KNOWN["Qwen/Qwen2.5-7B"]
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path: Path) -> Iterator[None]:
+    """`sampler=copied` and `engine=doubled`, added as files."""
+    with own_backends(tmp_path, (samplers, "sampler", "copied", SAMPLER), (engines, "engine", "doubled", ENGINE)):
+        yield
+
+
+def test_they_are_choices_and_offered_for_a_typo() -> None:
+    assert "copied" in samplers.sampler_kinds()
+    assert "doubled" in engines.engine_kinds()
+    assert compose(["sampler=copied", "engine=doubled"]).engine.kind == "doubled"
+    with pytest.raises(UserError, match="unknown sampler option 'copid'") as caught:
+        compose(["sampler=copid"])
+    assert "copied" in caught.value.fix
+    with pytest.raises(UserError, match=r"unknown engine\.kind 'double'") as caught:
+        compose(["engine.kind=double"])
+    assert "doubled" in caught.value.fix
+
+
+def test_they_train(tmp_path: Path) -> None:
+    """To the same weights as the ones they are made of: the sampler's copy gets every update."""
+    words = ("train.steps=2", "sampler.max_rows=99")
+    usual = train(small(tmp_path / "runs", *words))
+    for own in ("sampler=copied", "engine=doubled"):
+        folder = train(small(tmp_path / "runs", *words, own))
+        assert folder != usual
+        assert_same_run(folder, usual)
+
+
+def test_they_are_refused_by_their_own_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="copied decodes at most 99 rows"):
+        train(small(tmp_path / "runs", "sampler=copied"))
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    with pytest.raises(UserError, match="doubled trains on two ranks"):
+        train(small(tmp_path / "runs", "engine=doubled"))
+    assert not (tmp_path / "runs").exists()
+
+
+def test_they_are_planned_by_what_they_declare() -> None:
+    copied = compose(["scale=paper", "sampler=copied", "sampler.max_rows=64"])
+    found = fit(copied, BY_NAME["8 H100"])
+    assert found.memory.sampler == found.memory.cache == 64 * 2**30
+    assert "sampling needs" in found.problem
+    assert found.changes == ("sampler.max_rows=4",)
+    many = compose(["scale=paper", "sampler=copied", "sampler.max_rows=100"])
+    assert fit(many, BY_NAME["8 H100"]).problem.startswith("copied decodes")
+    fitting = fit(compose(["scale=paper", "sampler=copied"]), BY_NAME["8 H100"])  # a GiB a row
+    assert (fitting.problem, fitting.config.sampler.max_rows) == ("", 48)
+
+    doubled = compose(["scale=paper", "engine=doubled"])
+    found = fit(doubled, BY_NAME["1 H100"])
+    assert found.memory.optimiser == 24 * SHAPE.parameters
+    assert "the updates need" in found.problem
+    found = fit(doubled, BY_NAME["8 H100"])
+    assert found.problem == "doubled trains on two ranks without offload"
+    assert found.changes == ("engine.kind=deepspeed",)
+
+
+def test_doctor_tries_them() -> None:
+    assert {("copied", "torch"), ("torch", "doubled")} < set(pairs())
+    assert selftest("copied", "torch").detail == "copied not installed"
+
+
+def test_what_is_declared_costs_no_import() -> None:
+    """A plan reads every backend's declaration, and must not wait for torch."""
+    code = (
+        "import sys\nfrom tepo.sampling.backends import sampler_backend, sampler_kinds\n"
+        "from tepo.training.engine.backends import engine_backend, engine_kinds\nimport tepo.planning.fit\n"
+        "print(*map(sampler_backend, sampler_kinds()), *map(engine_backend, engine_kinds()))\n"
+        "sys.exit(str({'torch', 'numpy', 'transformers', 'vllm', 'deepspeed'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.stderr == "set()\n"

@@ -1,0 +1,93 @@
+"""How far a step has moved the policy: KL, spread of log-ratios, and the clip's distances over it."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from tepo.objectives import load_objective
+from tepo.objectives.objective import Clip
+from tepo.training.engine.torch_engine import TorchEngine
+from tepo.training.metrics.policy_drift import PolicyDrift
+from tepo.training.metrics.step_metrics import StepMetrics
+from tests.invariants.pipeline import WHOLE, configuration, make_policy
+from tests.invariants.rows import changed
+from tests.unit.objectives.flat import by_hand
+from tests.unit.training.test_update import GROUPS, rollout_of, update, updater_of
+
+LOG2 = math.log(2)
+
+
+def moved(clip: Clip | None, cut: list[list[int]], exact: bool = False) -> dict[str, float]:
+    """Of ratios 1/2, 1 and 2 in two responses, the first token alone in one."""
+    batch, found = by_hand([0.5, 1.0, 2.0], [1.0, -1.0, 2.0], [1, 2]), PolicyDrift()
+    batch = replace(batch, logprobs=batch.logprobs.detach(), full_kl=torch.tensor([0.1, 0.2, 0.6]))
+    for part in cut:
+        own = batch.select(part)
+        found.add(own, own.logprobs - own.old_logprobs)
+    return found.metrics(clip, None, exact=exact)
+
+
+@pytest.mark.parametrize("cut", [[[0, 1]], [[1], [], [0]]])
+def test_values_by_hand(cut: list[list[int]]) -> None:
+    """d is -log 2, 0, log 2. k1: the mean of -d. k3: of exp d - 1 - d, (1/2 - 1 + log 2) + 0 + (2 - 1 - log 2) over 3.
+    Responses: -log 2 and log 2 / 2, which lie 3/4 log 2 from their mean."""
+    expected = {
+        "actor/realised_kl_k1": 0.0,
+        "actor/realised_kl_k3": 0.5 / 3,
+        "actor/log_ratio_sd": LOG2 * math.sqrt(2 / 3),
+        "actor/sequence_log_ratio_sd": 0.75 * LOG2,
+    }
+    assert moved(None, cut) == pytest.approx(expected, abs=1e-7)
+    found = moved(Clip("sequence", {"low": 0.2, "high": 0.28}), cut, exact=True)
+    distances = {"actor/clip_low_over_sd": 0.2 / (0.75 * LOG2), "actor/clip_high_over_sd": 0.28 / (0.75 * LOG2)}
+    assert found == pytest.approx(expected | distances | {"actor/realised_kl_reverse": 0.3}, abs=1e-6)
+    token = moved(Clip("token", {"high": 0.28}), cut)
+    assert token["actor/clip_high_over_sd"] == pytest.approx(0.28 / (LOG2 * math.sqrt(2 / 3)))
+    assert "actor/clip_low_over_sd" not in token
+
+
+@pytest.mark.parametrize(
+    ("source", "clip"),
+    [
+        ("grpo_dapo", Clip("token", {"low": 0.2, "high": 0.28})),
+        ("tepo", Clip("sequence", {"low": 0.2, "high": 0.28})),
+        ("gspo", Clip("sequence", {"low": 3e-4, "high": 4e-4})),
+        ("cispo", Clip("token", {"high": 0.28})),
+        ("gmpo", Clip("token", {"low": 0.4, "high": 0.4})),  # its ratio is the response's, its bounds each token's
+        (changed("tepo", {"surrogate": {"kind": "paper_clip"}}), Clip("sequence", {"high": 0.28})),
+        ("prefix_is", None),
+        ("grpo_s", None),  # an arithmetic mean
+        ("reinforce", None),
+        ("sapo", None),
+    ],
+)
+def test_what_a_clip_bounds(source: Any, clip: Clip | None) -> None:
+    assert load_objective(source).clip == clip
+
+
+@pytest.mark.parametrize("budget", [WHOLE, 20])
+@pytest.mark.parametrize("name", ["grpo_dapo", "tepo_no_kl"])
+def test_a_step_logs_its_last_mini_batch_before_the_last_update(name: str, budget: int) -> None:
+    """The token dump holds the log-ratios of the same tokens."""
+    engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
+    updater, recorder = updater_of(name, engine, budget), StepMetrics(keep_tokens=True)
+    metrics = update(updater, rollout_of(), 1, recorder)
+    rollout = rollout_of()
+    rows = []
+    for sequences, named in recorder.tokens:
+        lengths = [int(rollout.lengths[sequence]) for sequence in sequences]
+        rows += [part.double().numpy() for part in named["log_ratio"].split(lengths)]
+    d, means = np.concatenate(rows), np.array([row.mean() for row in rows])
+    assert d.std() > 1e-3
+    expected = {
+        "actor/realised_kl_k1": -d.mean(),
+        "actor/realised_kl_k3": (np.exp(d) - 1 - d).mean(),
+        "actor/log_ratio_sd": d.std(),
+        "actor/sequence_log_ratio_sd": means.std(),
+        "actor/clip_high_over_sd": 0.28 / (d if name == "grpo_dapo" else means).std(),
+    }
+    assert {key: metrics[key] for key in expected} == pytest.approx(expected, rel=1e-4, abs=1e-8)

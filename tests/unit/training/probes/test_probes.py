@@ -1,0 +1,92 @@
+"""What a probe leaves behind, however it ends, and what counts as right."""
+
+import contextlib
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tepo.training.probes import record
+from tepo.training.probes.attention import SIZES, figures
+from tepo.training.probes.record import Figure, supervise
+
+
+def one_then(error: Exception | None) -> Iterator[Figure]:
+    yield Figure("first", "s", 1.0, 2.0, "<=")
+    if error:
+        raise error
+
+
+def recorded(path: Path, error: Exception | None = None) -> dict:
+    with contextlib.suppress(ValueError):  # it goes on, for the log
+        record.record("part", lambda: one_then(error), path)
+    return json.loads(path.read_text())
+
+
+def test_a_limit_that_must_be_kept() -> None:
+    assert Figure("a", "", 1.0, 1.0, "<=").holds
+    assert not Figure("a", "", 1.1, 1.0, "<=").holds
+    assert not Figure("a", "", 0.9, 1.0, ">=").holds
+    assert not Figure("a", "", math.nan, 1.0, "<=").holds
+    assert Figure("a", "", 9.0, 1.0).holds
+    assert Figure("a", "", 3.0, 2.0).ratio == 1.5
+
+
+def test_how_a_part_ended_is_recorded_with_what_it_found(tmp_path: Path) -> None:
+    assert recorded(tmp_path / "a.json")["state"] == "works"
+    missing = recorded(tmp_path / "b.json", ImportError("No module named 'deepspeed'"))
+    failed = recorded(tmp_path / "c.json", ValueError("illegal memory access\nsecond line"))
+    assert (missing["state"], missing["note"]) == ("missing", "No module named 'deepspeed'")
+    assert (failed["state"], failed["note"]) == ("failed", "ValueError: illegal memory access")
+    assert [len(found["figures"]) for found in (missing, failed)] == [1, 1]
+    assert failed["machine"]["torch"]
+
+
+def test_a_limit_that_is_broken_makes_the_part_wrong(tmp_path: Path) -> None:
+    record.record("part", lambda: iter([Figure("error", "", 3.0, 2.0, "<=")]), tmp_path / "a.json")
+    assert json.loads((tmp_path / "a.json").read_text())["state"] == "wrong"
+
+
+@pytest.mark.disaster
+@pytest.mark.parametrize(
+    ("way", "state", "note"),
+    [("crash", "failed", "exit code 9: last words"), ("hang", "stopped", "stopped after 12 s")],
+)
+def test_a_part_that_dies_or_hangs_leaves_its_figures(tmp_path: Path, way: str, state: str, note: str) -> None:
+    words = ["tests.unit.training.probes.dying_probe", way, str(tmp_path / "part.json")]
+    found = supervise(words, "part", tmp_path / "part.json", limit=12 if way == "hang" else 100)
+    assert (found["state"], found["note"]) == (state, note)
+    assert found == json.loads((tmp_path / "part.json").read_text())
+    assert [figure["name"] for figure in found["figures"]] == ["first"]
+
+
+@pytest.mark.disaster
+def test_what_a_slow_disk_takes_for_imports_is_outside_of_the_limit(tmp_path: Path) -> None:
+    words = ["tests.unit.training.probes.dying_probe", "slow", str(tmp_path / "part.json")]
+    found = supervise(words, "part", tmp_path / "part.json", limit=5, start=600)
+    assert (found["state"], found["note"]) == ("works", "")
+    assert found["seconds"] > 6
+
+
+def test_a_part_that_dies_at_once_says_so(tmp_path: Path) -> None:
+    found = supervise(["tepo.no_such_module"], "part", tmp_path / "part.json", limit=60)
+    assert found["state"] == "failed"
+    assert "No module named tepo.no_such_module" in found["note"]
+
+
+def test_wrong_attention_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probe compares with attention written out sequence by sequence: a window that is one too wide shows."""
+    from tepo.training.probes import attention
+
+    right = attention.attend
+    assert all(figure.holds for figure in figures("cpu", SIZES["small"]))
+
+    def shifted(*tensors, how):
+        return right(*tensors, how=replace(how, window=how.window and how.window + 1))
+
+    monkeypatch.setattr(attention, "attend", shifted)
+    wrong = [figure.name for figure in figures("cpu", SIZES["small"]) if not figure.holds]
+    assert "small, window: error, output" in wrong

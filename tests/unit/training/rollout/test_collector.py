@@ -1,0 +1,347 @@
+"""A rollout: groups are graded while others are still being sampled."""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tepo.common.errors import Diverged
+from tepo.common.randomness import derive
+from tepo.config.run_config import RunConfig
+from tepo.planning.simulator.clocked_sampler import AtOnce
+from tepo.policy.model.load_policy import load_policy
+from tepo.problems.grader import Grader, GraderOptions
+from tepo.problems.problem import Problem
+from tepo.sampling.embedded import torch_sampler
+from tepo.sampling.embedded.torch_sampler import TorchSampler
+from tepo.sampling.sampler import Job, Response, SamplingParams
+from tepo.store.early_stop import EarlyStop, Ending
+from tepo.training.batch import Prompt
+from tepo.training.metrics.step_metrics import StepMetrics
+from tepo.training.rollout import prompt_stream
+from tepo.training.rollout.collector import Collector
+from tepo.training.rollout.group_stats import Rollout
+from tepo.training.rollout.prompt_stream import PromptStream
+from tests.unit.evaluation.stand_in import LastBox
+from tests.unit.training.small import small
+
+
+def test_the_first_group_is_graded_before_the_last_is_sampled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config, policy = small(tmp_path, "train.max_rounds=1"), load_policy("package:laptop")
+    graded, waited = threading.Event(), []
+
+    class Telling(Grader):
+        def grade(self, pairs):  # type: ignore[no-untyped-def]
+            verdicts = super().grade(pairs)
+            graded.set()
+            return verdicts
+
+    class Waiting(torch_sampler.Generation):
+        def run(self):  # type: ignore[no-untyped-def]
+            if waited:  # not the first batch: one was handed over, and its grading must not need us
+                assert graded.wait(timeout=120)
+            waited.append(len(self.prompts))
+            return super().run()
+
+    monkeypatch.setattr(torch_sampler, "Generation", Waiting)
+    with Telling(GraderOptions()) as grader:
+        two_at_a_time = TorchSampler(policy.model, policy.tokenizer, max_rows=2 * config.train.samples_per_prompt)
+        stream = PromptStream(config, policy.tokenizer)
+        rollout = Collector(config, stream, two_at_a_time, grader, None).collect(0, 1, 0, StepMetrics())
+    assert waited == [2, 2, 2, 2]
+    monkeypatch.undo()
+    with Grader(GraderOptions()) as grader:
+        sampler = TorchSampler(policy.model, policy.tokenizer)
+        whole = Collector(config, stream, sampler, grader, None).collect(0, 1, 0, StepMetrics())
+    assert [group.prompt.number for group in rollout.groups] == [group.prompt.number for group in whole.groups]
+    assert [group.rewards.tolist() for group in rollout.groups] == [group.rewards.tolist() for group in whole.groups]
+
+
+@dataclass
+class Numbers:
+    """A stream whose prompt number i is the token i; a response is its text, letter by letter."""
+
+    def take(self, start: int, count: int) -> list[Prompt]:
+        return [Prompt(number, Problem(str(number), "", "1"), [number]) for number in range(start, start + count)]
+
+    def decode(self, rows: Sequence[np.ndarray]) -> list[str]:
+        return ["".join(map(chr, row)) for row in rows]
+
+
+@dataclass
+class Clock:
+    """A sampler whose responses run side by side, a token each tick, and groups end when their longest response does.
+
+    lengths: right and wrong responses to prompt number p, as (tokens, right?), of `answers(p)`. endless: the number of
+    a prompt whose responses have no end. side_by_side: see `Sampler`; None: it is given complete groups. Keeps what it
+    was asked and the order in which prompts ended.
+    """
+
+    answers: Callable[[int], list[tuple[int, bool]]]
+    endless: int = -1
+    side_by_side: int | None = None
+    added: list[list[Job]] = field(default_factory=list)
+    ended: list[int] = field(default_factory=list)
+    aborted: list[int] = field(default_factory=list)
+    now: int = 0
+    running: dict[int, tuple[int, list[Response]]] = field(default_factory=dict)
+
+    def start(self, params: SamplingParams) -> "Clock":
+        self.params = params
+        return self
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        self.added.append(list(jobs))
+        for job in jobs:
+            answers = self.answers(job.number // 4)[job.first :][: self.params.n]
+            assert job.number % 4 == job.first
+            texts = [("\\boxed{1}" if right else "\\boxed{0}").rjust(length) for length, right in answers]
+            rows = [np.array([*map(ord, text)], dtype=np.int32) for text in texts]
+            group = [Response(row, np.zeros(len(row), np.float32), None, True) for row in rows]
+            self.running[job.number] = (self.now + max(map(len, rows)), group)
+
+    def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
+        ends = {number: end for number, (end, _) in self.running.items() if number // 4 != self.endless}
+        if not ends:
+            assert seconds is not None, "would wait for ever"
+            time.sleep(min(seconds, 0.01))
+            return []
+        self.now = min(ends.values())
+        done = [number for number, end in ends.items() if end == self.now]
+        self.ended += [number // 4 for number in done]
+        return [(number, self.running.pop(number)[1]) for number in done]
+
+    def drop(self, numbers: Collection[int]) -> None:
+        assert self.running.keys() >= set(numbers)
+        self.aborted += sorted({number // 4 for number in numbers})
+        self.running = {number: job for number, job in self.running.items() if number not in numbers}
+
+    def abort(self) -> None:
+        self.drop(list(self.running))
+
+
+def every_third(number: int) -> list[tuple[int, bool]]:
+    """One right answer of four to every third prompt, none to the others; later prompts end first."""
+    return [(100 - number, number % 3 == 0 and index == 2) for index in range(4)]
+
+
+@dataclass
+class Exchange:
+    """What two ranks in two threads hold for each other."""
+
+    rank: int
+    slots: list[Any]
+    meeting: threading.Barrier
+    world_size: int = 2
+
+    def all_gather_object(self, value: Any) -> list[Any]:
+        self.slots[self.rank] = value
+        self.meeting.wait(timeout=120)
+        gathered = list(self.slots)
+        self.meeting.wait(timeout=120)
+        return gathered
+
+    def barrier(self) -> None:
+        self.meeting.wait(timeout=120)
+
+
+def collected(
+    config: RunConfig, sampler: Any = None, comm: Exchange | None = None, start: int = 0, before: int = 0, **aside: Any
+) -> tuple[Rollout, Clock]:
+    sampler = sampler or Clock(every_third)
+    collector = Collector(config, Numbers(), sampler, LastBox(), comm, **aside)  # type: ignore[arg-type]
+    return collector.collect(start, 5, before, StepMetrics()), sampler
+
+
+def on_two_ranks(config: RunConfig, sampler: Callable[[], Clock]) -> list[tuple[Rollout, Clock]]:
+    slots, barrier = [None, None], threading.Barrier(2)
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(lambda rank: collected(config, sampler(), Exchange(rank, slots, barrier)), range(2)))
+
+
+def numbers(rollout: Rollout) -> list[int]:
+    return [group.prompt.number for group in rollout.groups]
+
+
+def test_ranks_agree_on_the_end_of_training(tmp_path: Path) -> None:
+    config = small(tmp_path, "train.max_rounds=2")
+
+    def ends(samplers: Sequence[Clock]) -> list[Exception]:
+        slots, barrier = [None, None], threading.Barrier(2)
+
+        def end(rank: int) -> Exception:
+            with pytest.raises((EarlyStop, Diverged)) as caught:
+                collected(config, samplers[rank], Exchange(rank, slots, barrier))
+            return caught.value
+
+        with ThreadPoolExecutor(2) as threads:
+            return list(threads.map(end, range(2)))
+
+    class Broken(Clock):
+        def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
+            raise Diverged("not numbers")
+
+    def same(right: Callable[[int], bool]) -> Callable[[int], list[tuple[int, bool]]]:
+        return lambda number: [(10, right(number))] * 4
+
+    for right, kind, why in [
+        (lambda number: False, "collapse", "all responses to the 16 prompts drawn were wrong"),
+        (lambda number: True, "saturation", "all responses to the 16 prompts drawn were right"),
+        (
+            lambda number: number == 3,
+            "no signal",
+            "none of 16 prompts gave both right and wrong responses (1 all right, 15 all wrong)",
+        ),
+    ]:
+        for error in ends([Clock(same(right)), Clock(same(right))]):
+            assert isinstance(error, EarlyStop)
+            assert error.ending == Ending(kind, 5, why)  # type: ignore[arg-type]
+    one, other = ends([Clock(every_third), Broken(every_third)])
+    assert isinstance(one, Diverged)
+    assert isinstance(other, Diverged)
+    assert str(other) == "not numbers"
+
+
+def test_prompts_are_added_until_the_cap(tmp_path: Path) -> None:
+    """Eight are wanted, and at most 3 x 8 prompts are drawn, which hold as many."""
+    config = small(tmp_path, "train.max_rounds=2", "train.temperature=0.7", "seed=3")
+    rollout, sampler = collected(config, start=30)
+    assert numbers(rollout) == [30, 33, 36, 39, 42, 45]
+    assert [group.rewards.tolist() for group in rollout.groups] == [[0, 0, 1, 0]] * 6
+    assert (rollout.consumed, rollout.left_over, rollout.all_right, rollout.all_wrong) == (16, 0, 0, 10)
+    assert [len(jobs) for jobs in sampler.added] == [8, 2, 2, 2, 2]
+    jobs = list(chain(*sampler.added))
+    assert [(job.number // 4, job.prompt, job.key) for job in jobs] == [
+        (number, [number], derive(3, "rollout", 5, number)) for number in range(30, 46)
+    ]
+    assert sampler.params == SamplingParams(n=4, temperature=0.7, max_new_tokens=40)
+
+
+def test_the_first_mixed_groups_are_taken_and_the_rest_is_given_up(tmp_path: Path) -> None:
+    config = small(tmp_path, "train.max_rounds=20", "sampler.margin=3")
+    rollout, sampler = collected(config, before=22)
+    assert numbers(rollout) == list(range(0, 24, 3))
+    assert rollout.consumed == 22  # the eighth is number 21
+    assert [job.number // 4 for job in chain(*sampler.added)] == list(range(22 + rollout.left_over))
+    assert rollout.left_over >= 44  # three times 22 are under way at first
+    assert sampler.aborted == [number for number in range(22 + rollout.left_over) if number not in sampler.ended]
+
+
+def test_a_response_without_end_holds_up_nothing_that_does_not_need_it(tmp_path: Path) -> None:
+    config = small(tmp_path, "train.max_rounds=20", "sampler.margin=3")
+    rollout, sampler = collected(config, Clock(every_third, endless=22))
+    assert numbers(rollout) == list(range(0, 24, 3))
+    assert 22 in sampler.aborted
+    for ranks in on_two_ranks(config, lambda: Clock(every_third, endless=22)):
+        assert numbers(ranks[0]) == numbers(rollout)
+
+
+def test_two_ranks_draw_half_each_and_hold_the_same_groups_in_order(tmp_path: Path) -> None:
+    config = small(tmp_path, "train.max_rounds=20")
+    ranks = on_two_ranks(config, lambda: Clock(every_third))
+    alone, _ = collected(config)
+    for rollout, _ in ranks:
+        assert numbers(rollout) == numbers(alone)
+        assert rollout.stats == alone.stats
+        assert [group.rewards.tolist() for group in rollout.groups] == [
+            group.rewards.tolist() for group in alone.groups
+        ]
+    assert ranks[0][0].left_over == ranks[1][0].left_over
+    for rank, (_, sampler) in enumerate(ranks):
+        shares = [[job.number // 4 for job in jobs] for jobs in sampler.added]
+        assert shares[0] == list(range(8))[rank::2]
+        assert shares[1:] == [[number] for number in range(8 + rank, 8 + 2 * len(shares) - 2, 2)]
+
+
+def test_a_block_smaller_than_the_ranks_leaves_one_without_work(tmp_path: Path) -> None:
+    config = small(tmp_path, "train.prompts_per_step=1", "train.mini_batch_prompts=1", "train.max_rounds=20")
+    ranks = on_two_ranks(config, lambda: Clock(lambda number: every_third(number + 1)))
+    assert [numbers(rollout) for rollout, _ in ranks] == [[2], [2]]
+    assert [len(sampler.added) for _, sampler in ranks] == [3 + ranks[0][0].left_over, 0]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_ends_first_the_same_groups_are_trained(tmp_path: Path, seed: int) -> None:
+    draw = Random(seed)
+    answers = [[(draw.randint(10, 200), draw.random() < 0.2) for _ in range(4)] for _ in range(48)]
+    mixed = [number for number, group in enumerate(answers) if 0 < sum(right for _, right in group) < 4]
+    expected = mixed[:8]
+    assert len(expected) == 8
+    for margin in (1.0, 1.7, 4.0):
+        config = small(tmp_path, "train.max_rounds=6", f"sampler.margin={margin}")
+        alone, sampler = collected(config, Clock(answers.__getitem__), before=draw.randint(0, 30))
+        assert sampler.ended != sorted(sampler.ended)
+        ranks = on_two_ranks(config, lambda: Clock(answers.__getitem__))
+        one_by_one = on_two_ranks(config, lambda: Clock(answers.__getitem__, side_by_side=16))
+        for rollout in (alone, *(rollout for rollout, _ in [*ranks, *one_by_one])):
+            assert numbers(rollout) == expected
+            assert rollout.consumed == expected[-1] + 1
+            assert rollout.stats == alone.stats
+            for group, other in zip(rollout.groups, alone.groups, strict=True):
+                assert group.prompt == other.prompt
+                assert [a.tokens.tolist() for a in group.responses] == [b.tokens.tolist() for b in other.responses]
+                assert group.rewards.tolist() == other.rewards.tolist()
+
+
+def test_answers_that_the_grader_gave_up_are_a_metric(tmp_path: Path) -> None:
+    class Towering(Grader):
+        """As if the first response of each group were a tower of powers."""
+
+        def grade(self, pairs):  # type: ignore[no-untyped-def]
+            tower = ("7", r"\boxed{9^{9^{9^9}}}")
+            return super().grade([pair if index % 4 else tower for index, pair in enumerate(pairs)])
+
+    config, policy = small(tmp_path, "train.max_rounds=1"), load_policy("package:laptop")
+    found = []
+    for kind in (Grader, Towering):
+        with kind(GraderOptions(timeout=0.2, workers=1)) as grader:
+            stream, sampler = PromptStream(config, policy.tokenizer), TorchSampler(policy.model, policy.tokenizer)
+            found.append(Collector(config, stream, sampler, grader, None).collect(0, 1, 0, StepMetrics()).metrics())
+    assert [metrics["grader/timeouts"] for metrics in found] == [0.0, 8.0] == [0.0, found[1]["rollout/prompts"]]
+
+
+def test_a_run_that_may_draw_for_ever_makes_its_problems_in_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prompt_stream, "_MOST_MADE", 50)
+    tokenizer = load_policy("package:laptop").tokenizer
+    stream = PromptStream(small(tmp_path, "train.max_rounds=100000000"), tokenizer)
+    first, *_, last = stream.take(0, 51)
+    assert (last.number, last.problem) == (50, first.problem)
+    whole = PromptStream(
+        small(tmp_path), tokenizer
+    )  # 3 steps x 8 prompts x 2 rounds: the same stream as far as it goes
+    assert [prompt.problem for prompt in whole.take(0, 48)] == [prompt.problem for prompt in stream.take(0, 48)]
+
+
+def test_the_ranks_of_an_engine_sample_the_same_prompts_and_one_of_them_grades(tmp_path: Path) -> None:
+    config = small(tmp_path, "train.max_rounds=20", "sampler.tensor_parallel=2")
+    alone, single = collected(config)
+    ranks = on_two_ranks(config, lambda: Clock(every_third))
+    for rollout, sampler in ranks:
+        assert numbers(rollout) == numbers(alone)
+        assert rollout.stats == alone.stats  # each group counts once
+        assert sampler.added[0] == single.added[0]
+    assert ranks[0][1].added == ranks[1][1].added
+    assert ranks[0][1].ended == ranks[1][1].ended
+
+
+def test_what_cannot_be_taken_any_more_is_given_up_before_its_end(tmp_path: Path) -> None:
+    """The first eight groups are known to be mixed when a short right and a short wrong response have ended. Their
+    fourth responses are long; those of later prompts are given up while these run."""
+    config = small(tmp_path, "train.max_rounds=20", "sampler.margin=3")
+    lengths = [(12, True), (14, False), (14, False), (400, False)]
+    rollout, sampler = collected(config, Clock(lambda number: lengths, side_by_side=100), before=8, aside=AtOnce)
+    assert numbers(rollout) == list(range(8))
+    assert sampler.aborted == list(range(8, 24))
+    assert sampler.now == 400
+    assert len(sampler.ended) == 8 * 4 + 16 * 3
+    assert not sampler.running

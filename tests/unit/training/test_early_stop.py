@@ -1,0 +1,187 @@
+"""Training that ends before its last step: which ending, with which weights, and that it counts as a result."""
+
+import itertools
+import json
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tepo.common.errors import RunFailed
+from tepo.common.paths import PACKAGE
+from tepo.config.run_config import RunConfig
+from tepo.jobs.measure import Request, measure
+from tepo.problems.benchmarks import load_benchmark
+from tepo.store.early_stop import EarlyStop, check_rewards
+from tepo.store.run_folder import RunFolder
+from tepo.studies.plan import Unit
+from tepo.studies.store_check import check_store
+from tepo.studies.study import Row
+from tepo.training.checkpoints.final_model import final_model
+from tepo.training.loop import train
+from tests.unit.training.small import assert_same_run, few_problems, interrupted, lasting, small, weights
+
+COLLAPSING = ("train.steps=6", "train.learning_rate=2e-3")
+# AdamW's decay multiplies the weights by 1 - lr decay: by -1 in each of the 64 updates of step 1, by -3 in step 2.
+DIVERGING = ("train.steps=4", "train.learning_rate=2e-5", "train.warmup_steps=2", "train.weight_decay=2e5")
+DIVERGING += ("train.epochs=32",)
+
+
+def problems(path: Path, *answers: str) -> tuple[str, str, str]:
+    """Sums that the base knows, with these golds in turn; as good as greedy, so that the responses to each agree."""
+    sums = [(a, b) for a in range(12, 16) for b in range(23, 33)]
+    rows = [
+        {"id": f"p{a}+{b}", "problem": f"{a}+{b}=", "answer": gold.format(a + b)}
+        for (a, b), gold in zip(sums, itertools.cycle(answers))
+    ]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return ("data.kind=problems", f"data.problems={path}", "train.temperature=0.001")
+
+
+def ended(config: RunConfig) -> RunFolder:
+    run, steps = RunFolder.of(config), []  # type: RunFolder, list[int]
+    train(config)
+    assert run.finished()
+    before = (run.metrics_file.read_bytes() if run.metrics_file.exists() else b"", run.checkpoints())
+    train(config, lambda step, row: steps.append(step))
+    assert steps == []
+    assert before == (run.metrics_file.read_bytes() if run.metrics_file.exists() else b"", run.checkpoints())
+    return run
+
+
+@pytest.mark.parametrize(
+    ("answers", "kind", "why"),
+    [
+        (("{}",), "saturation", "all responses to the 16 prompts drawn were right"),
+        (
+            ("7",),
+            "collapse",
+            r"all responses to the 16 prompts drawn were wrong, and none was ever right: look at the golds "
+            r"\(`tepo data verify`\), the form of the prompts and train.max_new_tokens "
+            r"\(\d+ of \d+ responses were cut off\)",
+        ),
+        (("{}", "7"), "no signal", r"none of 16 prompts gave both .* \(\d+ all right, \d+ all wrong\)"),
+    ],
+)
+def test_without_a_mixed_group_at_step_1_the_base_is_the_result(
+    tmp_path: Path, answers: tuple[str, ...], kind: str, why: str
+) -> None:
+    run = ended(small(tmp_path / "runs", *problems(tmp_path / "p.jsonl", *answers)))
+    assert str(run.ending()) == f"{kind} at step 1"
+    assert re.fullmatch(why, run.ending().why)
+    assert run.metrics() == []
+    assert run.manifest()["steps"] == 0
+    kept = [json.loads(line) for line in run.examples_file.read_text().split("\n")[:-1]]
+    assert 8 <= len(kept) <= 64
+    for row in kept:
+        assert row.keys() == {"prompt", "gold", "response", "right", "cut_off"}
+        assert row["right"] == row["response"].endswith(f"\\boxed{{{row['gold']}}}")
+    base = load_file(PACKAGE / "assets/laptop/model.safetensors")
+    result = load_file(final_model(run.path) / "model.safetensors")
+    assert result.keys() == base.keys()
+    assert all(torch.equal(value, base[name]) for name, value in result.items())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("words", "kind"), [(COLLAPSING, "collapse"), (DIVERGING, "diverged")])
+def test_the_result_is_the_weights_before_the_step_however_often_they_were_saved(
+    tmp_path: Path, words: tuple[str, ...], kind: str
+) -> None:
+    often, rarely = (
+        ended(small(tmp_path / every, *words, f"train.checkpoint_every={every}")) for every in ("1", "100")
+    )
+    ending = often.ending()
+    step = ending.step
+    assert (ending.kind, step > 1, rarely.ending()) == (kind, True, ending)
+    for run in (often, rarely):
+        assert run.checkpoints()[-1] == step - 1 == len(run.metrics()) == run.manifest()["steps"]
+    assert_same_run(often.path, rarely.path)
+    short = train(small(tmp_path / "short", *words, f"train.steps={step - 1}"))
+    assert weights(short) == weights(often.path)
+    values = [torch.frombuffer(bytearray(value), dtype=torch.float32) for value in weights(short).values()]
+    assert all(bool(value.isfinite().all()) for value in values)
+
+
+@pytest.mark.slow
+def test_a_killed_run_ends_as_an_undisturbed_one(tmp_path: Path) -> None:
+    words = (*COLLAPSING, "train.collapse_window=4")
+    interrupted(small(tmp_path / "a", *words, "train.checkpoint_every=2"), 3)
+    killed, whole = ended(small(tmp_path / "a", *words)), ended(small(tmp_path / "b", *words))
+    assert killed.ending() == whole.ending()
+    assert killed.ending() is not None
+    assert weights(killed.path) == weights(whole.path)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [(), ("train.steps=1",), ("train.validate_every=1", "data.benchmarks=[add3]", "train.validation_problems=4")],
+)
+def test_weights_that_break_with_the_last_update_of_a_step_do_not_count(tmp_path: Path, more: tuple[str, ...]) -> None:
+    """One update a step: its loss is a number. The next rollout, a look after the last step or validation finds
+    probabilities that are none."""
+    words = ("train.learning_rate=1e18", "train.epochs=1", "train.mini_batch_prompts=8", *more)
+    run = ended(small(tmp_path, *words))
+    assert str(run.ending()) == "diverged at step 1"
+    assert "probabilities are not numbers" in run.ending().why
+    assert run.checkpoints() == [0]
+    assert run.metrics() == []
+
+
+def test_a_base_that_is_broken_is_a_failure(tmp_path: Path) -> None:
+    """Nothing was trained, so nothing diverged."""
+    shutil.copytree(PACKAGE / "assets/laptop", tmp_path / "base")
+    file = tmp_path / "base/model.safetensors"
+    save_file({name: value * torch.nan for name, value in load_file(file).items()}, file, {"format": "pt"})
+    config = small(tmp_path / "runs", f"model.path={tmp_path / 'base'}")
+    with pytest.raises(RunFailed, match="probabilities are not numbers"):
+        train(config)
+    assert RunFolder.of(config).outcome() == "failed"
+
+
+@pytest.mark.parametrize(
+    ("rewards", "window", "ends"),
+    [
+        ([0.5, 0.4, 0.4], 2, True),
+        ([0.5, 0.4, 0.4], 3, False),  # the first does not count as one of them
+        ([0.5, 0.4, 0.5], 1, False),  # not below
+        ([0.5, 0.4, 0.6, 0.4, 0.3], 2, True),
+        ([0.5, 0.4, 0.6, 0.4, 0.3], 3, False),  # not running
+        ([0.5, 0.0, 0.0], 0, False),
+        ([0.5], 1, False),
+    ],
+)
+def test_a_window_of_steps_below_the_base(rewards: list[float], window: int, ends: bool) -> None:
+    if not ends:
+        check_rewards(rewards, window)
+        return
+    with pytest.raises(EarlyStop, match=rf"^below base at step {len(rewards)}: ") as caught:
+        check_rewards(rewards, window)
+    assert caught.value.ending.step == len(rewards)
+
+
+@pytest.mark.slow
+def test_a_run_below_its_base_ends_with_the_weights_before(tmp_path: Path) -> None:
+    run = ended(small(tmp_path, *COLLAPSING, "train.collapse_window=2"))
+    whole = RunFolder(train(small(tmp_path, *COLLAPSING)))
+    rewards = [row["critic/score/mean"] for row in whole.metrics()]
+    assert max(rewards[1:3]) < rewards[0]
+    assert str(run.ending()) == "below base at step 3"
+    assert lasting(run.path) == lasting(whole.path)[:2]
+    assert run.checkpoints() == [2]
+
+
+def test_studies_measure_an_ended_run_like_a_finished_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEPO_PATH", few_problems(tmp_path / "own")["TEPO_PATH"])
+    config = small(tmp_path, "train.max_new_tokens=1", "data.benchmarks=[add3]")
+    run = ended(config)
+    unit = Unit(Row("GRPO/DAPO", "grpo_dapo"), "laptop", 0, config, (), run.path)
+    assert unit.trained()
+    check_store([unit])
+    (result,) = measure(Request.of(config, trained=True), ["add3"])
+    (base,) = measure(Request.of(config, trained=False), ["add3"])
+    assert result.problems == len(load_benchmark("add3").load_problems())
+    assert result.accuracy == base.accuracy > 0
+    assert unit.done()

@@ -1,0 +1,213 @@
+"""Mistakes with the engines, each one sentence that says what to do."""
+
+import importlib.metadata
+import signal
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from tepo.common.errors import RunFailed, UserError
+from tepo.common.text import install_line
+from tepo.config.compose import compose
+from tepo.jobs.measure import After
+from tepo.policy.model.shapes import KNOWN
+from tepo.sampling.backends import sampler_backend
+from tepo.sampling.vllm.vllm_sampler import import_vllm
+from tepo.store.run_folder import RunFolder
+from tepo.training.distributed import process_group
+from tepo.training.engine.backends import engine_backend
+from tepo.training.engine.deepspeed_engine import import_deepspeed
+from tepo.training.loop import train
+from tepo.training.preflight import check_disk
+from tepo.training.setup import pick_device, threads_of_a_rank
+from tests.unit.training.small import small
+
+
+def test_ranks_that_do_not_divide_the_mini_batch() -> None:
+    config, engine = compose(["train.mini_batch_prompts=16"]), engine_backend("deepspeed")
+    engine.check_settings(config, 8)
+    with pytest.raises(UserError, match="6 ranks cannot share mini-batches of 16 prompts") as caught:
+        engine.check_settings(config, 6)
+    assert "start 2 or 4 ranks, or choose a multiple of 6" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["engine.zero_stage=4"], "must be between 0 and 3"),
+        (["engine.zero_stage=0", "model.dtype=bfloat16"], "no float32 masters"),
+        (["engine.zero_stage=0", "engine.offload=true"], "cannot offload"),
+    ],
+)
+def test_settings_that_deepspeed_would_refuse(overrides: list[str], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        engine_backend("deepspeed").check_settings(compose(["engine=deepspeed", *overrides]), 1)
+
+
+def test_folders_that_are_gone_or_go_round_in_a_circle(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    with pytest.raises(UserError, match="links in the path go round in a circle"):
+        train(small(tmp_path / "loop"))
+    with pytest.raises(UserError, match="the folder is gone"):
+        RunFolder(tmp_path / "deleted").append_metrics({})
+
+
+def test_a_launcher_with_the_embedded_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Each rank would train and write the same run by itself."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    with pytest.raises(UserError, match="engine=torch trains in one process, and 2 were started"):
+        train(small(tmp_path))
+    assert not list(tmp_path.iterdir())
+
+
+def test_engines_are_looked_for_before_the_weights_are_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    for words, message in (
+        (("sampler=vllm",), "vLLM is not installed"),
+        (("sampler=vllm_server",), "no vLLM server is named"),
+        (("engine=deepspeed", "engine.zero_stage=0", "engine.offload=true"), "cannot offload"),
+    ):
+        with pytest.raises(UserError, match=message):
+            train(small(tmp_path, *words, "model.path=nobody/nothing"))
+
+
+def test_what_a_run_comes_to_need_is_looked_for_before_the_weights_are_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The package that reads the problems, for training and for measuring; servers that answer."""
+    monkeypatch.setitem(sys.modules, "datasets", None)
+    monkeypatch.delenv("TEPO_DATA", raising=False)
+    nobody = "model.path=nobody/nothing"
+    with pytest.raises(UserError, match="`datasets` is not installed") as caught:
+        train(small(tmp_path, "data=gsm8k_math", nobody))
+    assert install_line("hub") in caught.value.fix
+    config = small(tmp_path, nobody, "data.benchmarks=[add3,math500]")
+    After().check(config)
+    with pytest.raises(UserError, match="`datasets` is not installed") as caught:
+        After(evaluate=True).check(config)
+    assert caught.value.where == "math500"
+    with pytest.raises(RunFailed, match="does not answer"):
+        train(small(tmp_path, "sampler=vllm_server", "sampler.servers=[http://127.0.0.1:9]", nobody))
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_disk_that_is_too_small_for_the_checkpoints() -> None:
+    """14 bytes of a weight in bfloat16: itself, a float32 master, two moments. Two are kept, a third is written."""
+    config, one = compose(["scale=paper"]), 14 * KNOWN["Qwen/Qwen2.5-7B"].parameters
+    check_disk(config, 3.01 * one)
+    check_disk(config, 1.01 * one, kept=2)
+    for free, kept in ((2.99, 0), (1.99, 1), (0.99, 2)):
+        with pytest.raises(UserError, match=r"the disk has .* GB free, checkpoints take"):
+            check_disk(config, free * one, kept)
+    check_disk(compose(["scale=paper", "model.path=nobody/nothing"]), 0)
+
+
+def test_an_optimiser_in_main_memory_gets_its_share_of_the_cores() -> None:
+    assert [threads_of_a_rank(96, 8), threads_of_a_rank(16, 1), threads_of_a_rank(4, 8)] == [12, 16, 1]
+
+
+def test_deepspeed_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", missing)
+    with pytest.raises(UserError, match="DeepSpeed is not installed") as caught:
+        import_deepspeed()
+    assert caught.value.fix == f"{install_line('deepspeed')}, or engine=torch on one device"
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.18.9")
+    with pytest.raises(UserError, match=r"DeepSpeed 0\.18\.9 is too old"):
+        import_deepspeed()
+
+
+def test_vllm_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = ("ENABLE_V1_MULTIPROCESSING", "LOGGING_LEVEL", "ALLOW_LONG_MAX_MODEL_LEN")
+    for name in (*(f"VLLM_{name}" for name in names), "TORCHDYNAMO_DISABLE"):
+        monkeypatch.setenv(name, "0")  # put back afterwards, whatever is set on the way
+    monkeypatch.setitem(sys.modules, "vllm", None)
+    with pytest.raises(UserError, match="vLLM is not installed") as caught:
+        import_vllm()
+    assert "sampler=torch" in caught.value.fix
+
+
+def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = str(holder.getsockname()[1])
+        variables = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+        for name, value in variables.items():
+            monkeypatch.setenv(name, value)
+        with pytest.raises(UserError, match="port of rank 0 is taken") as caught:
+            process_group.start(torch.device("cpu"))
+    assert "--master-port" in caught.value.fix
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_cuda_that_is_not_there() -> None:
+    with pytest.raises(UserError, match="no CUDA device"):
+        pick_device("cuda")
+
+
+def test_a_broken_connection_is_said_and_other_errors_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        with (
+            pytest.raises(
+                RunFailed, match=r"rank 0 of 2: the connection to another rank broke \(connection closed by peer\)"
+            ) as caught,
+            process_group.lost_ranks(),
+        ):
+            raise RuntimeError(
+                "[gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:4711. "
+                "This generally indicates a remote worker hanging"
+            )
+        assert "goes on from the last checkpoint" in caught.value.fix
+        with pytest.raises(RuntimeError, match="shapes"), process_group.lost_ranks():
+            raise RuntimeError("shapes do not match")
+        monkeypatch.setenv("RANK", "1")
+        ended = r"rank 1 of 2: ended from outside \(SIGTERM\)"
+        with pytest.raises(RunFailed, match=ended), process_group.lost_ranks():
+            signal.raise_signal(signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize(
+    ("model", "size", "ranks", "message"),
+    [
+        ("qwen3-14b", 4, 6, "6 ranks cannot share engines of 4"),
+        ("qwen2.5-7b", 8, 8, "28 heads and 4 key-value heads cannot be cut over 8 GPUs"),
+        ("smollm2-360m", 2, 8, "15 heads and 5 key-value heads cannot be cut over 2 GPUs"),
+    ],
+)
+def test_engines_that_the_ranks_cannot_hold(model: str, size: int, ranks: int, message: str) -> None:
+    config = compose(["scale=paper", f"model={model}", f"sampler.tensor_parallel={size}", "train.max_new_tokens=512"])
+    with pytest.raises(UserError, match=message) as caught:
+        sampler_backend("vllm").check_settings(config, ranks)
+    assert f"sampler.tensor_parallel={size}" in caught.value.where
+    with pytest.raises(UserError, match="not cut over ranks"):
+        sampler_backend("torch").check_settings(config, ranks)
+    with pytest.raises(UserError, match="servers have their own GPUs"):
+        sampler_backend("vllm_server").check_settings(config, ranks)
+
+
+def test_engines_that_can_be_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend = sampler_backend("vllm")
+    for model, sizes in {"qwen3-14b": (1, 2, 4, 8), "qwen2.5-7b": (1, 2, 4), "qwen2.5-1.5b": (1, 2, 4)}.items():
+        for size in sizes:
+            backend.check_settings(compose(["scale=paper", f"model={model}", f"sampler.tensor_parallel={size}"]), 8)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "2")
+    with pytest.raises(UserError, match="an engine of 4 ranks would lie on several nodes, which have 2 each"):
+        backend.check_available(compose(["sampler=vllm", "sampler.tensor_parallel=4"]))
+
+
+@pytest.mark.parametrize("place", ["/proc/runs", "/dev/null/runs"])
+def test_a_store_that_cannot_be_made_is_not_called_a_full_disk(place: str) -> None:
+    config = small(Path(place))
+    with pytest.raises(UserError, match=r"cannot write: (the folder is gone, or cannot be made|a part of the path)"):
+        train(config)

@@ -24,9 +24,8 @@ from tepo.problems.grader import Grader
 from tepo.problems.prompt_format import encode_prompts
 from tepo.reporting.progress import benchmark_bar
 from tepo.sampling.backends import SamplerOptions
-from tepo.store.benchmark_match import check_current
 from tepo.store.cost import Cost, work_of
-from tepo.store.evaluation_result import Result, load_result
+from tepo.store.evaluation_result import Result, check_current, load_result
 from tepo.store.run_folder import RunFolder
 
 if TYPE_CHECKING:

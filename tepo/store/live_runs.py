@@ -16,10 +16,8 @@ from tepo.store.run_folder import RunFolder, is_configuration, outcome_of
 REWARD, ENTROPY, SECONDS = "critic/score/mean", "actor/entropy", "timing_s/step"
 _BARS = "▁▂▃▄▅▆▇█"
 SILENCE = "silent"
-RECENT = 600.0
-"""Seconds for which a run that has ended is still shown."""
-SILENT = 900.0
-"""Seconds without a new step after which a run that says it runs is called silent: its process may be dead."""
+RECENT = 600.0  # seconds for which a run that has ended is still shown
+SILENT = 900.0  # seconds without a new step after which a run that says it runs is silent: its process may be dead
 
 
 @dataclass(frozen=True)

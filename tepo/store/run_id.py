@@ -12,29 +12,13 @@ _UNHASHED = {
     "seed": None,
     "store": None,
     "wandb": None,
-    "data": (
-        "name",
-        "base",
-        "kind",
-        "tasks",
-        "problems",
-        "exclude_contaminated",
-        "held_out",
-        "benchmarks",
-        "max_prompt_tokens",
-        "max_new_tokens",
-    ),
-    "model": ("name", "path", "revision"),
-    "train": (
-        "checkpoint_every",
-        "token_dump_every",
-        "validate_every",
-        "validation_problems",
-        "kl_estimator",
-    ),  # the objective holds the estimator
-    "grader": ("workers",),
-    "sampler": ("servers", "margin", "tensor_parallel"),
-}  # labels, paths, what `identity` covers by its content, and what changes no result
+    "data": "name base kind tasks problems exclude_contaminated held_out benchmarks max_prompt_tokens max_new_tokens",
+    "model": "name path revision",
+    # the objective holds the estimator
+    "train": "checkpoint_every token_dump_every validate_every validation_problems kl_estimator",
+    "grader": "workers",
+    "sampler": "servers margin tensor_parallel",
+}  # labels, paths, what `identity` covers by its content, and what changes no result; None: the section
 # Keys that came after RECIPE 3 and change nothing at the value here: left out at it, so that older ids keep.
 _NEUTRAL: dict[str, dict[str, Any]] = {
     "model": {"lora_rank": 0, "lora_alpha": 32.0},
@@ -60,7 +44,7 @@ def settings(config: RunConfig) -> dict[str, Any]:
         if leaves is None:
             del parts[section]
         else:
-            for leaf in leaves:
+            for leaf in leaves.split():
                 del parts[section][leaf]
     for section, values in _NEUTRAL.items():
         for leaf, neutral in values.items():
@@ -69,8 +53,7 @@ def settings(config: RunConfig) -> dict[str, Any]:
     if parts["sampler"]["memory_fraction"] is None:  # the plan's, which changes no result; it once was 0.4 by default
         parts["sampler"]["memory_fraction"] = 0.4
     if "kinds" in parts["objective"]:  # Python files of a user's own
-        texts = parts["objective"]["kinds"].values()
-        parts["objective"]["kinds"] = sorted(content_hash(text) for text in texts)
+        parts["objective"]["kinds"] = sorted(map(content_hash, parts["objective"]["kinds"].values()))
     return parts
 
 

@@ -1,13 +1,14 @@
 """The stored samples of an evaluation, problem by problem."""
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-_COLUMNS = ["problem", "prompt", "gold", "response", "extracted", "correct", "reason", "tokens", "finish"]
+_PROBLEM = ("problem", "prompt", "gold")
+_ANSWER = ("response", "extracted", "correct", "reason", "tokens")
 
 
 class Answer(NamedTuple):
@@ -55,13 +56,8 @@ def answered(folder: Path) -> list[ProblemAnswers]:
     read."""
     from tepo.store.samples_file import SAMPLES, read_table  # needs pyarrow
 
-    rows = read_table(folder / SAMPLES).select(_COLUMNS).to_pylist()
+    rows = read_table(folder / SAMPLES).select([*_PROBLEM, *_ANSWER, "finish"]).to_pylist()
     return [
-        ProblemAnswers(*head, tuple(map(_answer, group)))
-        for head, group in groupby(rows, key=lambda row: (row["problem"], row["prompt"], row["gold"]))
+        ProblemAnswers(*head, tuple(Answer(*map(row.get, _ANSWER), row["finish"] == "stop") for row in group))
+        for head, group in groupby(rows, key=itemgetter(*_PROBLEM))
     ]
-
-
-def _answer(row: Mapping[str, Any]) -> Answer:
-    finished = row["finish"] == "stop"
-    return Answer(row["response"], row["extracted"], row["correct"], row["reason"], row["tokens"], finished)

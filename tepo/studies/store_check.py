@@ -7,21 +7,18 @@ or changed.
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tepo.common.errors import UserError
 from tepo.common.text import counted
 from tepo.problems.benchmarks import Benchmark, load_benchmark
-from tepo.store.benchmark_match import check_current
 from tepo.store.checkpoint_files import has_digests
+from tepo.store.evaluation_result import Result, check_current, load_result
 from tepo.store.find_run import runs
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import RECIPE
 from tepo.store.samples_file import SAMPLES
 from tepo.studies.plan import Unit, unique
-
-if TYPE_CHECKING:
-    from tepo.store.evaluation_result import Result
 
 
 def check_store(units: Iterable[Unit]) -> None:
@@ -41,8 +38,6 @@ def check_store(units: Iterable[Unit]) -> None:
 def check_contents(run: RunFolder) -> str:
     """Compare all that is known of a run's files with what they hold, reading every file of its checkpoints. Returns
     what there is to say of it. Raises UserError for the first damage."""
-    from tepo.store.evaluation_result import load_result
-
     manifest = run.manifest()
     if manifest and manifest.get("recipe") != RECIPE:
         return "of another version, not checked"
@@ -81,15 +76,13 @@ def _check_run(run: RunFolder) -> None:
 
 def _check_evaluation(folder: Path, benchmark: Benchmark, prompts: Mapping[str, Any]) -> None:
     """A result must be of the benchmark as it is now."""
-    from tepo.store.evaluation_result import load_result
-
     result = load_result(folder)
     if result is not None:
         check_current(folder, result, benchmark, prompts)
         _check_samples(folder, result)
 
 
-def _check_samples(folder: Path, result: "Result") -> None:
+def _check_samples(folder: Path, result: Result) -> None:
     """A result needs its samples, because tables are made from them."""
     import pyarrow.parquet as pq
 

@@ -10,7 +10,7 @@ from tepo.common import paths
 from tepo.jobs.validate import problems_hash
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.hashes import set_hash
-from tepo.store.benchmark_match import is_current
+from tepo.store.evaluation_result import is_current
 from tepo.store.records.archive import SUFFIX, read_records
 from tepo.store.records.record import Record
 from tepo.store.run_id import RECIPE

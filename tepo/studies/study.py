@@ -191,30 +191,36 @@ def parse_study(path: Path) -> Study:
         raise at.at("scales").error("a study names at least one scale", fix="laptop: {models: [laptop], seeds: [0]}")
     for number, row in enumerate(study.rows):
         _check_row(row, at.at("rows", number))
-    _check_vary(study.vary, at.at("vary"))
-    _check_tune(study.tune, at.at("tune"))
+    _check_settings(study, at)
     for name, scale in study.scales.items():
+        here = at.at("scales", name)
         if name not in options("scale"):
-            raise at.at("scales", name).unknown("scale", name, options("scale"))
-        _check_scale(scale, at.at("scales", name))
+            raise here.unknown("scale", name, options("scale"))
+        if not scale.models:
+            raise here.at("models").error("models is a list of at least one name", fix="models: [laptop]")
+        for number, model in enumerate(scale.models):
+            _check_model(model, here.at("models", number))
+        with here.at("seeds").named():
+            check_seeds(list(scale.seeds))
+        check_words(scale.overrides, here.at("overrides"))
+        _check_settings(scale, here)
     _check_labels(study, at)
     for number, panel in enumerate(study.panels):
         if file_stem(panel) not in study_names():
             raise at.at("panels", number).unknown("panel", panel, study_names())
-    _check_references(study, at.at("rows"))
+    for number, row in enumerate(study.rows):  # the paper must have each row now, not after hours of training
+        for model in dict.fromkeys(model for scale in study.scales.values() for model in scale.models):
+            with at.at("rows", number, "reference").named():
+                printed(study, model, row)
     if study.curve and (study.baseline is None or study.panels):
         raise at.at("curve").error("`curve:` compares rows with a baseline", fix="baseline: LABEL of one row")
     for name in study.scales:
         _check_sweep(study, name, at)
-    study = replace(study, models=_with_stand_ins(study.models))
-    own = looks({row.label: row.objective or UNTRAINED for row in study.rows})
-    return replace(study, rows=tuple(replace(row, look=own[row.label]) for row in study.rows))
-
-
-def _with_stand_ins(models: dict[str, str]) -> dict[str, str]:
-    """The models, and those that stand in for them at another scale: they are compared with the same figures."""
+    # models that stand in for others at another scale are compared with the same figures
     pairs = [pair for scale in options("scale") for pair in scale_studies(scale).stand_ins.items()]
-    return {here: models[there] for there, here in pairs if there in models} | models
+    models = {here: study.models[there] for there, here in pairs if there in study.models} | study.models
+    own = looks({row.label: row.objective or UNTRAINED for row in study.rows})
+    return replace(study, models=models, rows=tuple(replace(row, look=own[row.label]) for row in study.rows))
 
 
 def _check_row(row: Row, at: Location) -> None:
@@ -224,42 +230,26 @@ def _check_row(row: Row, at: Location) -> None:
     if row.objective is not None and row.objective not in options("objective"):
         raise at.at("objective").unknown("objective", row.objective, options("objective"))
     for key in ("overrides", *SCALES):
-        _check_words(getattr(row, key), at.at(key))
+        check_words(getattr(row, key), at.at(key))
     for model, words in row.by_model.items():
         _check_model(model, at.at("by_model", model))
-        _check_words(words, at.at("by_model", model))
+        check_words(words, at.at("by_model", model))
 
 
-def _check_scale(scale: Scale, at: Location) -> None:
-    """Models that are there, and seeds that differ."""
-    if not scale.models:
-        raise at.at("models").error("models is a list of at least one name", fix="models: [laptop]")
-    for number, model in enumerate(scale.models):
-        _check_model(model, at.at("models", number))
-    with at.at("seeds").named():
-        check_seeds(list(scale.seeds))
-    _check_words(scale.overrides, at.at("overrides"))
-    _check_vary(scale.vary, at.at("vary"))
-    _check_tune(scale.tune, at.at("tune"))
-
-
-def _check_vary(vary: Vary, at: Location) -> None:
-    """Keys that exist, each set by one axis."""
-    check_values(vary, at)
-    for axis, values in vary.items():
-        for words in values_of(axis, values).values():
-            with at.at(axis).named():
-                check_row_overrides(words)
-
-
-def _check_tune(tune: Tune | None, at: Location) -> None:
-    """Ranges and keys that exist, each set by one axis, and seeds that differ."""
-    if tune is None:
-        return
-    with at.at("seeds").named():
-        check_seeds(list(tune.seeds))
-    check_ranges(tune, at.at("space"))
-    _check_vary(tune.ends, at.at("space"))
+def _check_settings(of: Study | Scale, at: Location) -> None:
+    """Check `vary:` and `tune:`: ranges and keys that exist, each set by one axis, and seeds that differ."""
+    axes = [(of.vary, at.at("vary"))]
+    if of.tune is not None:
+        with at.at("tune", "seeds").named():
+            check_seeds(list(of.tune.seeds))
+        check_ranges(of.tune, at.at("tune", "space"))
+        axes.append((of.tune.ends, at.at("tune", "space")))
+    for vary, here in axes:
+        check_values(vary, here)
+        for axis, values in vary.items():
+            for words in values_of(axis, values).values():
+                with here.at(axis).named():
+                    check_row_overrides(words)
 
 
 def _check_sweep(study: Study, scale: str, at: Location) -> None:
@@ -314,7 +304,8 @@ def _check_model(name: str, at: Location) -> None:
         raise at.unknown("model", name, options("model"))
 
 
-def _check_words(words: Words, at: Location) -> None:
+def check_words(words: Words, at: Location) -> None:
+    """`check_row_overrides`, naming the place of the word that is wrong."""
     for number, word in enumerate(words):
         with at.at(number).named():
             check_row_overrides([word])
@@ -333,15 +324,6 @@ def _check_labels(study: Study, at: Location) -> None:
         for index, label in enumerate(figure.rows):
             if label not in labels:
                 raise at.at("figures", number, "rows", index).unknown("row", label, labels)
-
-
-def _check_references(study: Study, at: Location) -> None:
-    """The paper must have each row now, not when the table is rendered after hours of training."""
-    models = dict.fromkeys(model for scale in study.scales.values() for model in scale.models)
-    for number, row in enumerate(study.rows):
-        for model in models:
-            with at.at(number, "reference").named():
-                printed(study, model, row)
 
 
 def printed(study: Study, model: str, row: Row) -> PaperRow | None:

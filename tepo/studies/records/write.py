@@ -51,7 +51,14 @@ def record_study(path: Path, planned: Planned) -> Written:
 
 def record_of(study: str, unit: Unit) -> Record:
     """Record of a unit that the store holds, trained and measured."""
-    verdicts = {name: _verdicts(unit, name) for name in sorted(unit.benchmarks)}
+    verdicts = {}
+    for name in sorted(unit.benchmarks):
+        result, answers = load_result(unit.run.evaluation(name)), unit.run.right_answers(name)
+        assert result is not None
+        assert answers is not None
+        task = {key: result.task[key] for key in _TASK if key in result.task}
+        on = Measured(name, answers.samples, result.grader, task, answers.problems)
+        verdicts[name] = Verdicts(on, answers.right, unit.run.timeouts(name))
     return Record(
         unit.folder,
         RECIPE,
@@ -69,15 +76,6 @@ def record_of(study: str, unit: Unit) -> Record:
     )
 
 
-def _verdicts(unit: Unit, name: str) -> Verdicts:
-    result, answers = load_result(unit.run.evaluation(name)), unit.run.right_answers(name)
-    assert result is not None
-    assert answers is not None
-    task = {key: result.task[key] for key in _TASK if key in result.task}
-    on = Measured(name, answers.samples, result.grader, task, answers.problems)
-    return Verdicts(on, answers.right, unit.run.timeouts(name))
-
-
 def _short(cost: Cost) -> Cost:
     """To a tenth of a second."""
     seconds: dict[str, Any] = {name: round(value, 1) for name, value in vars(cost).items() if isinstance(value, float)}
@@ -90,9 +88,8 @@ def _joined(sessions: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], .
     for session in sessions:
         same = next((group for group in groups if facts_of(group[0]) == facts_of(session)), None)
         if same is None:
-            groups.append([session])
-        else:
-            same.append(session)
+            groups.append(same := [])
+        same.append(session)
     return tuple(
         {
             "started": min(str(one.get("started")) for one in group),

@@ -62,30 +62,15 @@ class Request:
         """The folder of an evaluation."""
         return self.run.evaluation(benchmark, self.settings.limit, self.settings.seed)
 
-    def stored(self, benchmark: Benchmark) -> Result | None:
-        """The stored result, if there is one. Raises UserError when it is of other weights or settings, or of another
-        definition of the benchmark."""
-        return stored(self.run, benchmark, self.settings)
-
     def longest(self, benchmarks: Iterable[Benchmark]) -> int:
         """The longest prompt plus response, in tokens."""
-        tokenizer, settings = tokenizer_of(self.weights), self.settings
-        return max(
-            max(
-                map(
-                    len,
-                    encode_prompts(
-                        [problem.prompt for problem in benchmark.load_problems()[: settings.limit]],
-                        tokenizer,
-                        prompt=benchmark.prompt,
-                        wrap=settings.wrap,
-                        thinking=settings.thinking,
-                    ),
-                )
-            )
-            + benchmark.max_new_tokens
-            for benchmark in benchmarks
-        )
+        tokenizer, settings, longest = tokenizer_of(self.weights), self.settings, 0
+        for benchmark in benchmarks:
+            prompts = [problem.prompt for problem in benchmark.load_problems()[: settings.limit]]
+            around = {"prompt": benchmark.prompt, "wrap": settings.wrap, "thinking": settings.thinking}
+            encoded = encode_prompts(prompts, tokenizer, **around)
+            longest = max(longest, max(map(len, encoded)) + benchmark.max_new_tokens)
+        return longest
 
     def open(self, longest: int) -> Generator:
         """A sampler with room for `longest` tokens of prompt and response."""
@@ -109,7 +94,7 @@ def measure(
     if not request.run.path.exists():
         tokenizer_of(request.weights)  # a model without a tokenizer gets no folder, which would stay empty
     loaded, settings = [load_benchmark(name) for name in benchmarks], request.settings
-    there = all(request.stored(benchmark) for benchmark in loaded)
+    there = all(stored(request.run, benchmark, request.settings) for benchmark in loaded)
     if not there and request.config is None:  # torch says which backend it is
         settings = replace(settings, rows_per_part=request.sampler.backend.part_rows)
 
@@ -133,7 +118,7 @@ def shared_engine(requests: Iterable[tuple[Request, Sequence[str]]]) -> SharedEn
         (request, benchmark)
         for request, names in requests
         for benchmark in map(load_benchmark, names)
-        if request.stored(benchmark) is None
+        if stored(request.run, benchmark, request.settings) is None
     ]
     models = list(dict.fromkeys(request.weights for request, _ in missing))
     if len(models) > 1:
@@ -188,7 +173,7 @@ def stored_base(config: RunConfig, benchmarks: Iterable[str]) -> dict[str, Resul
     request, found = Request.of(config, trained=False), {}
     for name in benchmarks:
         with suppress(UserError):  # of another definition: as good as none
-            if result := request.stored(load_benchmark(name)):
+            if result := stored(request.run, load_benchmark(name), request.settings):
                 found[name] = result
     return found
 
@@ -201,10 +186,8 @@ def measure_in_memory(
 
     sampler = TorchSampler(policy.model, policy.tokenizer)
     with TemporaryDirectory() as folder:
-        run = RunFolder(Path(folder))
-        return evaluate_missing(
-            run, benchmarks, settings, lambda missing: nullcontext((sampler, policy.tokenizer)), report
-        )
+        opened = nullcontext((sampler, policy.tokenizer))
+        return evaluate_missing(RunFolder(Path(folder)), benchmarks, settings, lambda missing: opened, report)
 
 
 def unreadable_golds(benchmark: Benchmark, limit: int | None) -> list[str]:
@@ -221,9 +204,8 @@ def unreadable_golds(benchmark: Benchmark, limit: int | None) -> list[str]:
 def check_measurable(config: RunConfig) -> None:
     """Raise UserError for data that name no benchmarks: there would be nothing to measure, and no table."""
     if not config.data.benchmarks:
-        fix = (
-            "data.benchmarks=[NAME,…] (behind --set, for a study); docs/benchmarks.md says how to write one of your own"
-        )
+        how = "data.benchmarks=[NAME,…] (behind --set, for a study)"
+        fix = f"{how}; docs/benchmarks.md says how to write one of your own"
         raise UserError(f"nothing to measure on: data={config.data.name} names no benchmarks", fix=fix)
 
 

@@ -70,14 +70,11 @@ def selftest(sampler: str, engine: str) -> Outcome:
             return Outcome(False, "no checkpoint at the end")
         if own and not list(Path(store).glob("*/eval/*/result.json")):
             return Outcome(False, "no result of measuring")
-    done = "sampled, updated, synced, saved and resumed" + (", and measured, in bfloat16," if own else "")
-    return Outcome(True, f"{done} in {time.monotonic() - started:.0f} s{_sleep_said() if own else ''}")
-
-
-def _sleep_said() -> str:
     import torch
 
-    return "" if torch.cuda.is_available() else "; it never slept, which takes a GPU"
+    done = "sampled, updated, synced, saved and resumed" + (", and measured, in bfloat16," if own else "")
+    awake = "; it never slept, which takes a GPU" if own and not torch.cuda.is_available() else ""
+    return Outcome(True, f"{done} in {time.monotonic() - started:.0f} s{awake}")
 
 
 def _train(stop: int, words: list[str], said: str) -> None:

@@ -74,13 +74,9 @@ def check_alike(models: Sequence[Weights]) -> None:
     first, *others = models
     for other in others:
         one, two = _architecture(first), _architecture(other)
-        different = sorted(key for key in one.keys() | two.keys() if one.get(key) != two.get(key))
-        if different:
-            raise UserError(
-                f"the model differs from {first.path} in {', '.join(different)}: they cannot share a loaded engine",
-                where=other.path,
-                fix="evaluate it with a command of its own",
-            )
+        if different := sorted(key for key in one.keys() | two.keys() if one.get(key) != two.get(key)):
+            what = f"the model differs from {first.path} in {', '.join(different)}: they cannot share a loaded engine"
+            raise UserError(what, where=other.path, fix="evaluate it with a command of its own")
 
 
 def _architecture(weights: Weights) -> dict[str, Any]:

@@ -6,8 +6,7 @@ import runpy
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from multiprocessing import forkserver, get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -58,11 +57,8 @@ def devices(slot: int, gpus: int) -> dict[str, str]:
     mine = range(slot * gpus, (slot + 1) * gpus)
     names = given.split(",") if given else [str(index) for index in range(mine.stop)]
     if len(names) < mine.stop:
-        raise UserError(
-            f"{slot + 1} runs side by side with {gpus} GPUs each, but {len(names)} visible",
-            where=f"CUDA_VISIBLE_DEVICES={given}",
-            fix="lower --jobs or --gpus",
-        )
+        what = f"{slot + 1} runs side by side with {gpus} GPUs each, but {len(names)} visible"
+        raise UserError(what, where=f"CUDA_VISIBLE_DEVICES={given}", fix="lower --jobs or --gpus")
     return {"CUDA_VISIBLE_DEVICES": ",".join(names[index] for index in mine)}
 
 
@@ -76,21 +72,14 @@ def start(words: Sequence[str], log: Path, environment: dict[str, str]) -> BaseP
     hang_up = signal.getsignal(signal.SIGHUP)
     ignored = hang_up if hang_up is signal.SIG_IGN else signal.SIG_DFL  # the first by nohup
     process = get_context("forkserver").Process(target=_run, args=(list(words), str(log), environment, ignored))
-    with _no_main():
-        process.start()
-    return process
-
-
-@contextmanager
-def _no_main() -> Iterator[None]:
-    """Hide the script that runs: multiprocessing would run it again in the new process, which needs nothing of it, and
-    one without `if __name__ == "__main__"` would start its study there once more."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
+    # Hide the script that runs: multiprocessing would run it again in the new process, which needs nothing of it, and
+    # one without `if __name__ == "__main__"` would start its study there once more.
+    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
     try:
-        yield
+        process.start()
     finally:
         sys.modules["__main__"] = main
+    return process
 
 
 def _serve() -> None:

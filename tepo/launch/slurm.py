@@ -66,10 +66,6 @@ class _Array:
     def name(self, index: int) -> str:
         return f"{self.number}_{index}"
 
-    def running(self, index: int) -> bool:
-        row = self.rows.get(self.name(index))
-        return row is not None and row.state == "RUNNING"
-
     def failure(self, index: int, unit: Unit) -> Failure | None:
         """Why a job that has ended is not done, also one that waits for an administrator and so in vain.
 
@@ -77,11 +73,8 @@ class _Array:
         name, row = self.name(index), self.rows.get(self.name(index))
         if row and row.code == NO_STORE:
             cancel(self.number)
-            raise UserError(
-                f"{row.nodes} does not see the store",
-                where=str(self.folder),
-                fix="--store DIR on a file system that all nodes share, or --slurm nodelist=… with nodes that see it",
-            )
+            fix = "--store DIR on a file system that all nodes share, or --slurm nodelist=… with nodes that see it"
+            raise UserError(f"{row.nodes} does not see the store", where=str(self.folder), fix=fix)
         if row and "launch failed" in row.reason:  # held: a second command is enough later
             cancel(name)
             why_not = f"cancelled, its node could not start it ({row.reason}): the node's slurmd log says why"
@@ -102,11 +95,8 @@ def check_cluster(options: SlurmOptions) -> SlurmOptions:
     """The options with what the cluster's nodes settle. Raises UserError without Slurm, and for what the cluster does
     not have."""
     if shutil.which("sbatch") is None:
-        raise UserError(
-            "no Slurm on this machine: sbatch is missing",
-            where="--launcher slurm",
-            fix="run on a login node of the cluster, or use --launcher local",
-        )
+        fix = "run on a login node of the cluster, or use --launcher local"
+        raise UserError("no Slurm on this machine: sbatch is missing", where="--launcher slurm", fix=fix)
     return fitted(options, cluster_nodes())
 
 
@@ -123,7 +113,12 @@ def run_slurm(
     """
     options = check_cluster(options)
     folder = store.absolute() / "slurm" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    write_jobs(folder, [_job(unit, options) for unit in units])
+    jobs = []
+    for unit in units:
+        log, run = str(unit.run.log.absolute()), str(unit.folder.absolute())
+        words, alone = (training_command(unit), command(unit)) if options.nodes > 1 else (command(unit), [])
+        jobs.append(Job(words, run, log, options.nodes, options.gpus, options.cpus or 1, alone))
+    write_jobs(folder, jobs)
     array, failures, waiting = _Array(_submit(folder, len(units), options), folder), [], dict(enumerate(units))
     given_up = False
     while waiting:
@@ -136,7 +131,8 @@ def run_slurm(
         if not given_up and same_twice(failures):
             given_up = True
             cancel(array.number, "--state=PENDING")
-        watch({unit.id: state(unit, array.running(index)) for index, unit in enumerate(units)})
+        running = {name for name, row in array.rows.items() if row.state == "RUNNING"}
+        watch({unit.id: state(unit, array.name(index) in running) for index, unit in enumerate(units)})
         if waiting:
             time.sleep(poll)
     return failures
@@ -145,12 +141,6 @@ def run_slurm(
 def cancel(job: str, *which: str) -> None:
     """End a job or an array. which: options of scancel that choose among its jobs."""
     subprocess.run(["scancel", *which, job], capture_output=True, check=False)
-
-
-def _job(unit: Unit, options: SlurmOptions) -> Job:
-    log, run = str(unit.run.log.absolute()), str(unit.folder.absolute())
-    words = (training_command(unit), command(unit)) if options.nodes > 1 else (command(unit), [])
-    return Job(words[0], run, log, options.nodes, options.gpus, options.cpus or 1, alone=words[1])
 
 
 def preview(jobs: int, options: SlurmOptions, store: Path) -> str:

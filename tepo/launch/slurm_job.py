@@ -19,7 +19,6 @@ import socket
 import subprocess
 import sys
 from dataclasses import asdict, dataclass, field
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -91,9 +90,8 @@ def lead(folder: Path) -> int:
         code, codes = _on_nodes(folder, index, job.nodes, address)
     if job.alone and not code:
         code, codes = _on_nodes(folder, index, 1, _ALONE)
-    if _for_now(code, codes) and not _in_vain(folder, index, Path(job.run)) and _requeued():
-        return code
-    write_json(outcome_file(folder, index), {"code": code})
+    if not (_for_now(code, codes) and not _in_vain(folder, index, Path(job.run)) and _requeued()):
+        write_json(outcome_file(folder, index), {"code": code})
     return code
 
 
@@ -176,7 +174,13 @@ def node(folder: Path, index: int, address: str) -> int:
             signals.pass_on(child.pid, launcher)
         asked.append(number)
 
-    end_with_us = partial(_end_with, os.getpid())
+    us = os.getpid()
+
+    def end_with_us() -> None:
+        """A session of its own, which Slurm does not signal; it must not outlive a node that is killed."""
+        os.setsid()
+        signals.end_with(us, signal.SIGTERM)
+
     ours = ONE_THREAD | ({_GPUS: str(max(job.gpus, 1))} if address == _ALONE else {})
     child = subprocess.Popen(node_words(job, address), env=os.environ | ours, preexec_fn=end_with_us)
     for number in signals.SIGNALS:
@@ -196,12 +200,6 @@ def node_words(job: Job, address: str) -> list[str]:
     host, _, port = address.rpartition(":")
     how = ["--nnodes", str(job.nodes), "--node-rank", os.environ["SLURM_NODEID"]]
     return under_torchrun(job.words, max(job.gpus, 1), *how, "--master-addr", host, "--master-port", port)
-
-
-def _end_with(node: int) -> None:
-    """In the child: a session of its own, which Slurm does not signal; it must not outlive a node that is killed."""
-    os.setsid()
-    signals.end_with(node, signal.SIGTERM)
 
 
 def main(words: list[str]) -> Any:

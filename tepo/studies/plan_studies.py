@@ -99,8 +99,6 @@ def _check_shared_rows(planned: Planned) -> None:
             if known.folder != unit.folder:
                 differing = sorted(set(known.overrides) ^ set(unit.overrides))
                 what = f"the row {unit.label!r} is one run in {other.name} and another in {study.name}"
-                fix = (
-                    "give one of the rows another label, or make them the same; each study can still be asked for alone"
-                )
+                fix = "give one of the rows another label, or make them the same; each study can be asked for alone"
                 where = f"{study.name} beside {other.name}"
                 raise UserError(f"{what} (they differ in {', '.join(differing)})", where=where, fix=fix)

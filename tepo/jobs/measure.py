@@ -62,13 +62,18 @@ class Request:
         """The folder of an evaluation."""
         return self.run.evaluation(benchmark, self.settings.limit, self.settings.seed)
 
+    def stored(self, benchmark: Benchmark) -> Result | None:
+        """See `stored`."""
+        return stored(self.run, benchmark, self.settings)
+
     def longest(self, benchmarks: Iterable[Benchmark]) -> int:
         """The longest prompt plus response, in tokens."""
         tokenizer, settings, longest = tokenizer_of(self.weights), self.settings, 0
         for benchmark in benchmarks:
             prompts = [problem.prompt for problem in benchmark.load_problems()[: settings.limit]]
-            around = {"prompt": benchmark.prompt, "wrap": settings.wrap, "thinking": settings.thinking}
-            encoded = encode_prompts(prompts, tokenizer, **around)
+            encoded = encode_prompts(
+                prompts, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
+            )
             longest = max(longest, max(map(len, encoded)) + benchmark.max_new_tokens)
         return longest
 
@@ -94,7 +99,7 @@ def measure(
     if not request.run.path.exists():
         tokenizer_of(request.weights)  # a model without a tokenizer gets no folder, which would stay empty
     loaded, settings = [load_benchmark(name) for name in benchmarks], request.settings
-    there = all(stored(request.run, benchmark, request.settings) for benchmark in loaded)
+    there = all(request.stored(benchmark) for benchmark in loaded)
     if not there and request.config is None:  # torch says which backend it is
         settings = replace(settings, rows_per_part=request.sampler.backend.part_rows)
 
@@ -118,7 +123,7 @@ def shared_engine(requests: Iterable[tuple[Request, Sequence[str]]]) -> SharedEn
         (request, benchmark)
         for request, names in requests
         for benchmark in map(load_benchmark, names)
-        if stored(request.run, benchmark, request.settings) is None
+        if request.stored(benchmark) is None
     ]
     models = list(dict.fromkeys(request.weights for request, _ in missing))
     if len(models) > 1:
@@ -173,7 +178,7 @@ def stored_base(config: RunConfig, benchmarks: Iterable[str]) -> dict[str, Resul
     request, found = Request.of(config, trained=False), {}
     for name in benchmarks:
         with suppress(UserError):  # of another definition: as good as none
-            if result := stored(request.run, load_benchmark(name), request.settings):
+            if result := request.stored(load_benchmark(name)):
                 found[name] = result
     return found
 

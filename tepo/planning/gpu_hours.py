@@ -4,7 +4,6 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tepo.config.run_config import RunConfig
 from tepo.planning.fit import fit, needs_reference, takes
 from tepo.planning.gpus import Machine
 from tepo.policy.model.shapes import shape_of
@@ -33,26 +32,19 @@ class CardHours:
 def card_hours(units: Sequence[Unit], machine: Machine) -> CardHours | None:
     """Hours of training and measuring every unit; None where one does not fit on the card. Units with the same key
     (`takes`), as most rows of a study have, are looked at once."""
-    found: dict[tuple[object, ...], float | None] = {}
+    found: dict[tuple[object, ...], float] = {}
     runs = []
     for unit in units:
         config, trained = unit.config, unit.row.objective is not None
         reference = trained and needs_reference(config)
         key = takes(config), *config.data.benchmarks, trained, reference
         if key not in found:
-            found[key] = _hours(config, trained, reference, machine)
-        hours = found[key]
-        if hours is None:
-            return None
-        runs.append(hours)
+            fitted = fit(config, machine, reference=reference)
+            if fitted.problem:
+                return None
+            from tepo.planning.step_time import benchmark_time  # imports torch
+
+            measuring = benchmark_time(fitted.config, shape_of(config.model.path), machine, fitted.memory)
+            found[key] = (trained * config.train.steps * fitted.time.total + measuring) / 3600
+        runs.append(found[key])
     return CardHours(machine, tuple(runs))
-
-
-def _hours(config: RunConfig, trained: bool, reference: bool, machine: Machine) -> float | None:
-    fitted = fit(config, machine, reference=reference)
-    if fitted.problem:
-        return None
-    from tepo.planning.step_time import benchmark_time  # imports torch
-
-    measuring = benchmark_time(fitted.config, shape_of(config.model.path), machine, fitted.memory)
-    return (trained * config.train.steps * fitted.time.total + measuring) / 3600

@@ -51,11 +51,8 @@ class Machine:
 
     @property
     def name(self) -> str:
-        return (
-            f"{self.nodes} x {self.node_gpus} {self.card.name}"
-            if self.nodes > 1
-            else f"{self.node_gpus} {self.card.name}"
-        )
+        one = f"{self.node_gpus} {self.card.name}"
+        return f"{self.nodes} x {one}" if self.nodes > 1 else one
 
 
 def machines() -> list[Machine]:

@@ -84,11 +84,8 @@ def _card(config: RunConfig, machine: Machine) -> Card:
 def _decoding(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> Decoding:
     """An engine with the cache that the planner leaves it. One that keeps full rows has as many as fit."""
     card, size, tensor = _card(config, machine), number_bytes(config.model.dtype), config.sampler.tensor_parallel
-    parameters, numbers, rows = (
-        shape.parameters / tensor,
-        shape.cut_cache_numbers(tensor),
-        chosen(config.sampler.max_rows),
-    )
+    parameters, numbers = shape.parameters / tensor, shape.cut_cache_numbers(tensor)
+    rows = chosen(config.sampler.max_rows)
     cache = max(LEFT * card.bytes - size * parameters, 0.0) if memory.cache is None else memory.cache
     tokens = cache / (size * numbers)
     if sampler_backend(config.sampler.kind).full_rows:

@@ -62,10 +62,22 @@ def sessions(folder: Path) -> list[dict[str, Any]]:
 
 
 def facts() -> dict[str, Any]:
-    """Software and machine of this process. Imports nothing: a package's version is read from its metadata."""
+    """Software and machine of this process. Imports nothing: a package's version is read from its metadata. threads: of
+    one operation, torch's where it is loaded."""
     commit, dirty = checkout(Path(__file__).parent)
     versions = {package: _version(package, *_OTHER_NAMES.get(package, ())) for package in PACKAGES}
-    machine = {"threads": _threads(), "cpu": _cpu(), "gpus": _gpus(), "host": platform.node()}
+    if "torch" in sys.modules:
+        threads = int(sys.modules["torch"].get_num_threads())
+    else:
+        given = os.environ.get("OMP_NUM_THREADS", "")
+        threads = int(given) if given.isdecimal() else os.cpu_count() or 1
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    cpu = next(models, "") or platform.processor() or platform.machine()
+    machine = {"threads": threads, "cpu": cpu, "gpus": _gpus(), "host": platform.node()}
     software = {"tepo": __version__, "commit": commit, "dirty": dirty, "python": platform.python_version(), **versions}
     return {**software, **machine}
 
@@ -103,24 +115,6 @@ def _version(*names: str) -> str | None:
         except PackageNotFoundError:
             continue
     return None
-
-
-def _threads() -> int:
-    """Threads of one operation: torch's where it is loaded."""
-    if "torch" in sys.modules:
-        return int(sys.modules["torch"].get_num_threads())
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    return int(given) if given.isdecimal() else os.cpu_count() or 1
-
-
-def _cpu() -> str:
-    """The model of the CPU."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "") or platform.processor() or platform.machine()
 
 
 @cache

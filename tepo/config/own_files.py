@@ -69,10 +69,8 @@ def implied_data(given: Mapping[str, str], data: Mapping[str, Any]) -> bool:
     if "data" not in given:
         return True
     if given.get("data.kind") != "problems":
-        raise UserError(
-            f"{named} reads problems, and data={given['data']} generates them",
-            fix="leave data= out, or add data.kind=problems to keep its other settings",
-        )
+        fix = "leave data= out, or add data.kind=problems to keep its other settings"
+        raise UserError(f"{named} reads problems, and data={given['data']} generates them", fix=fix)
     return False
 
 
@@ -87,11 +85,8 @@ def settle(given: Mapping[str, str], plain: dict[str, Any]) -> None:
         if "data.problems" in given and "data.name" not in given:
             data["name"] = Path(data["problems"]).stem
     if "data.base" in given and model.get("path") != data["base"]:
-        raise UserError(
-            "data.base is what model=laptop starts from, and another model was chosen",
-            where=f"data.base={data['base']}",
-            fix="model=FOLDER",
-        )
+        what = "data.base is what model=laptop starts from, and another model was chosen"
+        raise UserError(what, where=f"data.base={data['base']}", fix="model=FOLDER")
     if {"model.path", "data.base"} & set(given) and "model.name" not in given:
         model["name"] = label(model["path"])
     if data.get("prompt") == "auto":  # the alphabet of a shipped base has no letters for the instruction

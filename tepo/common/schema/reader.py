@@ -61,9 +61,15 @@ def read(kind: type[T], value: Any, at: Location, *, owner: str = "") -> T:
     or missing key and a value of the wrong type or range, or that the class itself refuses."""
     if not isinstance(value, Mapping):
         raise _wrong("is a mapping", value, {}, at)
-    schema = _schema(cast(Any, kind))
-    _check_keys(schema, value, at, owner)
-    found = {}
+    schema, found = _schema(cast(Any, kind)), {}
+    prefix = "" if owner or not at.keys else f"{at.key}."
+    for key in value:
+        meta = schema[key][1].metadata if key in schema else None
+        if meta is None:
+            known = [prefix + name for name, (_, part) in schema.items() if not part.metadata.get("derived")]
+            raise at.at(str(key)).unknown(f"key of {owner}" if owner else "key", f"{prefix}{key}", known)
+        if meta.get("derived"):
+            raise at.at(key).error(f"the key {key!r} is not allowed here", fix=meta["meaning"])
     for name, (hint, part) in schema.items():
         required = part.default is MISSING and part.default_factory is MISSING
         if name not in value and required:
@@ -74,18 +80,6 @@ def read(kind: type[T], value: Any, at: Location, *, owner: str = "") -> T:
             found[name] = _value(hint, value[name], part.metadata, at.at(name))
     with at.named():
         return kind(**found)
-
-
-def _check_keys(schema: Schema, value: Mapping[Any, Any], at: Location, owner: str) -> None:
-    """Each key is one that may be written."""
-    prefix = "" if owner or not at.keys else f"{at.key}."
-    for key in value:
-        meta = schema[key][1].metadata if key in schema else None
-        if meta is None:
-            known = [prefix + name for name, (_, part) in schema.items() if not part.metadata.get("derived")]
-            raise at.at(str(key)).unknown(f"key of {owner}" if owner else "key", f"{prefix}{key}", known)
-        if meta.get("derived"):
-            raise at.at(key).error(f"the key {key!r} is not allowed here", fix=meta["meaning"])
 
 
 def read_kind(kinds: Mapping[str, type], value: Any, at: Location, tag: str = "kind") -> Any:

@@ -28,9 +28,8 @@ class Stopped(SystemExit):
     def __init__(self) -> None:
         super().__init__(EXIT_CODE)
         if threading.current_thread() is threading.main_thread():
-            _listen(
-                signal.SIG_IGN
-            )  # it ends already; the launcher's SIGTERM for a rank that is still closing is no news
+            # it ends already, and the launcher's SIGTERM for a rank that is still closing is no news
+            _listen(signal.SIG_IGN)
 
     def __str__(self) -> str:
         return f"asked to stop ({_noted[0] if _noted else 'another rank'})"

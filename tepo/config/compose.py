@@ -70,7 +70,17 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
             raise UserError(what, where=f"{key}={value}", fix="add train.kl_estimator=null")
     if "penalty" in config.objective:
         config.objective["penalty"] = _with_estimator(config.objective["penalty"], estimator)
-    _check_names(config, at)
+    if not config.store:
+        raise at.at("store").error("store is empty", fix="name a folder: --store runs")
+    if config.data.kind == "problems" and not config.data.problems:
+        fix = "data=FILE.jsonl, data=dapo, or data.problems=NAME"
+        raise at.at("data", "problems").error("data.kind=problems names no problems", fix=fix)
+    with at.at("data", "benchmarks").named():
+        for name in config.data.benchmarks:
+            paths.find("evals", name.partition(":")[0])
+    for group, kind in (("sampler", config.sampler.kind), ("engine", config.engine.kind)):
+        if kind not in options(group):
+            raise at.at(group, "kind").unknown(f"{group}.kind", kind, options(group))
     return config
 
 
@@ -213,9 +223,9 @@ def check_override(text: str) -> None:
 
 
 def check_inside(value: Any, at: Location) -> None:
-    """Raises UserError naming the place of a string, in mappings and lists too, whose `${…}` reads what lies outside the
-    configuration, as `${oc.env:HF_TOKEN}` does: the value would be stored with every run, in its card and on the page.
-    References to its own values, and `oc.select`, which reads them too, are taken."""
+    """Raises UserError naming the place of a string, in mappings and lists too, whose `${…}` reads what lies outside, as
+    `${oc.env:HF_TOKEN}` does: the value would be stored with every run, in its card and on the page. References to the
+    configuration's own values, and `oc.select`, which reads them too, are taken."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             check_inside(inner, at.at(str(key)))
@@ -254,21 +264,6 @@ def _leaves() -> list[str]:
     sections = {part.name: part.type for part in fields(RunConfig) if is_dataclass(part.type)}
     plain = [part.name for part in fields(RunConfig) if part.name not in {*sections, *GROUPS}]
     return [*GROUPS, *plain, *(f"{name}.{leaf.name}" for name, kind in sections.items() for leaf in fields(kind))]
-
-
-def _check_names(config: RunConfig, at: Location) -> None:
-    """Raise UserError where a named method, set or benchmark does not exist."""
-    if not config.store:
-        raise at.at("store").error("store is empty", fix="name a folder: --store runs")
-    if config.data.kind == "problems" and not config.data.problems:
-        fix = "data=FILE.jsonl, data=dapo, or data.problems=NAME"
-        raise at.at("data", "problems").error("data.kind=problems names no problems", fix=fix)
-    with at.at("data", "benchmarks").named():
-        for name in config.data.benchmarks:
-            paths.find("evals", name.partition(":")[0])
-    for group, kind in (("sampler", config.sampler.kind), ("engine", config.engine.kind)):
-        if kind not in options(group):
-            raise at.at(group, "kind").unknown(f"{group}.kind", kind, options(group))
 
 
 def to_dict(config: RunConfig) -> dict[str, Any]:

@@ -39,6 +39,9 @@ class SharedEngine(AbstractContextManager["SharedEngine"]):
 
         Raises UserError for a model of another architecture than the first, and for one that does not load.
         """
+        from tepo.policy.model.load_policy import load_policy
+        from tepo.policy.model.lora import full_state
+
         if self._sampler is None:
             self.failed = True
             self._sampler, tokenizer = self._stack.enter_context(opened())
@@ -50,23 +53,14 @@ class SharedEngine(AbstractContextManager["SharedEngine"]):
             tokenizer = tokenizer_of(weights)
             if self._held != weights:
                 self._held = None  # until it has all of them
-                _hand_over(weights, dtype, self._sampler)
+                code = weights.trust_remote_code
+                policy = load_policy(weights.path, dtype=dtype, revision=weights.revision, trust_remote_code=code)
+                self._sampler.sync(full_state(policy.model))
                 self._held = weights
         yield self._sampler, tokenizer
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
-
-
-def _hand_over(weights: Weights, dtype: str, sampler: "Sampler") -> None:
-    """Load a model on the CPU and give its weights to a sampler."""
-    from tepo.policy.model.load_policy import load_policy
-    from tepo.policy.model.lora import full_state
-
-    policy = load_policy(
-        weights.path, dtype=dtype, revision=weights.revision, trust_remote_code=weights.trust_remote_code
-    )
-    sampler.sync(full_state(policy.model))
 
 
 def check_alike(models: Sequence[Weights]) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 from tepo.common.files import content_hash
 from tepo.config.compose import to_dict
-from tepo.config.run_config import DataConfig, RunConfig
+from tepo.config.run_config import RunConfig
 from tepo.policy.model.model_location import base_fingerprint
 
 RECIPE = 3  # raised when a change of the code changes what a configuration trains
@@ -33,8 +33,17 @@ def identity(config: RunConfig) -> dict[str, Any]:
 
     Raises UserError for a model folder or a file of problems that is missing or broken. Downloads nothing.
     """
-    base = base_fingerprint(config.model.path, config.model.revision)
-    return {"recipe": RECIPE, "base": base, "problems": _problems(config.data), "config": settings(config)}
+    base, data = base_fingerprint(config.model.path, config.model.revision), config.data
+    problems: Any
+    if data.kind == "procedural":
+        problems = [[task, weight] for task, weight in data.tasks.items() if weight > 0]
+    else:
+        from tepo.problems.training_sets import training_fingerprint
+
+        assert data.problems
+        problems = training_fingerprint(data.problems, exclude_contaminated=data.exclude_contaminated)
+        problems = [problems, "without", data.held_out] if data.held_out else problems
+    return {"recipe": RECIPE, "base": base, "problems": problems, "config": settings(config)}
 
 
 def settings(config: RunConfig) -> dict[str, Any]:
@@ -55,17 +64,6 @@ def settings(config: RunConfig) -> dict[str, Any]:
     if "kinds" in parts["objective"]:  # Python files of a user's own
         parts["objective"]["kinds"] = sorted(map(content_hash, parts["objective"]["kinds"].values()))
     return parts
-
-
-def _problems(data: DataConfig) -> Any:
-    """Problems that are trained on: [task, weight] in order, or a hash of the problems."""
-    if data.kind == "procedural":
-        return [[task, weight] for task, weight in data.tasks.items() if weight > 0]
-    from tepo.problems.training_sets import training_fingerprint
-
-    assert data.problems
-    loaded = training_fingerprint(data.problems, exclude_contaminated=data.exclude_contaminated)
-    return [loaded, "without", data.held_out] if data.held_out else loaded
 
 
 def run_id(config: RunConfig, recipe: str | None = None) -> str:

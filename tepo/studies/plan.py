@@ -16,9 +16,8 @@ from tepo.jobs.validate import problems_hash, validation_share
 from tepo.store.records.record import Record
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
-from tepo.studies.curve_settings import check_validations
 from tepo.studies.scales import scale_studies
-from tepo.studies.study import Row, Study, check_apart, check_row_overrides, check_seeds
+from tepo.studies.study import Row, Study, check_apart, check_row_overrides, check_seeds, check_validations
 from tepo.studies.vary import key_of
 
 

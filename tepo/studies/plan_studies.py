@@ -65,7 +65,16 @@ def plan_studies(
         for unit in units:
             check_measurable(unit.config)
         planned.append((study, units))
-    _check_shared_rows(planned)
+    first: dict[tuple[str, str, int], tuple[Study, Unit]] = {}
+    for study, units in planned:  # on one page a label stands for one run
+        for unit in units:
+            other, known = first.setdefault((unit.label, unit.model, unit.seed), (study, unit))
+            if known.folder != unit.folder:
+                differing = sorted(set(known.overrides) ^ set(unit.overrides))
+                what = f"the row {unit.label!r} is one run in {other.name} and another in {study.name}"
+                fix = "give one of the rows another label, or make them the same; each study can be asked for alone"
+                where = f"{study.name} beside {other.name}"
+                raise UserError(f"{what} (they differ in {', '.join(differing)})", where=where, fix=fix)
     check_store(unit for _, units in planned for unit in units)
     return planned
 
@@ -87,18 +96,3 @@ def _compose_all(studies: Sequence[Study], scale: str, overrides: Sequence[str])
                 where = f"{study.name}, row {label!r}: {error.where or ' '.join(words)}"
                 raise UserError(error.what, where=where, fix=error.fix) from None
         raise
-
-
-def _check_shared_rows(planned: Planned) -> None:
-    """On one page a label stands for one run: the same row at the same model and seed must be the same in every
-    study."""
-    first: dict[tuple[str, str, int], tuple[Study, Unit]] = {}
-    for study, units in planned:
-        for unit in units:
-            other, known = first.setdefault((unit.label, unit.model, unit.seed), (study, unit))
-            if known.folder != unit.folder:
-                differing = sorted(set(known.overrides) ^ set(unit.overrides))
-                what = f"the row {unit.label!r} is one run in {other.name} and another in {study.name}"
-                fix = "give one of the rows another label, or make them the same; each study can be asked for alone"
-                where = f"{study.name} beside {other.name}"
-                raise UserError(f"{what} (they differ in {', '.join(differing)})", where=where, fix=fix)

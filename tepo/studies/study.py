@@ -15,7 +15,7 @@
       laptop: {models: [laptop], seeds: [0], overrides: []}
       paper: {models: [qwen2.5-7b], seeds: [1, 2], overrides: []}
     vary: {train.learning_rate: [1e-4, 2e-4, 4e-4]}      # a sweep: each row at each setting (`tepo.studies.vary`)
-    curve: {over: samples, margin: 2}                    # fitted (`tepo.studies.curve_settings`)
+    curve: {over: samples, margin: 2}                    # fitted (`CurveSettings`)
     tune: {draws: 8, seeds: [50], space: …}              # or each row at the best setting drawn (`tepo.studies.tune`)
 
 A row is one objective with overrides; the plan crosses it with the settings, and the scale's models and seeds.
@@ -28,14 +28,14 @@ from typing import Any, Literal
 
 from tepo.common import paths
 from tepo.common.errors import UserError, unknown_name
-from tepo.common.schema import REQUIRED, Location, derived, option, read
+from tepo.common.schema import REQUIRED, Exclusive, Location, derived, option, read
 from tepo.common.schema.document import load
 from tepo.common.text import with_setting
 from tepo.config.compose import check_override, options
 from tepo.config.own_files import is_own
+from tepo.config.run_config import RunConfig
 from tepo.reporting.colours import UNTRAINED, Look, looks
 from tepo.reporting.paper.reference import PaperRow, RowKey, reference_row
-from tepo.studies.curve_settings import CurveSettings
 from tepo.studies.scales import scale_studies
 from tepo.studies.tune import Tune, check_ranges
 from tepo.studies.vary import Setting, Vary, Words, check_values, key_of, settings, values_of, varied_keys
@@ -44,6 +44,7 @@ SCALES = ("laptop", "single_gpu", "paper")  # those with overrides of their own 
 CLAIMS = "claims"  # beside the studies, of another form: tepo.studies.claims
 Reference = dict[Literal["table", "method", "model", "panel", "steps", "seed", "kind"], str | int | None]
 _TWO = "write two studies"
+_FEWEST = 12  # validations for a fit, of which eight or so lie in the first two thirds and four in the last
 _PRINTED = {"vary": "sweep", "tune": "row that was tuned like this"}
 _EXAMPLE = "see ablations/panel_e.yaml"
 _SET_BY_STUDY = {
@@ -102,6 +103,23 @@ class Figure:
 
     name: str = option(REQUIRED, "the paper's number")
     rows: tuple[str, ...] = option(REQUIRED, "labels of the rows it shows")
+
+
+@dataclass(frozen=True)
+class CurveSettings:
+    """`curve:` of a study: how its rows' scores over compute are fitted and compared.
+
+    over, start, after: what is fitted to. margin, factor, share: as `scaling_comparison.CurveRule` has them.
+    """
+
+    margin: float = option(REQUIRED, "points: ceilings that are closer are equivalent", low=Exclusive(0))
+    over: Literal["samples", "steps", "cpu"] = option("samples", "compute is responses drawn, steps, or CPU seconds")
+    factor: float = option(1.25, "computes within this factor are equivalent", low=Exclusive(1))
+    share: float = option(
+        0.5, "of the way to the ceiling, where computes are compared", low=Exclusive(0), high=Exclusive(1)
+    )
+    start: Literal["measured", "fitted"] = option("measured", "R0 is the untrained policy's score, or fitted too")
+    after: float = option(0.0, "share of a run's compute at its start that is not fitted", low=0, high=Exclusive(0.5))
 
 
 @dataclass(frozen=True)
@@ -190,7 +208,16 @@ def parse_study(path: Path) -> Study:
     if not study.scales:
         raise at.at("scales").error("a study names at least one scale", fix="laptop: {models: [laptop], seeds: [0]}")
     for number, row in enumerate(study.rows):
-        _check_row(row, at.at("rows", number))
+        here = at.at("rows", number)
+        if row.base == (row.objective is not None):
+            raise here.error("a row has either `objective: NAME` or `base: true`", fix=_EXAMPLE)
+        if row.objective is not None and row.objective not in options("objective"):
+            raise here.at("objective").unknown("objective", row.objective, options("objective"))
+        for key in ("overrides", *SCALES):
+            check_words(getattr(row, key), here.at(key))
+        for model, words in row.by_model.items():
+            _check_model(model, here.at("by_model", model))
+            check_words(words, here.at("by_model", model))
     _check_settings(study, at)
     for name, scale in study.scales.items():
         here = at.at("scales", name)
@@ -221,19 +248,6 @@ def parse_study(path: Path) -> Study:
     models = {here: study.models[there] for there, here in pairs if there in study.models} | study.models
     own = looks({row.label: row.objective or UNTRAINED for row in study.rows})
     return replace(study, models=models, rows=tuple(replace(row, look=own[row.label]) for row in study.rows))
-
-
-def _check_row(row: Row, at: Location) -> None:
-    """Check that what a row names is there, and that it trains an objective or is the base."""
-    if row.base == (row.objective is not None):
-        raise at.error("a row has either `objective: NAME` or `base: true`", fix=_EXAMPLE)
-    if row.objective is not None and row.objective not in options("objective"):
-        raise at.at("objective").unknown("objective", row.objective, options("objective"))
-    for key in ("overrides", *SCALES):
-        check_words(getattr(row, key), at.at(key))
-    for model, words in row.by_model.items():
-        _check_model(model, at.at("by_model", model))
-        check_words(words, at.at("by_model", model))
 
 
 def _check_settings(of: Study | Scale, at: Location) -> None:
@@ -340,6 +354,16 @@ def printed(study: Study, model: str, row: Row) -> PaperRow | None:
     if "table" not in where or "method" not in where:
         raise UserError("a reference names `table:` and `method:`", fix=_EXAMPLE)
     return reference_row(RowKey(**where))
+
+
+def check_validations(curve: CurveSettings, config: RunConfig, row: str) -> None:
+    """Raises UserError where a run would have too few scores for a fit: before it is trained."""
+    every, steps = config.train.validate_every, config.train.steps
+    scores = 0 if every == 0 else round((1 - curve.after) * -(-steps // every))
+    if scores < _FEWEST:
+        what = f"`curve:` needs {_FEWEST} validations of a run or more, and {row} has {scores}"
+        fix = f"train.validate_every={max(1, int((1 - curve.after) * steps) // _FEWEST)} in `overrides:`, or more steps"
+        raise UserError(what, where=f"train.steps={steps}, train.validate_every={every}", fix=fix)
 
 
 def check_seeds(seeds: Any) -> list[int]:

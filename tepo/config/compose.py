@@ -223,9 +223,9 @@ def check_override(text: str) -> None:
 
 
 def check_inside(value: Any, at: Location) -> None:
-    """Raises UserError naming the place of a string, in mappings and lists too, whose `${…}` reads what lies outside, as
-    `${oc.env:HF_TOKEN}` does: the value would be stored with every run, in its card and on the page. References to the
-    configuration's own values, and `oc.select`, which reads them too, are taken."""
+    """Raises UserError naming the place of a string, in mappings and lists too, whose `${…}` reads what lies outside,
+    as `${oc.env:HF_TOKEN}` does: the value would be stored with every run, in its card and on the page. References
+    to the configuration's own values, and `oc.select`, which reads them too, are taken."""
     if isinstance(value, Mapping):
         for key, inner in value.items():
             check_inside(inner, at.at(str(key)))

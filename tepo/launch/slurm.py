@@ -11,13 +11,13 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tepo.common.errors import UserError
-from tepo.common.files import write_atomic
+from tepo.common.files import write_atomic, write_json
 from tepo.launch.local import Failure, State, command, same_twice, state, training_command, why
-from tepo.launch.slurm_job import NO_STORE, Job, in_shell, outcome_file, write_jobs
+from tepo.launch.slurm_job import NO_STORE, Job, in_shell, outcome_file
 from tepo.launch.slurm_options import SlurmOptions, cluster_nodes, fitted
 from tepo.studies.plan import Unit
 
@@ -117,8 +117,8 @@ def run_slurm(
     for unit in units:
         log, run = str(unit.run.log.absolute()), str(unit.folder.absolute())
         words, alone = (training_command(unit), command(unit)) if options.nodes > 1 else (command(unit), [])
-        jobs.append(Job(words, run, log, options.nodes, options.gpus, options.cpus or 1, alone))
-    write_jobs(folder, jobs)
+        jobs.append(asdict(Job(words, run, log, options.nodes, options.gpus, options.cpus or 1, alone)))
+    write_json(folder / "jobs.json", jobs)
     array, failures, waiting = _Array(_submit(folder, len(units), options), folder), [], dict(enumerate(units))
     given_up = False
     while waiting:

@@ -18,7 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -48,11 +48,6 @@ class Job:
     gpus: int
     cpus: int
     alone: list[str] = field(default_factory=list)
-
-
-def write_jobs(folder: Path, jobs: list[Job]) -> None:
-    """Write the file in which jobs read what they are to do."""
-    write_json(folder / "jobs.json", [asdict(job) for job in jobs])
 
 
 def read_job(folder: Path, index: int) -> Job:

@@ -347,12 +347,6 @@ class RunFolder:
             return f"its metrics hold {steps - len(missing)} of {steps} steps, and lack step {missing[0]}"
         return f"its metrics hold {len(held)} lines for {steps} steps, or hold them out of order"
 
-    def truncate_metrics(self, step: int) -> None:
-        """Drop the lines of steps that no checkpoint holds."""
-        kept = [row for row in self.metrics() if row.get(_STEP) in range(1, step + 1)]
-        if self.metrics_file.exists():
-            write_atomic(self.metrics_file, "".join(json.dumps(row) + "\n" for row in kept))
-
     # checkpoints ----------------------------------------------------------------------------------------------------
     def checkpoint(self, step: int) -> Path:
         return self.path / "checkpoints" / f"step_{step:06d}"
@@ -413,10 +407,12 @@ class RunFolder:
         return None
 
     def forget(self, step: int) -> None:
-        """Delete the checkpoints and metrics of the steps after one."""
+        """Delete the checkpoints and metrics of the steps after one, and lines of metrics without such a step."""
         for later in (saved for saved in self._saved() if saved > step):
             remove_folder(self.checkpoint(later))
-        self.truncate_metrics(step)
+        kept = [row for row in self.metrics() if row.get(_STEP) in range(1, step + 1)]
+        if self.metrics_file.exists():
+            write_atomic(self.metrics_file, "".join(json.dumps(row) + "\n" for row in kept))
 
     def scratch(self, step: int) -> Path:
         """The folder in which a checkpoint is written before it appears."""

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Literal
 
 from tepo.common import paths
-from tepo.common.schema import REQUIRED, Exclusive, Location, derived, option, read
+from tepo.common.schema import REQUIRED, Exclusive, derived, option, read
 from tepo.common.schema.document import load
 from tepo.config.compose import compose, options
 from tepo.evaluation.statistics.comparison import Verdict
@@ -96,35 +96,31 @@ def load_claims(path: Path | None = None) -> Claims:
     document = load(path)
     at = document.at
     claims = replace(read(Claims, document.data, at), path=path)
-    names = [claim.name for claim in claims.claims]
     for number, claim in enumerate(claims.claims):
-        _check(claim, at.at("claims", number))
-        if claim.name in names[:number]:
-            raise at.at("claims", number, "name").error(f"two claims are named {claim.name!r}", fix="rename one")
+        here = at.at("claims", number)
+        if claim.name in (other.name for other in claims.claims[:number]):
+            raise here.at("name").error(f"two claims are named {claim.name!r}", fix="rename one")
+        wanted = ("a", "b", "rule", "expect", "margin", "seeds", "problems")
+        given = [key for key in wanted if getattr(claim, key) not in (None, "", ())]
+        if claim.needs:
+            if given:
+                fix = "leave one of them out"
+                raise here.at(given[0]).error("a claim that `needs:` something is not run yet", fix=fix)
+            continue
+        for key in wanted:
+            if key not in given:
+                raise here.error(f"the claim lacks `{key}:`", fix=f"{_EXAMPLE}, or say what it `needs:`")
+        with here.at("seeds").named():
+            check_seeds(list(claim.seeds))
+        if len(claim.seeds) < FEWEST_SEEDS:
+            raise here.at("seeds").error(f"fewer than {FEWEST_SEEDS} seeds decide little", fix="name more fresh ones")
+        for key in ("a", "b"):
+            side = getattr(claim, key)
+            if side.objective not in options("objective"):
+                raise here.at(key, "objective").unknown("objective", side.objective, options("objective"))
+            check_words(side.overrides, here.at(key, "overrides"))
+        check_words(claim.settings, here.at("settings"))
     return claims
-
-
-def _check(claim: Claim, at: Location) -> None:
-    """A claim has everything that decides it, or says what it needs."""
-    wanted = ("a", "b", "rule", "expect", "margin", "seeds", "problems")
-    given = [key for key in wanted if getattr(claim, key) not in (None, "", ())]
-    if claim.needs:
-        if given:
-            raise at.at(given[0]).error("a claim that `needs:` something is not run yet", fix="leave one of them out")
-        return
-    for key in wanted:
-        if key not in given:
-            raise at.error(f"the claim lacks `{key}:`", fix=f"{_EXAMPLE}, or say what it `needs:`")
-    with at.at("seeds").named():
-        check_seeds(list(claim.seeds))
-    if len(claim.seeds) < FEWEST_SEEDS:
-        raise at.at("seeds").error(f"fewer than {FEWEST_SEEDS} seeds decide little", fix="name more fresh ones")
-    for key in ("a", "b"):
-        side, here = getattr(claim, key), at.at(key)
-        if side.objective not in options("objective"):
-            raise here.at("objective").unknown("objective", side.objective, options("objective"))
-        check_words(side.overrides, here.at("overrides"))
-    check_words(claim.settings, at.at("settings"))
 
 
 def study_of(claim: Claim) -> Study:

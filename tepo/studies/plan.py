@@ -12,7 +12,7 @@ from tepo.common.plugin_files import foreign_files
 from tepo.common.two_processes import two_processes
 from tepo.config.compose import check_override, compose
 from tepo.config.run_config import RunConfig
-from tepo.jobs.validate import problems_hash, validation_share
+from tepo.jobs.validate import final_validation, validation_share
 from tepo.store.records.record import Record
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
@@ -90,8 +90,7 @@ class Unit:
     def validation(self) -> float | None:
         """The share of validation problems that the finished run's last weights answer; None where it is missing, or
         of other problems."""
-        found = self.run.validated()
-        return found.share if found and found.problems == problems_hash(self.config) else None
+        return final_validation(self.run, self.config)
 
     def to_measure(self) -> float:
         """Benchmarks that are missing; a validation counts by its share of their responses."""

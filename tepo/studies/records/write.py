@@ -41,7 +41,7 @@ def record_study(path: Path, planned: Planned) -> Written:
             check_contents(unit.run)
     with exclusive(path) if named else nullcontext():
         old = read_records(path)
-        new = {record.id: record for record in (record_of(name, unit) for name, unit in named)}
+        new = {record.id: record for record in (_record(name, unit) for name, unit in named)}
         records = merged(old, new.values())
         if new:
             write_records(path, records)
@@ -49,7 +49,7 @@ def record_study(path: Path, planned: Planned) -> Written:
     return Written(len(new), len(records) - len(new), sum(unit.id not in known for unit in units))
 
 
-def record_of(study: str, unit: Unit) -> Record:
+def _record(study: str, unit: Unit) -> Record:
     """Record of a unit that the store holds, trained and measured."""
     verdicts = {}
     for name in sorted(unit.benchmarks):

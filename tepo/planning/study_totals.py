@@ -1,13 +1,15 @@
-"""GPU hours of a study on cards that each train one run, under the assumptions of `tepo.planning.gpus`."""
+"""Disk space of the runs of a study, and their GPU hours on cards that each train one run, under the assumptions of
+`tepo.planning.gpus`."""
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from tepo.planning.fit import fit, needs_reference, takes
 from tepo.planning.gpus import Machine
 from tepo.policy.model.shapes import shape_of
-from tepo.studies.plan import Unit
+from tepo.studies.plan import Unit, unique
+from tepo.training.resources.run_disk import run_disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +50,21 @@ def card_hours(units: Sequence[Unit], machine: Machine) -> CardHours | None:
             found[key] = (trained * config.train.steps * fitted.time.total + measuring) / 3600
         runs.append(found[key])
     return CardHours(machine, tuple(runs))
+
+
+@dataclass(frozen=True, slots=True)
+class StudyDisk:
+    """Bytes of all runs of a plan. kept: when all have finished. one: at most, when they are trained one after another.
+    all: at most, when all are trained at once."""
+
+    kept: float
+    one: float
+    all: float
+
+
+def study_disk(units: Iterable[Unit]) -> StudyDisk:
+    """Disk space of the distinct runs that train."""
+    runs = [run_disk(unit.config) for unit in unique(units) if unit.row.objective is not None]
+    kept = sum(run.weights for run in runs)
+    one = max((run.peak - run.weights for run in runs), default=0.0)
+    return StudyDisk(kept, kept + one, sum(run.peak for run in runs))

@@ -65,9 +65,7 @@ def no_link(path: str, flags: int) -> int:
 
 def write_atomic(path: Path, data: str | bytes, option: str = STORE) -> None:
     """Write a file through a temporary neighbour, fsync and rename: readers see the old or the new file, never a part.
-
-    option: what names another place on the command line, for the UserError where this one cannot be written.
-    """
+    option: what names another place on the command line, for the UserError where this one cannot be written."""
     payload = data.encode() if isinstance(data, str) else data
     with explain_write_errors(path, option):
         path.parent.mkdir(parents=True, exist_ok=True)

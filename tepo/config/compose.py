@@ -37,10 +37,8 @@ def _file(group: str, option: str) -> Path:
 
 
 def compose(overrides: Sequence[str] = ()) -> RunConfig:
-    """Compose and check a configuration.
-
-    Raises UserError for a malformed override, an unknown key or group option, a wrong type or a value out of bounds.
-    """
+    """Compose and check a configuration. Raises UserError for a malformed override, an unknown key or group option, a
+    wrong type or a value out of bounds."""
     for text in overrides:
         check_override(text)
     given = dict(map(_split, overrides))

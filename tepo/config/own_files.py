@@ -36,10 +36,8 @@ def unquoted(value: str) -> str:
 
 
 def with_options(given: Mapping[str, str], options: Mapping[str, list[str]]) -> dict[str, str]:
-    """The overrides (key -> value; of a key given twice the last) with own places put as an option and a key.
-
-    Raises UserError where the same thing is named twice, in two ways.
-    """
+    """The overrides (key -> value; of a key given twice the last) with own places put as an option and a key. Raises
+    UserError where the same thing is named twice, in two ways."""
     words = dict(given)
     for group, leaf in LEAF.items():
         value = words.get(group)
@@ -52,11 +50,9 @@ def with_options(given: Mapping[str, str], options: Mapping[str, list[str]]) -> 
 
 
 def implied_data(given: Mapping[str, str], data: Mapping[str, Any]) -> bool:
-    """Tell whether named problems ask for the group `_own` in place of a default of generated tasks.
-
-    `data`: the section composed so far.
-    Raises UserError for words that say both that problems are read and that they are generated.
-    """
+    """Tell whether named problems ask for the group `_own` in place of a default of generated tasks. `data`: the
+    section composed so far. Raises UserError for words that say both that problems are read and that they are
+    generated."""
     if not data.get("problems"):
         return False
     tasks = [key for key in given if key.startswith("data.tasks.")]
@@ -75,10 +71,8 @@ def implied_data(given: Mapping[str, str], data: Mapping[str, Any]) -> bool:
 
 
 def settle(given: Mapping[str, str], plain: dict[str, Any]) -> None:
-    """Fill in what follows from the composed data and model: kind, prompt and labels.
-
-    Raises UserError for a base that is not used.
-    """
+    """Fill in what follows from the composed data and model: kind, prompt and labels. Raises UserError for a base that
+    is not used."""
     data, model = plain["data"], plain["model"]
     if data.get("problems") and data.get("kind") == "problems":
         data["tasks"] = {}

@@ -36,10 +36,8 @@ def measures_apart(config: RunConfig, trained_here: bool) -> bool:
 
 
 def in_own_process(work: Callable[..., Any], *arguments: Any) -> float:
-    """Call a function of a module in a new process without a launcher's variables. Returns its CPU seconds.
-
-    Raises the UserError that it raised, RunFailed where it ended in another way.
-    """
+    """Call a function of a module in a new process without a launcher's variables. Returns its CPU seconds. Raises the
+    UserError that it raised, RunFailed where it ended in another way."""
     free_unused()
     before = CpuSeconds.now()
     with tempfile.TemporaryDirectory() as folder:

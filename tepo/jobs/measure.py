@@ -138,11 +138,9 @@ def evaluate_missing(
     generator: Callable[[Sequence[Benchmark]], Generator],
     report: Report = silent,
 ) -> list[Result]:
-    """A result for each benchmark: the stored one, or a new one in `run.evaluation(name)`.
-
-    `generator` is opened once, for the benchmarks without a result, if there are any. Raises UserError where a stored
-    result, or one that was begun, is of other weights, of another definition of the benchmark or of other settings.
-    """
+    """A result for each benchmark: the stored one, or a new one in `run.evaluation(name)`. `generator` is opened once,
+    for the benchmarks without a result, if there are any. Raises UserError where a stored result, or one that was
+    begun, is of other weights, of another definition of the benchmark or of other settings."""
     results = {benchmark.name: stored(run, benchmark, settings) for benchmark in benchmarks}
     missing = [one for one in {one.name: one for one in benchmarks}.values() if results[one.name] is None]
     if missing:

@@ -35,10 +35,8 @@ class SharedEngine(AbstractContextManager["SharedEngine"]):
     @contextmanager
     def holding(self, weights: Weights, dtype: str, opened: Callable[[], Generator]) -> Iterator[tuple["Sampler", Any]]:
         """The sampler with these weights, and their tokenizer. dtype: float32 or bfloat16. opened: opens a sampler of
-        these weights, with room for all models.
-
-        Raises UserError for a model of another architecture than the first, and for one that does not load.
-        """
+        these weights, with room for all models. Raises UserError for a model of another architecture than the first,
+        and for one that does not load."""
         from tepo.policy.model.load_policy import load_policy
         from tepo.policy.model.lora import full_state
 

@@ -18,11 +18,9 @@ _PROBLEMS: dict[str, str] = {}
 
 
 def validate_run(config: RunConfig) -> float:
-    """The share of right responses to the validation problems of a configuration, with the final weights of its run
-    and the sampler it trains with; stored, or measured now.
-
-    Raises UserError where the data have no validation problems, with exit code BUSY when another process measures.
-    """
+    """The share of right responses to the validation problems of a configuration, with the final weights of its run and
+    the sampler it trains with; stored, or measured now. Raises UserError where the data have no validation problems,
+    with exit code BUSY when another process measures."""
     run = RunFolder.of(config)
     stored = final_validation(run, config)
     if stored is not None:

@@ -48,9 +48,7 @@ def under_torchrun(words: Sequence[str], ranks: int, *how: str) -> list[str]:
 
 def devices(slot: int, gpus: int) -> dict[str, str]:
     """The variable that shows slot number `slot` its own `gpus` GPUs of those this process sees; nothing without GPUs.
-
-    Raises UserError when CUDA_VISIBLE_DEVICES names too few.
-    """
+    Raises UserError when CUDA_VISIBLE_DEVICES names too few."""
     if not gpus:
         return {}
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
@@ -83,11 +81,9 @@ def start(words: Sequence[str], log: Path, environment: dict[str, str]) -> BaseP
 
 
 def _serve() -> None:
-    """Start the server with one thread a process: libraries read these variables when they load.
-
-    Ctrl-C and the end of a terminal are ours alone to hear: the server would end in a traceback while it imports, and
-    with it we could not wait for its units.
-    """
+    """Start the server with one thread a process: libraries read these variables when they load. Ctrl-C and the end of
+    a terminal are ours alone to hear: the server would end in a traceback while it imports, and with it we could not
+    wait for its units."""
     forkserver.set_forkserver_preload(_WARM)
     before = dict(os.environ)
     os.environ.update(ONE_THREAD)
@@ -104,10 +100,8 @@ def _serve() -> None:
 
 
 def _run(words: list[str], log: str, environment: dict[str, str], hang_up: signal.Handlers) -> None:
-    """In the forked process.
-
-    The session of its own keeps Ctrl-C from it: the parent alone hears that, and ends its units in order.
-    """
+    """In the forked process. The session of its own keeps Ctrl-C from it: the parent alone hears that, and ends its
+    units in order."""
     os.setsid()
     # a shell's background job ignores it, and so would what it starts
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -131,10 +131,8 @@ def run_local(
     poll: float = 0.5,
 ) -> list[Failure]:
     """Run units, at most `jobs` processes at a time with `gpus` GPUs each, in order; those that only lack benchmarks
-    share processes where they can share an engine. After two identical failures no more are started.
-
-    `watch` gets the state of every unit about twice a second.
-    """
+    share processes where they can share an engine. After two identical failures no more are started. `watch` gets the
+    state of every unit about twice a second."""
     waiting, failures = [(0.0, batch) for batch in batches(units, jobs)], list[Failure]()
     active: dict[int, tuple[BaseProcess, Batch]] = {}
     states = {unit.id: state(unit) for unit in units}

@@ -36,10 +36,8 @@ class Slots:
 
 
 def run_planned(plan: Callable[[], Planned], scale: str, slots: Slots, quiet: bool = False) -> Planned:
-    """Run what a plan names; where that chooses settings, then the rows at those. Returns the plan of all of it.
-
-    Raises RunFailed when any failed; the others are kept.
-    """
+    """Run what a plan names; where that chooses settings, then the rows at those. Returns the plan of all of it. Raises
+    RunFailed when any failed; the others are kept."""
     planned = plan()
     run_units([unit for _, units in planned for unit in units], slots, quiet)
     if not any(study.tune_at(scale) for study, _ in planned):
@@ -58,10 +56,8 @@ def run_planned(plan: Callable[[], Planned], scale: str, slots: Slots, quiet: bo
 
 
 def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
-    """Run what is not done, with a bar a unit and one for all, and what it cost; quiet: without a word.
-
-    Raises RunFailed when any failed; the others are kept.
-    """
+    """Run what is not done, with a bar a unit and one for all, and what it cost; quiet: without a word. Raises
+    RunFailed when any failed; the others are kept."""
     todo = unfinished(unique(units))
 
     def note(text: str) -> None:

@@ -108,9 +108,7 @@ def run_slurm(
     poll: float = 1.0,
 ) -> list[Failure]:
     """Submit units as one job array and wait for all; after two identical failures those that wait are cancelled.
-
-    Raises UserError without Slurm, for what the cluster does not have, and when a node does not see the store.
-    """
+    Raises UserError without Slurm, for what the cluster does not have, and when a node does not see the store."""
     options = check_cluster(options)
     folder = store.absolute() / "slurm" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     jobs = []

@@ -69,10 +69,8 @@ class Fit:
 
 
 def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
-    """Check a configuration on a machine.
-
-    reference: the objective keeps a copy of the first policy. Raises UserError for a model of unknown shape.
-    """
+    """Check a configuration on a machine. reference: the objective keeps a copy of the first policy. Raises UserError
+    for a model of unknown shape."""
     shape = shape_of(config.model.path)
     needed, problem = _check(config, shape, machine, reference)
     filled, why = fill(config, shape, _gpus(config, machine), reference)

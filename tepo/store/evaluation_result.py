@@ -109,10 +109,8 @@ def _complete(result: Result) -> bool:
 
 
 def read_right_answers(folder: Path) -> RightAnswers | None:
-    """Counts of a finished evaluation; None where there is none.
-
-    Raises UserError when the samples are not what the result was computed from: nobody should believe such a table.
-    """
+    """Counts of a finished evaluation; None where there is none. Raises UserError when the samples are not what the
+    result was computed from: nobody should believe such a table."""
     import pyarrow.parquet as pq
 
     from tepo.store.samples_file import SAMPLES

@@ -11,9 +11,7 @@ from tepo.store.run_folder import RunFolder
 
 def find_run(name: str, store: Path) -> RunFolder | None:
     """The run that a name means: a run folder, or a run of the store by its id or a beginning that no other shares.
-
-    None where nothing is called that. Raises UserError where several runs begin so.
-    """
+    None where nothing is called that. Raises UserError where several runs begin so."""
     for folder in (Path(name), store / name):
         if _complete(RunFolder(folder)):
             return RunFolder(folder)

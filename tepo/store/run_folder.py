@@ -130,10 +130,8 @@ class RunFolder:
 
     def lock(self, purpose: str = "train") -> IO[str]:
         """An exclusive lock for training ("train"), or for measuring and regrading ("measure"), held until the returned
-        file is closed or its process dies. What killed processes left of that work is removed.
-
-        Raises UserError with exit code BUSY when another process has it.
-        """
+        file is closed or its process dies. What killed processes left of that work is removed. Raises UserError with
+        exit code BUSY when another process has it."""
         handle = take_lock(self.path / f".{purpose}.lock")
         if handle is None:
             what, fix = f"another process has this run ({purpose})", "wait for it; its result will be used"

@@ -28,11 +28,9 @@ _NEUTRAL: dict[str, dict[str, Any]] = {
 
 
 def identity(config: RunConfig) -> dict[str, Any]:
-    """Everything but the seed that can change the result of a run:
-    weights, problems and Python files of a user's own by their content, not by name or path.
-
-    Raises UserError for a model folder or a file of problems that is missing or broken. Downloads nothing.
-    """
+    """Everything but the seed that can change the result of a run: weights, problems and Python files of a user's own
+    by their content, not by name or path. Raises UserError for a model folder or a file of problems that is missing or
+    broken. Downloads nothing."""
     base, data = base_fingerprint(config.model.path, config.model.revision), config.data
     problems: Any
     if data.kind == "procedural":

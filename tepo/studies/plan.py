@@ -128,10 +128,8 @@ def prime(recipes: Iterable[tuple[str, ...]]) -> None:
 
 
 def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dict[tuple[str, str], tuple[str, ...]]:
-    """The overrides behind each (model, row name) of a study; `overrides` come last and apply to every row.
-
-    `model=…` among them replaces the study's models. Raises UserError where they set what the study varies or tunes.
-    """
+    """The overrides behind each (model, row name) of a study; `overrides` come last and apply to every row. `model=…`
+    among them replaces the study's models. Raises UserError where they set what the study varies or tunes."""
     given = list(overrides)
     own = [text.removeprefix("model=") for text in given if text.startswith("model=")][-1:]
     for name in own:
@@ -161,10 +159,8 @@ def make_plan(
     study: Study, scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Iterable[str] = ()
 ) -> list[Unit]:
     """All units of a study at a scale, in the order of models, settings, rows and seeds; of a study that tunes, those
-    that choose (`tepo.studies.tuning_result` gives the others) and the base.
-
-    `overrides` come last and apply to every row. The untrained base is measured once, whatever the seed.
-    """
+    that choose (`tepo.studies.tuning_result` gives the others) and the base. `overrides` come last and apply to every
+    row. The untrained base is measured once, whatever the seed."""
     words_of, tune = recipe_words(study, scale, overrides), study.tune_at(scale)
     wanted = tune.seeds if tune else reporting_seeds(study, scale, seeds)
     prime(words_of.values())

@@ -17,11 +17,8 @@ def plan_all(
     names: Iterable[str], scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Sequence[str] = ()
 ) -> list[tuple[Study, list[Unit]]]:
     """Each study (a table of panels: each panel) with its units; of one that tunes, also those that report the rows
-    whose settings are chosen.
-
-    Raises UserError where two studies mean different runs by one label, or where the store holds half a run or one of
-    another version.
-    """
+    whose settings are chosen. Raises UserError where two studies mean different runs by one label, or where the store
+    holds half a run or one of another version."""
     from tepo.studies.claims import load_claims, study_of  # needs pandas
 
     studies: list[Study] = []

@@ -142,10 +142,8 @@ class Study:
     registered: bool = derived(False, "it decides a registered claim, with the claim's own seeds and settings")
 
     def scale(self, name: str) -> Scale:
-        """The settings written for a scale, else those that its file makes of another (`tepo.studies.scales`).
-
-        Raises UserError for a scale that is not there, and for one that the study cannot be taken at.
-        """
+        """The settings written for a scale, else those that its file makes of another (`tepo.studies.scales`). Raises
+        UserError for a scale that is not there, and for one that the study cannot be taken at."""
         if name in self.scales:
             return self.scales[name]
         taken = scale_studies(name)
@@ -187,10 +185,8 @@ def file_stem(name: str) -> str:
 
 
 def load_study(name: str) -> Study:
-    """Read and check a study by name (`panel-e`, `panel_e`, `table1`, `1` …).
-
-    Raises UserError naming file, line and key.
-    """
+    """Read and check a study by name (`panel-e`, `panel_e`, `table1`, `1` …). Raises UserError naming file, line and
+    key."""
     name = file_stem(name)
     kind = next((kind for kind in ("experiments", "ablations") if name in paths.names(kind)), None)
     if kind is None or name == CLAIMS:
@@ -341,10 +337,8 @@ def _check_labels(study: Study, at: Location) -> None:
 
 
 def printed(study: Study, model: str, row: Row) -> PaperRow | None:
-    """The paper's row for a row of the study, None where the study names none.
-
-    Raises UserError when the paper has no such row.
-    """
+    """The paper's row for a row of the study, None where the study names none. Raises UserError when the paper has no
+    such row."""
     if row.reference is None:
         return None
     own: dict[Any, Any] = {"method": row.reference} if isinstance(row.reference, str) else {**row.reference}
@@ -367,11 +361,8 @@ def check_validations(curve: CurveSettings, config: RunConfig, row: str) -> None
 
 
 def check_seeds(seeds: Any) -> list[int]:
-    """Seeds as given.
-
-    Raises UserError unless they are different whole numbers from 0 up: a seed that counts twice would narrow every
-    interval.
-    """
+    """Seeds as given. Raises UserError unless they are different whole numbers from 0 up: a seed that counts twice
+    would narrow every interval."""
     if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
         raise UserError("seeds are whole numbers from 0 up", fix="for example 0, 1, 2")
     if len(set(seeds)) < len(seeds):

@@ -74,7 +74,7 @@ def state(unit: Unit, running: bool = False) -> State:
     """Read a unit's state from the store, once for all who ask for a part of it."""
     trained, missing = unit.trained(), len(unit.missing_benchmarks())
     if trained:
-        steps = 0 if unit.row.objective is None else unit.config.train.steps
+        steps = unit.steps
     else:
         try:
             steps = unit.run.metrics_file.read_bytes().count(b"\n")

@@ -17,7 +17,6 @@ from tepo.studies.plan_studies import Planned
 from tepo.studies.store_check import others_line
 from tepo.studies.tuning_result import tuned_rows
 
-_EVALUATION_WEIGHT = 1.0  # a benchmark of 800 samples costs about as much as one training step (docs/scales.md)
 LAUNCHERS = ("local", "slurm")
 
 
@@ -131,8 +130,8 @@ def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, Sta
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, refresh_per_second=2, disable=quiet) as progress:
-        steps = {unit.id: 0 if unit.row.objective is None else unit.config.train.steps for unit in todo}
-        work = {unit.id: _work(steps[unit.id], len(unit.benchmarks)) for unit in todo}
+        # a benchmark of 800 samples costs about as much as one training step (docs/scales.md)
+        work = {unit.id: unit.steps + len(unit.benchmarks) for unit in todo}
         total = progress.add_task(counted(len(todo), "run"), total=sum(work.values()))
         bars = {
             unit.id: progress.add_task(f"  {unit.label} seed {unit.seed}", total=work[unit.id], start=False)
@@ -149,11 +148,7 @@ def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, Sta
                     say(f"{count}: {unit.label} seed {unit.seed} {unit.run.outcome()}")
                 if state.running:
                     progress.start_task(bars[name])
-                progress.update(bars[name], completed=_work(state.steps, state.benchmarks), visible=state.running)
-            progress.update(total, completed=sum(_work(state.steps, state.benchmarks) for state in states.values()))
+                progress.update(bars[name], completed=state.steps + state.benchmarks, visible=state.running)
+            progress.update(total, completed=sum(state.steps + state.benchmarks for state in states.values()))
 
         yield watch
-
-
-def _work(steps: int, benchmarks: int) -> float:
-    return steps + _EVALUATION_WEIGHT * benchmarks

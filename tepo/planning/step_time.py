@@ -9,7 +9,7 @@ from tepo.planning.gpus import HOST_BANDWIDTH, KEPT_SHARE, LEFT, LINK, MEASURING
 from tepo.planning.simulator import updates
 from tepo.planning.simulator.cards import SYNC, WORK, Decoding, Training
 from tepo.planning.simulator.clocked_sampler import Engine
-from tepo.planning.simulator.rollouts import Setup, in_turn
+from tepo.planning.simulator.schedules import Setup, in_turn
 from tepo.planning.simulator.workload import Lognormal
 from tepo.policy.model.shapes import KNOWN, Shape, number_bytes
 from tepo.problems.benchmarks import load_benchmark

@@ -76,6 +76,11 @@ class Unit:
                 trust.ask(f"the study names code that is not yours: {last[key]}", f"row {self.label!r}", fix)
         return self.overrides
 
+    @property
+    def steps(self) -> int:
+        """Steps that it trains, none of a base."""
+        return 0 if self.row.objective is None else self.config.train.steps
+
     def trained(self) -> bool:
         return self.row.objective is None or self.run.finished()
 

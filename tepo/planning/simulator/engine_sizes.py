@@ -11,9 +11,9 @@ from typing import Literal
 
 from tepo.config.compose import compose
 from tepo.config.run_config import chosen
-from tepo.planning.simulator import rollouts, updates
+from tepo.planning.simulator import schedules, updates
 from tepo.planning.simulator.cards import NODE, SYNC, Decoding, Training
-from tepo.planning.simulator.rollouts import Setup
+from tepo.planning.simulator.schedules import Setup
 from tepo.planning.simulator.workload import Workload
 from tepo.policy.model.shapes import shape_of
 from tepo.training.resources.gpu_cards import H100
@@ -50,7 +50,7 @@ def engine_sizes(model: str, gpus: int, workload: Workload) -> Iterator[EngineSi
         share = memory(config, shape, Gpus(gpus, NODE, H100.bytes)).sampler / H100.bytes
         decoding = Decoding(H100, shape, share, chosen(plain.sampler.max_rows), size)
         setup = Setup(plain, decoding, gpus // size, workload)  # a simulated rank is an engine
-        rollout = rollouts.by_queue(setup, 0, before)
+        rollout = schedules.by_queue(setup, 0, before)
         done = updates.ours(Training(H100, shape, gpus), plain, rollout.lengths)
         total = rollout.seconds + done.logprobs + done.updates + SYNC
         rows = decoding.capacity // (train.max_prompt_tokens + train.max_new_tokens)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tepo.evaluation.scheduler import BenchmarkQueue, sample_all
 from tepo.planning.simulator.clocked_sampler import Engine, response
-from tepo.planning.simulator.rollouts import Setup
+from tepo.planning.simulator.schedules import Setup
 from tepo.planning.simulator.workload import PROMPT, Workload
 from tepo.problems.benchmarks import PAPER, load_benchmark
 from tepo.sampling.sampler import Job, Response, SamplingParams

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from tepo.config.compose import compose
 from tepo.planning.simulator import updates
 from tepo.planning.simulator.cards import EAGER_SECONDS, Decoding, Training
-from tepo.planning.simulator.rollouts import Setup, by_generation_batches
+from tepo.planning.simulator.schedules import Setup, by_generation_batches
 from tepo.planning.simulator.updates import Trained
 from tepo.planning.simulator.workload import PROMPT, Lognormal
 from tepo.policy.model.shapes import KNOWN

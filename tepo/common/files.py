@@ -227,14 +227,13 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
             continue
         try:
             row = parse_json(line)
+            fault = "" if isinstance(row, dict) else "is not a JSON object"
         except ValueError as error:
-            if number < len(lines) - 1:
-                what = f"line {number + 1} is not JSON of ours: {error}"
-                raise UserError(what, where=str(path), fix="repair or delete that line") from None
-            continue
-        if not isinstance(row, dict):
-            what = f"line {number + 1} is not a JSON object"
-            raise UserError(what, where=str(path), fix="repair or delete that line")
+            if number == len(lines) - 1:
+                continue
+            fault = f"is not JSON of ours: {error}"
+        if fault:
+            raise UserError(f"line {number + 1} {fault}", where=str(path), fix="repair or delete that line")
         rows.append(row)
     return rows
 

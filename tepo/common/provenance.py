@@ -10,7 +10,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -33,21 +33,19 @@ def recorded(folder: Path, what: str, chosen: Mapping[str, str] = MappingProxyTy
     what: "train", "evaluate" or "regrade". A process that is killed leaves a session without an end. Raises UserError
     where the record cannot be written at the start."""
     before = sessions(folder)
-    session = {"what": what, "started": _now(), "ended": None, **facts()}
-    if chosen:
-        session["chosen"] = dict(chosen)
-    _write(folder, [*before, session])
+    session = {"what": what, "started": _now(), "ended": None, **facts()} | ({"chosen": dict(chosen)} if chosen else {})
+
+    def write(**ended: str) -> None:
+        write_json(folder / FILE, {"sessions": [*before, session | ended]})
+
+    write()
     try:
         yield
     except BaseException:
         with suppress(Exception):  # a full disk may be the very error
-            _write(folder, [*before, {**session, "ended": _now()}])
+            write(ended=_now())
         raise
-    _write(folder, [*before, {**session, "ended": _now()}])
-
-
-def _write(folder: Path, found: Sequence[Mapping[str, Any]]) -> None:
-    write_json(folder / FILE, {"sessions": list(found)})
+    write(ended=_now())
 
 
 def sessions(folder: Path) -> list[dict[str, Any]]:
@@ -97,12 +95,14 @@ def checkout(package: Path) -> tuple[str | None, bool | None]:
 def git(folder: Path, *words: str) -> str | None:
     """Output of git, None where it fails or is missing. Variables like GIT_DIR, set in a hook, would mislead it."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    command = ["git", "--no-optional-locks", "-C", str(folder), *words]
+    return _output("git", "--no-optional-locks", "-C", str(folder), *words, env=environment)
+
+
+def _output(*command: str, env: Mapping[str, str] | None = None) -> str | None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, env=environment, check=True)
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, env=env, check=True).stdout
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
-    return done.stdout
 
 
 def _version(*names: str) -> str | None:
@@ -118,12 +118,8 @@ def _version(*names: str) -> str | None:
 @cache
 def _gpus() -> tuple[str, ...]:
     """Names of the machine's NVIDIA GPUs, from the driver: to ask CUDA would start it where it may not be needed."""
-    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
-        return ()
-    return tuple(filter(None, map(str.strip, done.stdout.splitlines())))
+    said = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    return tuple(filter(None, map(str.strip, (said or "").splitlines())))
 
 
 def _now() -> str:

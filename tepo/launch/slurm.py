@@ -117,7 +117,19 @@ def run_slurm(
         words, alone = (training_command(unit), command(unit)) if options.nodes > 1 else (command(unit), [])
         jobs.append(asdict(Job(words, run, log, options.nodes, options.gpus, options.cpus or 1, alone)))
     write_json(folder / "jobs.json", jobs)
-    array, failures, waiting = _Array(_submit(folder, len(units), options), folder), [], dict(enumerate(units))
+    script = folder / "job.sh"
+    write_atomic(script, _script(folder))
+    # Slurm hands on what is exported here: a job must see its own allocation, not the one from which it is submitted.
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_") or key == "SLURM_CONF"}
+    clean = {key: value for key, value in kept.items() if key not in _OF_LAUNCHERS}
+    words = ["sbatch", "--parsable", *_words(len(units), options), str(script)]
+    done = subprocess.run(words, env=clean, capture_output=True, text=True, check=False)
+    if done.returncode:
+        shutil.rmtree(folder)
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("sbatch: error: ")
+        fix = "check --partition, --gpus, --minutes and --slurm with sinfo, and slurm.yaml"
+        raise UserError(f"Slurm refused the jobs: {reason}", where="sbatch", fix=fix)
+    array, failures, waiting = _Array(done.stdout.strip().partition(";")[0], folder), [], dict(enumerate(units))
     given_up = False
     while waiting:
         array.look()
@@ -157,20 +169,3 @@ def _words(jobs: int, options: SlurmOptions) -> list[str]:
     words = ["--job-name=tepo", f"--array=0-{jobs - 1}%{options.parallel}", "--requeue"]
     # not Slurm's output file: where a node lacks its folder, Slurm fails the job before our script could say so
     return [*words, "--output=/dev/null", *options.words()]
-
-
-def _submit(folder: Path, jobs: int, options: SlurmOptions) -> str:
-    """The number of the array. Raises UserError with sbatch's reason where it refuses."""
-    script = folder / "job.sh"
-    write_atomic(script, _script(folder))
-    words = ["--parsable", *_words(jobs, options)]
-    # Slurm hands on what is exported here: a job must see its own allocation, not the one from which it is submitted.
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_") or key == "SLURM_CONF"}
-    clean = {key: value for key, value in kept.items() if key not in _OF_LAUNCHERS}
-    done = subprocess.run(["sbatch", *words, str(script)], env=clean, capture_output=True, text=True, check=False)
-    if done.returncode:
-        shutil.rmtree(folder)
-        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("sbatch: error: ")
-        fix = "check --partition, --gpus, --minutes and --slurm with sinfo, and slurm.yaml"
-        raise UserError(f"Slurm refused the jobs: {reason}", where="sbatch", fix=fix)
-    return done.stdout.strip().partition(";")[0]

@@ -79,9 +79,13 @@ def lead(folder: Path) -> int:
     index = int(os.environ["SLURM_ARRAY_TASK_ID"])
     job = read_job(folder, index)
     Path(job.run).mkdir(parents=True, exist_ok=True)
-    code, codes = 0, list[int | None]()
+    code, codes, address = 0, list[int | None](), "none"
     if job.words:
-        address = f"{_address()}:{_free_port(int(os.environ['SLURM_JOB_ID']))}" if job.nodes > 1 else "none"
+        if job.nodes > 1:  # by which the other nodes reach this one, the first of the job
+            name = os.environ["SLURMD_NODENAME"]
+            shown = subprocess.run(["scontrol", "show", "node", name, "--oneliner"], capture_output=True, text=True)
+            found = re.search(r"NodeAddr=(\S+)", shown.stdout)
+            address = f"{found[1] if found else name}:{_free_port(int(os.environ['SLURM_JOB_ID']))}"
         code, codes = _on_nodes(folder, index, job.nodes, address)
     if job.alone and not code:
         code, codes = _on_nodes(folder, index, 1, _ALONE)
@@ -133,14 +137,6 @@ def _in_vain(folder: Path, index: int, run: Path) -> bool:
         times = times + 1 if done <= before else 0
     write_json(path, [done, times])
     return times >= _VAIN
-
-
-def _address() -> str:
-    """Address by which the other nodes reach this one, the first of the job."""
-    name = os.environ["SLURMD_NODENAME"]
-    shown = subprocess.run(["scontrol", "show", "node", name, "--oneliner"], capture_output=True, text=True).stdout
-    address = re.search(r"NodeAddr=(\S+)", shown)
-    return address[1] if address else name
 
 
 def _free_port(job: int) -> int:

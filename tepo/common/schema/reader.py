@@ -194,7 +194,14 @@ def _number(kind: type, value: Any, meta: Mapping[str, Any], at: Location) -> fl
     under = low is not None and (number <= low if isinstance(low, Exclusive) else number < low)
     over = high is not None and (number >= high if isinstance(high, Exclusive) else number > high)
     if under or over:
-        raise _wrong(f"must be {_bounds(low, high, under)}", number, meta, at)
+        if not (low is None or high is None or isinstance(low, Exclusive) or isinstance(high, Exclusive)):
+            bounds = f"between {low:g} and {high:g}"
+        elif under:
+            bounds = f"at least {low:g}" if not isinstance(low, Exclusive) else f"above {low:g}" if low else "positive"
+        else:
+            shown = f"2^{math.log2(high):g}" if high >= 2**53 else f"{high:g}"
+            bounds = f"below {shown}" if isinstance(high, Exclusive) else f"at most {shown}"
+        raise _wrong(f"must be {bounds}", number, meta, at)
     return number
 
 
@@ -208,16 +215,6 @@ def _whole(value: str | float) -> int:
     if isinstance(value, float) and not value.is_integer():
         raise ValueError
     return int(value)
-
-
-def _bounds(low: Any, high: Any, under: bool) -> str:
-    """Bounds in words: both of a closed interval, else the one that was crossed."""
-    if low is not None and high is not None and not isinstance(low, Exclusive) and not isinstance(high, Exclusive):
-        return f"between {low:g} and {high:g}"
-    if under:
-        return f"at least {low:g}" if not isinstance(low, Exclusive) else "positive" if low == 0 else f"above {low:g}"
-    shown = f"2^{math.log2(high):g}" if high >= 2**53 else f"{high:g}"
-    return f"below {shown}" if isinstance(high, Exclusive) else f"at most {shown}"
 
 
 _HOW = {"is a list": "write [first, second]", "is a mapping": "write {key: value}"}

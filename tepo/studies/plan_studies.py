@@ -56,9 +56,9 @@ def plan_studies(
         if study.registered:
             units = make_plan(study, scale, store=store)
         else:
+            wanted, tune = reporting_seeds(study, scale, seeds), study.tune_at(scale)
             units = make_plan(study, scale, store=store, seeds=seeds, overrides=overrides)
-            wanted = reporting_seeds(study, scale, seeds)
-            units = with_chosen(units, tune, wanted) if (tune := study.tune_at(scale)) else units
+            units = with_chosen(units, tune, wanted) if tune else units
         for unit in units:
             check_measurable(unit.config)
         planned.append((study, units))

@@ -231,10 +231,10 @@ class RunFolder:
             if not reason and saved:
                 reason, where = self._damage(last, contents=contents), self.checkpoint(last)
             if reason:
-                left = [step for step in saved if step < last and not self._unfit(step, contents=True)]
+                fit = [step for step in saved if step < last and not self._unfit(step, contents=True)]
                 fix = AGAIN
-                if left and (self.checkpoint(left[-1]) / OPTIMISER).is_dir():
-                    fix = f"delete {self.manifest_file}: training then goes on from step {left[-1]}"
+                if fit and (self.checkpoint(fit[-1]) / OPTIMISER).is_dir():
+                    fix = f"delete {self.manifest_file}: training then goes on from step {fit[-1]}"
                 said = f"the run says it is finished, but {reason}: copied half?"
                 raise UserError(said, where=str(where), fix=fix)
             return

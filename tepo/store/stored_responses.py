@@ -1,11 +1,12 @@
 """The stored samples of an evaluation, problem by problem."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 _PROBLEM = ("problem", "prompt", "gold")
 _ANSWER = ("response", "extracted", "correct", "reason", "tokens")
@@ -58,6 +59,10 @@ def answered(folder: Path) -> list[ProblemAnswers]:
 
     rows = read_table(folder / SAMPLES).select([*_PROBLEM, *_ANSWER, "finish"]).to_pylist()
     return [
-        ProblemAnswers(*head, tuple(Answer(*map(row.get, _ANSWER), row["finish"] == "stop") for row in group))
-        for head, group in groupby(rows, key=itemgetter(*_PROBLEM))
+        ProblemAnswers(problem, prompt, gold, tuple(map(_answer, group)))
+        for (problem, prompt, gold), group in groupby(rows, key=itemgetter(*_PROBLEM))
     ]
+
+
+def _answer(row: Mapping[str, Any]) -> Answer:
+    return Answer._make([*map(row.get, _ANSWER), row["finish"] == "stop"])

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from tepo.common import paths
 from tepo.jobs.validate import problems_hash
@@ -119,7 +120,7 @@ class RecordsById:
             return False
         for name in unit.benchmarks:
             task, benchmark = record.verdicts[name].on.task, self.benchmark(name)
-            prompts = {"wrap": unit.config.model.wrap, "thinking": unit.config.model.thinking}
+            prompts: dict[str, Any] = {"wrap": unit.config.model.wrap, "thinking": unit.config.model.thinking}
             if benchmark.procedural:  # they depend on code too, which the benchmark's fingerprint does not hold
                 prompts["content_hash"] = self.content_hash(name)
             if not is_current(task, benchmark, prompts):

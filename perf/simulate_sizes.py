@@ -25,7 +25,7 @@ from tepo.config.run_config import RunConfig, chosen
 from tepo.planning.gpus import LINK
 from tepo.planning.simulator import updates
 from tepo.planning.simulator.cards import SYNC, Training
-from tepo.planning.simulator.rollouts import by_queue
+from tepo.planning.simulator.schedules import by_queue
 from tepo.planning.simulator.workload import PROMPT, Lognormal, Workload
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response

@@ -21,12 +21,12 @@ from typing import Any
 from tepo.common.text import counted
 from tepo.config.compose import compose
 from tepo.config.run_config import chosen
-from tepo.planning.simulator import evaluations, published, rollouts, updates
+from tepo.planning.simulator import evaluations, published, schedules, updates
 from tepo.planning.simulator.cards import SYNC, Decoding, Training
 from tepo.planning.simulator.engine_sizes import FIXED, engine_sizes
 from tepo.planning.simulator.engine_sizes import MODELS as CUT
 from tepo.planning.simulator.evaluations import Evaluation
-from tepo.planning.simulator.rollouts import Rollout, Setup
+from tepo.planning.simulator.schedules import Rollout, Setup
 from tepo.planning.simulator.workload import PROMPT, Lognormal, MeasuredLengths, Workload
 from tepo.policy.model.shapes import KNOWN, Shape
 from tepo.training.resources.gpu_cards import H100
@@ -99,7 +99,7 @@ class SimulatedRun:
 
     def queued(self, setup: Setup) -> list[tuple[int, Rollout]]:
         """Rollouts of consecutive steps by the queue, each with its first prompt."""
-        return rollouts.in_turn(setup, WARM + SHOWN)[WARM:]
+        return schedules.in_turn(setup, WARM + SHOWN)[WARM:]
 
     def steps(self) -> list[Step]:
         """Every schedule, on the same prompts, and one step off policy."""
@@ -110,8 +110,8 @@ class SimulatedRun:
 
     def _schedules(self, setup: Setup, start: int, queue: Rollout) -> list[Step]:
         config, training = setup.config, Training(H100, self.model.shape, self.gpus)
-        rounds = rollouts.by_rounds(setup, start)
-        verl = rollouts.by_generation_batches(self.setup(VERL_MEMORY, VERL_ROWS), start, VERL_TIMES)
+        rounds = schedules.by_rounds(setup, start)
+        verl = schedules.by_generation_batches(self.setup(VERL_MEMORY, VERL_ROWS), start, VERL_TIMES)
         sizes = config.train.mini_batches, config.train.epochs
         return [
             self.step("rounds", rounds, updates.ours(training, config, rounds.lengths, balanced=False)),

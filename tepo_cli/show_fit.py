@@ -7,10 +7,9 @@ from rich.table import Table
 from tepo.common.text import counted, setting_text
 from tepo.config.run_config import RunConfig
 from tepo.launch.local import unfinished
-from tepo.planning.disk import study_disk
 from tepo.planning.fit import Fit, fit, measured_peaks, needs_reference, takes
-from tepo.planning.gpu_hours import card_hours
 from tepo.planning.gpus import ASSUMPTIONS, chosen, machines, single_gpus
+from tepo.planning.study_totals import card_hours, study_disk
 from tepo.sampling.backends.vllm import ASLEEP, WORK
 from tepo.studies.plan import Unit, unique
 from tepo.training.engine.backends import engine_backend

@@ -28,15 +28,11 @@ _EXPLAINED = {
     errno.ENOSPC: "the disk is full",
     errno.EROFS: "the file system is read-only",
     errno.EACCES: "no permission to write",
-    errno.EDQUOT: "the disk quota is used up",
-}
-_EXPLAINED |= {
     errno.EPERM: "no permission to write",
+    errno.EDQUOT: "the disk quota is used up",
     errno.ENOTDIR: "a part of the path is a file",
     errno.EEXIST: "a file is in the way",
     errno.EISDIR: "a folder is in the way",
-}
-_EXPLAINED |= {
     errno.ENOENT: "the folder is gone, or cannot be made there",
     errno.EFBIG: "the file is larger than the system allows",
     errno.ELOOP: "a symbolic link is in the way, or links in the path go round in a circle",
@@ -51,19 +47,14 @@ def explain_write_errors(path: Path, option: str = STORE) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        number = error.errno if isinstance(error, OSError) else _native_errno(error)
+        native = re.search(r"os error (\d+)", str(error))  # of a native library, such as SafetensorError's
+        number = error.errno if isinstance(error, OSError) else native and int(native[1])
         if number not in _EXPLAINED:
             raise
         space = "free some space, or " if number in (errno.ENOSPC, errno.EDQUOT) else ""
         kept = "; finished steps are kept" if option == STORE else ""
         fix = f"{space}choose another place with {option}{kept}"
         raise UserError(f"cannot write: {_EXPLAINED[number]}", where=str(path), fix=fix, exit_code=1) from error
-
-
-def _native_errno(error: Exception) -> int | None:
-    """The error number in the text of a native library's exception, such as SafetensorError's "(os error 28)"."""
-    number = re.search(r"os error (\d+)", str(error))
-    return int(number.group(1)) if number else None
 
 
 def no_link(path: str, flags: int) -> int:
@@ -74,9 +65,7 @@ def no_link(path: str, flags: int) -> int:
 
 def write_atomic(path: Path, data: str | bytes, option: str = STORE) -> None:
     """Write a file through a temporary neighbour, fsync and rename: readers see the old or the new file, never a part.
-
-    option: what names another place on the command line, for the UserError where this one cannot be written.
-    """
+    option: what names another place on the command line, for the UserError where this one cannot be written."""
     payload = data.encode() if isinstance(data, str) else data
     with explain_write_errors(path, option):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -170,13 +159,12 @@ def take_lock(path: Path) -> IO[str] | None:
         handle.close()
         if error.errno in (errno.EACCES, errno.EAGAIN):
             return None
-        raise UserError(
-            f"the file system does not lock files: {error.strerror}",
-            where=str(path),
-            fix="mount it with locks (Lustre with the option `flock`; NFS with a lock service, or with `nolock` or "
-            "`local_lock=posix` where this machine alone uses it), or choose a place on another one",
-            exit_code=1,
-        ) from error
+        what = f"the file system does not lock files: {error.strerror}"
+        fix = (
+            "mount it with locks (Lustre with the option `flock`; NFS with a lock service, or with `nolock` or "
+            "`local_lock=posix` where this machine alone uses it), or choose a place on another one"
+        )
+        raise UserError(what, where=str(path), fix=fix, exit_code=1) from error
     return handle
 
 
@@ -211,8 +199,10 @@ def parse_json(text: str | bytes) -> Any:
         text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
     except UnicodeDecodeError:
         raise ValueError("not text in UTF-8") from None
-    if text.count("[") + text.count("{") > _DEEPEST and _depth(text) > _DEEPEST:
-        raise ValueError(f"nested more than {_DEEPEST} deep")
+    if text.count("[") + text.count("{") > _DEEPEST:
+        brackets = re.findall(r"[\[\]{}]", re.sub(r'"[^"\\]*(?:\\.[^"\\]*)*"', "", text))
+        if max(accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0) > _DEEPEST:
+            raise ValueError(f"nested more than {_DEEPEST} deep")
     try:
         value = json.loads(text)
     except json.JSONDecodeError as error:
@@ -226,11 +216,6 @@ def parse_json(text: str | bytes) -> Any:
     return value
 
 
-def _depth(text: str) -> int:
-    brackets = re.findall(r"[\[\]{}]", re.sub(r'"[^"\\]*(?:\\.[^"\\]*)*"', "", text))
-    return max(accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0)
-
-
 def read_jsonl(path: Path) -> list[dict[str, Any]]:
     """Rows of a JSON-lines file; a half-written last line (a killed writer) is left out. Splits on newline only."""
     if not path.exists():
@@ -242,15 +227,13 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
             continue
         try:
             row = parse_json(line)
+            fault = "" if isinstance(row, dict) else "is not a JSON object"
         except ValueError as error:
-            if number < len(lines) - 1:
-                what = f"line {number + 1} is not JSON of ours: {error}"
-                raise UserError(what, where=str(path), fix="repair or delete that line") from None
-            continue
-        if not isinstance(row, dict):
-            raise UserError(
-                f"line {number + 1} is not a JSON object", where=str(path), fix="repair or delete that line"
-            )
+            if number == len(lines) - 1:
+                continue
+            fault = f"is not JSON of ours: {error}"
+        if fault:
+            raise UserError(f"line {number + 1} {fault}", where=str(path), fix="repair or delete that line")
         rows.append(row)
     return rows
 

@@ -21,18 +21,13 @@ _WORDS = {"evals": "benchmark", "kinds": "file of kinds", "experiments": "experi
 
 
 def folders(kind: str) -> list[Path]:
-    """Folders that hold files of a kind (one of KINDS), first match wins.
-
-    Raises UserError for a folder of TEPO_PATH that is not there.
-    """
+    """Folders that hold files of a kind (one of KINDS), first match wins. Raises UserError for a folder of TEPO_PATH
+    that is not there."""
     own = [Path(part) / kind for part in os.environ.get("TEPO_PATH", "").split(os.pathsep) if part]
     for folder in own:
         if not folder.parent.is_dir():
-            raise UserError(
-                "no such folder",
-                where=f"TEPO_PATH={os.environ['TEPO_PATH']}",
-                fix=f"make {folder.parent}, or take it out of TEPO_PATH",
-            )
+            fix = f"make {folder.parent}, or take it out of TEPO_PATH"
+            raise UserError("no such folder", where=f"TEPO_PATH={os.environ['TEPO_PATH']}", fix=fix)
     return [folder for folder in (*(() if kind in _SHIPPED_ALONE else own), shipped(kind)) if folder.is_dir()]
 
 

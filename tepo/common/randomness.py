@@ -30,9 +30,9 @@ def _shift(value: "Tensor", bits: int) -> "Tensor":
 def mix(keys: "Tensor", counters: "Tensor | int") -> "Tensor":
     """Scramble int64 keys with int64 counters (broadcast) into int64."""
     step = (counters + 1) * _WEYL
-    z = keys + (
-        (step + 2**63) % 2**64 - 2**63 if isinstance(step, int) else step
-    )  # a Python int does not wrap by itself
+    if isinstance(step, int):  # a Python int does not wrap by itself
+        step = (step + 2**63) % 2**64 - 2**63
+    z = keys + step
     z = (z ^ _shift(z, 30)) * _MIX1
     z = (z ^ _shift(z, 27)) * _MIX2
     return z ^ _shift(z, 31)

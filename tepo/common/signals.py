@@ -27,7 +27,9 @@ class Stopped(SystemExit):
 
     def __init__(self) -> None:
         super().__init__(EXIT_CODE)
-        _ignore()  # it ends already; and the launcher's SIGTERM for a rank that is still closing is no news
+        if threading.current_thread() is threading.main_thread():
+            # it ends already, and the launcher's SIGTERM for a rank that is still closing is no news
+            _listen(signal.SIG_IGN)
 
     def __str__(self) -> str:
         return f"asked to stop ({_noted[0] if _noted else 'another rank'})"
@@ -35,7 +37,12 @@ class Stopped(SystemExit):
 
 def at_once() -> None:
     """From now on a request ends the command by `Stopped`, and so does one that was held."""
-    _listen(_end)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        _note(number)
+        raise Stopped
+
+    _listen(end)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
 
 
@@ -135,13 +142,3 @@ def _note(number: int) -> None:
                 null = os.open(os.devnull, os.O_WRONLY)
                 os.dup2(null, stream)
                 os.close(null)
-
-
-def _ignore() -> None:
-    if threading.current_thread() is threading.main_thread():
-        _listen(signal.SIG_IGN)
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    _note(number)
-    raise Stopped

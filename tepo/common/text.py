@@ -23,11 +23,9 @@ def counted(number: int, noun: str) -> str:
 
 
 def install_line(extra: str = "", root: Path = _CHECKOUT) -> str:
-    """The command that installs a missing extra, and tepo itself without one.
-
-    root: the folder that tepo is imported from. In a checkout pip must take it from there, in an installed wheel by
-    name: pip finds tepo installed and adds what the extra needs.
-    """
+    """The command that installs a missing extra, and tepo itself without one. root: the folder that tepo is imported
+    from. In a checkout pip must take it from there, in an installed wheel by name: pip finds tepo installed and adds
+    what the extra needs."""
     extras = f"[{extra}]" if extra else ""
     if not (root / "pyproject.toml").is_file():
         return f"pip install {shlex.quote('tepo' + extras)}"

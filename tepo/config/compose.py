@@ -14,20 +14,15 @@ from typing import Any
 
 from tepo.common import paths
 from tepo.common.errors import UserError, unknown_name
+from tepo.common.kl_estimators import DEFAULT
 from tepo.common.paths import GROUPS
 from tepo.common.plugin_files import read_kind_files
 from tepo.common.schema import Keys, Location, read
-from tepo.config import estimator, own_files
-from tepo.config.interpolation import check_inside
+from tepo.config import own_files
 from tepo.config.run_config import RunConfig
 
-_PATHS = (
-    "store",
-    "model.path",
-    "data.base",
-    "data.problems",
-    "objective.kinds",
-)  # taken as they are: to Hydra a ~, a comma or a bracket is syntax
+# taken as they are: to Hydra a ~, a comma or a bracket is syntax
+_PATHS = ("store", "model.path", "data.base", "data.problems", "objective.kinds")
 
 
 def options(group: str) -> list[str]:
@@ -42,30 +37,11 @@ def _file(group: str, option: str) -> Path:
 
 
 def compose(overrides: Sequence[str] = ()) -> RunConfig:
-    """Compose and check a configuration.
-
-    Raises UserError for a malformed override, an unknown key or group option, a wrong type or a value out of bounds.
-    """
+    """Compose and check a configuration. Raises UserError for a malformed override, an unknown key or group option, a
+    wrong type or a value out of bounds."""
     for text in overrides:
         check_override(text)
     given = dict(map(_split, overrides))
-    plain, chosen = _composed(given)
-    plain["objective"]["name"] = chosen["objective"]
-    at = Location(_origin(given, chosen))
-    if "kinds" in plain["objective"]:
-        folder = Path() if "objective.kinds" in given else _file("objective", chosen["objective"]).parent
-        named = plain["objective"]["kinds"]
-        plain["objective"]["kinds"] = read_kind_files(named, folder, at.at("objective", "kinds"))
-    config = read(RunConfig, plain, at)
-    config.store = os.path.expanduser(config.store)
-    config.objective = estimator.resolved(config.objective, config.train.kl_estimator, given.items())
-    _check_names(config, at)
-    return config
-
-
-def _composed(given: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Compose the overrides with Hydra, a user's own problems and model among them (`tepo.config.own_files`), and name
-    the option of each group."""
     words = own_files.with_options(given, {group: options(group) for group in own_files.LEAF})
     try:
         plain, chosen = _made(words)
@@ -77,7 +53,45 @@ def _composed(given: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]
         raise _not_composed(error, words) from None
     plain.pop("studies", None)  # of a scale: tepo.studies.scales
     own_files.settle(words, plain)
-    return plain, chosen
+    plain["objective"]["name"] = chosen["objective"]
+    at = Location(_origin(given, chosen))
+    if "kinds" in plain["objective"]:
+        folder = Path() if "objective.kinds" in given else _file("objective", chosen["objective"]).parent
+        named = plain["objective"]["kinds"]
+        plain["objective"]["kinds"] = read_kind_files(named, folder, at.at("objective", "kinds"))
+    config = read(RunConfig, plain, at)
+    config.store = os.path.expanduser(config.store)
+    estimator = config.train.kl_estimator or DEFAULT
+    for key, value in given.items():
+        if estimator != DEFAULT and key.startswith("objective.penalty") and re.search(rf"\b{DEFAULT}\b", value):
+            what = f"train.kl_estimator={estimator} takes the place of {DEFAULT}"
+            raise UserError(what, where=f"{key}={value}", fix="add train.kl_estimator=null")
+    if "penalty" in config.objective:
+        config.objective["penalty"] = _with_estimator(config.objective["penalty"], estimator)
+    if not config.store:
+        raise at.at("store").error("store is empty", fix="name a folder: --store runs")
+    if config.data.kind == "problems" and not config.data.problems:
+        fix = "data=FILE.jsonl, data=dapo, or data.problems=NAME"
+        raise at.at("data", "problems").error("data.kind=problems names no problems", fix=fix)
+    with at.at("data", "benchmarks").named():
+        for name in config.data.benchmarks:
+            paths.find("evals", name.partition(":")[0])
+    for group, kind in (("sampler", config.sampler.kind), ("engine", config.engine.kind)):
+        if kind not in options(group):
+            raise at.at(group, "kind").unknown(f"{group}.kind", kind, options(group))
+    return config
+
+
+def _with_estimator(penalty: Any, estimator: str) -> Any:
+    """A penalty, or a list of them, with the estimator of every KL written out, `train.kl_estimator` in the place of
+    k3: what is saved and shown is what the loss is computed with."""
+    if isinstance(penalty, list):
+        return [_with_estimator(part, estimator) for part in penalty]
+    if penalty == "kl":
+        return {"kind": "kl", "estimator": estimator}
+    if isinstance(penalty, Mapping) and penalty.get("kind") == "kl" and penalty.get("estimator", DEFAULT) == DEFAULT:
+        return {**penalty, "estimator": estimator}
+    return penalty
 
 
 def _not_composed(error: Exception, words: Mapping[str, str]) -> UserError:
@@ -161,9 +175,8 @@ def _split(text: str) -> tuple[str, str]:
     key, equals, value = text.partition("=")
     key = key.lstrip("+").strip()
     if not equals or not re.fullmatch(r"[\w.]+", key):
-        raise UserError(
-            f"not an override: {text!r}", fix="write key=value, for example train.steps=40 or objective=gspo"
-        )
+        fix = "write key=value, for example train.steps=40 or objective=gspo"
+        raise UserError(f"not an override: {text!r}", fix=fix)
     return key, value
 
 
@@ -194,24 +207,45 @@ def check_override(text: str) -> None:
     check_inside(value.replace("\\", ""), Location(lambda _: text))  # Hydra takes some backslashes away
     if key in GROUPS:
         if value not in options(key) and not own_files.is_own(key, value):
-            raise _unknown_option(key, value, text)
+            error = unknown_name(f"{key} option", value, options(key), where=text)
+            own = {"data": "a file of problems, FILE.jsonl", "model": "a folder, or a hub id like Qwen/Qwen2.5-7B"}
+            raise UserError(error.what, where=text, fix="; or ".join(filter(None, (error.fix, own.get(key)))))
         return
     if key == "objective.name":
         raise UserError("an objective's name is that of its file", where=text, fix="objective=NAME chooses one")
     if key == "data.tasks":
-        raise UserError(
-            "data.tasks as a whole would be added to the mix that is there",
-            where=text,
-            fix="set weights one by one: data.tasks.add4=0",
-        )
+        what = "data.tasks as a whole would be added to the mix that is there"
+        raise UserError(what, where=text, fix="set weights one by one: data.tasks.add4=0")
     if not key.startswith(("objective.", "data.tasks.")) and key not in _leaves():
         raise unknown_name("configuration key", key, _leaves(), where=text)
 
 
-def _unknown_option(key: str, value: str, text: str) -> UserError:
-    error = unknown_name(f"{key} option", value, options(key), where=text)
-    named = {"data": "a file of problems, FILE.jsonl", "model": "a folder, or a hub id like Qwen/Qwen2.5-7B"}
-    return UserError(error.what, where=text, fix=f"{error.fix}; or {named[key]}" if key in named else error.fix)
+def check_inside(value: Any, at: Location) -> None:
+    """Raises UserError naming the place of a string, in mappings and lists too, whose `${…}` reads what lies outside,
+    as `${oc.env:HF_TOKEN}` does: the value would be stored with every run, in its card and on the page. References
+    to the configuration's own values, and `oc.select`, which reads them too, are taken."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            check_inside(inner, at.at(str(key)))
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            check_inside(inner, at.at(index))
+    elif isinstance(value, str) and "${" in value:
+        from omegaconf.errors import GrammarParseError
+        from omegaconf.grammar.gen.OmegaConfGrammarParser import OmegaConfGrammarParser
+        from omegaconf.grammar_parser import parse
+
+        try:
+            nodes: list[Any] = [parse(value)]
+        except GrammarParseError:  # nothing is resolved then: OmegaConf says so
+            return
+        while nodes:
+            node = nodes.pop()
+            nodes += list(node.getChildren()) if hasattr(node, "getChildren") else []
+            name = node.getText() if isinstance(node, OmegaConfGrammarParser.ResolverNameContext) else "oc.select"
+            if name != "oc.select":
+                what = f"${{{name}:…}} reads what lies outside the configuration, and what it reads would be stored"
+                raise at.error(what, fix="write the value; secrets stay in the environment, where their readers look")
 
 
 def _word(key: str, value: str) -> str:
@@ -228,21 +262,6 @@ def _leaves() -> list[str]:
     sections = {part.name: part.type for part in fields(RunConfig) if is_dataclass(part.type)}
     plain = [part.name for part in fields(RunConfig) if part.name not in {*sections, *GROUPS}]
     return [*GROUPS, *plain, *(f"{name}.{leaf.name}" for name, kind in sections.items() for leaf in fields(kind))]
-
-
-def _check_names(config: RunConfig, at: Location) -> None:
-    """Raise UserError where a named method, set or benchmark does not exist."""
-    if not config.store:
-        raise at.at("store").error("store is empty", fix="name a folder: --store runs")
-    if config.data.kind == "problems" and not config.data.problems:
-        fix = "data=FILE.jsonl, data=dapo, or data.problems=NAME"
-        raise at.at("data", "problems").error("data.kind=problems names no problems", fix=fix)
-    with at.at("data", "benchmarks").named():
-        for name in config.data.benchmarks:
-            paths.find("evals", name.partition(":")[0])
-    for group, kind in (("sampler", config.sampler.kind), ("engine", config.engine.kind)):
-        if kind not in options(group):
-            raise at.at(group, "kind").unknown(f"{group}.kind", kind, options(group))
 
 
 def to_dict(config: RunConfig) -> dict[str, Any]:

@@ -33,17 +33,13 @@ def settings_apart(called: Sequence[Hashable], configs: Sequence[Mapping[str, An
     for members in (members for members in groups.values() if len(members) > 1):
         settings = _differing([configs[index] for index in members])
         keys = [key for key in dict.fromkeys(itertools.chain(*settings)) if not key.startswith(NOT_A_SETTING)]
-        usual = {key: _usual([one.get(key, "") for one in settings]) for key in keys}
+        counts = {key: Counter(one.get(key, "") for one in settings) for key in keys}
+        # of equally frequent values the one that nobody set, then the first
+        usual = {key: max(found, key=lambda value: (found[value], value == "")) for key, found in counts.items()}
         for index, one in zip(members, settings, strict=True):
             apart = [f"{key}={one.get(key, '')}" for key in keys if one.get(key, "") != usual[key]]
             result[index] = " ".join(apart)
     return result
-
-
-def _usual(values: Sequence[str]) -> str:
-    """The most frequent value; of equally frequent ones the one that nobody set, then the first."""
-    counts = Counter(values)
-    return max(counts, key=lambda value: (counts[value], value == ""))
 
 
 def _differing(configs: Sequence[Mapping[str, Any]], prefix: str = "") -> list[dict[str, str]]:

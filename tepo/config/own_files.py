@@ -36,10 +36,8 @@ def unquoted(value: str) -> str:
 
 
 def with_options(given: Mapping[str, str], options: Mapping[str, list[str]]) -> dict[str, str]:
-    """The overrides (key -> value; of a key given twice the last) with own places put as an option and a key.
-
-    Raises UserError where the same thing is named twice, in two ways.
-    """
+    """The overrides (key -> value; of a key given twice the last) with own places put as an option and a key. Raises
+    UserError where the same thing is named twice, in two ways."""
     words = dict(given)
     for group, leaf in LEAF.items():
         value = words.get(group)
@@ -52,11 +50,9 @@ def with_options(given: Mapping[str, str], options: Mapping[str, list[str]]) -> 
 
 
 def implied_data(given: Mapping[str, str], data: Mapping[str, Any]) -> bool:
-    """Tell whether named problems ask for the group `_own` in place of a default of generated tasks.
-
-    `data`: the section composed so far.
-    Raises UserError for words that say both that problems are read and that they are generated.
-    """
+    """Tell whether named problems ask for the group `_own` in place of a default of generated tasks. `data`: the
+    section composed so far. Raises UserError for words that say both that problems are read and that they are
+    generated."""
     if not data.get("problems"):
         return False
     tasks = [key for key in given if key.startswith("data.tasks.")]
@@ -69,29 +65,22 @@ def implied_data(given: Mapping[str, str], data: Mapping[str, Any]) -> bool:
     if "data" not in given:
         return True
     if given.get("data.kind") != "problems":
-        raise UserError(
-            f"{named} reads problems, and data={given['data']} generates them",
-            fix="leave data= out, or add data.kind=problems to keep its other settings",
-        )
+        fix = "leave data= out, or add data.kind=problems to keep its other settings"
+        raise UserError(f"{named} reads problems, and data={given['data']} generates them", fix=fix)
     return False
 
 
 def settle(given: Mapping[str, str], plain: dict[str, Any]) -> None:
-    """Fill in what follows from the composed data and model: kind, prompt and labels.
-
-    Raises UserError for a base that is not used.
-    """
+    """Fill in what follows from the composed data and model: kind, prompt and labels. Raises UserError for a base that
+    is not used."""
     data, model = plain["data"], plain["model"]
     if data.get("problems") and data.get("kind") == "problems":
         data["tasks"] = {}
         if "data.problems" in given and "data.name" not in given:
             data["name"] = Path(data["problems"]).stem
     if "data.base" in given and model.get("path") != data["base"]:
-        raise UserError(
-            "data.base is what model=laptop starts from, and another model was chosen",
-            where=f"data.base={data['base']}",
-            fix="model=FOLDER",
-        )
+        what = "data.base is what model=laptop starts from, and another model was chosen"
+        raise UserError(what, where=f"data.base={data['base']}", fix="model=FOLDER")
     if {"model.path", "data.base"} & set(given) and "model.name" not in given:
         model["name"] = label(model["path"])
     if data.get("prompt") == "auto":  # the alphabet of a shipped base has no letters for the instruction

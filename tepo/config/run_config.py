@@ -121,10 +121,8 @@ class TrainConfig:
 
     @property
     def mini_batches(self) -> int:
-        """Number of mini-batches of a full rollout: the fewest of at most `mini_batch_prompts` prompts.
-
-        It is split into them evenly; a smaller one too.
-        """
+        """Number of mini-batches of a full rollout: the fewest of at most `mini_batch_prompts` prompts. It is split
+        into them evenly; a smaller one too."""
         return math.ceil(self.prompts_per_step / self.mini_batch_prompts)
 
 

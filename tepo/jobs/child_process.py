@@ -36,20 +36,20 @@ def measures_apart(config: RunConfig, trained_here: bool) -> bool:
 
 
 def in_own_process(work: Callable[..., Any], *arguments: Any) -> float:
-    """Call a function of a module in a new process without a launcher's variables. Returns its CPU seconds.
-
-    Raises the UserError that it raised, RunFailed where it ended in another way.
-    """
+    """Call a function of a module in a new process without a launcher's variables. Returns its CPU seconds. Raises the
+    UserError that it raised, RunFailed where it ended in another way."""
     free_unused()
     before = CpuSeconds.now()
     with tempfile.TemporaryDirectory() as folder:
         said = Path(folder) / "error.json"
         words = [sys.executable, "-m", __name__, str(said), str(os.getpid())]
-        code = subprocess.run(
-            words, input=pickle.dumps((work, arguments)), env=without_launcher(os.environ), check=False
-        ).returncode
+        given, environment = pickle.dumps((work, arguments)), without_launcher(os.environ)
+        code = subprocess.run(words, input=given, env=environment, check=False).returncode
         if said.is_file():
-            raise _error(**json.loads(said.read_text(encoding="utf-8")))
+            error = json.loads(said.read_text(encoding="utf-8"))
+            if error["exit_code"] == 1:
+                raise RunFailed(error["what"], where=error["where"], fix=error["fix"])
+            raise UserError(**error)
     if code:
         fix = "see the messages above; the same command measures again, and what is trained is kept"
         raise RunFailed(f"the process that measures ended with exit code {code}", fix=fix)
@@ -71,12 +71,6 @@ class CpuSeconds(NamedTuple):
     def now(cls) -> "CpuSeconds":
         spent = resource.getrusage(resource.RUSAGE_CHILDREN)
         return cls(time.process_time(), spent.ru_utime + spent.ru_stime)
-
-
-def _error(what: str, where: str, fix: str, exit_code: int) -> UserError:
-    if exit_code == 1:
-        return RunFailed(what, where=where, fix=fix)
-    return UserError(what, where=where, fix=fix, exit_code=exit_code)
 
 
 def _main() -> int:

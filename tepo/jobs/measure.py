@@ -24,9 +24,8 @@ from tepo.problems.grader import Grader
 from tepo.problems.prompt_format import encode_prompts
 from tepo.reporting.progress import benchmark_bar
 from tepo.sampling.backends import SamplerOptions
-from tepo.store.benchmark_match import check_current
 from tepo.store.cost import Cost, work_of
-from tepo.store.evaluation_result import Result, load_result
+from tepo.store.evaluation_result import Result, check_current, load_result
 from tepo.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -64,29 +63,19 @@ class Request:
         return self.run.evaluation(benchmark, self.settings.limit, self.settings.seed)
 
     def stored(self, benchmark: Benchmark) -> Result | None:
-        """The stored result, if there is one. Raises UserError when it is of other weights or settings, or of another
-        definition of the benchmark."""
+        """See `stored`."""
         return stored(self.run, benchmark, self.settings)
 
     def longest(self, benchmarks: Iterable[Benchmark]) -> int:
         """The longest prompt plus response, in tokens."""
-        tokenizer, settings = tokenizer_of(self.weights), self.settings
-        return max(
-            max(
-                map(
-                    len,
-                    encode_prompts(
-                        [problem.prompt for problem in benchmark.load_problems()[: settings.limit]],
-                        tokenizer,
-                        prompt=benchmark.prompt,
-                        wrap=settings.wrap,
-                        thinking=settings.thinking,
-                    ),
-                )
+        tokenizer, settings, longest = tokenizer_of(self.weights), self.settings, 0
+        for benchmark in benchmarks:
+            prompts = [problem.prompt for problem in benchmark.load_problems()[: settings.limit]]
+            encoded = encode_prompts(
+                prompts, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
             )
-            + benchmark.max_new_tokens
-            for benchmark in benchmarks
-        )
+            longest = max(longest, max(map(len, encoded)) + benchmark.max_new_tokens)
+        return longest
 
     def open(self, longest: int) -> Generator:
         """A sampler with room for `longest` tokens of prompt and response."""
@@ -149,11 +138,9 @@ def evaluate_missing(
     generator: Callable[[Sequence[Benchmark]], Generator],
     report: Report = silent,
 ) -> list[Result]:
-    """A result for each benchmark: the stored one, or a new one in `run.evaluation(name)`.
-
-    `generator` is opened once, for the benchmarks without a result, if there are any. Raises UserError where a stored
-    result, or one that was begun, is of other weights, of another definition of the benchmark or of other settings.
-    """
+    """A result for each benchmark: the stored one, or a new one in `run.evaluation(name)`. `generator` is opened once,
+    for the benchmarks without a result, if there are any. Raises UserError where a stored result, or one that was
+    begun, is of other weights, of another definition of the benchmark or of other settings."""
     results = {benchmark.name: stored(run, benchmark, settings) for benchmark in benchmarks}
     missing = [one for one in {one.name: one for one in benchmarks}.values() if results[one.name] is None]
     if missing:
@@ -202,10 +189,8 @@ def measure_in_memory(
 
     sampler = TorchSampler(policy.model, policy.tokenizer)
     with TemporaryDirectory() as folder:
-        run = RunFolder(Path(folder))
-        return evaluate_missing(
-            run, benchmarks, settings, lambda missing: nullcontext((sampler, policy.tokenizer)), report
-        )
+        opened = nullcontext((sampler, policy.tokenizer))
+        return evaluate_missing(RunFolder(Path(folder)), benchmarks, settings, lambda missing: opened, report)
 
 
 def unreadable_golds(benchmark: Benchmark, limit: int | None) -> list[str]:
@@ -222,9 +207,8 @@ def unreadable_golds(benchmark: Benchmark, limit: int | None) -> list[str]:
 def check_measurable(config: RunConfig) -> None:
     """Raise UserError for data that name no benchmarks: there would be nothing to measure, and no table."""
     if not config.data.benchmarks:
-        fix = (
-            "data.benchmarks=[NAME,…] (behind --set, for a study); docs/benchmarks.md says how to write one of your own"
-        )
+        how = "data.benchmarks=[NAME,…] (behind --set, for a study)"
+        fix = f"{how}; docs/benchmarks.md says how to write one of your own"
         raise UserError(f"nothing to measure on: data={config.data.name} names no benchmarks", fix=fix)
 
 

@@ -1,6 +1,6 @@
 """The model card of a trained run: `README.md` beside its last weights, as the hub shows it."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
@@ -20,7 +20,7 @@ from tepo.objectives import load_objective
 from tepo.objectives.explain import explain
 from tepo.policy.model.model_location import resolve
 from tepo.store.checkpoint_files import ADAPTER
-from tepo.store.evaluation_result import Result, load_result
+from tepo.store.evaluation_result import load_result
 from tepo.store.run_folder import RunFolder
 from tepo.training.checkpoints.final_model import final_model
 
@@ -47,6 +47,14 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
 
     config = read(RunConfig, run.config()["full"], Location(lambda _: str(run.config_file)))
     results = [one for name in run.measured() if (one := load_result(run.evaluations / name))]
+    lines = ["| benchmark | problems | samples | accuracy % | 95% interval |", "|---|---|---|---|---|"]
+    for one in results:
+        ends = "–" if one.interval is None else " – ".join(f"{100 * end:.1f}" for end in one.interval)
+        lines.append(f"| {one.benchmark} | {one.problems} | {one.samples} | {100 * one.accuracy:.1f} | {ends} |")
+    lines += ["", "Intervals are over problems; another training seed is not in them."]
+    keys = ("tepo", "commit", "python", *provenance.PACKAGES, "cpu")
+    said = [", ".join(f"{key} {one[key]}" for key in keys if one.get(key)) for one in provenance.sessions(run.path)]
+    versions = "\n".join(f"- {line}" for line in dict.fromkeys(said)) or "Not on record."
     model, train, base = config.model, config.train, config.model.path
     licence, ending = base_licence(base), run.ending()
     front = ModelCardData(
@@ -70,9 +78,9 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
         _objective(run, config, own),
         f"## Data\n\n`{config.data.name}` ({config.data.kind}), {train.prompts_per_step} prompts x "
         f"{train.samples_per_prompt} samples a step, at most {counted(train.max_new_tokens, 'token')} a response.",
-        f"## Benchmarks\n\n{_benchmarks(results)}",
+        "## Benchmarks\n\n" + ("\n".join(lines) if results else "Not measured."),
         f"## Command\n\n```\n{command_of(config, run)}\n```",
-        f"## Versions\n\n{_versions(run)}",
+        f"## Versions\n\n{versions}",
         f"## Licence\n\nThe weights come from `{base}`, whose licence is "
         + (f"{licence}." if licence else "not stated where it was loaded from: see its own card."),
     ]
@@ -118,16 +126,6 @@ def _objective(run: RunFolder, config: RunConfig, own: Collection[str]) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def _benchmarks(results: Sequence[Result]) -> str:
-    if not results:
-        return "Not measured."
-    lines = ["| benchmark | problems | samples | accuracy % | 95% interval |", "|---|---|---|---|---|"]
-    for one in results:
-        ends = "–" if one.interval is None else " – ".join(f"{100 * end:.1f}" for end in one.interval)
-        lines.append(f"| {one.benchmark} | {one.problems} | {one.samples} | {100 * one.accuracy:.1f} | {ends} |")
-    return "\n".join([*lines, "", "Intervals are over problems; another training seed is not in them."])
-
-
 def command_of(config: RunConfig, run: RunFolder) -> str:
     """Command that trains this run, checked by composing it; where there is none, the file of its configuration."""
     model = config.model.name if config.model.name in options("model") else config.model.path
@@ -165,10 +163,3 @@ def _word(value: Any) -> str:
         case list():
             return f"[{','.join(map(_word, value))}]"
     return str(value)
-
-
-def _versions(run: RunFolder) -> str:
-    """Versions of the processes that trained the run."""
-    keys = ("tepo", "commit", "python", *provenance.PACKAGES, "cpu")
-    said = [", ".join(f"{key} {one[key]}" for key in keys if one.get(key)) for one in provenance.sessions(run.path)]
-    return "\n".join(f"- {line}" for line in dict.fromkeys(said)) or "Not on record."

@@ -20,6 +20,8 @@ def trainers_sampler(config: RunConfig, weights: Weights, run: RunFolder) -> Gen
     """The sampler that a configuration trains with, of the given weights, with the GPU for itself. Where ranks train
     with engines of their own, there are as many on the GPUs of this machine that the ranks had."""
     from tepo.training.distributed.process_group import local_world_size
+    from tepo.training.resources.memory import with_all
+    from tepo.training.setup import gpus_here, pick_device, shape_at
 
     sampler, gpus = config.sampler, local_world_size()
     backend, length = sampler_backend(sampler.kind), longest_sequence(config)
@@ -27,28 +29,18 @@ def trainers_sampler(config: RunConfig, weights: Weights, run: RunFolder) -> Gen
         size = sampler.tensor_parallel
         options = SamplerOptions(sampler.kind, config.model.dtype, size, gpus // size, max_length=length)
         return model_sampler(weights, options, run)
-    config = _alone(config, weights)
+    # One sampler has this GPU for itself: its share and its rows are chosen where they are open.
+    config = replace(config, sampler=replace(sampler, tensor_parallel=1))
+    here = gpus_here(pick_device(config.engine.device))
+    if here.bytes or sampler.max_rows is None:
+        config = with_all(config, shape_at(config, weights.path), here)
     if backend.shares_weights or backend.remote:
         return _of_policy(config, weights, run.exchange)
-    options = SamplerOptions(
-        sampler.kind, config.model.dtype, max_length=length, max_rows=chosen(config.sampler.max_rows)
-    )
+    rows = chosen(config.sampler.max_rows)
+    options = SamplerOptions(sampler.kind, config.model.dtype, max_length=length, max_rows=rows)
     if config.sampler.memory_fraction is not None:  # on a CPU it has a size of its own
         options = replace(options, memory=config.sampler.memory_fraction)
     return model_sampler(weights, options, run)
-
-
-def _alone(config: RunConfig, weights: Weights) -> RunConfig:
-    """The configuration of one sampler that has this GPU for itself, with its share and its rows chosen where they are
-    open."""
-    from tepo.training.resources.memory import with_all
-    from tepo.training.setup import gpus_here, pick_device, shape_at
-
-    config = replace(config, sampler=replace(config.sampler, tensor_parallel=1))  # this process is alone
-    gpus = gpus_here(pick_device(config.engine.device))
-    if gpus.bytes or config.sampler.max_rows is None:
-        config = with_all(config, shape_at(config, weights.path), gpus)
-    return config
 
 
 @contextmanager

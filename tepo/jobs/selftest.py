@@ -70,14 +70,13 @@ def selftest(sampler: str, engine: str) -> Outcome:
             return Outcome(False, "no checkpoint at the end")
         if own and not list(Path(store).glob("*/eval/*/result.json")):
             return Outcome(False, "no result of measuring")
-    done = "sampled, updated, synced, saved and resumed" + (", and measured, in bfloat16," if own else "")
-    return Outcome(True, f"{done} in {time.monotonic() - started:.0f} s{_sleep_said() if own else ''}")
-
-
-def _sleep_said() -> str:
+    done, seconds = "sampled, updated, synced, saved and resumed", f"in {time.monotonic() - started:.0f} s"
+    if not own:
+        return Outcome(True, f"{done} {seconds}")
     import torch
 
-    return "" if torch.cuda.is_available() else "; it never slept, which takes a GPU"
+    awake = "" if torch.cuda.is_available() else "; it never slept, which takes a GPU"
+    return Outcome(True, f"{done}, and measured, in bfloat16, {seconds}{awake}")
 
 
 def _train(stop: int, words: list[str], said: str) -> None:

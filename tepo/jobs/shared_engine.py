@@ -35,10 +35,11 @@ class SharedEngine(AbstractContextManager["SharedEngine"]):
     @contextmanager
     def holding(self, weights: Weights, dtype: str, opened: Callable[[], Generator]) -> Iterator[tuple["Sampler", Any]]:
         """The sampler with these weights, and their tokenizer. dtype: float32 or bfloat16. opened: opens a sampler of
-        these weights, with room for all models.
+        these weights, with room for all models. Raises UserError for a model of another architecture than the first,
+        and for one that does not load."""
+        from tepo.policy.model.load_policy import load_policy
+        from tepo.policy.model.lora import full_state
 
-        Raises UserError for a model of another architecture than the first, and for one that does not load.
-        """
         if self._sampler is None:
             self.failed = True
             self._sampler, tokenizer = self._stack.enter_context(opened())
@@ -50,7 +51,9 @@ class SharedEngine(AbstractContextManager["SharedEngine"]):
             tokenizer = tokenizer_of(weights)
             if self._held != weights:
                 self._held = None  # until it has all of them
-                _hand_over(weights, dtype, self._sampler)
+                code = weights.trust_remote_code
+                policy = load_policy(weights.path, dtype=dtype, revision=weights.revision, trust_remote_code=code)
+                self._sampler.sync(full_state(policy.model))
                 self._held = weights
         yield self._sampler, tokenizer
 
@@ -58,29 +61,14 @@ class SharedEngine(AbstractContextManager["SharedEngine"]):
         self._stack.close()
 
 
-def _hand_over(weights: Weights, dtype: str, sampler: "Sampler") -> None:
-    """Load a model on the CPU and give its weights to a sampler."""
-    from tepo.policy.model.load_policy import load_policy
-    from tepo.policy.model.lora import full_state
-
-    policy = load_policy(
-        weights.path, dtype=dtype, revision=weights.revision, trust_remote_code=weights.trust_remote_code
-    )
-    sampler.sync(full_state(policy.model))
-
-
 def check_alike(models: Sequence[Weights]) -> None:
     """Raises UserError for models of several architectures, or whose responses end with different tokens."""
     first, *others = models
     for other in others:
         one, two = _architecture(first), _architecture(other)
-        different = sorted(key for key in one.keys() | two.keys() if one.get(key) != two.get(key))
-        if different:
-            raise UserError(
-                f"the model differs from {first.path} in {', '.join(different)}: they cannot share a loaded engine",
-                where=other.path,
-                fix="evaluate it with a command of its own",
-            )
+        if different := sorted(key for key in one.keys() | two.keys() if one.get(key) != two.get(key)):
+            what = f"the model differs from {first.path} in {', '.join(different)}: they cannot share a loaded engine"
+            raise UserError(what, where=other.path, fix="evaluate it with a command of its own")
 
 
 def _architecture(weights: Weights) -> dict[str, Any]:

@@ -26,26 +26,19 @@ def train_and_draw(
     after.check(config)
     run = RunFolder.of(config)
     before = len(run.metrics())
-    with bar(f"{config.objective['name']} seed {config.seed}", config.train.steps, quiet) as advance:
-        train(
-            config,
-            lambda step, row: advance(
-                step, f"reward {row['critic/score/mean']:.3f}  grad {row['actor/grad_norm']:.2f}"
-            ),
-            planned_seconds,
-        )
+    name = config.objective["name"]
+    with bar(f"{name} seed {config.seed}", config.train.steps, quiet) as advance:
+
+        def show(step: int, row: dict[str, Any]) -> None:
+            advance(step, f"reward {row['critic/score/mean']:.3f}  grad {row['actor/grad_norm']:.2f}")
+
+        train(config, show, planned_seconds)
     if rank() > 0:
         return None
     signals.end_if_asked()  # during the last step
-    _draw_curves(run, config)
-    return run.metrics()[before:]
-
-
-def _draw_curves(run: RunFolder, config: RunConfig) -> None:
-    """Training curves as PNG and SVG in the run's `figures/`."""
     from tepo.reporting.figures.curves import RunCurves, save, training_figure
 
-    name = config.objective["name"]
     curves = RunCurves(name, name, config.seed, run.metrics(), ended=run.ending() is not None)
     if curves.rows:  # none where training ended with the first step
         save(training_figure([curves]), run.figures, "training")
+    return run.metrics()[before:]

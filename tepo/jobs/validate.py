@@ -5,7 +5,6 @@ study trained without validation.
 """
 
 from functools import cache
-from typing import Any
 
 from tepo.common.files import content_hash, write_json
 from tepo.common.provenance import recorded
@@ -19,20 +18,26 @@ _PROBLEMS: dict[str, str] = {}
 
 
 def validate_run(config: RunConfig) -> float:
-    """The share of right responses to the validation problems of a configuration, with the final weights of its run
-    and the sampler it trains with; stored, or measured now.
-
-    Raises UserError where the data have no validation problems, with exit code BUSY when another process measures.
-    """
+    """The share of right responses to the validation problems of a configuration, with the final weights of its run and
+    the sampler it trains with; stored, or measured now. Raises UserError where the data have no validation problems,
+    with exit code BUSY when another process measures."""
     run = RunFolder.of(config)
     stored = final_validation(run, config)
     if stored is not None:
         return stored
+    from tepo.evaluation.responses import Tools
+    from tepo.jobs.open_sampler import trainers_sampler
+    from tepo.jobs.weights import Weights
+    from tepo.problems.grader import Grader, GraderOptions
     from tepo.training.preflight import check_validation_problems
+    from tepo.training.validation import Validation
 
     check_validation_problems(config)
     with run.lock("measure"), recorded(run.path, "validate"):
-        metrics = _measured(config, run)
+        weights = Weights.of_run(run, config.model.trust_remote_code)
+        options = GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)
+        with trainers_sampler(config, weights, run) as (sampler, tokenizer), Grader(options) as grader:
+            metrics = Validation(config, Tools(sampler, tokenizer, grader), None).measure()
         write_json(run.validation_file, {"problems": problems_hash(config), "metrics": metrics})
     return float(metrics[AVERAGE])
 
@@ -54,19 +59,6 @@ def validation_share(config: RunConfig) -> float:
 def _share(names: tuple[str, ...], problems: int) -> float:
     generated = (benchmark for benchmark in map(load_benchmark, names) if benchmark.procedural)
     return sum(problems / benchmark.count for benchmark in generated)
-
-
-def _measured(config: RunConfig, run: RunFolder) -> dict[str, Any]:
-    from tepo.evaluation.responses import Tools
-    from tepo.jobs.open_sampler import trainers_sampler
-    from tepo.jobs.weights import Weights
-    from tepo.problems.grader import Grader, GraderOptions
-    from tepo.training.validation import Validation
-
-    weights = Weights.of_run(run, config.model.trust_remote_code)
-    options = GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)
-    with trainers_sampler(config, weights, run) as (sampler, tokenizer), Grader(options) as grader:
-        return Validation(config, Tools(sampler, tokenizer, grader), None).measure()
 
 
 def problems_hash(config: RunConfig) -> str:

@@ -6,8 +6,7 @@ import runpy
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from multiprocessing import forkserver, get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -49,20 +48,15 @@ def under_torchrun(words: Sequence[str], ranks: int, *how: str) -> list[str]:
 
 def devices(slot: int, gpus: int) -> dict[str, str]:
     """The variable that shows slot number `slot` its own `gpus` GPUs of those this process sees; nothing without GPUs.
-
-    Raises UserError when CUDA_VISIBLE_DEVICES names too few.
-    """
+    Raises UserError when CUDA_VISIBLE_DEVICES names too few."""
     if not gpus:
         return {}
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     mine = range(slot * gpus, (slot + 1) * gpus)
     names = given.split(",") if given else [str(index) for index in range(mine.stop)]
     if len(names) < mine.stop:
-        raise UserError(
-            f"{slot + 1} runs side by side with {gpus} GPUs each, but {len(names)} visible",
-            where=f"CUDA_VISIBLE_DEVICES={given}",
-            fix="lower --jobs or --gpus",
-        )
+        what = f"{slot + 1} runs side by side with {gpus} GPUs each, but {len(names)} visible"
+        raise UserError(what, where=f"CUDA_VISIBLE_DEVICES={given}", fix="lower --jobs or --gpus")
     return {"CUDA_VISIBLE_DEVICES": ",".join(names[index] for index in mine)}
 
 
@@ -76,29 +70,20 @@ def start(words: Sequence[str], log: Path, environment: dict[str, str]) -> BaseP
     hang_up = signal.getsignal(signal.SIGHUP)
     ignored = hang_up if hang_up is signal.SIG_IGN else signal.SIG_DFL  # the first by nohup
     process = get_context("forkserver").Process(target=_run, args=(list(words), str(log), environment, ignored))
-    with _no_main():
+    # Hide the script that runs: multiprocessing would run it again in the new process, which needs nothing of it, and
+    # one without `if __name__ == "__main__"` would start its study there once more.
+    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    try:
         process.start()
+    finally:
+        sys.modules["__main__"] = main
     return process
 
 
-@contextmanager
-def _no_main() -> Iterator[None]:
-    """Hide the script that runs: multiprocessing would run it again in the new process, which needs nothing of it, and
-    one without `if __name__ == "__main__"` would start its study there once more."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
 def _serve() -> None:
-    """Start the server with one thread a process: libraries read these variables when they load.
-
-    Ctrl-C and the end of a terminal are ours alone to hear: the server would end in a traceback while it imports, and
-    with it we could not wait for its units.
-    """
+    """Start the server with one thread a process: libraries read these variables when they load. Ctrl-C and the end of
+    a terminal are ours alone to hear: the server would end in a traceback while it imports, and with it we could not
+    wait for its units."""
     forkserver.set_forkserver_preload(_WARM)
     before = dict(os.environ)
     os.environ.update(ONE_THREAD)
@@ -115,10 +100,8 @@ def _serve() -> None:
 
 
 def _run(words: list[str], log: str, environment: dict[str, str], hang_up: signal.Handlers) -> None:
-    """In the forked process.
-
-    The session of its own keeps Ctrl-C from it: the parent alone hears that, and ends its units in order.
-    """
+    """In the forked process. The session of its own keeps Ctrl-C from it: the parent alone hears that, and ends its
+    units in order."""
     os.setsid()
     # a shell's background job ignores it, and so would what it starts
     signal.signal(signal.SIGINT, signal.default_int_handler)

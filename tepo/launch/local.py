@@ -43,12 +43,10 @@ class Failure:
 
 @dataclass(frozen=True)
 class State:
-    """Progress of a unit: steps trained and benchmarks measured, of how many, and whether all of it is there."""
+    """Progress of a unit: steps trained and benchmarks measured, and whether all of it is there."""
 
     steps: int
-    total_steps: int
     benchmarks: int
-    total_benchmarks: int
     running: bool
     done: bool
 
@@ -74,18 +72,16 @@ def training_command(unit: Unit) -> list[str]:
 
 def state(unit: Unit, running: bool = False) -> State:
     """Read a unit's state from the store, once for all who ask for a part of it."""
-    trained, missing, wanted = unit.trained(), len(unit.missing_benchmarks()), len(unit.benchmarks)
-    total = 0 if unit.row.objective is None else unit.config.train.steps
-    steps = total if trained else _lines(unit.run.metrics_file)
+    trained, missing = unit.trained(), len(unit.missing_benchmarks())
+    if trained:
+        steps = unit.steps
+    else:
+        try:
+            steps = unit.run.metrics_file.read_bytes().count(b"\n")
+        except (FileNotFoundError, NotADirectoryError):  # the second: the store is a file, as whoever writes there says
+            steps = 0
     done = trained and not (unit.to_measure() if unit.tuning else missing)
-    return State(steps, total, wanted - missing, wanted, running, done)
-
-
-def _lines(path: Path) -> int:
-    try:
-        return path.read_bytes().count(b"\n")
-    except (FileNotFoundError, NotADirectoryError):  # the second: the store is a file, which whoever writes there says
-        return 0
+    return State(steps, len(unit.benchmarks) - missing, running, done)
 
 
 def batches(units: Sequence[Unit], jobs: int) -> list[Batch]:
@@ -94,8 +90,7 @@ def batches(units: Sequence[Unit], jobs: int) -> list[Batch]:
     sharing: dict[str, list[int]] = {}
     chosen: list[list[int]] = []  # indices of units
     for index, unit in enumerate(units):
-        engine = _engine(unit)
-        if engine is None:
+        if (engine := _engine(unit)) is None:
             chosen.append([index])
         else:
             sharing.setdefault(engine, []).append(index)
@@ -118,12 +113,8 @@ def _engine(unit: Unit) -> str | None:
 
 def batch_command(batch: Batch) -> list[str]:
     """The command line that measures several units; a person can type it too."""
-    runs = [shlex.join([_kind(unit), *unit.as_typed()]) for unit in batch]
+    runs = [shlex.join(["base" if unit.row.objective is None else "train", *unit.as_typed()]) for unit in batch]
     return [sys.executable, "-m", "tepo_cli", "measure", "--quiet", "--store", str(batch[0].folder.parent), *runs]
-
-
-def _kind(unit: Unit) -> str:
-    return "base" if unit.row.objective is None else "train"
 
 
 def launch(unit: Unit, gpus: int) -> list[str]:
@@ -140,10 +131,8 @@ def run_local(
     poll: float = 0.5,
 ) -> list[Failure]:
     """Run units, at most `jobs` processes at a time with `gpus` GPUs each, in order; those that only lack benchmarks
-    share processes where they can share an engine. After two identical failures no more are started.
-
-    `watch` gets the state of every unit about twice a second.
-    """
+    share processes where they can share an engine. After two identical failures no more are started. `watch` gets the
+    state of every unit about twice a second."""
     waiting, failures = [(0.0, batch) for batch in batches(units, jobs)], list[Failure]()
     active: dict[int, tuple[BaseProcess, Batch]] = {}
     states = {unit.id: state(unit) for unit in units}
@@ -158,7 +147,11 @@ def run_local(
                 left = tuple(unit for unit in entry[1] if unit not in busy and not states[unit.id].done)
                 if left:
                     slot = next(index for index in range(jobs) if index not in active)
-                    active[slot] = _start(left, slot, gpus), left
+                    environment = job_environment() | devices(slot, gpus)
+                    if len(left) > 1 and gpus > 1:  # one process, with a server on each GPU as where ranks have trained
+                        environment["LOCAL_WORLD_SIZE"] = str(gpus)
+                    words = launch(left[0], gpus) if len(left) == 1 else batch_command(left)
+                    active[slot] = start(words, left[0].run.log, environment), left
             for slot in [slot for slot, (process, _) in active.items() if process.exitcode is not None]:
                 process, batch = active.pop(slot)
                 states |= {unit.id: state(unit) for unit in batch}
@@ -171,8 +164,10 @@ def run_local(
                     failures += [Failure(unit, why(unit, f"exit code {process.exitcode}")) for unit in missing]
             if same_twice(failures):
                 waiting = []
-            for _, batch in active.values():
-                states |= _under_way(batch)
+            for _, batch in active.values():  # which one process does in order
+                states |= {unit.id: state(unit) for unit in batch}
+                current = next((unit.id for unit in batch if not states[unit.id].done), batch[-1].id)
+                states[current] = replace(states[current], running=True)
             watch(states)
             if active or waiting:
                 time.sleep(poll)
@@ -195,23 +190,6 @@ def _later(unit: Unit) -> tuple[float, Batch]:
     return time.monotonic() + _BUSY_WAIT, (unit,)
 
 
-def _under_way(batch: Batch) -> dict[str, State]:
-    """The states of units that one process does in order."""
-    states = {unit.id: state(unit) for unit in batch}
-    current = next((name for name, one in states.items() if not one.done), batch[-1].id)
-    return states | {current: replace(states[current], running=True)}
-
-
-def _start(batch: Batch, slot: int, gpus: int) -> BaseProcess:
-    """Start the process of a batch, its output at the end of the first unit's log."""
-    environment = job_environment() | devices(slot, gpus)
-    if len(batch) == 1:
-        return start(launch(batch[0], gpus), batch[0].run.log, environment)
-    if gpus > 1:  # one process, with a server on each GPU as where ranks have trained
-        environment["LOCAL_WORLD_SIZE"] = str(gpus)
-    return start(batch_command(batch), batch[0].run.log, environment)
-
-
 def why(unit: Unit, outcome: str) -> str:
     """The reason that a unit is not done though its process has ended; `outcome` where its log says nothing."""
     with contextlib.suppress(UserError):  # then the log says it too
@@ -227,13 +205,11 @@ def why(unit: Unit, outcome: str) -> str:
 def last_line(path: Path) -> str:
     """The last line with text in a log, its error line if one follows the last start."""
     try:
-        lines = [
-            line.strip() for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()
-        ]
+        lines = [*filter(None, map(str.strip, path.read_text(encoding="utf-8", errors="replace").splitlines()))]
     except FileNotFoundError:
         return ""
     errors = [index for index, line in enumerate(lines) if line.startswith("error:")]
-    return " ".join(lines[errors[-1] :])[:500] if errors else (lines[-1][:500] if lines else "")
+    return " ".join(lines[errors[-1] :] if errors else lines[-1:])[:500]
 
 
 def unfinished(units: Sequence[Unit]) -> list[Unit]:

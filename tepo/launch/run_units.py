@@ -9,16 +9,13 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from tepo.common.errors import RunFailed, unknown_name
 from tepo.common.text import counted, setting_text
-from tepo.launch.local import Failure, State, run_local, same_twice, unfinished
+from tepo.launch.local import State, run_local, same_twice, unfinished
 from tepo.launch.slurm_options import SlurmOptions
 from tepo.reporting.progress import console, say
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
 from tepo.studies.store_check import others_line
-from tepo.studies.tuning_result import TunedRow, tuned_rows
-
-_EVALUATION_WEIGHT = 1.0  # a benchmark of 800 samples costs about as much as one training step (docs/scales.md)
-
+from tepo.studies.tuning_result import tuned_rows
 
 LAUNCHERS = ("local", "slurm")
 
@@ -38,10 +35,8 @@ class Slots:
 
 
 def run_planned(plan: Callable[[], Planned], scale: str, slots: Slots, quiet: bool = False) -> Planned:
-    """Run what a plan names; where that chooses settings, then the rows at those. Returns the plan of all of it.
-
-    Raises RunFailed when any failed; the others are kept.
-    """
+    """Run what a plan names; where that chooses settings, then the rows at those. Returns the plan of all of it. Raises
+    RunFailed when any failed; the others are kept."""
     planned = plan()
     run_units([unit for _, units in planned for unit in units], slots, quiet)
     if not any(study.tune_at(scale) for study, _ in planned):
@@ -50,26 +45,24 @@ def run_planned(plan: Callable[[], Planned], scale: str, slots: Slots, quiet: bo
     for study, units in chosen:
         if (tune := study.tune_at(scale)) and not quiet:
             for row in tuned_rows(units, tune):
-                _say_choice(row)
+                if row.chosen is not None and row.setting is not None:
+                    best = f"{100 * row.known[row.chosen]:.1f}% of the validation problems"
+                    draw = f"draw {row.chosen + 1} of {len(row.draws)}"
+                    say(f"chosen for {row.first.row_label}: {setting_text(row.setting.point)} ({best}, {draw})")
     if sum(len(units) for _, units in chosen) > sum(len(units) for _, units in planned):
         run_units([unit for _, units in chosen for unit in units], slots, quiet)
     return chosen
 
 
-def _say_choice(row: TunedRow) -> None:
-    if row.chosen is not None and row.setting is not None:
-        best = (
-            f"{100 * row.known[row.chosen]:.1f}% of the validation problems, draw {row.chosen + 1} of {len(row.draws)}"
-        )
-        say(f"chosen for {row.first.row_label}: {setting_text(row.setting.point)} ({best})")
-
-
 def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
-    """Run what is not done, with a bar a unit and one for all, and what it cost; quiet: without a word.
+    """Run what is not done, with a bar a unit and one for all, and what it cost; quiet: without a word. Raises
+    RunFailed when any failed; the others are kept."""
+    todo = unfinished(unique(units))
 
-    Raises RunFailed when any failed; the others are kept.
-    """
-    todo, note = unfinished(unique(units)), _silent if quiet else say
+    def note(text: str) -> None:
+        if not quiet:
+            say(text)
+
     if not todo:
         note(f"{counted(len(unique(units)), 'run')}: nothing to do, all is in the store")
         return
@@ -84,16 +77,28 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
         note(others)
     started = time.monotonic()
     with _bars(todo, quiet) as watch:
-        failures = _dispatch(todo, slots, watch)
+        if slots.launcher == "local":
+            failures = run_local(todo, slots.jobs, watch, slots.gpus)
+        else:
+            from tepo.launch.slurm import run_slurm
+
+            assert slots.slurm is not None
+            failures = run_slurm(todo, slots.slurm, todo[0].folder.parent, watch)
     for unit in todo:
         if ending := unit.run.ending():
             note(f"{unit.label} seed {unit.seed} ended with {ending}: {ending.why}")
     note("; ".join(filter(None, (spent(todo), f"{time.monotonic() - started:.0f} s by the clock"))))
     if failures:
-        raise RunFailed(
-            _report(todo, failures),
-            fix="see log.txt in each run's folder; the same command tries them again and keeps the rest",
-        )
+        lines = [f"{len(failures)} of the runs failed:"]
+        for failure in failures:
+            unit = failure.unit
+            lines.append(f"  {unit.label} seed {unit.seed} ({unit.folder}): {failure.message}")
+        failed = {failure.unit.id for failure in failures}
+        left = [unit for unit in todo if unit.id not in failed and not unit.done()]
+        if left and same_twice(failures):
+            lines.append(f"two failed alike, so {counted(len(left), 'run')} did not start")
+        fix = "see log.txt in each run's folder; the same command tries them again and keeps the rest"
+        raise RunFailed("\n".join(lines), fix=fix)
 
 
 def spent(units: Iterable[Unit]) -> str:
@@ -113,10 +118,6 @@ def spent(units: Iterable[Unit]) -> str:
     )
 
 
-def _silent(text: str) -> None:
-    """Nothing is said."""
-
-
 @contextmanager
 def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, State]], None]]:
     """A bar a unit while it runs and one for all, or in a file a line a finished unit; call it with the state of
@@ -129,12 +130,13 @@ def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, Sta
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, refresh_per_second=2, disable=quiet) as progress:
-        total = progress.add_task(counted(len(todo), "run"), total=sum(_work(unit) for unit in todo))
+        # a benchmark of 800 samples costs about as much as one training step (docs/scales.md)
+        work = {unit.id: unit.steps + len(unit.benchmarks) for unit in todo}
+        total = progress.add_task(counted(len(todo), "run"), total=sum(work.values()))
         bars = {
-            unit.id: progress.add_task(f"  {unit.label} seed {unit.seed}", total=_work(unit), start=False)
+            unit.id: progress.add_task(f"  {unit.label} seed {unit.seed}", total=work[unit.id], start=False)
             for unit in todo
         }
-
         named, ended = {unit.id: unit for unit in todo}, set[str]()
         in_file = not (quiet or console.is_terminal or console.is_jupyter)  # where no bar can be drawn
 
@@ -146,37 +148,7 @@ def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, Sta
                     say(f"{count}: {unit.label} seed {unit.seed} {unit.run.outcome()}")
                 if state.running:
                     progress.start_task(bars[name])
-                progress.update(
-                    bars[name], completed=state.steps + _EVALUATION_WEIGHT * state.benchmarks, visible=state.running
-                )
-            progress.update(
-                total, completed=sum(state.steps + _EVALUATION_WEIGHT * state.benchmarks for state in states.values())
-            )
+                progress.update(bars[name], completed=state.steps + state.benchmarks, visible=state.running)
+            progress.update(total, completed=sum(state.steps + state.benchmarks for state in states.values()))
 
         yield watch
-
-
-def _dispatch(todo: Sequence[Unit], slots: Slots, watch: Callable[[dict[str, State]], None]) -> list[Failure]:
-    if slots.launcher == "local":
-        return run_local(todo, slots.jobs, watch, slots.gpus)
-    from tepo.launch.slurm import run_slurm
-
-    assert slots.slurm is not None
-    return run_slurm(todo, slots.slurm, todo[0].folder.parent, watch)
-
-
-def _work(unit: Unit) -> float:
-    steps = 0 if unit.row.objective is None else unit.config.train.steps
-    return steps + _EVALUATION_WEIGHT * len(unit.benchmarks)
-
-
-def _report(todo: Sequence[Unit], failures: Sequence[Failure]) -> str:
-    lines = [f"{len(failures)} of the runs failed:"]
-    for failure in failures:
-        unit = failure.unit
-        lines.append(f"  {unit.label} seed {unit.seed} ({unit.folder}): {failure.message}")
-    failed = {failure.unit.id for failure in failures}
-    left = [unit for unit in todo if unit.id not in failed and not unit.done()]
-    if left and same_twice(failures):
-        lines.append(f"two failed alike, so {counted(len(left), 'run')} did not start")
-    return "\n".join(lines)

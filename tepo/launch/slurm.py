@@ -11,13 +11,13 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tepo.common.errors import UserError
-from tepo.common.files import write_atomic
+from tepo.common.files import write_atomic, write_json
 from tepo.launch.local import Failure, State, command, same_twice, state, training_command, why
-from tepo.launch.slurm_job import NO_STORE, Job, in_shell, outcome_file, write_jobs
+from tepo.launch.slurm_job import NO_STORE, Job, in_shell, outcome_file
 from tepo.launch.slurm_options import SlurmOptions, cluster_nodes, fitted
 from tepo.studies.plan import Unit
 
@@ -66,10 +66,6 @@ class _Array:
     def name(self, index: int) -> str:
         return f"{self.number}_{index}"
 
-    def running(self, index: int) -> bool:
-        row = self.rows.get(self.name(index))
-        return row is not None and row.state == "RUNNING"
-
     def failure(self, index: int, unit: Unit) -> Failure | None:
         """The reason that a job that has ended is not done, or that one waits for an administrator alone.
 
@@ -77,11 +73,8 @@ class _Array:
         name, row = self.name(index), self.rows.get(self.name(index))
         if row and row.code == NO_STORE:
             cancel(self.number)
-            raise UserError(
-                f"{row.nodes} does not see the store",
-                where=str(self.folder),
-                fix="--store DIR on a file system that all nodes share, or --slurm nodelist=… with nodes that see it",
-            )
+            fix = "--store DIR on a file system that all nodes share, or --slurm nodelist=… with nodes that see it"
+            raise UserError(f"{row.nodes} does not see the store", where=str(self.folder), fix=fix)
         if row and "launch failed" in row.reason:  # held: a second command is enough later
             cancel(name)
             why_not = f"cancelled, its node could not start it ({row.reason}): the node's slurmd log says why"
@@ -102,11 +95,8 @@ def check_cluster(options: SlurmOptions) -> SlurmOptions:
     """The options with what the cluster's nodes settle. Raises UserError without Slurm, and for what the cluster does
     not have."""
     if shutil.which("sbatch") is None:
-        raise UserError(
-            "no Slurm on this machine: sbatch is missing",
-            where="--launcher slurm",
-            fix="run on a login node of the cluster, or use --launcher local",
-        )
+        fix = "run on a login node of the cluster, or use --launcher local"
+        raise UserError("no Slurm on this machine: sbatch is missing", where="--launcher slurm", fix=fix)
     return fitted(options, cluster_nodes())
 
 
@@ -118,13 +108,28 @@ def run_slurm(
     poll: float = 1.0,
 ) -> list[Failure]:
     """Submit units as one job array and wait for all; after two identical failures those that wait are cancelled.
-
-    Raises UserError without Slurm, for what the cluster does not have, and when a node does not see the store.
-    """
+    Raises UserError without Slurm, for what the cluster does not have, and when a node does not see the store."""
     options = check_cluster(options)
     folder = store.absolute() / "slurm" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    write_jobs(folder, [_job(unit, options) for unit in units])
-    array, failures, waiting = _Array(_submit(folder, len(units), options), folder), [], dict(enumerate(units))
+    jobs = []
+    for unit in units:
+        log, run = str(unit.run.log.absolute()), str(unit.folder.absolute())
+        words, alone = (training_command(unit), command(unit)) if options.nodes > 1 else (command(unit), [])
+        jobs.append(asdict(Job(words, run, log, options.nodes, options.gpus, options.cpus or 1, alone)))
+    write_json(folder / "jobs.json", jobs)
+    script = folder / "job.sh"
+    write_atomic(script, _script(folder))
+    # Slurm hands on what is exported here: a job must see its own allocation, not the one from which it is submitted.
+    kept = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_") or key == "SLURM_CONF"}
+    clean = {key: value for key, value in kept.items() if key not in _OF_LAUNCHERS}
+    words = ["sbatch", "--parsable", *_words(len(units), options), str(script)]
+    done = subprocess.run(words, env=clean, capture_output=True, text=True, check=False)
+    if done.returncode:
+        shutil.rmtree(folder)
+        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("sbatch: error: ")
+        fix = "check --partition, --gpus, --minutes and --slurm with sinfo, and slurm.yaml"
+        raise UserError(f"Slurm refused the jobs: {reason}", where="sbatch", fix=fix)
+    array, failures, waiting = _Array(done.stdout.strip().partition(";")[0], folder), [], dict(enumerate(units))
     given_up = False
     while waiting:
         array.look()
@@ -136,7 +141,8 @@ def run_slurm(
         if not given_up and same_twice(failures):
             given_up = True
             cancel(array.number, "--state=PENDING")
-        watch({unit.id: state(unit, array.running(index)) for index, unit in enumerate(units)})
+        running = {name for name, row in array.rows.items() if row.state == "RUNNING"}
+        watch({unit.id: state(unit, array.name(index) in running) for index, unit in enumerate(units)})
         if waiting:
             time.sleep(poll)
     return failures
@@ -145,12 +151,6 @@ def run_slurm(
 def cancel(job: str, *which: str) -> None:
     """End a job or an array. which: options of scancel that choose among its jobs."""
     subprocess.run(["scancel", *which, job], capture_output=True, check=False)
-
-
-def _job(unit: Unit, options: SlurmOptions) -> Job:
-    log, run = str(unit.run.log.absolute()), str(unit.folder.absolute())
-    words = (training_command(unit), command(unit)) if options.nodes > 1 else (command(unit), [])
-    return Job(words[0], run, log, options.nodes, options.gpus, options.cpus or 1, alone=words[1])
 
 
 def preview(jobs: int, options: SlurmOptions, store: Path) -> str:
@@ -169,20 +169,3 @@ def _words(jobs: int, options: SlurmOptions) -> list[str]:
     words = ["--job-name=tepo", f"--array=0-{jobs - 1}%{options.parallel}", "--requeue"]
     # not Slurm's output file: where a node lacks its folder, Slurm fails the job before our script could say so
     return [*words, "--output=/dev/null", *options.words()]
-
-
-def _submit(folder: Path, jobs: int, options: SlurmOptions) -> str:
-    """The number of the array. Raises UserError with sbatch's reason where it refuses."""
-    script = folder / "job.sh"
-    write_atomic(script, _script(folder))
-    words = ["--parsable", *_words(jobs, options)]
-    # Slurm hands on what is exported here: a job must see its own allocation, not the one from which it is submitted.
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_") or key == "SLURM_CONF"}
-    clean = {key: value for key, value in kept.items() if key not in _OF_LAUNCHERS}
-    done = subprocess.run(["sbatch", *words, str(script)], env=clean, capture_output=True, text=True, check=False)
-    if done.returncode:
-        shutil.rmtree(folder)
-        reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("sbatch: error: ")
-        fix = "check --partition, --gpus, --minutes and --slurm with sinfo, and slurm.yaml"
-        raise UserError(f"Slurm refused the jobs: {reason}", where="sbatch", fix=fix)
-    return done.stdout.strip().partition(";")[0]

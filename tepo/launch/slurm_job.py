@@ -18,8 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
-from dataclasses import asdict, dataclass, field
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -51,11 +50,6 @@ class Job:
     alone: list[str] = field(default_factory=list)
 
 
-def write_jobs(folder: Path, jobs: list[Job]) -> None:
-    """Write the file in which jobs read what they are to do."""
-    write_json(folder / "jobs.json", [asdict(job) for job in jobs])
-
-
 def read_job(folder: Path, index: int) -> Job:
     """One job of the array."""
     return Job(**json.loads((folder / "jobs.json").read_text(encoding="utf-8"))[index])
@@ -85,15 +79,18 @@ def lead(folder: Path) -> int:
     index = int(os.environ["SLURM_ARRAY_TASK_ID"])
     job = read_job(folder, index)
     Path(job.run).mkdir(parents=True, exist_ok=True)
-    code, codes = 0, list[int | None]()
+    code, codes, address = 0, list[int | None](), "none"
     if job.words:
-        address = f"{_address()}:{_free_port(int(os.environ['SLURM_JOB_ID']))}" if job.nodes > 1 else "none"
+        if job.nodes > 1:  # by which the other nodes reach this one, the first of the job
+            name = os.environ["SLURMD_NODENAME"]
+            shown = subprocess.run(["scontrol", "show", "node", name, "--oneliner"], capture_output=True, text=True)
+            found = re.search(r"NodeAddr=(\S+)", shown.stdout)
+            address = f"{found[1] if found else name}:{_free_port(int(os.environ['SLURM_JOB_ID']))}"
         code, codes = _on_nodes(folder, index, job.nodes, address)
     if job.alone and not code:
         code, codes = _on_nodes(folder, index, 1, _ALONE)
-    if _for_now(code, codes) and not _in_vain(folder, index, Path(job.run)) and _requeued():
-        return code
-    write_json(outcome_file(folder, index), {"code": code})
+    if not (_for_now(code, codes) and not _in_vain(folder, index, Path(job.run)) and _requeued()):
+        write_json(outcome_file(folder, index), {"code": code})
     return code
 
 
@@ -142,14 +139,6 @@ def _in_vain(folder: Path, index: int, run: Path) -> bool:
     return times >= _VAIN
 
 
-def _address() -> str:
-    """Address by which the other nodes reach this one, the first of the job."""
-    name = os.environ["SLURMD_NODENAME"]
-    shown = subprocess.run(["scontrol", "show", "node", name, "--oneliner"], capture_output=True, text=True).stdout
-    address = re.search(r"NodeAddr=(\S+)", shown)
-    return address[1] if address else name
-
-
 def _free_port(job: int) -> int:
     """The first free one from where the number of the job points, so that jobs on one node do not meet; below the
     range from which systems give ports to whoever asks for any."""
@@ -176,7 +165,13 @@ def node(folder: Path, index: int, address: str) -> int:
             signals.pass_on(child.pid, launcher)
         asked.append(number)
 
-    end_with_us = partial(_end_with, os.getpid())
+    us = os.getpid()
+
+    def end_with_us() -> None:
+        """A session of its own, which Slurm does not signal; it must not outlive a node that is killed."""
+        os.setsid()
+        signals.end_with(us, signal.SIGTERM)
+
     ours = ONE_THREAD | ({_GPUS: str(max(job.gpus, 1))} if address == _ALONE else {})
     child = subprocess.Popen(node_words(job, address), env=os.environ | ours, preexec_fn=end_with_us)
     for number in signals.SIGNALS:
@@ -196,12 +191,6 @@ def node_words(job: Job, address: str) -> list[str]:
     host, _, port = address.rpartition(":")
     how = ["--nnodes", str(job.nodes), "--node-rank", os.environ["SLURM_NODEID"]]
     return under_torchrun(job.words, max(job.gpus, 1), *how, "--master-addr", host, "--master-port", port)
-
-
-def _end_with(node: int) -> None:
-    """In the child: a session of its own, which Slurm does not signal; it must not outlive a node that is killed."""
-    os.setsid()
-    signals.end_with(node, signal.SIGTERM)
 
 
 def main(words: list[str]) -> Any:

@@ -49,10 +49,8 @@ class SlurmOptions:
 
     def __post_init__(self) -> None:
         if self.grace_seconds >= 60 * self.minutes:
-            raise UserError(
-                f"a grace of {self.grace} s leaves no time to train in {self.minutes} minutes",
-                fix="raise the time limit (--minutes), or lower grace",
-            )
+            what = f"a grace of {self.grace} s leaves no time to train in {self.minutes} minutes"
+            raise UserError(what, fix="raise the time limit (--minutes), or lower grace")
         for name in self.sbatch:
             known = {"gpus_per_node": "gpus", "cpus_per_task": "cpus", "time": "minutes", "signal": "grace"}
             own = known.get(name.replace("-", "_"), name)
@@ -83,7 +81,11 @@ def slurm_options(given: Mapping[str, Any], words: Sequence[str] = ()) -> SlurmO
 
     Raises UserError for an unknown key, naming the nearest, and for a value that a key does not take."""
     values: dict[str, Any] = {}
-    for path in reversed(_files()):
+    own = [Path(part) for part in os.environ.get("TEPO_PATH", "").split(os.pathsep) if part]
+    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "tepo"
+    for path in (folder / FILE for folder in (config, *reversed(own))):  # the nearest last
+        if not path.is_file():
+            continue
         document = load(path)
         read(SlurmOptions, document.data, document.at)  # says the line
         _join(values, document.data)
@@ -101,13 +103,6 @@ def _join(values: dict[str, Any], nearer: Mapping[str, Any]) -> None:
     for key, value in nearer.items():
         both = isinstance(value, Mapping) and isinstance(values.get(key), Mapping)
         values[key] = {**values[key], **value} if both else value
-
-
-def _files() -> list[Path]:
-    """The files that are there, the nearest first."""
-    own = [Path(part) for part in os.environ.get("TEPO_PATH", "").split(os.pathsep) if part]
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "tepo"
-    return [folder / FILE for folder in (*own, config) if (folder / FILE).is_file()]
 
 
 @dataclass(frozen=True)
@@ -139,11 +134,8 @@ def fitted(options: SlurmOptions, cluster: Sequence[Node]) -> SlurmOptions:
         asked = counted(options.nodes, "node") + (f" with {each}" if each else "")
         most = f"{max(node.gpus for node in inside)} GPUs and {max(node.cpus for node in inside)} CPUs"
         has = f"it has {there} such" if fit else f"a node has at most {most}"
-        raise UserError(
-            f"{asked} asked for in partition {' or '.join(wanted)}, but {has}",
-            where="sinfo",
-            fix="lower --gpus or --nodes, or name another --partition",
-        )
+        what = f"{asked} asked for in partition {' or '.join(wanted)}, but {has}"
+        raise UserError(what, where="sinfo", fix="lower --gpus or --nodes, or name another --partition")
     if options.cpus or not options.gpus:
         return options
     wished = _CPUS_PER_GPU * options.gpus
@@ -154,10 +146,9 @@ def cluster_nodes() -> list[Node]:
     """Nodes that sinfo lists; nothing where it does not answer, and then sbatch says why."""
     command = ["sinfo", "--noheader", "--format=%P|%D|%c|%G"]  # %P: the default has a star
     rows = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
-    parts = [row.strip().split("|") for row in rows]
     return [
         Node(name.rstrip("*"), int(count), int(cpus.rstrip("+")), gpus(gres), name.endswith("*"))
-        for name, count, cpus, gres in parts
+        for name, count, cpus, gres in (row.strip().split("|") for row in rows)
     ]
 
 

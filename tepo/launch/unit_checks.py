@@ -34,13 +34,20 @@ def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions 
     """Raises UserError, naming the row where only some are concerned, for what the runs to do would come to lack: as
     `jobs` processes with `gpus` GPUs each on this machine, or as jobs of Slurm. The packages, GPUs and servers of
     Slurm's nodes are theirs, and each job asks for them there."""
+    import torch
+
     check_rows(todo)
-    if slurm is None:
-        _check_gpus(jobs, gpus)
+    visible, given = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    if slurm is None and jobs * gpus > visible:
+        asked = f"--jobs {jobs} with --gpus {gpus}" if jobs > 1 else f"--gpus {gpus}"
+        where = asked if given is None else f"{asked}, CUDA_VISIBLE_DEVICES={given}"
+        elsewhere = "run where the GPUs are, or let Slurm place the runs (--launcher slurm)"
+        what = f"{counted(jobs * gpus, 'GPU')} asked for, {visible} visible here"
+        raise UserError(what, where=where, fix="lower --jobs or --gpus" if visible else elsewhere)
     ranks = max(gpus, 1) if slurm is None else slurm.nodes * max(slurm.gpus, 1)
     for unit in _trained_rows(todo):
         with _named(unit):
-            if slurm is None and not gpus:
+            if slurm is None and not gpus and unit.config.engine.device != "cuda" and not torch.cuda.is_available():
                 _check_memory(unit.config)
             for backend in (engine_backend(unit.config.engine.kind), sampler_backend(unit.config.sampler.kind)):
                 backend.check_settings(unit.config, ranks)
@@ -67,40 +74,16 @@ def _named(unit: Unit) -> Iterator[None]:
         raise UserError(error.what, where=where, fix=error.fix, exit_code=error.exit_code) from None
 
 
-def _check_gpus(jobs: int, gpus: int) -> None:
-    """Raises UserError where more GPUs are asked for than this process sees."""
-    if not gpus:
-        return
-    import torch
-
-    given, there = os.environ.get("CUDA_VISIBLE_DEVICES"), torch.cuda.device_count()
-    if jobs * gpus > there:
-        asked = f"--jobs {jobs} with --gpus {gpus}" if jobs > 1 else f"--gpus {gpus}"
-        where = asked if given is None else f"{asked}, CUDA_VISIBLE_DEVICES={given}"
-        fix = (
-            "lower --jobs or --gpus"
-            if there
-            else "run where the GPUs are, or let Slurm place the runs (--launcher slurm)"
-        )
-        raise UserError(f"{counted(jobs * gpus, 'GPU')} asked for, {there} visible here", where=where, fix=fix)
-
-
 def _check_memory(config: RunConfig) -> None:
     """Raises UserError where a run would train on a CPU whose main memory does not hold weights, gradients and
     optimiser. Nothing is said of a model whose shape is not known here."""
-    import torch
-
-    if config.engine.device == "cuda" or torch.cuda.is_available():
-        return
     try:
         shape = shape_of(config.model.path)
     except UserError:
         return
     parts = engine_backend(config.engine.kind).memory(config, shape, 1, 1)
-    needed, there = (
-        parts.weights + parts.gradients + parts.optimiser,
-        float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")),
-    )
+    needed = parts.weights + parts.gradients + parts.optimiser
+    there = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     if needed > there:
         what = f"no GPU here, and {needed / GIB:.0f} GiB of weights, gradients and optimiser for {there / GIB:.0f} GiB"
         fix = "run where the GPUs are (--gpus N, --launcher slurm), or --scale laptop"

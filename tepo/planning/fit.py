@@ -18,14 +18,8 @@ from tepo.training.resources.memory import GIB, TAKEN, Gpus, Memory, choose, fil
 if TYPE_CHECKING:
     from tepo.planning.step_time import StepTime
 
-_SAVED = {
-    "weights": "weights",
-    "gradients": "gradients",
-    "optimiser": "the optimiser",
-    "activations": "activations",
-    "logits": "logits",
-    "sampler": "the sampler",
-}  # parts of `Memory` in words
+_SAVED = {name: name for name in ("weights", "gradients", "optimiser", "activations", "logits", "sampler")}
+_SAVED |= {"optimiser": "the optimiser", "sampler": "the sampler"}  # parts of `Memory` in words
 _DEVICE = ("model", "sampler", "engine", "train")  # the sections that memory and time depend on
 _SIMULATED: dict[tuple[str, Machine, Memory], "StepTime"] = {}
 _FREE = ("learning_rate", "warmup_steps", "weight_decay", "adam_beta2", "grad_clip")  # but not on these of `train`
@@ -75,10 +69,8 @@ class Fit:
 
 
 def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
-    """Check a configuration on a machine.
-
-    reference: the objective keeps a copy of the first policy. Raises UserError for a model of unknown shape.
-    """
+    """Check a configuration on a machine. reference: the objective keeps a copy of the first policy. Raises UserError
+    for a model of unknown shape."""
     shape = shape_of(config.model.path)
     needed, problem = _check(config, shape, machine, reference)
     filled, why = fill(config, shape, _gpus(config, machine), reference)
@@ -90,19 +82,15 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
 
     changes = next(filter(fits, _remedies(config, machine.ranks)), None)
     adapters = next(filter(fits, _with_adapters(config, machine.ranks)), ())
-    savings = tuple(_savings(config, shape, machine, changes or ()))
-    return Fit(filled, machine, needed, problem, changes, savings, adapters, why)
-
-
-def _savings(config: RunConfig, shape: Shape, machine: Machine, words: tuple[str, ...]) -> Iterator[str]:
-    """Memory that each override saves on top of those before it, in words."""
-    for word in words:
-        before, config = memory(config, shape, _gpus(config, machine)), _changed(config, (word,))
-        after = memory(config, shape, _gpus(config, machine))
+    savings, changed = [], config
+    for word in changes or ():  # each on top of those before it
+        before, changed = memory(changed, shape, _gpus(changed, machine)), _changed(changed, (word,))
+        after = memory(changed, shape, _gpus(changed, machine))
         saved = {part: getattr(before, name) - getattr(after, name) for name, part in _SAVED.items()}
         parts = [f"{size / GIB:.1f} GiB of {part}" for part, size in saved.items() if size >= 0.05 * GIB]
         if parts:
-            yield f"{word} saves {', '.join(parts)}"
+            savings.append(f"{word} saves {', '.join(parts)}")
+    return Fit(filled, machine, needed, problem, changes, tuple(savings), adapters, why)
 
 
 def takes(config: RunConfig) -> str:
@@ -165,7 +153,15 @@ def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
     if size % ranks and engine.several_ranks:
         split = (f"train.mini_batch_prompts={max(round(size / ranks), 1) * ranks}",)
         yield split
-    sets = [(*split, *words) for words in _sets(_trainer_remedies(config))]
+    # the trainer's: the cheapest in time first, and what changes no result before what rounds
+    trainer = []
+    if config.engine.micro_batch_tokens > longest_sequence(config):
+        trainer.append(f"engine.micro_batch_tokens={longest_sequence(config)}")
+    if config.model.gradient_checkpointing is False:
+        trainer.append("model.gradient_checkpointing=true")
+    sets = [split]  # in the order of binary numbers whose last digit is the first remedy
+    for remedy in [*trainer, *engine.remedies(config)]:
+        sets += [(*words, *remedy.split()) for words in sets]
     for words in sets:
         if words != split:
             yield words
@@ -174,24 +170,6 @@ def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
     for kind in sampler_kinds():
         if sampler_backend(kind).remote:
             yield from ((*words, f"sampler.kind={kind}") for words in sets)
-
-
-def _trainer_remedies(config: RunConfig) -> list[str]:
-    """The cheapest in time first, and what changes no result before what rounds."""
-    shorter, checkpointing = [], []
-    if config.engine.micro_batch_tokens > longest_sequence(config):
-        shorter = [f"engine.micro_batch_tokens={longest_sequence(config)}"]
-    if config.model.gradient_checkpointing is False:
-        checkpointing = ["model.gradient_checkpointing=true"]
-    return [*shorter, *checkpointing, *engine_backend(config.engine.kind).remedies(config)]
-
-
-def _sets(remedies: list[str]) -> list[tuple[str, ...]]:
-    """All sets of overrides, in the order of binary numbers whose last digit is the first remedy."""
-    sets: list[tuple[str, ...]] = [()]
-    for remedy in remedies:
-        sets += [(*words, *remedy.split()) for words in sets]
-    return sets
 
 
 def _with_adapters(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
@@ -242,21 +220,16 @@ def measured_peaks(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
 def scales_here(gpus: Sequence[float], host: float) -> Iterator[tuple[str, str]]:
     """Each shipped scale, and in words what of it fits. gpus: bytes of each GPU; host: bytes of main memory."""
     for scale in SCALES:
-        models = dict.fromkeys(model for table in _TABLES for model in load_study(table).scale(scale).models)
-        yield scale, "; ".join(_fits(scale, model, gpus, host) for model in models)
-
-
-def _fits(scale: str, model: str, gpus: Sequence[float], host: float) -> str:
-    config = compose([f"scale={scale}", f"model={model}"])
-    if config.model.dtype == "float32":
-        return f"{model} runs on the CPU"
-    if not gpus:
-        return f"{model} needs a GPU"
-    ranks = len(gpus) if engine_backend(config.engine.kind).several_ranks else 1
-    # only memory counts here: operations, bandwidth and price say nothing
-    fitted = fit(config, Machine(Card("GPU", min(gpus), 1.0, 1.0), 1, ranks, host))
-    if not fitted.problem:
-        return f"{model} fits"
-    if fitted.changes is None:
-        return f"{model} does not fit"
-    return f"{model} fits with {' '.join(fitted.changes)}"
+        said = []
+        for model in dict.fromkeys(model for table in _TABLES for model in load_study(table).scale(scale).models):
+            config = compose([f"scale={scale}", f"model={model}"])
+            if config.model.dtype == "float32":
+                said.append(f"{model} runs on the CPU")
+            elif not gpus:
+                said.append(f"{model} needs a GPU")
+            else:  # only memory counts here: operations, bandwidth and price say nothing
+                ranks = len(gpus) if engine_backend(config.engine.kind).several_ranks else 1
+                found = fit(config, Machine(Card("GPU", min(gpus), 1.0, 1.0), 1, ranks, host))
+                changes = f"fits with {' '.join(found.changes)}" if found.changes is not None else "does not fit"
+                said.append(f"{model} {changes if found.problem else 'fits'}")
+        yield scale, "; ".join(said)

@@ -51,18 +51,13 @@ class Machine:
 
     @property
     def name(self) -> str:
-        return (
-            f"{self.nodes} x {self.node_gpus} {self.card.name}"
-            if self.nodes > 1
-            else f"{self.node_gpus} {self.card.name}"
-        )
+        one = f"{self.node_gpus} {self.card.name}"
+        return f"{self.nodes} x {one}" if self.nodes > 1 else one
 
 
 def machines() -> list[Machine]:
-    """1 and 8 of each kind; two nodes of 8 of those that train the papers' models.
-
-    Main memory is assumed: 60 and 200 GiB beside one GPU, 0.5 and 1.8 TiB beside eight.
-    """
+    """1 and 8 of each kind; two nodes of 8 of those that train the papers' models. Main memory is assumed: 60 and 200
+    GiB beside one GPU, 0.5 and 1.8 TiB beside eight."""
     small = ((1, 1, 60.0), (1, 8, 503.0))
     large = ((1, 1, 200.0), (1, 8, 1843.0), (2, 8, 1843.0))
     return [

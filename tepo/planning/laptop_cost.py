@@ -38,6 +38,8 @@ class Price:
 
 def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
     """CPU seconds, sampled tokens, and what stays on the disk of the units that are not done."""
+    from tepo.policy.model.model_location import resolve
+
     cpu = tokens = disk = 0.0
     for unit in (unit for unit in units if not unit.done()):
         objective = unit.row.objective or ""
@@ -49,7 +51,9 @@ def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
         cpu += _median(cost.startup_s for cost in like) + steps * _median(cost.training_s / cost.steps for cost in same)
         cpu += unit.to_measure() * _median(cost.measuring_s / cost.benchmarks for cost in measured)
         tokens += steps * _median(cost.tokens / cost.steps for cost in same)
-        disk += _weight_bytes(unit) * bool(steps) + 40_000 * len(unit.missing_benchmarks())
+        folder = Path(resolve(unit.config.model.path))  # of the base, whose weights are as large
+        disk += bool(steps) * sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+        disk += 40_000 * len(unit.missing_benchmarks())
     return Price(cpu, tokens, disk, basis)
 
 
@@ -65,13 +69,8 @@ def unpriced(units: Iterable[Unit], known: Sequence[Cost]) -> list[Unit]:
 def probe(unit: Unit) -> Cost:
     """Train two steps of a unit in a scratch store and measure it on one benchmark, to have something to price by."""
     with tempfile.TemporaryDirectory() as scratch:
-        words = [
-            *command(unit),
-            "--store",
-            scratch,
-            f"train.steps={PROBE_STEPS}",
-            f"data.benchmarks=[{unit.config.data.benchmarks[0]}]",
-        ]
+        small = [f"train.steps={PROBE_STEPS}", f"data.benchmarks=[{unit.config.data.benchmarks[0]}]"]
+        words = [*command(unit), "--store", scratch, *small]
         log = RunFolder(Path(scratch)).log
         process = start(words, log, job_environment())  # as the study will start it
         process.join()
@@ -83,10 +82,3 @@ def probe(unit: Unit) -> Cost:
 def _median(values: Iterable[float]) -> float:
     known = list(values)
     return statistics.median(known) if known else 0.0
-
-
-def _weight_bytes(unit: Unit) -> int:
-    from tepo.policy.model.model_location import resolve
-
-    folder = Path(resolve(unit.config.model.path))
-    return sum(path.stat().st_size for path in folder.glob("*.safetensors")) if folder.is_dir() else 0

@@ -9,7 +9,7 @@ from tepo.planning.gpus import HOST_BANDWIDTH, KEPT_SHARE, LEFT, LINK, MEASURING
 from tepo.planning.simulator import updates
 from tepo.planning.simulator.cards import SYNC, WORK, Decoding, Training
 from tepo.planning.simulator.clocked_sampler import Engine
-from tepo.planning.simulator.rollouts import Setup, in_turn
+from tepo.planning.simulator.schedules import Setup, in_turn
 from tepo.planning.simulator.workload import Lognormal
 from tepo.policy.model.shapes import KNOWN, Shape, number_bytes
 from tepo.problems.benchmarks import load_benchmark
@@ -84,11 +84,8 @@ def _card(config: RunConfig, machine: Machine) -> Card:
 def _decoding(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> Decoding:
     """An engine with the cache that the planner leaves it. One that keeps full rows has as many as fit."""
     card, size, tensor = _card(config, machine), number_bytes(config.model.dtype), config.sampler.tensor_parallel
-    parameters, numbers, rows = (
-        shape.parameters / tensor,
-        shape.cut_cache_numbers(tensor),
-        chosen(config.sampler.max_rows),
-    )
+    parameters, numbers = shape.parameters / tensor, shape.cut_cache_numbers(tensor)
+    rows = chosen(config.sampler.max_rows)
     cache = max(LEFT * card.bytes - size * parameters, 0.0) if memory.cache is None else memory.cache
     tokens = cache / (size * numbers)
     if sampler_backend(config.sampler.kind).full_rows:

@@ -12,9 +12,8 @@ from tepo.evaluation.statistics.scaling_fit import Curve
 from tepo.reporting.tables.scaling_table import CurveRow, curve_block, curve_notes
 from tepo.reporting.tables.table import Block
 from tepo.store.evaluation_result import AVERAGE
-from tepo.studies.curve_settings import CurveSettings
 from tepo.studies.plan import Unit
-from tepo.studies.study import Study
+from tepo.studies.study import CurveSettings, Study
 from tepo.training.validation import START
 
 _COMPUTE = {"samples": "training/responses", "steps": "training/global_step", "cpu": "perf/cpu_core_s"}

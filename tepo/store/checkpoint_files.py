@@ -69,10 +69,8 @@ class TensorFile:
             header = file.read(int.from_bytes(length, "little"))
         digest = hashlib.sha256(length + header)
         places = {name: place for name, place in json.loads(header).items() if name != "__metadata__"}
-        for name in sorted(places, key=lambda name: places[name]["data_offsets"]):
-            digest.update(
-                self.tensors[name].flatten().view(torch.uint8).numpy().data
-            )  # lets other threads run meanwhile
+        for name in sorted(places, key=lambda name: places[name]["data_offsets"]):  # lets other threads run meanwhile
+            digest.update(self.tensors[name].flatten().view(torch.uint8).numpy().data)
         return digest.hexdigest()
 
 
@@ -116,15 +114,8 @@ def damage(folder: Path, *, contents: bool = False) -> str:
         return f"half-written: {_PROGRESS} is missing or damaged"
     digests = progress.get("sha256", {}) if contents else {}
     with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as pool:
-        found = pool.map(lambda name: _digest_on_disk(folder / name), digests)
-        return next(
-            (
-                f"{name} is not as it was written (SHA-256)"
-                for name, own in zip(digests, found, strict=True)
-                if own != digests[name]
-            ),
-            "",
-        )
+        found = zip(digests, pool.map(lambda name: _digest_on_disk(folder / name), digests), strict=True)
+        return next((f"{name} is not as it was written (SHA-256)" for name, own in found if own != digests[name]), "")
 
 
 def has_digests(folder: Path) -> bool:
@@ -136,12 +127,12 @@ def drop_resumption(folder: Path) -> None:
     """Delete what only resuming needs: the optimiser's state and waiting rollouts. The checkpoint stays complete at
     every moment."""
     progress = read_progress(folder)
-    listed = {key: progress[key] for key in ("files", "sha256") if key in progress}
     kept = {
-        key: {name: value for name, value in of.items() if name.split("/")[0] not in _FOR_RESUMING}
-        for key, of in listed.items()
+        key: {name: value for name, value in progress[key].items() if name.split("/")[0] not in _FOR_RESUMING}
+        for key in ("files", "sha256")
+        if key in progress
     }
-    if kept != listed:
+    if progress != progress | kept:
         write_progress(folder, progress | kept)
     for part in for_resuming(folder):
         shutil.rmtree(part, ignore_errors=True)

@@ -1,12 +1,16 @@
-"""Results of measuring: a finished evaluation (`result.json`), and a validation."""
+"""Results of measuring: a finished evaluation (`result.json`) with its counts of right samples, and a validation."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tepo.common.errors import UserError
 from tepo.common.files import parse_json, write_json
+
+if TYPE_CHECKING:
+    from tepo.problems.benchmarks import Benchmark
 
 RESULT = "result.json"
 AVERAGE = "val-core/average"  # the metric of a validation that chooses
@@ -48,6 +52,16 @@ class Validated:
     share: float
 
 
+@dataclass(frozen=True)
+class RightAnswers:
+    """Counts of right samples, from which scores, intervals and comparisons are made. problems: ids, sorted. right: of
+    the `samples` of each problem."""
+
+    problems: tuple[str, ...]
+    right: tuple[int, ...]
+    samples: int
+
+
 def has_result(folder: Path) -> bool:
     """Tell whether an evaluation is finished."""
     return os.path.exists(folder / RESULT)
@@ -74,28 +88,71 @@ def load_result(folder: Path) -> Result | None:
     if result.format != FORMAT:
         raise UserError(f"result of format {result.format}, this version reads {FORMAT}", where=str(path), fix=_AGAIN)
     if not complete:
-        raise UserError(
-            "the result is damaged: scores, counts or the task are missing or no numbers", where=str(path), fix=_AGAIN
-        )
+        what = "the result is damaged: scores, counts or the task are missing or no numbers"
+        raise UserError(what, where=str(path), fix=_AGAIN)
     return result
 
 
 def _complete(result: Result) -> bool:
     """Tell whether everything that tables and commands read is there, with the right type."""
-    k = result.samples
+    k, every = result.samples, (result.scores, *result.subsets.values())
     wanted = {"truncated", "mean_tokens", f"avg@{k}", *([f"pass@{k}", f"maj@{k}"] if k > 1 else [])}
-    counts = all(type(count) is int and count > 0 for count in (result.problems, k))
-    numbers = all(
-        isinstance(value, int | float) and not abs(value) > 1e15
-        for scores in (result.scores, *result.subsets.values())
-        for value in (result.accuracy, *scores.values())
-    )
-    known = result.timeouts is None or type(result.timeouts) is int
+    numbers = [result.accuracy, *(value for scores in every for value in scores.values())]
     return (
-        counts
-        and numbers
-        and known
+        all(type(count) is int and count > 0 for count in (result.problems, k))
+        and all(isinstance(value, int | float) and not abs(value) > 1e15 for value in numbers)
+        and (result.timeouts is None or type(result.timeouts) is int)
         and isinstance(result.task, dict)
         and isinstance(result.benchmark, str)
-        and all(wanted <= set(scores) for scores in (result.scores, *result.subsets.values()))
+        and all(wanted <= set(scores) for scores in every)
     )
+
+
+def read_right_answers(folder: Path) -> RightAnswers | None:
+    """Counts of a finished evaluation; None where there is none. Raises UserError when the samples are not what the
+    result was computed from: nobody should believe such a table."""
+    import pyarrow.parquet as pq
+
+    from tepo.store.samples_file import SAMPLES
+
+    result = load_result(folder)
+    if result is None:
+        return None
+    try:
+        table = pq.read_table(folder / SAMPLES, columns=["problem", "correct"])
+        counted = table.group_by("problem").aggregate([("correct", "sum"), ("correct", "count")]).sort_by("problem")
+        problems, right, samples = (column.to_pylist() for column in counted.columns)
+    except (OSError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # pyarrow's own are among them
+        what = f"the samples cannot be read: {str(error).splitlines()[0]}"
+        fix = f"move {folder} away and measure it anew"
+        raise UserError(what, where=str(folder / SAMPLES), fix=fix) from None
+    complete = len(problems) == result.problems and set(samples) == {result.samples}  # verdicts of null do not count
+    if not complete or abs(sum(right) / (result.problems * result.samples) - result.accuracy) > 1e-9:
+        what = "the samples are not those behind the result: problems or verdicts differ"
+        fix = f"`tepo regrade {folder}`, or move it away and measure it anew"
+        raise UserError(what, where=str(folder / SAMPLES), fix=fix)
+    return RightAnswers(tuple(problems), tuple(right), result.samples)
+
+
+def is_current(task: Mapping[str, Any], benchmark: "Benchmark", prompts: Mapping[str, Any]) -> bool:
+    """Tell whether `check_current` accepts a result of this task."""
+    today = {"fingerprint": benchmark.fingerprint, "grading": benchmark.grading, **prompts}
+    return all(task.get(key, value) == value for key, value in today.items())
+
+
+def check_current(folder: Path, result: Result, benchmark: "Benchmark", prompts: Mapping[str, Any]) -> None:
+    """Raise UserError for a result that must not stand in a table: measured on other problems, by another protocol, or
+    (`prompts`: wrap, thinking) with other prompts around them, or graded by other settings.
+    What the result does not say is not held against it."""
+    task, away = result.task, f"move {folder} away and let it be measured anew"
+    different = [f"{key} {task[key]}, not {value}" for key, value in prompts.items() if task.get(key, value) != value]
+    if task.get("fingerprint", benchmark.fingerprint) != benchmark.fingerprint:
+        what, fix = "measured under another definition of the benchmark", f"undo the change of the benchmark, or {away}"
+    elif different:
+        what, fix = f"measured with {', '.join(different)}", f"the same settings, or {away}"
+    elif task.get("grading", benchmark.grading) != benchmark.grading:
+        what = "graded under other settings of the benchmark (grader, tolerances)"
+        fix = f"`tepo regrade {folder}`, or undo the change"
+    else:
+        return
+    raise UserError(f"{benchmark.name} was {what}", where=str(folder), fix=fix)

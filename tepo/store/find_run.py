@@ -11,16 +11,13 @@ from tepo.store.run_folder import RunFolder
 
 def find_run(name: str, store: Path) -> RunFolder | None:
     """The run that a name means: a run folder, or a run of the store by its id or a beginning that no other shares.
-
-    None where nothing is called that. Raises UserError where several runs begin so.
-    """
+    None where nothing is called that. Raises UserError where several runs begin so."""
     for folder in (Path(name), store / name):
         if _complete(RunFolder(folder)):
             return RunFolder(folder)
     ids = [run_id for run_id in _ids(store) if name and run_id.startswith(name)]
     if len(ids) > 1:
-        shown = ", ".join(ids[:8]) + (" …" if len(ids) > 8 else "")
-        what = f"{len(ids)} runs begin with {name!r}: {shown}"
+        what = f"{len(ids)} runs begin with {name!r}: {', '.join(ids[:8])}{' …' if len(ids) > 8 else ''}"
         raise UserError(what, where=f"--store {store}", fix="give more of the id")
     return RunFolder(store / ids[0]) if ids else None
 
@@ -35,19 +32,13 @@ def runs(store: Path) -> list[RunFolder]:
     both, and a folder that may not be read."""
     if not store.is_dir():
         return []
-    folders = (RunFolder(Path(entry.path)) for entry in os.scandir(store))
-    there = (run for run in folders if any(map(os.path.lexists, _traces(run))) or not _searchable(run.path))
-    return sorted(there, key=lambda run: run.path.name)
-
-
-def _traces(run: RunFolder) -> tuple[Path, ...]:
-    """Files and folders of which every run has one."""
-    return run.config_file, run.manifest_file, run.metrics_file, run.path / "checkpoints"
-
-
-def _searchable(folder: Path) -> bool:
-    """Tell whether what lies in the folder can be seen; a file has nothing in it."""
-    return not folder.is_dir() or os.access(folder, os.R_OK | os.X_OK)
+    found = []
+    for run in (RunFolder(Path(entry.path)) for entry in os.scandir(store)):
+        parts = run.config_file, run.manifest_file, run.metrics_file, run.path / "checkpoints"  # every run has one
+        unreadable = run.path.is_dir() and not os.access(run.path, os.R_OK | os.X_OK)
+        if unreadable or any(map(os.path.lexists, parts)):
+            found.append(run)
+    return sorted(found, key=lambda run: run.path.name)
 
 
 def _complete(run: RunFolder) -> bool:

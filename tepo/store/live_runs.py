@@ -11,15 +11,13 @@ from typing import Any
 from tepo.common.errors import UserError
 from tepo.common.files import parse_json
 from tepo.store.find_run import runs
-from tepo.store.run_folder import RunFolder, is_configuration, outcome_of
+from tepo.store.run_folder import is_configuration, outcome_of
 
 REWARD, ENTROPY, SECONDS = "critic/score/mean", "actor/entropy", "timing_s/step"
 _BARS = "▁▂▃▄▅▆▇█"
 SILENCE = "silent"
-RECENT = 600.0
-"""Seconds for which a run that has ended is still shown."""
-SILENT = 900.0
-"""Seconds without a new step after which a run that says it runs is called silent: its process may be dead."""
+RECENT = 600.0  # seconds for which a run that has ended is still shown
+SILENT = 900.0  # seconds without a new step after which a run that says it runs is silent: its process may be dead
 
 
 @dataclass(frozen=True)
@@ -45,30 +43,27 @@ def live_runs(store: Path, now: float | None = None) -> list[LiveRun]:
 
     A run that another process creates or rewrites meanwhile is left out, and there the next time."""
     now = time.time() if now is None else now
-    found = [live for run in runs(store) if (live := _live(run, now)) is not None]
+    found = []
+    for run in runs(store):
+        try:
+            manifest = run.manifest()
+            moved = max(_modified(run.metrics_file), _modified(run.manifest_file))
+            running = manifest.get("status") == "running"
+            if not manifest or (not running and now - moved > RECENT):
+                continue
+            config, rows = parse_json(run.config_file.read_bytes())["full"], run.metrics()
+            if not is_configuration(config):
+                continue
+        except (UserError, OSError, ValueError, KeyError, TypeError):
+            continue
+        silent = running and now - moved > SILENT
+        steps, seconds = config["train"]["steps"], _values(rows[-10:], SECONDS)
+        left = (steps - len(rows)) * sum(seconds) / len(seconds) if running and seconds and not silent else None
+        status = f"{SILENCE} for {duration(now - moved)}" if silent else outcome_of(manifest)
+        names = config["objective"]["name"], config["model"]["name"], config["seed"]
+        curves = _values(rows, REWARD), _values(rows, ENTROPY)
+        found.append(LiveRun(run.path.name, *names, status, len(rows), steps, *curves, left, moved))
     return sorted(found, key=lambda live: (-live.moved, live.id))
-
-
-def _live(run: RunFolder, now: float) -> LiveRun | None:
-    try:
-        manifest = run.manifest()
-        moved = max(_modified(run.metrics_file), _modified(run.manifest_file))
-        running = manifest.get("status") == "running"
-        if not manifest or (not running and now - moved > RECENT):
-            return None
-        config, rows = parse_json(run.config_file.read_bytes())["full"], run.metrics()
-        if not is_configuration(config):
-            return None
-    except (UserError, OSError, ValueError, KeyError, TypeError):
-        return None
-    silent = running and now - moved > SILENT
-    steps = config["train"]["steps"]
-    seconds = _values(rows[-10:], SECONDS)
-    left = (steps - len(rows)) * sum(seconds) / len(seconds) if running and seconds and not silent else None
-    status = f"{SILENCE} for {duration(now - moved)}" if silent else outcome_of(manifest)
-    names = config["objective"]["name"], config["model"]["name"], config["seed"]
-    curves = _values(rows, REWARD), _values(rows, ENTROPY)
-    return LiveRun(run.path.name, *names, status, len(rows), steps, *curves, left, moved)
 
 
 def _values(rows: Sequence[dict[str, Any]], metric: str) -> tuple[float, ...]:

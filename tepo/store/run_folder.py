@@ -26,7 +26,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, Any
 
 from tepo import __version__
 from tepo.common import provenance
@@ -49,11 +49,8 @@ from tepo.config.run_config import RunConfig
 from tepo.store.checkpoint_files import OPTIMISER, damage, drop_resumption, for_resuming, has_digests, read_progress
 from tepo.store.cost import Cost
 from tepo.store.early_stop import Ending, read_ending
-from tepo.store.evaluation_result import AVERAGE, Validated, has_result, load_result
+from tepo.store.evaluation_result import AVERAGE, RightAnswers, Validated, has_result, load_result, read_right_answers
 from tepo.store.run_id import RECIPE, base_id, identity, run_id, settings
-
-if TYPE_CHECKING:
-    from tepo.store.correct_counts import RightAnswers
 
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
 _STEP = "training/global_step"
@@ -63,6 +60,16 @@ _LEFT = {  # by purpose of a lock: what killed processes that held it leave behi
     "train": ("checkpoints/.step_*", *(place + _TEMPORARY for place in ("", "tokens/", "figures/", "checkpoints/*/"))),
     "measure": tuple(place + _TEMPORARY for place in ("", "eval/*/", "eval/*/parts/")),
 }
+
+
+class _Part:
+    """Path of a file or folder of a run, as an attribute of its `RunFolder`."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __get__(self, run: "RunFolder", owner: type) -> Path:
+        return run.path / self.name
 
 
 @dataclass(frozen=True)
@@ -83,52 +90,17 @@ class RunFolder:
         return cls(Path(config.store) / base_id(config.model.path, config.model.revision))
 
     # paths ----------------------------------------------------------------------------------------------------------
-    @property
-    def config_file(self) -> Path:
-        return self.path / "config.json"
-
-    @property
-    def manifest_file(self) -> Path:
-        return self.path / "manifest.json"
-
-    @property
-    def metrics_file(self) -> Path:
-        return self.path / "metrics.jsonl"
-
-    @property
-    def validation_file(self) -> Path:
-        return self.path / "validation.json"
-
-    @property
-    def examples_file(self) -> Path:
-        return self.path / "first_responses.jsonl"
-
-    @property
-    def cost_file(self) -> Path:
-        return self.path / "cost.json"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "log.txt"
-
-    @property
-    def figures(self) -> Path:
-        return self.path / "figures"
-
-    @property
-    def exchange(self) -> Path:
-        """The folder by which weights pass to sampling servers."""
-        return self.path / "exchange"
-
-    @property
-    def server_logs(self) -> Path:
-        """Logs of servers that sampled for an evaluation."""
-        return self.evaluations / ".servers"
-
-    @property
-    def evaluations(self) -> Path:
-        """The folder of all evaluations."""
-        return self.path / "eval"
+    config_file = _Part("config.json")
+    manifest_file = _Part("manifest.json")
+    metrics_file = _Part("metrics.jsonl")
+    validation_file = _Part("validation.json")
+    examples_file = _Part("first_responses.jsonl")
+    cost_file = _Part("cost.json")
+    log = _Part("log.txt")
+    figures = _Part("figures")
+    exchange = _Part("exchange")  # by which weights pass to sampling servers
+    evaluations = _Part("eval")
+    server_logs = _Part("eval/.servers")  # of servers that sampled for an evaluation
 
     def evaluation(self, benchmark: str, limit: int | None = None, seed: int = 0) -> Path:
         """The folder of one evaluation; a limited one, or one with another seed, lies beside the full one."""
@@ -147,16 +119,8 @@ class RunFolder:
     def create(self, config: RunConfig) -> None:
         """Write `config.json` once."""
         if not self.config_file.exists():
-            write_json(
-                self.config_file,
-                {
-                    "id": self.path.name,
-                    "tepo": __version__,
-                    "seed": config.seed,
-                    **identity(config),
-                    "full": to_dict(config),
-                },
-            )
+            head = {"id": self.path.name, "tepo": __version__, "seed": config.seed}
+            write_json(self.config_file, {**head, **identity(config), "full": to_dict(config)})
 
     @classmethod
     def of_evaluation(cls, folder: Path) -> "RunFolder":
@@ -166,48 +130,38 @@ class RunFolder:
 
     def lock(self, purpose: str = "train") -> IO[str]:
         """An exclusive lock for training ("train"), or for measuring and regrading ("measure"), held until the returned
-        file is closed or its process dies. What killed processes left of that work is removed.
-
-        Raises UserError with exit code BUSY when another process has it.
-        """
-        handle = self._take(purpose)
+        file is closed or its process dies. What killed processes left of that work is removed. Raises UserError with
+        exit code BUSY when another process has it."""
+        handle = take_lock(self.path / f".{purpose}.lock")
         if handle is None:
-            raise UserError(
-                f"another process has this run ({purpose})",
-                where=str(self.path),
-                fix="wait for it; its result will be used",
-                exit_code=BUSY,
-            )
+            what, fix = f"another process has this run ({purpose})", "wait for it; its result will be used"
+            raise UserError(what, where=str(self.path), fix=fix, exit_code=BUSY)
         remove_leftovers(self.path, *_LEFT[purpose])
         return handle
 
     def busy(self) -> bool:
         """Tell whether another process trains or measures this run just now."""
         for purpose in _LEFT if self.path.is_dir() else ():
-            handle = self._take(purpose)
+            handle = take_lock(self.path / f".{purpose}.lock")
             if handle is None:
                 return True
             handle.close()
         return False
 
-    def _take(self, purpose: str) -> IO[str] | None:
-        return take_lock(self.path / f".{purpose}.lock")
-
     def manifest(self) -> dict[str, Any]:
         """Status and times; empty for a run that never started."""
-        path = self.manifest_file
-        if not path.exists():
+        if not self.manifest_file.exists():
             return {}
         try:
-            manifest = parse_json(path.read_bytes())
+            manifest = parse_json(self.manifest_file.read_bytes())
             if not isinstance(manifest, dict):
                 raise ValueError("not JSON with keys and values")
             if not isinstance(manifest.get("status"), str):
                 raise ValueError("no status")
             ending_of(manifest)
         except ValueError as error:
-            fix = f"delete {self.path} and run again"
-            raise UserError(f"the manifest is damaged: {error}", where=str(path), fix=fix) from None
+            what, fix = f"the manifest is damaged: {error}", f"delete {self.path} and run again"
+            raise UserError(what, where=str(self.manifest_file), fix=fix) from None
         return manifest
 
     def config(self) -> dict[str, Any]:
@@ -252,9 +206,8 @@ class RunFolder:
 
     def mark(self, status: str, **facts: Any) -> None:
         """Record the status with facts such as `error`."""
-        write_json(
-            self.manifest_file, {"id": self.path.name, "recipe": RECIPE, "status": status, "time": time.time(), **facts}
-        )
+        head = {"id": self.path.name, "recipe": RECIPE, "status": status, "time": time.time()}
+        write_json(self.manifest_file, head | facts)
 
     def started(self) -> bool:
         """Tell whether a run lies here, or a copy of its checkpoints."""
@@ -269,8 +222,8 @@ class RunFolder:
         Files of checkpoints are looked at by their sizes, with `contents` by their digests, for which all are read. Of
         an unfinished run it is enough, without `contents`, that training can go on from one checkpoint. A finished
         run without any is one whose weights were deleted: what it measured is still true."""
-        steps = self.config()["full"]["train"]["steps"]
-        saved = self._saved()  # before the metrics: another process may be adding to both
+        steps, saved = self.config()["full"]["train"]["steps"], self._saved()
+        # the metrics after that: another process may be adding to both
         if self.finished():
             ending = self.ending()
             last = steps if ending is None else ending.step - 1
@@ -278,20 +231,17 @@ class RunFolder:
             if not reason and saved:
                 reason, where = self._damage(last, contents=contents), self.checkpoint(last)
             if reason:
+                fit = [step for step in saved if step < last and not self._unfit(step, contents=True)]
+                fix = AGAIN
+                if fit and (self.checkpoint(fit[-1]) / OPTIMISER).is_dir():
+                    fix = f"delete {self.manifest_file}: training then goes on from step {fit[-1]}"
                 said = f"the run says it is finished, but {reason}: copied half?"
-                raise UserError(said, where=str(where), fix=self._way_on(last))
+                raise UserError(said, where=str(where), fix=fix)
             return
         unfit = {step: why for step in saved if (why := self._unfit(step, contents=contents))}
         if unfit and (contents or len(unfit) == len(saved)):
             (reason, where), left = unfit[max(unfit)], max(set(saved) - set(unfit), default=None)
             raise UserError(reason, where=str(where), fix=AGAIN if left is None else f"train it on, from step {left}")
-
-    def _way_on(self, last: int) -> str:
-        """Advice about a run that is falsely called finished."""
-        left = max((step for step in self._saved() if step < last and not self._unfit(step, contents=True)), default=0)
-        if left and (self.checkpoint(left) / OPTIMISER).is_dir():
-            return f"delete {self.manifest_file}: training then goes on from step {left}"
-        return AGAIN
 
     def ending(self) -> Ending | None:
         """The early stop of a finished run, if it had one."""
@@ -313,10 +263,8 @@ class RunFolder:
         """Tell whether an evaluation is finished."""
         return has_result(self.evaluation(benchmark))
 
-    def right_answers(self, benchmark: str) -> "RightAnswers | None":
+    def right_answers(self, benchmark: str) -> RightAnswers | None:
         """None where the benchmark was not measured."""
-        from tepo.store.correct_counts import read_right_answers  # needs pyarrow
-
         return read_right_answers(self.evaluation(benchmark))
 
     def timeouts(self, benchmark: str) -> int:
@@ -340,8 +288,8 @@ class RunFolder:
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError):
-            what, where = "the validation is damaged: copied half?", str(self.validation_file)
-            raise UserError(what, where=where, fix=AGAIN) from None
+            what = "the validation is damaged: copied half?"
+            raise UserError(what, where=str(self.validation_file), fix=AGAIN) from None
 
     def sessions(self, benchmarks: Iterable[str]) -> list[dict[str, Any]]:
         """The processes that trained the run and measured it on these benchmarks, as far as they are on record."""
@@ -358,11 +306,9 @@ class RunFolder:
         except (FileNotFoundError, NotADirectoryError):  # the second: a store that became a file
             return []
         except (ValueError, TypeError) as error:
-            raise UserError(
-                f"the record of what the run has cost is damaged: {error}",
-                where=str(self.cost_file),
-                fix="delete it: prices are then based on the other runs",
-            ) from None
+            what = f"the record of what the run has cost is damaged: {error}"
+            fix = "delete it: prices are then based on the other runs"
+            raise UserError(what, where=str(self.cost_file), fix=fix) from None
 
     def add_cost(self, cost: Cost) -> None:
         """Add a process's cost to the run's `cost.json`."""
@@ -374,15 +320,14 @@ class RunFolder:
         rows = read_jsonl(self.metrics_file)
         for number, row in enumerate(rows, start=1):
             odd = next((name for name, value in row.items() if not _is_figure(name, value)), None)
-            if odd or type(row.get("training/global_step")) is not int:
+            if odd or type(row.get(_STEP)) is not int:
                 what = f"{odd!r} is no number" if odd else "the step is missing"
                 raise UserError(f"line {number} is no row of metrics: {what}", where=str(self.metrics_file), fix=AGAIN)
         return rows
 
     def append_metrics(self, row: dict[str, Any]) -> None:
         """Add one line and flush it to the disk."""
-        path = self.metrics_file
-        with explain_write_errors(path), open(path, "a", opener=no_link) as file:
+        with explain_write_errors(self.metrics_file), open(self.metrics_file, "a", opener=no_link) as file:
             file.write(json.dumps(row) + "\n")
             file.flush()
             os.fsync(file.fileno())
@@ -397,18 +342,9 @@ class RunFolder:
         wanted = list(range(1, steps + 1))
         if held == wanted:
             return ""
-        missing = [step for step in wanted if step not in held]
-        if missing:
-            there = steps - len(missing)
-            return f"its metrics hold {there} of {steps} steps, and lack step {missing[0]}"
+        if missing := [step for step in wanted if step not in held]:
+            return f"its metrics hold {steps - len(missing)} of {steps} steps, and lack step {missing[0]}"
         return f"its metrics hold {len(held)} lines for {steps} steps, or hold them out of order"
-
-    def truncate_metrics(self, step: int) -> None:
-        """Drop the lines of steps that no checkpoint holds."""
-        rows = self.metrics()
-        kept = [row for row in rows if row.get(_STEP) in range(1, step + 1)]
-        if self.metrics_file.exists():
-            write_atomic(self.metrics_file, "".join(json.dumps(row) + "\n" for row in kept))
 
     # checkpoints ----------------------------------------------------------------------------------------------------
     def checkpoint(self, step: int) -> Path:
@@ -470,10 +406,12 @@ class RunFolder:
         return None
 
     def forget(self, step: int) -> None:
-        """Delete the checkpoints and metrics of the steps after one."""
+        """Delete the checkpoints and metrics of the steps after one, and lines of metrics without such a step."""
         for later in (saved for saved in self._saved() if saved > step):
             remove_folder(self.checkpoint(later))
-        self.truncate_metrics(step)
+        kept = [row for row in self.metrics() if row.get(_STEP) in range(1, step + 1)]
+        if self.metrics_file.exists():
+            write_atomic(self.metrics_file, "".join(json.dumps(row) + "\n" for row in kept))
 
     def scratch(self, step: int) -> Path:
         """The folder in which a checkpoint is written before it appears."""
@@ -507,12 +445,9 @@ def is_configuration(full: Any) -> bool:
     """Tell whether a stored configuration has the parts that commands show, in their types."""
     if not isinstance(full, dict) or type(full.get("seed")) is not int:
         return False
-    groups = {name: full.get(name) for name in ("objective", "model", "data", "train")}
-    wanted = {"train": ("steps", int)}
+    wanted = (("objective", "name", str), ("model", "name", str), ("data", "name", str), ("train", "steps", int))
     return all(
-        isinstance(group, dict) and isinstance(group.get(key), kind)
-        for name, group in groups.items()
-        for key, kind in [wanted.get(name, ("name", str))]
+        isinstance(full.get(group), dict) and isinstance(full[group].get(key), kind) for group, key, kind in wanted
     )
 
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from tepo.common.files import content_hash
 from tepo.config.compose import to_dict
-from tepo.config.run_config import DataConfig, RunConfig
+from tepo.config.run_config import RunConfig
 from tepo.policy.model.model_location import base_fingerprint
 
 RECIPE = 3  # raised when a change of the code changes what a configuration trains
@@ -12,29 +12,13 @@ _UNHASHED = {
     "seed": None,
     "store": None,
     "wandb": None,
-    "data": (
-        "name",
-        "base",
-        "kind",
-        "tasks",
-        "problems",
-        "exclude_contaminated",
-        "held_out",
-        "benchmarks",
-        "max_prompt_tokens",
-        "max_new_tokens",
-    ),
-    "model": ("name", "path", "revision"),
-    "train": (
-        "checkpoint_every",
-        "token_dump_every",
-        "validate_every",
-        "validation_problems",
-        "kl_estimator",
-    ),  # the objective holds the estimator
-    "grader": ("workers",),
-    "sampler": ("servers", "margin", "tensor_parallel"),
-}  # labels, paths, what `identity` covers by its content, and what changes no result
+    "data": "name base kind tasks problems exclude_contaminated held_out benchmarks max_prompt_tokens max_new_tokens",
+    "model": "name path revision",
+    # the objective holds the estimator
+    "train": "checkpoint_every token_dump_every validate_every validation_problems kl_estimator",
+    "grader": "workers",
+    "sampler": "servers margin tensor_parallel",
+}  # labels, paths, what `identity` covers by its content, and what changes no result; None: the section
 # Keys that came after RECIPE 3 and change nothing at the value here: left out at it, so that older ids keep.
 _NEUTRAL: dict[str, dict[str, Any]] = {
     "model": {"lora_rank": 0, "lora_alpha": 32.0},
@@ -44,13 +28,20 @@ _NEUTRAL: dict[str, dict[str, Any]] = {
 
 
 def identity(config: RunConfig) -> dict[str, Any]:
-    """Everything but the seed that can change the result of a run:
-    weights, problems and Python files of a user's own by their content, not by name or path.
+    """Everything but the seed that can change the result of a run: weights, problems and Python files of a user's own
+    by their content, not by name or path. Raises UserError for a model folder or a file of problems that is missing or
+    broken. Downloads nothing."""
+    base, data = base_fingerprint(config.model.path, config.model.revision), config.data
+    problems: Any
+    if data.kind == "procedural":
+        problems = [[task, weight] for task, weight in data.tasks.items() if weight > 0]
+    else:
+        from tepo.problems.training_sets import training_fingerprint
 
-    Raises UserError for a model folder or a file of problems that is missing or broken. Downloads nothing.
-    """
-    base = base_fingerprint(config.model.path, config.model.revision)
-    return {"recipe": RECIPE, "base": base, "problems": _problems(config.data), "config": settings(config)}
+        assert data.problems
+        problems = training_fingerprint(data.problems, exclude_contaminated=data.exclude_contaminated)
+        problems = [problems, "without", data.held_out] if data.held_out else problems
+    return {"recipe": RECIPE, "base": base, "problems": problems, "config": settings(config)}
 
 
 def settings(config: RunConfig) -> dict[str, Any]:
@@ -60,7 +51,7 @@ def settings(config: RunConfig) -> dict[str, Any]:
         if leaves is None:
             del parts[section]
         else:
-            for leaf in leaves:
+            for leaf in leaves.split():
                 del parts[section][leaf]
     for section, values in _NEUTRAL.items():
         for leaf, neutral in values.items():
@@ -69,20 +60,8 @@ def settings(config: RunConfig) -> dict[str, Any]:
     if parts["sampler"]["memory_fraction"] is None:  # the plan's, which changes no result; it once was 0.4 by default
         parts["sampler"]["memory_fraction"] = 0.4
     if "kinds" in parts["objective"]:  # Python files of a user's own
-        texts = parts["objective"]["kinds"].values()
-        parts["objective"]["kinds"] = sorted(content_hash(text) for text in texts)
+        parts["objective"]["kinds"] = sorted(map(content_hash, parts["objective"]["kinds"].values()))
     return parts
-
-
-def _problems(data: DataConfig) -> Any:
-    """Problems that are trained on: [task, weight] in order, or a hash of the problems."""
-    if data.kind == "procedural":
-        return [[task, weight] for task, weight in data.tasks.items() if weight > 0]
-    from tepo.problems.training_sets import training_fingerprint
-
-    assert data.problems
-    loaded = training_fingerprint(data.problems, exclude_contaminated=data.exclude_contaminated)
-    return [loaded, "without", data.held_out] if data.held_out else loaded
 
 
 def run_id(config: RunConfig, recipe: str | None = None) -> str:

@@ -36,6 +36,7 @@ SCHEMA = pa.schema(
 )
 SAMPLES = "samples.parquet"
 _PARTS = "parts"
+_AGAIN = "delete the evaluation's folder and evaluate again"
 
 
 def table_of(rows: Iterable[Mapping[str, Any]]) -> pa.Table:
@@ -58,21 +59,13 @@ def read_table(path: Path) -> pa.Table:
     except FileNotFoundError:
         raise UserError("no samples here", where=str(path), fix="give the folder of a finished evaluation") from None
     except (pa.ArrowException, OSError) as error:
-        raise UserError(
-            f"not a readable Parquet file: {str(error).splitlines()[0]}",
-            where=str(path),
-            fix="delete the evaluation's folder and evaluate again",
-        ) from None
+        what = f"not a readable Parquet file: {str(error).splitlines()[0]}"
+        raise UserError(what, where=str(path), fix=_AGAIN) from None
     if table.schema.names != SCHEMA.names:
-        raise UserError(
-            "the columns are not those of an evaluation by this version",
-            where=str(path),
-            fix="evaluate again into a new folder",
-        )
+        what = "the columns are not those of an evaluation by this version"
+        raise UserError(what, where=str(path), fix="evaluate again into a new folder")
     if table["correct"].null_count:
-        raise UserError(
-            "samples without a verdict", where=str(path), fix="delete the evaluation's folder and evaluate again"
-        )
+        raise UserError("samples without a verdict", where=str(path), fix=_AGAIN)
     return table.cast(SCHEMA)
 
 

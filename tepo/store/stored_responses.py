@@ -4,10 +4,12 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
-_COLUMNS = ["problem", "prompt", "gold", "response", "extracted", "correct", "reason", "tokens", "finish"]
+_PROBLEM = ("problem", "prompt", "gold")
+_ANSWER = ("response", "extracted", "correct", "reason", "tokens")
 
 
 class Answer(NamedTuple):
@@ -55,13 +57,12 @@ def answered(folder: Path) -> list[ProblemAnswers]:
     read."""
     from tepo.store.samples_file import SAMPLES, read_table  # needs pyarrow
 
-    rows = read_table(folder / SAMPLES).select(_COLUMNS).to_pylist()
+    rows = read_table(folder / SAMPLES).select([*_PROBLEM, *_ANSWER, "finish"]).to_pylist()
     return [
-        ProblemAnswers(*head, tuple(map(_answer, group)))
-        for head, group in groupby(rows, key=lambda row: (row["problem"], row["prompt"], row["gold"]))
+        ProblemAnswers(problem, prompt, gold, tuple(map(_answer, group)))
+        for (problem, prompt, gold), group in groupby(rows, key=itemgetter(*_PROBLEM))
     ]
 
 
 def _answer(row: Mapping[str, Any]) -> Answer:
-    finished = row["finish"] == "stop"
-    return Answer(row["response"], row["extracted"], row["correct"], row["reason"], row["tokens"], finished)
+    return Answer._make([*map(row.get, _ANSWER), row["finish"] == "stop"])

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Literal
 
 from tepo.common import paths
-from tepo.common.schema import REQUIRED, Exclusive, Location, derived, option, read
+from tepo.common.schema import REQUIRED, Exclusive, derived, option, read
 from tepo.common.schema.document import load
 from tepo.config.compose import compose, options
 from tepo.evaluation.statistics.comparison import Verdict
-from tepo.studies.study import CLAIMS, Row, Scale, Study, check_row_overrides, check_seeds
+from tepo.studies.study import CLAIMS, Row, Scale, Study, check_seeds, check_words
 
 FEWEST_SEEDS = 8
 SCALE = "laptop"
@@ -89,54 +89,38 @@ class Claims:
         return [claim for claim in self.claims if not claim.needs]
 
 
-def load_claims() -> Claims:
-    """The claims of the user's folder, else those that ship. Raises UserError naming file, line and key."""
-    return parse_claims(paths.find("experiments", CLAIMS))
-
-
-def parse_claims(path: Path) -> Claims:
-    """The claims in a file, checked."""
+def load_claims(path: Path | None = None) -> Claims:
+    """The checked claims of a file; without one of the user's folder, else those that ship. Raises UserError naming
+    file, line and key."""
+    path = path or paths.find("experiments", CLAIMS)
     document = load(path)
     at = document.at
     claims = replace(read(Claims, document.data, at), path=path)
-    names = [claim.name for claim in claims.claims]
     for number, claim in enumerate(claims.claims):
-        _check(claim, at.at("claims", number))
-        if claim.name in names[:number]:
-            raise at.at("claims", number, "name").error(f"two claims are named {claim.name!r}", fix="rename one")
+        here = at.at("claims", number)
+        if claim.name in (other.name for other in claims.claims[:number]):
+            raise here.at("name").error(f"two claims are named {claim.name!r}", fix="rename one")
+        wanted = ("a", "b", "rule", "expect", "margin", "seeds", "problems")
+        given = [key for key in wanted if getattr(claim, key) not in (None, "", ())]
+        if claim.needs:
+            if given:
+                fix = "leave one of them out"
+                raise here.at(given[0]).error("a claim that `needs:` something is not run yet", fix=fix)
+            continue
+        for key in wanted:
+            if key not in given:
+                raise here.error(f"the claim lacks `{key}:`", fix=f"{_EXAMPLE}, or say what it `needs:`")
+        with here.at("seeds").named():
+            check_seeds(list(claim.seeds))
+        if len(claim.seeds) < FEWEST_SEEDS:
+            raise here.at("seeds").error(f"fewer than {FEWEST_SEEDS} seeds decide little", fix="name more fresh ones")
+        for key in ("a", "b"):
+            side = getattr(claim, key)
+            if side.objective not in options("objective"):
+                raise here.at(key, "objective").unknown("objective", side.objective, options("objective"))
+            check_words(side.overrides, here.at(key, "overrides"))
+        check_words(claim.settings, here.at("settings"))
     return claims
-
-
-def _check(claim: Claim, at: Location) -> None:
-    """A claim has everything that decides it, or says what it needs."""
-    wanted = ("a", "b", "rule", "expect", "margin", "seeds", "problems")
-    given = [key for key in wanted if getattr(claim, key) not in (None, "", ())]
-    if claim.needs:
-        if given:
-            raise at.at(given[0]).error("a claim that `needs:` something is not run yet", fix="leave one of them out")
-        return
-    for key in wanted:
-        if key not in given:
-            raise at.error(f"the claim lacks `{key}:`", fix=f"{_EXAMPLE}, or say what it `needs:`")
-    with at.at("seeds").named():
-        check_seeds(list(claim.seeds))
-    if len(claim.seeds) < FEWEST_SEEDS:
-        raise at.at("seeds").error(f"fewer than {FEWEST_SEEDS} seeds decide little", fix="name more fresh ones")
-    for key in ("a", "b"):
-        _check_side(getattr(claim, key), at.at(key))
-    _check_words(claim.settings, at.at("settings"))
-
-
-def _check_side(side: Side, at: Location) -> None:
-    if side.objective not in options("objective"):
-        raise at.at("objective").unknown("objective", side.objective, options("objective"))
-    _check_words(side.overrides, at.at("overrides"))
-
-
-def _check_words(words: tuple[str, ...], at: Location) -> None:
-    for number, word in enumerate(words):
-        with at.at(number).named():
-            check_row_overrides([word])
 
 
 def study_of(claim: Claim) -> Study:
@@ -146,9 +130,8 @@ def study_of(claim: Claim) -> Study:
     assert claim.b
     config = compose((f"scale={SCALE}", "model=laptop", *claim.settings))
     fresh = ",".join(f"{name}:problems{claim.problems}" for name in config.data.benchmarks)
-    rows = tuple(
-        Row(f"{claim.name}: {side.label}", side.objective, overrides=side.overrides) for side in (claim.b, claim.a)
-    )
+    sides = (claim.b, claim.a)
+    rows = tuple(Row(f"{claim.name}: {side.label}", side.objective, overrides=side.overrides) for side in sides)
     words = (*claim.settings, f"data.benchmarks=[{fresh}]")
     scales = {SCALE: Scale(("laptop",), claim.seeds, words)}
     return Study(claim.sentence, baseline=rows[0].label, rows=rows, scales=scales, name=claim.name, registered=True)

@@ -12,13 +12,12 @@ from tepo.common.plugin_files import foreign_files
 from tepo.common.two_processes import two_processes
 from tepo.config.compose import check_override, compose
 from tepo.config.run_config import RunConfig
-from tepo.jobs.validate import problems_hash, validation_share
+from tepo.jobs.validate import final_validation, validation_share
 from tepo.store.records.record import Record
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
-from tepo.studies.curve_settings import check_validations
 from tepo.studies.scales import scale_studies
-from tepo.studies.study import Row, Study, check_apart, check_row_overrides, check_seeds
+from tepo.studies.study import Row, Study, check_apart, check_row_overrides, check_seeds, check_validations
 from tepo.studies.vary import key_of
 
 
@@ -77,6 +76,11 @@ class Unit:
                 trust.ask(f"the study names code that is not yours: {last[key]}", f"row {self.label!r}", fix)
         return self.overrides
 
+    @property
+    def steps(self) -> int:
+        """Steps that it trains, none of a base."""
+        return 0 if self.row.objective is None else self.config.train.steps
+
     def trained(self) -> bool:
         return self.row.objective is None or self.run.finished()
 
@@ -91,8 +95,7 @@ class Unit:
     def validation(self) -> float | None:
         """The share of validation problems that the finished run's last weights answer; None where it is missing, or
         of other problems."""
-        found = self.run.validated()
-        return found.share if found and found.problems == problems_hash(self.config) else None
+        return final_validation(self.run, self.config)
 
     def to_measure(self) -> float:
         """Benchmarks that are missing; a validation counts by its share of their responses."""
@@ -130,10 +133,8 @@ def prime(recipes: Iterable[tuple[str, ...]]) -> None:
 
 
 def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dict[tuple[str, str], tuple[str, ...]]:
-    """The overrides behind each (model, row name) of a study; `overrides` come last and apply to every row.
-
-    `model=…` among them replaces the study's models. Raises UserError where they set what the study varies or tunes.
-    """
+    """The overrides behind each (model, row name) of a study; `overrides` come last and apply to every row. `model=…`
+    among them replaces the study's models. Raises UserError where they set what the study varies or tunes."""
     given = list(overrides)
     own = [text.removeprefix("model=") for text in given if text.startswith("model=")][-1:]
     for name in own:
@@ -163,10 +164,8 @@ def make_plan(
     study: Study, scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Iterable[str] = ()
 ) -> list[Unit]:
     """All units of a study at a scale, in the order of models, settings, rows and seeds; of a study that tunes, those
-    that choose (`tepo.studies.tuning_result` gives the others) and the base.
-
-    `overrides` come last and apply to every row. The untrained base is measured once, whatever the seed.
-    """
+    that choose (`tepo.studies.tuning_result` gives the others) and the base. `overrides` come last and apply to every
+    row. The untrained base is measured once, whatever the seed."""
     words_of, tune = recipe_words(study, scale, overrides), study.tune_at(scale)
     wanted = tune.seeds if tune else reporting_seeds(study, scale, seeds)
     prime(words_of.values())

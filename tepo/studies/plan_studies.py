@@ -17,30 +17,23 @@ def plan_all(
     names: Iterable[str], scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Sequence[str] = ()
 ) -> list[tuple[Study, list[Unit]]]:
     """Each study (a table of panels: each panel) with its units; of one that tunes, also those that report the rows
-    whose settings are chosen.
-
-    Raises UserError where two studies mean different runs by one label, or where the store holds half a run or one of
-    another version.
-    """
-    loaded = [part for name in names for part in (_claims() if name == CLAIMS else [load_study(name)])]
-    studies = [part for study in loaded for part in (_panels(study, scale) or [study])]
-    return plan_studies(studies, scale, store=store, seeds=seeds, overrides=overrides)
-
-
-def _claims() -> list[Study]:
-    """The study behind each registered claim that can be run."""
+    whose settings are chosen. Raises UserError where two studies mean different runs by one label, or where the store
+    holds half a run or one of another version."""
     from tepo.studies.claims import load_claims, study_of  # needs pandas
 
-    return [study_of(claim) for claim in load_claims().testable]
-
-
-def _panels(study: Study, scale: str) -> list[Study]:
-    panels = [load_study(panel) for panel in study.panels]
-    for panel in panels:
-        if scale in panel.scales and panel.tune_at(scale):
-            what = f"{panel.name} tunes its rows, so it cannot be a panel of {study.name}"
-            raise UserError(what, where="panels", fix=f"ask for it alone: tepo ablate {panel.name}")
-    return panels
+    studies: list[Study] = []
+    for name in names:
+        if name == CLAIMS:  # those that can be run
+            studies += [study_of(claim) for claim in load_claims().testable]
+            continue
+        study = load_study(name)
+        panels = [load_study(panel) for panel in study.panels]
+        for panel in panels:
+            if scale in panel.scales and panel.tune_at(scale):
+                what = f"{panel.name} tunes its rows, so it cannot be a panel of {study.name}"
+                raise UserError(what, where="panels", fix=f"ask for it alone: tepo ablate {panel.name}")
+        studies += panels or [study]
+    return plan_studies(studies, scale, store=store, seeds=seeds, overrides=overrides)
 
 
 def plan_studies(
@@ -55,27 +48,32 @@ def plan_studies(
     registered claims."""
     for study in studies:
         if study.panels:
-            raise UserError(
-                f"{study.name} is a table of panels and cannot be a panel of another",
-                where="panels",
-                fix="name its panels",
-            )
+            what = f"{study.name} is a table of panels and cannot be a panel of another"
+            raise UserError(what, where="panels", fix="name its panels")
     _compose_all(studies, scale, overrides)
-    planned = [(study, _units(study, scale, store, seeds, overrides)) for study in studies]
-    for _, units in planned:
+    planned: list[tuple[Study, list[Unit]]] = []
+    for study in studies:
+        if study.registered:
+            units = make_plan(study, scale, store=store)
+        else:
+            wanted, tune = reporting_seeds(study, scale, seeds), study.tune_at(scale)
+            units = make_plan(study, scale, store=store, seeds=seeds, overrides=overrides)
+            units = with_chosen(units, tune, wanted) if tune else units
         for unit in units:
             check_measurable(unit.config)
-    _check_shared_rows(planned)
+        planned.append((study, units))
+    first: dict[tuple[str, str, int], tuple[Study, Unit]] = {}
+    for study, units in planned:  # on one page a label stands for one run
+        for unit in units:
+            other, known = first.setdefault((unit.label, unit.model, unit.seed), (study, unit))
+            if known.folder != unit.folder:
+                differing = sorted(set(known.overrides) ^ set(unit.overrides))
+                what = f"the row {unit.label!r} is one run in {other.name} and another in {study.name}"
+                fix = "give one of the rows another label, or make them the same; each study can be asked for alone"
+                where = f"{study.name} beside {other.name}"
+                raise UserError(f"{what} (they differ in {', '.join(differing)})", where=where, fix=fix)
     check_store(unit for _, units in planned for unit in units)
     return planned
-
-
-def _units(study: Study, scale: str, store: Path, seeds: Sequence[int] | None, overrides: Sequence[str]) -> list[Unit]:
-    if study.registered:
-        return make_plan(study, scale, store=store)
-    wanted, tune = reporting_seeds(study, scale, seeds), study.tune_at(scale)
-    units = make_plan(study, scale, store=store, seeds=seeds, overrides=overrides)
-    return with_chosen(units, tune, wanted) if tune else units
 
 
 def _compose_all(studies: Sequence[Study], scale: str, overrides: Sequence[str]) -> None:
@@ -92,25 +90,6 @@ def _compose_all(studies: Sequence[Study], scale: str, overrides: Sequence[str])
             try:
                 prime([words])
             except UserError as error:
-                raise UserError(
-                    error.what, where=f"{study.name}, row {label!r}: {error.where or ' '.join(words)}", fix=error.fix
-                ) from None
+                where = f"{study.name}, row {label!r}: {error.where or ' '.join(words)}"
+                raise UserError(error.what, where=where, fix=error.fix) from None
         raise
-
-
-def _check_shared_rows(planned: Planned) -> None:
-    """On one page a label stands for one run: the same row at the same model and seed must be the same in every
-    study."""
-    first: dict[tuple[str, str, int], tuple[Study, Unit]] = {}
-    for study, units in planned:
-        for unit in units:
-            other, known = first.setdefault((unit.label, unit.model, unit.seed), (study, unit))
-            if known.folder != unit.folder:
-                differing = sorted(set(known.overrides) ^ set(unit.overrides))
-                raise UserError(
-                    f"the row {unit.label!r} is one run in {other.name} and another in {study.name} "
-                    f"(they differ in {', '.join(differing)})",
-                    where=f"{study.name} beside {other.name}",
-                    fix="give one of the rows another label, or make them the same; "
-                    "each study can still be asked for alone",
-                )

@@ -4,24 +4,20 @@ They run before a study plans on it, before a record is written, and by `tepo do
 or changed.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from tepo.common.errors import UserError
 from tepo.common.text import counted
-from tepo.problems.benchmarks import Benchmark, load_benchmark
-from tepo.store.benchmark_match import check_current
+from tepo.problems.benchmarks import load_benchmark
 from tepo.store.checkpoint_files import has_digests
+from tepo.store.evaluation_result import Result, check_current, load_result
 from tepo.store.find_run import runs
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import RECIPE
 from tepo.store.samples_file import SAMPLES
 from tepo.studies.plan import Unit, unique
-
-if TYPE_CHECKING:
-    from tepo.store.evaluation_result import Result
 
 
 def check_store(units: Iterable[Unit]) -> None:
@@ -29,20 +25,19 @@ def check_store(units: Iterable[Unit]) -> None:
     benchmark = cache(load_benchmark)  # read once for all runs, and again at the next look
     for unit in unique(units):
         if unit.folder.is_dir():
-            if unit.row.objective is not None:
-                _check_run(unit.run)
+            if unit.row.objective is not None and unit.run.manifest():  # something was trained here
+                unit.run.check_whole()
+            prompts = {"wrap": unit.config.model.wrap, "thinking": unit.config.model.thinking}
             for name in unit.benchmarks:
-                model = unit.config.model
-                _check_evaluation(
-                    unit.run.evaluation(name), benchmark(name), {"wrap": model.wrap, "thinking": model.thinking}
-                )
+                folder = unit.run.evaluation(name)
+                if result := load_result(folder):
+                    check_current(folder, result, benchmark(name), prompts)
+                    _check_samples(folder, result)
 
 
 def check_contents(run: RunFolder) -> str:
     """Compare all that is known of a run's files with what they hold, reading every file of its checkpoints. Returns
     what there is to say of it. Raises UserError for the first damage."""
-    from tepo.store.evaluation_result import load_result
-
     manifest = run.manifest()
     if manifest and manifest.get("recipe") != RECIPE:
         return "of another version, not checked"
@@ -61,11 +56,8 @@ def others_line(store: Path) -> str:
     """Says that the store holds runs that this version does not use; empty where it holds none."""
     others = other_versions(store)
     named = f"{', '.join(others[:4])}{' …' if len(others) > 4 else ''}"
-    return (
-        f"{store} holds {counted(len(others), 'run')} of another version ({named}): kept, and not used here"
-        if others
-        else ""
-    )
+    line = f"{store} holds {counted(len(others), 'run')} of another version ({named}): kept, and not used here"
+    return line if others else ""
 
 
 def other_versions(store: Path) -> list[str]:
@@ -74,22 +66,7 @@ def other_versions(store: Path) -> list[str]:
     return [run.path.name for run in started if run.manifest().get("recipe") != RECIPE]
 
 
-def _check_run(run: RunFolder) -> None:
-    if run.manifest():  # something was trained here
-        run.check_whole()
-
-
-def _check_evaluation(folder: Path, benchmark: Benchmark, prompts: Mapping[str, Any]) -> None:
-    """A result must be of the benchmark as it is now."""
-    from tepo.store.evaluation_result import load_result
-
-    result = load_result(folder)
-    if result is not None:
-        check_current(folder, result, benchmark, prompts)
-        _check_samples(folder, result)
-
-
-def _check_samples(folder: Path, result: "Result") -> None:
+def _check_samples(folder: Path, result: Result) -> None:
     """A result needs its samples, because tables are made from them."""
     import pyarrow.parquet as pq
 
@@ -97,13 +74,9 @@ def _check_samples(folder: Path, result: "Result") -> None:
     try:
         rows = pq.read_metadata(folder / SAMPLES).num_rows
     except Exception as error:  # a missing file or, in pyarrow's own classes, a damaged one
-        what = "are missing" if isinstance(error, FileNotFoundError) else "cannot be read"
-        raise UserError(
-            f"the samples behind a result {what}: copied half?", where=str(folder / SAMPLES), fix=again
-        ) from None
-    if rows != result.problems * result.samples:
-        raise UserError(
-            f"{rows} samples lie there, the result counts {result.problems * result.samples}",
-            where=str(folder / SAMPLES),
-            fix=again,
-        )
+        fault = "are missing" if isinstance(error, FileNotFoundError) else "cannot be read"
+        what = f"the samples behind a result {fault}: copied half?"
+        raise UserError(what, where=str(folder / SAMPLES), fix=again) from None
+    if rows != (counts := result.problems * result.samples):
+        what = f"{rows} samples lie there, the result counts {counts}"
+        raise UserError(what, where=str(folder / SAMPLES), fix=again)

@@ -15,7 +15,7 @@
       laptop: {models: [laptop], seeds: [0], overrides: []}
       paper: {models: [qwen2.5-7b], seeds: [1, 2], overrides: []}
     vary: {train.learning_rate: [1e-4, 2e-4, 4e-4]}      # a sweep: each row at each setting (`tepo.studies.vary`)
-    curve: {over: samples, margin: 2}                    # fitted (`tepo.studies.curve_settings`)
+    curve: {over: samples, margin: 2}                    # fitted (`CurveSettings`)
     tune: {draws: 8, seeds: [50], space: …}              # or each row at the best setting drawn (`tepo.studies.tune`)
 
 A row is one objective with overrides; the plan crosses it with the settings, and the scale's models and seeds.
@@ -28,14 +28,14 @@ from typing import Any, Literal
 
 from tepo.common import paths
 from tepo.common.errors import UserError, unknown_name
-from tepo.common.schema import REQUIRED, Location, derived, option, read
+from tepo.common.schema import REQUIRED, Exclusive, Location, derived, option, read
 from tepo.common.schema.document import load
 from tepo.common.text import with_setting
 from tepo.config.compose import check_override, options
 from tepo.config.own_files import is_own
+from tepo.config.run_config import RunConfig
 from tepo.reporting.colours import UNTRAINED, Look, looks
 from tepo.reporting.paper.reference import PaperRow, RowKey, reference_row
-from tepo.studies.curve_settings import CurveSettings
 from tepo.studies.scales import scale_studies
 from tepo.studies.tune import Tune, check_ranges
 from tepo.studies.vary import Setting, Vary, Words, check_values, key_of, settings, values_of, varied_keys
@@ -44,6 +44,7 @@ SCALES = ("laptop", "single_gpu", "paper")  # those with overrides of their own 
 CLAIMS = "claims"  # beside the studies, of another form: tepo.studies.claims
 Reference = dict[Literal["table", "method", "model", "panel", "steps", "seed", "kind"], str | int | None]
 _TWO = "write two studies"
+_FEWEST = 12  # validations for a fit, of which eight or so lie in the first two thirds and four in the last
 _PRINTED = {"vary": "sweep", "tune": "row that was tuned like this"}
 _EXAMPLE = "see ablations/panel_e.yaml"
 _SET_BY_STUDY = {
@@ -105,6 +106,23 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class CurveSettings:
+    """`curve:` of a study: how its rows' scores over compute are fitted and compared.
+
+    over, start, after: what is fitted to. margin, factor, share: as `scaling_comparison.CurveRule` has them.
+    """
+
+    margin: float = option(REQUIRED, "points: ceilings that are closer are equivalent", low=Exclusive(0))
+    over: Literal["samples", "steps", "cpu"] = option("samples", "compute is responses drawn, steps, or CPU seconds")
+    factor: float = option(1.25, "computes within this factor are equivalent", low=Exclusive(1))
+    share: float = option(
+        0.5, "of the way to the ceiling, where computes are compared", low=Exclusive(0), high=Exclusive(1)
+    )
+    start: Literal["measured", "fitted"] = option("measured", "R0 is the untrained policy's score, or fitted too")
+    after: float = option(0.0, "share of a run's compute at its start that is not fitted", low=0, high=Exclusive(0.5))
+
+
+@dataclass(frozen=True)
 class Study:
     """A checked study file: it has either rows or panels."""
 
@@ -124,10 +142,8 @@ class Study:
     registered: bool = derived(False, "it decides a registered claim, with the claim's own seeds and settings")
 
     def scale(self, name: str) -> Scale:
-        """The settings written for a scale, else those that its file makes of another (`tepo.studies.scales`).
-
-        Raises UserError for a scale that is not there, and for one that the study cannot be taken at.
-        """
+        """The settings written for a scale, else those that its file makes of another (`tepo.studies.scales`). Raises
+        UserError for a scale that is not there, and for one that the study cannot be taken at."""
         if name in self.scales:
             return self.scales[name]
         taken = scale_studies(name)
@@ -169,10 +185,8 @@ def file_stem(name: str) -> str:
 
 
 def load_study(name: str) -> Study:
-    """Read and check a study by name (`panel-e`, `panel_e`, `table1`, `1` …).
-
-    Raises UserError naming file, line and key.
-    """
+    """Read and check a study by name (`panel-e`, `panel_e`, `table1`, `1` …). Raises UserError naming file, line and
+    key."""
     name = file_stem(name)
     kind = next((kind for kind in ("experiments", "ablations") if name in paths.names(kind)), None)
     if kind is None or name == CLAIMS:
@@ -190,76 +204,62 @@ def parse_study(path: Path) -> Study:
     if not study.scales:
         raise at.at("scales").error("a study names at least one scale", fix="laptop: {models: [laptop], seeds: [0]}")
     for number, row in enumerate(study.rows):
-        _check_row(row, at.at("rows", number))
-    _check_vary(study.vary, at.at("vary"))
-    _check_tune(study.tune, at.at("tune"))
+        here = at.at("rows", number)
+        if row.base == (row.objective is not None):
+            raise here.error("a row has either `objective: NAME` or `base: true`", fix=_EXAMPLE)
+        if row.objective is not None and row.objective not in options("objective"):
+            raise here.at("objective").unknown("objective", row.objective, options("objective"))
+        for key in ("overrides", *SCALES):
+            check_words(getattr(row, key), here.at(key))
+        for model, words in row.by_model.items():
+            _check_model(model, here.at("by_model", model))
+            check_words(words, here.at("by_model", model))
+    _check_settings(study, at)
     for name, scale in study.scales.items():
+        here = at.at("scales", name)
         if name not in options("scale"):
-            raise at.at("scales", name).unknown("scale", name, options("scale"))
-        _check_scale(scale, at.at("scales", name))
+            raise here.unknown("scale", name, options("scale"))
+        if not scale.models:
+            raise here.at("models").error("models is a list of at least one name", fix="models: [laptop]")
+        for number, model in enumerate(scale.models):
+            _check_model(model, here.at("models", number))
+        with here.at("seeds").named():
+            check_seeds(list(scale.seeds))
+        check_words(scale.overrides, here.at("overrides"))
+        _check_settings(scale, here)
     _check_labels(study, at)
     for number, panel in enumerate(study.panels):
         if file_stem(panel) not in study_names():
             raise at.at("panels", number).unknown("panel", panel, study_names())
-    _check_references(study, at.at("rows"))
+    for number, row in enumerate(study.rows):  # the paper must have each row now, not after hours of training
+        for model in dict.fromkeys(model for scale in study.scales.values() for model in scale.models):
+            with at.at("rows", number, "reference").named():
+                printed(study, model, row)
     if study.curve and (study.baseline is None or study.panels):
         raise at.at("curve").error("`curve:` compares rows with a baseline", fix="baseline: LABEL of one row")
     for name in study.scales:
         _check_sweep(study, name, at)
-    study = replace(study, models=_with_stand_ins(study.models))
-    own = looks({row.label: row.objective or UNTRAINED for row in study.rows})
-    return replace(study, rows=tuple(replace(row, look=own[row.label]) for row in study.rows))
-
-
-def _with_stand_ins(models: dict[str, str]) -> dict[str, str]:
-    """The models, and those that stand in for them at another scale: they are compared with the same figures."""
+    # models that stand in for others at another scale are compared with the same figures
     pairs = [pair for scale in options("scale") for pair in scale_studies(scale).stand_ins.items()]
-    return {here: models[there] for there, here in pairs if there in models} | models
+    models = {here: study.models[there] for there, here in pairs if there in study.models} | study.models
+    own = looks({row.label: row.objective or UNTRAINED for row in study.rows})
+    return replace(study, models=models, rows=tuple(replace(row, look=own[row.label]) for row in study.rows))
 
 
-def _check_row(row: Row, at: Location) -> None:
-    """Check that what a row names is there, and that it trains an objective or is the base."""
-    if row.base == (row.objective is not None):
-        raise at.error("a row has either `objective: NAME` or `base: true`", fix=_EXAMPLE)
-    if row.objective is not None and row.objective not in options("objective"):
-        raise at.at("objective").unknown("objective", row.objective, options("objective"))
-    for key in ("overrides", *SCALES):
-        _check_words(getattr(row, key), at.at(key))
-    for model, words in row.by_model.items():
-        _check_model(model, at.at("by_model", model))
-        _check_words(words, at.at("by_model", model))
-
-
-def _check_scale(scale: Scale, at: Location) -> None:
-    """Models that are there, and seeds that differ."""
-    if not scale.models:
-        raise at.at("models").error("models is a list of at least one name", fix="models: [laptop]")
-    for number, model in enumerate(scale.models):
-        _check_model(model, at.at("models", number))
-    with at.at("seeds").named():
-        check_seeds(list(scale.seeds))
-    _check_words(scale.overrides, at.at("overrides"))
-    _check_vary(scale.vary, at.at("vary"))
-    _check_tune(scale.tune, at.at("tune"))
-
-
-def _check_vary(vary: Vary, at: Location) -> None:
-    """Keys that exist, each set by one axis."""
-    check_values(vary, at)
-    for axis, values in vary.items():
-        for words in values_of(axis, values).values():
-            with at.at(axis).named():
-                check_row_overrides(words)
-
-
-def _check_tune(tune: Tune | None, at: Location) -> None:
-    """Ranges and keys that exist, each set by one axis, and seeds that differ."""
-    if tune is None:
-        return
-    with at.at("seeds").named():
-        check_seeds(list(tune.seeds))
-    check_ranges(tune, at.at("space"))
-    _check_vary(tune.ends, at.at("space"))
+def _check_settings(of: Study | Scale, at: Location) -> None:
+    """Check `vary:` and `tune:`: ranges and keys that exist, each set by one axis, and seeds that differ."""
+    axes = [(of.vary, at.at("vary"))]
+    if of.tune is not None:
+        with at.at("tune", "seeds").named():
+            check_seeds(list(of.tune.seeds))
+        check_ranges(of.tune, at.at("tune", "space"))
+        axes.append((of.tune.ends, at.at("tune", "space")))
+    for vary, here in axes:
+        check_values(vary, here)
+        for axis, values in vary.items():
+            for words in values_of(axis, values).values():
+                with here.at(axis).named():
+                    check_row_overrides(words)
 
 
 def _check_sweep(study: Study, scale: str, at: Location) -> None:
@@ -314,7 +314,8 @@ def _check_model(name: str, at: Location) -> None:
         raise at.unknown("model", name, options("model"))
 
 
-def _check_words(words: Words, at: Location) -> None:
+def check_words(words: Words, at: Location) -> None:
+    """`check_row_overrides`, naming the place of the word that is wrong."""
     for number, word in enumerate(words):
         with at.at(number).named():
             check_row_overrides([word])
@@ -335,20 +336,9 @@ def _check_labels(study: Study, at: Location) -> None:
                 raise at.at("figures", number, "rows", index).unknown("row", label, labels)
 
 
-def _check_references(study: Study, at: Location) -> None:
-    """The paper must have each row now, not when the table is rendered after hours of training."""
-    models = dict.fromkeys(model for scale in study.scales.values() for model in scale.models)
-    for number, row in enumerate(study.rows):
-        for model in models:
-            with at.at(number, "reference").named():
-                printed(study, model, row)
-
-
 def printed(study: Study, model: str, row: Row) -> PaperRow | None:
-    """The paper's row for a row of the study, None where the study names none.
-
-    Raises UserError when the paper has no such row.
-    """
+    """The paper's row for a row of the study, None where the study names none. Raises UserError when the paper has no
+    such row."""
     if row.reference is None:
         return None
     own: dict[Any, Any] = {"method": row.reference} if isinstance(row.reference, str) else {**row.reference}
@@ -360,12 +350,19 @@ def printed(study: Study, model: str, row: Row) -> PaperRow | None:
     return reference_row(RowKey(**where))
 
 
-def check_seeds(seeds: Any) -> list[int]:
-    """Seeds as given.
+def check_validations(curve: CurveSettings, config: RunConfig, row: str) -> None:
+    """Raises UserError where a run would have too few scores for a fit: before it is trained."""
+    every, steps = config.train.validate_every, config.train.steps
+    scores = 0 if every == 0 else round((1 - curve.after) * -(-steps // every))
+    if scores < _FEWEST:
+        what = f"`curve:` needs {_FEWEST} validations of a run or more, and {row} has {scores}"
+        fix = f"train.validate_every={max(1, int((1 - curve.after) * steps) // _FEWEST)} in `overrides:`, or more steps"
+        raise UserError(what, where=f"train.steps={steps}, train.validate_every={every}", fix=fix)
 
-    Raises UserError unless they are different whole numbers from 0 up: a seed that counts twice would narrow every
-    interval.
-    """
+
+def check_seeds(seeds: Any) -> list[int]:
+    """Seeds as given. Raises UserError unless they are different whole numbers from 0 up: a seed that counts twice
+    would narrow every interval."""
     if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
         raise UserError("seeds are whole numbers from 0 up", fix="for example 0, 1, 2")
     if len(set(seeds)) < len(seeds):

@@ -51,15 +51,12 @@ class Tune:
     def settings(self) -> list[Setting]:
         """The draws, in order. A draw depends on its number and its axis alone: more draws or axes keep the others."""
         axes = shown_axes(self.space)
-        drawn = [
-            {axis: _drawn(axis, values, number) for axis, values in self.space.items()} for number in range(self.draws)
-        ]
-        return [
-            Setting(
-                {axes[axis]: text for axis, (text, _) in one.items()}, tuple(w for _, ws in one.values() for w in ws)
-            )
-            for one in drawn
-        ]
+        settings = []
+        for number in range(self.draws):
+            drawn = {axes[axis]: _drawn(axis, values, number) for axis, values in self.space.items()}
+            point = {name: text for name, (text, _) in drawn.items()}
+            settings.append(Setting(point, tuple(word for _, words in drawn.values() for word in words)))
+        return settings
 
     @property
     def keys(self) -> set[str]:

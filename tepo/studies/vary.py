@@ -29,12 +29,12 @@ class Setting:
 def settings(vary: Vary) -> list[Setting]:
     """Every value of each axis with every value of the others, the last axis fastest; without an axis the one setting
     that sets nothing."""
-    choices = [
-        [(name, text, words) for text, words in values_of(axis, vary[axis]).items()]
-        for axis, name in shown_axes(vary).items()
-    ]
+    names, choices = shown_axes(vary).values(), [values_of(axis, values).items() for axis, values in vary.items()]
     return [
-        Setting({name: text for name, text, _ in point}, tuple(word for *_, words in point for word in words))
+        Setting(
+            {name: text for name, (text, _) in zip(names, point, strict=True)},
+            tuple(word for _, words in point for word in words),
+        )
         for point in product(*choices)
     ]
 
@@ -70,19 +70,15 @@ def check_values(vary: Vary, at: Location) -> None:
         here = at.at(axis)
         if not values:
             raise here.error(f"{here.key} names no values", fix=f"{axis}: [1, 2], or {axis}: {{NAME: [KEY=VALUE]}}")
-        if isinstance(values, tuple):
-            _check_differ([value_text(value) for value in values], here)
+        texts = [value_text(value) for value in values] if isinstance(values, tuple) else []
+        for number, text in enumerate(texts):  # also as numbers: 1e-4 and 0.0001 would be one run under two labels
+            for other in texts[:number]:
+                if _number(text) == _number(other):
+                    what = f"{here.key} lists {other} and {text}, which are the same"
+                    raise here.at(number).error(what, fix="name it once")
         for key in {key_of(word) for words in values_of(axis, values).values() for word in words}:
             if owners.setdefault(key, axis) != axis:
                 raise here.error(f"{owners[key]} and {axis} both set {key}", fix="vary a key in one of them")
-
-
-def _check_differ(texts: list[str], at: Location) -> None:
-    """Also as numbers: 1e-4 and 0.0001 would be one run under two labels."""
-    for number, text in enumerate(texts):
-        for other in texts[:number]:
-            if _number(text) == _number(other):
-                raise at.at(number).error(f"{at.key} lists {other} and {text}, which are the same", fix="name it once")
 
 
 def _number(text: str) -> float | str:

@@ -55,24 +55,19 @@ class Document:
         """The line of a key, from 1; None where it is not written."""
         node, line = self.root, self.root.start_mark.line
         for key in keys:
-            child = _child(node, key)
-            if child is None:
+            pairs = node.value if isinstance(node, yaml.MappingNode) else []
+            below = {name.value: (name.start_mark.line, value) for name, value in pairs}
+            if isinstance(node, yaml.SequenceNode):
+                below = {str(index): (value.start_mark.line, value) for index, value in enumerate(node.value)}
+            if str(key) not in below:
                 return None
-            line, node = child
+            line, node = below[str(key)]
         return int(line) + 1
 
     def _origin(self, keys: Keys) -> str:
         """`file:line` of a key, or of the nearest one above it that is written."""
         line = self.line(keys)
         return f"{self.path}:{line}" if line else self._origin(keys[:-1])
-
-
-def _child(node: Any, key: str | int) -> tuple[int, Any] | None:
-    """The line of a key and the node that it holds."""
-    if isinstance(node, yaml.SequenceNode) and isinstance(key, int) and key < len(node.value):
-        return node.value[key].start_mark.line, node.value[key]
-    pairs = node.value if isinstance(node, yaml.MappingNode) else ()
-    return next(((name.start_mark.line, value) for name, value in pairs if name.value == str(key)), None)
 
 
 def load(path: Path) -> Document:
@@ -88,18 +83,14 @@ def load(path: Path) -> Document:
         root = loader.get_single_node()
         data = None if root is None else loader.construct_document(root)
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a day that no calendar has
-        raise _broken(error, path, text) from None
+        mark, index = getattr(error, "problem_mark", None), getattr(error, "position", None)
+        line = mark.line if mark else None if index is None else text.count("\n", 0, index)
+        where = str(path) if line is None else f"{path}:{line + 1}"
+        problem = getattr(error, "problem", None) or str(error).splitlines()[0]
+        if isinstance(error, _Twice):
+            raise UserError(problem, where=where, fix="join them: YAML would keep the last one") from None
+        fix = "check indentation, quotes, colons and brackets"
+        raise UserError(f"not valid YAML: {problem}", where=where, fix=fix) from None
     if not isinstance(data, dict):
         raise UserError("the file must hold a mapping of keys to values", where=str(path))
     return Document(path, data, root)
-
-
-def _broken(error: Exception, path: Path, text: str) -> UserError:
-    """Error with YAML's own message, and its line where it knows one."""
-    mark, index = getattr(error, "problem_mark", None), getattr(error, "position", None)
-    line = mark.line if mark else None if index is None else text.count("\n", 0, index)
-    where = str(path) if line is None else f"{path}:{line + 1}"
-    problem = getattr(error, "problem", None) or str(error).splitlines()[0]
-    if isinstance(error, _Twice):
-        return UserError(problem, where=where, fix="join them: YAML would keep the last one")
-    return UserError(f"not valid YAML: {problem}", where=where, fix="check indentation, quotes, colons and brackets")

@@ -61,9 +61,15 @@ def read(kind: type[T], value: Any, at: Location, *, owner: str = "") -> T:
     or missing key and a value of the wrong type or range, or that the class itself refuses."""
     if not isinstance(value, Mapping):
         raise _wrong("is a mapping", value, {}, at)
-    schema = _schema(cast(Any, kind))
-    _check_keys(schema, value, at, owner)
-    found = {}
+    schema, found = _schema(cast(Any, kind)), {}
+    prefix = "" if owner or not at.keys else f"{at.key}."
+    for key in value:
+        meta = schema[key][1].metadata if key in schema else None
+        if meta is None:
+            known = [prefix + name for name, (_, part) in schema.items() if not part.metadata.get("derived")]
+            raise at.at(str(key)).unknown(f"key of {owner}" if owner else "key", f"{prefix}{key}", known)
+        if meta.get("derived"):
+            raise at.at(key).error(f"the key {key!r} is not allowed here", fix=meta["meaning"])
     for name, (hint, part) in schema.items():
         required = part.default is MISSING and part.default_factory is MISSING
         if name not in value and required:
@@ -74,18 +80,6 @@ def read(kind: type[T], value: Any, at: Location, *, owner: str = "") -> T:
             found[name] = _value(hint, value[name], part.metadata, at.at(name))
     with at.named():
         return kind(**found)
-
-
-def _check_keys(schema: Schema, value: Mapping[Any, Any], at: Location, owner: str) -> None:
-    """Each key is one that may be written."""
-    prefix = "" if owner or not at.keys else f"{at.key}."
-    for key in value:
-        meta = schema[key][1].metadata if key in schema else None
-        if meta is None:
-            known = [prefix + name for name, (_, part) in schema.items() if not part.metadata.get("derived")]
-            raise at.at(str(key)).unknown(f"key of {owner}" if owner else "key", f"{prefix}{key}", known)
-        if meta.get("derived"):
-            raise at.at(key).error(f"the key {key!r} is not allowed here", fix=meta["meaning"])
 
 
 def read_kind(kinds: Mapping[str, type], value: Any, at: Location, tag: str = "kind") -> Any:
@@ -200,7 +194,14 @@ def _number(kind: type, value: Any, meta: Mapping[str, Any], at: Location) -> fl
     under = low is not None and (number <= low if isinstance(low, Exclusive) else number < low)
     over = high is not None and (number >= high if isinstance(high, Exclusive) else number > high)
     if under or over:
-        raise _wrong(f"must be {_bounds(low, high, under)}", number, meta, at)
+        if not (low is None or high is None or isinstance(low, Exclusive) or isinstance(high, Exclusive)):
+            bounds = f"between {low:g} and {high:g}"
+        elif under:
+            bounds = f"at least {low:g}" if not isinstance(low, Exclusive) else f"above {low:g}" if low else "positive"
+        else:
+            shown = f"2^{math.log2(high):g}" if high >= 2**53 else f"{high:g}"
+            bounds = f"below {shown}" if isinstance(high, Exclusive) else f"at most {shown}"
+        raise _wrong(f"must be {bounds}", number, meta, at)
     return number
 
 
@@ -214,16 +215,6 @@ def _whole(value: str | float) -> int:
     if isinstance(value, float) and not value.is_integer():
         raise ValueError
     return int(value)
-
-
-def _bounds(low: Any, high: Any, under: bool) -> str:
-    """Bounds in words: both of a closed interval, else the one that was crossed."""
-    if low is not None and high is not None and not isinstance(low, Exclusive) and not isinstance(high, Exclusive):
-        return f"between {low:g} and {high:g}"
-    if under:
-        return f"at least {low:g}" if not isinstance(low, Exclusive) else "positive" if low == 0 else f"above {low:g}"
-    shown = f"2^{math.log2(high):g}" if high >= 2**53 else f"{high:g}"
-    return f"below {shown}" if isinstance(high, Exclusive) else f"at most {shown}"
 
 
 _HOW = {"is a list": "write [first, second]", "is a mapping": "write {key: value}"}

@@ -63,7 +63,16 @@ class Engine:
     def run(self, until: float) -> list[Any]:
         """Decode until a row ends or, with at most a step more, until a time. Returns the names of what ended."""
         while self.rows or self.waiting:
-            self._admit()
+            while self.waiting and len(self.rows) < self.decoding.max_rows:
+                row = self.waiting[0]
+                if self.rows and self.cached + row.held + len(self.rows) >= self.capacity:
+                    break
+                self.waiting.popleft()
+                spent = self.decoding.prefill(row.held)
+                self.clock, self.busy = self.clock + spent, self.busy + spent
+                row.end = self.steps + row.left
+                heapq.heappush(self.rows, row)
+                self.cached += row.held
             steps = self._steps(until)
             spent = self.decoding.seconds(steps, len(self.rows), self.cached)
             self.clock, self.busy = self.clock + spent, self.busy + spent
@@ -77,7 +86,15 @@ class Engine:
                 ended.append(row.name)
             if ended or self.clock >= until:
                 return ended
-            self._preempt()
+            while len(self.rows) > 1 and self.cached + len(self.rows) > self.capacity:  # the last one is preempted
+                row = max(self.rows, key=lambda row: row.order)
+                self.rows.remove(row)
+                heapq.heapify(self.rows)
+                left = row.end - self.steps
+                held = row.held + row.left - left
+                self.cached -= held
+                self.preempted += 1
+                self.waiting.appendleft(SimulatedResponse(0, row.order, row.name, left, held))
         return []
 
     def drop(self, given_up: Callable[[Any], bool]) -> None:
@@ -87,18 +104,6 @@ class Engine:
         self.rows = [row for row in self.rows if not given_up(row.name)]
         heapq.heapify(self.rows)
         self.waiting = deque(row for row in self.waiting if not given_up(row.name))
-
-    def _admit(self) -> None:
-        while self.waiting and len(self.rows) < self.decoding.max_rows:
-            row = self.waiting[0]
-            if self.rows and self.cached + row.held + len(self.rows) >= self.capacity:
-                return
-            self.waiting.popleft()
-            spent = self.decoding.prefill(row.held)
-            self.clock, self.busy = self.clock + spent, self.busy + spent
-            row.end = self.steps + row.left
-            heapq.heappush(self.rows, row)
-            self.cached += row.held
 
     def _steps(self, until: float) -> int:
         """Until a row ends, the cache is full, or the time is there; at least one."""
@@ -114,17 +119,6 @@ class Engine:
             else:
                 high = middle - 1
         return low
-
-    def _preempt(self) -> None:
-        while len(self.rows) > 1 and self.cached + len(self.rows) > self.capacity:
-            row = max(self.rows, key=lambda row: row.order)
-            self.rows.remove(row)
-            heapq.heapify(self.rows)
-            left = row.end - self.steps
-            held = row.held + row.left - left
-            self.cached -= held
-            self.preempted += 1
-            self.waiting.appendleft(SimulatedResponse(0, row.order, row.name, left, held))
 
 
 class ClockedQueue:

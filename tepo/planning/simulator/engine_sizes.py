@@ -10,10 +10,10 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from tepo.config.compose import compose
-from tepo.config.run_config import RunConfig, chosen
-from tepo.planning.simulator import rollouts, updates
+from tepo.config.run_config import chosen
+from tepo.planning.simulator import schedules, updates
 from tepo.planning.simulator.cards import NODE, SYNC, Decoding, Training
-from tepo.planning.simulator.rollouts import Setup
+from tepo.planning.simulator.schedules import Setup
 from tepo.planning.simulator.workload import Workload
 from tepo.policy.model.shapes import shape_of
 from tepo.training.resources.gpu_cards import H100
@@ -44,18 +44,14 @@ def engine_sizes(model: str, gpus: int, workload: Workload) -> Iterator[EngineSi
     """Every size that cuts the heads of the model evenly."""
     plain = compose(["scale=paper", f"model={model}", *FIXED])
     shape, train = shape_of(plain.model.path), plain.train
-    setups = {size: _setup(plain, size, gpus, workload) for size in SIZES if shape.divisible(size)}
     before = math.ceil(train.prompts_per_step / 0.5)  # of the groups are mixed
-    for size, setup in setups.items():
-        rollout = rollouts.by_queue(setup, 0, before)
+    for size in filter(shape.divisible, SIZES):
+        config = replace(plain, sampler=replace(plain.sampler, tensor_parallel=size))
+        share = memory(config, shape, Gpus(gpus, NODE, H100.bytes)).sampler / H100.bytes
+        decoding = Decoding(H100, shape, share, chosen(plain.sampler.max_rows), size)
+        setup = Setup(plain, decoding, gpus // size, workload)  # a simulated rank is an engine
+        rollout = schedules.by_queue(setup, 0, before)
         done = updates.ours(Training(H100, shape, gpus), plain, rollout.lengths)
         total = rollout.seconds + done.logprobs + done.updates + SYNC
-        rows = setup.decoding.capacity // (train.max_prompt_tokens + train.max_new_tokens)
+        rows = decoding.capacity // (train.max_prompt_tokens + train.max_new_tokens)
         yield EngineSize(model, gpus, size, rows, rollout.seconds, rollout.least, rollout.busy, total)
-
-
-def _setup(plain: RunConfig, size: Size, gpus: int, workload: Workload) -> Setup:
-    """A simulated rank is an engine."""
-    shape, config = shape_of(plain.model.path), replace(plain, sampler=replace(plain.sampler, tensor_parallel=size))
-    share = memory(config, shape, Gpus(gpus, NODE, H100.bytes)).sampler / H100.bytes
-    return Setup(plain, Decoding(H100, shape, share, chosen(plain.sampler.max_rows), size), gpus // size, workload)

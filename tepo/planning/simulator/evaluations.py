@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tepo.evaluation.scheduler import BenchmarkQueue, sample_all
 from tepo.planning.simulator.clocked_sampler import Engine, response
-from tepo.planning.simulator.rollouts import Setup
+from tepo.planning.simulator.schedules import Setup
 from tepo.planning.simulator.workload import PROMPT, Workload
 from tepo.problems.benchmarks import PAPER, load_benchmark
 from tepo.sampling.sampler import Job, Response, SamplingParams
@@ -27,10 +27,14 @@ class Evaluation:
 
 def dealt(setup: Setup) -> Evaluation:
     """The papers' seven benchmarks on all engines, as `tepo eval` deals them."""
-    sampler = ClockedServers([Engine(setup.decoding) for _ in range(setup.engines)], setup.workload)
+    sampler, queues = ClockedServers([Engine(setup.decoding) for _ in range(setup.engines)], setup.workload), []
+    for one in map(load_benchmark, PAPER):  # all its problems, whatever they are
+        params = SamplingParams(n=one.samples, temperature=one.temperature, max_new_tokens=one.max_new_tokens)
+        problems = deque(range(index, index + 1) for index in range(one.count))
+        queues.append(BenchmarkQueue([()] * one.count, [0] * one.count, params, problems))
     lengths = [
         len(one.tokens)
-        for units in sample_all(list(map(_pile, PAPER)), sampler)  # type: ignore[arg-type]
+        for units in sample_all(queues, sampler)  # type: ignore[arg-type]
         for unit in units
         for group in unit.groups.values()
         for one in group
@@ -48,16 +52,6 @@ def in_blocks(setup: Setup, samples: int, block: int) -> Evaluation:
         while engines[0].run(float("inf")):
             pass
     return _evaluation(setup, engines, lengths, engines[0].clock)
-
-
-def _pile(name: str) -> BenchmarkQueue:
-    """All problems of a benchmark, whatever they are."""
-    benchmark = load_benchmark(name)
-    params = SamplingParams(
-        n=benchmark.samples, temperature=benchmark.temperature, max_new_tokens=benchmark.max_new_tokens
-    )
-    count = benchmark.count
-    return BenchmarkQueue([()] * count, [0] * count, params, deque(range(index, index + 1) for index in range(count)))
 
 
 def _evaluation(setup: Setup, engines: Sequence[Engine], lengths: list[int], seconds: float) -> Evaluation:
@@ -92,9 +86,8 @@ class ClockedServerQueue:
         for job, index in self.groups.begin(jobs):
             if index == 0:
                 server = fewest(self.under_way)
-                self.lengths[job.number] = self.sampler.workload.group(
-                    job.number, max(2, self.groups.of(job).n)
-                ).lengths
+                size = max(2, self.groups.of(job).n)
+                self.lengths[job.number] = self.sampler.workload.group(job.number, size).lengths
             self.under_way[server] += 1
             self.sampler.engines[server].add((job.number, index), self.lengths[job.number][index])
 

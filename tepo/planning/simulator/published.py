@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from tepo.config.compose import compose
 from tepo.planning.simulator import updates
 from tepo.planning.simulator.cards import EAGER_SECONDS, Decoding, Training
-from tepo.planning.simulator.rollouts import Setup, by_generation_batches
+from tepo.planning.simulator.schedules import Setup, by_generation_batches
 from tepo.planning.simulator.updates import Trained
 from tepo.planning.simulator.workload import PROMPT, Lognormal
 from tepo.policy.model.shapes import KNOWN
@@ -64,14 +64,6 @@ def mean_length(row: Published) -> float:
     return low
 
 
-def driver_seconds() -> float:
-    """Seconds that a padded position costs the driver in the log-prob phase, on average over the other table. Its
-    length is that of its first row."""
-    mean = mean_length(OTHERS[0])
-    left = [(row.logprobs - trained(row, mean).logprobs) / _positions(row) for row in OTHERS]
-    return sum(left) / len(left)
-
-
 def _positions(row: Published) -> int:
     return PROMPTS * row.responses * (LONGEST_PROMPT + row.limit)
 
@@ -102,7 +94,10 @@ def check(row: Published = JUDGED) -> tuple[list[Check], float]:
     """The phases of the published step, and the mean length of its responses."""
     mean = mean_length(row)
     done, generation = trained(row, mean), generated(row, mean, tensor=2, floor=EAGER_SECONDS)
-    logprobs = done.logprobs + driver_seconds() * _positions(row)
+    # what a padded position costs the driver, on average over the other table, whose length is that of its first row
+    other = mean_length(OTHERS[0])
+    left = [(one.logprobs - trained(one, other).logprobs) / _positions(one) for one in OTHERS]
+    logprobs = done.logprobs + sum(left) / len(left) * _positions(row)
     return [
         Check("update (gives the length)", row.updates, done.updates, judged=False),
         Check("generation", row.generation, generation),

@@ -35,15 +35,18 @@ def ours(training: Training, config: RunConfig, lengths: Sequence[Sequence[int]]
     """`FlatRollout.deal` and `pack`; not balanced: complete groups, each to the rank with the fewest tokens."""
     rollout, budget, ranks = flat(lengths), config.engine.micro_batch_tokens, training.ranks
 
+    def part_seconds(part: Sequence[int]) -> float:
+        prompts, lengths, _ = (np.array(values, dtype=float) for values in rollout.costs(part))
+        return training.forward(len(rollout.pack(part).tokens), float(((prompts + lengths) ** 2).sum()))
+
     def seconds(sequences: Sequence[int]) -> list[float]:
         """Seconds of a forward pass, by rank."""
         if balanced:
             dealt = rollout.deal(sequences, budget, ranks)
         else:
-            dealt = [
-                rollout.deal(share, budget, 1)[0] if share else [] for share in _by_groups(rollout, sequences, ranks)
-            ]
-        return [sum(_part_seconds(training, rollout, part) for part in parts if part) for parts in dealt]
+            shares = _by_groups(rollout, sequences, ranks)
+            dealt = [rollout.deal(share, budget, 1)[0] if share else [] for share in shares]
+        return [sum(part_seconds(part) for part in parts if part) for parts in dealt]
 
     runs = even_chunks(rollout.group_count, config.train.mini_batches)
     passes = [seconds(rollout.sequences_of(groups)) for groups in runs]
@@ -53,11 +56,6 @@ def ours(training: Training, config: RunConfig, lengths: Sequence[Sequence[int]]
     imbalance = max(max(each) / np.mean(each) for each in passes)
     first = max(seconds(range(rollout.sequence_count)))
     return Trained(first, config.train.epochs * one_epoch, float(imbalance))
-
-
-def _part_seconds(training: Training, rollout: FlatRollout, part: Sequence[int]) -> float:
-    prompts, lengths, _ = (np.array(values, dtype=float) for values in rollout.costs(part))
-    return training.forward(len(rollout.pack(part).tokens), float(((prompts + lengths) ** 2).sum()))
 
 
 def _by_groups(rollout: FlatRollout, sequences: Sequence[int], ranks: int) -> list[list[int]]:

@@ -69,8 +69,8 @@ def write_records(path: Path, records: Iterable[Record]) -> None:
     records = sorted(records, key=lambda record: (record.name, record.id))
     runs = [_line(record, shared) for record in records]
     metrics = [{"metrics": record.id, **record.shown} for record in records if record.shown["steps"]]
-    text = "".join(f"{_json(line)}\n" for line in [*dict(sorted(shared.items())).values(), *runs, *metrics])
-    packed = text.encode()
+    lines = [*dict(sorted(shared.items())).values(), *runs, *metrics]
+    packed = "".join(f"{json.dumps(line, separators=(',', ':'), ensure_ascii=False)}\n" for line in lines).encode()
     _check_size(packed, path)
     write_atomic(path, lzma.compress(packed, filters=_FILTERS), "--out DIR")
 
@@ -90,10 +90,6 @@ def merged(old: Iterable[Record], new: Iterable[Record]) -> list[Record]:
     return [*(record for record in old if record.id not in ids and record.name not in names), *new]
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
-
-
 def _line(record: Record, shared: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The line of a record; what it shares with others goes to `shared`."""
     return {
@@ -110,7 +106,7 @@ def _line(record: Record, shared: dict[str, dict[str, Any]]) -> dict[str, Any]:
         **({} if record.validation is None else {"validation": asdict(record.validation)}),
         "timeouts": {name: one.timeouts for name, one in record.verdicts.items() if one.timeouts},
         "right": {
-            _key("benchmark", asdict(one.on), shared): _digits(one.right, one.on.samples)
+            _key("benchmark", asdict(one.on), shared): ("" if one.on.samples < 10 else " ").join(map(str, one.right))
             for one in record.verdicts.values()
         },
     }
@@ -122,16 +118,15 @@ def _key(kind: str, value: dict[str, Any], shared: dict[str, dict[str, Any]]) ->
     return key
 
 
-def _digits(right: Iterable[int], samples: int) -> str:
-    return ("" if samples < 10 else " ").join(map(str, right))
-
-
 def _record(line: dict[str, Any], benchmarks: Mapping[str, Measured], makers: Mapping[str, Any]) -> Record:
     """Raises ValueError, TypeError, KeyError or AttributeError for what `_line` did not make."""
-    verdicts = {
-        (on := benchmarks[key]).name: Verdicts(on, _right(text, on), line["timeouts"].get(on.name, 0))
-        for key, text in line["right"].items()
-    }
+    verdicts = {}
+    for key, text in line["right"].items():
+        on = benchmarks[key]
+        right = tuple(map(int, text if on.samples < 10 else text.split()))
+        if len(right) != len(on.problems) or not all(0 <= count <= on.samples for count in right):
+            raise ValueError(f"right answers on {on.name}: not one count up to {on.samples} a problem")
+        verdicts[on.name] = Verdicts(on, right, line["timeouts"].get(on.name, 0))
     return Record(
         path=Path(line["run"]),
         recipe=line["recipe"],
@@ -147,10 +142,3 @@ def _record(line: dict[str, Any], benchmarks: Mapping[str, Measured], makers: Ma
         verdicts=verdicts,
         validation=Validated(**line["validation"]) if "validation" in line else None,
     )
-
-
-def _right(text: str, on: Measured) -> tuple[int, ...]:
-    right = tuple(map(int, text if on.samples < 10 else text.split()))
-    if len(right) != len(on.problems) or not all(0 <= count <= on.samples for count in right):
-        raise ValueError(f"right answers on {on.name}: not one count up to {on.samples} a problem")
-    return right

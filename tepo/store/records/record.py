@@ -5,16 +5,13 @@ It is read as its run's folder is, so that whoever reads results need not know w
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tepo.store.cost import Cost
 from tepo.store.early_stop import Ending
-from tepo.store.evaluation_result import Validated
+from tepo.store.evaluation_result import RightAnswers, Validated
 from tepo.store.records.thinned_metrics import unpack
 from tepo.store.run_folder import RunFolder
-
-if TYPE_CHECKING:
-    from tepo.store.correct_counts import RightAnswers
 
 
 @dataclass(frozen=True)
@@ -84,9 +81,7 @@ class Record(RunFolder):
     def has(self, benchmark: str) -> bool:
         return benchmark in self.verdicts
 
-    def right_answers(self, benchmark: str) -> "RightAnswers | None":
-        from tepo.store.correct_counts import RightAnswers
-
+    def right_answers(self, benchmark: str) -> RightAnswers | None:
         if benchmark not in self.verdicts:
             return None
         verdicts = self.verdicts[benchmark]

@@ -69,13 +69,9 @@ def _drawn_steps(steps: int) -> list[int]:
 
 
 def _column(rows: Iterable[Mapping[str, Any]], name: str, digits: int) -> list[float | None]:
-    return [None if (value := row.get(name)) is None else _rounded(value, digits) for row in rows]
-
-
-def _rounded(value: float, digits: int) -> float:
-    """As an integer where it is one: shorter."""
-    short = float(f"{value:.{digits}g}")
-    return int(short) if short.is_integer() else short
+    """The rounded values of a metric, as integers where they are: shorter."""
+    shorts = [None if (value := row.get(name)) is None else float(f"{value:.{digits}g}") for row in rows]
+    return [int(short) if short is not None and short.is_integer() else short for short in shorts]
 
 
 def _known(columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:

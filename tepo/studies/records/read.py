@@ -1,6 +1,6 @@
 """Records of runs in `records/`: which of them are today's, and units that are read from them."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -10,7 +10,7 @@ from tepo.common import paths
 from tepo.jobs.validate import problems_hash
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.hashes import set_hash
-from tepo.store.benchmark_match import is_current
+from tepo.store.evaluation_result import is_current
 from tepo.store.records.archive import SUFFIX, read_records
 from tepo.store.records.record import Record
 from tepo.store.run_id import RECIPE
@@ -75,24 +75,17 @@ def with_records(planned: Planned, scale: str, seeds: Sequence[int] | None = Non
     return known
 
 
-def _joined(one: Record, other: Record) -> Record:
-    """A run that several studies have recorded: what any of them measured."""
-    return replace(one, verdicts={**other.verdicts, **one.verdicts}, validation=one.validation or other.validation)
-
-
-def _content_hash(benchmark: str) -> str:
-    return set_hash(load_benchmark(benchmark).load_problems())
-
-
 @dataclass(frozen=True)
 class RecordsById:
-    """Records by the id of their run, the first of several, and the names of all. Benchmarks are read once for all
-    units."""
+    """Records by the id of their run, of several with what any has measured, and the names of all. Benchmarks are read
+    once for all units."""
 
     by_id: dict[str, Record]
     names: set[tuple[str, str, str, int]]
     benchmark: Callable[[str], Benchmark] = field(default_factory=lambda: cache(load_benchmark))
-    content_hash: Callable[[str], str] = field(default_factory=lambda: cache(_content_hash))
+    content_hash: Callable[[str], str] = field(
+        default_factory=lambda: cache(lambda name: set_hash(load_benchmark(name).load_problems()))
+    )
 
     @classmethod
     def read(cls) -> "RecordsById":
@@ -104,8 +97,11 @@ class RecordsById:
         by_id: dict[str, Record] = {}
         names = set()
         for record in records:
-            by_id[record.id] = _joined(by_id[record.id], record) if record.id in by_id else record
             names.add(record.name)
+            if one := by_id.get(record.id):
+                verdicts, validation = {**record.verdicts, **one.verdicts}, one.validation or record.validation
+                record = replace(one, verdicts=verdicts, validation=validation)
+            by_id[record.id] = record
         return cls(by_id, names)
 
     def fill(self, study: Study, unit: Unit) -> Unit:
@@ -120,15 +116,13 @@ class RecordsById:
         """Tell whether the record is of today's recipe and of all that the unit is measured on, as it is today."""
         if unit.tuning and (record.validation is None or record.validation.problems != problems_hash(unit.config)):
             return False
-        return record.recipe == RECIPE and all(
-            name in record.verdicts and self._is_measured(record.verdicts[name].on.task, name, unit)
-            for name in unit.benchmarks
-        )
-
-    def _is_measured(self, task: Mapping[str, Any], name: str, unit: Unit) -> bool:
-        """Generated problems depend on code too, which the benchmark's fingerprint does not hold; others are pinned by
-        it. As in a store, what was not recorded is not held against it."""
-        benchmark = self.benchmark(name)
-        if benchmark.procedural and task.get("content_hash", self.content_hash(name)) != self.content_hash(name):
+        if record.recipe != RECIPE or not record.verdicts.keys() >= set(unit.benchmarks):
             return False
-        return is_current(task, benchmark, {"wrap": unit.config.model.wrap, "thinking": unit.config.model.thinking})
+        for name in unit.benchmarks:
+            task, benchmark = record.verdicts[name].on.task, self.benchmark(name)
+            prompts: dict[str, Any] = {"wrap": unit.config.model.wrap, "thinking": unit.config.model.thinking}
+            if benchmark.procedural:  # they depend on code too, which the benchmark's fingerprint does not hold
+                prompts["content_hash"] = self.content_hash(name)
+            if not is_current(task, benchmark, prompts):
+                return False
+        return True

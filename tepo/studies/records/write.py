@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +41,7 @@ def record_study(path: Path, planned: Planned) -> Written:
             check_contents(unit.run)
     with exclusive(path) if named else nullcontext():
         old = read_records(path)
-        new = {record.id: record for record in (record_of(name, unit) for name, unit in named)}
+        new = {record.id: record for record in (_record(name, unit) for name, unit in named)}
         records = merged(old, new.values())
         if new:
             write_records(path, records)
@@ -49,9 +49,16 @@ def record_study(path: Path, planned: Planned) -> Written:
     return Written(len(new), len(records) - len(new), sum(unit.id not in known for unit in units))
 
 
-def record_of(study: str, unit: Unit) -> Record:
+def _record(study: str, unit: Unit) -> Record:
     """Record of a unit that the store holds, trained and measured."""
-    verdicts = {name: _verdicts(unit, name) for name in sorted(unit.benchmarks)}
+    verdicts = {}
+    for name in sorted(unit.benchmarks):
+        result, answers = load_result(unit.run.evaluation(name)), unit.run.right_answers(name)
+        assert result is not None
+        assert answers is not None
+        task = {key: result.task[key] for key in _TASK if key in result.task}
+        on = Measured(name, answers.samples, result.grader, task, answers.problems)
+        verdicts[name] = Verdicts(on, answers.right, unit.run.timeouts(name))
     return Record(
         unit.folder,
         RECIPE,
@@ -69,19 +76,9 @@ def record_of(study: str, unit: Unit) -> Record:
     )
 
 
-def _verdicts(unit: Unit, name: str) -> Verdicts:
-    result, answers = load_result(unit.run.evaluation(name)), unit.run.right_answers(name)
-    assert result is not None
-    assert answers is not None
-    task = {key: result.task[key] for key in _TASK if key in result.task}
-    on = Measured(name, answers.samples, result.grader, task, answers.problems)
-    return Verdicts(on, answers.right, unit.run.timeouts(name))
-
-
 def _short(cost: Cost) -> Cost:
     """To a tenth of a second."""
-    seconds: dict[str, Any] = {name: round(value, 1) for name, value in vars(cost).items() if isinstance(value, float)}
-    return replace(cost, **seconds)
+    return Cost(**{name: round(value, 1) if isinstance(value, float) else value for name, value in vars(cost).items()})
 
 
 def _joined(sessions: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
@@ -90,9 +87,8 @@ def _joined(sessions: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], .
     for session in sessions:
         same = next((group for group in groups if facts_of(group[0]) == facts_of(session)), None)
         if same is None:
-            groups.append([session])
-        else:
-            same.append(session)
+            groups.append(same := [])
+        same.append(session)
     return tuple(
         {
             "started": min(str(one.get("started")) for one in group),

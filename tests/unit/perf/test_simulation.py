@@ -11,11 +11,11 @@ from perf.simulate_cpu import CpuRate, fit, simulated
 from perf.simulate_cpu_ranks import Replayed, replay
 from perf.simulate_step import RESULT
 from tepo.config.compose import compose
-from tepo.planning.simulator import evaluations, published, rollouts, updates
+from tepo.planning.simulator import evaluations, published, schedules, updates
 from tepo.planning.simulator.cards import Decoding, Training
 from tepo.planning.simulator.clocked_sampler import Engine
 from tepo.planning.simulator.engine_sizes import FIXED, engine_sizes
-from tepo.planning.simulator.rollouts import Setup
+from tepo.planning.simulator.schedules import Setup
 from tepo.planning.simulator.workload import PROMPT, Lognormal, MeasuredLengths
 from tepo.policy.model.shapes import KNOWN
 from tepo.store.samples_file import table_of, write_table
@@ -36,8 +36,8 @@ def tokens(start: int, count: int) -> int:
 
 
 def test_no_rollout_beats_its_bound_and_the_queue_beats_rounds() -> None:
-    queue, rounds = rollouts.by_queue(setup(), 0, 16), rollouts.by_rounds(setup(), 0)
-    verl = rollouts.by_generation_batches(setup(), 0, 3)
+    queue, rounds = schedules.by_queue(setup(), 0, 16), schedules.by_rounds(setup(), 0)
+    verl = schedules.by_generation_batches(setup(), 0, 3)
     for rollout in (queue, rounds, verl):
         assert rollout.seconds >= rollout.least > 0
         assert 0 < rollout.busy <= 1
@@ -46,10 +46,10 @@ def test_no_rollout_beats_its_bound_and_the_queue_beats_rounds() -> None:
 
 
 def test_no_token_is_lost() -> None:
-    rounds, verl = rollouts.by_rounds(setup(), 5), rollouts.by_generation_batches(setup(), 5, 3)
+    rounds, verl = schedules.by_rounds(setup(), 5), schedules.by_generation_batches(setup(), 5, 3)
     assert rounds.drawn == tokens(5, rounds.consumed)
     assert verl.drawn == tokens(5, verl.consumed)
-    queue = rollouts.by_queue(setup(), 5, 16)
+    queue = schedules.by_queue(setup(), 5, 16)
     assert queue.drawn >= tokens(5, queue.consumed)  # and what was given up
 
 
@@ -58,14 +58,14 @@ def test_the_same_groups_on_any_number_of_engines(engines: int) -> None:
     """The first mixed ones in prompt order."""
     mixed = [number for number in range(100) if 0 < WORKLOAD.group(number, 4).right < 4][:8]
     expected = [WORKLOAD.group(number, 4).lengths for number in mixed]
-    assert rollouts.by_queue(setup(engines), 0, 0).lengths == expected
-    assert rollouts.by_queue(setup(engines), 0, 30).lengths == expected
-    assert rollouts.by_rounds(setup(engines), 0).lengths == expected
-    assert rollouts.by_generation_batches(setup(engines), 0, 3).lengths == expected
+    assert schedules.by_queue(setup(engines), 0, 0).lengths == expected
+    assert schedules.by_queue(setup(engines), 0, 30).lengths == expected
+    assert schedules.by_rounds(setup(engines), 0).lengths == expected
+    assert schedules.by_generation_batches(setup(engines), 0, 3).lengths == expected
 
 
 def test_the_simulation_is_the_same_each_time() -> None:
-    assert rollouts.by_queue(setup(3), 0, 0) == rollouts.by_queue(setup(3), 0, 0)
+    assert schedules.by_queue(setup(3), 0, 0) == schedules.by_queue(setup(3), 0, 0)
 
 
 def test_one_row_takes_its_steps_and_its_prompt() -> None:
@@ -101,7 +101,7 @@ def test_a_full_cache_preempts_and_loses_nothing() -> None:
 
 def test_dealing_by_cost_is_no_slower_than_by_groups() -> None:
     config = setup().config
-    lengths = rollouts.by_rounds(setup(), 0).lengths
+    lengths = schedules.by_rounds(setup(), 0).lengths
     training = Training(H100, SHAPE, 4)
     even, groups = updates.ours(training, config, lengths), updates.ours(training, config, lengths, balanced=False)
     assert even.updates <= groups.updates
@@ -173,7 +173,7 @@ def test_parts_of_a_step_add_up_and_the_largest_is_the_bottleneck() -> None:
     case = Setup(compose(["scale=paper", *FIXED, *overrides]), DECODING, 2, Lognormal(20, 80))
     assert size.longest == pytest.approx(DECODING.seconds(80, 1, PROMPT))
     assert size.bottlenecks[0] == max(size.parts, key=lambda name: size.parts[name])
-    trained = updates.ours(Training(H100, SHAPE, 2), case.config, rollouts.by_queue(case, 0, 512).lengths)
+    trained = updates.ours(Training(H100, SHAPE, 2), case.config, schedules.by_queue(case, 0, 512).lengths)
     spent = size.computing + size.imbalance + size.exchange
     assert spent == pytest.approx(trained.logprobs + trained.updates)
 

@@ -7,9 +7,9 @@ import pytest
 
 from tepo.config.compose import compose
 from tepo.planning.fit import fit
-from tepo.planning.gpu_hours import CardHours, card_hours
 from tepo.planning.gpus import single_gpus
 from tepo.planning.step_time import benchmark_time
+from tepo.planning.study_totals import CardHours, card_hours
 from tepo.policy.model.shapes import shape_of
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study

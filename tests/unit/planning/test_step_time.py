@@ -10,7 +10,7 @@ from tepo.config.run_config import chosen
 from tepo.planning import step_time
 from tepo.planning.fit import fit
 from tepo.planning.gpus import KEPT_SHARE, machines
-from tepo.planning.simulator import cards, rollouts, updates
+from tepo.planning.simulator import cards, schedules, updates
 from tepo.planning.simulator.workload import PROMPT, Lognormal
 from tepo.policy.model.shapes import KNOWN
 from tepo.training.resources.gpu_cards import H100 as H100_CARD
@@ -30,8 +30,8 @@ def test_a_step_is_that_of_the_simulator() -> None:
     decoding = cards.Decoding(H100_CARD, SEVEN, 0.5, chosen(config.sampler.max_rows))
     workload = Lognormal(256, 1024, kept=KEPT_SHARE)
     share = (memory.cache + 2 * SEVEN.parameters + cards.WORK) / H100.card.bytes
-    setup = rollouts.Setup(config, replace(decoding, memory=share), 8, workload)
-    drawn = [rollout for _, rollout in rollouts.in_turn(setup, step_time.STEPS, 16)]
+    setup = schedules.Setup(config, replace(decoding, memory=share), 8, workload)
+    drawn = [rollout for _, rollout in schedules.in_turn(setup, step_time.STEPS, 16)]
     done = [updates.ours(cards.Training(H100_CARD, SEVEN, 8), config, rollout.lengths) for rollout in drawn]
     assert found.time.rollout == pytest.approx(fmean(rollout.seconds for rollout in drawn))
     assert found.time.logprobs == pytest.approx(fmean(one.logprobs for one in done))
@@ -44,13 +44,13 @@ def test_a_planned_step_has_the_refills_of_steps_in_turn() -> None:
     card, shape = BY_NAME["1 H100"], KNOWN["Qwen/Qwen2.5-0.5B"]
     found = fit(compose(["scale=single_gpu", "sampler=torch"]), card)
     config = found.config
-    setup = rollouts.Setup(
+    setup = schedules.Setup(
         config, step_time._decoding(config, shape, card, found.memory), 1, Lognormal(256, 1024), True
     )
-    (_, more), (start, less) = rollouts.in_turn(setup, 2, 128)
+    (_, more), (start, less) = schedules.in_turn(setup, 2, 128)
     assert more.consumed > 128 > start - less.consumed
     assert found.time.rollout == pytest.approx((more.seconds + less.seconds) / 2)
-    assert more.seconds > rollouts.by_queue(setup, 0, more.consumed).seconds
+    assert more.seconds > schedules.by_queue(setup, 0, more.consumed).seconds
 
 
 @pytest.mark.parametrize(
@@ -103,8 +103,8 @@ def test_an_engine_over_several_gpus_is_one_that_draws(size: int) -> None:
     share = (cut.memory.cache + 2 * SEVEN.parameters / size + cards.WORK) / H100.card.bytes
     decoding = cards.Decoding(H100_CARD, SEVEN, share, 256, size)
     assert decoding.capacity == pytest.approx(cut.memory.cache / (2 * SEVEN.cut_cache_numbers(size)), abs=1)
-    setup = rollouts.Setup(whole.config, decoding, 8 // size, Lognormal(256, 1024, kept=KEPT_SHARE))
-    drawn = rollouts.in_turn(setup, step_time.STEPS, 16)
+    setup = schedules.Setup(whole.config, decoding, 8 // size, Lognormal(256, 1024, kept=KEPT_SHARE))
+    drawn = schedules.in_turn(setup, step_time.STEPS, 16)
     assert cut.time.rollout == pytest.approx(fmean(rollout.seconds for _, rollout in drawn))
     assert cut.time.updates == whole.time.updates
 

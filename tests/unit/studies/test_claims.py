@@ -14,7 +14,7 @@ from tepo.problems.splits import split_of
 from tepo.reporting.tables.table import Table
 from tepo.results.claim_outcomes import judge_claims, registration_dates
 from tepo.results.claims_table import claims_table, sentences
-from tepo.studies.claims import Claims, load_claims, parse_claims, study_of
+from tepo.studies.claims import Claims, load_claims, study_of
 from tepo.studies.plan import make_plan
 from tepo.studies.plan_studies import plan_all, plan_studies
 from tepo.studies.study import load_study, study_names
@@ -75,7 +75,7 @@ def test_mistakes_name_file_line_and_key(file: Path, old: str, new: str, message
     assert old in text("first")
     file.write_text(text("first").replace(old, new, 1))
     with pytest.raises(UserError, match="(?s)" + message) as error:
-        parse_claims(file)
+        load_claims(file)
     assert "claims.yaml:" in str(error.value)
 
 
@@ -163,7 +163,7 @@ def cells(table: Table) -> dict[str, dict[str, str]]:
 
 
 def test_a_claim_is_judged_when_all_of_its_runs_are_there(file: Path, tmp_path: Path) -> None:
-    claims = parse_claims(file)
+    claims = load_claims(file)
     early = cells(table(claims, tmp_path / "early", {"first": 0.8}, leave_out=1))["first"]
     assert (early["runs"], early["verdict"], early["claim"]) == ("15 of 16", "", "")
     done = cells(table(claims, tmp_path / "done", {"first": 0.8}))
@@ -176,7 +176,7 @@ def test_a_claim_is_judged_when_all_of_its_runs_are_there(file: Path, tmp_path: 
 def test_outcomes_and_dates(file: Path, tmp_path: Path) -> None:
     file.write_text(text("up", "down", "same", "close"))
     commit(file.parent, "2026-01-03T12:00:00+00:00")
-    found = cells(table(parse_claims(file), tmp_path / "runs", {"up": 0.8, "down": 0.2, "same": 0.5, "close": 0.54}))
+    found = cells(table(load_claims(file), tmp_path / "runs", {"up": 0.8, "down": 0.2, "same": 0.5, "close": 0.54}))
     assert {name: found[name]["claim"] for name in ("up", "down", "same")} == {
         "up": "holds", "down": "refuted", "same": "refuted",
     }  # fmt: skip
@@ -190,13 +190,13 @@ def test_outcomes_and_dates(file: Path, tmp_path: Path) -> None:
 
 def test_equivalence_can_be_what_is_claimed(file: Path, tmp_path: Path) -> None:
     file.write_text(text("same", expect="better, equivalent"))
-    assert cells(table(parse_claims(file), tmp_path / "runs", {"same": 0.5}))["same"]["claim"] == "holds"
+    assert cells(table(load_claims(file), tmp_path / "runs", {"same": 0.5}))["same"]["claim"] == "holds"
 
 
 def test_entropy_is_compared_at_equal_reward_in_training(file: Path, tmp_path: Path) -> None:
     """A learns twice as fast and has 0.03 nats more at any reward, give or take a hundredth by its seed."""
     file.write_text(text("first").replace("    margin: 5\n", "    measure: entropy\n    margin: 0.5\n"))
-    claims = parse_claims(file)
+    claims = load_claims(file)
     ((_, units),) = plan_studies([study_of(claim) for claim in claims.testable], "laptop", store=tmp_path)
     for unit in units:
         finish(unit, 0.5)
@@ -229,7 +229,7 @@ def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_follows_may_be_written_after_the_runs(file: Path) -> None:
     commit(file.parent, "2026-01-01T12:00:00+00:00")
     file.write_text(text("first").replace("    rule:", "    means: So be it.\n    rule:"))
-    assert parse_claims(file).testable[0].means == "So be it."
+    assert load_claims(file).testable[0].means == "So be it."
     before = registration_dates(file)["first"]
     assert before.day == 1
 
@@ -249,7 +249,7 @@ def test_claims_keep_their_seeds_and_settings_beside_other_studies(
 
 def test_claims_in_words(file: Path, tmp_path: Path) -> None:
     file.write_text(text("close", "up").replace("    rule:", "    means: So be it.\n    rule:"))
-    claims = parse_claims(file)
+    claims = load_claims(file)
     planned = plan_studies([study_of(claim) for claim in claims.testable], "laptop", store=tmp_path)
     for study, units in planned:
         for unit in units:

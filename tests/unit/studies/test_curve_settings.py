@@ -8,9 +8,8 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.results.scaling_fits import read_run
-from tepo.studies.curve_settings import CurveSettings
 from tepo.studies.plan import Unit, make_plan
-from tepo.studies.study import Study, parse_study
+from tepo.studies.study import CurveSettings, Study, parse_study
 
 STUDY = (
     "title: x\nbaseline: a\ncurve: %s\nrows:\n  - {label: a, objective: grpo_dapo}\n"

@@ -149,7 +149,7 @@ def test_the_store_comes_before_the_records(recorded: Path, tmp_path: Path) -> N
 def test_an_ending_is_kept(own: Path, tmp_path: Path) -> None:
     ((study, units),) = finished(tmp_path / "runs")
     ending = {"kind": "collapse", "step": 2, "why": "all wrong"}
-    units[4].run.truncate_metrics(1)
+    units[4].run.forget(1)
     units[4].run.mark("finished", steps=2, ending=ending)
     record_study(file_of("mine"), [(study, units)])
     again = read(tmp_path / "empty")

@@ -110,17 +110,14 @@ def _mixed(setup: Setup, number: int) -> bool:
 def _generate(setup: Setup, engines: Sequence[Engine], batches: Sequence[Sequence[int]]) -> None:
     """Draw these prompts, each batch on its engine; then all wait for the last."""
     for engine, batch in zip(engines, batches, strict=True):
-        _draw(engine, [length for number in batch for length in setup.workload.group(number, setup.size).lengths])
+        lengths = [length for number in batch for length in setup.workload.group(number, setup.size).lengths]
+        for index, length in enumerate(lengths):
+            engine.add(index, length)
+        while engine.run(float("inf")):
+            pass
     last = max(engine.clock for engine in engines)
     for engine in engines:
         engine.clock = last
-
-
-def _draw(engine: Engine, lengths: Sequence[int]) -> None:
-    for index, length in enumerate(lengths):
-        engine.add(index, length)
-    while engine.run(float("inf")):
-        pass
 
 
 def _rollout(setup: Setup, engines: Sequence[Engine], consumed: range, kept: Sequence[int], rounds: int = 1) -> Rollout:

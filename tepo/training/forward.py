@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from tepo.config.run_config import TrainConfig
 from tepo.objectives import Needs
-from tepo.policy.logprobs.chunked import StatisticsOptions
 from tepo.policy.logprobs.hidden_states import hidden_states
+from tepo.policy.logprobs.linear_statistics import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import TokenStatistics, reference_logprobs, token_statistics
 from tepo.policy.model.lora import adapters_off
 from tepo.training.batch import Dealer, FlatRollout, even_chunks

@@ -7,9 +7,8 @@ from torch import Tensor, nn
 
 from tepo.common.errors import UserError
 from tepo.policy.logprobs import tile
-from tepo.policy.logprobs.chunked import StatisticsOptions
-from tepo.policy.logprobs.fused import linear_statistics
 from tepo.policy.logprobs.hidden_states import hidden_states, output_matrix
+from tepo.policy.logprobs.linear_statistics import StatisticsOptions, linear_statistics
 from tepo.policy.packing.packing import Packed
 
 REFERENCE_BUDGET = 256 * 2**20  # bytes of stored old log-probs that a mini-batch may take

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from tepo.common.errors import Diverged
 from tepo.common.randomness import mix, uniform
-from tepo.sampling.embedded.cuda_graph import GraphedStep
-from tepo.sampling.embedded.decode_forward import Stepper, Workspace, prefill
+from tepo.sampling.embedded.decode_forward import GraphedStep, Stepper, Workspace, prefill
 from tepo.sampling.embedded.decoder import Decoder
 from tepo.sampling.embedded.kv_cache import GROWTH, Arena, KeyValueCache
 from tepo.sampling.sampler import Response, SamplingParams

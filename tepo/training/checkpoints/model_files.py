@@ -8,7 +8,7 @@ from torch import Tensor
 from tepo.common.files import write_json
 from tepo.policy.model.load_policy import Policy
 from tepo.store.checkpoint_files import TensorFile
-from tepo.training.engine.zero3_weights import Streamed
+from tepo.training.engine.deepspeed_engine import Streamed
 
 _FILE_BYTES = 5_000_000_000  # of one safetensors file at most, as transformers has it
 _WORTH_SHARING = 1_000_000_000  # bytes below which a file is not cut for another rank to write a part of it

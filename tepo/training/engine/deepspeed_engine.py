@@ -5,6 +5,7 @@ and by accumulation steps (there are none: `managed_gradient_accumulation` off, 
 compiled at run time: the shared-memory op is switched off and the optimiser is torch's AdamW.
 """
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -18,11 +19,11 @@ from tepo.common.registry import TESTED
 from tepo.common.text import install_line
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.allocator import empty
+from tepo.policy.model.model_location import load_options, resolve
 from tepo.training.distributed.process_group import TorchComm, start, starts_again
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.optimizer_state import Piece
 from tepo.training.engine.update_rms import squared_update
-from tepo.training.engine.zero3_weights import Streamed
 
 _OLDEST = (0, 19)  # the first with managed_gradient_accumulation
 
@@ -340,3 +341,62 @@ class DeepSpeedEngine:
             self._adam().state[flat] = {"step": torch.zeros(()), **zeros}
         if hasattr(self.engine.optimizer, "_lazy_init_hp_params_optimizer_state"):
             self.engine.optimizer._lazy_init_hp_params_optimizer_state()
+
+
+class Streamed(Mapping[str, Tensor]):
+    """The full `state_dict` of a model under ZeRO-3, in which a tensor is gathered when it is looked up and lives as
+    long as its reader holds it. Every rank looks up the same names in the same order."""
+
+    def __init__(self, model: nn.Module):
+        self._parameters = dict(model.named_parameters(remove_duplicate=False))
+        self._buffers = dict(model.named_buffers())
+        self._names = list(model.state_dict())
+
+    def __getitem__(self, name: str) -> Tensor:
+        from deepspeed.runtime.zero import GatheredParameters
+
+        if name in self._buffers:
+            return self._buffers[name].detach()
+        parameter = self._parameters[name]
+        if parameter.ds_status.name == "AVAILABLE":  # type: ignore[attr-defined]  # the output matrix, norms: always
+            return parameter.detach()
+        with GatheredParameters([parameter]):
+            return parameter.detach()  # the parameter lets go of it, this name does not
+
+    def bytes(self, name: str) -> int:
+        """Bytes of the full tensor, which is not gathered for it."""
+        if name in self._buffers:
+            return self._buffers[name].nbytes
+        parameter = self._parameters[name]
+        return parameter.ds_numel * parameter.element_size()  # type: ignore[attr-defined]
+
+    def same(self, name: str) -> int:
+        """Equal for the names of tied tensors."""
+        return id(self._buffers[name] if name in self._buffers else self._parameters[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+@contextlib.contextmanager
+def sharded_loading(config: RunConfig, source: str, device: torch.device) -> Iterator[None]:
+    """A block in which `from_pretrained` cuts each parameter over the ranks as soon as it is made. All ranks enter it.
+
+    The files are mapped into memory, and the first rank alone reads them. device: this rank's.
+    """
+    from transformers import AutoConfig
+    from transformers.integrations.deepspeed import HfDeepSpeedConfig, unset_hf_deepspeed_config
+
+    join(device)
+    model = config.model
+    options = load_options(source, model.revision, model.trust_remote_code)
+    shape = AutoConfig.from_pretrained(resolve(source), **options)
+    held = HfDeepSpeedConfig(settings(config, shape.hidden_size))  # transformers looks at it while somebody holds it
+    try:
+        yield
+    finally:
+        unset_hf_deepspeed_config()
+        del held

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tepo.policy.logprobs.chunked import StatisticsOptions
+from tepo.policy.logprobs.linear_statistics import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.packing.packing import pack
 from tepo.sampling.embedded.torch_sampler import TorchSampler

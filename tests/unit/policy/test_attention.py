@@ -9,7 +9,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tepo.common.errors import UserError
 from tepo.policy.logprobs import hidden_states
-from tepo.policy.logprobs.chunked import StatisticsOptions
+from tepo.policy.logprobs.linear_statistics import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model import attention, kernel_attention
 from tepo.policy.model.kernel_attention import sdpa_blocks, varlen

@@ -26,8 +26,7 @@ from tepo.objectives import load_objective
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.plan import Plan
 from tepo.policy.logprobs import tile
-from tepo.policy.logprobs.chunked import StatisticsOptions
-from tepo.policy.logprobs.fused import linear_statistics
+from tepo.policy.logprobs.linear_statistics import StatisticsOptions, linear_statistics
 from tepo.policy.model.kernel_attention import varlen_available
 from tepo.sampling.gap import GapAlarm
 from tepo.training.batch import mini_batches

@@ -12,8 +12,8 @@ import torch
 from tepo.common.errors import Diverged, RunFailed
 from tepo.config.compose import compose
 from tepo.objectives import load_objective
-from tepo.policy.logprobs.fused import linear_statistics
 from tepo.policy.logprobs.hidden_states import hidden_states, output_matrix
+from tepo.policy.logprobs.linear_statistics import linear_statistics
 from tepo.policy.logprobs.token_statistics import reference_logprobs, token_statistics
 from tepo.policy.packing.packing import pack
 from tepo.sampling.gap import GapAlarm

@@ -67,8 +67,7 @@ class DeepSpeedBackend:
 
     def loading(self, config: RunConfig, source: str, device: "torch.device") -> AbstractContextManager[None]:
         """The ranks meet, so that a port that is taken is said before minutes of loading; in stage 3 with shards."""
-        from tepo.training.engine.deepspeed_engine import join
-        from tepo.training.engine.sharded_loading import sharded_loading
+        from tepo.training.engine.deepspeed_engine import join, sharded_loading
 
         if config.engine.zero_stage == 3:
             return sharded_loading(config, source, device)

@@ -49,7 +49,7 @@ class TorchEngineBackend:
         if config.engine.optimizer == "adamw_8bit":
             import torch
 
-            from tepo.training.engine.adamw_8bit import check_8bit
+            from tepo.training.engine.master_adamw import check_8bit
 
             check_8bit("cuda" if config.engine.device != "cpu" and torch.cuda.is_available() else "cpu")
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakSet
 
+from safetensors.torch import save_file
 from torch import Tensor
 
 from tepo.common import signals
@@ -34,7 +35,6 @@ from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
 from tepo.sampling.vllm.http import Connections, ask, socket_url
 from tepo.sampling.vllm.response_groups import ResponseGroups, fewest, sample_seed, to_response
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, check_head, last_error
-from tepo.sampling.vllm.weight_files import write_weights
 
 _START_SECONDS = 600  # until a server is healthy
 _PARALLEL = 256  # requests in flight per server
@@ -317,3 +317,37 @@ def _complete(url: str, body: dict[str, Any], connections: Connections) -> Respo
     """One response."""
     choice = ask(url, "/v1/completions", body, connections)["choices"][0]
     return to_response(choice["token_ids"], choice["logprobs"]["token_logprobs"], choice["finish_reason"])
+
+
+BUCKET = 512 << 20  # bytes
+
+
+def write_weights(weights: Mapping[str, Tensor], folder: Path, bucket: int = BUCKET) -> None:
+    """Write safetensors files of about `bucket` bytes each, one while the tensors of the next are read. So two of them
+    are in main memory at a time, and not the full model. The tensors do not change meanwhile."""
+    writing: Future[None] | None = None
+    with ThreadPoolExecutor(1) as writer:
+        for number, tensors in enumerate(_buckets(weights, bucket)):
+            if writing is not None:
+                writing.result()
+            writing = writer.submit(save_file, tensors, folder / f"model-{number:05d}.safetensors")
+        if writing is not None:
+            writing.result()
+
+
+def _buckets(weights: Mapping[str, Tensor], bucket: int) -> Iterator[dict[str, Tensor]]:
+    """Consecutive tensors in main memory, of at least `bucket` bytes but for the last ones."""
+    tensors: dict[str, Tensor] = {}
+    size, storages = 0, set[int]()
+    for name in weights:
+        value = weights[name].detach().to("cpu").contiguous()
+        if value.data_ptr() in storages:
+            value = value.clone()  # safetensors refuses shared storage: tied tensors are written twice
+        storages.add(value.data_ptr())
+        tensors[name] = value
+        size += value.nbytes
+        if size >= bucket:
+            yield tensors
+            tensors, size, storages = {}, 0, set()
+    if tensors:
+        yield tensors

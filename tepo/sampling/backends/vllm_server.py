@@ -87,13 +87,10 @@ def _visible(options: SamplerOptions) -> list[dict[str, str]]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     devices = visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]
     if len(devices) < options.gpus:
-        raise UserError(
-            f"{count} x {options.data_parallel} GPUs asked for, {len(devices)} here",
-            where="--tensor-parallel, --data-parallel",
-        )
-    return [
-        {"CUDA_VISIBLE_DEVICES": ",".join(devices[start : start + count])} for start in range(0, options.gpus, count)
-    ]
+        what = f"{count} x {options.data_parallel} GPUs asked for, {len(devices)} here"
+        raise UserError(what, where="--tensor-parallel, --data-parallel")
+    parts = (devices[start : start + count] for start in range(0, options.gpus, count))
+    return [{"CUDA_VISIBLE_DEVICES": ",".join(part)} for part in parts]
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
-from tepo.sampling.embedded.decoder import Decoder, Layer
+from tepo.sampling.embedded.decoder import Decoder
 from tepo.sampling.embedded.kv_cache import Arena, KeyValueCache
 
 MASKED = -1e30  # finite: no row of scores may be without a number
@@ -46,7 +46,14 @@ class Workspace:
         torch.index_select(self.decoder.embedding, 0, tokens, out=self.x)
         for index, layer in enumerate(self.decoder.layers):
             _project(self._norm(layer.input_norm), layer.qkv, layer.qkv_bias, self.qkv_flat)
-            self._turn(layer, turns)
+            if layer.qk_norm is not None:  # Qwen3
+                normed = F.rms_norm(self.heads.float(), self.heads.shape[-1:], None, self.decoder.eps)
+                self.heads.copy_(normed.mul_(layer.qk_norm))
+            if self.turned is not None:
+                self.turned.mul_(turns)
+            else:
+                turned = torch.view_as_complex(self.heads.float().unflatten(-1, (-1, 2))).mul_(turns)
+                self.heads.copy_(torch.view_as_real(turned).flatten(-2))
             self._add(attend(index), layer.out, layer.out_bias)
             _project(self._norm(layer.post_norm), layer.gate_up, layer.gate_up_bias, self.gate_up)
             self._add(F.silu(self.gate, inplace=True).mul_(self.up), layer.down, layer.down_bias)
@@ -60,18 +67,6 @@ class Workspace:
         torch.addmm(self.eps, self.square, self.mean, out=self.scale)
         torch.mul(self.x, self.scale.rsqrt_(), out=self.normed)
         return self.normed if weight is None else self.normed.mul_(weight)
-
-    def _turn(self, layer: Layer, turns: Tensor) -> None:
-        """Norm (Qwen3) and rotary embedding of queries and keys, in place."""
-        if layer.qk_norm is not None:
-            self.heads.copy_(
-                F.rms_norm(self.heads.float(), self.heads.shape[-1:], None, self.decoder.eps).mul_(layer.qk_norm)
-            )
-        if self.turned is not None:
-            self.turned.mul_(turns)
-        else:
-            turned = torch.view_as_complex(self.heads.float().unflatten(-1, (-1, 2))).mul_(turns)
-            self.heads.copy_(torch.view_as_real(turned).flatten(-2))
 
     def _add(self, y: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         """x += y @ weight + bias."""
@@ -182,13 +177,9 @@ class StaticStep:
     def __init__(self, stepper: Stepper):
         self.stepper, self.rows, self.window = stepper, stepper.rows, stepper.window
         device = stepper.mask.device
-        self.tokens, self.column = (
-            torch.zeros(self.rows, dtype=torch.int64, device=device),
-            torch.zeros(1, dtype=torch.int64, device=device),
-        )
-        self.layers = stepper.cache.data[:, : self.rows, :, : self.window].unbind(
-            0
-        )  # each [rows, kv_heads, window, 2, head_dim]
+        self.tokens, self.column = (torch.zeros(size, dtype=torch.int64, device=device) for size in (self.rows, 1))
+        # each [rows, kv_heads, window, 2, head_dim]
+        self.layers = stepper.cache.data[:, : self.rows, :, : self.window].unbind(0)
         self.new = stepper.new.unsqueeze(2)
 
     def step(self, tokens: Tensor, column: int) -> Tensor:
@@ -226,9 +217,8 @@ class GraphedStep(StaticStep):
             return super()._run()
         if self.graph is None:
             self.graph = torch.cuda.CUDAGraph()
-            with torch.cuda.graph(
-                self.graph, capture_error_mode="thread_local"
-            ):  # NCCL's own thread may ask for its events meanwhile
+            # of this thread alone: NCCL's own may ask for its events meanwhile
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
                 self.hidden = super()._run()
         self.graph.replay()
         return self.hidden

@@ -36,11 +36,8 @@ def import_deepspeed() -> Any:
     try:
         version = importlib.metadata.version("deepspeed")
     except importlib.metadata.PackageNotFoundError:
-        raise UserError(
-            "DeepSpeed is not installed",
-            where="engine=deepspeed",
-            fix=f"{install_line('deepspeed')}, or engine=torch on one device",
-        ) from None
+        fix = f"{install_line('deepspeed')}, or engine=torch on one device"
+        raise UserError("DeepSpeed is not installed", where="engine=deepspeed", fix=fix) from None
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
         fix = f"pip install 'deepspeed=={TESTED['deepspeed']}.*'"
         raise UserError(f"DeepSpeed {version} is too old", where="engine=deepspeed", fix=fix)
@@ -48,11 +45,8 @@ def import_deepspeed() -> Any:
     try:
         import deepspeed
     except (ImportError, OSError, RuntimeError) as error:
-        raise UserError(
-            f"DeepSpeed cannot be imported: {error}",
-            where=f"torch {torch.__version__}",
-            fix="install the DeepSpeed built for this torch",
-        ) from error
+        where, fix = f"torch {torch.__version__}", "install the DeepSpeed built for this torch"
+        raise UserError(f"DeepSpeed cannot be imported: {error}", where=where, fix=fix) from error
     if deepspeed.accelerator.get_accelerator().device_name() == "cpu":  # on a GPU there is no such op, and to look at
         from deepspeed.ops import __compatible_ops__  # the list would try the compiler on every other
 
@@ -134,9 +128,8 @@ class _PlainAdamW(torch.optim.AdamW):
         self.grad_clip = grad_clip
 
     def step(self, closure: Any = None) -> Any:
-        self.norm = float(
-            nn.utils.clip_grad_norm_([p for group in self.param_groups for p in group["params"]], self.grad_clip)
-        )
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        self.norm = float(nn.utils.clip_grad_norm_(parameters, self.grad_clip))
         self.overflow = not self.norm < float("inf")
         return None if self.overflow else super().step(closure)
 
@@ -158,11 +151,10 @@ class DeepSpeedEngine:
             "eps": 1e-8,
             "weight_decay": train.weight_decay,
         }
-        optimizer = (
-            _PlainAdamW(model.parameters(), train.grad_clip, **options)
-            if self.stage == 0
-            else torch.optim.AdamW(model.parameters(), **options, fused=config.engine.offload or None)
-        )
+        if self.stage == 0:
+            optimizer: torch.optim.AdamW = _PlainAdamW(model.parameters(), train.grad_clip, **options)
+        else:
+            optimizer = torch.optim.AdamW(model.parameters(), **options, fused=config.engine.offload or None)
         self.engine, *_ = deepspeed.initialize(
             model=_Root(model), optimizer=optimizer, config=settings(config, model.config.hidden_size)
         )
@@ -195,24 +187,20 @@ class DeepSpeedEngine:
         optimizer = self.engine.optimizer
         norm = optimizer.norm if self.stage == 0 else float(self.engine.get_global_grad_norm())
         skipped = bool(optimizer.overflow)
+        moved: float | Tensor = 0.0
+        if not skipped:  # each rank looks at its shards, at a sample of what is offloaded; at stage 0 it has all of it
+            squares = squared_update(self._adam(), self._flats(), sampled=self.offload).to(self.comm.device)
+            moved = ((squares if self.stage == 0 else self.comm.all_sum(squares)) / self.size).sqrt()
         return {
             "actor/grad_norm": norm,
             "actor/grad_clipped": float(not skipped and norm > self.grad_clip),
-            "actor/update_rms": 0.0 if skipped else self._update_rms(),
+            "actor/update_rms": moved,
             "actor/skipped": float(skipped),
         }
 
-    def _update_rms(self) -> Tensor:
-        """Size of the last update: each rank looks at its shards of the optimiser's state, at a sample of what is
-        offloaded; at stage 0 it has all of it."""
-        squares = squared_update(self._adam(), self._flats(), sampled=self.offload).to(self.comm.device)
-        return ((squares if self.stage == 0 else self.comm.all_sum(squares)) / self.size).sqrt()
-
     def stream(self) -> Mapping[str, Tensor]:
         """See `Engine.stream`: under ZeRO-3 one tensor of it is in memory at a time."""
-        if self.stage < 3:
-            return self.weights()
-        return Streamed(self.policy)
+        return self.weights() if self.stage < 3 else Streamed(self.policy)
 
     def weights(self) -> dict[str, Tensor]:
         """The full state_dict on every rank. ZeRO-3 gathers a parameter at a time into main memory: 2 bytes a parameter
@@ -236,14 +224,15 @@ class DeepSpeedEngine:
     def load(self, folder: Path) -> None:
         """Take the state that any engine wrote; every rank reads its part."""
         parameters = dict(self.policy.named_parameters())
-        self._make_states()
+        for flat in self._flats():  # states of zeros, where the first update would make them
+            zeros = {key: torch.zeros_like(flat, dtype=torch.float32) for key in optimizer_state.KEYS}
+            self._adam().state[flat] = {"step": torch.zeros(()), **zeros}
+        if hasattr(self.engine.optimizer, "_lazy_init_hp_params_optimizer_state"):
+            self.engine.optimizer._lazy_init_hp_params_optimizer_state()
         for piece in optimizer_state.read(folder):
             if piece.name not in parameters:
-                raise UserError(
-                    f"the optimiser state belongs to another model: it has {piece.name}",
-                    where=str(folder),
-                    fix="resume with the run's own model",
-                )
+                what = f"the optimiser state belongs to another model: it has {piece.name}"
+                raise UserError(what, where=str(folder), fix="resume with the run's own model")
             if piece.kind == "step":
                 for state in self._states():
                     state["step"].fill_(float(piece.value))
@@ -317,11 +306,9 @@ class DeepSpeedEngine:
     def _flats(self) -> list[Tensor]:
         """This rank's float32 shards, by which torch's AdamW keeps its state."""
         optimizer = self.engine.optimizer
-        for name in (
-            "fp32_partitioned_groups_flat",
-            "single_partition_of_fp32_groups",
-            "fp32_groups_flat_partition",
-        ):  # stage 3; 1 and 2; bf16 at 1
+        # of stage 3; of 1 and 2; of bfloat16 at 1
+        names = "fp32_partitioned_groups_flat", "single_partition_of_fp32_groups", "fp32_groups_flat_partition"
+        for name in names:
             if hasattr(optimizer, name):
                 return list(getattr(optimizer, name))
         return list(self.policy.parameters())
@@ -333,14 +320,6 @@ class DeepSpeedEngine:
         """AdamW's state of each shard, empty before the first update."""
         state = self._adam().state
         return [state[flat] for flat in self._flats() if flat in state]
-
-    def _make_states(self) -> None:
-        """States of zeros, where the first update would make them."""
-        for flat in self._flats():
-            zeros = {key: torch.zeros_like(flat, dtype=torch.float32) for key in optimizer_state.KEYS}
-            self._adam().state[flat] = {"step": torch.zeros(()), **zeros}
-        if hasattr(self.engine.optimizer, "_lazy_init_hp_params_optimizer_state"):
-            self.engine.optimizer._lazy_init_hp_params_optimizer_state()
 
 
 class Streamed(Mapping[str, Tensor]):

@@ -1,7 +1,8 @@
 """AdamW on float32 master weights: where they and its two moments lie, and in how many bits the moments are kept."""
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -74,7 +75,11 @@ class MasterAdamW:
     def __init__(self, parameters: Mapping[str, Tensor], train: TrainConfig, engine: EngineConfig):
         self.parameters, self.eight_bit = parameters, engine.optimizer == "adamw_8bit"
         self.masters = {name: _master(parameter, engine.offload) for name, parameter in parameters.items()}
-        self._buffer = _pinned(parameters.values()) if engine.offload else None
+        self._buffer: Tensor | None = None
+        if engine.offload:  # for the largest; pinned beside a GPU, which copies into it at full speed
+            largest = max(parameter.numel() for parameter in parameters.values())
+            gpu = any(parameter.is_cuda for parameter in parameters.values())
+            self._buffer = torch.empty(largest, pin_memory=gpu)
         names = list(self.masters)
         self._parts = [[name] for name in names] if engine.offload or self.eight_bit else [names]
         options = {
@@ -84,13 +89,9 @@ class MasterAdamW:
             "weight_decay": train.weight_decay,
         }
         self._optimizers: dict[str, torch.optim.Optimizer] = {}
+        make = import_bitsandbytes().optim.AdamW8bit if self.eight_bit else partial(torch.optim.AdamW, fused=True)
         for part in self._parts:
-            self._optimizers |= dict.fromkeys(part, self._optimizer([self.masters[name] for name in part], options))
-
-    def _optimizer(self, masters: list[Tensor], options: dict[str, Any]) -> torch.optim.Optimizer:
-        if self.eight_bit:
-            return import_bitsandbytes().optim.AdamW8bit(masters, **options)
-        return torch.optim.AdamW(masters, **options, fused=True)
+            self._optimizers |= dict.fromkeys(part, make([self.masters[name] for name in part], **options))
 
     @torch.no_grad()
     def step(self, gradients: Mapping[str, Tensor], learning_rate: float) -> Tensor:
@@ -102,14 +103,20 @@ class MasterAdamW:
             if not moving:
                 continue
             for name in moving:
-                self.masters[name].grad = self._beside_master(gradients[name])
+                gradient = gradients[name]
+                if self._buffer is not None:  # across into main memory
+                    gradient = self._buffer[: gradient.numel()].view(gradient.shape).copy_(gradient)
+                self.masters[name].grad = gradient
             optimizer = self._optimizers[part[0]]
             optimizer.param_groups[0]["lr"] = learning_rate
             squares.append(self._update(optimizer, [self.masters[name] for name in part]))
             optimizer.zero_grad(set_to_none=True)
             for name in moving:
-                if self.masters[name] is not self.parameters[name]:
-                    self.parameters[name].copy_(self._on_its_way(self.masters[name], self.parameters[name].dtype))
+                weight, master = self.parameters[name], self.masters[name]
+                if self._buffer is not None:  # back by way of the buffer, which the gradient no longer needs
+                    master = self._buffer.view(weight.dtype)[: master.numel()].view(master.shape).copy_(master)
+                if master is not weight:
+                    weight.copy_(master)
         return torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64)
 
     def _update(self, optimizer: torch.optim.Optimizer, masters: list[Tensor]) -> Tensor:
@@ -120,17 +127,6 @@ class MasterAdamW:
         before = masters[0].detach().clone()
         optimizer.step()
         return torch.linalg.vector_norm(before.sub_(masters[0])).double().square()
-
-    def _beside_master(self, gradient: Tensor) -> Tensor:
-        if self._buffer is None:
-            return gradient
-        return self._buffer[: gradient.numel()].view(gradient.shape).copy_(gradient)
-
-    def _on_its_way(self, master: Tensor, dtype: torch.dtype) -> Tensor:
-        """The new weight; from main memory by way of the buffer, which its gradient no longer needs."""
-        if self._buffer is None:
-            return master
-        return self._buffer.view(dtype)[: master.numel()].view(master.shape).copy_(master)
 
     def close(self) -> None:
         """Drop masters and moments, whoever still holds this."""
@@ -171,11 +167,3 @@ def _master(parameter: Tensor, offload: bool) -> Tensor:
     if offload:
         return parameter.detach().to("cpu", torch.float32, copy=True)
     return parameter if parameter.dtype == torch.float32 else parameter.detach().float()
-
-
-def _pinned(parameters: Iterable[Tensor]) -> Tensor:
-    """A float32 buffer on the CPU for the largest; pinned beside a GPU, which copies into it at full speed."""
-    size, gpu = 0, False
-    for parameter in parameters:
-        size, gpu = max(size, parameter.numel()), gpu or parameter.is_cuda
-    return torch.empty(size, pin_memory=gpu)

@@ -58,14 +58,10 @@ class Heartbeat:
         _beating.remove(self)
         self._over.set()
         self._thread.join()
-        if error is None:
-            self._clear()
-        else:
+        if error is not None:
             self._sign(str(error).split("\n")[0] or type(error).__name__, lost=isinstance(error, LostRank))
-
-    def _clear(self) -> None:
-        """Leave no sign; the first rank also none of an earlier start on more ranks. The last one finds the folder
-        empty."""
+            return
+        # No sign is left; by the first rank also none of an earlier start on more ranks. The last finds a folder empty.
         watch = self.watch
         others = {watch.file(rank) for rank in watch.others}
         with contextlib.suppress(OSError):
@@ -79,15 +75,13 @@ class Heartbeat:
             self._sign()
             self.watch.look()
             if what := self.watch.verdict():
-                self._end(LostRank(self.watch.rank, self.watch.ranks, what))
-
-    def _end(self, error: LostRank) -> None:
-        self._sign(error.what, lost=True)
-        with contextlib.suppress(Exception):  # a full disk must not keep it
-            self.give_up(str(error))
-        sys.stderr.write(spelt(f"error: {error}\n"))
-        sys.stderr.flush()
-        os._exit(error.exit_code)
+                error = LostRank(self.watch.rank, self.watch.ranks, what)
+                self._sign(error.what, lost=True)
+                with contextlib.suppress(Exception):  # a full disk must not keep it
+                    self.give_up(str(error))
+                sys.stderr.write(spelt(f"error: {error}\n"))
+                sys.stderr.flush()
+                os._exit(error.exit_code)
 
     def _sign(self, ended: str = "", lost: bool = False) -> None:
         """Write one, in place: on a network file system a reader of a renamed file may see the old one for a minute."""

@@ -39,22 +39,18 @@ class Activity:
     @contextlib.contextmanager
     def inside(self, section: str) -> Iterator[None]:
         """Count a block to a section."""
-        before, begin = self.section, time.monotonic()
-        self._turn(section)
+        before, start = self.section, time.monotonic()
+        self.begin(section)
         try:
             yield
         finally:
-            self._turn(before)
-            self.spent[section] = self.spent.get(section, 0.0) + time.monotonic() - begin
-
-    def begin(self, section: str) -> None:
-        """Count what follows to a section."""
-        self._turn(section)
+            self.begin(before)
+            self.spent[section] = self.spent.get(section, 0.0) + time.monotonic() - start
 
     @contextlib.contextmanager
     def meeting(self) -> Iterator[None]:
         """Mark a block as a collective: in it others may be what is waited for."""
-        self._turn(self.section)
+        self.begin(self.section)
         self.waiting = True
         try:
             yield
@@ -63,8 +59,8 @@ class Activity:
             self.waits[self.section] = self.waits.get(self.section, 0.0) + self.stay
             self._since = time.monotonic()
 
-    def _turn(self, section: str) -> None:
-        """Go over into another section, or into waiting."""
+    def begin(self, section: str) -> None:
+        """Count what follows to a section."""
         self.longest[self.section] = max(self.longest.get(self.section, 0.0), self.stay)
         self.section, self._since = section, time.monotonic()
 

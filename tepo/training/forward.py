@@ -64,7 +64,14 @@ class ForwardPasses:
             rollout.old_entropies = -(rollout.old_distribution.exp() * rollout.old_distribution).sum(1)
             passes += 1
         elif rollout.old_entropies is None or own:
-            rollout.old_logprobs, rollout.old_entropies = self._logprobs_and_entropies(rollout)
+
+            def score(part: Sequence[int]) -> Tensor:
+                done = self.statistics(rollout, part)
+                assert done.entropies is not None
+                return torch.stack([done.logprobs, done.entropies], 1)
+
+            both = self._scored(rollout, score).unbind(1)
+            rollout.old_logprobs, rollout.old_entropies = (values.contiguous() for values in both)
             passes += 1
         if (initial := self.initial) is not None:
             with adapters_off(initial):  # with LoRA it is the trained model itself
@@ -102,17 +109,6 @@ class ForwardPasses:
         return self._scored(
             rollout, lambda part: reference_logprobs(model, rollout.pack(part), temperature=temperature), after
         )
-
-    def _logprobs_and_entropies(self, rollout: FlatRollout) -> tuple[Tensor, Tensor]:
-        """Log-probs and entropies [N] under the policy as it is."""
-
-        def score(part: Sequence[int]) -> Tensor:
-            done = self.statistics(rollout, part)
-            assert done.entropies is not None
-            return torch.stack([done.logprobs, done.entropies], 1)
-
-        logprobs, entropies = self._scored(rollout, score).unbind(1)
-        return logprobs.contiguous(), entropies.contiguous()
 
     def _scored(self, rollout: FlatRollout, score: Callable[[Sequence[int]], Tensor], after: int = 0) -> Tensor:
         """Results of `score` for the sequences number `after` and up, a row for each of their tokens: every rank scores

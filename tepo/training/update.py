@@ -86,11 +86,8 @@ class Updater:
         if not math.isfinite(value):
             name, rate = self.config.objective.get("name", "?"), self.config.train.learning_rate
             fix = "lower train.learning_rate, or check the rewards and the objective's coefficients"
-            raise Diverged(
-                f"step {step}: the loss is {value}",
-                where=f"objective={name}, learning rate {rate:g}",
-                fix=f"{fix}; the last checkpoint is kept",
-            )
+            where = f"objective={name}, learning rate {rate:g}"
+            raise Diverged(f"step {step}: the loss is {value}", where=where, fix=f"{fix}; the last checkpoint is kept")
         return number > 0
 
     @torch.no_grad()

@@ -34,32 +34,29 @@ def fused_hidden(model: PreTrainedModel, packed: Packed, layout: Layout) -> Tens
     x = F.embedding(packed.tokens, decoder.embed_tokens.weight)
     cos, sin = decoder.rotary_emb(x, packed.positions[None])
     turns = torch.complex(cos, sin)[0, :, : cos.shape[-1] // 2].contiguous()
+    config, eps = model.config, model.config.rms_norm_eps
+
+    def normed(heads: Tensor, norm: Any) -> Tensor:
+        """Qwen3's norm of each query or key head [M, heads * D], then the rotary embedding."""
+        width = 2 * turns.shape[1]
+        done = Norm.apply(heads.reshape(-1, width), eps, interleaved(norm.weight, width))
+        return Turn.apply(done.reshape(heads.shape), turns)
+
     for layer in decoder.layers:
-        x = _layer(layer, x, turns, layout, model.config)
-    return Norm.apply(x.index_select(0, packed.rows), model.config.rms_norm_eps, decoder.norm.weight)
-
-
-def _layer(layer: Any, x: Tensor, turns: Tensor, layout: Layout, config: Any) -> Tensor:
-    attention, mlp, eps = layer.self_attn, layer.mlp, config.rms_norm_eps
-    width, normed = attention.head_dim, hasattr(attention, "q_norm")
-    how = Projection(eps, config.num_attention_heads, config.num_key_value_heads, width, None if normed else turns)
-    parts = attention.q_proj, attention.k_proj, attention.v_proj
-    weights, biases = [weight_of(part) for part in parts], [part.bias for part in parts]
-    q, k, v = Project.apply(x, how, layer.input_layernorm.weight, *weights, *biases)
-    if normed:
-        q, k = (_normed_heads(part, norm, eps, turns) for part, norm in ((q, attention.q_norm), (k, attention.k_norm)))
-    q, k, v = (part.unflatten(1, (-1, width)) for part in (q, k, v))
-    window = getattr(attention, "sliding_window", getattr(config, "sliding_window", None))  # Mistral: of the model
-    attended = attend_packed(q, k, v, Attention(layout, attention.scaling, window)).flatten(1)
-    finish = attention.o_proj, layer.post_attention_layernorm, mlp.gate_proj, mlp.up_proj, mlp.down_proj
-    return Finish.apply(x, attended, eps, torch.is_grad_enabled(), *map(weight_of, finish))
-
-
-def _normed_heads(heads: Tensor, norm: Any, eps: float, turns: Tensor) -> Tensor:
-    """Qwen3's norm of each query and key head [M, heads * D], then the rotary embedding."""
-    width = 2 * turns.shape[1]
-    normed = Norm.apply(heads.reshape(-1, width), eps, interleaved(norm.weight, width))
-    return Turn.apply(normed.reshape(heads.shape), turns)
+        attention, mlp = layer.self_attn, layer.mlp
+        width, norms = attention.head_dim, hasattr(attention, "q_norm")
+        how = Projection(eps, config.num_attention_heads, config.num_key_value_heads, width, None if norms else turns)
+        parts = attention.q_proj, attention.k_proj, attention.v_proj
+        weights, biases = [weight_of(part) for part in parts], [part.bias for part in parts]
+        q, k, v = Project.apply(x, how, layer.input_layernorm.weight, *weights, *biases)
+        if norms:
+            q, k = normed(q, attention.q_norm), normed(k, attention.k_norm)
+        q, k, v = (part.unflatten(1, (-1, width)) for part in (q, k, v))
+        window = getattr(attention, "sliding_window", getattr(config, "sliding_window", None))  # Mistral: of the model
+        attended = attend_packed(q, k, v, Attention(layout, attention.scaling, window)).flatten(1)
+        finish = attention.o_proj, layer.post_attention_layernorm, mlp.gate_proj, mlp.up_proj, mlp.down_proj
+        x = Finish.apply(x, attended, eps, torch.is_grad_enabled(), *map(weight_of, finish))
+    return Norm.apply(x.index_select(0, packed.rows), eps, decoder.norm.weight)
 
 
 _TOLERANCE = 1e-3  # of a gradient: float32 comes to 1e-5, a term left out to 1
@@ -78,9 +75,8 @@ def module_hidden(model: PreTrainedModel, packed: Packed, layout: Layout) -> Ten
     output = model.get_decoder()(
         input_ids=packed.tokens[None],
         position_ids=packed.positions[None],
-        attention_mask=packed.tokens.new_empty(
-            1, 1, 1, 1
-        ),  # four dimensions: transformers takes the mask for made and builds none
+        # four dimensions: transformers takes the mask for made and builds none
+        attention_mask=packed.tokens.new_empty(1, 1, 1, 1),
         use_cache=False,
         packed_layout=layout,
     )

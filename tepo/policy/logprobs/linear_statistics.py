@@ -104,10 +104,8 @@ def linear_statistics(
     detached. Products accumulate in float32 whatever the inputs. With a reference the direct path is taken at any size:
     the reference is as large as the logits.
     """
-    small = (
-        4 * len(weight) * max(len(hidden), 0 if hidden.is_cuda or hidden.dtype.itemsize >= 4 else hidden.shape[1])
-        <= options.budget
-    )  # half precision is widened on CPU
+    widened = 0 if hidden.is_cuda or hidden.dtype.itemsize >= 4 else hidden.shape[1]  # half precision, on a CPU
+    small = 4 * len(weight) * max(len(hidden), widened) <= options.budget
     if options.reference is not None or small or not len(hidden):
         logprobs, entropies, full_kl = DirectStatistics.apply(hidden, weight, targets, options)
     else:

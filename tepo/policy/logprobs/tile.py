@@ -52,12 +52,8 @@ class Coefficients:
 
     def part(self, rows: slice) -> "Coefficients":
         """Views of some tokens."""
-        return Coefficients(
-            self.normaliser[rows],
-            self.offset[rows],
-            None if self.slope is None else self.slope[rows],
-            self.at_target[rows],
-        )
+        slope = None if self.slope is None else self.slope[rows]
+        return Coefficients(self.normaliser[rows], self.offset[rows], slope, self.at_target[rows])
 
 
 _STRIP = 2**18  # cells passed over at a time on CPU: 1 MiB of float32, and as much scratch
@@ -92,9 +88,8 @@ def accumulate(logits: Tensor, state: State, targets: Tensor, scale: float) -> N
         e = torch.exp(z.sub_(maximum[:, None]), out=scratch[: len(z)])
         shift = part.maximum - maximum
         shrink = shift.exp()
-        moved = torch.where(
-            shrink > 0, (part.weighted + part.total * shift) * shrink, 0.0
-        )  # shift is -inf before the first tile
+        # shift is -inf before the first tile
+        moved = torch.where(shrink > 0, (part.weighted + part.total * shift) * shrink, 0.0)
         part.weighted.copy_(moved + torch.linalg.vecdot(e, z))
         part.total.mul_(shrink).add_(e.sum(1))
         part.maximum.copy_(maximum)
@@ -117,9 +112,8 @@ def gradient(logits: Tensor, coefficients: Coefficients, targets: Tensor, scale:
         else:
             p = torch.exp(z, out=scratch[: len(z)])
             z.mul_(part.slope[:, None]).add_(part.offset[:, None]).mul_(p)
-    logits.scatter_add_(
-        1, targets.clamp(0, logits.shape[1] - 1)[:, None], torch.where(inside, coefficients.at_target, 0.0)[:, None]
-    )
+    at_target = torch.where(inside, coefficients.at_target, 0.0)[:, None]
+    logits.scatter_add_(1, targets.clamp(0, logits.shape[1] - 1)[:, None], at_target)
     return logits.to(dtype) if logits.is_cuda else logits
 
 
@@ -135,9 +129,8 @@ class GradientSums:
         self._inputs = hidden, weight
         self._hidden = torch.empty_like(hidden, dtype=wide) if for_hidden else None
         self._weight = torch.empty_like(weight) if for_weight else None
-        self._open = (
-            weight.new_empty(columns, weight.shape[1], dtype=wide) if for_weight and weight.dtype != wide else None
-        )
+        narrow = for_weight and weight.dtype != wide
+        self._open = weight.new_empty(columns, weight.shape[1], dtype=wide) if narrow else None
 
     def add(self, dlogits: Tensor, rows: slice, columns: slice) -> None:
         """Multiply a tile [n, v], in the dtype of the inputs, on."""

@@ -57,9 +57,8 @@ class Rollouts:
 
     def _missing(self, step: int, last: int) -> range:
         """Steps up to `last` whose rollouts are not drawn yet, in step `step`."""
-        if self.early_stop is not None:
-            return range(0)
-        return range(step + len(self.waiting), min(last, self.train.steps) + 1)
+        first = step + len(self.waiting)
+        return range(first, first if self.early_stop else min(last, self.train.steps) + 1)
 
     def _sample(self, collector: Collector, step: int, last: int, metrics: StepMetrics) -> Sampled:
         """Sample the rollouts up to that of step `last`, by the policy that the sampler holds. Where a step has no

@@ -22,8 +22,7 @@ from tepo.store.early_stop import EarlyStop, Ending, diverged
 from tepo.store.run_folder import RunFolder
 from tepo.training.batch import FlatRollout, MiniBatch, mini_batches
 from tepo.training.distributed import process_group
-from tepo.training.distributed.heartbeat import Heartbeat
-from tepo.training.distributed.liveness import ACTIVITY, Limits, Watch
+from tepo.training.distributed.liveness import ACTIVITY, Heartbeat, Limits, Watch
 from tepo.training.metrics.metrics_log import MetricsLog, Report
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.metrics.throughput import step_figures
@@ -32,7 +31,7 @@ from tepo.training.rollout.collector import NoMixedGroups
 from tepo.training.rollout.progress import StepRollout
 from tepo.training.setup import PlannedSeconds, PreparedRun, TrainState, open_state, prepare
 from tepo.training.update import Updater, scheduled_learning_rate
-from tepo.training.validation import Measured
+from tepo.training.validation import START, Measured
 
 # Figures that `Engine.step` would give for a mini-batch without tokens in the loss, after which no step is taken.
 SKIPPED = {"actor/grad_norm": 0.0, "actor/grad_clipped": 0.0, "actor/update_rms": 0.0, "actor/skipped": 1.0}
@@ -82,7 +81,7 @@ def train_steps(state: TrainState, last: int, log: MetricsLog | None) -> None:
         try:
             if validation and step == 1 and train.validate_every < train.steps:  # a curve begins at the base
                 with metrics.time("testing"):
-                    figures |= validation.measure_start()
+                    figures |= {f"{START}{name}": value for name, value in validation.measure().items()}
             with state.rollouts.next(step, metrics) as drawn:
                 figures |= update(state.updater, drawn.rollout, step, metrics)
             if step == train.steps:

@@ -99,7 +99,3 @@ class Validation:
             )
             counts[f"val-aux/{benchmark.name}/right@{benchmark.samples}"] = of_all
         return {**shares, AVERAGE: float(np.mean(list(shares.values()))), **counts}
-
-    def measure_start(self) -> Measured:
-        """`measure` of the untrained policy, under names that begin with START."""
-        return {f"{START}{name}": value for name, value in self.measure().items()}

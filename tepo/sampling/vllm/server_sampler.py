@@ -225,7 +225,19 @@ class ServerQueue:
         server = 0
         for job, index in self.groups.begin(jobs):
             server = fewest(self.under_way) if index == job.first else server
-            request, body = _Request(job.number, index, server), self._body(job, index)
+            request, params = _Request(job.number, index, server), self.groups.of(job)
+            body = {
+                "model": "policy",
+                "prompt": list(job.prompt),
+                "seed": sample_seed(job.key, index),
+                "temperature": params.temperature,
+                "max_tokens": params.max_new_tokens,
+                "logprobs": 0,
+                "return_token_ids": True,
+                "ignore_eos": True,  # the ids that stop are the ones we were given
+                "stop_token_ids": self.sampler.stop_tokens,
+                "skip_special_tokens": False,
+            }
             where = self.sampler.urls[server], "/v1/completions"
             future = self.sampler.pool.submit(ask, *where, body, request.connections)
             self.under_way[server] += 1
@@ -269,21 +281,6 @@ class ServerQueue:
         self.under_way[request.server] -= 1
         future.cancel()
         request.connections.cut()
-
-    def _body(self, job: Job, index: int) -> dict[str, Any]:
-        params = self.groups.of(job)
-        return {
-            "model": "policy",
-            "prompt": list(job.prompt),
-            "seed": sample_seed(job.key, index),
-            "temperature": params.temperature,
-            "max_tokens": params.max_new_tokens,
-            "logprobs": 0,
-            "return_token_ids": True,
-            "ignore_eos": True,  # the ids that stop are the ones we were given
-            "stop_token_ids": self.sampler.stop_tokens,
-            "skip_special_tokens": False,
-        }
 
 
 @dataclass(frozen=True, slots=True)

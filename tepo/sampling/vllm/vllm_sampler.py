@@ -64,11 +64,8 @@ def import_vllm() -> Any:
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(_import_whole).result()
     except (ImportError, OSError, RuntimeError) as error:  # built for another torch or CUDA
-        raise UserError(
-            f"vLLM cannot be imported: {error}",
-            where=f"torch {torch.__version__}",
-            fix="install the vLLM built for this torch: " + INSTALL,
-        ) from error
+        where, fix = f"torch {torch.__version__}", f"install the vLLM built for this torch: {INSTALL}"
+        raise UserError(f"vLLM cannot be imported: {error}", where=where, fix=fix) from error
 
 
 def _import_whole() -> Any:

@@ -20,10 +20,8 @@ from torch import Tensor
 
 from tepo.common import signals
 from tepo.common.errors import UserError
-from tepo.training.distributed import heartbeat
 from tepo.training.distributed.comm import Comm
-from tepo.training.distributed.heartbeat import LostRank
-from tepo.training.distributed.liveness import ACTIVITY, Activity
+from tepo.training.distributed.liveness import ACTIVITY, Activity, LostRank, gone
 
 _TIMEOUT = timedelta(minutes=30)  # the longest a rank may wait for another where signs of life decide nothing
 _GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -183,7 +181,7 @@ def check_neighbours() -> None:
 
 
 def _lost(what: str) -> LostRank:
-    who = heartbeat.gone()
+    who = gone()
     return LostRank(rank(), world_size(), f"{what}; {who}" if who else what)
 
 

@@ -74,7 +74,12 @@ class MasterAdamW:
 
     def __init__(self, parameters: Mapping[str, Tensor], train: TrainConfig, engine: EngineConfig):
         self.parameters, self.eight_bit = parameters, engine.optimizer == "adamw_8bit"
-        self.masters = {name: _master(parameter, engine.offload) for name, parameter in parameters.items()}
+        self.masters: dict[str, Tensor] = {}
+        for name, parameter in parameters.items():
+            if engine.offload:
+                self.masters[name] = parameter.detach().to("cpu", torch.float32, copy=True)
+            else:
+                self.masters[name] = parameter if parameter.dtype == torch.float32 else parameter.detach().float()
         self._buffer: Tensor | None = None
         if engine.offload:  # for the largest; pinned beside a GPU, which copies into it at full speed
             largest = max(parameter.numel() for parameter in parameters.values())
@@ -109,7 +114,13 @@ class MasterAdamW:
                 self.masters[name].grad = gradient
             optimizer = self._optimizers[part[0]]
             optimizer.param_groups[0]["lr"] = learning_rate
-            squares.append(self._update(optimizer, [self.masters[name] for name in part]))
+            masters = [self.masters[name] for name in part]
+            before = masters[0].detach().clone() if self.eight_bit else None
+            optimizer.step()
+            if before is None:  # by AdamW's moments, which are exact; a sample of what is in main memory
+                squares.append(squared_update(optimizer, masters, sampled=self._buffer is not None))
+            else:
+                squares.append(torch.linalg.vector_norm(before.sub_(masters[0])).double().square())
             optimizer.zero_grad(set_to_none=True)
             for name in moving:
                 weight, master = self.parameters[name], self.masters[name]
@@ -118,15 +129,6 @@ class MasterAdamW:
                 if master is not weight:
                     weight.copy_(master)
         return torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64)
-
-    def _update(self, optimizer: torch.optim.Optimizer, masters: list[Tensor]) -> Tensor:
-        """The squares by AdamW's moments where these are exact, else by a copy; a sample of what is in main memory."""
-        if isinstance(optimizer, torch.optim.AdamW):
-            optimizer.step()
-            return squared_update(optimizer, masters, sampled=self._buffer is not None)
-        before = masters[0].detach().clone()
-        optimizer.step()
-        return torch.linalg.vector_norm(before.sub_(masters[0])).double().square()
 
     def close(self) -> None:
         """Drop masters and moments, whoever still holds this."""
@@ -161,9 +163,3 @@ class MasterAdamW:
         else:  # a fused AdamW reads the step where the weights are; an 8-bit one takes a number of Python's
             of_python = self.eight_bit and piece.kind == "step"
             state[piece.kind] = int(piece.value) if of_python else piece.value.to(master.device)
-
-
-def _master(parameter: Tensor, offload: bool) -> Tensor:
-    if offload:
-        return parameter.detach().to("cpu", torch.float32, copy=True)
-    return parameter if parameter.dtype == torch.float32 else parameter.detach().float()

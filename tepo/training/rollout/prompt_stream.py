@@ -37,11 +37,10 @@ class PromptStream:
         )
         self.overlong = sum(len(ids) > limit for ids in tokens)
         if self.overlong and config.data.overlong_prompts == "error":
-            raise UserError(
-                f"{self.overlong} of {len(problems)} prompts are longer than {limit} tokens",
-                where=f"data={config.data.name}, data.prompt={config.data.prompt}",
-                fix=f"train.max_prompt_tokens={max(map(len, tokens))}, or data.overlong_prompts=drop or truncate",
-            )
+            what = f"{self.overlong} of {len(problems)} prompts are longer than {limit} tokens"
+            where = f"data={config.data.name}, data.prompt={config.data.prompt}"
+            fix = f"train.max_prompt_tokens={max(map(len, tokens))}, or data.overlong_prompts=drop or truncate"
+            raise UserError(what, where=where, fix=fix)
         if config.data.overlong_prompts == "truncate":  # keeps the end, as the paper's code base does (A11)
             tokens = [ids[-limit:] for ids in tokens]
         self.items = [(problem, ids) for problem, ids in zip(problems, tokens, strict=True) if len(ids) <= limit]

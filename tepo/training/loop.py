@@ -20,7 +20,6 @@ from tepo.config.run_config import RunConfig, chosen
 from tepo.policy.model.allocator import free_unused
 from tepo.store.early_stop import EarlyStop, Ending, diverged
 from tepo.store.run_folder import RunFolder
-from tepo.training.batch import FlatRollout, MiniBatch, mini_batches
 from tepo.training.distributed import process_group
 from tepo.training.distributed.liveness import ACTIVITY, Heartbeat, Limits, Watch
 from tepo.training.metrics.metrics_log import MetricsLog, Report
@@ -28,7 +27,8 @@ from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.metrics.throughput import step_figures
 from tepo.training.metrics.token_dump import token_entries, write_token_dump
 from tepo.training.rollout.collector import NoMixedGroups
-from tepo.training.rollout.progress import StepRollout
+from tepo.training.rollout.run_progress import StepRollout
+from tepo.training.rollout_batch import FlatRollout, MiniBatch, mini_batches
 from tepo.training.setup import PlannedSeconds, PreparedRun, TrainState, open_state, prepare
 from tepo.training.update import Updater, scheduled_learning_rate
 from tepo.training.validation import START, Measured

@@ -39,9 +39,9 @@ from tepo.training.preflight import check_machine, check_settings
 from tepo.training.resources.memory import CHOSEN, Gpus, choose, held_by_others, with_share
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.prefetch import BehaviorWeights, PrefetchedRollouts
-from tepo.training.rollout.progress import Progress, resume, write_pending
 from tepo.training.rollout.prompt_stream import PromptStream
-from tepo.training.rollout.rollouts import Rollouts
+from tepo.training.rollout.rollout_source import Rollouts
+from tepo.training.rollout.run_progress import Progress, resume, write_pending
 from tepo.training.update import Updater
 from tepo.training.validation import Validation
 

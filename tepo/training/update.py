@@ -23,8 +23,8 @@ from tepo.policy.logprobs.linear_statistics import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import TokenStatistics, reference_logprobs, token_statistics
 from tepo.policy.model.lora import adapters_off
 from tepo.sampling.gap import Evidence, GapAlarm
-from tepo.training.batch import Dealer, FlatRollout, MiniBatch, even_chunks
 from tepo.training.engine.engine import Engine
+from tepo.training.rollout_batch import Dealer, FlatRollout, MiniBatch, even_chunks
 
 
 def scheduled_learning_rate(train: TrainConfig, step: int) -> float:

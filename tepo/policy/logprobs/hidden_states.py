@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tepo.policy.logprobs.fused_layers import Finish, Norm, Project, Projection, Turn, interleaved
-from tepo.policy.model.attention import attend_packed, prepare
 from tepo.policy.model.lora import plain_name, weight_of
+from tepo.policy.model.packed_attention import attend_packed, prepare
 from tepo.policy.packing.block_layout import Attention, Layout
 from tepo.policy.packing.packing import Packed, pack
 

@@ -12,12 +12,12 @@ from tepo.objectives import Loss, Metrics, TokenBatch
 from tepo.objectives.batch import all_sum
 from tepo.objectives.objective import Clip
 from tepo.objectives.segments import segment_sum
-from tepo.training.batch import MiniBatch
 from tepo.training.distributed.comm import Comm
 from tepo.training.distributed.liveness import ACTIVITY, Activity
 from tepo.training.metrics.token_counts import TokenCounts
 from tepo.training.metrics.token_dump import KeptTokens, per_token
 from tepo.training.resources.memory import TAKEN
+from tepo.training.rollout_batch import MiniBatch
 
 
 class PolicyDrift:

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from tepo.common.files import write_atomic
 from tepo.objectives import Loss, TokenBatch
-from tepo.training.batch import FlatRollout
+from tepo.training.rollout_batch import FlatRollout
 
 FORMAT = 1
 KeptTokens: TypeAlias = tuple[list[int], dict[str, Tensor]]  # a micro-batch's sequences and its `per_token`

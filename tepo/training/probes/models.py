@@ -17,10 +17,10 @@ from tepo.config.run_config import (
     TrainConfig,
     WandbConfig,
 )
-from tepo.policy.model.attention import prepare
+from tepo.policy.model.packed_attention import prepare
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
-from tepo.training.batch import FlatRollout, Group, Prompt
+from tepo.training.rollout_batch import FlatRollout, Group, Prompt
 
 PROMPT, GROUP = 256, 8
 _QWEN = {"eos_token_id": 1, "bos_token_id": None, "max_position_embeddings": 40_960}

@@ -23,13 +23,13 @@ from tepo.problems.grader import Grader, given_up
 from tepo.sampling.engine_ranks import EngineOfRank
 from tepo.sampling.sampler import GivenUp, Job, Response, Sampler, SamplingParams
 from tepo.store.early_stop import EarlyStop, Kind
-from tepo.training.batch import Group, Prompt
 from tepo.training.distributed.comm import Comm
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.dynamic_sampling import DynamicSampling
 from tepo.training.rollout.group_stats import GroupStats, Rollout
 from tepo.training.rollout.prompt_queue import PromptQueue
 from tepo.training.rollout.prompt_stream import PromptStream
+from tepo.training.rollout_batch import Group, Prompt
 
 # Between two decisions, at which new verdicts count. Where ranks meet for them, each waits for the one that is in the
 # longest step of its engine.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tepo.evaluation.scores import pass_at_k
-from tepo.training.batch import Group
+from tepo.training.rollout_batch import Group
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,8 +21,8 @@ from tepo.store.early_stop import EarlyStop, diverged
 from tepo.training.distributed.liveness import Activity
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
-from tepo.training.rollout.progress import Progress, StepRollout
-from tepo.training.rollout.rollouts import Rollouts, Sampled
+from tepo.training.rollout.rollout_source import Rollouts, Sampled
+from tepo.training.rollout.run_progress import Progress, StepRollout
 from tepo.training.update import Updater
 
 _LOOK = 0.25  # seconds between two looks for the thread's end, each of which is a sign of life

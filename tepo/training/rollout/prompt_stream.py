@@ -11,7 +11,7 @@ from tepo.common.randomness import derive
 from tepo.config.run_config import RunConfig
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import encode_prompts
-from tepo.training.batch import Prompt
+from tepo.training.rollout_batch import Prompt
 
 # Procedural problems, which are made before the first step, in about 8 seconds; beyond them the stream starts over.
 _MOST_MADE = 100_000

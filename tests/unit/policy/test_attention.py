@@ -11,7 +11,7 @@ from tepo.common.errors import UserError
 from tepo.policy.logprobs import hidden_states
 from tepo.policy.logprobs.linear_statistics import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import token_statistics
-from tepo.policy.model import attention, kernel_attention
+from tepo.policy.model import kernel_attention, packed_attention
 from tepo.policy.model.kernel_attention import sdpa_blocks, varlen
 from tepo.policy.packing.block_layout import Attention, Layout
 from tepo.policy.packing.packing import pack
@@ -86,7 +86,7 @@ def test_soft_capping_is_refused():
     packed = pack(make_groups())
     rows = torch.zeros(1, 1, len(packed.tokens), 8)
     with pytest.raises(UserError, match="soft-capping"):
-        attention.packed_attention(
+        packed_attention.packed_attention(
             torch.nn.Module(), rows, rows, rows, None, packed_layout=Layout(packed), softcap=30.0
         )
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from tepo.store.early_stop import EarlyStop, check_rewards
-from tepo.training.batch import FlatRollout
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.group_stats import Rollout
-from tepo.training.rollout.progress import Progress, StepRollout
+from tepo.training.rollout.run_progress import Progress, StepRollout
+from tepo.training.rollout_batch import FlatRollout
 from tepo.training.update import Updater
 
 REWARD = "critic/score/mean"

@@ -32,11 +32,11 @@ from tepo.policy.model.load_policy import load_policy
 from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.gap import GapAlarm
 from tepo.sampling.sampler import SamplingParams
-from tepo.training.batch import FlatRollout, Group
 from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import update
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.prompt_stream import PromptStream
+from tepo.training.rollout_batch import FlatRollout, Group
 from tepo.training.update import Updater
 
 LENGTHS, GROUPS = (64, 128, 256, 512, 1024), (64, 128, 256, 512)

@@ -48,8 +48,7 @@ def _function(variant: str) -> Callable[..., Any]:
     """The forward of a variant: (hidden, weight, targets) -> (log-prob, entropy)."""
     gradient = variant.endswith("with entropy gradient")
     if variant.startswith("tepo"):
-        from tepo.policy.logprobs.chunked import StatisticsOptions
-        from tepo.policy.logprobs.fused import linear_statistics
+        from tepo.policy.logprobs.linear_statistics import StatisticsOptions, linear_statistics
 
         return lambda h, w, y: linear_statistics(h, w, y, StatisticsOptions(entropy_gradient=gradient))[:2]
     if variant.startswith("trl"):

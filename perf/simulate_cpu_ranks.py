@@ -34,11 +34,11 @@ from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.sampler import Job, SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, EngineQueue, VllmSampler
-from tepo.training.batch import Prompt
 from tepo.training.distributed import process_group
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.prompt_stream import PromptStream
+from tepo.training.rollout_batch import Prompt
 
 RANKS, SIZE, ROWS, TURNS = 2, 4, 64, 5
 FITTED, JUDGED = (8, 24, 64), (16, 40)  # prompts of a step

@@ -29,9 +29,9 @@ from tepo.planning.simulator.schedules import by_queue
 from tepo.planning.simulator.workload import PROMPT, Lognormal, Workload
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
-from tepo.training.batch import FlatRollout, Group, Prompt, even_chunks
 from tepo.training.resources.gpu_cards import H100
 from tepo.training.rollout.group_stats import GroupStats
+from tepo.training.rollout_batch import FlatRollout, Group, Prompt, even_chunks
 
 SIZES = (8, 16, 32, 64, 128)
 GROUPS = 256

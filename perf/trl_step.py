@@ -34,10 +34,10 @@ from tepo.config.compose import compose
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.model_location import resolve
 from tepo.store.run_folder import RunFolder
-from tepo.training.batch import FlatRollout
 from tepo.training.loop import update
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import InFlight
+from tepo.training.rollout_batch import FlatRollout
 from tepo.training.setup import TrainState, open_state
 
 ROOT = Path(__file__).parent.parent

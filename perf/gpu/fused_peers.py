@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 
 from tepo.policy.logprobs import tile
-from tepo.training.probes import fused as probe
+from tepo.training.probes import fused_probe as probe
 from tepo.training.probes.record import Figure
 from tepo.training.probes.timing import ceiling
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import torch
 
-from tepo.training.probes import update
+from tepo.training.probes import update_probe
 from tepo.training.probes.models import GROUP, Case
 from tepo.training.probes.record import Figure
 
@@ -16,10 +16,10 @@ PRIME_RL = {"tokens/s": 11_900.0, "MFU": 0.111, "GiB": 12.5}  # its benchmarks/r
 
 def measure(device: str, small: bool) -> Iterator[Figure]:
     """Peak memory, MFU and tokens a second, with and without checkpointing."""
-    for case in (update.SIZES["small"],) if small else _UPDATES:
-        found = update.measure(case, device, turns=1)
+    for case in (update_probe.SIZES["small"],) if small else _UPDATES:
+        found = update_probe.measure(case, device, turns=1)
         name = f"{case.shape}, {case.context} tokens{', checkpointing' if case.checkpointing else ''}"
-        for figure in update.speed(found):
+        for figure in update_probe.speed(found):
             yield Figure(f"{name}: {figure.name}", figure.unit, figure.ours, figure.limit, figure.must, figure.note)
         if device == "cuda":
             yield Figure(f"{name}: peak memory", "GiB", found["peak_gib"])

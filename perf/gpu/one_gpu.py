@@ -8,7 +8,7 @@ import torch
 
 from perf.gpu.runs import need
 from perf.gpu.update import planned
-from tepo.training.probes import update
+from tepo.training.probes import update_probe
 from tepo.training.probes.models import GROUP, Case
 from tepo.training.probes.record import Figure
 from tepo.training.resources.memory import GIB
@@ -22,7 +22,7 @@ _UPDATES = (
     Case("qwen2.5-1.5b", _CONTEXT, 2 * GROUP, _MICRO, True, optimizer="adamw_8bit"),  # last: it needs bitsandbytes
 )
 _SMALL = (
-    update.SIZES["small"],
+    update_probe.SIZES["small"],
     Case("small", 300, 2 * GROUP, 512, True, offload=True),
     Case("small", 300, 2 * GROUP, 512, True, optimizer="adamw_8bit"),
 )
@@ -33,8 +33,8 @@ def measure(device: str, small: bool) -> Iterator[Figure]:
     for case in _SMALL if small else _UPDATES:
         if case.optimizer == "adamw_8bit":
             need("bitsandbytes")
-        found = update.measure(case, device, turns=1)
-        for figure in update.speed(found):
+        found = update_probe.measure(case, device, turns=1)
+        for figure in update_probe.speed(found):
             yield Figure(f"{_name(case)}: {figure.name}", figure.unit, figure.ours, figure.limit, note=figure.note)
         if device == "cuda":
             yield Figure(f"{_name(case)}: peak memory, to the plan", "GiB", found["peak_gib"], planned(case) / GIB)

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from transformers import AutoConfig
 
 from tepo.policy.model.shapes import Shape
-from tepo.training.probes import update as probe
+from tepo.training.probes import update_probe as probe
 from tepo.training.probes.models import SHAPES, Case, run_config
 from tepo.training.probes.record import Figure
 from tepo.training.resources.memory import GIB, memory

@@ -81,13 +81,6 @@ def _place(value: Tensor) -> tuple[object, ...]:
     return value.data_ptr(), value.dtype, *value.shape
 
 
-def _marks(weights: Mapping[str, Tensor]) -> list[int]:
-    """A number for each tensor that changes with its bits: their sum. One pass over the weights where they lie."""
-    whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    bits = (value.detach().contiguous().view(whole[value.element_size()]) for value in weights.values())
-    return torch.stack([value.sum(dtype=torch.int64) for value in bits]).tolist()
-
-
 def ask(sampler: Sampler, prompts: Callable[[int], Sequence[Sequence[int]]], longest: int, engines: int) -> Answers:
     """Answers of a sampler as it is, to pieces from the middle of prompts, which leave open how to go on.
 
@@ -120,24 +113,9 @@ class Gap:
         p, q = s.exp(), t.exp()
         off = (s - t).abs().nan_to_num(nan=math.inf, posinf=math.inf)
         apart = (p - q).abs().nan_to_num(nan=1.0)
-        sums = torch.stack(
-            [
-                x.sum()
-                for x in (
-                    torch.ones_like(s),
-                    apart,
-                    apart**2,
-                    off,
-                    off**2,
-                    (off > _FAR * bound).double(),
-                    p,
-                    q,
-                    p * p,
-                    q * q,
-                    p * q,
-                )
-            ]
-        )
+        far = (off > _FAR * bound).double()
+        parts = (torch.ones_like(s), apart, apart**2, off, off**2, far, p, q, p * p, q * q, p * q)
+        sums = torch.stack([x.sum() for x in parts])
         tops = torch.stack([apart.max(), off.max()]) if len(s) else torch.zeros(2, dtype=torch.float64)
         if comm is not None:
             sums = comm.all_sum(sums)
@@ -241,7 +219,10 @@ class GapAlarm:
         self._keep(weights)
         deaf = 0
         if answers is not None:
-            marks = _marks(weights)
+            # A number for each tensor that changes with its bits: their sum, in one pass where the weights lie.
+            whole = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+            bits = (value.detach().contiguous().view(whole[value.element_size()]) for value in weights.values())
+            marks = torch.stack([value.sum(dtype=torch.int64) for value in bits]).tolist()
             if self._heard is not None and self._heard[0] != marks:
                 deaf = sum(map(bytes.__eq__, answers, self._heard[1]))
             self._heard = marks, answers
@@ -286,11 +267,10 @@ class GapAlarm:
                 self._warn(what, "rounding, or weights that did not reach the sampler; training goes on")
                 return gap.metrics()
         cause = self._diagnose(sampler, trainer, evidence, limit) if evidence else None
-        name, left, fix = (
-            (cause.name, f" (gap left under it: {cause.left.mean:.2g})", cause.fix)
-            if cause
-            else self._unexplained(gap, evidence)
-        )
+        if cause:
+            name, left, fix = cause.name, f" (gap left under it: {cause.left.mean:.2g})", cause.fix
+        else:
+            name, left, fix = self._unexplained(gap, evidence)
         raise RunFailed(
             f"sampler and trainer disagree on the sampled tokens: mean log-prob gap {gap.mean:.3g} ({said}), "
             f"max {gap.max:.3g}, {gap.share:.1%} of tokens off by more than {_FAR * self.bound:g}\n"
@@ -337,9 +317,8 @@ class GapAlarm:
         low, high, ratio = math.log(0.25), math.log(4.0), (math.sqrt(5) - 1) / 2
         left, right = high - ratio * (high - low), low + ratio * (high - low)
         at_left, at_right = gap_at(left), gap_at(right)
-        while (
-            not tried[1.0].within(limit) and high - low > 1e-4 and min(gap.mean for gap in tried.values()) > limit / 10
-        ):
+        raw = tried[1.0].within(limit)
+        while not raw and high - low > 1e-4 and min(gap.mean for gap in tried.values()) > limit / 10:
             if at_left < at_right:
                 high, right, at_right = right, left, at_left
                 left = high - ratio * (high - low)
@@ -349,25 +328,17 @@ class GapAlarm:
                 right = low + ratio * (high - low)
                 at_right = gap_at(right)
         best = min(tried, key=lambda value: tried[value].mean)
-        name = (
-            f"temperature mismatch: the sampler's log-probs are those of temperature {best:.3g}, "
-            f"the trainer's of {self.temperature:.3g}"
-        )
-        if best == 1.0:
-            name += " (raw log-probs?)"
-        return Cause(
-            name,
-            tried[best],
-            "sample at train.temperature and return processed log-probs (logprobs_mode=processed_logprobs); "
-            "no top-p, top-k or penalties",
-        )
+        name = f"temperature mismatch: the sampler's log-probs are those of temperature {best:.3g}, "
+        name += f"the trainer's of {self.temperature:.3g}" + (" (raw log-probs?)" if best == 1.0 else "")
+        fix = "sample at train.temperature and return processed log-probs (logprobs_mode=processed_logprobs); "
+        return Cause(name, tried[best], fix + "no top-p, top-k or penalties")
 
     def _old_weights(self, sampler: Tensor, evidence: Evidence) -> list[Cause]:
         """Causes by the weights of the sync before, all of them or the output head alone: the gap is gone with them."""
         model, previous = evidence.model, self.previous
-        if (
-            model is None or not previous or any(hasattr(parameter, "ds_id") for parameter in model.parameters())
-        ):  # ZeRO-3: sharded
+        if model is None or not previous:
+            return []
+        if any(hasattr(parameter, "ds_id") for parameter in model.parameters()):  # ZeRO-3: sharded
             return []
         with borrowed_weights(model, previous), adapters_off(model):  # they were merged into what was synced
             whole = self._gap(sampler, evidence.score(self.temperature))
@@ -388,22 +359,13 @@ class GapAlarm:
 
     def _unexplained(self, gap: Gap, evidence: Evidence | None) -> tuple[str, str, str]:
         """Name, remark and advice when no known fault makes the gap vanish."""
-        ruled_out = (
-            "temperature" + (" and prefix cache" if self.fresh else "")
-            if evidence
-            else "nothing (no evidence could be taken)"
-        )
         if self.sampler_dtype != self.trainer_dtype and gap.mean < 0.2:
             name = f"dtype: the sampler computes in {self.sampler_dtype}, the trainer in {self.trainer_dtype}"
-            return (
-                name,
-                "",
-                f"use one dtype (model.dtype), or raise sampler.gap_bound above {gap.mean:.2g} if it stays there",
-            )
-        if self.previous:
-            ruled_out += ", weights of the sync before"
-        return (
-            "weights never synced since the start, or the two implement the model differently (logits, RoPE, dtype)",
-            f"; ruled out: {ruled_out}",
-            "check that sync reaches every sampler, and compare both on the starting weights",
-        )
+            fix = f"use one dtype (model.dtype), or raise sampler.gap_bound above {gap.mean:.2g} if it stays there"
+            return name, "", fix
+        tried = "temperature" + (" and prefix cache" if self.fresh else "")
+        ruled_out = tried if evidence else "nothing (no evidence could be taken)"
+        ruled_out += ", weights of the sync before" if self.previous else ""
+        name = "weights never synced since the start, or the two implement the model differently (logits, RoPE, dtype)"
+        fix = "check that sync reaches every sampler, and compare both on the starting weights"
+        return name, f"; ruled out: {ruled_out}", fix

@@ -7,7 +7,6 @@ an optimiser step (`update`); at the end weights to the sampler, validation, met
 
 import contextlib
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -17,23 +16,22 @@ from tepo.common import signals
 from tepo.common.errors import Diverged
 from tepo.common.files import write_atomic
 from tepo.common.provenance import recorded
-from tepo.config.run_config import RunConfig, TrainConfig, chosen
+from tepo.config.run_config import RunConfig, chosen
 from tepo.policy.model.allocator import free_unused
 from tepo.store.early_stop import EarlyStop, Ending, diverged
 from tepo.store.run_folder import RunFolder
-from tepo.training.batch import FlatRollout, Group, MiniBatch, mini_batches
 from tepo.training.distributed import process_group
-from tepo.training.distributed.heartbeat import Heartbeat
-from tepo.training.distributed.liveness import ACTIVITY, Limits, Watch
+from tepo.training.distributed.liveness import ACTIVITY, Heartbeat, Limits, Watch
 from tepo.training.metrics.metrics_log import MetricsLog, Report
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.metrics.throughput import step_figures
 from tepo.training.metrics.token_dump import token_entries, write_token_dump
 from tepo.training.rollout.collector import NoMixedGroups
-from tepo.training.rollout.progress import StepRollout
+from tepo.training.rollout.run_progress import StepRollout
+from tepo.training.rollout_batch import FlatRollout, MiniBatch, mini_batches
 from tepo.training.setup import PlannedSeconds, PreparedRun, TrainState, open_state, prepare
 from tepo.training.update import Updater, scheduled_learning_rate
-from tepo.training.validation import Measured
+from tepo.training.validation import START, Measured
 
 # Figures that `Engine.step` would give for a mini-batch without tokens in the loss, after which no step is taken.
 SKIPPED = {"actor/grad_norm": 0.0, "actor/grad_clipped": 0.0, "actor/update_rms": 0.0, "actor/skipped": 1.0}
@@ -77,12 +75,13 @@ def train_steps(state: TrainState, last: int, log: MetricsLog | None) -> None:
     while state.progress.step < last:
         signals.end_if_asked(state.engine.comm)
         step = state.progress.step + 1
-        metrics = StepMetrics(keep_tokens=state.first and _keeps_tokens(train, step))
+        dump = step == train.steps or (train.token_dump_every > 0 and step % train.token_dump_every == 0)
+        metrics = StepMetrics(keep_tokens=state.first and dump)
         figures: Measured = {}
         try:
             if validation and step == 1 and train.validate_every < train.steps:  # a curve begins at the base
                 with metrics.time("testing"):
-                    figures |= validation.measure_start()
+                    figures |= {f"{START}{name}": value for name, value in validation.measure().items()}
             with state.rollouts.next(step, metrics) as drawn:
                 figures |= update(state.updater, drawn.rollout, step, metrics)
             if step == train.steps:
@@ -238,17 +237,20 @@ def _finish_step(
         log.report(step, row)
 
 
-def _keeps_tokens(train: TrainConfig, step: int) -> bool:
-    """True at the steps after which values of single tokens are written."""
-    every = train.token_dump_every
-    return step == train.steps or (every > 0 and step % every == 0)
-
-
 def _stop_early(state: TrainState, stop: EarlyStop) -> Ending:
     """See that the newest checkpoint is of the weights that count, or an earlier one where they have diverged since."""
     step = state.progress.step
     if isinstance(stop, NoMixedGroups) and stop.ending.step == 1 and state.first:
-        _write_examples(state, stop.examples)
+        # What the base answered: a person sees from it what is wrong.
+        rows = []
+        for group in stop.examples:
+            texts = state.collector.stream.decode([response.tokens for response in group.responses])
+            for response, text, reward in zip(group.responses, texts, group.rewards, strict=True):
+                problem, facts = group.prompt.problem, {"right": bool(reward), "cut_off": not response.finished}
+                rows.append({"prompt": problem.prompt, "gold": problem.answer, "response": text} | facts)
+        if rows:
+            lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            write_atomic(state.folder.examples_file, lines)
     if stop.ending.kind != "diverged":
         if step == 0 or step % chosen(state.config.train.checkpoint_every):
             state.save()
@@ -259,15 +261,3 @@ def _stop_early(state: TrainState, stop: EarlyStop) -> Ending:
     if state.engine.comm is not None:
         state.engine.comm.barrier()
     return stop.ending
-
-
-def _write_examples(state: TrainState, groups: Sequence[Group]) -> None:
-    """Write what the base answered where no group was mixed: a person sees from it what is wrong."""
-    rows = []
-    for group in groups:
-        texts = state.collector.stream.decode([response.tokens for response in group.responses])
-        for response, text, reward in zip(group.responses, texts, group.rewards, strict=True):
-            problem, facts = group.prompt.problem, {"right": bool(reward), "cut_off": not response.finished}
-            rows.append({"prompt": problem.prompt, "gold": problem.answer, "response": text} | facts)
-    if rows:
-        write_atomic(state.folder.examples_file, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

@@ -23,29 +23,19 @@ from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
 
 
 def check_settings(config: RunConfig) -> None:
-    """Raise UserError for keys and values of the objective, the adapters, the tasks or the grader that do not
-    exist or cannot be, and for responses longer than the model."""
+    """Raise UserError for keys and values of the objective, the adapters, the tasks, the validation or the grader that
+    do not exist or cannot be, and for responses longer than the model."""
     check_length(config.model.path, config.train.max_new_tokens + 1, positions_of(config.model.path))
     check_runs(load_objective(config.objective))
-    check_lora(config)
+    model = config.model
+    if not model.lora_rank and model.lora_alpha != ModelConfig.lora_alpha:
+        fix = "set model.lora_rank, or leave model.lora_alpha out"
+        raise UserError("no adapters to scale", where=f"model.lora_alpha={model.lora_alpha:g}", fix=fix)
     GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)
     if config.data.kind == "procedural":
         from tepo.problems.procedural.generator import check_tasks
 
         check_tasks(config.data.tasks, "train")
-    check_validation(config)
-
-
-def check_lora(config: RunConfig) -> None:
-    """Raise UserError for a scale of adapters where there are none."""
-    model = config.model
-    if not model.lora_rank and model.lora_alpha != ModelConfig.lora_alpha:
-        fix = "set model.lora_rank, or leave model.lora_alpha out"
-        raise UserError("no adapters to scale", where=f"model.lora_alpha={model.lora_alpha:g}", fix=fix)
-
-
-def check_validation(config: RunConfig) -> None:
-    """Raise UserError where `train.validate_every` has nothing to measure on, or problems are held out for nothing."""
     if config.data.kind == "procedural" and config.data.held_out:
         fix = "leave it out: generated problems have a validation split"
         where = f"data.held_out={config.data.held_out}"

@@ -39,9 +39,9 @@ from tepo.training.preflight import check_machine, check_settings
 from tepo.training.resources.memory import CHOSEN, Gpus, choose, held_by_others, with_share
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.prefetch import BehaviorWeights, PrefetchedRollouts
-from tepo.training.rollout.progress import Progress, resume, write_pending
 from tepo.training.rollout.prompt_stream import PromptStream
-from tepo.training.rollout.rollouts import Rollouts
+from tepo.training.rollout.rollout_source import Rollouts
+from tepo.training.rollout.run_progress import Progress, resume, write_pending
 from tepo.training.update import Updater
 from tepo.training.validation import Validation
 
@@ -199,19 +199,14 @@ def open_state(config: RunConfig, run: RunFolder) -> Iterator[TrainState]:
             if error is None or process_group.world_size() == 1:
                 engine.close()
 
-        grader_options = GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)
-        grader = stack.enter_context(Grader(grader_options))
+        options = GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)
+        grader = stack.enter_context(Grader(options))
         saver = stack.enter_context(Saver(run, engine.comm))
         stream = PromptStream(config, policy.tokenizer)
         stream.check_positions(longest(policy.model.config))
-        bound = config.sampler.gap_bound or default_bound(config.model.dtype)
-        alarm = GapAlarm(
-            bound,
-            temperature=config.train.temperature,
-            dtypes=(config.model.dtype, config.model.dtype),
-            comm=engine.comm,
-            fresh=sampler.score,
-        )
+        dtype, temperature = config.model.dtype, config.train.temperature
+        bound = config.sampler.gap_bound or default_bound(dtype)
+        alarm = GapAlarm(bound, temperature=temperature, dtypes=(dtype, dtype), comm=engine.comm, fresh=sampler.score)
         if latest is not None:
             alarm.first = next(iter(run.metrics()), {}).get(MEAN)
         updater = Updater(config, objective, engine, alarm, initial_policy(config, objective, policy))
@@ -330,18 +325,15 @@ def _load(config: RunConfig, source: str, revision: str | None, device: torch.de
 def pick_device(name: str) -> torch.device:
     """`auto` is CUDA where there is one. Raises UserError when CUDA is asked for and missing."""
     if name == "cuda" and not torch.cuda.is_available():
-        raise UserError(
-            "no CUDA device here", where="engine.device=cuda", fix="engine.device=cpu, or see `tepo doctor`"
-        )
+        fix = "engine.device=cpu, or see `tepo doctor`"
+        raise UserError("no CUDA device here", where="engine.device=cuda", fix=fix)
     if name == "cpu" or not torch.cuda.is_available():
         return torch.device("cpu")
-    if process_group.local_rank() >= torch.cuda.device_count():
-        raise UserError(
-            f"local rank {process_group.local_rank()} has no GPU: there are {torch.cuda.device_count()}",
-            where="the launcher's processes per node",
-            fix=f"start {torch.cuda.device_count()} processes on each node",
-        )
-    return torch.device("cuda", process_group.local_rank())
+    rank, gpus = process_group.local_rank(), torch.cuda.device_count()
+    if rank >= gpus:
+        what, fix = f"local rank {rank} has no GPU: there are {gpus}", f"start {gpus} processes on each node"
+        raise UserError(what, where="the launcher's processes per node", fix=fix)
+    return torch.device("cuda", rank)
 
 
 def make_sampler(config: RunConfig, policy: Policy, source: str, exchange: Path) -> Sampler:

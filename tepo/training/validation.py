@@ -2,8 +2,8 @@
 test problems.
 
 Procedural benchmarks have problems of the validation split, which no training and no test set holds. A set of problems
-has those that `data.held_out` keeps from training. Which
-they are is told without torch: a table tells by them whether a validation is of today's.
+has those that `data.held_out` keeps from training. Which they are is told without torch: a table tells by them whether
+a validation is of today's.
 """
 
 from dataclasses import dataclass, replace
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tepo.common.errors import Diverged
 from tepo.config.run_config import RunConfig
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.problem import Problem
@@ -72,7 +73,7 @@ class Validation:
         """Return `val-core/NAME/acc/mean@n` of each set under the sampler's present weights, and of their mean; verl's
         names. `val-aux/NAME/right@n`: how many of the n responses to each problem are right, in the order of the
         problems. Response i of a problem has the same key at every step. Each engine answers its part of the
-        problems."""
+        problems. Raises Diverged, on all ranks, where the policy of one has broken."""
         from tepo.evaluation.responses import sample_rows
         from tepo.evaluation.settings import Settings
         from tepo.sampling.engine_ranks import EngineOfRank
@@ -81,10 +82,15 @@ class Validation:
         settings = Settings(wrap=config.model.wrap, thinking=config.model.thinking)
         engine = EngineOfRank.of(self.comm, config.sampler.tensor_parallel)
         for benchmark, problems in self.sets:
-            own = engine.share(problems)
-            rows = sample_rows(benchmark, own, self.tools, settings) if own else []
-            right = np.reshape([row["correct"] for row in rows], (len(own), benchmark.samples)).sum(axis=1).tolist()
+            own, broken, right = engine.share(problems), None, None
+            try:
+                rows = sample_rows(benchmark, own, self.tools, settings) if own else []
+                right = np.reshape([row["correct"] for row in rows], (len(own), benchmark.samples)).sum(axis=1).tolist()
+            except Diverged as error:  # the others' problems may still have an answer: all meet before it is raised
+                broken = error
             parts = [right] if self.comm is None else self.comm.all_gather_object(right)
+            if None in parts:
+                raise broken or Diverged("the policy has diverged on another rank")
             of_all = [0] * len(problems)
             for index, part in enumerate(parts[:: len(parts) // engine.count]):  # a rank of each engine
                 of_all[index :: engine.count] = part
@@ -93,7 +99,3 @@ class Validation:
             )
             counts[f"val-aux/{benchmark.name}/right@{benchmark.samples}"] = of_all
         return {**shares, AVERAGE: float(np.mean(list(shares.values()))), **counts}
-
-    def measure_start(self) -> Measured:
-        """`measure` of the untrained policy, under names that begin with START."""
-        return {f"{START}{name}": value for name, value in self.measure().items()}

@@ -13,7 +13,7 @@ import torch
 from tepo.config.compose import compose
 from tepo.training import setup
 from tepo.training.loop import train
-from tepo.training.rollout.rollouts import Rollouts
+from tepo.training.rollout.rollout_source import Rollouts
 
 if __name__ == "__main__":
     torch.set_num_threads(1)

@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 
 from tepo.config.compose import compose
 from tepo.policy.logprobs.token_statistics import token_statistics
-from tepo.policy.model.attention import prepare
+from tepo.policy.model.packed_attention import prepare
 from tepo.policy.packing.packing import pack
 from tepo.store.checkpoint_files import write_files
 from tepo.training.engine import optimizer_state

@@ -13,8 +13,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 
 from tepo.config.compose import compose
 from tepo.policy.logprobs.token_statistics import token_statistics
-from tepo.policy.model.attention import prepare
 from tepo.policy.model.lora import add_adapters
+from tepo.policy.model.packed_attention import prepare
 from tepo.policy.packing.packing import pack
 from tepo.training.engine.torch_engine import TorchEngine
 

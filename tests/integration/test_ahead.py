@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tepo.policy.model.model_location import resolve
+from tepo.sampling.vllm.server_sampler import local_server
 from tepo.sampling.vllm.vllm_sampler import EngineOptions
-from tepo.sampling.vllm.vllm_server import local_server
 from tepo.store.run_folder import RunFolder
 from tests.integration.commands import OwnSignal, program, ranks
 from tests.unit.training.small import SMALL, lasting, small, weights

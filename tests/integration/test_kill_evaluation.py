@@ -15,8 +15,8 @@ from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import resolve
 from tepo.problems.benchmarks import load_benchmark
 from tepo.sampling.stop_tokens import stop_tokens
+from tepo.sampling.vllm.server_sampler import VllmServerSampler, local_server
 from tepo.sampling.vllm.vllm_sampler import EngineOptions
-from tepo.sampling.vllm.vllm_server import VllmServerSampler, local_server
 from tests.integration.commands import OwnSignal, Started
 from tests.unit.evaluation.stand_in import LastBox
 

@@ -19,10 +19,10 @@ from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import resolve
 from tepo.sampling.sampler import Job, SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
-from tepo.sampling.vllm import vllm_server, weight_files
+from tepo.sampling.vllm import server_sampler
 from tepo.sampling.vllm.http import Connections, ask
+from tepo.sampling.vllm.server_sampler import VllmServerSampler, local_server
 from tepo.sampling.vllm.vllm_sampler import EngineOptions
-from tepo.sampling.vllm.vllm_server import VllmServerSampler, local_server
 from tests.integration.tiny import logprobs
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow]
@@ -53,10 +53,10 @@ def opened(served, stops=None):
         yield sampler
 
 
-@pytest.mark.parametrize("bucket", [weight_files.BUCKET, 1 << 16])
+@pytest.mark.parametrize("bucket", [server_sampler.BUCKET, 1 << 16])
 def test_a_server_samples_and_syncs_as_the_contract_says(served, bucket, monkeypatch):
     """Also where the weights are in several files."""
-    monkeypatch.setattr(vllm_server, "write_weights", partial(weight_files.write_weights, bucket=bucket))
+    monkeypatch.setattr(server_sampler, "write_weights", partial(server_sampler.write_weights, bucket=bucket))
     policy, _, exchange, prompts = served
     stops = stop_tokens(policy.model, policy.tokenizer)
     with opened(served) as sampler:

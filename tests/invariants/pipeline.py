@@ -19,10 +19,10 @@ from tepo.policy.packing.packing import pack
 from tepo.problems.problem import Problem
 from tepo.sampling.gap import GapAlarm
 from tepo.sampling.sampler import Response
-from tepo.training.batch import FlatRollout, Group, Prompt
 from tepo.training.distributed.comm import Comm
 from tepo.training.loop import update
 from tepo.training.metrics.step_metrics import StepMetrics
+from tepo.training.rollout_batch import FlatRollout, Group, Prompt
 from tepo.training.update import Updater
 from tests.unit.policy.tiny import VOCABULARY, make_model
 

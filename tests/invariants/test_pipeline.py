@@ -11,7 +11,7 @@ from tepo.objectives import load_objective
 from tepo.objectives.testing.checks import distance
 from tepo.objectives.testing.simulated_ranks import on_ranks
 from tepo.sampling.gap import GapAlarm
-from tepo.training.batch import FlatRollout
+from tepo.training.rollout_batch import FlatRollout
 from tepo.training.update import Updater
 from tests.invariants.pipeline import WHOLE, KeepingEngine, configuration, make_groups, make_policy, run, turned
 from tests.invariants.ranks import run_ranks

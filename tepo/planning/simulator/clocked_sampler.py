@@ -18,7 +18,7 @@ from tepo.problems.problem import Problem
 from tepo.sampling.embedded.batch_queue import Waves
 from tepo.sampling.sampler import Job, Queue, Response, SamplingParams
 from tepo.sampling.vllm.response_groups import ResponseGroups
-from tepo.training.batch import Prompt
+from tepo.training.rollout_batch import Prompt
 
 
 @dataclass(order=True)

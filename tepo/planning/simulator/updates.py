@@ -9,7 +9,7 @@ import torch
 from tepo.config.run_config import RunConfig, chosen
 from tepo.planning.simulator.cards import PASSES, Training
 from tepo.planning.simulator.clocked_sampler import Stream, response
-from tepo.training.batch import FlatRollout, Group, even_chunks
+from tepo.training.rollout_batch import FlatRollout, Group, even_chunks
 
 
 @dataclass(frozen=True)

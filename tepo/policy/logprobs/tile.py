@@ -6,12 +6,55 @@ On CPU a tile is passed over in strips that stay in the cache.
 import functools
 import importlib.util
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tepo.policy.logprobs.tile_sums import Coefficients, State
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Running sums per token [N] over the columns seen: maximum m of the logits z, total = sum exp(z - m), weighted =
+    sum exp(z - m) (z - m), target = z of the target (0 until its column comes)."""
+
+    maximum: Tensor
+    total: Tensor
+    weighted: Tensor
+    target: Tensor
+
+    @classmethod
+    def empty(cls, hidden: Tensor) -> "State":
+        wide = torch.promote_types(hidden.dtype, torch.float32)
+        zeros = [torch.zeros(len(hidden), dtype=wide, device=hidden.device) for _ in range(3)]
+        return cls(torch.full_like(zeros[0], -torch.inf), *zeros)
+
+    def part(self, rows: slice) -> "State":
+        """Views of some tokens."""
+        return State(self.maximum[rows], self.total[rows], self.weighted[rows], self.target[rows])
+
+    def finish(self) -> tuple[Tensor, Tensor, Tensor]:
+        """log p(target), entropy and log-sum-exp [N]. Differences with the maximum are taken first:
+        near-certain tokens keep their digits."""
+        spread = self.total.log()
+        return (self.target - self.maximum) - spread, spread - self.weighted / self.total, self.maximum + spread
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficients:
+    """Per token [N]: d loss / d logits = p (offset + slope log p) + at_target [v = target], log p = z - normaliser.
+    slope may be None."""
+
+    normaliser: Tensor
+    offset: Tensor
+    slope: Tensor | None
+    at_target: Tensor
+
+    def part(self, rows: slice) -> "Coefficients":
+        """Views of some tokens."""
+        slope = None if self.slope is None else self.slope[rows]
+        return Coefficients(self.normaliser[rows], self.offset[rows], slope, self.at_target[rows])
+
 
 _STRIP = 2**18  # cells passed over at a time on CPU: 1 MiB of float32, and as much scratch
 # torch.addmm before 2.10 adds half-precision products to nothing but half precision (pytorch pull request 167931).
@@ -45,9 +88,8 @@ def accumulate(logits: Tensor, state: State, targets: Tensor, scale: float) -> N
         e = torch.exp(z.sub_(maximum[:, None]), out=scratch[: len(z)])
         shift = part.maximum - maximum
         shrink = shift.exp()
-        moved = torch.where(
-            shrink > 0, (part.weighted + part.total * shift) * shrink, 0.0
-        )  # shift is -inf before the first tile
+        # shift is -inf before the first tile
+        moved = torch.where(shrink > 0, (part.weighted + part.total * shift) * shrink, 0.0)
         part.weighted.copy_(moved + torch.linalg.vecdot(e, z))
         part.total.mul_(shrink).add_(e.sum(1))
         part.maximum.copy_(maximum)
@@ -70,9 +112,8 @@ def gradient(logits: Tensor, coefficients: Coefficients, targets: Tensor, scale:
         else:
             p = torch.exp(z, out=scratch[: len(z)])
             z.mul_(part.slope[:, None]).add_(part.offset[:, None]).mul_(p)
-    logits.scatter_add_(
-        1, targets.clamp(0, logits.shape[1] - 1)[:, None], torch.where(inside, coefficients.at_target, 0.0)[:, None]
-    )
+    at_target = torch.where(inside, coefficients.at_target, 0.0)[:, None]
+    logits.scatter_add_(1, targets.clamp(0, logits.shape[1] - 1)[:, None], at_target)
     return logits.to(dtype) if logits.is_cuda else logits
 
 
@@ -88,9 +129,8 @@ class GradientSums:
         self._inputs = hidden, weight
         self._hidden = torch.empty_like(hidden, dtype=wide) if for_hidden else None
         self._weight = torch.empty_like(weight) if for_weight else None
-        self._open = (
-            weight.new_empty(columns, weight.shape[1], dtype=wide) if for_weight and weight.dtype != wide else None
-        )
+        narrow = for_weight and weight.dtype != wide
+        self._open = weight.new_empty(columns, weight.shape[1], dtype=wide) if narrow else None
 
     def add(self, dlogits: Tensor, rows: slice, columns: slice) -> None:
         """Multiply a tile [n, v], in the dtype of the inputs, on."""

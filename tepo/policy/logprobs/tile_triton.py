@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tepo.policy.logprobs.tile_sums import Coefficients, State
+from tepo.policy.logprobs.tile import Coefficients, State
 
 _BLOCK = 4096  # most columns a program holds at a time
 
@@ -48,9 +48,8 @@ def _gradient(
     row = tl.program_id(0).to(tl.int64)
     offsets = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     there = offsets < columns
-    logp = tl.load(logits + row * columns + offsets, mask=there, other=0.0).to(tl.float32) * scale - tl.load(
-        normaliser + row
-    )
+    z = tl.load(logits + row * columns + offsets, mask=there, other=0.0).to(tl.float32) * scale
+    logp = z - tl.load(normaliser + row)
     factor = tl.load(offset + row)
     if SLOPE:
         factor += tl.load(slope + row) * logp
@@ -68,35 +67,17 @@ def _block(columns: int) -> int:
 def accumulate(logits: Tensor, state: State, targets: Tensor, scale: float) -> None:
     """See `tile.accumulate`; the logits stay as they are."""
     rows, columns = logits.shape
-    _accumulate[(rows,)](
-        logits,
-        targets,
-        state.maximum,
-        state.total,
-        state.weighted,
-        state.target,
-        columns,
-        scale,
-        BLOCK=_block(columns),
-        num_warps=8,
-    )
+    sums = state.maximum, state.total, state.weighted, state.target
+    _accumulate[(rows,)](logits, targets, *sums, columns, scale, BLOCK=_block(columns), num_warps=8)
 
 
 def gradient(logits: Tensor, coefficients: Coefficients, targets: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
     """See `tile.gradient`; in place where the dtype stays."""
     rows, columns = logits.shape
     out = logits if dtype == logits.dtype else torch.empty_like(logits, dtype=dtype)
-    slope = coefficients.slope
-    arguments = (
-        logits,
-        out,
-        targets,
-        coefficients.normaliser,
-        coefficients.offset,
-        coefficients.offset if slope is None else slope,
-        coefficients.at_target,
-    )
-    _gradient[(rows, triton.cdiv(columns, _block(columns)))](
-        *arguments, columns, scale, SLOPE=slope is not None, BLOCK=_block(columns), num_warps=8
-    )
+    slope, block = coefficients.slope, _block(columns)
+    given = coefficients.normaliser, coefficients.offset, coefficients.offset if slope is None else slope
+    arguments = (logits, out, targets, *given, coefficients.at_target, columns, scale)
+    launch = _gradient[(rows, triton.cdiv(columns, block))]
+    launch(*arguments, SLOPE=slope is not None, BLOCK=block, num_warps=8)
     return out

@@ -7,9 +7,8 @@ from torch import Tensor, nn
 
 from tepo.common.errors import UserError
 from tepo.policy.logprobs import tile
-from tepo.policy.logprobs.chunked import StatisticsOptions
-from tepo.policy.logprobs.fused import linear_statistics
 from tepo.policy.logprobs.hidden_states import hidden_states, output_matrix
+from tepo.policy.logprobs.linear_statistics import StatisticsOptions, linear_statistics
 from tepo.policy.packing.packing import Packed
 
 REFERENCE_BUDGET = 256 * 2**20  # bytes of stored old log-probs that a mini-batch may take
@@ -52,17 +51,12 @@ def reference_logprobs(
     weight = output_matrix(model)
     needed = 4 * len(packed.targets) * len(weight)
     if needed > budget:
-        raise UserError(
-            f"the exact KL would store {needed / 2**20:.0f} MiB of old log-probs "
-            f"for {len(packed.targets)} tokens over a vocabulary of {len(weight)}",
-            fix=(
-                "set train.kl_estimator=null and objective.penalty.estimator=k3 (or k1, k2, abs), "
-                "which needs the sampled tokens alone"
-            ),
-        )
+        what = f"the exact KL would store {needed / 2**20:.0f} MiB of old log-probs "
+        what += f"for {len(packed.targets)} tokens over a vocabulary of {len(weight)}"
+        fix = "set train.kl_estimator=null and objective.penalty.estimator=k3 (or k1, k2, abs), "
+        raise UserError(what, fix=f"{fix}which needs the sampled tokens alone")
     hidden = hidden_states(model, packed) if hidden is None else hidden
-    wide = torch.promote_types(
-        hidden.dtype, torch.float32
-    )  # as `linear_statistics`: in bfloat16 alone the entropy would seem to change where nothing did
+    # as `linear_statistics`: in bfloat16 alone the entropy would seem to change where nothing did
+    wide = torch.promote_types(hidden.dtype, torch.float32)
     logits = tile.product(hidden, weight, hidden.new_empty(len(hidden) * len(weight), dtype=wide)).float()
     return torch.log_softmax(logits / temperature, dim=-1)

@@ -32,7 +32,10 @@ class BlockAttention(torch.autograd.Function):
         weights = []
         for block in layout.blocks:
             qb, kb, vb = _fold(q, block, heads), _split(k, block, heads), _split(v, block, heads)
-            weight = torch.softmax(_scores(qb, kb, block, how, heads), dim=-1)
+            # masked scores [B*Hk, Q*g, K]; rows are (query, head of the key head), query first
+            mask = block.mask(how.window, qb.dtype)[:, None, :, None]
+            mask = mask.expand(-1, heads.key, -1, qb.shape[1] // block.width, -1).reshape(len(qb), -1, kb.shape[1])
+            weight = torch.softmax(torch.baddbmm(mask, qb, kb.transpose(1, 2), alpha=how.scale), dim=-1)
             weights.append(weight)
             _fold_product(weight, vb, block, heads, out)
         ctx.save_for_backward(q, k, v, *weights)
@@ -54,28 +57,13 @@ class BlockAttention(torch.autograd.Function):
             _split_product(ds.transpose(1, 2), qb, block, heads, dk)
         dk.mul_(ctx.how.scale)
         query_grad = dq.index_select(0, layout.query_slots).mul_(ctx.how.scale)
-        return (
-            query_grad.view(query_shape),
-            _gather_keys(dk, layout).view(key_shape),
-            _gather_keys(dv, layout).view(key_shape),
-            None,
-        )
+        key_grad, value_grad = (_gather_keys(padded, layout).view(key_shape) for padded in (dk, dv))
+        return query_grad.view(query_shape), key_grad, value_grad, None
 
 
 def _take(tensor: Tensor, rows: Tensor) -> Tensor:
     """Padded rows [R, H*D] of [M, H, D]."""
     return tensor.reshape(len(tensor), -1).index_select(0, rows)
-
-
-def _scores(qb: Tensor, kb: Tensor, block: Block, how: Attention, heads: Heads) -> Tensor:
-    """Masked scores [B*Hk, Q*g, K]; rows are (query, head of the key head), query first."""
-    group = qb.shape[1] // block.width
-    mask = (
-        block.mask(how.window, qb.dtype)[:, None, :, None]
-        .expand(-1, heads.key, -1, group, -1)
-        .reshape(len(qb), -1, kb.shape[1])
-    )
-    return torch.baddbmm(mask, qb, kb.transpose(1, 2), alpha=how.scale)
 
 
 def _fold(rows: Tensor, block: Block, heads: Heads) -> Tensor:
@@ -95,12 +83,8 @@ def _fold_product(left: Tensor, right: Tensor, block: Block, heads: Heads, out: 
 
 def _split(rows: Tensor, block: Block, heads: Heads) -> Tensor:
     """The block's key rows as [B*Hk, K, D]; a view when Hk is 1."""
-    return (
-        rows[block.keys]
-        .view(block.size, -1, heads.key, heads.size)
-        .transpose(1, 2)
-        .reshape(block.size * heads.key, -1, heads.size)
-    )
+    rows = rows[block.keys].view(block.size, -1, heads.key, heads.size)
+    return rows.transpose(1, 2).reshape(block.size * heads.key, -1, heads.size)
 
 
 def _split_product(left: Tensor, right: Tensor, block: Block, heads: Heads, out: Tensor) -> None:

@@ -59,11 +59,9 @@ def attend(query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
         return varlen(query, key, value, how)
     if query.is_cuda and how.layout.longest_key > DENSE:
         reason, fix = _hindrance(query) or ("", "")
-        raise UserError(
-            f"sequences of {how.layout.longest_key} tokens need the variable-length kernel on a GPU, and {reason}",
-            where=f"attention over more than {DENSE} tokens: dense masks would take gigabytes a layer",
-            fix=f"{fix}, or sequences of at most {DENSE} tokens (train.max_new_tokens)",
-        )
+        what = f"sequences of {how.layout.longest_key} tokens need the variable-length kernel on a GPU, and {reason}"
+        where = f"attention over more than {DENSE} tokens: dense masks would take gigabytes a layer"
+        raise UserError(what, where=where, fix=f"{fix}, or sequences of at most {DENSE} tokens (train.max_new_tokens)")
     return sdpa_blocks(query, key, value, how)
 
 
@@ -93,22 +91,14 @@ def varlen(query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
 
 def sdpa_blocks(query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
     """The same with `scaled_dot_product_attention` on padded blocks, any device and precision."""
-    layout = how.layout
-    padded = [
-        query.index_select(0, layout.query_rows),
-        key.index_select(0, layout.key_rows),
-        value.index_select(0, layout.key_rows),
-    ]
+    layout, grouped = how.layout, query.shape[1] != key.shape[1]
+    queries = query.index_select(0, layout.query_rows)
+    keys, values = (tensor.index_select(0, layout.key_rows) for tensor in (key, value))
     outputs = []
     for block in layout.blocks:
-        slices = (block.queries, block.keys, block.keys)
-        q, k, v = (
-            tensor[part].unflatten(0, (block.size, -1)).transpose(1, 2)
-            for tensor, part in zip(padded, slices, strict=True)
-        )
+        parts = queries[block.queries], keys[block.keys], values[block.keys]
+        q, k, v = (part.unflatten(0, (block.size, -1)).transpose(1, 2) for part in parts)
         mask = block.mask(how.window, query.dtype)[:, None]
-        out = scaled_dot_product_attention(
-            q, k, v, attn_mask=mask, scale=how.scale, enable_gqa=query.shape[1] != key.shape[1]
-        )
+        out = scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=how.scale, enable_gqa=grouped)
         outputs.append(out.transpose(1, 2).flatten(0, 1))
     return torch.cat(outputs).index_select(0, layout.query_slots)

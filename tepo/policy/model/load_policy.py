@@ -10,8 +10,8 @@ from transformers.utils import logging
 
 from tepo.common.errors import unknown_name
 from tepo.policy.model.allocator import keep_freed_memory
-from tepo.policy.model.attention import prepare
 from tepo.policy.model.model_location import load_options, not_loaded, resolve
+from tepo.policy.model.packed_attention import prepare
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 

@@ -22,9 +22,8 @@ def resolve(path: str) -> str:
         name = path.removeprefix("package:")
         folder = PACKAGE / "assets" / name
         if not name or not folder.is_dir():
-            raise unknown_name(
-                "shipped model", name, (entry.name for entry in (PACKAGE / "assets").glob("*/")), where=path
-            )
+            shipped = (entry.name for entry in (PACKAGE / "assets").glob("*/"))
+            raise unknown_name("shipped model", name, shipped, where=path)
     else:
         folder = Path(path).expanduser()
         if not folder.exists() and _HUB_ID.fullmatch(path):
@@ -58,9 +57,8 @@ def _ask_hub_once() -> None:
         get_session().head(constants.ENDPOINT, timeout=_HUB_SECONDS)
     except Exception as error:  # many kinds: no network, no name, no answer, a proxy that refuses
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        logging.getLogger(__name__).warning(
-            "%s does not answer (%s): only what is cached is used", constants.ENDPOINT, reason
-        )
+        said = f"{constants.ENDPOINT} does not answer ({reason}): only what is cached is used"
+        logging.getLogger(__name__).warning("%s", said)
         constants.HF_HUB_OFFLINE = True
 
 
@@ -78,33 +76,20 @@ def check_folder(folder: Path) -> None:
     """Raise UserError unless the folder holds a configuration, a tokenizer
     and every safetensors file its index names."""
     if not folder.is_dir():
-        raise UserError(
-            "no model there",
-            where=str(folder),
-            fix=(
-                "give a folder saved by a run or by save_pretrained, "
-                "a hub id such as Qwen/Qwen2.5-7B, or package:laptop"
-            ),
-        )
+        fix = "give a folder saved by a run or by save_pretrained, a hub id such as Qwen/Qwen2.5-7B, or package:laptop"
+        raise UserError("no model there", where=str(folder), fix=fix)
     missing = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
-    index = folder / "model.safetensors.index.json"
+    index, shards = folder / "model.safetensors.index.json", {"model.safetensors"}
     try:
-        shards = (
-            sorted(set(parse_json(index.read_bytes())["weight_map"].values()))
-            if index.is_file()
-            else ["model.safetensors"]
-        )
+        if index.is_file():
+            shards = set(parse_json(index.read_bytes())["weight_map"].values())
     except (ValueError, KeyError):
-        raise UserError(
-            "the index of the weight files is damaged", where=str(index), fix="download or save the model again"
-        ) from None
-    missing += [name for name in shards if not (folder / name).is_file()]
+        what, fix = "the index of the weight files is damaged", "download or save the model again"
+        raise UserError(what, where=str(index), fix=fix) from None
+    missing += [name for name in sorted(shards) if not (folder / name).is_file()]
     if missing:
-        raise UserError(
-            f"half a model: {', '.join(missing)} missing",
-            where=str(folder),
-            fix="choose another checkpoint, or download or save this one again (safetensors)",
-        )
+        fix = "choose another checkpoint, or download or save this one again (safetensors)"
+        raise UserError(f"half a model: {', '.join(missing)} missing", where=str(folder), fix=fix)
 
 
 # Weights, adapters and their index; configuration, generation settings (stop tokens), tokenizer,
@@ -121,10 +106,6 @@ def base_fingerprint(path: str, revision: str | None) -> str:
     folder = Path(resolve(path))
     if not folder.is_dir():
         return f"{path}@{revision}"
-    return content_hash([[str(file.relative_to(folder)), file_digest(file)] for file in _files(folder)])
-
-
-def _files(folder: Path) -> list[Path]:
-    """The files that loading the model may read, in a fixed order."""
     files = [*folder.iterdir(), *folder.glob("additional_chat_templates/*")]
-    return sorted(file for file in files if file.suffix in _SUFFIXES and file.name not in _RECORDS and file.is_file())
+    loaded = sorted(file for file in files if file.suffix in _SUFFIXES and file.name not in _RECORDS and file.is_file())
+    return content_hash([[str(file.relative_to(folder)), file_digest(file)] for file in loaded])

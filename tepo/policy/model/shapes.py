@@ -109,11 +109,9 @@ KNOWN = {
 def check_length(path: str, length: int, positions: int | None) -> None:
     """Raise UserError when a model has fewer positions than a prompt and its response take."""
     if positions is not None and length > positions:
-        raise UserError(
-            f"the model has {positions:,} positions, prompts and responses take up to {length:,}",
-            where=path,
-            fix="lower train.max_new_tokens or train.max_prompt_tokens (a benchmark: max_new_tokens in its file)",
-        )
+        what = f"the model has {positions:,} positions, prompts and responses take up to {length:,}"
+        fix = "lower train.max_new_tokens or train.max_prompt_tokens (a benchmark: max_new_tokens in its file)"
+        raise UserError(what, where=path, fix=fix)
 
 
 def positions_of(path: str) -> int | None:
@@ -138,8 +136,5 @@ def shape_of(path: str) -> Shape:
         source, code = resolve(path), {"trust_remote_code": False}
         return Shape.of_config(AutoConfig.from_pretrained(source, local_files_only=True, **code))
     except (OSError, ValueError, AttributeError) as error:
-        raise UserError(
-            "the model's shape is not known here",
-            where=path,
-            fix="download its config.json first, or plan with one of: " + ", ".join(KNOWN),
-        ) from error
+        fix = "download its config.json first, or plan with one of: " + ", ".join(KNOWN)
+        raise UserError("the model's shape is not known here", where=path, fix=fix) from error

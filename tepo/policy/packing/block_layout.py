@@ -77,31 +77,17 @@ class Layout:
             self.blocks.append(block)
         self.longest, self.longest_key = int(spans.max()), int((spans + prompts).max())
         self._segments = starts, spans, prompt_starts, prompts
-        self._index(
-            np.concatenate(query_rows),
-            np.concatenate(key_rows),
-            np.concatenate(key_slots),
-            np.concatenate(prompt_slots),
-            device,
-        )
 
-    def _index(
-        self,
-        queries: np.ndarray,
-        keys: np.ndarray,
-        key_slots: np.ndarray,
-        prompt_slots: np.ndarray,
-        device: torch.device,
-    ) -> None:
         def put(values: np.ndarray) -> Tensor:
             return torch.from_numpy(values).to(device, non_blocking=True)  # the host need not wait for a GPU
 
-        real = np.flatnonzero(queries >= 0)
-        order = np.argsort(queries[real])
-        self.query_rows, self.key_rows = put(np.maximum(queries, 0)), put(np.maximum(keys, 0))
-        self.padding = put(np.flatnonzero(queries < 0))
-        self.query_slots, self.key_slots = put(real[order]), put(key_slots[order])
-        self.prompt_rows, self.prompt_slots = put(keys[prompt_slots]), put(prompt_slots)
+        every_query, every_key = np.concatenate(query_rows), np.concatenate(key_rows)
+        of_prompts, real = np.concatenate(prompt_slots), np.flatnonzero(every_query >= 0)
+        order = np.argsort(every_query[real])
+        self.query_rows, self.key_rows = put(np.maximum(every_query, 0)), put(np.maximum(every_key, 0))
+        self.padding = put(np.flatnonzero(every_query < 0))
+        self.query_slots, self.key_slots = put(real[order]), put(np.concatenate(key_slots)[order])
+        self.prompt_rows, self.prompt_slots = put(every_key[of_prompts]), put(of_prompts)
 
     @cached_property
     def ragged(self) -> "Ragged":

@@ -68,18 +68,17 @@ def deal(
     shares = _spread(given, range(len(prompts)), ranks, _EVEN)
     fewest = max(1, *(min(len(share), math.ceil(given.pushed(share) / budget)) for share in shares))
     for count in itertools.count(fewest):
-        dealt = [_cut(given, share, count, budget) for share in shares]
+        dealt = []
+        for share in shares:  # in `count` micro-batches of about the same cost, as even as it takes to fit
+            if count >= len(share):
+                dealt.append([[index] for index in share] + [[] for _ in range(count - len(share))])
+                continue
+            even = max(_EVEN, min(_ALIKE, _TIGHT * budget * count / given.pushed(share)))
+            dealt.append(_spread(given, sorted(share), count, even))
         if all(given.fits(part, budget) for parts in dealt for part in parts):
             break
     _level(given, dealt, _EVEN, budget)
     return [[sorted(part) for part in sorted(parts, key=given.cost, reverse=True)] for parts in dealt]
-
-
-def _cut(given: Sequences, share: Sequence[int], count: int, budget: int) -> list[list[int]]:
-    """A rank's sequences in `count` micro-batches of about the same cost, as even as it takes to fit."""
-    if count >= len(share):
-        return [[index] for index in share] + [[] for _ in range(count - len(share))]
-    return _spread(given, sorted(share), count, max(_EVEN, min(_ALIKE, _TIGHT * budget * count / given.pushed(share))))
 
 
 def _spread(given: Sequences, chosen: Sequence[int], count: int, even: float) -> list[list[int]]:

@@ -9,6 +9,7 @@ response is predicted by the last prompt token. With G responses of T tokens and
 P + G(T - 1) tokens for GT trained ones, against G(P + T) in a padded batch of equal lengths.
 """
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import TypeAlias
@@ -113,7 +114,8 @@ def split_by_tokens(
     """
     batches: list[list[int]] = []
     used = budget + 1  # forces the first micro-batch
-    for members in _runs(groups):
+    for _, neighbours in itertools.groupby(range(len(groups)), key=groups.__getitem__):
+        members = list(neighbours)
         prompt = prompt_lengths[members[0]]
         costs = [max(response_lengths[i] - 1, 0) for i in members]
         if used + prompt + sum(costs) > budget:
@@ -127,14 +129,3 @@ def split_by_tokens(
             batches[-1].append(index)
             used += cost
     return batches
-
-
-def _runs(groups: Sequence[int]) -> list[list[int]]:
-    """Indices of equal neighbours."""
-    runs: list[list[int]] = []
-    for index, group in enumerate(groups):
-        if index and groups[index - 1] == group:
-            runs[-1].append(index)
-        else:
-            runs.append([index])
-    return runs

@@ -10,19 +10,48 @@ import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import torch
+from tokenizers import AddedToken
 from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from tepo.common.files import commit_folder, write_json
 from tepo.common.randomness import derive
-from tepo.policy.toy.alphabet import build_tokenizer
 from tepo.problems.procedural.generator import Example, generate_examples
+
+SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
+BOX_OPEN, BOX_CLOSE = "\\boxed{", "}"
+CHARACTERS = "0123456789+-*/%=,;:() acdgilmnorstux"
+VOCABULARY = (*SPECIAL, BOX_OPEN, BOX_CLOSE, *CHARACTERS)
+
+
+def build_tokenizer(max_length: int) -> Qwen2Tokenizer:
+    """The character tokenizer for models of `max_length` positions: 42 tokens, `\\boxed{` and `}` single ones.
+
+    A byte-level BPE without merges, which is what Qwen2's own class makes of a tiny vocabulary: `AutoTokenizer` picks
+    that class for every model of the architecture, whatever the files say. Nothing is added around a text: a prompt
+    goes to the model as it is, and a response ends with `<eos>`. Characters outside the vocabulary are dropped.
+    """
+    spelled = {" ": "Ġ"}  # byte-level spelling; all other characters are their own byte
+    tokenizer = Qwen2Tokenizer(
+        vocab={spelled.get(token, token): index for index, token in enumerate(VOCABULARY)},
+        merges=[],
+        pad_token="<pad>",
+        bos_token="<bos>",
+        eos_token="<eos>",
+        unk_token="<unk>",
+        clean_up_tokenization_spaces=False,
+        model_max_length=max_length,
+        padding_side="left",
+    )
+    tokenizer.add_tokens([AddedToken(BOX_OPEN, normalized=False)])
+    return tokenizer
+
 
 _IGNORED = -100  # the label cross_entropy leaves out
 
@@ -199,3 +228,33 @@ def save_base(folder: Path, model: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, 
         model.save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)
         write_json(scratch / "recipe.json", dict(record))
+
+
+# of the bases that ship with the package, by the name in `package:NAME`
+RECIPES: dict[str, Recipe] = {
+    "laptop": Recipe(
+        tasks=dict.fromkeys(
+            ("add2", "add3", "add4", "mul2", "mul3", "mod3", "mod4", "gcd", "max3", "max4", "lin", "ds4", "ds6"), 1.0
+        ),
+        phases=(Phase(1600, guesses=0.05), Phase(400, guesses=0.25, slip=0.18)),
+    ),
+    "laptop_sparse": Recipe(
+        tasks=dict.fromkeys(("add7", "mul6", "mul22", "ds14", "sort10", "bin11", "mod9"), 1.0)
+        | {"add4": 0.5, "mul3": 0.5, "ds6": 0.4, "sort5": 0.4, "bin6": 0.4, "mod4": 0.5},
+        phases=(Phase(1300), Phase(400, skip=0.19)),
+        learning_rate=2e-3,
+    ),
+    "laptop_chains": Recipe(
+        tasks=dict.fromkeys(("run2", "run3", "run4", "run6", "run10", "run14", "run20", "run29"), 1.0),
+        phases=(Phase(1300), Phase(300, guesses=0.05, chain_slip=0.45)),
+        learning_rate=2e-3,
+    ),
+}
+
+_LAPTOP = RECIPES["laptop"]
+# the first of them at other sizes, for questions about size; not shipped
+SIZES: dict[str, Recipe] = {
+    "laptop_50k": replace(_LAPTOP, hidden=48, feed_forward=128),
+    "laptop_1m": replace(_LAPTOP, hidden=192, feed_forward=512, heads=6, layers=3),
+    "laptop_4m": replace(_LAPTOP, hidden=320, feed_forward=896, heads=10, layers=4, learning_rate=1e-3),
+}

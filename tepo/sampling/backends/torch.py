@@ -48,9 +48,8 @@ class TorchSamplerBackend:
         from tepo.sampling.embedded.torch_sampler import TorchSampler
 
         if options.gpus > 1:
-            raise UserError(
-                "the torch backend uses one device", where="--tensor-parallel, --data-parallel", fix="--backend vllm"
-            )
+            where, fix = "--tensor-parallel, --data-parallel", "--backend vllm"
+            raise UserError("the torch backend uses one device", where=where, fix=fix)
         policy = load_policy(
             path,
             dtype=options.resolved_dtype(),
@@ -71,9 +70,7 @@ class TorchSamplerBackend:
         row = row_bytes(shape.cache_numbers, size, longest_sequence(config), gpu=room.device > 0)
         copied = (1 if room.shared else 2) * size * shape.parameters
         free = gpu_cache_bytes(room.device - room.trainer - copied, room.device) if room.device else CPU_BYTES
-        cache = (
-            max(1, min(chosen(config.sampler.max_rows), free // row)) * row
-        )  # one row at least, whether it fits or not
+        cache = row * max(1, min(chosen(config.sampler.max_rows), free // row))  # a row at least, though it may not fit
         return SamplerMemory(copied + cache, float(cache))
 
     def remedies(self, config: RunConfig) -> tuple[str, ...]:

@@ -37,13 +37,13 @@ class VllmServerBackend:
             raise UserError("servers have their own GPUs, which no ranks share", where=where, fix=fix)
 
     def check_available(self, config: RunConfig) -> None:
-        from tepo.sampling.vllm.vllm_server import check_servers
+        from tepo.sampling.vllm.server_sampler import check_servers
 
         check_servers(config.sampler.servers)
 
     def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
         from tepo.sampling.stop_tokens import stop_tokens
-        from tepo.sampling.vllm.vllm_server import VllmServerSampler
+        from tepo.sampling.vllm.server_sampler import VllmServerSampler
 
         stop = stop_tokens(policy.model, policy.tokenizer)
         length = longest_sequence(config)
@@ -52,7 +52,7 @@ class VllmServerBackend:
     @contextlib.contextmanager
     def open_model(self, path: str, options: SamplerOptions, scratch: Path) -> Iterator["Sampler"]:
         """One server a copy of the model, each on GPUs of its own; without a GPU they share the CPU."""
-        from tepo.sampling.vllm.vllm_server import VllmServerSampler, local_server
+        from tepo.sampling.vllm.server_sampler import VllmServerSampler, local_server
 
         engine, stop = engine_of(path, options)
         scratch.mkdir(parents=True, exist_ok=True)
@@ -87,13 +87,10 @@ def _visible(options: SamplerOptions) -> list[dict[str, str]]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     devices = visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]
     if len(devices) < options.gpus:
-        raise UserError(
-            f"{count} x {options.data_parallel} GPUs asked for, {len(devices)} here",
-            where="--tensor-parallel, --data-parallel",
-        )
-    return [
-        {"CUDA_VISIBLE_DEVICES": ",".join(devices[start : start + count])} for start in range(0, options.gpus, count)
-    ]
+        what = f"{count} x {options.data_parallel} GPUs asked for, {len(devices)} here"
+        raise UserError(what, where="--tensor-parallel, --data-parallel")
+    parts = (devices[start : start + count] for start in range(0, options.gpus, count))
+    return [{"CUDA_VISIBLE_DEVICES": ",".join(part)} for part in parts]
 
 
 @contextlib.contextmanager

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.nn.attention import SDPBackend
 
-from tepo.sampling.embedded.decoder import Decoder, Layer
+from tepo.sampling.embedded.decoder import Decoder
 from tepo.sampling.embedded.kv_cache import Arena, KeyValueCache
 
 MASKED = -1e30  # finite: no row of scores may be without a number
@@ -46,7 +46,14 @@ class Workspace:
         torch.index_select(self.decoder.embedding, 0, tokens, out=self.x)
         for index, layer in enumerate(self.decoder.layers):
             _project(self._norm(layer.input_norm), layer.qkv, layer.qkv_bias, self.qkv_flat)
-            self._turn(layer, turns)
+            if layer.qk_norm is not None:  # Qwen3
+                normed = F.rms_norm(self.heads.float(), self.heads.shape[-1:], None, self.decoder.eps)
+                self.heads.copy_(normed.mul_(layer.qk_norm))
+            if self.turned is not None:
+                self.turned.mul_(turns)
+            else:
+                turned = torch.view_as_complex(self.heads.float().unflatten(-1, (-1, 2))).mul_(turns)
+                self.heads.copy_(torch.view_as_real(turned).flatten(-2))
             self._add(attend(index), layer.out, layer.out_bias)
             _project(self._norm(layer.post_norm), layer.gate_up, layer.gate_up_bias, self.gate_up)
             self._add(F.silu(self.gate, inplace=True).mul_(self.up), layer.down, layer.down_bias)
@@ -60,18 +67,6 @@ class Workspace:
         torch.addmm(self.eps, self.square, self.mean, out=self.scale)
         torch.mul(self.x, self.scale.rsqrt_(), out=self.normed)
         return self.normed if weight is None else self.normed.mul_(weight)
-
-    def _turn(self, layer: Layer, turns: Tensor) -> None:
-        """Norm (Qwen3) and rotary embedding of queries and keys, in place."""
-        if layer.qk_norm is not None:
-            self.heads.copy_(
-                F.rms_norm(self.heads.float(), self.heads.shape[-1:], None, self.decoder.eps).mul_(layer.qk_norm)
-            )
-        if self.turned is not None:
-            self.turned.mul_(turns)
-        else:
-            turned = torch.view_as_complex(self.heads.float().unflatten(-1, (-1, 2))).mul_(turns)
-            self.heads.copy_(torch.view_as_real(turned).flatten(-2))
 
     def _add(self, y: Tensor, weight: Tensor, bias: Tensor | None) -> None:
         """x += y @ weight + bias."""
@@ -169,3 +164,61 @@ class Stepper:
             return self.attended_flat
 
         return self.work.forward(tokens, turns, attend)
+
+
+class StaticStep:
+    """A `Stepper` whose inputs lie in buffers, the column too:
+    every step of its window is the same operations on the same memory.
+
+    The same arithmetic as `Stepper.step`, and what a graph of it can hold;
+    only the place of the column is found on the device.
+    """
+
+    def __init__(self, stepper: Stepper):
+        self.stepper, self.rows, self.window = stepper, stepper.rows, stepper.window
+        device = stepper.mask.device
+        self.tokens, self.column = (torch.zeros(size, dtype=torch.int64, device=device) for size in (self.rows, 1))
+        # each [rows, kv_heads, window, 2, head_dim]
+        self.layers = stepper.cache.data[:, : self.rows, :, : self.window].unbind(0)
+        self.new = stepper.new.unsqueeze(2)
+
+    def step(self, tokens: Tensor, column: int) -> Tensor:
+        """See `Stepper.step`."""
+        self.tokens.copy_(tokens)
+        self.column.fill_(column)
+        return self._run()
+
+    def _run(self) -> Tensor:
+        stepper = self.stepper
+        stepper.mask.index_fill_(-1, self.column, 0)
+        turns = stepper.turns.index_select(0, stepper.position + self.column)
+        return stepper.forward(
+            self.tokens, turns, lambda index: self.layers[index].index_copy_(2, self.column, self.new)
+        )
+
+
+class GraphedStep(StaticStep):
+    """Its first step runs as it is, which readies cuBLAS;
+    the second is captured, and from then on the graph is replayed.
+
+    A step writes the same values where it is run twice, so capturing between two of them disturbs nothing.
+    One such graph lives at a time: a torch of 2026 that ends one frees cuBLAS's workspace of the capture stream, also
+    where another graph was captured with it (pytorch issue 193402).
+    """
+
+    def __init__(self, stepper: Stepper):
+        super().__init__(stepper)
+        self.graph: torch.cuda.CUDAGraph | None = None
+        self.warm = False
+
+    def _run(self) -> Tensor:
+        if not self.warm:
+            self.warm = True
+            return super()._run()
+        if self.graph is None:
+            self.graph = torch.cuda.CUDAGraph()
+            # of this thread alone: NCCL's own may ask for its events meanwhile
+            with torch.cuda.graph(self.graph, capture_error_mode="thread_local"):
+                self.hidden = super()._run()
+        self.graph.replay()
+        return self.hidden

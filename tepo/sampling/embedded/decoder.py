@@ -53,9 +53,7 @@ class Decoder:
         self.hidden_size, self.feed_forward = config.hidden_size, config.intermediate_size
         self.eps = config.rms_norm_eps
         self.rotary, self.head, self.head_bias = model.model.rotary_emb, model.lm_head.weight, model.lm_head.bias
-        if (
-            self.head.data_ptr() % 64
-        ):  # MKL's product with a single row depends on the alignment, and a memory-mapped file has any
+        if self.head.data_ptr() % 64:  # a memory-mapped file; MKL's product with one row depends on the alignment
             self.head = self.head.clone()
         self.embedding, self.final_norm = model.model.embed_tokens.weight, model.model.norm.weight
         self.device, self.dtype = self.embedding.device, self.embedding.dtype
@@ -74,7 +72,8 @@ class Decoder:
         qkv = merged(weight_of(attention.q_proj), weight_of(attention.k_proj), weight_of(attention.v_proj))
         gate_up = torch.cat([weight_of(mlp.gate_proj).detach(), weight_of(mlp.up_proj).detach()])
         qkv_biases = attention.q_proj.bias, attention.k_proj.bias, attention.v_proj.bias
-        qk_norm = None
+        gate_bias, qk_norm = mlp.gate_proj.bias, None
+        gate_up_bias = None if gate_bias is None else torch.cat([gate_bias.detach(), mlp.up_proj.bias.detach()])
         if hasattr(attention, "q_norm"):
             norms = [attention.q_norm.weight.detach()] * self.group + [attention.k_norm.weight.detach()]
             qk_norm = torch.stack(norms)[:, interleaved]
@@ -87,9 +86,7 @@ class Decoder:
             out_bias=attention.o_proj.bias,
             post_norm=None if fold else post_norm,
             gate_up=(gate_up * post_norm if fold else gate_up).t().contiguous(),
-            gate_up_bias=None
-            if mlp.gate_proj.bias is None
-            else torch.cat([mlp.gate_proj.bias.detach(), mlp.up_proj.bias.detach()]),
+            gate_up_bias=gate_up_bias,
             down=weight_of(mlp.down_proj).detach().t().contiguous(),
             down_bias=mlp.down_proj.bias,
         )
@@ -114,15 +111,13 @@ def check_supported(config: Any) -> None:
         raise UserError(f"the embedded sampler knows the activation silu, not {config.hidden_act!r}", fix=fix)
     rope = config.rope_parameters["rope_type"]
     if rope not in ("default", "linear", "llama3", "yarn"):
-        raise UserError(
-            f"the embedded sampler cannot run rotary embeddings of type {rope!r}, which depend on the length", fix=fix
-        )
+        what = f"the embedded sampler cannot run rotary embeddings of type {rope!r}, which depend on the length"
+        raise UserError(what, fix=fix)
 
 
 def longest(config: Any) -> int:
     """Tokens a sequence may have: the positions of the model, or its attention window where it is shorter."""
-    layer_types = getattr(config, "layer_types", None) or [
-        "sliding_attention"
-    ]  # Mistral names none: its window holds for every layer
+    # Mistral names no types: its window holds for every layer.
+    layer_types = getattr(config, "layer_types", None) or ["sliding_attention"]
     window = getattr(config, "sliding_window", None) if "sliding_attention" in layer_types else None
     return min(config.max_position_embeddings, window or config.max_position_embeddings)

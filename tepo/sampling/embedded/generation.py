@@ -9,16 +9,13 @@ from torch import Tensor
 
 from tepo.common.errors import Diverged
 from tepo.common.randomness import mix, uniform
-from tepo.sampling.embedded.cuda_graph import GraphedStep
-from tepo.sampling.embedded.decode_forward import Stepper, Workspace, prefill
+from tepo.sampling.embedded.decode_forward import GraphedStep, Stepper, Workspace, prefill
 from tepo.sampling.embedded.decoder import Decoder
 from tepo.sampling.embedded.kv_cache import GROWTH, Arena, KeyValueCache
 from tepo.sampling.sampler import Response, SamplingParams
 
-_WINDOW, _GRAPHED_WINDOW = (
-    8,
-    GROWTH,
-)  # the columns looked at grow by this many at a time; fewer times where each captures a graph
+# The columns looked at grow by this many at a time; fewer times where each captures a graph.
+_WINDOW, _GRAPHED_WINDOW = 8, GROWTH
 _IDLE, _GRAPHED_IDLE = 1 / 16, 1 / 4  # share of the rows that has ended when the others are moved together
 _PREFILL = 8192  # prompt tokens read at a time
 _LOGITS = 1 << 24  # elements of the logits held at a time
@@ -75,11 +72,8 @@ class Generation:
         """The responses: all samples of the first prompt, then of the second …"""
         cache, hidden = self._prefill()
         live = self.lengths.shape[0]
-        row, done, stepper = (
-            torch.arange(live, device=hidden.device),
-            torch.zeros(live, dtype=torch.bool, device=hidden.device),
-            None,
-        )
+        row, stepper = torch.arange(live, device=hidden.device), None
+        done = torch.zeros_like(row, dtype=torch.bool)
         for column in range(self.width, self.width + self.max_new_tokens):
             tokens = self._draw(hidden, row, column - self.width)
             done |= self.stops[tokens]
@@ -88,7 +82,8 @@ class Generation:
                 break
             if finished >= live * (_GRAPHED_IDLE if self.graphs else _IDLE):
                 live -= finished
-                source, target = _moves(done, live)
+                # live rows from the end, and the finished ones among the first that they replace
+                source, target = (~done[live:]).nonzero()[:, 0] + live, done[:live].nonzero()[:, 0]
                 cache.move(source, target, column)
                 row, tokens = (part.index_copy(0, target, part[source])[:live] for part in (row, tokens))
                 done, stepper = torch.zeros_like(row, dtype=torch.bool), None
@@ -153,9 +148,8 @@ class Generation:
         else:
             cumulative = probabilities.cumsum(-1)
             # Scaled to the rounded total, so that the last token of positive probability is the last that can be drawn.
-            tokens = torch.searchsorted(cumulative, points[:, None] * cumulative[:, -1:]).clamp_(
-                max=logits.shape[-1] - 1
-            )  # NaN: beyond
+            tokens = torch.searchsorted(cumulative, points[:, None] * cumulative[:, -1:])
+            tokens.clamp_(max=logits.shape[-1] - 1)  # NaN: beyond
         return tokens[:, 0], logprobs.gather(1, tokens)[:, 0], probabilities.mul_(logprobs).sum(-1).neg_()
 
     def _responses(self) -> list[Response]:
@@ -176,8 +170,3 @@ class Generation:
             tokens_, logprobs_, entropies_ = (part[low:high] for part in flat)
             responses.append(Response(tokens_, logprobs_, entropies_, finished))
         return responses
-
-
-def _moves(done: Tensor, live: int) -> tuple[Tensor, Tensor]:
-    """Live rows from the end, and the finished rows among the first `live` that they replace."""
-    return (~done[live:]).nonzero()[:, 0] + live, done[:live].nonzero()[:, 0]

@@ -63,10 +63,7 @@ class TorchSampler:
         params = jobs[0].params or params
         with torch.inference_mode(), sdpa_kernel(KERNELS):
             decoder = Decoder(self.model)
-            arenas = self.arenas = self.arenas or (
-                Arena(decoder.dtype, decoder.device),
-                Arena(decoder.dtype, decoder.device),
-            )
+            arenas = self.arenas = self.arenas or tuple(Arena(decoder.dtype, decoder.device) for _ in range(2))
             shared = Shared(decoder, arenas, self.stop, self.graphs and decoder.device.type == "cuda")
             room = self._room(decoder, len(jobs[0].prompt) + params.max_new_tokens)
             batches = math.ceil(len(jobs) / max(1, room // params.n))
@@ -116,11 +113,9 @@ class TorchSampler:
             if len(job.prompt) == 0:
                 raise UserError(f"prompt {job.number} is empty", fix="give every prompt at least one token")
             if len(job.prompt) + max_new_tokens > limit:
-                what = (
-                    f"a prompt of {len(job.prompt)} tokens and {max_new_tokens} new ones "
-                    f"exceed the {limit} the model can attend to"
-                )
-                raise UserError(what, fix="lower the response length, or take another model")
+                what = f"a prompt of {len(job.prompt)} tokens and {max_new_tokens} new ones exceed the {limit}"
+                fix = "lower the response length, or take another model"
+                raise UserError(f"{what} the model can attend to", fix=fix)
 
 
 def free_bytes(device: torch.device) -> int:

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-from urllib.parse import SplitResult, quote, unquote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 
 from tepo.common.errors import RunFailed, UserError
 
@@ -55,7 +55,11 @@ class Connections:
     @contextlib.contextmanager
     def open(self, url: str) -> Iterator[http.client.HTTPConnection]:
         """A connection to a server for the length of the block."""
-        with contextlib.closing(_connection(urlsplit(url))) as connection:
+        parts = urlsplit(url)
+        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
+        unix = parts.scheme == "http+unix"
+        opened = _UnixConnection(unquote(parts.netloc)) if unix else kind(parts.netloc, timeout=_ANSWER_SECONDS)
+        with contextlib.closing(opened) as connection:
             connection.connect()
             sock = connection.sock
             with self.lock:
@@ -67,13 +71,6 @@ class Connections:
             finally:
                 with self.lock:
                     self.sockets.remove(sock)
-
-
-def _connection(url: SplitResult) -> http.client.HTTPConnection:
-    if url.scheme == "http+unix":
-        return _UnixConnection(unquote(url.netloc))
-    kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
-    return kind(url.netloc, timeout=_ANSWER_SECONDS)
 
 
 def ask(url: str, path: str, body: Mapping[str, Any] | None, connections: Connections | None = None) -> dict[str, Any]:
@@ -92,15 +89,9 @@ def ask(url: str, path: str, body: Mapping[str, Any] | None, connections: Connec
     if answer.status >= 500:  # of an engine that ended, too
         raise RunFailed(f"the vLLM server failed ({answer.status}): {text[:300]}", where=url, fix=_AGAIN)
     if answer.status == 404:
-        raise UserError(
-            f"the server does not know {path}",
-            where=url,
-            fix="start it as docs/engines.md shows, with VLLM_SERVER_DEV_MODE=1",
-        )
+        fix = "start it as docs/engines.md shows, with VLLM_SERVER_DEV_MODE=1"
+        raise UserError(f"the server does not know {path}", where=url, fix=fix)
     if answer.status != 200:
-        raise UserError(
-            f"the server refused a request ({answer.status}): {text[:300]}",
-            where=url + path,
-            fix="see the server's log",
-        )
+        what = f"the server refused a request ({answer.status}): {text[:300]}"
+        raise UserError(what, where=url + path, fix="see the server's log")
     return json.loads(text) if text else {}

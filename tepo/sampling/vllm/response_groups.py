@@ -33,12 +33,10 @@ class ResponseGroups:
         """Raises UserError when a prompt leaves too little room; vLLM would cut the response without a word."""
         for job in jobs:
             if len(job.prompt) + self.of(job).max_new_tokens > max_length:
-                what = f"a prompt of {len(job.prompt)} tokens and {self.of(job).max_new_tokens} new ones"
-                raise UserError(
-                    f"{what} do not fit into the sampler's {max_length}",
-                    where="train.max_prompt_tokens, train.max_new_tokens",
-                    fix="make the sampler's length their sum, or drop overlong prompts (data.overlong_prompts=drop)",
-                )
+                what = f"a prompt of {len(job.prompt)} tokens and {self.of(job).max_new_tokens} new ones do not fit"
+                where = "train.max_prompt_tokens, train.max_new_tokens"
+                fix = "make the sampler's length their sum, or drop overlong prompts (data.overlong_prompts=drop)"
+                raise UserError(f"{what} into the sampler's {max_length}", where=where, fix=fix)
 
     def begin(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, int]]:
         """Every response to draw: its job and its index."""

@@ -54,9 +54,8 @@ def import_vllm() -> Any:
     check_installed()
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # tensors cannot cross to a worker process
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    os.environ.setdefault(
-        "VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1"
-    )  # for the one unused position of `score`; `check_positions` checks
+    # for the one unused position of `score`; `check_positions` checks
+    os.environ.setdefault("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1")
     if not torch.cuda.is_available():
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # no C++ compilation at the first call
     try:
@@ -65,11 +64,8 @@ def import_vllm() -> Any:
         with ThreadPoolExecutor(1) as thread:
             return thread.submit(_import_whole).result()
     except (ImportError, OSError, RuntimeError) as error:  # built for another torch or CUDA
-        raise UserError(
-            f"vLLM cannot be imported: {error}",
-            where=f"torch {torch.__version__}",
-            fix="install the vLLM built for this torch: " + INSTALL,
-        ) from error
+        where, fix = f"torch {torch.__version__}", f"install the vLLM built for this torch: {INSTALL}"
+        raise UserError(f"vLLM cannot be imported: {error}", where=where, fix=fix) from error
 
 
 def _import_whole() -> Any:
@@ -103,33 +99,21 @@ def check_positions(path: str, max_length: int, **options: Any) -> None:
     try:
         limit = getattr(AutoConfig.from_pretrained(path, **options), "max_position_embeddings", max_length)
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"vLLM cannot load the model: {last_error(str(error))}",
-            where=path,
-            fix="check the path, the network or HF_HOME",
-        ) from None
+        what = f"vLLM cannot load the model: {last_error(str(error))}"
+        raise UserError(what, where=path, fix="check the path, the network or HF_HOME") from None
     check_length(path, max_length, limit)
 
 
 def explain_start(error: Exception, path: str) -> UserError:
     """The start-up error of vLLM that the user can act on."""
     text = last_error(str(error) or type(error).__name__)
-    if isinstance(error, torch.OutOfMemoryError) or any(
-        part in text for part in ("memory", "Memory", "KV cache", "cache blocks")
-    ):
-        return UserError(
-            f"too little memory for vLLM: {text}",
-            where=f"sampler=vllm, model {path}",
-            fix=(
-                "raise sampler.memory_fraction when the cache is too small, "
-                "lower it when the trainer needs the room, or lower train.max_new_tokens"
-            ),
-        )
-    return UserError(
-        f"vLLM cannot load the model: {text}",
-        where=path,
-        fix="see the message above; sampler=torch runs every causal LM of transformers",
-    )
+    signs = ("memory", "Memory", "KV cache", "cache blocks")
+    if isinstance(error, torch.OutOfMemoryError) or any(part in text for part in signs):
+        fix = "raise sampler.memory_fraction when the cache is too small, "
+        fix += "lower it when the trainer needs the room, or lower train.max_new_tokens"
+        return UserError(f"too little memory for vLLM: {text}", where=f"sampler=vllm, model {path}", fix=fix)
+    fix = "see the message above; sampler=torch runs every causal LM of transformers"
+    return UserError(f"vLLM cannot load the model: {text}", where=path, fix=fix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,11 +163,8 @@ class VllmSampler:
         cpu = not torch.cuda.is_available()
         self.can_sleep, self.asleep = sleep and not cpu, False
         launched = int(os.environ.get("WORLD_SIZE", "1")) > 1  # one engine per rank: vLLM must take the rank's own GPU
-        room: dict[str, Any] = (
-            {"kv_cache_memory_bytes": int(memory_fraction * 2**30)}
-            if cpu
-            else {"gpu_memory_utilization": memory_fraction}
-        )
+        room = {"kv_cache_memory_bytes": int(memory_fraction * 2**30)} if cpu else {}
+        share = {} if cpu else {"gpu_memory_utilization": memory_fraction}
         ranks_here = os.environ.get(_RANKS_HERE)
         forget_shared_memory(options.tensor_parallel)  # of one that was killed
         try:
@@ -209,6 +190,7 @@ class VllmSampler:
                 disable_log_stats=True,
                 **source,
                 **room,
+                **share,
             )
         except (ValueError, RuntimeError, OSError, AssertionError) as error:
             raise explain_start(error, options.path) from error
@@ -241,13 +223,8 @@ class VllmSampler:
         params = self.vllm.SamplingParams(
             prompt_logprobs=0, max_tokens=1, temperature=0.0, flat_logprobs=True, ignore_eos=True, detokenize=False
         )
-        outputs = (
-            self.llm.generate(
-                [{"prompt_token_ids": prompt + response} for prompt, response in pairs], params, use_tqdm=False
-            )
-            if pairs
-            else []
-        )
+        asked = [{"prompt_token_ids": prompt + response} for prompt, response in pairs]
+        outputs = self.llm.generate(asked, params, use_tqdm=False) if pairs else []
         scored = [
             np.asarray(out.prompt_logprobs.logprobs[-len(response) :], np.float32)
             for out, (_, response) in zip(outputs, pairs, strict=True)
@@ -299,12 +276,26 @@ class EngineQueue:
         sleeps."""
         if self.sampler.asleep:
             raise RuntimeError("the sampler sleeps and has no weights: sync before sampling")
+        vllm = self.sampler.vllm
         self.groups.check(jobs, self.sampler.max_length)
         for job, index in self.groups.begin(jobs):
             name = f"{job.number}-{index}"
             self.running[name] = job.number, index
             prompt = {"prompt_token_ids": list(job.prompt)}
-            self.engine.add_request(name, prompt, self._params(self.groups.of(job), sample_seed(job.key, index)))
+            params = self.groups.of(job)
+            # ignore_eos: the ids that stop are the ones we were given, never the ones vLLM finds in the model's files
+            wanted = vllm.SamplingParams(
+                seed=sample_seed(job.key, index),
+                temperature=params.temperature,
+                max_tokens=params.max_new_tokens,
+                logprobs=0,
+                flat_logprobs=True,
+                ignore_eos=True,
+                stop_token_ids=self.sampler.stop_tokens,
+                detokenize=False,
+                output_kind=vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
+            )
+            self.engine.add_request(name, prompt, wanted)
         self.requests.look()
 
     def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
@@ -337,20 +328,3 @@ class EngineQueue:
         self.running.clear()
         self.groups = ResponseGroups(self.params)
         return lost
-
-    def _params(self, params: SamplingParams, seed: int) -> Any:
-        """vLLM's own parameters of one response."""
-        vllm = self.sampler.vllm
-        final = vllm.sampling_params.RequestOutputKind.FINAL_ONLY
-        # ignore_eos: the ids that stop are the ones we were given, never the ones vLLM finds in the model's files
-        return vllm.SamplingParams(
-            seed=seed,
-            temperature=params.temperature,
-            max_tokens=params.max_new_tokens,
-            logprobs=0,
-            flat_logprobs=True,
-            ignore_eos=True,
-            stop_token_ids=self.sampler.stop_tokens,
-            detokenize=False,
-            output_kind=final,
-        )

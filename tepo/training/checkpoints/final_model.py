@@ -15,11 +15,8 @@ def final_model(path: Path) -> Path:
     """
     if (path / "config.json").exists() and not (path / "checkpoints").exists() and any(path.glob("*.safetensors")):
         if (path / "progress.json").exists() and (reason := damage(path)):
-            raise UserError(
-                f"the checkpoint is damaged: {reason}",
-                where=str(path),
-                fix="use an earlier step of the run, or train it again",
-            )
+            fix = "use an earlier step of the run, or train it again"
+            raise UserError(f"the checkpoint is damaged: {reason}", where=str(path), fix=fix)
         return path
     run = RunFolder(path)
     newest = run.newest()
@@ -27,11 +24,5 @@ def final_model(path: Path) -> Path:
         run.check_whole()
     if newest is not None:
         return newest
-    raise UserError(
-        "no model and no checkpoint there",
-        where=str(path),
-        fix=(
-            "give a folder with config.json and model.safetensors, a run folder, or a hub id; "
-            "`tepo list` shows the runs"
-        ),
-    )
+    fix = "give a folder with config.json and model.safetensors, a run folder, or a hub id; `tepo list` shows the runs"
+    raise UserError("no model and no checkpoint there", where=str(path), fix=fix)

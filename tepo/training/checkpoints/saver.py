@@ -70,7 +70,11 @@ class Saver:
         if not self._tasks:
             return
         failed = next((error for task in self._tasks if task.done() and (error := task.exception())), None)
-        reasons = [failed and _reason(failed)]
+        reasons: list[Any] = [None]  # what, where and fix, for the other ranks
+        if isinstance(failed, UserError):
+            reasons = [(failed.what, failed.where, failed.fix)]
+        elif failed is not None:
+            reasons = [(str(failed) or type(failed).__name__, "", "")]
         if self.comm is not None:
             reasons = self.comm.all_gather_object(reasons[0])
         if not any(reasons):
@@ -157,13 +161,6 @@ class Saver:
             replace_folder(scratch, target)
             for old in self.run.checkpoints()[:-_KEPT]:
                 remove_folder(self.run.checkpoint(old))
-
-
-def _reason(error: BaseException) -> tuple[str, str, str]:
-    """The parts of an error for the other ranks: what, where, fix."""
-    if isinstance(error, UserError):
-        return error.what, error.where, error.fix
-    return str(error) or type(error).__name__, "", ""
 
 
 def _room(ranks: int) -> float:

@@ -1,1 +1,1 @@
-"""Ranks of a run: collectives, heartbeat, lost ranks."""
+"""Ranks of a run: collectives, liveness, lost ranks."""

@@ -20,10 +20,8 @@ from torch import Tensor
 
 from tepo.common import signals
 from tepo.common.errors import UserError
-from tepo.training.distributed import heartbeat
 from tepo.training.distributed.comm import Comm
-from tepo.training.distributed.heartbeat import LostRank
-from tepo.training.distributed.liveness import ACTIVITY, Activity
+from tepo.training.distributed.liveness import ACTIVITY, Activity, LostRank, gone
 
 _TIMEOUT = timedelta(minutes=30)  # the longest a rank may wait for another where signs of life decide nothing
 _GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -53,12 +51,6 @@ def local_world_size() -> int:
     return int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 def starts_again() -> bool:
     """True where `start` will make a second group in this process: vLLM ends torch's when it closes."""
     return _joined > 0 and not dist.is_initialized()
@@ -71,7 +63,9 @@ def start(device: torch.device) -> "TorchComm":
     for name, value in alone.items() if "WORLD_SIZE" not in os.environ else ():
         os.environ.setdefault(name, value)
     if "MASTER_PORT" not in os.environ:
-        os.environ["MASTER_PORT"] = str(_free_port())
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            os.environ["MASTER_PORT"] = str(probe.getsockname()[1])
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if not dist.is_initialized():
@@ -81,14 +75,13 @@ def start(device: torch.device) -> "TorchComm":
         except (dist.DistNetworkError, dist.DistStoreError, ValueError) as error:
             reason = str(error).splitlines()[0]
             taken = "EADDRINUSE" in str(error) or "address already in use" in str(error).lower()
-            raise UserError(
-                f"the port of rank 0 is taken: {address}" if taken else f"the ranks cannot find each other: {reason}",
-                where=f"rank {rank()} of {world_size()}, {address}",
-                fix="choose another --master-port"
-                if taken
-                else "start every rank with torchrun or deepspeed, with the same MASTER_ADDR and MASTER_PORT",
-            ) from error
-        atexit.register(_leave)
+            what = f"the ranks cannot find each other: {reason}"
+            fix = "start every rank with torchrun or deepspeed, with the same MASTER_ADDR and MASTER_PORT"
+            if taken:
+                what, fix = f"the port of rank 0 is taken: {address}", "choose another --master-port"
+            raise UserError(what, where=f"rank {rank()} of {world_size()}, {address}", fix=fix) from error
+        # While Python still runs: gloo's threads abort a process that ends with them.
+        atexit.register(lambda: dist.destroy_process_group() if dist.is_initialized() else None)
     return TorchComm(device)
 
 
@@ -164,20 +157,14 @@ def lost_ranks() -> Iterator[None]:
     try:
         yield
     except RuntimeError as error:  # torch.distributed's own errors are RuntimeErrors too
-        signal.signal(
-            signal.SIGTERM, signal.SIG_IGN
-        )  # the launcher's must not cut the message short; its SIGKILL follows
-        if not any(
-            part in str(error)
-            for part in ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset", "process group")
-        ):
+        # The launcher's must not cut the message short; its SIGKILL follows.
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        signs = ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset", "process group")
+        if not any(part in str(error) for part in signs):
             raise
-        reason = re.search(
-            r"Connection \w+( by peer)?|[Tt]imed out", str(error)
-        )  # out of sentences about remote workers
-        raise _lost(
-            f"the connection to another rank broke ({reason[0].lower() if reason else type(error).__name__})"
-        ) from error
+        found = re.search(r"Connection \w+( by peer)?|[Tt]imed out", str(error))  # in sentences about remote workers
+        reason = found[0].lower() if found else type(error).__name__
+        raise _lost(f"the connection to another rank broke ({reason})") from error
     signal.signal(signal.SIGTERM, before)
 
 
@@ -194,14 +181,8 @@ def check_neighbours() -> None:
 
 
 def _lost(what: str) -> LostRank:
-    who = heartbeat.gone()
+    who = gone()
     return LostRank(rank(), world_size(), f"{what}; {who}" if who else what)
-
-
-def _leave() -> None:
-    """Leave the group while Python still runs: gloo's threads abort a process that ends with them."""
-    if dist.is_initialized():
-        dist.destroy_process_group()
 
 
 class TorchComm:

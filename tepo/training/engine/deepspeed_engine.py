@@ -5,6 +5,7 @@ and by accumulation steps (there are none: `managed_gradient_accumulation` off, 
 compiled at run time: the shared-memory op is switched off and the optimiser is torch's AdamW.
 """
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -18,11 +19,11 @@ from tepo.common.registry import TESTED
 from tepo.common.text import install_line
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.allocator import empty
+from tepo.policy.model.model_location import load_options, resolve
 from tepo.training.distributed.process_group import TorchComm, start, starts_again
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.optimizer_state import Piece
 from tepo.training.engine.update_rms import squared_update
-from tepo.training.engine.zero3_weights import Streamed
 
 _OLDEST = (0, 19)  # the first with managed_gradient_accumulation
 
@@ -35,11 +36,8 @@ def import_deepspeed() -> Any:
     try:
         version = importlib.metadata.version("deepspeed")
     except importlib.metadata.PackageNotFoundError:
-        raise UserError(
-            "DeepSpeed is not installed",
-            where="engine=deepspeed",
-            fix=f"{install_line('deepspeed')}, or engine=torch on one device",
-        ) from None
+        fix = f"{install_line('deepspeed')}, or engine=torch on one device"
+        raise UserError("DeepSpeed is not installed", where="engine=deepspeed", fix=fix) from None
     if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
         fix = f"pip install 'deepspeed=={TESTED['deepspeed']}.*'"
         raise UserError(f"DeepSpeed {version} is too old", where="engine=deepspeed", fix=fix)
@@ -47,11 +45,8 @@ def import_deepspeed() -> Any:
     try:
         import deepspeed
     except (ImportError, OSError, RuntimeError) as error:
-        raise UserError(
-            f"DeepSpeed cannot be imported: {error}",
-            where=f"torch {torch.__version__}",
-            fix="install the DeepSpeed built for this torch",
-        ) from error
+        where, fix = f"torch {torch.__version__}", "install the DeepSpeed built for this torch"
+        raise UserError(f"DeepSpeed cannot be imported: {error}", where=where, fix=fix) from error
     if deepspeed.accelerator.get_accelerator().device_name() == "cpu":  # on a GPU there is no such op, and to look at
         from deepspeed.ops import __compatible_ops__  # the list would try the compiler on every other
 
@@ -133,9 +128,8 @@ class _PlainAdamW(torch.optim.AdamW):
         self.grad_clip = grad_clip
 
     def step(self, closure: Any = None) -> Any:
-        self.norm = float(
-            nn.utils.clip_grad_norm_([p for group in self.param_groups for p in group["params"]], self.grad_clip)
-        )
+        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
+        self.norm = float(nn.utils.clip_grad_norm_(parameters, self.grad_clip))
         self.overflow = not self.norm < float("inf")
         return None if self.overflow else super().step(closure)
 
@@ -157,11 +151,10 @@ class DeepSpeedEngine:
             "eps": 1e-8,
             "weight_decay": train.weight_decay,
         }
-        optimizer = (
-            _PlainAdamW(model.parameters(), train.grad_clip, **options)
-            if self.stage == 0
-            else torch.optim.AdamW(model.parameters(), **options, fused=config.engine.offload or None)
-        )
+        if self.stage == 0:
+            optimizer: torch.optim.AdamW = _PlainAdamW(model.parameters(), train.grad_clip, **options)
+        else:
+            optimizer = torch.optim.AdamW(model.parameters(), **options, fused=config.engine.offload or None)
         self.engine, *_ = deepspeed.initialize(
             model=_Root(model), optimizer=optimizer, config=settings(config, model.config.hidden_size)
         )
@@ -194,24 +187,20 @@ class DeepSpeedEngine:
         optimizer = self.engine.optimizer
         norm = optimizer.norm if self.stage == 0 else float(self.engine.get_global_grad_norm())
         skipped = bool(optimizer.overflow)
+        moved: float | Tensor = 0.0
+        if not skipped:  # each rank looks at its shards, at a sample of what is offloaded; at stage 0 it has all of it
+            squares = squared_update(self._adam(), self._flats(), sampled=self.offload).to(self.comm.device)
+            moved = ((squares if self.stage == 0 else self.comm.all_sum(squares)) / self.size).sqrt()
         return {
             "actor/grad_norm": norm,
             "actor/grad_clipped": float(not skipped and norm > self.grad_clip),
-            "actor/update_rms": 0.0 if skipped else self._update_rms(),
+            "actor/update_rms": moved,
             "actor/skipped": float(skipped),
         }
 
-    def _update_rms(self) -> Tensor:
-        """Size of the last update: each rank looks at its shards of the optimiser's state, at a sample of what is
-        offloaded; at stage 0 it has all of it."""
-        squares = squared_update(self._adam(), self._flats(), sampled=self.offload).to(self.comm.device)
-        return ((squares if self.stage == 0 else self.comm.all_sum(squares)) / self.size).sqrt()
-
     def stream(self) -> Mapping[str, Tensor]:
         """See `Engine.stream`: under ZeRO-3 one tensor of it is in memory at a time."""
-        if self.stage < 3:
-            return self.weights()
-        return Streamed(self.policy)
+        return self.weights() if self.stage < 3 else Streamed(self.policy)
 
     def weights(self) -> dict[str, Tensor]:
         """The full state_dict on every rank. ZeRO-3 gathers a parameter at a time into main memory: 2 bytes a parameter
@@ -235,14 +224,15 @@ class DeepSpeedEngine:
     def load(self, folder: Path) -> None:
         """Take the state that any engine wrote; every rank reads its part."""
         parameters = dict(self.policy.named_parameters())
-        self._make_states()
+        for flat in self._flats():  # states of zeros, where the first update would make them
+            zeros = {key: torch.zeros_like(flat, dtype=torch.float32) for key in optimizer_state.KEYS}
+            self._adam().state[flat] = {"step": torch.zeros(()), **zeros}
+        if hasattr(self.engine.optimizer, "_lazy_init_hp_params_optimizer_state"):
+            self.engine.optimizer._lazy_init_hp_params_optimizer_state()
         for piece in optimizer_state.read(folder):
             if piece.name not in parameters:
-                raise UserError(
-                    f"the optimiser state belongs to another model: it has {piece.name}",
-                    where=str(folder),
-                    fix="resume with the run's own model",
-                )
+                what = f"the optimiser state belongs to another model: it has {piece.name}"
+                raise UserError(what, where=str(folder), fix="resume with the run's own model")
             if piece.kind == "step":
                 for state in self._states():
                     state["step"].fill_(float(piece.value))
@@ -316,11 +306,9 @@ class DeepSpeedEngine:
     def _flats(self) -> list[Tensor]:
         """This rank's float32 shards, by which torch's AdamW keeps its state."""
         optimizer = self.engine.optimizer
-        for name in (
-            "fp32_partitioned_groups_flat",
-            "single_partition_of_fp32_groups",
-            "fp32_groups_flat_partition",
-        ):  # stage 3; 1 and 2; bf16 at 1
+        # of stage 3; of 1 and 2; of bfloat16 at 1
+        names = "fp32_partitioned_groups_flat", "single_partition_of_fp32_groups", "fp32_groups_flat_partition"
+        for name in names:
             if hasattr(optimizer, name):
                 return list(getattr(optimizer, name))
         return list(self.policy.parameters())
@@ -333,10 +321,61 @@ class DeepSpeedEngine:
         state = self._adam().state
         return [state[flat] for flat in self._flats() if flat in state]
 
-    def _make_states(self) -> None:
-        """States of zeros, where the first update would make them."""
-        for flat in self._flats():
-            zeros = {key: torch.zeros_like(flat, dtype=torch.float32) for key in optimizer_state.KEYS}
-            self._adam().state[flat] = {"step": torch.zeros(()), **zeros}
-        if hasattr(self.engine.optimizer, "_lazy_init_hp_params_optimizer_state"):
-            self.engine.optimizer._lazy_init_hp_params_optimizer_state()
+
+class Streamed(Mapping[str, Tensor]):
+    """The full `state_dict` of a model under ZeRO-3, in which a tensor is gathered when it is looked up and lives as
+    long as its reader holds it. Every rank looks up the same names in the same order."""
+
+    def __init__(self, model: nn.Module):
+        self._parameters = dict(model.named_parameters(remove_duplicate=False))
+        self._buffers = dict(model.named_buffers())
+        self._names = list(model.state_dict())
+
+    def __getitem__(self, name: str) -> Tensor:
+        from deepspeed.runtime.zero import GatheredParameters
+
+        if name in self._buffers:
+            return self._buffers[name].detach()
+        parameter = self._parameters[name]
+        if parameter.ds_status.name == "AVAILABLE":  # type: ignore[attr-defined]  # the output matrix, norms: always
+            return parameter.detach()
+        with GatheredParameters([parameter]):
+            return parameter.detach()  # the parameter lets go of it, this name does not
+
+    def bytes(self, name: str) -> int:
+        """Bytes of the full tensor, which is not gathered for it."""
+        if name in self._buffers:
+            return self._buffers[name].nbytes
+        parameter = self._parameters[name]
+        return parameter.ds_numel * parameter.element_size()  # type: ignore[attr-defined]
+
+    def same(self, name: str) -> int:
+        """Equal for the names of tied tensors."""
+        return id(self._buffers[name] if name in self._buffers else self._parameters[name])
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+@contextlib.contextmanager
+def sharded_loading(config: RunConfig, source: str, device: torch.device) -> Iterator[None]:
+    """A block in which `from_pretrained` cuts each parameter over the ranks as soon as it is made. All ranks enter it.
+
+    The files are mapped into memory, and the first rank alone reads them. device: this rank's.
+    """
+    from transformers import AutoConfig
+    from transformers.integrations.deepspeed import HfDeepSpeedConfig, unset_hf_deepspeed_config
+
+    join(device)
+    model = config.model
+    options = load_options(source, model.revision, model.trust_remote_code)
+    shape = AutoConfig.from_pretrained(resolve(source), **options)
+    held = HfDeepSpeedConfig(settings(config, shape.hidden_size))  # transformers looks at it while somebody holds it
+    try:
+        yield
+    finally:
+        unset_hf_deepspeed_config()
+        del held

@@ -1,16 +1,63 @@
 """AdamW on float32 master weights: where they and its two moments lie, and in how many bits the moments are kept."""
 
-from collections.abc import Iterable, Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tepo.common.errors import UserError
+from tepo.common.text import install_line
 from tepo.config.run_config import EngineConfig, TrainConfig
 from tepo.training.engine import optimizer_state
-from tepo.training.engine.adamw_8bit import import_bitsandbytes
 from tepo.training.engine.optimizer_state import Piece
 from tepo.training.engine.update_rms import squared_update
+
+_WHERE = "engine.optimizer=adamw_8bit"
+_OLDEST = (0, 50)  # the first that also updates on a CPU
+
+
+def import_bitsandbytes() -> Any:
+    """The package of 8-bit AdamW: both moments in 8 bits, a scale for each block of 256 (Dettmers et al. 2022, arXiv
+    2110.02861); tensors below 4,096 numbers keep theirs in 32. Raises UserError when it is missing, too old or
+    broken."""
+    import importlib.metadata
+
+    install = install_line("bitsandbytes")
+    try:
+        version = importlib.metadata.version("bitsandbytes")
+    except importlib.metadata.PackageNotFoundError:
+        fix = f"{install}, or engine.optimizer=adamw"
+        raise UserError("bitsandbytes is not installed", where=_WHERE, fix=fix) from None
+    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
+        raise UserError(f"bitsandbytes {version} is too old", where=_WHERE, fix=install)
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # else it asks for packages of which none is needed here
+    try:
+        import bitsandbytes
+    except (ImportError, OSError, RuntimeError) as error:
+        fix = "install a bitsandbytes that fits this torch, or engine.optimizer=adamw"
+        raise UserError(f"bitsandbytes cannot be imported: {error}", where=_WHERE, fix=fix) from error
+    return bitsandbytes
+
+
+def check_8bit(device: str) -> None:
+    """Raises UserError where an 8-bit update of one tensor does not work on the device."""
+    weight = torch.nn.Parameter(torch.zeros(4096, device=device))
+    weight.grad = torch.ones_like(weight)
+    optimizer = import_bitsandbytes().optim.AdamW8bit([weight], lr=1.0, weight_decay=0.0)
+    try:
+        optimizer.step()
+        moved = float(weight.detach().mean())
+    except (RuntimeError, NotImplementedError, AttributeError) as error:  # without a library for the device
+        moved, cause = 0.0, f": {error}".rstrip(": ")
+    else:
+        cause = ""
+    if abs(moved + 1) > 1e-3:
+        fix = "python -m bitsandbytes says what is missing; or engine.optimizer=adamw, with engine.offload=true"
+        raise UserError(f"bitsandbytes does not update on {device}{cause}", where=_WHERE, fix=fix)
+
 
 _KINDS = ("step", *optimizer_state.KEYS)
 _KINDS_8BIT = ("step", "state1", "state2", "qmap1", "qmap2", "absmax1", "absmax2")  # bitsandbytes' names
@@ -27,8 +74,17 @@ class MasterAdamW:
 
     def __init__(self, parameters: Mapping[str, Tensor], train: TrainConfig, engine: EngineConfig):
         self.parameters, self.eight_bit = parameters, engine.optimizer == "adamw_8bit"
-        self.masters = {name: _master(parameter, engine.offload) for name, parameter in parameters.items()}
-        self._buffer = _pinned(parameters.values()) if engine.offload else None
+        self.masters: dict[str, Tensor] = {}
+        for name, parameter in parameters.items():
+            if engine.offload:
+                self.masters[name] = parameter.detach().to("cpu", torch.float32, copy=True)
+            else:
+                self.masters[name] = parameter if parameter.dtype == torch.float32 else parameter.detach().float()
+        self._buffer: Tensor | None = None
+        if engine.offload:  # for the largest; pinned beside a GPU, which copies into it at full speed
+            largest = max(parameter.numel() for parameter in parameters.values())
+            gpu = any(parameter.is_cuda for parameter in parameters.values())
+            self._buffer = torch.empty(largest, pin_memory=gpu)
         names = list(self.masters)
         self._parts = [[name] for name in names] if engine.offload or self.eight_bit else [names]
         options = {
@@ -38,13 +94,9 @@ class MasterAdamW:
             "weight_decay": train.weight_decay,
         }
         self._optimizers: dict[str, torch.optim.Optimizer] = {}
+        make = import_bitsandbytes().optim.AdamW8bit if self.eight_bit else partial(torch.optim.AdamW, fused=True)
         for part in self._parts:
-            self._optimizers |= dict.fromkeys(part, self._optimizer([self.masters[name] for name in part], options))
-
-    def _optimizer(self, masters: list[Tensor], options: dict[str, Any]) -> torch.optim.Optimizer:
-        if self.eight_bit:
-            return import_bitsandbytes().optim.AdamW8bit(masters, **options)
-        return torch.optim.AdamW(masters, **options, fused=True)
+            self._optimizers |= dict.fromkeys(part, make([self.masters[name] for name in part], **options))
 
     @torch.no_grad()
     def step(self, gradients: Mapping[str, Tensor], learning_rate: float) -> Tensor:
@@ -56,35 +108,27 @@ class MasterAdamW:
             if not moving:
                 continue
             for name in moving:
-                self.masters[name].grad = self._beside_master(gradients[name])
+                gradient = gradients[name]
+                if self._buffer is not None:  # across into main memory
+                    gradient = self._buffer[: gradient.numel()].view(gradient.shape).copy_(gradient)
+                self.masters[name].grad = gradient
             optimizer = self._optimizers[part[0]]
             optimizer.param_groups[0]["lr"] = learning_rate
-            squares.append(self._update(optimizer, [self.masters[name] for name in part]))
+            masters = [self.masters[name] for name in part]
+            before = masters[0].detach().clone() if self.eight_bit else None
+            optimizer.step()
+            if before is None:  # by AdamW's moments, which are exact; a sample of what is in main memory
+                squares.append(squared_update(optimizer, masters, sampled=self._buffer is not None))
+            else:
+                squares.append(torch.linalg.vector_norm(before.sub_(masters[0])).double().square())
             optimizer.zero_grad(set_to_none=True)
             for name in moving:
-                if self.masters[name] is not self.parameters[name]:
-                    self.parameters[name].copy_(self._on_its_way(self.masters[name], self.parameters[name].dtype))
+                weight, master = self.parameters[name], self.masters[name]
+                if self._buffer is not None:  # back by way of the buffer, which the gradient no longer needs
+                    master = self._buffer.view(weight.dtype)[: master.numel()].view(master.shape).copy_(master)
+                if master is not weight:
+                    weight.copy_(master)
         return torch.stack(squares).sum() if squares else torch.zeros((), dtype=torch.float64)
-
-    def _update(self, optimizer: torch.optim.Optimizer, masters: list[Tensor]) -> Tensor:
-        """The squares by AdamW's moments where these are exact, else by a copy; a sample of what is in main memory."""
-        if isinstance(optimizer, torch.optim.AdamW):
-            optimizer.step()
-            return squared_update(optimizer, masters, sampled=self._buffer is not None)
-        before = masters[0].detach().clone()
-        optimizer.step()
-        return torch.linalg.vector_norm(before.sub_(masters[0])).double().square()
-
-    def _beside_master(self, gradient: Tensor) -> Tensor:
-        if self._buffer is None:
-            return gradient
-        return self._buffer[: gradient.numel()].view(gradient.shape).copy_(gradient)
-
-    def _on_its_way(self, master: Tensor, dtype: torch.dtype) -> Tensor:
-        """The new weight; from main memory by way of the buffer, which its gradient no longer needs."""
-        if self._buffer is None:
-            return master
-        return self._buffer.view(dtype)[: master.numel()].view(master.shape).copy_(master)
 
     def close(self) -> None:
         """Drop masters and moments, whoever still holds this."""
@@ -119,17 +163,3 @@ class MasterAdamW:
         else:  # a fused AdamW reads the step where the weights are; an 8-bit one takes a number of Python's
             of_python = self.eight_bit and piece.kind == "step"
             state[piece.kind] = int(piece.value) if of_python else piece.value.to(master.device)
-
-
-def _master(parameter: Tensor, offload: bool) -> Tensor:
-    if offload:
-        return parameter.detach().to("cpu", torch.float32, copy=True)
-    return parameter if parameter.dtype == torch.float32 else parameter.detach().float()
-
-
-def _pinned(parameters: Iterable[Tensor]) -> Tensor:
-    """A float32 buffer on the CPU for the largest; pinned beside a GPU, which copies into it at full speed."""
-    size, gpu = 0, False
-    for parameter in parameters:
-        size, gpu = max(size, parameter.numel()), gpu or parameter.is_cuda
-    return torch.empty(size, pin_memory=gpu)

@@ -68,11 +68,8 @@ def read(folder: Path) -> Iterator[Piece]:
     none."""
     found = sorted((folder / OPTIMISER).glob("*.safetensors"))
     if not found:
-        raise UserError(
-            "the checkpoint has no optimiser state",
-            where=str(folder),
-            fix="resume from another checkpoint, or start a new run from its weights (model.path=…)",
-        )
+        fix = "resume from another checkpoint, or start a new run from its weights (model.path=…)"
+        raise UserError("the checkpoint has no optimiser state", where=str(folder), fix=fix)
     for file in found:
         with safe_open(file, framework="pt") as tensors:
             starts = json.loads((tensors.metadata() or {}).get("starts", "{}"))

@@ -91,17 +91,11 @@ class TorchEngine:
     def load(self, folder: Path) -> None:
         for piece in optimizer_state.read(folder):
             if piece.name not in self.parameters:
-                raise UserError(
-                    f"the optimiser state belongs to another model: it has {piece.name}",
-                    where=str(folder),
-                    fix="resume with the run's own model",
-                )
+                what = f"the optimiser state belongs to another model: it has {piece.name}"
+                raise UserError(what, where=str(folder), fix="resume with the run's own model")
             if piece.kind not in self.optimizer.kinds:
-                raise UserError(
-                    f"the optimiser state is of another optimiser: it has {piece.kind}",
-                    where=str(folder),
-                    fix="resume with the engine.optimizer that wrote it",
-                )
+                what = f"the optimiser state is of another optimiser: it has {piece.kind}"
+                raise UserError(what, where=str(folder), fix="resume with the engine.optimizer that wrote it")
             self.optimizer.load(piece)
 
     def close(self) -> None:

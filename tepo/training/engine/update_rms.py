@@ -28,7 +28,11 @@ def squared_update(optimizer: torch.optim.AdamW, weights: Iterable[Tensor], *, s
     first, second = 1 - beta1**steps, (1 - beta2**steps).sqrt()
     slope, eps, decay, norms = first / second, first * options["eps"], options["weight_decay"], []
     for state, weight in moving:
-        parts = _parts((state["exp_avg"], state["exp_avg_sq"], weight), sampled)
+        tensors, size = (state["exp_avg"], state["exp_avg_sq"], weight), _BLOCK if sampled else _CHUNK
+        parts = [tensors]
+        if weight.numel() > size:  # a part of each at a time; of large ones a sample of the parts
+            parts = list(zip(*(tensor.flatten().split(size) for tensor in tensors), strict=True))
+            parts = parts[::ONE_IN] if sampled else parts
         seen = sum(new.numel() for *_, new in parts)
         for mean, square, new in parts:
             moved = square.sqrt().mul_(slope).add_(eps).reciprocal_().mul_(mean)
@@ -36,12 +40,3 @@ def squared_update(optimizer: torch.optim.AdamW, weights: Iterable[Tensor], *, s
             norms.append(norm if seen == weight.numel() else norm * math.sqrt(weight.numel() / seen))
     scale = options["lr"] / (1 - options["lr"] * decay)
     return torch.stack(norms).double().square().sum() * scale**2
-
-
-def _parts(tensors: tuple[Tensor, ...], sampled: bool) -> list[tuple[Tensor, ...]]:
-    """Tensors of one size, a part of each at a time; of large ones a sample of the parts."""
-    size = _BLOCK if sampled else _CHUNK
-    if tensors[0].numel() <= size:
-        return [tensors]
-    parts = list(zip(*(tensor.flatten().split(size) for tensor in tensors), strict=True))
-    return parts[::ONE_IN] if sampled else parts

@@ -50,11 +50,8 @@ def _start_wandb(config: RunConfig, folder: RunFolder) -> Any:
     try:
         import wandb
     except ImportError:
-        raise UserError(
-            "wandb is not installed",
-            where=f"wandb.mode={config.wandb.mode}",
-            fix=f"{install_line('wandb')}, or wandb.mode=disabled",
-        ) from None
+        fix = f"{install_line('wandb')}, or wandb.mode=disabled"
+        raise UserError("wandb is not installed", where=f"wandb.mode={config.wandb.mode}", fix=fix) from None
     name = folder.path.name
     token = os.environ.pop("SLURM_JWT", None)  # wandb's service writes every SLURM_ variable that it sees to its log
     try:

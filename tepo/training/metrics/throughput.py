@@ -59,11 +59,21 @@ def step_figures(
     ranks: list[RankFigures] = [own] if comm is None else comm.all_gather_object(own)
     timings = metrics.timings()
     seconds = phases(metrics.seconds) | {"step": timings["timing_s/step"]}
+    work, drawing = metrics.work, seconds["gen"] + metrics.work.hidden
+    counted = {
+        "gen": (drawing, work.sampled),
+        "adv": (seconds["adv"], work.batch),
+        "update_actor": (seconds["update_actor"], work.batch),
+    }
     saving = ACTIVITY.spent.pop("save_checkpoint", None)
     return {
         **timings,
         **({} if saving is None else {"timing_s/save_checkpoint": saving}),
-        **_throughput(metrics.work, seconds, len(ranks)),
+        "perf/total_num_tokens": work.batch,
+        "perf/throughput": work.batch / seconds["step"] / len(ranks),
+        "perf/throughput_gen": work.sampled / drawing / len(ranks) if drawing else 0.0,
+        "perf/throughput_update_actor": work.trained.tokens / seconds["update_actor"] / len(ranks),
+        **{f"timing_per_token_ms/{name}": 1000 * spent / count for name, (spent, count) in counted.items() if count},
         **_utilisation(metrics.work, seconds, len(ranks), device, model, config),
         **(_waiting(ranks, seconds) if comm is not None and len(ranks) > 1 else {}),
         **_given_up(ranks),
@@ -75,18 +85,6 @@ def phases(sections: Mapping[str, float]) -> Figures:
     """Seconds by phase: `gen` is the rollout, the other sections are phases of their own."""
     others = {name: spent for name, spent in sections.items() if name not in ROLLOUT}
     return {"gen": sum(sections.get(name, 0.0) for name in ROLLOUT)} | others
-
-
-def _throughput(work: TokenCounts, seconds: Mapping[str, float], ranks: int) -> Figures:
-    tokens = {"gen": work.sampled, "adv": work.batch, "update_actor": work.batch}
-    seconds = {**seconds, "gen": seconds["gen"] + work.hidden}
-    return {
-        "perf/total_num_tokens": work.batch,
-        "perf/throughput": work.batch / seconds["step"] / ranks,
-        "perf/throughput_gen": work.sampled / seconds["gen"] / ranks if seconds["gen"] else 0.0,
-        "perf/throughput_update_actor": work.trained.tokens / seconds["update_actor"] / ranks,
-        **{f"timing_per_token_ms/{name}": 1000 * seconds[name] / count for name, count in tokens.items() if count},
-    }
 
 
 def _utilisation(

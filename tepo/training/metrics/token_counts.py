@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tepo.sampling.sampler import GivenUp
-from tepo.training.batch import FlatRollout
+from tepo.training.rollout_batch import FlatRollout
 
 MACHINE = (
     "timing_per_token_ms/",

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 
 from tepo.common.files import write_atomic
 from tepo.objectives import Loss, TokenBatch
-from tepo.training.batch import FlatRollout
+from tepo.training.rollout_batch import FlatRollout
 
 FORMAT = 1
 KeptTokens: TypeAlias = tuple[list[int], dict[str, Tensor]]  # a micro-batch's sequences and its `per_token`
@@ -37,7 +37,7 @@ def token_entries(
     decode = cache(lambda token: tokenizer.decode([token]))
     for sequences, named in kept:
         lengths = [int(rollout.lengths[sequence]) for sequence in sequences]
-        columns = {name: _split(value, lengths) for name, value in named.items()}
+        columns = {name: torch.split(value.float().cpu(), lengths) for name, value in named.items()}
         for index, sequence in enumerate(sequences):
             number, member = divmod(sequence, rollout.group_size)
             group = rollout.groups[number]
@@ -48,7 +48,10 @@ def token_entries(
                 "finished": group.responses[member].finished,
                 "group": number,
                 "tokens": [decode(token) for token in group.responses[member].tokens.tolist()],
-                "values": {name: pieces[index] for name, pieces in columns.items()},
+                "values": {
+                    name: [float(f"{number:.5g}") for number in pieces[index].tolist()]
+                    for name, pieces in columns.items()
+                },
             }
 
 
@@ -56,11 +59,3 @@ def write_token_dump(path: Path, step: int, objective: str, entries: Iterable[di
     """Write the file of a step by rename; entries: of `token_entries`."""
     data = {"format": FORMAT, "step": step, "objective": objective, "responses": list(entries)}
     write_atomic(path, json.dumps(data, ensure_ascii=False, separators=(",", ":")))
-
-
-def _split(value: Tensor, lengths: Sequence[int]) -> list[list[float]]:
-    """Rounded numbers of each sequence."""
-    return [
-        [float(f"{number:.5g}") for number in piece.tolist()]
-        for piece in torch.split(value.float().cpu(), list(lengths))
-    ]

@@ -33,7 +33,7 @@ def measure(name: str, size: str) -> Iterator[Figure]:
     """The figures of one probe, on the GPU unless it is the small size. When it returns, what they need is loaded."""
     import torch
 
-    probe = importlib.import_module(f"tepo.training.probes.{name}")
+    probe = importlib.import_module(f"tepo.training.probes.{name}_probe")
     device = "cuda" if torch.cuda.is_available() and size != "small" else "cpu"
     one = torch.ones(1, 1, device=device)
     (one @ one).item()

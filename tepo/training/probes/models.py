@@ -17,10 +17,10 @@ from tepo.config.run_config import (
     TrainConfig,
     WandbConfig,
 )
-from tepo.policy.model.attention import prepare
+from tepo.policy.model.packed_attention import prepare
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
-from tepo.training.batch import FlatRollout, Group, Prompt
+from tepo.training.rollout_batch import FlatRollout, Group, Prompt
 
 PROMPT, GROUP = 256, 8
 _QWEN = {"eos_token_id": 1, "bos_token_id": None, "max_position_embeddings": 40_960}
@@ -94,11 +94,10 @@ def rollout_of(case: Case, vocabulary: int, device: str) -> FlatRollout:
     for number in range(case.sequences // GROUP):
         prompt = Prompt(number, Problem(str(number), "", ""), draw.integers(2, vocabulary - 400, PROMPT).tolist())
         lengths = draw.integers(case.shortest or longest, longest + 1, GROUP)
-        responses = [_response(draw, int(length), vocabulary) for length in lengths]
+        responses = []
+        for length in lengths:
+            flat = np.full(length, -np.log(vocabulary), np.float32)
+            tokens = draw.integers(2, vocabulary - 400, length).astype(np.int32)
+            responses.append(Response(tokens, flat, -flat, False))
         groups.append(Group(prompt, responses, np.array([1, 0] * (GROUP // 2), np.float32)))
     return FlatRollout(groups, torch.device(device))
-
-
-def _response(draw: np.random.Generator, length: int, vocabulary: int) -> Response:
-    flat = np.full(length, -np.log(vocabulary), np.float32)
-    return Response(draw.integers(2, vocabulary - 400, length).astype(np.int32), flat, -flat, False)

@@ -82,16 +82,12 @@ def clean(text: str) -> str:
     """A message without what it may say of the machine's owner: of a path its last name stays, and the names of host
     and user and addresses go. So the file can be sent."""
     text = _PATH.sub(lambda path: path.group().rstrip("/").rpartition("/")[2], text)
-    for name, shown in _names():
+    names = {"HOST": socket.gethostname()}
+    with contextlib.suppress(KeyError, OSError):  # a container's user without a name
+        names["USER"] = getpass.getuser()
+    for shown, name in names.items():
         text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", shown, text)
     return _ADDRESS.sub("ADDRESS", text)
-
-
-def _names() -> Iterator[tuple[str, str]]:
-    """Names of the machine and its user, and what stands for each."""
-    yield socket.gethostname(), "HOST"
-    with contextlib.suppress(KeyError, OSError):  # a container's user without a name
-        yield getpass.getuser(), "USER"
 
 
 def record(part: str, measure: Callable[[], Iterator[Figure]], path: Path) -> None:

@@ -17,7 +17,9 @@ from tepo.training.resources.run_disk import GB, run_disk
 
 GIB = 2**30
 _PLAN = "`tepo plan` and `tepo train --dry-run` name what makes it fit; sampler.memory_fraction overrules the plan"
-_BUDGET = 128 << 20  # bytes of logits above which tepo.policy.logprobs.fused goes through the vocabulary in parts
+_BUDGET = (
+    128 << 20
+)  # bytes of logits above which tepo.policy.logprobs.linear_statistics goes through the vocabulary in parts
 TAKEN = "perf/gpu_gib_"  # metrics: and a section of the step; how much of the GPU is taken, by all processes
 CONTEXT = 1.5 * GIB  # CUDA, its libraries, communicators
 _BEGUN = 0.5 * GIB  # of these, what a process has taken that only asks how much is free: assumed
@@ -122,7 +124,15 @@ def choose(
     why. seconds: of a step as planned, None where it is not known. Results depend on none of it but for rounding."""
     config, why = fill(config, shape, gpus, reference)
     if config.train.checkpoint_every is None:
-        config, why["train.checkpoint_every"] = _interval(config, shape, seconds)
+        if seconds:  # about ten minutes; longer where a disk would be busy with it
+            size = run_disk(config, shape).checkpoint
+            between = max(BETWEEN, size / DISK / _WRITING)
+            steps = min(max(round(between / seconds), 1), config.train.steps)
+            slow = f", for {size / GB:.0f} GB each" if between > BETWEEN else ""
+            said = f"{between / 60:.0f} minutes of {seconds:.0f} s a step{slow}"
+        else:
+            steps, said = min(_UNPLANNED, config.train.steps), "no plan of a step's seconds here"
+        config, why["train.checkpoint_every"] = _with(config, "train", steps), f"{steps}: {said}"
     return config, why
 
 
@@ -137,7 +147,13 @@ def fill(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool) -> tuple[
 
         config, why["sampler.max_rows"] = _rows(config, shape, gpus, look)
     if config.model.gradient_checkpointing is None:
-        config, why["model.gradient_checkpointing"] = _checkpointing(config, shape, gpus, reference)
+        plain, said = _with(config, "model", False), "false: no GPU"
+        if gpus.bytes:  # only where the updates do not fit without it for sure
+            room, without = _SURE * (gpus.bytes - gpus.taken), memory(plain, shape, gpus, reference=reference).updating
+            fits = without <= room
+            said = f"{str(not fits).lower()}: the updates take {without / GIB:.1f} of {room / GIB:.1f} GiB without"
+            plain = plain if fits else _with(config, "model", True)
+        config, why["model.gradient_checkpointing"] = plain, said
     return config, why
 
 
@@ -166,28 +182,6 @@ def _rows(
         return trial, f"{rows}: at most, of those that fit into {cache / GIB:.1f} GiB of cache"
     room = f"{cache / GIB:.1f} GiB of cache, {each / 2**20:.0f} MiB a row"
     return trial, f"{rows}: {room}" + (", and no graph holds more" if rows == _ROWS[0] else "")
-
-
-def _checkpointing(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool) -> tuple[RunConfig, str]:
-    """Only where the updates do not fit without it for sure."""
-    if not gpus.bytes:
-        return _with(config, "model", False), "false: no GPU"
-    plain, room = _with(config, "model", False), _SURE * (gpus.bytes - gpus.taken)
-    without = memory(plain, shape, gpus, reference=reference).updating
-    said = f"the updates take {without / GIB:.1f} of {room / GIB:.1f} GiB without"
-    return (plain, f"false: {said}") if without <= room else (_with(config, "model", True), f"true: {said}")
-
-
-def _interval(config: RunConfig, shape: Shape, seconds: float | None) -> tuple[RunConfig, str]:
-    """About ten minutes; longer where a disk would be busy with it."""
-    if not seconds:
-        steps = min(_UNPLANNED, config.train.steps)
-        return _with(config, "train", steps), f"{steps}: no plan of a step's seconds here"
-    size = run_disk(config, shape).checkpoint
-    between = max(BETWEEN, size / DISK / _WRITING)
-    steps = min(max(round(between / seconds), 1), config.train.steps)
-    slow = f", for {size / GB:.0f} GB each" if between > BETWEEN else ""
-    return _with(config, "train", steps), f"{steps}: {between / 60:.0f} minutes of {seconds:.0f} s a step{slow}"
 
 
 def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: bool = False) -> Memory:
@@ -300,15 +294,12 @@ def _activations(config: RunConfig, shape: Shape, size: int) -> tuple[float, flo
         kept, work = tokens * shape.layers * shape.hidden * size, layer + temporary
     else:
         kept, work = shape.layers * layer, temporary
-    logits = tokens * (4 + 2 * size) * shape.hidden + _logits(shape, size, tokens)  # the last norm is still there
+    # The output layer: three times the logits in float32 where they are small, else a tile of them; and gradients.
+    whole, gradients = 4.0 * tokens * shape.vocabulary, size * (shape.head_parameters + 2 * tokens * shape.hidden)
+    output = 3 * whole + gradients
+    if whole > _BUDGET:
+        tile = whole / -(-whole // _BUDGET)
+        output = tile * (1.5 if size == 2 else 1.0) + gradients + 4 * tokens * shape.hidden * (size == 2)
+    logits = tokens * (4 + 2 * size) * shape.hidden + output  # the last norm is still there
     logits -= size * shape.head_parameters * (rank > 0)  # no gradient of the output matrix
     return kept + max(work - logits, 0), logits
-
-
-def _logits(shape: Shape, size: int, tokens: int) -> float:
-    """The output layer: three times the logits in float32 where they are small, else a tile of them; and gradients."""
-    whole, gradients = 4.0 * tokens * shape.vocabulary, size * (shape.head_parameters + 2 * tokens * shape.hidden)
-    if whole <= _BUDGET:
-        return 3 * whole + gradients
-    tile = whole / -(-whole // _BUDGET)
-    return tile * (1.5 if size == 2 else 1.0) + gradients + 4 * tokens * shape.hidden * (size == 2)

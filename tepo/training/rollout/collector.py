@@ -23,13 +23,13 @@ from tepo.problems.grader import Grader, given_up
 from tepo.sampling.engine_ranks import EngineOfRank
 from tepo.sampling.sampler import GivenUp, Job, Response, Sampler, SamplingParams
 from tepo.store.early_stop import EarlyStop, Kind
-from tepo.training.batch import Group, Prompt
 from tepo.training.distributed.comm import Comm
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.dynamic_sampling import DynamicSampling
 from tepo.training.rollout.group_stats import GroupStats, Rollout
 from tepo.training.rollout.prompt_queue import PromptQueue
 from tepo.training.rollout.prompt_stream import PromptStream
+from tepo.training.rollout_batch import Group, Prompt
 
 # Between two decisions, at which new verdicts count. Where ranks meet for them, each waits for the one that is in the
 # longest step of its engine.
@@ -86,41 +86,39 @@ class Collector:
         the last group taken is given up. Raises, on all ranks: NoMixedGroups, Diverged when the policy
         has broken, Stopped when one of them was asked to stop.
         """
-        choice, engine = self._choice(start, before), self.engine
-        shared = PromptQueue(engine.count, choice.size, self.sampler.side_by_side)
+        train, engine, margin = self.config.train, self.engine, self.config.sampler.margin
+        count, size = train.prompts_per_step, train.samples_per_prompt
+        # A sampler whose responses join those under way is given prompts one by one.
+        block = math.ceil(count / 4) if self.sampler.side_by_side is None else 1
+        choice = DynamicSampling(start, count, count * train.max_rounds, before, margin, size, block)
+        shared = PromptQueue(engine.count, size, self.sampler.side_by_side)
         with closing(InFlight(self, step, metrics)) as in_flight:
             while not choice.complete:
                 for block in chain(choice.blocks(), [range(0)]):  # the last for what has waited for room
                     shared.add(block)
                     in_flight.add(shared.deal()[engine.index])
                 for part, right, graded in self._verdicts(in_flight, metrics):
-                    choice.grade(part // choice.size, right, graded)
+                    choice.grade(part // size, right, graded)
                     shared.ended([part])
                 in_flight.give_up(shared.give_up(choice.end))
         metrics.work.given_up.append(in_flight.lost_beyond(choice.end))
         taken = set(choice.taken)
         own = [
-            (part, GroupStats.of(group), group if part // choice.size in taken else None)
+            (part, GroupStats.of(group), group if part // size in taken else None)
             for part, group in in_flight.groups.items()
-            if part < choice.end * choice.size
+            if part < choice.end * size
         ]
-        drawn = _groups(self._gather(own, metrics), choice.size)
-        rollout = Rollout(
-            [group for _, group in drawn if group],
-            [stats for stats, _ in drawn],
-            choice.start + choice.added - choice.end,
-        )
+        groups, stats = [], []
+        parts = sorted(self._gather(own, metrics), key=itemgetter(0))
+        for _, same in groupby(parts, key=lambda part: part[0] // size):  # a group, put together from its parts
+            _, of_parts, drawn = zip(*same, strict=True)
+            stats.append(GroupStats.joined(of_parts))
+            if drawn[0]:
+                groups.append(Group.joined(drawn))
+        rollout = Rollout(groups, stats, choice.start + choice.added - choice.end)
         if not rollout.groups:
             raise NoMixedGroups(rollout, step, [group for _, group in sorted(in_flight.groups.items())[:_EXAMPLES]])
         return rollout
-
-    def _choice(self, start: int, before: int) -> DynamicSampling:
-        """Rule by which a step draws prompts and takes groups. A sampler whose responses join those under way is given
-        prompts one by one."""
-        train, margin = self.config.train, self.config.sampler.margin
-        count, size = train.prompts_per_step, train.samples_per_prompt
-        block = math.ceil(count / 4) if self.sampler.side_by_side is None else 1
-        return DynamicSampling(start, count, count * train.max_rounds, before, margin, size, block)
 
     def _verdicts(self, in_flight: "InFlight", metrics: StepMetrics) -> list[tuple[int, int, int]]:
         """Parts that any rank has graded since the last look, each with its right responses and all."""
@@ -143,16 +141,6 @@ class Collector:
             return values
         with metrics.time("gather"):
             return list(chain(*self.comm.all_gather_object(values)))
-
-
-def _groups(parts: Sequence[tuple[int, GroupStats, Group | None]], size: int) -> list[tuple[GroupStats, Group | None]]:
-    """Put groups of `size` responses together from their parts, by number."""
-    by_number = groupby(sorted(parts, key=itemgetter(0)), key=lambda part: part[0] // size)
-    groups = []
-    for _, same in by_number:
-        _, stats, drawn = zip(*same, strict=True)
-        groups.append((GroupStats.joined(stats), Group.joined(drawn) if drawn[0] else None))
-    return groups
 
 
 class InFlight:

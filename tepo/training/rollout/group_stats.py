@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tepo.evaluation.scores import pass_at_k
-from tepo.training.batch import Group
+from tepo.training.rollout_batch import Group
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +70,11 @@ class Rollout:
         to the consumed prompts, before the filter."""
         right = np.array([stats.right for stats in self.stats])
         responses = np.array([len(stats.lengths) for stats in self.stats])
-        lengths = np.concatenate([stats.lengths for stats in self.stats])
+        lengths, size = np.concatenate([stats.lengths for stats in self.stats]), int(responses[0])
+        halvings = [size >> shift for shift in range(size.bit_length()) if size >> shift >= 2]  # n, n/2 … down to 2
         return {
             "critic/score/mean": float((right / responses).mean()),
-            **{
-                f"critic/score/best@{k}": float(pass_at_k(responses, right, k).mean())
-                for k in _halvings(int(responses[0]))
-            },
+            **{f"critic/score/best@{k}": float(pass_at_k(responses, right, k).mean()) for k in halvings},
             "critic/rewards/kept_mean": float(np.mean([group.rewards.mean() for group in self.groups])),
             "response_length/mean": float(lengths.mean()),
             "response_length/max": float(lengths.max()),
@@ -90,8 +88,3 @@ class Rollout:
             "grader/timeouts": float(sum(stats.timeouts for stats in self.stats)),
             "perf/sampled_tokens": float(lengths.sum()),
         }
-
-
-def _halvings(n: int) -> list[int]:
-    """n, n/2, n/4 … down to 2."""
-    return [n >> shift for shift in range(n.bit_length()) if n >> shift >= 2]

@@ -21,8 +21,8 @@ from tepo.store.early_stop import EarlyStop, diverged
 from tepo.training.distributed.liveness import Activity
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
-from tepo.training.rollout.progress import Progress, StepRollout
-from tepo.training.rollout.rollouts import Rollouts, Sampled
+from tepo.training.rollout.rollout_source import Rollouts, Sampled
+from tepo.training.rollout.run_progress import Progress, StepRollout
 from tepo.training.update import Updater
 
 _LOOK = 0.25  # seconds between two looks for the thread's end, each of which is a sign of life
@@ -151,8 +151,9 @@ class BehaviorWeights:
     def _exchange(self) -> None:
         """Swap the kept weights and the live ones, in place: optimisers and their flat buffers refer to these
         tensors."""
-        gathered = [parameter for parameter in self.parameters if _gathered(parameter)]
-        for parameter in gathered:
+        states = ((parameter, getattr(parameter, "ds_status", None)) for parameter in self.parameters)
+        gathered = [parameter for parameter, status in states if status is not None and status.name == "AVAILABLE"]
+        for parameter in gathered:  # which ZeRO-3 has put together on this rank
             parameter.partition()  # type: ignore[attr-defined]
         for parameter, kept in zip(self.parameters, self._kept, strict=True):
             live = _held(parameter)
@@ -166,8 +167,3 @@ class BehaviorWeights:
 def _held(parameter: nn.Parameter) -> Tensor:
     """Part of a parameter that this rank holds, the live tensor."""
     return getattr(parameter, "ds_tensor", parameter).data
-
-
-def _gathered(parameter: nn.Parameter) -> bool:
-    """True where ZeRO-3 has put the parameter together on this rank."""
-    return hasattr(parameter, "ds_tensor") and parameter.ds_status.name == "AVAILABLE"  # type: ignore[attr-defined]

@@ -42,12 +42,16 @@ class PromptQueue:
         """Deal what each rank starts now: parts in the order of the prompts, each to the rank with the fewest under
         way, as long as one has room. A slow engine ends fewer, and is given fewer."""
         dealt: list[list[int]] = [[] for _ in range(self.ranks)]
+        # What waits in the shared queue goes to the rank that is free first; a single one has nobody to leave it to.
+        room = math.inf
+        if self.side_by_side is not None and self.ranks > 1:
+            room = self.side_by_side + self.side_by_side // _WAITING
         for place in range(len(self.waiting)):
             if self.side_by_side is None:
                 rank = place % self.ranks
             else:
                 rank = min(range(self.ranks), key=self.load.__getitem__)
-            if self.load[rank] >= self._room:
+            if self.load[rank] >= room:
                 break
             dealt[rank].append(self.waiting.popleft())
             self.drawn_by[dealt[rank][-1]] = rank
@@ -67,11 +71,3 @@ class PromptQueue:
         dropped = [part for part in self.drawn_by if part >= first]
         self.ended(dropped)
         return dropped
-
-    @property
-    def _room(self) -> float:
-        """Parts that a rank has under way at most. What waits in the shared queue goes to the rank that is free first;
-        a single rank has nobody to leave it to."""
-        if self.side_by_side is None or self.ranks == 1:
-            return math.inf
-        return self.side_by_side + self.side_by_side // _WAITING

@@ -11,7 +11,7 @@ from tepo.common.randomness import derive
 from tepo.config.run_config import RunConfig
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import encode_prompts
-from tepo.training.batch import Prompt
+from tepo.training.rollout_batch import Prompt
 
 # Procedural problems, which are made before the first step, in about 8 seconds; beyond them the stream starts over.
 _MOST_MADE = 100_000
@@ -22,6 +22,7 @@ class PromptStream:
 
     def __init__(self, config: RunConfig, tokenizer: PreTrainedTokenizerBase):
         self.seed = config.seed
+        self._shuffled: tuple[int, list[int]] = (-1, [])  # the order of a pass
         self.tokenizer = tokenizer
         self.fresh = config.data.kind == "procedural"
         problems = _problems(config)
@@ -36,36 +37,35 @@ class PromptStream:
         )
         self.overlong = sum(len(ids) > limit for ids in tokens)
         if self.overlong and config.data.overlong_prompts == "error":
-            raise UserError(
-                f"{self.overlong} of {len(problems)} prompts are longer than {limit} tokens",
-                where=f"data={config.data.name}, data.prompt={config.data.prompt}",
-                fix=f"train.max_prompt_tokens={max(map(len, tokens))}, or data.overlong_prompts=drop or truncate",
-            )
+            what = f"{self.overlong} of {len(problems)} prompts are longer than {limit} tokens"
+            where = f"data={config.data.name}, data.prompt={config.data.prompt}"
+            fix = f"train.max_prompt_tokens={max(map(len, tokens))}, or data.overlong_prompts=drop or truncate"
+            raise UserError(what, where=where, fix=fix)
         if config.data.overlong_prompts == "truncate":  # keeps the end, as the paper's code base does (A11)
             tokens = [ids[-limit:] for ids in tokens]
         self.items = [(problem, ids) for problem, ids in zip(problems, tokens, strict=True) if len(ids) <= limit]
         if not self.items:
-            raise UserError(
-                "no training prompt is short enough",
-                where=f"train.max_prompt_tokens={limit}",
-                fix=f"raise it: the shortest has {min(map(len, tokens))}",
-            )
+            where, fix = f"train.max_prompt_tokens={limit}", f"raise it: the shortest has {min(map(len, tokens))}"
+            raise UserError("no training prompt is short enough", where=where, fix=fix)
 
     def check_positions(self, positions: int) -> None:
         """Raise UserError when the longest prompt and a response of full length exceed the model's positions:
         the sampler would stop the run at the first step that draws such a prompt."""
         longest = max(len(ids) for _, ids in self.items)
         if longest + self.new_tokens > positions:
-            raise UserError(
-                f"the longest prompt has {longest} tokens, a response up to {self.new_tokens}, and the model has "
-                f"{positions:,} positions",
-                where=str(self.tokenizer.name_or_path),
-                fix=f"train.max_new_tokens={positions - longest}, or a lower train.max_prompt_tokens",
-            )
+            what = f"the longest prompt has {longest} tokens, a response up to {self.new_tokens}, and the model has "
+            fix = f"train.max_new_tokens={positions - longest}, or a lower train.max_prompt_tokens"
+            raise UserError(f"{what}{positions:,} positions", where=str(self.tokenizer.name_or_path), fix=fix)
 
     def take(self, start: int, count: int) -> list[Prompt]:
         """Prompts number start … start + count - 1."""
-        return [Prompt(number, *self.items[self._place(number)]) for number in range(start, start + count)]
+        prompts, size = [], len(self.items)
+        for number in range(start, start + count):
+            epoch, place = divmod(number, size)
+            if not self.fresh:  # procedural problems come in random order already
+                place = self._order(epoch)[place]
+            prompts.append(Prompt(number, *self.items[place]))
+        return prompts
 
     def first(self, count: int) -> list[list[int]]:
         """The tokens of the first prompts."""
@@ -75,19 +75,12 @@ class PromptStream:
         """Response texts without special tokens."""
         return self.tokenizer.batch_decode([ids.tolist() for ids in tokens], skip_special_tokens=True)
 
-    def _place(self, number: int) -> int:
-        size = len(self.items)
-        if self.fresh:  # procedural problems come in random order already
-            return number % size
-        return self._order(number // size)[number % size]
-
     def _order(self, epoch: int) -> Sequence[int]:
-        cached: tuple[int, list[int]] = getattr(self, "_cached", (-1, []))
-        if cached[0] != epoch:
+        if self._shuffled[0] != epoch:
             order = list(range(len(self.items)))
             Random(derive(self.seed, "prompt order", epoch)).shuffle(order)
-            self._cached = cached = (epoch, order)
-        return cached[1]
+            self._shuffled = epoch, order
+        return self._shuffled[1]
 
 
 def check_letters(problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase) -> None:
@@ -95,21 +88,18 @@ def check_letters(problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBas
     the policy would be asked something else.
 
     Only ASCII is looked at, and case is not, because some tokenizers normalise the rest."""
-    used = {
-        character for problem in problems for character in problem.prompt if character.isascii() and character.isalnum()
-    }
+    every = {character for problem in problems for character in problem.prompt}
+    used = {character for character in every if character.isascii() and character.isalnum()}
     held = {
         character: str(tokenizer.decode(tokenizer(character, add_special_tokens=False)["input_ids"]))
         for character in sorted(used)
     }
     lost = [character for character, text in held.items() if character.casefold() not in text.casefold()]
     if lost:
-        raise UserError(
-            f"the model's tokenizer has no {', '.join(lost[:12])}{' …' if len(lost) > 12 else ''}, "
-            "which the problems use",
-            where=str(tokenizer.name_or_path),
-            fix="another model (model=FOLDER); the shipped ones read digits and arithmetic alone (docs/scales.md)",
-        )
+        some = f"{', '.join(lost[:12])}{' …' if len(lost) > 12 else ''}"
+        what, where = f"the model's tokenizer has no {some}, which the problems use", str(tokenizer.name_or_path)
+        fix = "another model (model=FOLDER); the shipped ones read digits and arithmetic alone (docs/scales.md)"
+        raise UserError(what, where=where, fix=fix)
 
 
 def _problems(config: RunConfig) -> list[Problem]:

@@ -17,8 +17,7 @@ from tepo.common.errors import BUSY, UserError
 from tepo.common.files import commit_folder, exclusive, write_atomic, write_json
 from tepo.launch.forkserver import job_environment, start
 from tepo.store.run_folder import RunFolder
-from tepo.training.distributed.heartbeat import Heartbeat
-from tepo.training.distributed.liveness import Limits, Watch
+from tepo.training.distributed.liveness import Heartbeat, Limits, Watch
 from tests.integration.commands import python
 
 

@@ -9,8 +9,8 @@ import pytest
 from tepo.config.compose import compose
 from tepo.policy.model.allocator import grow_segments
 from tepo.sampling.backends import sampler_backend
+from tepo.sampling.vllm.server_sampler import local_server, serve_command
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, vllm_folder
-from tepo.sampling.vllm.vllm_server import local_server, serve_command
 
 NAMES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 

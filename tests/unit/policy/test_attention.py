@@ -9,9 +9,9 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tepo.common.errors import UserError
 from tepo.policy.logprobs import hidden_states
-from tepo.policy.logprobs.chunked import StatisticsOptions
+from tepo.policy.logprobs.linear_statistics import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import token_statistics
-from tepo.policy.model import attention, kernel_attention
+from tepo.policy.model import kernel_attention, packed_attention
 from tepo.policy.model.kernel_attention import sdpa_blocks, varlen
 from tepo.policy.packing.block_layout import Attention, Layout
 from tepo.policy.packing.packing import pack
@@ -31,7 +31,7 @@ from tests.unit.policy.tiny import gradients, make_groups, make_model, plain_sta
     ],
 )
 def test_packed_equals_plain(family, changes, short, monkeypatch):
-    monkeypatch.setattr(attention, "_SHORT", 10**6 if short else 0)
+    monkeypatch.setattr(packed_attention, "_SHORT", 10**6 if short else 0)
     model, groups = make_model(family, torch.float64, **changes), make_groups(groups=4, longest=40)
     plain = make_model(family, torch.float64, **changes)
     packed = pack(groups)
@@ -86,7 +86,7 @@ def test_soft_capping_is_refused():
     packed = pack(make_groups())
     rows = torch.zeros(1, 1, len(packed.tokens), 8)
     with pytest.raises(UserError, match="soft-capping"):
-        attention.packed_attention(
+        packed_attention.packed_attention(
             torch.nn.Module(), rows, rows, rows, None, packed_layout=Layout(packed), softcap=30.0
         )
 

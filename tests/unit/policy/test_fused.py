@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tepo.policy.logprobs.chunked import StatisticsOptions, _tile_shape, _tiles
-from tepo.policy.logprobs.fused import linear_statistics
+from tepo.policy.logprobs.linear_statistics import StatisticsOptions, _tile_shape, _tiles, linear_statistics
 
 SHAPES = [(37, 300, 8), (5, 4099, 16), (700, 2500, 8)]
 
@@ -144,7 +143,7 @@ def test_tiles_cover_everything_within_the_budget(tokens, vocabulary, budget):
 _INTERPRETED = """
 import torch
 from tepo.policy import tile, tile_triton
-from tepo.policy.logprobs.tile_sums import Coefficients, State
+from tepo.policy.logprobs.tile import Coefficients, State
 torch.manual_seed(0)
 logits = 5 * torch.randn(6, 5000)
 targets = torch.tensor([0, 4999, 17, -3, 6000, 4096])
@@ -201,8 +200,8 @@ def test_where_no_kernel_runs_one_warning_says_what_to_install() -> None:
 
 _ON_GPU = """
 import torch
-from tepo.policy.logprobs.fused import linear_statistics
-from tepo.policy.logprobs.chunked import StatisticsOptions
+from tepo.policy.logprobs.linear_statistics import linear_statistics
+from tepo.policy.logprobs.linear_statistics import StatisticsOptions
 hidden, weight = torch.randn(8, 16, device="cuda").bfloat16(), torch.randn(300, 16, device="cuda").bfloat16()
 targets = torch.arange(8, device="cuda")
 exact = torch.log_softmax((hidden.float() @ weight.float().t()), dim=-1).gather(1, targets[:, None])[:, 0]

@@ -4,9 +4,8 @@ import pytest
 import torch
 
 from tepo.policy.logprobs import fused_layers
-from tepo.policy.logprobs.fused_decoder import fused_hidden
-from tepo.policy.logprobs.hidden_states import hidden_states, module_hidden, takes_fused
-from tepo.policy.model.attention import prepare
+from tepo.policy.logprobs.hidden_states import fused_hidden, hidden_states, module_hidden, takes_fused
+from tepo.policy.model.packed_attention import prepare
 from tepo.policy.packing.block_layout import Layout
 from tepo.policy.packing.packing import Packed, pack
 from tests.unit.policy.tiny import make_groups, make_model

@@ -11,8 +11,8 @@ from tepo.common.errors import RunFailed, UserError
 from tepo.config.compose import compose
 from tepo.policy.logprobs.hidden_states import module_hidden, takes_fused
 from tepo.policy.logprobs.token_statistics import token_statistics
-from tepo.policy.model.attention import prepare
 from tepo.policy.model.lora import adapters_off, add_adapters, base_revision, full_state, load_adapters, save_adapters
+from tepo.policy.model.packed_attention import prepare
 from tepo.policy.packing.block_layout import Layout
 from tepo.policy.packing.packing import pack
 from tepo.sampling.embedded.torch_sampler import TorchSampler

@@ -16,12 +16,12 @@ from tepo.evaluation.settings import Settings
 from tepo.jobs.measure import measure_in_memory
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import resolve
-from tepo.policy.toy.alphabet import build_tokenizer
-from tepo.policy.toy.recipes import RECIPES
 from tepo.policy.toy.warmstart import (
+    RECIPES,
     Phase,
     Recipe,
     build_model,
+    build_tokenizer,
     learning_rate,
     make_batch,
     response_text,

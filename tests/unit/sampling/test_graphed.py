@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from tepo.sampling.embedded import generation
-from tepo.sampling.embedded.cuda_graph import StaticStep
-from tepo.sampling.embedded.decode_forward import Stepper, Workspace
+from tepo.sampling.embedded.decode_forward import StaticStep, Stepper, Workspace
 from tepo.sampling.embedded.decoder import Decoder
 from tepo.sampling.embedded.generation import Generation, Shared
 from tepo.sampling.embedded.kv_cache import Arena, KeyValueCache

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tepo.sampling.vllm.vllm_server import _private_folder
+from tepo.sampling.vllm.server_sampler import _private_folder
 
 
 @pytest.mark.parametrize("length", [20, 100])

@@ -10,7 +10,7 @@ import torch
 from tepo.common.errors import UserError
 from tepo.config.compose import options
 from tepo.sampling.backends import SamplerOptions, sampler_backend, sampler_kinds
-from tepo.sampling.vllm import vllm_server
+from tepo.sampling.vllm import server_sampler
 from tepo.sampling.vllm.vllm_sampler import EngineOptions
 from tepo.training.engine.backends import engine_kinds
 
@@ -40,7 +40,7 @@ def test_a_server_below_float32_multiplies_by_the_output_matrix_in_float32(
     tmp_path: Path, dtype: str, given: list[dict[str, str]]
 ) -> None:
     """For rollouts and evaluations alike; one in float32 is started as before."""
-    command, _ = vllm_server.serve_command(EngineOptions("model", dtype, 128), tmp_path, memory=0.5, cpu=True)
+    command, _ = server_sampler.serve_command(EngineOptions("model", dtype, 128), tmp_path, memory=0.5, cpu=True)
     found = [json.loads(value) for name, value in pairwise(command) if name == "--hf-overrides"]
     assert found == given
 
@@ -50,11 +50,11 @@ def test_a_server_is_given_its_share_of_the_gpu(tmp_path: Path, monkeypatch: pyt
     given = []
 
     def start(options: EngineOptions, *, log: Path, memory: float, cpu: bool) -> None:
-        command, _ = vllm_server.serve_command(options, tmp_path, memory=memory, cpu=False)
+        command, _ = server_sampler.serve_command(options, tmp_path, memory=memory, cpu=False)
         given.append(command[command.index("--gpu-memory-utilization") + 1])
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(vllm_server, "local_server", start)
+    monkeypatch.setattr(server_sampler, "local_server", start)
     options = SamplerOptions(kind="vllm", data_parallel=2, memory=0.6, max_length=64)
     with pytest.raises(KeyboardInterrupt), options.backend.open_model("package:laptop", options, tmp_path):
         pass

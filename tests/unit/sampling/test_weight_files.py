@@ -10,8 +10,8 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tepo.sampling.vllm import weight_files
-from tepo.sampling.vllm.weight_files import write_weights
+from tepo.sampling.vllm import server_sampler
+from tepo.sampling.vllm.server_sampler import write_weights
 
 
 @pytest.mark.parametrize(("bucket", "files"), [(1, 4), (500, 2), (10_000, 1)])
@@ -64,7 +64,7 @@ def test_two_files_of_them_are_in_memory_at_a_time(tmp_path: Path, monkeypatch: 
         time.sleep(0.02)  # in which all could be read
         save_file(*arguments)
 
-    monkeypatch.setattr(weight_files, "save_file", slowly)
+    monkeypatch.setattr(server_sampler, "save_file", slowly)
     weights = Counted({f"layer{index}": 250 for index in range(40)})
     write_weights(weights, tmp_path, FILE)
     assert len(list(tmp_path.iterdir())) == 8

@@ -12,17 +12,17 @@ import torch
 from tepo.common.errors import Diverged, RunFailed
 from tepo.config.compose import compose
 from tepo.objectives import load_objective
-from tepo.policy.logprobs.fused import linear_statistics
 from tepo.policy.logprobs.hidden_states import hidden_states, output_matrix
+from tepo.policy.logprobs.linear_statistics import linear_statistics
 from tepo.policy.logprobs.token_statistics import reference_logprobs, token_statistics
 from tepo.policy.packing.packing import pack
 from tepo.sampling.gap import GapAlarm
 from tepo.store.run_folder import RunFolder
 from tepo.training import loop
-from tepo.training.batch import FlatRollout, Group, even_chunks, mini_batches
 from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import train
 from tepo.training.metrics.step_metrics import StepMetrics
+from tepo.training.rollout_batch import FlatRollout, Group, even_chunks, mini_batches
 from tepo.training.update import Updater, scheduled_learning_rate
 from tests.invariants.pipeline import LIMIT, WHOLE, KeepingEngine, configuration, make_groups, make_policy
 from tests.invariants.rows import changed, variants

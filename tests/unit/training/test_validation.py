@@ -6,8 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+import torch
 
-from tepo.common.errors import UserError
+from tepo.common.errors import Diverged, UserError
 from tepo.evaluation.evaluate import evaluate
 from tepo.evaluation.responses import Tools
 from tepo.evaluation.settings import Settings
@@ -119,6 +120,30 @@ def test_two_ranks_measure_what_one_does(tmp_path: Path, ranks_of_an_engine: int
         alone = measure(None)
     assert ranks == [alone, alone]
     assert 0 < alone["val-core/average"] < 1
+
+
+def test_a_policy_that_breaks_on_one_rank_has_diverged_on_all(tmp_path: Path) -> None:
+    """A policy that is about to break has an answer to some problems. The other rank must not wait for those of the
+    broken one, which goes on to end the run."""
+    config = small(tmp_path, *EVERY)
+    policies = [load_policy("package:laptop"), load_policy("package:laptop")]
+    with torch.no_grad():
+        policies[1].model.lm_head.weight.fill_(torch.nan)
+    slots, barrier = [None, None], threading.Barrier(2, timeout=30)
+    with Grader(GraderOptions()) as grader:
+
+        def measure(rank: int) -> str:
+            policy = policies[rank]
+            tools = Tools(TorchSampler(policy.model, policy.tokenizer), policy.tokenizer, grader)
+            comm = Exchange(rank, slots, barrier)
+            with pytest.raises(Diverged) as caught:
+                Validation(config, tools, comm).measure()  # type: ignore[arg-type]
+            return caught.value.what
+
+        with ThreadPoolExecutor(2) as threads:
+            healthy, broken = threads.map(measure, range(2))
+    assert healthy == "the policy has diverged on another rank"
+    assert "probabilities are not numbers" in broken
 
 
 def test_held_out_problems_are_not_trained_on(tmp_path: Path, problems: str) -> None:

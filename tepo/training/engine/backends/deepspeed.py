@@ -40,22 +40,18 @@ class DeepSpeedBackend:
             where, fix = f"engine.optimizer={config.engine.optimizer}", "engine.optimizer=adamw, or engine=torch"
             raise UserError("DeepSpeed updates with adamw alone", where=where, fix=fix)
         if stage == 0 and config.model.dtype == "bfloat16":
-            raise UserError(
-                "ZeRO stage 0 keeps no float32 masters for bfloat16 weights",
-                where="engine.zero_stage=0",
-                fix="engine.zero_stage=1: as fast, and less memory",
-            )
+            what = "ZeRO stage 0 keeps no float32 masters for bfloat16 weights"
+            fix = "engine.zero_stage=1: as fast, and less memory"
+            raise UserError(what, where="engine.zero_stage=0", fix=fix)
         if stage == 0 and offload:
             fix = "engine.zero_stage=1, 2 or 3"
             raise UserError("ZeRO stage 0 cannot offload", where="engine.offload=true", fix=fix)
         size = config.train.mini_batch_prompts
         if size % ranks:
             fitting = [str(count) for count in range(1, min(ranks, size) + 1) if size % count == 0][-2:]
-            raise UserError(
-                f"{ranks} ranks cannot share mini-batches of {size} prompts evenly",
-                where="train.mini_batch_prompts",
-                fix=f"start {' or '.join(fitting)} ranks, or choose a multiple of {ranks}",
-            )
+            what = f"{ranks} ranks cannot share mini-batches of {size} prompts evenly"
+            fix = f"start {' or '.join(fitting)} ranks, or choose a multiple of {ranks}"
+            raise UserError(what, where="train.mini_batch_prompts", fix=fix)
 
     def check_available(self, config: RunConfig) -> None:
         from tepo.training.engine.deepspeed_engine import import_deepspeed
@@ -67,8 +63,7 @@ class DeepSpeedBackend:
 
     def loading(self, config: RunConfig, source: str, device: "torch.device") -> AbstractContextManager[None]:
         """The ranks meet, so that a port that is taken is said before minutes of loading; in stage 3 with shards."""
-        from tepo.training.engine.deepspeed_engine import join
-        from tepo.training.engine.sharded_loading import sharded_loading
+        from tepo.training.engine.deepspeed_engine import join, sharded_loading
 
         if config.engine.zero_stage == 3:
             return sharded_loading(config, source, device)

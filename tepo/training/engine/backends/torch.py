@@ -27,18 +27,13 @@ class TorchEngineBackend:
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:
         if ranks > 1:
-            raise UserError(
-                f"engine=torch trains in one process, and {ranks} were started",
-                where="engine.kind=torch",
-                fix="engine=deepspeed, or start it without a launcher (a study: --gpus 1)",
-            )
-
+            what = f"engine=torch trains in one process, and {ranks} were started"
+            fix = "engine=deepspeed, or start it without a launcher (a study: --gpus 1)"
+            raise UserError(what, where="engine.kind=torch", fix=fix)
         if config.engine.offload and config.engine.optimizer == "adamw_8bit":
-            raise UserError(
-                "8-bit moments are updated on the GPU, and engine.offload updates on the CPU",
-                where="engine.optimizer=adamw_8bit",
-                fix="engine.offload=false, or engine.optimizer=adamw: the GPU then holds neither moments nor masters",
-            )
+            what = "8-bit moments are updated on the GPU, and engine.offload updates on the CPU"
+            fix = "engine.offload=false, or engine.optimizer=adamw: the GPU then holds neither moments nor masters"
+            raise UserError(what, where="engine.optimizer=adamw_8bit", fix=fix)
 
     def check_available(self, config: RunConfig) -> None:
         """torch is always there; adapters take peft, 8-bit moments bitsandbytes."""
@@ -49,7 +44,7 @@ class TorchEngineBackend:
         if config.engine.optimizer == "adamw_8bit":
             import torch
 
-            from tepo.training.engine.adamw_8bit import check_8bit
+            from tepo.training.engine.master_adamw import check_8bit
 
             check_8bit("cuda" if config.engine.device != "cpu" and torch.cuda.is_available() else "cpu")
 

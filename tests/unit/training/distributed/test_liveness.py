@@ -13,8 +13,7 @@ from pathlib import Path
 import pytest
 
 from tepo.training.distributed import liveness
-from tepo.training.distributed.heartbeat import Heartbeat
-from tepo.training.distributed.liveness import ACTIVITY, Activity, Limits, Sign, Watch
+from tepo.training.distributed.liveness import ACTIVITY, Activity, Heartbeat, Limits, Sign, Watch
 from tepo.training.metrics.step_metrics import StepMetrics
 from tests.integration.commands import python
 
@@ -187,7 +186,7 @@ def test_a_run_of_one_rank_writes_no_signs(tmp_path: Path) -> None:
 END = """
 import sys, time
 from pathlib import Path
-from tepo.training.distributed.heartbeat import Heartbeat
+from tepo.training.distributed.liveness import Heartbeat
 from tepo.training.distributed.liveness import Limits, Watch
 watch = Watch(Path(sys.argv[1]), 0, 2, 10, Limits(every=0.02, silent=0.3))
 with Heartbeat(watch, lambda error: Path(sys.argv[1], "said").write_text(error)):

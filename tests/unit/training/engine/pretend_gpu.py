@@ -26,16 +26,15 @@ from tepo.objectives import load_objective
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.plan import Plan
 from tepo.policy.logprobs import tile
-from tepo.policy.logprobs.chunked import StatisticsOptions
-from tepo.policy.logprobs.fused import linear_statistics
+from tepo.policy.logprobs.linear_statistics import StatisticsOptions, linear_statistics
 from tepo.policy.model.kernel_attention import varlen_available
 from tepo.sampling.gap import GapAlarm
-from tepo.training.batch import mini_batches
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import accumulate
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.probes.models import Case, model_of, rollout_of, run_config
+from tepo.training.rollout_batch import mini_batches
 from tepo.training.update import Updater
 
 DEVICE = "gpu:0"

@@ -178,10 +178,10 @@ def test_memory_grows_from_the_first_tensor_on_which_is_one_of_the_checks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """torch reads how it should grow when it takes memory of a GPU for the first time."""
-    from tepo.training.engine import adamw_8bit
+    from tepo.training.engine import master_adamw
 
-    check, seen = adamw_8bit.check_8bit, []
-    monkeypatch.setattr(adamw_8bit, "check_8bit", lambda device: seen.append(dict(os.environ)) or check(device))
+    check, seen = master_adamw.check_8bit, []
+    monkeypatch.setattr(master_adamw, "check_8bit", lambda device: seen.append(dict(os.environ)) or check(device))
     monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "")
     monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF")  # and as before at the end
@@ -191,7 +191,7 @@ def test_memory_grows_from_the_first_tensor_on_which_is_one_of_the_checks(
 
 @pytest.mark.bitsandbytes
 def test_a_device_without_its_library_is_said() -> None:
-    from tepo.training.engine.adamw_8bit import check_8bit
+    from tepo.training.engine.master_adamw import check_8bit
 
     check_8bit("cpu")
     with pytest.raises(UserError, match="does not update on meta"):

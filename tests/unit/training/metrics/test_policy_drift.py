@@ -11,8 +11,7 @@ import torch
 from tepo.objectives import load_objective
 from tepo.objectives.objective import Clip
 from tepo.training.engine.torch_engine import TorchEngine
-from tepo.training.metrics.policy_drift import PolicyDrift
-from tepo.training.metrics.step_metrics import StepMetrics
+from tepo.training.metrics.step_metrics import PolicyDrift, StepMetrics
 from tests.invariants.pipeline import WHOLE, configuration, make_policy
 from tests.invariants.rows import changed
 from tests.unit.objectives.flat import by_hand

@@ -16,7 +16,6 @@ from tepo.problems.problem import Problem
 from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import Job, SamplingParams
 from tepo.store.run_folder import RunFolder
-from tepo.training.batch import FlatRollout, Group, Prompt
 from tepo.training.distributed import liveness
 from tepo.training.distributed.liveness import ACTIVITY
 from tepo.training.loop import train
@@ -25,6 +24,7 @@ from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.metrics.throughput import RankFigures, _given_up, _memory, _waiting, phases
 from tepo.training.metrics.token_counts import Size, TokenCounts
 from tepo.training.resources.gpu_cards import peak_operations
+from tepo.training.rollout_batch import FlatRollout, Group, Prompt
 from tests.unit.training.small import small
 
 

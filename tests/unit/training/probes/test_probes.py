@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tepo.training.probes import record
-from tepo.training.probes.attention import SIZES, figures
+from tepo.training.probes.attention_probe import SIZES, figures
 from tepo.training.probes.record import Figure, supervise
 
 
@@ -79,14 +79,14 @@ def test_a_part_that_dies_at_once_says_so(tmp_path: Path) -> None:
 
 def test_wrong_attention_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The probe compares with attention written out sequence by sequence: a window that is one too wide shows."""
-    from tepo.training.probes import attention
+    from tepo.training.probes import attention_probe
 
-    right = attention.attend
+    right = attention_probe.attend
     assert all(figure.holds for figure in figures("cpu", SIZES["small"]))
 
     def shifted(*tensors, how):
         return right(*tensors, how=replace(how, window=how.window and how.window + 1))
 
-    monkeypatch.setattr(attention, "attend", shifted)
+    monkeypatch.setattr(attention_probe, "attend", shifted)
     wrong = [figure.name for figure in figures("cpu", SIZES["small"]) if not figure.holds]
     assert "small, window: error, output" in wrong

@@ -24,12 +24,12 @@ from tepo.sampling.embedded import torch_sampler
 from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.sampler import Job, Response, SamplingParams
 from tepo.store.early_stop import EarlyStop, Ending
-from tepo.training.batch import Prompt
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout import prompt_stream
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.group_stats import Rollout
 from tepo.training.rollout.prompt_stream import PromptStream
+from tepo.training.rollout_batch import Prompt
 from tests.unit.evaluation.stand_in import LastBox
 from tests.unit.training.small import small
 

@@ -5,8 +5,8 @@ import pytest
 
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
-from tepo.training.batch import Group, Prompt
 from tepo.training.rollout.group_stats import GroupStats, Rollout
+from tepo.training.rollout_batch import Group, Prompt
 
 
 def group(number: int, rewards: list[int], lengths: list[int], cut: int = 0, timeouts: int = 0) -> Group:

@@ -15,12 +15,12 @@ from tepo.policy.model.load_policy import load_policy
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.store.run_folder import RunFolder
-from tepo.training.batch import FlatRollout, Group, even_chunks
 from tepo.training.loop import train
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
-from tepo.training.rollout.progress import StepRollout, read_pending
 from tepo.training.rollout.prompt_stream import PromptStream
+from tepo.training.rollout.run_progress import StepRollout, read_pending
+from tepo.training.rollout_batch import FlatRollout, Group, even_chunks
 from tests.unit.training.small import assert_same_run, interrupted, small, weights
 
 CPU = torch.device("cpu")

@@ -21,9 +21,9 @@ from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.probes.models import GROUP, SHAPES, Case, model_of, rollout_of, run_config
 from tepo.training.probes.record import Figure
 from tepo.training.probes.timing import wait
+from tepo.training.resources.gpu_cards import peak_operations
 from tepo.training.update import Updater
 
-PEAKS = {"H200": 989e12, "H100": 989e12, "A100": 312e12}  # dense bf16, vendor data sheets
 SIZES = {
     "small": Case("small", 300, 2 * GROUP, 512, True, shortest=16),
     "short": Case("short", 4096, 4 * GROUP, 16_384, True, shortest=512),
@@ -84,8 +84,7 @@ def measure(case: Case, device: str, turns: int) -> dict[str, Any]:
     measured |= {"seconds_per_update": spent / updates, "tokens_per_second": len(packed.tokens) / spent}
     measured |= {"scoring_share": sorted(scoring[1:])[turns // 2] / spent, "peak_rate": None}
     if device == "cuda":
-        name = torch.cuda.get_device_name()
-        measured["peak_rate"] = next((peak for kind, peak in PEAKS.items() if kind in name), None)
+        measured["peak_rate"] = peak_operations(torch.cuda.get_device_name(), "bfloat16")
         measured["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
         measured["reserved_gib"] = torch.cuda.max_memory_reserved() / 2**30
         measured |= _waits(updater, rollout)

@@ -38,10 +38,8 @@ def packed_attention(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs
         )
     if kwargs.get("softcap") is not None or kwargs.get("s_aux") is not None:
-        raise UserError(
-            f"{type(module).__name__} uses attention sinks or soft-capping, which packed training does not support",
-            fix="use a Llama-like model",
-        )
+        what = f"{type(module).__name__} uses attention sinks or soft-capping, which packed training does not support"
+        raise UserError(what, fix="use a Llama-like model")
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # [M, H, D], views
     how = Attention(layout, q.shape[-1] ** -0.5 if scaling is None else scaling, kwargs.get("sliding_window"))
     return attend_packed(q, k, v, how)[None], None

@@ -71,9 +71,8 @@ class FlatRollout:
         self.offsets = np.concatenate([[0], np.cumsum(self.lengths)])
         self.finished = torch.tensor([response.finished for response in responses], device=device)
         self.rewards = torch.tensor(np.concatenate([group.rewards for group in groups]), device=device)
-        self.uids = torch.tensor(
-            [group.prompt.number * size + index for group in groups for index in range(size)], device=device
-        )
+        uids = [group.prompt.number * size + index for group in groups for index in range(size)]
+        self.uids = torch.tensor(uids, device=device)
         self.lengths_tensor = torch.from_numpy(self.lengths).to(device)
         self.owners = torch.arange(len(responses), device=device) // size
         self.sampler_logprobs = self._flat([response.logprobs for response in responses])
@@ -92,9 +91,8 @@ class FlatRollout:
         return hidden
 
     def _flat(self, values: Sequence[np.ndarray | None]) -> Tensor:
-        return (
-            torch.from_numpy(np.concatenate([value for value in values if value is not None])).float().to(self.device)
-        )
+        known = np.concatenate([value for value in values if value is not None])
+        return torch.from_numpy(known).float().to(self.device)
 
     @property
     def sequence_count(self) -> int:
@@ -169,9 +167,8 @@ class FlatRollout:
 
     def targets(self) -> Tensor:
         """Response tokens of all sequences, int64 [N]."""
-        return torch.from_numpy(
-            np.concatenate([response.tokens for group in self.groups for response in group.responses]).astype(np.int64)
-        ).to(self.device)
+        tokens = [response.tokens for group in self.groups for response in group.responses]
+        return torch.from_numpy(np.concatenate(tokens).astype(np.int64)).to(self.device)
 
     def reference(self, sequences: Sequence[int]) -> Tensor | None:
         """Old log-probs of the full vocabulary, [n, V], for some sequences."""

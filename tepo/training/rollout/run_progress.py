@@ -15,8 +15,8 @@ from tepo.sampling.sampler import Response
 from tepo.store.checkpoint_files import read_progress
 from tepo.store.early_stop import EarlyStop, read_ending
 from tepo.store.run_folder import RunFolder
-from tepo.training.batch import FlatRollout, Group
 from tepo.training.rollout.prompt_stream import PromptStream
+from tepo.training.rollout_batch import FlatRollout, Group
 
 _OLD = ("old_logprobs", "old_entropies", "old_distribution", "initial_logprobs")
 

@@ -54,28 +54,29 @@ def figures(device: str, cases: tuple[Case, ...]) -> Iterator[Figure]:
     """Errors and speed of each case."""
     best = ceiling((8192, 8192, 8192) if device == "cuda" else (256, 256, 256), device)
     for case in cases:
-        yield from _figures(case, device, best)
-
-
-def _figures(case: Case, device: str, best: float) -> Iterator[Figure]:
-    groups = [(np.zeros(prompt), [np.zeros(n) for n in responses]) for prompt, responses in case.groups]
-    packed = pack(groups).to(device)
-    torch.manual_seed(0)
-    count, (queries, keys) = len(packed.tokens), case.heads
-    inputs = [torch.randn(count, heads, case.width, device=device).bfloat16() for heads in (queries, keys, keys)]
-    weight = torch.randn(count, queries, case.width, device=device)
-    how = Attention(Layout(packed), case.width**-0.5, case.window)
-    ours, plain = partial(attend, how=how), partial(sequences, packed=packed, how=how)
-    values, exact = _run(ours, inputs, weight), _run(plain, [tensor.float() for tensor in inputs], weight)
-    rounded = _run(plain, inputs, weight)
-    path = "varlen" if varlen_available(inputs[0]) else "blocks"
-    for name, one, right, other in zip(_TENSORS, values, exact, rounded, strict=True):
-        error, bound = _error(one, right), 2 * _error(other, right)
-        yield Figure(f"{case.name}: error, {name}", "relative", error, bound, "<=", path)
-    taken = seconds(lambda: _run(ours, inputs, weight), device)
-    products = 4 * queries * case.width * _pairs(packed, case.window)
-    rate = 3.5 * products / taken  # the backward has 2.5 times those of the forward
-    yield Figure(f"{case.name}: forward + backward", "TFLOP/s", rate / 1e12, best / 1e12, note=f"{1e3 * taken:.2f} ms")
+        groups = [(np.zeros(prompt), [np.zeros(n) for n in responses]) for prompt, responses in case.groups]
+        packed = pack(groups).to(device)
+        torch.manual_seed(0)
+        count, (queries, keys) = len(packed.tokens), case.heads
+        inputs = [torch.randn(count, heads, case.width, device=device).bfloat16() for heads in (queries, keys, keys)]
+        weight = torch.randn(count, queries, case.width, device=device)
+        how = Attention(Layout(packed), case.width**-0.5, case.window)
+        ours, plain = partial(attend, how=how), partial(sequences, packed=packed, how=how)
+        values, exact = _run(ours, inputs, weight), _run(plain, [tensor.float() for tensor in inputs], weight)
+        rounded = _run(plain, inputs, weight)
+        path = "varlen" if varlen_available(inputs[0]) else "blocks"
+        for name, one, right, other in zip(_TENSORS, values, exact, rounded, strict=True):
+            error, bound = _error(one, right), 2 * _error(other, right)
+            yield Figure(f"{case.name}: error, {name}", "relative", error, bound, "<=", path)
+        taken = seconds(partial(_run, ours, inputs, weight), device)
+        # queries times the keys that each sees
+        before = np.concatenate([np.zeros_like(packed.prompt_spans), packed.prompt_spans[packed.groups]])
+        spans = np.concatenate([packed.prompt_spans, packed.spans])
+        seen = [np.arange(p + 1, p + n + 1) for p, n in zip(before, spans, strict=True)]
+        pairs = float(sum(np.minimum(keys, case.window or keys.max(initial=0)).sum() for keys in seen))
+        rate = 3.5 * 4 * queries * case.width * pairs / taken  # the backward has 2.5 times the products of the forward
+        note = f"{1e3 * taken:.2f} ms"
+        yield Figure(f"{case.name}: forward + backward", "TFLOP/s", rate / 1e12, best / 1e12, note=note)
 
 
 def sequences(query: Tensor, key: Tensor, value: Tensor, packed: Packed, how: Attention) -> Tensor:
@@ -89,17 +90,14 @@ def sequences(query: Tensor, key: Tensor, value: Tensor, packed: Packed, how: At
     for own, before in [(prompt, prompt[:0]) for prompt in prompts] + responses:
         rows = torch.from_numpy(np.concatenate([before, own])).to(query.device)
         q, k, v = (tensor[rows].transpose(0, 1)[None] for tensor in (query, key, value))
-        mask = _band(len(rows), how.window, query) if how.window else None
+        mask = None
+        if how.window:  # [1, 1, L, L]: true where a key is at most `window - 1` back
+            ones = torch.ones(len(rows), len(rows), dtype=torch.bool, device=query.device)
+            mask = (ones.tril() & ones.triu(1 - how.window))[None, None]
         with sdpa_kernel(KERNELS):
             done = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=how.scale)
         out = out.index_copy(0, rows[len(before) :], done[0].transpose(0, 1)[len(before) :])
     return out
-
-
-def _band(length: int, window: int, like: Tensor) -> Tensor:
-    """[1, 1, L, L]: true where a key is at most `window - 1` back."""
-    ones = torch.ones(length, length, dtype=torch.bool, device=like.device)
-    return (ones.tril() & ones.triu(1 - window))[None, None]
 
 
 def _run(function: Callable[..., Tensor], inputs: list[Tensor], weight: Tensor) -> list[Tensor]:
@@ -111,11 +109,3 @@ def _run(function: Callable[..., Tensor], inputs: list[Tensor], weight: Tensor) 
 
 def _error(value: Tensor, exact: Tensor) -> float:
     return float((value.float() - exact).norm() / exact.norm())
-
-
-def _pairs(packed: Packed, window: int | None) -> float:
-    """Queries times the keys that each sees."""
-    before = np.concatenate([np.zeros_like(packed.prompt_spans), packed.prompt_spans[packed.groups]])
-    spans = np.concatenate([packed.prompt_spans, packed.spans])
-    seen = [np.arange(p + 1, p + n + 1) for p, n in zip(before, spans, strict=True)]
-    return float(sum(np.minimum(keys, window or keys.max(initial=0)).sum() for keys in seen))

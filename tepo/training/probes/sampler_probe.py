@@ -12,9 +12,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from tepo.policy.logprobs.chunked import StatisticsOptions
+from tepo.policy.logprobs.linear_statistics import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.packing.packing import pack
 from tepo.sampling.embedded.torch_sampler import TorchSampler
@@ -41,7 +40,11 @@ SIZES = {"small": Case("small", 8, 24), "short": Case("short", 64, 160), "full":
 
 def figures(device: str, case: Case) -> Iterator[Figure]:
     """Speed with and without graphs, whether they draw the same, and the gap to the trainer."""
-    yield Figure("float32: same tokens with and without graphs", "share", *_small_agree(device), ">=")
+    small = Case("small", 64, 200) if device == "cuda" else SIZES["small"]  # several graphs, and rows that end
+    model = model_of("small", device, torch.float32)
+    same = agreement(*(draw(model, small, graphs)["drawn"] for graphs in (True, False)))
+    # rounding may move one draw over an edge
+    yield Figure("float32: same tokens with and without graphs", "share", same, 0.98, ">=")
     model, drawn = model_of(case.shape, device), {}
     copies = bandwidth(device)
     for graphs in (True, False):
@@ -54,20 +57,14 @@ def figures(device: str, case: Case) -> Iterator[Figure]:
         if device == "cuda":
             yield Figure(f"{name}: peak memory", "GiB", measured["peak_gib"])
     yield Figure("bfloat16: same tokens until the first difference", "share", agreement(drawn[True], drawn[False]))
-    prompts = prompts_of(model, case)
-    sampler, trainer = both_logprobs(model, prompts[0], drawn[True][0][:2], device)
+    prompt, responses = prompts_of(model, case)[0], drawn[True][0][:2]
+    packed = pack([(prompt, [response.tokens for response in responses])]).to(device)
+    with torch.no_grad():
+        trainer = token_statistics(model, packed, StatisticsOptions(need_entropy=False)).logprobs
+    sampler = torch.cat([torch.from_numpy(response.logprobs) for response in responses])
     bound = default_bound("bfloat16")
     gap = Gap.measure(sampler, trainer, bound)
     yield Figure("gap of sampler and trainer, mean log-prob", "nats", gap.mean, bound, "<=")
-
-
-def _small_agree(device: str) -> tuple[float, float]:
-    """The share of equal tokens in float32 on a small model, and what it must be: rounding may move one draw over an
-    edge."""
-    model = model_of("small", device, torch.float32)
-    case = Case("small", 64, 200) if device == "cuda" else SIZES["small"]  # several graphs, and rows that end
-    with_graphs, without = (draw(model, case, graphs)["drawn"] for graphs in (True, False))
-    return agreement(with_graphs, without), 0.98
 
 
 def prompts_of(model: Any, case: Case) -> list[list[int]]:
@@ -112,11 +109,3 @@ def agreement(one: Drawn, other: Drawn) -> float:
         same += int(differs[0]) if len(differs) else length
         total += max(len(left.tokens), len(right.tokens))
     return same / total
-
-
-def both_logprobs(model: Any, prompt: list[int], responses: list[Response], device: str) -> tuple[Tensor, Tensor]:
-    """The sampler's and the trainer's log-probs of some responses."""
-    packed = pack([(prompt, [response.tokens for response in responses])]).to(device)
-    with torch.no_grad():
-        trainer = token_statistics(model, packed, StatisticsOptions(need_entropy=False)).logprobs
-    return torch.cat([torch.from_numpy(response.logprobs) for response in responses]), trainer

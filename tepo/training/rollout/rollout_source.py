@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 import torch
 
 from tepo.store.early_stop import EarlyStop, check_rewards
-from tepo.training.batch import FlatRollout
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.group_stats import Rollout
-from tepo.training.rollout.progress import Progress, StepRollout
+from tepo.training.rollout.run_progress import Progress, StepRollout
+from tepo.training.rollout_batch import FlatRollout
 from tepo.training.update import Updater
 
 REWARD = "critic/score/mean"
@@ -57,9 +57,8 @@ class Rollouts:
 
     def _missing(self, step: int, last: int) -> range:
         """Steps up to `last` whose rollouts are not drawn yet, in step `step`."""
-        if self.early_stop is not None:
-            return range(0)
-        return range(step + len(self.waiting), min(last, self.train.steps) + 1)
+        first = step + len(self.waiting)
+        return range(first, first if self.early_stop else min(last, self.train.steps) + 1)
 
     def _sample(self, collector: Collector, step: int, last: int, metrics: StepMetrics) -> Sampled:
         """Sample the rollouts up to that of step `last`, by the policy that the sampler holds. Where a step has no

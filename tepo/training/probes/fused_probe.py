@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from tepo.policy.logprobs.chunked import BUDGET, StatisticsOptions
-from tepo.policy.logprobs.fused import linear_statistics
+from tepo.policy.logprobs.linear_statistics import BUDGET, StatisticsOptions, linear_statistics
 from tepo.training.probes.record import Figure
 from tepo.training.probes.timing import ceiling, seconds, wait
 

@@ -19,10 +19,12 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakSet
 
+from safetensors.torch import save_file
 from torch import Tensor
 
 from tepo.common import signals
@@ -34,8 +36,8 @@ from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
 from tepo.sampling.vllm.http import Connections, ask, socket_url
 from tepo.sampling.vllm.response_groups import ResponseGroups, fewest, sample_seed, to_response
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, check_head, last_error
-from tepo.sampling.vllm.weight_files import write_weights
 
+_Answer: TypeAlias = Future[dict[str, Any]]
 _START_SECONDS = 600  # until a server is healthy
 _PARALLEL = 256  # requests in flight per server
 _SOCKET = "http"
@@ -47,11 +49,8 @@ def check_servers(urls: Sequence[str]) -> None:
     """Raises UserError when there is no server to ask, or one is not in development mode, RunFailed when one does not
     answer."""
     if not urls:
-        raise UserError(
-            "no vLLM server is named",
-            where="sampler.servers",
-            fix="sampler.servers=[http://host:8000], or sampler=vllm",
-        )
+        fix = "sampler.servers=[http://host:8000], or sampler=vllm"
+        raise UserError("no vLLM server is named", where="sampler.servers", fix=fix)
     for url in urls:
         ask(url.rstrip("/"), "/is_sleeping", None)
 
@@ -62,35 +61,19 @@ def serve_command(
     """Command line and extra environment of a server that `VllmServerSampler` can use. memory: share of each GPU that
     it may take; None: vLLM's own. Development mode opens the weight endpoints to whoever can reach its sockets: they
     lie in `folder`, which nobody else may enter."""
-    command = [
-        sys.executable,
-        "-m",
-        "vllm.entrypoints.openai.api_server",
-        "--model",
-        options.path,
-        "--served-model-name",
-        "policy",
-    ]
-    command += [
-        "--uds",
-        str(folder / _SOCKET),
-        "--dtype",
-        options.dtype,
-        "--max-model-len",
-        str(options.max_length),
-        "--max-num-seqs",
-        str(options.max_rows),
-    ]
-    command += [
-        "--tensor-parallel-size",
-        str(options.tensor_parallel),
-        "--logprobs-mode",
-        "processed_logprobs",
-        "--generation-config",
-        "vllm",
-        "--seed",
-        "0",
-    ]
+    given = {
+        "--model": options.path,
+        "--served-model-name": "policy",
+        "--uds": str(folder / _SOCKET),
+        "--dtype": options.dtype,
+        "--max-model-len": str(options.max_length),
+        "--max-num-seqs": str(options.max_rows),
+        "--tensor-parallel-size": str(options.tensor_parallel),
+        "--logprobs-mode": "processed_logprobs",
+        "--generation-config": "vllm",
+        "--seed": "0",
+    }
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *chain(*given.items())]
     if not options.custom_all_reduce(without_growing(os.environ)):
         command.append("--disable-custom-all-reduce")
     source = load_options(options.path, options.revision, options.trust_remote_code)
@@ -158,11 +141,8 @@ def _wait_until_healthy(url: str, process: subprocess.Popen, log: Path) -> str:
             ask(url, "/health", None)
             return url
         time.sleep(0.5)
-    raise UserError(
-        f"the vLLM server did not start: {last_error(log.read_text(errors='replace'))}",
-        where=str(log),
-        fix="read the log; too little memory is the usual cause",
-    )
+    what = f"the vLLM server did not start: {last_error(log.read_text(errors='replace'))}"
+    raise UserError(what, where=str(log), fix="read the log; too little memory is the usual cause")
 
 
 class VllmServerSampler:
@@ -230,14 +210,14 @@ class ServerQueue:
 
     def __init__(self, sampler: VllmServerSampler, params: SamplingParams):
         self.sampler, self.params = sampler, params
-        self.running: dict[Future[Response], _Request] = {}
+        self.running: dict[_Answer, _Request] = {}
         self._renew()
 
     def _renew(self) -> None:
         self.running.clear()
         self.under_way = [0] * len(self.sampler.urls)  # responses at each server
         self.groups = ResponseGroups(self.params)
-        self.done: queue.SimpleQueue[Future[Response]] = queue.SimpleQueue()
+        self.done: queue.SimpleQueue[_Answer] = queue.SimpleQueue()
 
     def add(self, jobs: Sequence[Job]) -> None:
         """See `Queue.add`. Raises UserError for a prompt that leaves too little room."""
@@ -245,8 +225,21 @@ class ServerQueue:
         server = 0
         for job, index in self.groups.begin(jobs):
             server = fewest(self.under_way) if index == job.first else server
-            request, body = _Request(job.number, index, server), self._body(job, index)
-            future = self.sampler.pool.submit(_complete, self.sampler.urls[server], body, request.connections)
+            request, params = _Request(job.number, index, server), self.groups.of(job)
+            body = {
+                "model": "policy",
+                "prompt": list(job.prompt),
+                "seed": sample_seed(job.key, index),
+                "temperature": params.temperature,
+                "max_tokens": params.max_new_tokens,
+                "logprobs": 0,
+                "return_token_ids": True,
+                "ignore_eos": True,  # the ids that stop are the ones we were given
+                "stop_token_ids": self.sampler.stop_tokens,
+                "skip_special_tokens": False,
+            }
+            where = self.sampler.urls[server], "/v1/completions"
+            future = self.sampler.pool.submit(ask, *where, body, request.connections)
             self.under_way[server] += 1
             self.running[future] = request
             future.add_done_callback(self.done.put)
@@ -264,7 +257,9 @@ class ServerQueue:
             request = self.running.pop(future, None)
             if request:  # it was not given up
                 self.under_way[request.server] -= 1
-                groups += self.groups.put(request.number, request.index, future.result())
+                choice = future.result()["choices"][0]
+                said = choice["token_ids"], choice["logprobs"]["token_logprobs"], choice["finish_reason"]
+                groups += self.groups.put(request.number, request.index, to_response(*said))
         return groups
 
     def drop(self, numbers: Collection[int]) -> None:
@@ -281,26 +276,11 @@ class ServerQueue:
             self._give_up(future)
         self._renew()
 
-    def _give_up(self, future: Future[Response]) -> None:
+    def _give_up(self, future: "_Answer") -> None:
         request = self.running.pop(future)
         self.under_way[request.server] -= 1
         future.cancel()
         request.connections.cut()
-
-    def _body(self, job: Job, index: int) -> dict[str, Any]:
-        params = self.groups.of(job)
-        return {
-            "model": "policy",
-            "prompt": list(job.prompt),
-            "seed": sample_seed(job.key, index),
-            "temperature": params.temperature,
-            "max_tokens": params.max_new_tokens,
-            "logprobs": 0,
-            "return_token_ids": True,
-            "ignore_eos": True,  # the ids that stop are the ones we were given
-            "stop_token_ids": self.sampler.stop_tokens,
-            "skip_special_tokens": False,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,7 +293,35 @@ class _Request:
     connections: Connections = field(default_factory=Connections)
 
 
-def _complete(url: str, body: dict[str, Any], connections: Connections) -> Response:
-    """One response."""
-    choice = ask(url, "/v1/completions", body, connections)["choices"][0]
-    return to_response(choice["token_ids"], choice["logprobs"]["token_logprobs"], choice["finish_reason"])
+BUCKET = 512 << 20  # bytes
+
+
+def write_weights(weights: Mapping[str, Tensor], folder: Path, bucket: int = BUCKET) -> None:
+    """Write safetensors files of about `bucket` bytes each, one while the tensors of the next are read. So two of them
+    are in main memory at a time, and not the full model. The tensors do not change meanwhile."""
+    writing: Future[None] | None = None
+    with ThreadPoolExecutor(1) as writer:
+        for number, tensors in enumerate(_buckets(weights, bucket)):
+            if writing is not None:
+                writing.result()
+            writing = writer.submit(save_file, tensors, folder / f"model-{number:05d}.safetensors")
+        if writing is not None:
+            writing.result()
+
+
+def _buckets(weights: Mapping[str, Tensor], bucket: int) -> Iterator[dict[str, Tensor]]:
+    """Consecutive tensors in main memory, of at least `bucket` bytes but for the last ones."""
+    tensors: dict[str, Tensor] = {}
+    size, storages = 0, set[int]()
+    for name in weights:
+        value = weights[name].detach().to("cpu").contiguous()
+        if value.data_ptr() in storages:
+            value = value.clone()  # safetensors refuses shared storage: tied tensors are written twice
+        storages.add(value.data_ptr())
+        tensors[name] = value
+        size += value.nbytes
+        if size >= bucket:
+            yield tensors
+            tensors, size, storages = {}, 0, set()
+    if tensors:
+        yield tensors

@@ -1,0 +1,157 @@
+"""Log-prob, entropy and exact KL of a linear output layer, from hidden states and the output matrix.
+
+Small problems take the direct path, which holds the log-probs of the vocabulary once. Large ones never hold their
+logits: one tile of [tokens, part of the vocabulary] is used again and again. The forward keeps a running maximum, sum
+of exponentials and weighted sum per token (online log-sum-exp: Milakov and Gimelshein 2018, arXiv 1805.02867); the
+backward makes each tile again, turns it in place into the gradient of the logits and multiplies it on. That is four
+products of 2NVH operations where three are the least, and O(N) numbers kept. Tiles span all tokens when the budget
+allows, so each slice of the weight's gradient is written once.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tepo.policy.logprobs import tile
+from tepo.policy.logprobs.tile import Coefficients, State
+
+BUDGET = 128 * 2**20  # bytes for logits: above it the vocabulary is worked through in chunks of this size
+
+
+@dataclass(frozen=True, slots=True)
+class StatisticsOptions:
+    """temperature: of the softmax. entropy_gradient: let the gradient of the entropy flow. need_entropy: else None.
+    reference: log-probs [N, V] float32 of another policy, for the exact KL to it. budget: bytes for logits."""
+
+    temperature: float = 1.0
+    entropy_gradient: bool = False
+    need_entropy: bool = True
+    reference: Tensor | None = None
+    budget: int = BUDGET
+
+
+_LEAST_COLUMNS = 2048  # narrower tiles waste the products
+_LEAST_ROWS = 256
+
+
+class ChunkedStatistics(torch.autograd.Function):
+    """log p(target) [N] and entropy [N] of softmax(hidden weight^T / temperature); the tile takes at most
+    `options.budget` bytes (unless 256 tokens x 2,048 columns are already more). float32 results, float64 for float64
+    inputs."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, options: StatisticsOptions
+    ) -> tuple[Tensor, Tensor]:
+        state = State.empty(hidden)
+        shape = _tile_shape(len(hidden), len(weight), options.budget)
+        buffer = hidden.new_empty(shape[0] * shape[1], dtype=state.total.dtype)
+        for rows, columns in _tiles(len(hidden), len(weight), shape):
+            logits = tile.product(hidden[rows], weight[columns], buffer)
+            tile.accumulate(logits, state.part(rows), targets[rows] - columns.start, 1.0 / options.temperature)
+        logprobs, entropies, normaliser = state.finish()
+        ctx.save_for_backward(hidden, weight, targets, normaliser, entropies)
+        ctx.options, ctx.shape = options, shape
+        ctx.mark_non_differentiable(*([] if options.entropy_gradient else [entropies]))
+        return logprobs, entropies
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        hidden, weight, targets, normaliser, entropies = ctx.saved_tensors
+        inverse = 1.0 / ctx.options.temperature
+        slope = -inverse * grads[1] if ctx.options.entropy_gradient else None  # of log p in d loss / d logits / p
+        offset = -inverse * grads[0] if slope is None else -inverse * grads[0] + slope * entropies
+        coefficients = Coefficients(normaliser, offset, slope, inverse * grads[0])
+        buffer = hidden.new_empty(ctx.shape[0] * ctx.shape[1], dtype=normaliser.dtype)
+        for_hidden, for_weight = ctx.needs_input_grad[:2]
+        sums = tile.GradientSums(hidden, weight, for_hidden, for_weight, columns=ctx.shape[1])
+        for rows, columns in _tiles(len(hidden), len(weight), ctx.shape):
+            logits = tile.product(hidden[rows], weight[columns], buffer)
+            dlogits = tile.gradient(
+                logits, coefficients.part(rows), targets[rows] - columns.start, inverse, hidden.dtype
+            )
+            sums.add(dlogits, rows, columns)
+        return *sums.results(), None, None
+
+
+def _tile_shape(tokens: int, vocabulary: int, budget: int) -> tuple[int, int]:
+    """Rows and columns of a tile of at most `budget` bytes of float32: all tokens if the columns do not get too few."""
+    cells = budget // 4
+    rows = min(tokens, max(cells // _LEAST_COLUMNS, _LEAST_ROWS))
+    rows = -(-tokens // -(-tokens // rows))  # equal parts
+    columns = min(vocabulary, max(cells // rows, _LEAST_COLUMNS))
+    columns = -(-vocabulary // -(-vocabulary // columns))
+    return rows, min(vocabulary, -(-columns // 64) * 64)
+
+
+def _tiles(tokens: int, vocabulary: int, shape: tuple[int, int]) -> Iterator[tuple[slice, slice]]:
+    """(rows, columns) of every tile; all rows of some columns before the next columns."""
+    for column in range(0, vocabulary, shape[1]):
+        for row in range(0, tokens, shape[0]):
+            yield slice(row, min(row + shape[0], tokens)), slice(column, min(column + shape[1], vocabulary))
+
+
+def linear_statistics(
+    hidden: Tensor, weight: Tensor, targets: Tensor, options: StatisticsOptions = StatisticsOptions()
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """log p(target) [N], entropy [N] and KL(p || reference) [N] of p = softmax(hidden weight^T / temperature).
+
+    hidden [N, H] and weight [V, H] of one dtype, targets [N] int64. Results are float32 (float64 for float64 inputs),
+    in nats. Gradients are exact; that of the entropy flows only with `entropy_gradient`, else the entropy comes
+    detached. Products accumulate in float32 whatever the inputs. With a reference the direct path is taken at any size:
+    the reference is as large as the logits.
+    """
+    widened = 0 if hidden.is_cuda or hidden.dtype.itemsize >= 4 else hidden.shape[1]  # half precision, on a CPU
+    small = 4 * len(weight) * max(len(hidden), widened) <= options.budget
+    if options.reference is not None or small or not len(hidden):
+        logprobs, entropies, full_kl = DirectStatistics.apply(hidden, weight, targets, options)
+    else:
+        logprobs, entropies = ChunkedStatistics.apply(hidden, weight, targets, options)
+        full_kl = None
+    if not options.need_entropy:
+        return logprobs, None, full_kl
+    return logprobs, entropies if options.entropy_gradient else entropies.detach(), full_kl
+
+
+class DirectStatistics(torch.autograd.Function):
+    """log p(target) [N], entropy [N] or None, KL to a reference [N] or None;
+    keeps the log-probs [N, V] for the backward."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, options: StatisticsOptions
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
+        temperature, reference = options.temperature, options.reference
+        wide = torch.promote_types(hidden.dtype, torch.float32)
+        logits = tile.product(hidden, weight, hidden.new_empty(len(hidden) * len(weight), dtype=wide))
+        if temperature != 1.0:
+            logits.div_(temperature)
+        logp = torch.log_softmax(logits, dim=1)
+        probs = torch.exp(logp, out=logits)
+        entropy = -torch.linalg.vecdot(probs, logp) if options.need_entropy else None
+        kl = torch.linalg.vecdot(probs, logp - reference) if reference is not None else None
+        ctx.save_for_backward(hidden, weight, targets, probs, logp, reference, entropy, kl)
+        ctx.temperature = temperature
+        ctx.set_materialize_grads(False)
+        return logp.gather(1, targets[:, None])[:, 0], entropy, kl
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
+        hidden, weight, targets, probs, logp, reference, entropy, kl = ctx.saved_tensors
+        of_logprob, of_entropy, of_kl = grads
+        dlogits = torch.zeros_like(probs) if of_logprob is None else probs * -of_logprob[:, None]
+        if of_logprob is not None:
+            dlogits.scatter_add_(1, targets[:, None], of_logprob[:, None])
+        if of_entropy is not None:  # dH/dz_v = -p_v (log p_v + H)
+            dlogits.addcmul_(probs, (logp + entropy[:, None]).mul_(of_entropy[:, None]), value=-1.0)
+        if of_kl is not None:  # dKL/dz_v = p_v (log p_v - log q_v - KL)
+            dlogits.addcmul_(probs, (logp - reference).sub_(kl[:, None]).mul_(of_kl[:, None]))
+        if ctx.temperature != 1.0:
+            dlogits.div_(ctx.temperature)
+        dlogits = dlogits.to(hidden.dtype)
+        dhidden = torch.mm(dlogits, weight) if ctx.needs_input_grad[0] else None
+        dweight = torch.mm(dlogits.t(), hidden) if ctx.needs_input_grad[1] else None
+        return dhidden, dweight, None, None

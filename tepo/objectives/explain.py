@@ -211,10 +211,8 @@ def coefficient(objective: Objective) -> Coefficient:
 
 
 def carried_by(objective: Objective) -> Carried:
-    """The factor of a token's log pi in the policy term.
-
-    Where the gradient flows through a ratio of several tokens, it carries the terms of all of them:
-    of the response (index s), or, with a prefix ratio, of the tokens u >= t."""
+    """The factor of a token's log pi in the policy term. Where the gradient flows through a ratio of several tokens, it
+    carries the terms of all of them: of the response (index s), or, with a prefix ratio, of the tokens u >= t."""
     ratio, varies = objective.ratio, objective.advantage.varies
     drops = tuple(name for name, axis in (("lambda", objective.weight), ("v", objective.correction)) if axis.drops)
     before = objective.weight.explained.formula.text + objective.correction.explained.formula.text

@@ -220,9 +220,8 @@ def objective_mapping(objective: Objective) -> dict[str, Any]:
 
 
 def kept_objective(objective: Mapping[str, Any], run: Path) -> Objective:
-    """The objective of a run's configuration.
-
-    Raises UserError where its Python files are not the caller's own and he does not trust them."""
+    """The objective of a run's configuration. Raises UserError where its Python files are not the caller's own and he
+    does not trust them."""
     if OWN in objective:
         objective = {**objective, OWN: kept_files(objective)}  # read once: what was looked at is what is executed
     if foreign := foreign_files(objective):

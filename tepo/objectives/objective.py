@@ -67,9 +67,8 @@ WATCHED = (*LOGPROBS, "entropies", "old_entropies", "full_kl")
 
 @dataclass(frozen=True)
 class Loss:
-    """loss: scalar with a graph, divided by the mini-batch's denominators.
-
-    tokens: named per-token diagnostics [N], detached."""
+    """loss: scalar with a graph, divided by the mini-batch's denominators. tokens: named per-token diagnostics [N],
+    detached."""
 
     loss: Tensor
     metrics: Metrics

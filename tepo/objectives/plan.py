@@ -17,11 +17,10 @@ from tepo.objectives.segments import indices_of, token_indices
 class Plan:
     """Denominators and selections for sequences with these `lengths` [S] and their N tokens, detached.
 
-    totals: tokens and non-empty sequences in the loss, over all ranks, float64 [2]. salt: varies random draws.
-    scale: weight of each token in the sums [N]; weight: of the weight axis [N], None where all are 1;
-    correction: of the correction axis [N], the same.
-    filtered: whether sequences were left out.
-    penalties: what each of the row's penalties selects. None also stands for what each micro-batch makes by itself."""
+    totals: tokens and non-empty sequences in the loss, over all ranks, float64 [2]. salt: varies random draws. scale:
+    weight of each token in the sums [N]; weight: of the weight axis [N], None where all are 1; correction: of the
+    correction axis [N], the same. filtered: whether sequences were left out. penalties: what each of the row's
+    penalties selects. None also stands for what each micro-batch makes by itself."""
 
     lengths: Tensor
     totals: Tensor

@@ -2,8 +2,7 @@
 
 The file is plain Python. It defines frozen dataclasses with the members that the Protocol of their axis lists, and
 names them itself: `KINDS = {"surrogate": {"my_gate": MyGate}}`. There is no registry: an objective that names the file
-has its kinds, and no other one does. A mistake in the file is a UserError that names its line.
-"""
+has its kinds, and no other one does. A mistake in the file is a UserError that names its line."""
 
 import ast
 import inspect
@@ -42,9 +41,8 @@ _PAGE = "docs/library.md has a complete example"
 
 
 def with_own(shipped: Kinds, files: Mapping[str, str]) -> dict[str, dict[str, type]]:
-    """All kinds of the axes: the shipped ones and those of the files (name -> text).
-
-    Raises UserError for a broken file, and for a name that is there already."""
+    """All kinds of the axes: the shipped ones and those of the files (name -> text). Raises UserError for a broken
+    file, and for a name that is there already."""
     kinds = {axis: dict(there) for axis, there in shipped.items()}
     for name, text in files.items():
         for axis, added in kinds_of(name, text).items():

@@ -142,9 +142,8 @@ def count(batch: TokenBatch, comm: Comm | None) -> Tensor:
 
 
 def token_scale(options: Aggregation, batch: TokenBatch, totals: Tensor, comm: Comm | None) -> Tensor:
-    """Weight of each token [N] in the mini-batch's loss.
-
-    totals: from `count`. For `over: micro_batch` see `micro_batch_scale`."""
+    """Weight of each token [N] in the mini-batch's loss. totals: from `count`. For `over: micro_batch` see
+    `micro_batch_scale`."""
     if options.over == "group":
         return _group_scale(options, batch, comm)
     dtype = batch.advantages.dtype

@@ -75,10 +75,8 @@ class Truncated:
 
 @dataclass(frozen=True)
 class Masked:
-    """pi_old trainer / pi_old sampler where it lies between two bounds, 0 elsewhere.
-
-    IcePop, Ring-1T 2510.18855 Eq. 2 (slime, OpenRLHF, verl, TRL's token_mask); `level: sequence` is TRL's
-    sequence_mask."""
+    """pi_old trainer / pi_old sampler where it lies between two bounds, 0 elsewhere. IcePop, Ring-1T 2510.18855 Eq. 2
+    (slime, OpenRLHF, verl, TRL's token_mask); `level: sequence` is TRL's sequence_mask."""
 
     level: str = option("token", LEVEL_MEANING, source="Ring-1T Eq. 2", choices=("token", "sequence"))
     low: float = option(0.5, "smallest ratio that counts", source="Ring-1T: alpha; TRL", low=0)

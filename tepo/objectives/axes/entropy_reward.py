@@ -245,10 +245,9 @@ def _graded(rewards: Tensor, groups: Groups, floor: float = 0.0) -> _Graded:
 
 
 def shares(weights: Tensor, member: Tensor, keys: Tensor, counted: Tensor) -> Tensor:
-    """count * weight / sum of weights, among the members [K] (bool) with the same key [K]; 0 elsewhere.
-
-    counted: bool [K]. Where all of these weights are 0, members have equal shares: the sum rule of 3.5.1 holds, and a
-    lone success has the whole share whatever its entropy."""
+    """count * weight / sum of weights, among the members [K] (bool) with the same key [K]; 0 elsewhere. counted: bool
+    [K]. Where all of these weights are 0, members have equal shares: the sum rule of 3.5.1 holds, and a lone success
+    has the whole share whatever its entropy."""
     columns, index = torch.unique(keys, return_inverse=True)
     zeros = weights.new_zeros(columns.shape[0])
 

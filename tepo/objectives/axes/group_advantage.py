@@ -30,9 +30,8 @@ class OfResponses:
 
 @dataclass(frozen=True)
 class GroupNormalized(OfResponses):
-    """A_i = (R_i - mean) / (std + eps) over the group, the same for all tokens of the response.
-
-    DeepSeekMath 2402.03300, TEPO Eq. 9."""
+    """A_i = (R_i - mean) / (std + eps) over the group, the same for all tokens of the response. DeepSeekMath
+    2402.03300, TEPO Eq. 9."""
 
     std: bool = option(
         True,
@@ -52,9 +51,8 @@ class GroupNormalized(OfResponses):
 
 @dataclass(frozen=True)
 class EntropyTerm:
-    """Group-normalised A, plus min(alpha H, |A|/kappa) with the current entropy H, detached.
-
-    Cheng et al. 2506.14758."""
+    """Group-normalised A, plus min(alpha H, |A|/kappa) with the current entropy H, detached. Cheng et al.
+    2506.14758."""
 
     alpha: float = option(0.4, "weight of the entropy", source="Cheng et al. (GRPO); TEPO 4.1 prints 4e-4", low=0)
     kappa: float = option(
@@ -101,9 +99,8 @@ class Gpg(OfResponses):
         return (self._scale(groups, comm) * centred)[groups.sequence]
 
     def _scale(self, groups: Groups, comm: Comm | None) -> Tensor | float:
-        """alpha; 1 where no response counts (the advantages are 0 then).
-
-        Judged on correctness, before any length punishment."""
+        """alpha; 1 where no response counts (the advantages are 0 then). Judged on correctness, before any length
+        punishment."""
         if self.alpha == "none":
             return 1.0
         mixed = self.alpha == "valid_groups"

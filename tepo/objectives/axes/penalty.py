@@ -86,11 +86,9 @@ class Term(NamedTuple):
 
 
 class Penalty(Kind, Protocol):
-    """A term beside the policy term.
-
-    in_loss: what its sum is multiplied by in the loss. selects: the set that it looks at as one to choose tokens,
-    mini_batch or micro_batch; None: it judges each token by itself. reports_size: whether verl's `actor/ppo_kl` beside
-    it is |d|."""
+    """A term beside the policy term. in_loss: what its sum is multiplied by in the loss. selects: the set that it looks
+    at as one to choose tokens, mini_batch or micro_batch; None: it judges each token by itself. reports_size: whether
+    verl's `actor/ppo_kl` beside it is |d|."""
 
     @property
     def in_loss(self) -> float: ...
@@ -264,9 +262,8 @@ class Kl:
 
 @dataclass(frozen=True)
 class EntropyBonus:
-    """+ c H of the current policy, with its gradient; c > 0 raises entropy (Max-Entropy), c < 0 lowers it.
-
-    TEPO Table 3 Panel B."""
+    """+ c H of the current policy, with its gradient; c > 0 raises entropy (Max-Entropy), c < 0 lowers it. TEPO Table 3
+    Panel B."""
 
     coefficient: float = option(
         0.001, "c", source="TEPO prints none: verl's default up to v0.3, and in the grid of Cui et al. 4.1"

@@ -1,7 +1,6 @@
 """Surrogate axis: the gain J of each token (to be maximised) from its ratio, advantage and log-prob.
 
-A new surrogate is one class like those below and its name in `KINDS`.
-"""
+A new surrogate is one class like those below and its name in `KINDS`."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,10 +16,8 @@ from tepo.objectives.terms import Gain, Terms
 
 
 class Surrogate(Needing, Protocol):
-    """A gain of each token.
-
-    only_ratio: the one ratio that it goes with; None: any but none.
-    through_ratio: whether its gradient flows through the ratio."""
+    """A gain of each token. only_ratio: the one ratio that it goes with; None: any but none. through_ratio: whether its
+    gradient flows through the ratio."""
 
     @property
     def only_ratio(self) -> Ratio | None: ...
@@ -36,10 +33,8 @@ class Surrogate(Needing, Protocol):
 
 @dataclass(frozen=True)
 class PpoClip(OfAnyRatio):
-    """min(w A, clip(w, 1-low, 1+high) A); with `dual`, at least dual*A where A < 0.
-
-    PPO 1707.06347 Eq. 7; clip-higher: DAPO 3.1.
-    """
+    """min(w A, clip(w, 1-low, 1+high) A); with `dual`, at least dual*A where A < 0. PPO 1707.06347 Eq. 7; clip-higher:
+    DAPO 3.1."""
 
     low: float = option(0.2, "lower clip distance", source="PPO 6.1", low=0)
     high: float = option(0.2, "upper clip distance", source="PPO 6.1", low=0)
@@ -80,10 +75,8 @@ class PpoClip(OfAnyRatio):
 
 @dataclass(frozen=True)
 class PaperClip(OfAnyRatio):
-    """min(w, clip(w, 1-low, 1+high)) A: TEPO Eq. 4 to the letter (reading A1).
-
-    Bounds w from above whatever the sign of A.
-    """
+    """min(w, clip(w, 1-low, 1+high)) A: TEPO Eq. 4 to the letter (reading A1). Bounds w from above whatever the sign of
+    A."""
 
     low: float = option(0.2, "lower clip distance (never active)", source="TEPO 4.1", low=0)
     high: float = option(0.28, "upper clip distance", source="TEPO 4.1", low=0)

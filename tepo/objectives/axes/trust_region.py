@@ -27,8 +27,7 @@ class DivergenceMask:
 
     DPPO, Qi et al. 2602.04879 Eq. 12-14, with the divergence of two Bernoulli variables, the token and the rest of the
     vocabulary. `sides: both` is prime-rl's IPO. SkyRL computes the same. verl takes sg[min(r, 20)] M A log pi, whose
-    gradient is the same below 20. The paper's old policy is the sampler's, as ours without a correction.
-    """
+    gradient is the same below 20. The paper's old policy is the sampler's, as ours without a correction."""
 
     divergence: str = option(
         "tv",
@@ -102,10 +101,9 @@ class DivergenceMask:
 
 @dataclass(frozen=True)
 class HardClip(OfAnyRatio):
-    """clip(w, 1-low, 1+high) A: no gradient outside the bounds, whatever the sign of A.
-
-    Kimi K2.5 2602.02276, 'regardless of the sign of the advantages'; its gradient is that of GLM-5's double-sided mask
-    2602.15763 (SkyRL's rollout_is)."""
+    """clip(w, 1-low, 1+high) A: no gradient outside the bounds, whatever the sign of A. Kimi K2.5 2602.02276,
+    'regardless of the sign of the advantages'; its gradient is that of GLM-5's double-sided mask 2602.15763 (SkyRL's
+    rollout_is)."""
 
     low: float = option(0.2, "lower clip distance", source="PPO 6.1; Kimi K2.5 prints none", low=0)
     high: float = option(0.28, "upper clip distance", source="DAPO 3.1; Kimi K2.5 prints none", low=0)
@@ -128,7 +126,6 @@ class HardClip(OfAnyRatio):
 @dataclass(frozen=True)
 class GammaWeight:
     """sg[w^k exp(c (1 - w))] A log pi: a weight that is 1 at w = 1 and fades on both sides. VESPO 2602.10693v3 Eq. 20.
-
     TRL computes the same, with w at least 1e-8 instead of exp(-20)."""
 
     power_positive: float = option(2.0, "k where A >= 0", source="VESPO 4.1 (c1); TRL", low=0)

@@ -20,10 +20,9 @@ LAMBDA = Line("lambda_t ", r"\lambda_{i,t}\, ")
 
 
 class Weight(Kind, Protocol):
-    """A detached factor on each token's policy term.
-
-    drops: whether weights may be 0; verl counts such tokens as clipped. scope: the set that it looks at as one,
-    mini_batch or micro_batch; None: none, and it weighs all tokens alike."""
+    """A detached factor on each token's policy term. drops: whether weights may be 0; verl counts such tokens as
+    clipped. scope: the set that it looks at as one, mini_batch or micro_batch; None: none, and it weighs all tokens
+    alike."""
 
     @property
     def drops(self) -> bool: ...
@@ -93,9 +92,8 @@ class ClipCov:
 
 @dataclass(frozen=True)
 class Steer:
-    """A weight that falls with the size of a token's estimated entropy change Omega.
-
-    STEER 2510.10150 (TEPO's 'STEEL')."""
+    """A weight that falls with the size of a token's estimated entropy change Omega. STEER 2510.10150 (TEPO's
+    'STEEL')."""
 
     form: str = option(
         "code",
@@ -172,10 +170,9 @@ class Steer:
 
 @dataclass(frozen=True)
 class OffPolicyMask:
-    """0 on the tokens with A < 0 of responses that have become improbable, 1 elsewhere.
-
-    Off-policy sequence masking (OPSM), DeepSeek-V3.2 2512.02556 section 3.1; TRL and slime. The old policy there, and
-    in TRL, is the sampler's; slime's and ours is the old policy of the row."""
+    """0 on the tokens with A < 0 of responses that have become improbable, 1 elsewhere. Off-policy sequence masking
+    (OPSM), DeepSeek-V3.2 2512.02556 section 3.1; TRL and slime. The old policy there, and in TRL, is the sampler's;
+    slime's and ours is the old policy of the row."""
 
     threshold: float = option(
         0.5, "delta, for the mean of log pi_old - log pi over the response", source="TRL; the paper prints none", low=0
@@ -201,9 +198,8 @@ class OffPolicyMask:
 
 @dataclass(frozen=True)
 class TopEntropy:
-    """1 on the tokens of largest current entropy, 0 on the others. Wang et al. 2506.01939, the 80/20 rule; TRL.
-
-    The paper and TRL take the entropies at or above a quantile, so that ties may add tokens; here exactly the share."""
+    """1 on the tokens of largest current entropy, 0 on the others. Wang et al. 2506.01939, the 80/20 rule; TRL. The
+    paper and TRL take the entropies at or above a quantile, so that ties may add tokens; here exactly the share."""
 
     fraction: float = option(
         0.2, "tokens that stay, as a share of all; at least one", source="Wang et al. 5.2", low=0, high=1

@@ -175,9 +175,8 @@ def _given(value: object) -> bool:
 
 # the coefficient ------------------------------------------------------------------------------------------------------
 def wrong_coefficients(objective: Objective) -> str:
-    """Name the coefficient of the explanation that autograd contradicts, or return the empty text.
-
-    Raises UnreadableError where one has words, or symbols that nothing defines as a formula."""
+    """Name the coefficient of the explanation that autograd contradicts, or return the empty text. Raises
+    UnreadableError where one has words, or symbols that nothing defines as a formula."""
     alone = replace(objective, penalties=(), aggregation=TokenMean(), overlong=Keep())
     batch, lines = _near(alone), [line.text for line in definitions(objective)]
     policy, _, out = _slopes(alone, batch)

@@ -17,7 +17,7 @@ from tepo.common.randomness import derive
 from tepo.config.run_config import RunConfig, TrainConfig
 from tepo.objectives import Objective
 from tepo.objectives.batch import all_sum
-from tepo.objectives.plan import Plan
+from tepo.objectives.objective import Plan
 from tepo.policy.logprobs.chunked import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import TokenStatistics, token_statistics
 from tepo.sampling.gap import Evidence, GapAlarm

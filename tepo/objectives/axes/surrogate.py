@@ -176,22 +176,17 @@ class Sapo(OfAnyRatio):
         w, positive, negative = carried.ratio.explained.formula, self.tau_positive, self.tau_negative
         mark = f"_{carried.over}" if carried.over else ""
         gate, tau = f"g{mark}", f"tau{mark}" if carried.amount != "A" else "tau"
-        slope = (
-            carried.through_ratio(f"4 {gate} (1 - {gate}) {carried.amount}")
-            if mark
-            else f"4 g (1 - g) {carried.through_ratio(carried.amount)}"
+        slope = f"4 g (1 - g) {carried.through_ratio(carried.amount)}"
+        if mark:
+            slope = carried.through_ratio(f"4 {gate} (1 - {gate}) {carried.amount}")
+        latex = rf"A_{{i,t}} \tfrac{{4}}{{\tau}} \sigma\big(\tau ({w.latex} - 1)\big)"
+        meaning = Line(
+            f"tau = {positive:g} where A > 0, {negative:g} elsewhere",
+            rf"\tau = {positive:g}\ (A > 0),\ {negative:g}\ (A \le 0)",
         )
         return Part(
-            Line(
-                f"A 4/tau sigmoid(tau ({w.text} - 1))",
-                rf"A_{{i,t}} \tfrac{{4}}{{\tau}} \sigma\big(\tau ({w.latex} - 1)\big)",
-            ),
-            (
-                Line(
-                    f"tau = {positive:g} where A > 0, {negative:g} elsewhere",
-                    rf"\tau = {positive:g}\ (A > 0),\ {negative:g}\ (A \le 0)",
-                ),
-            ),
+            Line(f"A 4/tau sigmoid(tau ({w.text} - 1))", latex),
+            (meaning,),
             coefficient=f"{slope}, {gate} = sigmoid({tau} ({carried.symbol} - 1))",
             zero=f"{carried.zero_where()}; fades as the ratio moves away from 1",
         )
@@ -219,14 +214,13 @@ class GeometricClip:
         low, high, amount = self.low, self.high, carried.amount
         zeros = "".join(f", or {name}_s = 0" for name in carried.drops)
         rest = f"; or every token s of the response has A_s = 0{zeros}" if zeros else ""
+        meaning = Line(
+            f"d'_t = min(d_t, {high:g}) where A > 0, max(d_t, -{low:g}) elsewhere",
+            rf"d'_{{i,t}} = \min(d_{{i,t}}, {high:g})\ (A > 0),\ \max(d_{{i,t}}, -{low:g})\ (A \le 0)",
+        )
         return Part(
             Line("A exp(1/T_i sum_t d'_t)", r"A_{i,t} \exp\Big(\tfrac{1}{T_i}\sum_t d'_{i,t}\Big)"),
-            (
-                Line(
-                    f"d'_t = min(d_t, {high:g}) where A > 0, max(d_t, -{low:g}) elsewhere",
-                    rf"d'_{{i,t}} = \min(d_{{i,t}}, {high:g})\ (A > 0),\ \max(d_{{i,t}}, -{low:g})\ (A \le 0)",
-                ),
-            ),
+            (meaning,),
             coefficient=f"rho_i {f'mean_s({amount})' if carried.over else amount}, rho_i = exp(1/T_i sum_t d'_t)",
             zero=f"A > 0 and d_t > {high:g}, A <= 0 and d_t < -{low:g} (this token alone){rest}",
         )

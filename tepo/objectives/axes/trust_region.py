@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from tepo.common.schema import option
 from tepo.objectives.axes.importance_ratio import Carried, Ratio, Token
@@ -49,37 +48,27 @@ class DivergenceMask:
 
     def gain(self, terms: Terms) -> Gain:
         advantages = terms.advantages
-        up, down = self._beyond(terms.logprobs.detach(), finite_logprobs(terms.batch.old_logprobs))
+        current, old = terms.logprobs.detach(), finite_logprobs(terms.batch.old_logprobs)
+        moved = current.exp() - old.exp()
+        if self.divergence == "tv":
+            up, down = moved > self.high, moved < -self.low
+        else:
+            rest, old_rest = (-torch.expm1(logprobs) for logprobs in (current, old))
+            gap = old_rest.clamp(min=_REST_FLOOR).log() - rest.clamp(min=_REST_FLOOR).log()
+            divergence = old.exp() * (old - current) + old_rest * gap
+            up, down = (moved > 0) & (divergence > self.high), (moved < 0) & (divergence > self.low)
         outside = up | down if self.sides == "both" else (up & (advantages > 0)) | (down & (advantages < 0))
         return Gain(terms.ratio * advantages * ~outside, outside)  # times 0, which keeps a NaN
 
-    def _beyond(self, current: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
-        """Mark the tokens whose probability is too far above, and too far below the old one, bool [N] each."""
-        moved = current.exp() - old.exp()
-        if self.divergence == "tv":
-            return moved > self.high, moved < -self.low
-        rest, old_rest = (-torch.expm1(logprobs) for logprobs in (current, old))
-        gap = old_rest.clamp(min=_REST_FLOOR).log() - rest.clamp(min=_REST_FLOOR).log()
-        divergence = old.exp() * (old - current) + old_rest * gap
-        return (moved > 0) & (divergence > self.high), (moved < 0) & (divergence > self.low)
-
     def explained(self, carried: Carried) -> Part:
         ratio = carried.ratio.explained
-        up, down = (f"dp > {self.high:g}", f"dp < -{self.low:g}")
-        kl_up, kl_down = (f"dp > 0 and kl > {self.high:g}", f"dp < 0 and kl > {self.low:g}")
-        held = (up, down) if self.divergence == "tv" else (kl_up, kl_down)
+        held = [f"dp > {self.high:g}", f"dp < -{self.low:g}"]
+        if self.divergence == "kl":
+            held = [f"dp > 0 and kl > {self.high:g}", f"dp < 0 and kl > {self.low:g}"]
         if self.sides == "away":
-            held = (f"A > 0 and {held[0]}", f"A < 0 and {held[1]}")
-        latex = (
-            (rf"\Delta p > {self.high:g}", rf"\Delta p < -{self.low:g}")
-            if self.divergence == "tv"
-            else (
-                rf"\Delta p > 0 \wedge \mathrm{{kl}} > {self.high:g}",
-                rf"\Delta p < 0 \wedge \mathrm{{kl}} > {self.low:g}",
-            )
-        )
-        if self.sides == "away":
-            latex = (rf"A > 0 \wedge {latex[0]}", rf"A < 0 \wedge {latex[1]}")
+            held = [f"A > 0 and {held[0]}", f"A < 0 and {held[1]}"]
+        words = {"dp": r"\Delta p", "kl": r"\mathrm{kl}", "and": r"\wedge"}
+        latex = [" ".join(words.get(word, word) for word in part.split()) for part in held]
         mask = Line(
             f"M = 0 where {' or '.join(f'({part})' for part in held)}, else 1; dp = pi_t - pi_old,t",
             rf"M_{{i,t}} = \mathbb{{1}}\big[\neg({latex[0]}) \wedge \neg({latex[1]})\big],"

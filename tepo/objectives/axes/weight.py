@@ -61,11 +61,8 @@ class ClipCov:
 
     def __post_init__(self) -> None:
         if self.low >= self.high:
-            raise UserError(
-                f"weight.low {self.low:g} and weight.high {self.high:g} leave no token to draw",
-                where="clip_cov",
-                fix="low below high (Cui et al.: 1 and 5)",
-            )
+            what = f"weight.low {self.low:g} and weight.high {self.high:g} leave no token to draw"
+            raise UserError(what, where="clip_cov", fix="low below high (Cui et al.: 1 and 5)")
 
     def token_weights(self, terms: Terms, clipped: Tensor | None, comm: Comm | None, salt: int) -> Tensor:
         batch = terms.batch
@@ -122,17 +119,11 @@ class Steer:
 
     def __post_init__(self) -> None:
         if self.floor > self.ceiling:
-            raise UserError(
-                f"weight.floor {self.floor:g} is above weight.ceiling {self.ceiling:g}",
-                where="steer",
-                fix="the other way round: the largest |Omega| gets the floor",
-            )
+            what = f"weight.floor {self.floor:g} is above weight.ceiling {self.ceiling:g}"
+            raise UserError(what, where="steer", fix="the other way round: the largest |Omega| gets the floor")
         if self.shape == "exponential" and self.ceiling > 1:
-            raise UserError(
-                f"weight.ceiling {self.ceiling:g} is never reached: the exponential starts at 1",
-                where="steer",
-                fix="weight.shape=linear, or a ceiling of at most 1",
-            )
+            what = f"weight.ceiling {self.ceiling:g} is never reached: the exponential starts at 1"
+            raise UserError(what, where="steer", fix="weight.shape=linear, or a ceiling of at most 1")
 
     def token_weights(self, terms: Terms, clipped: Tensor | None, comm: Comm | None, salt: int) -> Tensor:
         size = entropy_change_estimate(self.form, terms.batch, terms.logprobs, clipped).abs()

@@ -32,11 +32,8 @@ def evaluate(
     tasks: Sequence[Task], sampler: Sampler, tokenizer: Any, settings: Settings, report: Report = silent
 ) -> list[Result]:
     """Evaluate a policy on benchmarks, all in one queue of the sampler; finish what an earlier call began in their
-    folders, and return what is finished there.
-
-    report: called for each benchmark at the start and when rows of it are stored. Raises UserError when a folder holds
-    another evaluation.
-    """
+    folders, and return what is finished there. report: called for each benchmark at the start and when rows of it are
+    stored. Raises UserError when a folder holds another evaluation."""
     results: dict[str, Result] = {}
     begun: list[Unfinished] = []
     for task in tasks:
@@ -51,7 +48,13 @@ def evaluate(
         return list(results.values())
 
     def complete(one: Unfinished) -> None:
-        results[one.name] = _finish(one)
+        """Store the result of an evaluation that has all of its rows."""
+        task, folder = one.task, one.task.folder
+        table = refresh_verdicts(task.benchmark, table_of(one.rows()), task.grader)
+        results[one.name] = result = conclude(task.benchmark, table, task.grader.fingerprint, one.identity)
+        write_table(folder / SAMPLES, table)
+        save_result(folder, result)
+        remove_parts(folder)
 
     together = {one.name: max(1, settings.rows_per_part // one.asked.params.n) for one in begun}
     left = [one.left(together[one.name] if sampler.side_by_side is None else 1) for one in begun]
@@ -81,17 +84,6 @@ def _identity(benchmark: Benchmark, problems: Sequence[Problem], settings: Setti
         "thinking": settings.thinking,
         "rows_per_part": settings.rows_per_part,
     }
-
-
-def _finish(begun: Unfinished) -> Result:
-    """The result of an evaluation that has all of its rows."""
-    task, folder = begun.task, begun.task.folder
-    table = refresh_verdicts(task.benchmark, table_of(begun.rows()), task.grader)
-    result = conclude(task.benchmark, table, task.grader.fingerprint, begun.identity)
-    write_table(folder / SAMPLES, table)
-    save_result(folder, result)
-    remove_parts(folder)
-    return result
 
 
 def conclude(benchmark: Benchmark, table: pa.Table, grader: str, task: Mapping[str, Any]) -> Result:

@@ -43,26 +43,18 @@ class Regrade:
 def evaluations(folder: Path) -> list[Path]:
     """Finished evaluations at or below a folder (an evaluation, a run, a store).
     Raises UserError when there are none."""
-    finished = (
-        sorted(path.parent for path in folder.rglob(RESULT) if (path.parent / SAMPLES).is_file())
-        if folder.is_dir()
-        else []
-    )
+    found = folder.rglob(RESULT) if folder.is_dir() else ()
+    finished = sorted(path.parent for path in found if (path.parent / SAMPLES).is_file())
     if not finished:
-        raise UserError(
-            "no finished evaluation there",
-            where=str(folder),
-            fix="give the folder of a run, or of one of its evaluations",
-        )
+        fix = "give the folder of a run, or of one of its evaluations"
+        raise UserError("no finished evaluation there", where=str(folder), fix=fix)
     return finished
 
 
 def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
     """Judge every stored response of an evaluation again and, unless `write` is false, store verdicts and scores.
-
-    Responses, golds and problems are those on disk; nothing is sampled.
-    Raises UserError for a folder that holds no finished evaluation.
-    """
+    Responses, golds and problems are those on disk; nothing is sampled. Raises UserError for a folder that holds no
+    finished evaluation."""
     result = load_result(folder)
     if result is None:
         raise UserError("no finished evaluation there", where=str(folder), fix="finish it with `tepo eval`")
@@ -71,9 +63,7 @@ def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
     before = [(row["correct"], row["reason"]) for row in rows]
     grade_again(benchmark, grader, rows)
     flips = [
-        Flip(
-            *(row[key] for key in ("problem", "sample", "gold", "extracted", "correct", "reason")), reason_before=reason
-        )
+        Flip(*(row[key] for key in ("problem", "sample", "gold", "extracted", "correct", "reason")), reason)
         for row, (correct, reason) in zip(rows, before, strict=True)
         if row["correct"] != correct
     ]

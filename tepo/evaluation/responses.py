@@ -104,21 +104,14 @@ def graded_rows(
             "family": problem.family,
             "prompt": shown[owner],
             "gold": problem.answer,
-        }
-        row |= {
             "response": text,
             "extracted": verdict.extracted,
             "correct": verdict.correct,
             "reason": verdict.reason,
             "grader": grader.fingerprint,
+            "tokens": len(response.tokens),
+            "finish": "stop" if response.finished else "length",
+            "logprob": float(response.logprobs.sum(dtype="float64")),
         }
-        rows.append(row | _measured(response))
+        rows.append(row)
     return rows
-
-
-def _measured(response: Response) -> dict[str, Any]:
-    return {
-        "tokens": len(response.tokens),
-        "finish": "stop" if response.finished else "length",
-        "logprob": float(response.logprobs.sum(dtype="float64")),
-    }

@@ -1,15 +1,15 @@
 """The order in which the problems of several benchmarks are sampled: one queue that is never empty before the end.
 
-No engine is given work in advance. A unit is added as soon as there is room for it, and the sampler gives it to
-the engine with the fewest responses under way. So a fast engine takes more, and no engine waits for the straggler of
+No engine is given work in advance. A unit is added as soon as there is room for it, and the sampler gives it to the
+engine with the fewest responses under way. So a fast engine takes more, and no engine waits for the straggler of
 another while there is something to sample. Units that are expected to take longest come first, which leaves short ones
 to fill the end. The order changes no response: response i of a problem depends on (weights, prompt, key, i), and for a
-sampler that decodes what is added together by itself on its unit.
-"""
+sampler that decodes what is added together by itself on its unit."""
 
 from collections import deque
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from tepo.sampling.sampler import Job, Response, Sampler, SamplingParams
 
@@ -18,11 +18,8 @@ _SECONDS = 0.25  # between two looks for ended units
 
 @dataclass
 class BenchmarkQueue:
-    """Problems of a benchmark that are left to sample.
-
-    prompts, keys: of all its problems. units: ranges of problems that are added together. responses, tokens: seen so
-    far.
-    """
+    """Problems of a benchmark that are left to sample. prompts, keys: of all its problems. units: ranges of problems
+    that are added together. responses, tokens: seen so far."""
 
     prompts: Sequence[Sequence[int]]
     keys: Sequence[int]
@@ -64,9 +61,7 @@ class _Scheduler:
     def __init__(self, benchmarks: Sequence[BenchmarkQueue], sampler: Sampler):
         self.benchmarks, self.room = benchmarks, sampler.side_by_side or 1
         self.queue = sampler.start(benchmarks[0].params)
-        self.first = [
-            sum(len(benchmark.prompts) for benchmark in benchmarks[:index]) for index in range(len(benchmarks))
-        ]
+        self.first = [0, *accumulate(len(benchmark.prompts) for benchmark in benchmarks)]
         self.units: dict[int, SampledUnit] = {}
         self.rows = 0
 
@@ -74,7 +69,16 @@ class _Scheduler:
         try:
             self._fill()
             while self.units:
-                ended = [unit for number, group in self.queue.finished(_SECONDS) for unit in self._end(number, group)]
+                ended = []
+                for number, group in self.queue.finished(_SECONDS):
+                    unit = self.units.pop(number)
+                    benchmark = self.benchmarks[unit.benchmark]
+                    benchmark.responses += len(group)
+                    benchmark.tokens += sum(len(response.tokens) for response in group)
+                    self.rows -= len(group)
+                    unit.groups[number - self.first[unit.benchmark]] = group
+                    if len(unit.groups) == len(unit.problems):
+                        ended.append(unit)
                 self._fill()
                 yield ended
         finally:
@@ -92,13 +96,3 @@ class _Scheduler:
             self.units |= {job.number: unit for job in jobs}
             self.rows += len(jobs) * benchmark.params.n
             self.queue.add(jobs)
-
-    def _end(self, number: int, group: list[Response]) -> list[SampledUnit]:
-        """Add a group to its unit. Returns the unit if it is now complete."""
-        unit = self.units.pop(number)
-        benchmark = self.benchmarks[unit.benchmark]
-        benchmark.responses += len(group)
-        benchmark.tokens += sum(len(response.tokens) for response in group)
-        self.rows -= len(group)
-        unit.groups[number - self.first[unit.benchmark]] = group
-        return [unit] if len(unit.groups) == len(unit.problems) else []

@@ -13,11 +13,9 @@ if TYPE_CHECKING:
 
 
 def pass_at_k(n: int | np.ndarray, correct: int | np.ndarray, k: int) -> np.ndarray:
-    """Unbiased estimate of P(at least one of k samples is right) from `correct` of `n`: 1 - C(n-c, k) / C(n, k).
-
-    Chen et al. 2021 (arXiv 2107.03374), Eq. 1, as a product so that nothing overflows. Broadcasts.
-    Raises ValueError for k > n.
-    """
+    """Unbiased estimate of P(at least one of k samples is right) from `correct` of `n`: 1 - C(n-c, k) / C(n, k). Chen
+    et al. 2021 (arXiv 2107.03374), Eq. 1, as a product so that nothing overflows. Broadcasts. Raises ValueError for k >
+    n."""
     n, correct = np.broadcast_arrays(np.asarray(n, dtype=np.int64), np.asarray(correct, dtype=np.int64))
     if k < 1 or (n < k).any():
         raise ValueError(f"pass@{k} needs at least {k} samples a problem")
@@ -27,11 +25,9 @@ def pass_at_k(n: int | np.ndarray, correct: int | np.ndarray, k: int) -> np.ndar
 
 
 def majority(answers: Sequence[str | None], correct: Sequence[bool]) -> float:
-    """Probability that the most frequent answer is right, ties drawn evenly.
-
-    Right answers are one class however they are written (all equal the gold); wrong ones differ by their text; a
-    sample without an answer does not vote. 0 when nobody votes.
-    """
+    """Probability that the most frequent answer is right, ties drawn evenly. Right answers are one class however they
+    are written (all equal the gold); wrong ones differ by their text; a sample without an answer does not vote. 0 when
+    nobody votes."""
     votes: Counter[str | None] = Counter()  # None stands for the gold
     for answer, right in zip(answers, correct, strict=True):
         if right:
@@ -68,10 +64,8 @@ def by_problem(table: "pa.Table") -> tuple[list[str], np.ndarray, list[list[str 
     for index, problem in enumerate(table["problem"].to_pylist()):
         order.setdefault(problem, []).append(index)
     if len({len(rows) for rows in order.values()}) != 1:
-        raise UserError(
-            "problems have different numbers of samples: rows are missing or doubled",
-            fix="delete the evaluation's folder and evaluate again",
-        )
+        what = "problems have different numbers of samples: rows are missing or doubled"
+        raise UserError(what, fix="delete the evaluation's folder and evaluate again")
     order = dict(sorted(order.items()))
     verdicts, extracted = table["correct"].to_numpy(zero_copy_only=False), table["extracted"].to_pylist()
     correct = np.array([[verdicts[index] for index in rows] for rows in order.values()], dtype=bool)

@@ -18,9 +18,8 @@ class Settings:
 
     policy: JSON-able identity of the weights (path, step, hash). seed: of the sampling; the draws of a problem depend
     on (seed, benchmark, problem id) alone, so a limited run or a subset gives the same responses. limit: only the first
-    problems. wrap, thinking: see tepo.problems.prompt_format. rows_per_part: responses that the
-    embedded sampler decodes together; of other samplers, the most that have ended and are not on disk.
-    """
+    problems. wrap, thinking: see tepo.problems.prompt_format. rows_per_part: responses that the embedded sampler
+    decodes together; of other samplers, the most that have ended and are not on disk."""
 
     policy: Mapping[str, Any] = field(default_factory=dict)
     seed: int = 0  # one for every row and run, so that rows are compared on the same draws

@@ -91,7 +91,8 @@ class ResultWriter:
         self.thread, self.writes = ThreadPoolExecutor(1), list[Future[None]]()
         self.waiting: list[SampledUnit] = []
         self.since = time.monotonic()
-        self.writes.append(self.thread.submit(self._start))
+        for one in begun:
+            self.writes.append(self.thread.submit(self._report, one))
 
     def add(self, units: Sequence[SampledUnit]) -> None:
         """Add units that have ended. Raises the error of an earlier one that could not be stored."""
@@ -113,10 +114,6 @@ class ResultWriter:
     def _submit(self) -> None:
         self.writes.append(self.thread.submit(self._write, self.waiting))
         self.waiting, self.since = [], time.monotonic()
-
-    def _start(self) -> None:
-        for begun in self.begun:
-            self._report(begun)
 
     def _write(self, units: Sequence[SampledUnit]) -> None:
         for index, begun in enumerate(self.begun):

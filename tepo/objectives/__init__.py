@@ -7,8 +7,7 @@ from tepo.objectives.axis import Line, Needs, Part
 from tepo.objectives.batch import Comm, Groups, TokenBatch
 from tepo.objectives.loading import load_objective, names, objective_mapping
 from tepo.objectives.metric_sums import Metrics
-from tepo.objectives.objective import Loss, Objective
-from tepo.objectives.plan import Plan
+from tepo.objectives.objective import Loss, Objective, Plan
 from tepo.objectives.terms import Terms
 
 __all__ = [

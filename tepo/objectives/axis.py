@@ -46,10 +46,9 @@ class Line(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Contribution of a kind to the explanation of a row.
-
-    formula: its piece of J. definitions: of the symbols in it. detached: what of it carries no gradient.
-    coefficient: its piece of what multiplies grad log pi_t. zero: where that is 0, or what to add to the statement."""
+    """Contribution of a kind to the explanation of a row. formula: its piece of J. definitions: of the symbols in it.
+    detached: what of it carries no gradient. coefficient: its piece of what multiplies grad log pi_t. zero: where that
+    is 0, or what to add to the statement."""
 
     formula: Line = Line("", "")
     definitions: tuple[Line, ...] = ()

@@ -6,8 +6,7 @@ integers and booleans become float32 here, once: sums over thousands of tokens n
 their gradient back in their own dtype.
 
 Types, shapes and devices are checked here, and no value on a device, which would wait for it; `lengths` are checked
-here on a CPU, and where `advantages` and `prepare` read them anyway.
-"""
+here on a CPU, and where `advantages` and `prepare` read them anyway."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace

@@ -138,28 +138,21 @@ def detached(objective: Objective) -> tuple[str, ...]:
 def differences(this: Objective, other: Objective) -> list[Difference]:
     """Settings in which two objectives differ, axis by axis."""
     left, right = _settings(this), _settings(other)
-    keys = sorted(
-        {*left, *right},
-        key=lambda key: (
-            list(AXES).index(key.split(".")[0].rstrip("0123456789")),
-            key.split(".")[1] not in ("kind", "level"),
-            key,
-        ),
-    )
-    return [Difference(key, left.get(key, "-"), right.get(key, "-")) for key in keys if left.get(key) != right.get(key)]
 
+    def place(key: str) -> tuple[int, bool, str]:
+        axis, _, setting = key.partition(".")
+        return list(AXES).index(axis.rstrip("0123456789")), setting not in ("kind", "level"), key
 
-def _sources(name: str) -> dict[str, str]:
-    """Axis -> the comment beside it in the objective's file: where its explicit values come from."""
-    if name not in names():
-        return {}
-    return dict(re.findall(r"^(\w+):.*?#\s*(.+)$", text(name), re.MULTILINE))
+    keys = [key for key in sorted({*left, *right}, key=place) if left.get(key) != right.get(key)]
+    return [Difference(key, left.get(key, "-"), right.get(key, "-")) for key in keys]
 
 
 def _constants(objective: Objective) -> list[Constant]:
     """Every setting in force beside the kinds, with its source."""
-    comments = _sources(objective.name)
-    written: Mapping[str, Any] = yaml.safe_load(text(objective.name)) if comments else {}
+    # Axis -> the comment beside it in the objective's file: where its explicit values come from.
+    shipped = text(objective.name) if objective.name in names() else ""
+    comments = dict(re.findall(r"^(\w+):.*?#\s*(.+)$", shipped, re.MULTILINE))
+    written: Mapping[str, Any] = yaml.safe_load(shipped) if comments else {}
     result = []
     for axis, options in parts_of(objective):
         row = written.get(axis, {})
@@ -211,10 +204,8 @@ def coefficient(objective: Objective) -> Coefficient:
 
 
 def carried_by(objective: Objective) -> Carried:
-    """The factor of a token's log pi in the policy term.
-
-    Where the gradient flows through a ratio of several tokens, it carries the terms of all of them:
-    of the response (index s), or, with a prefix ratio, of the tokens u >= t."""
+    """The factor of a token's log pi in the policy term. Where the gradient flows through a ratio of several tokens, it
+    carries the terms of all of them: of the response (index s), or, with a prefix ratio, of the tokens u >= t."""
     ratio, varies = objective.ratio, objective.advantage.varies
     drops = tuple(name for name, axis in (("lambda", objective.weight), ("v", objective.correction)) if axis.drops)
     before = objective.weight.explained.formula.text + objective.correction.explained.formula.text
@@ -238,18 +229,12 @@ def to_text(explanation: Explanation, width: int = 110) -> str:
     lines += ["To maximise", *_block(explanation.formula.text, width), ""]
     lines += ["where", *(part for line in explanation.definitions for part in _block(line.text, width)), ""]
     lines += ["Coefficient of ∇log π_t in J, before the weights of the sums"]
-    lines += [
-        *_block(explanation.coefficient.text, width),
-        *_block(f"zero when {explanation.coefficient.zero}", width),
-        "",
-    ]
+    lines += _block(explanation.coefficient.text, width)
+    lines += [*_block(f"zero when {explanation.coefficient.zero}", width), ""]
     lines += ["Detached", *_block("; ".join(explanation.detached), width), ""]
     lines += ["Constants", *_constant_lines(explanation, width), ""]
-    lines += [
-        "The trainer must compute",
-        *_block(", ".join(explanation.needs) or "log-probs and old log-probs alone", width),
-        "",
-    ]
+    needs = ", ".join(explanation.needs) or "log-probs and old log-probs alone"
+    lines += ["The trainer must compute", *_block(needs, width), ""]
     return "\n".join(lines + _difference_lines(explanation, width))
 
 
@@ -274,15 +259,10 @@ SYMBOLS = {
 }
 
 
-def _symbols(text: str) -> str:
-    """Words for Greek letters as the letters."""
+def _block(text: str, width: int) -> list[str]:
     for word, letter in SYMBOLS.items():
         text = re.sub(word, letter, text)
-    return text
-
-
-def _block(text: str, width: int) -> list[str]:
-    return _wrap(_symbols(text), width, initial_indent="  ", subsequent_indent="      ")
+    return _wrap(text, width, initial_indent="  ", subsequent_indent="      ")
 
 
 def _constant_lines(explanation: Explanation, width: int) -> list[str]:
@@ -311,8 +291,6 @@ def _difference_lines(explanation: Explanation, width: int) -> list[str]:
         for key, this, that in rows[1:]:
             result += [f"  {key}", f"      {explanation.name:{names}}  {this}", f"      {other:{names}}  {that}"]
     if explanation.coefficient != explanation.other_coefficient:
-        result += _block(
-            f"coefficient there: {explanation.other_coefficient.text}; zero when {explanation.other_coefficient.zero}",
-            width,
-        )
+        there = explanation.other_coefficient
+        result += _block(f"coefficient there: {there.text}; zero when {there.zero}", width)
     return result

@@ -39,9 +39,8 @@ LIMIT = "max_new_tokens"
 
 def check_given(holder: Any, tokens: str = "") -> None:
     """Raises UserError, naming the tensor, what is expected and what was given, for one of `Groups` or `TokenBatch`
-    with another type, dtype, shape or device. tokens: the tensor that says how many tokens there are.
-
-    Asks for no value, so that no device is waited for."""
+    with another type, dtype, shape or device. tokens: the tensor that says how many tokens there are. Asks for no
+    value, so that no device is waited for."""
     sizes: dict[str, int | None] = {"response": None, "token": None}
     for name, per in (("lengths", "response"), (tokens, "token")):
         if name:
@@ -83,7 +82,6 @@ def _wrong(holder: Any, name: str, given: str, wanted: str, fix: str = "") -> Us
 
 def check_lengths(holder: Any, counts: Sequence[int], name: str = "") -> None:
     """Raises UserError for a negative length, and where lengths do not add up to the tokens of the tensor `name`.
-
     counts: the lengths on the host."""
     negative = [place for place, count in enumerate(counts) if count < 0]
     if negative:
@@ -96,9 +94,8 @@ def check_lengths(holder: Any, counts: Sequence[int], name: str = "") -> None:
 
 
 def numbers_of(sequences: Sequence[int] | Tensor, size: int, holder: Any) -> list[int]:
-    """The numbers of chosen responses out of `size`, from numbers or from a mask.
-
-    Raises UserError for a mask of another size and for a number that there is not."""
+    """The numbers of chosen responses out of `size`, from numbers or from a mask. Raises UserError for a mask of
+    another size and for a number that there is not."""
     given: list[Any] = sequences.tolist() if isinstance(sequences, Tensor) else list(sequences)
     where = f"{type(holder).__name__}.select"
     if given and all(isinstance(one, bool) for one in given):

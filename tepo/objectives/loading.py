@@ -26,9 +26,8 @@ from tepo.objectives.axes import (
 from tepo.objectives.objective import Objective
 from tepo.objectives.plugins import check_values, with_own
 
-AXES: dict[
-    str, tuple[str, Mapping[str, type], Any]
-] = {  # axis: the key that names the kind, the kinds, the neutral choice
+# axis: the key that names the kind, the kinds, the neutral choice
+AXES: dict[str, tuple[str, Mapping[str, type], Any]] = {
     "overlong": ("kind", overlong.KINDS, "keep"),
     "advantage": ("kind", advantage.KINDS, None),
     "ratio": ("level", importance_ratio.LEVELS, None),
@@ -103,9 +102,8 @@ def _set(axis: Any, setting: str, value: Any, key: str, tag: str) -> Any:
         raise UserError("which of the penalties?", where=key, fix=f"name it by its number, such as penalty.0.{option}")
     index = int(number or 0) if (number or "0").isdigit() else len(parts)
     if index >= len(parts):
-        raise UserError(
-            f"there is no {key.removesuffix(f'.{option}')}", where=key, fix=f"change {key.split('.')[0]}.{option}"
-        )
+        fix = f"change {key.split('.')[0]}.{option}"
+        raise UserError(f"there is no {key.removesuffix(f'.{option}')}", where=key, fix=fix)
     made = [
         dict(part if isinstance(part, Mapping) else {tag: part}) | {option: value} if place == index else part
         for place, part in enumerate(parts)
@@ -120,10 +118,23 @@ def _composed(given: Mapping[str, Any], name: str, at: Location, folder: Path) -
             raise at.at(str(axis)).unknown("axis of an objective", axis, (*AXES, OWN))
     files = read_kind_files(given[OWN], folder, at.at(OWN)) if OWN in given else {}
     kinds = _kinds(files)
-    parsed = {axis: _axis(axis, given.get(axis), kinds[axis], at) for axis in AXES if axis != "penalty"}
+    parsed = {}
+    for axis, (tag, _, neutral) in AXES.items():
+        chosen = neutral if given.get(axis) is None else given[axis]
+        if chosen is None:
+            raise at.error(f"{axis} is missing", fix=f"add {axis}: {{{tag}: …}}; valid: {', '.join(kinds[axis])}")
+        if axis != "penalty":
+            parsed[axis] = read_kind(kinds[axis], chosen, at.at(axis), tag)
     penalties = _penalties(given.get("penalty"), kinds["penalty"], at.at("penalty"))
     objective = Objective(name=name, penalties=penalties, files=tuple(files.items()), **parsed)
-    _check_own(objective, at.at(OWN))
+    used = set()
+    for axis, part in parts_of(objective):
+        check_values(part, axis, files)
+        used.add(getattr(sys.modules.get(type(part).__module__), "__file__", None))
+    for file in files:
+        if file not in used:
+            fix = "leave the file out, or name one of its kinds"
+            raise at.at(OWN).error(f"no axis takes a kind of {file}", fix=fix)
     _check_fit(objective, at)
     return objective
 
@@ -131,25 +142,6 @@ def _composed(given: Mapping[str, Any], name: str, at: Location, folder: Path) -
 def _kinds(files: Mapping[str, str]) -> dict[str, dict[str, type]]:
     """The kinds of each axis by name, those of the files among them."""
     return with_own({axis: shipped for axis, (_, shipped, _) in AXES.items()}, files)
-
-
-def _check_own(objective: Objective, at: Location) -> None:
-    """Check that the members of own kinds have the right types, and that each file is used."""
-    used = set()
-    for axis, part in parts_of(objective):
-        check_values(part, axis, dict(objective.files))
-        used.add(getattr(sys.modules.get(type(part).__module__), "__file__", None))
-    for name, _ in objective.files:
-        if name not in used:
-            raise at.error(f"no axis takes a kind of {name}", fix="leave the file out, or name one of its kinds")
-
-
-def _axis(axis: str, given: Any, kinds: Mapping[str, type], at: Location) -> Any:
-    """One axis from its mapping; left out means the neutral choice."""
-    tag, _, neutral = AXES[axis]
-    if given is None and neutral is None:
-        raise at.error(f"{axis} is missing", fix=f"add {axis}: {{{tag}: …}}; valid: {', '.join(kinds)}")
-    return read_kind(kinds, neutral if given is None else given, at.at(axis), tag)
 
 
 def _penalties(given: Any, kinds: Mapping[str, type], at: Location) -> tuple[penalty.Penalty, ...]:
@@ -179,7 +171,14 @@ def _check_fit(objective: Objective, at: Location) -> None:
                 what = f"{axis}.{part.name}={value} has no effect beside the other settings of {axis}"
                 fix = f"leave it out; what it is for: {part.metadata['meaning']}"
                 raise at.at(axis, part.name).error(what, fix=fix)
-    _check_ratio(objective, at)
+    files = dict(objective.files)
+    only, kind = objective.surrogate.only_ratio, _mapping(objective.surrogate, "surrogate", files)["kind"]
+    if only is not None and objective.ratio != only:
+        wanted = ", ".join(f"{key}: {value}" for key, value in _mapping(only, "ratio", files).items())
+        raise at.at("ratio").error(f"surrogate {kind} goes with one ratio alone", fix=f"ratio: {{{wanted}}}")
+    if only is None and objective.ratio == importance_ratio.NoRatio():
+        fix = "surrogate.kind: log_prob, or a ratio with surrogate.kind: cispo for a weighted log-prob"
+        raise at.at("surrogate").error(f"surrogate {kind} takes a ratio, and ratio is none", fix=fix)
     full = {part.needs.full_kl_anchor for part in objective.penalties if part.needs.full_kl}
     if len(full) > 1:
         what = "two exact KL penalties with different anchors"
@@ -190,18 +189,6 @@ def _mapping(options: Any, axis: str, files: Mapping[str, str]) -> dict[str, Any
     """The full mapping (defaults included) that `read_kind` turns into these options."""
     name = next(name for name, cls in _kinds(files)[axis].items() if cls is type(options))
     return {AXES[axis][0]: name, **{part.name: getattr(options, part.name) for part in fields(options)}}
-
-
-def _check_ratio(objective: Objective, at: Location) -> None:
-    """A surrogate that goes with one ratio alone has it, and one that takes a ratio has one."""
-    files = dict(objective.files)
-    only, kind = objective.surrogate.only_ratio, _mapping(objective.surrogate, "surrogate", files)["kind"]
-    if only is not None and objective.ratio != only:
-        wanted = ", ".join(f"{key}: {value}" for key, value in _mapping(only, "ratio", files).items())
-        raise at.at("ratio").error(f"surrogate {kind} goes with one ratio alone", fix=f"ratio: {{{wanted}}}")
-    if only is None and objective.ratio == importance_ratio.NoRatio():
-        fix = "surrogate.kind: log_prob, or a ratio with surrogate.kind: cispo for a weighted log-prob"
-        raise at.at("surrogate").error(f"surrogate {kind} takes a ratio, and ratio is none", fix=fix)
 
 
 def objective_mapping(objective: Objective) -> dict[str, Any]:
@@ -220,9 +207,8 @@ def objective_mapping(objective: Objective) -> dict[str, Any]:
 
 
 def kept_objective(objective: Mapping[str, Any], run: Path) -> Objective:
-    """The objective of a run's configuration.
-
-    Raises UserError where its Python files are not the caller's own and he does not trust them."""
+    """The objective of a run's configuration. Raises UserError where its Python files are not the caller's own and he
+    does not trust them."""
     if OWN in objective:
         objective = {**objective, OWN: kept_files(objective)}  # read once: what was looked at is what is executed
     if foreign := foreign_files(objective):

@@ -12,11 +12,9 @@ from tepo.objectives.batch import Comm
 
 @dataclass(frozen=True)
 class Metrics:
-    """Sums with their denominators under verl's names (float64 [K] each), and maxima.
-
-    Add those of micro-batches and mini-batches with `+`; a mean over tokens is then over all of them,
-    `actor/pg_loss` and other totals are means over mini-batches.
-    """
+    """Sums with their denominators under verl's names (float64 [K] each), and maxima. Add those of micro-batches and
+    mini-batches with `+`; a mean over tokens is then over all of them, `actor/pg_loss` and other totals are means over
+    mini-batches."""
 
     names: tuple[str, ...]
     sums: Tensor
@@ -54,11 +52,9 @@ def token_metrics(
     counted: Tensor | None,
     tokens: Tensor,
 ) -> Metrics:
-    """Metrics of one (micro-)batch.
-
-    means, maxima: per-token values [N]; totals: scalars already divided by the mini-batch's denominators;
-    counted: bool [N], the tokens in the loss (None: all); tokens: how many the mini-batch has over all ranks.
-    """
+    """Metrics of one (micro-)batch. means, maxima: per-token values [N]; totals: scalars already divided by the
+    mini-batch's denominators; counted: bool [N], the tokens in the loss (None: all); tokens: how many the mini-batch
+    has over all ranks."""
     table = torch.stack([value.detach().float() for value in means.values()])
     own = tokens.new_full((), table.shape[1]) if counted is None else counted.sum()
     if counted is not None:

@@ -4,9 +4,10 @@ advantages = objective.advantages(groups)          # once per rollout
 plan = objective.prepare(batch, comm)              # once per mini-batch: denominators and selections, over all ranks
 out = objective.loss(micro_batch, plan.select(i))  # each micro-batch: losses (and gradients) add up, over ranks too"""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -17,16 +18,15 @@ from tepo.objectives.axes.aggregation import Aggregation, count, micro_batch_sca
 from tepo.objectives.axes.correction import Correction, NoCorrection
 from tepo.objectives.axes.importance_ratio import Ratio, Sequence, Token
 from tepo.objectives.axes.overlong import Keep, Overlong
-from tepo.objectives.axes.penalty import Penalty
+from tepo.objectives.axes.penalty import Penalty, Selection
 from tepo.objectives.axes.surrogate import Cispo, GeometricClip, PaperClip, PpoClip, Surrogate
 from tepo.objectives.axes.trust_region import HardClip
 from tepo.objectives.axes.weight import Uniform, Weight
 from tepo.objectives.axis import Needing, Needs, all_needs
 from tepo.objectives.batch import Comm, Groups, TokenBatch
-from tepo.objectives.inputs import check_has, check_lengths
+from tepo.objectives.inputs import check_has, check_lengths, numbers_of
 from tepo.objectives.metric_sums import Metrics, token_metrics
-from tepo.objectives.plan import Plan
-from tepo.objectives.segments import total
+from tepo.objectives.segments import indices_of, token_indices, total
 from tepo.objectives.terms import Gain, Terms, finite_logprobs, log_ratio
 
 
@@ -66,10 +66,53 @@ WATCHED = (*LOGPROBS, "entropies", "old_entropies", "full_kl")
 
 
 @dataclass(frozen=True)
-class Loss:
-    """loss: scalar with a graph, divided by the mini-batch's denominators.
+class Plan:
+    """Denominators and selections for sequences with these `lengths` [S] and their N tokens, detached.
 
-    tokens: named per-token diagnostics [N], detached."""
+    totals: tokens and non-empty sequences in the loss, over all ranks, float64 [2]. salt: varies random draws. scale:
+    weight of each token in the sums [N]; weight: of the weight axis [N], None where all are 1; correction: of the
+    correction axis [N], the same. filtered: whether sequences were left out. penalties: what each of the row's
+    penalties selects. None also stands for what each micro-batch makes by itself."""
+
+    lengths: Tensor
+    totals: Tensor
+    salt: int
+    filtered: bool = False
+    scale: Tensor | None = None
+    weight: Tensor | None = None
+    correction: Tensor | None = None
+    penalties: tuple[Selection | None, ...] = ()
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """`lengths` on the host, read once."""
+        return self.lengths.tolist()
+
+    def select(self, sequences: Any) -> "Plan":
+        """The plan of the given sequences, as `TokenBatch.select`."""
+        chosen, indices = indices_of(self.lengths, self.counts, numbers_of(sequences, len(self.counts), self))
+        return self._each(self.lengths[chosen], lambda value: value[indices])
+
+    def spread(self, batch: TokenBatch, kept: Tensor) -> "Plan":
+        """The plan of a batch whose sequences `kept` are this plan's; 0 on the tokens of the others."""
+        indices, size = token_indices(batch.lengths, kept), batch.advantages.shape[0]
+        return self._each(batch.lengths, lambda value: value.new_zeros(size).index_copy(0, indices, value.contiguous()))
+
+    def _each(self, lengths: Tensor, change: Callable[[Tensor], Tensor]) -> "Plan":
+        """With each tensor per token changed."""
+
+        def changed(value: Tensor | None) -> Tensor | None:
+            return None if value is None else change(value)
+
+        penalties = tuple(part and Selection(change(part.mask), changed(part.scale)) for part in self.penalties)
+        scale, weight, correction = (changed(value) for value in (self.scale, self.weight, self.correction))
+        return replace(self, lengths=lengths, scale=scale, weight=weight, correction=correction, penalties=penalties)
+
+
+@dataclass(frozen=True)
+class Loss:
+    """loss: scalar with a graph, divided by the mini-batch's denominators. tokens: named per-token diagnostics [N],
+    detached."""
 
     loss: Tensor
     metrics: Metrics
@@ -166,11 +209,33 @@ class Objective:
             raise UserError(what, where=self._reader, fix="prepare and loss on one device")
         terms = self._terms(batch)
         gain = self.surrogate.gain(terms)
-        plan = self._completed(plan, batch)
+        alone = self.aggregation.over == "micro_batch"
+        if alone or "micro_batch" in self._scopes:  # what is defined on a micro-batch alone
+            with torch.no_grad():
+                kept = self.overlong.kept_sequences(batch)
+                own, mine = (batch, plan) if kept is None else (batch.select(kept), plan.select(kept))
+                mine = self._with_selections(mine, own, "micro_batch", None)
+                if alone:
+                    mine = replace(mine, scale=micro_batch_scale(self.aggregation, own, plan.totals))
+                plan = mine if kept is None else mine.spread(batch, kept)
         assert plan.scale is not None
         value = gain.value if plan.weight is None else gain.value * plan.weight
         policy = -total(plan.scale * (value if plan.correction is None else value * plan.correction))
-        loss, totals, tokens = policy, {"actor/pg_loss": policy}, self._diagnostics(terms, gain, plan)
+        change = None
+        if batch.entropies is not None and batch.old_entropies is not None:
+            change = batch.entropies.detach() - batch.old_entropies
+        named = {
+            "log_ratio": terms.d,
+            "ratio": terms.importance,
+            "advantage": terms.advantages,
+            "clipped": gain.clipped,
+            "clipped_lower": gain.clipped_lower,
+            "weight": plan.weight,
+            "correction": plan.correction,
+            "entropy_change": change,
+        }
+        tokens = {name: value.detach() for name, value in named.items() if value is not None}
+        loss, totals = policy, {"actor/pg_loss": policy}
         for part, chosen in zip(self.penalties, plan.penalties, strict=True):
             term = part.term(terms, chosen, plan.scale)
             loss = loss + part.in_loss * term.total
@@ -215,45 +280,22 @@ class Objective:
         ]
         return replace(plan, weight=weight, penalties=tuple(penalties))
 
-    def _completed(self, plan: Plan, batch: TokenBatch) -> Plan:
-        """The plan with what is defined on a micro-batch alone (`scope` and `over: micro_batch`)."""
-        alone = self.aggregation.over == "micro_batch"
-        if not alone and "micro_batch" not in self._scopes:
-            return plan
-        with torch.no_grad():
-            kept = self.overlong.kept_sequences(batch)
-            own, mine = (batch, plan) if kept is None else (batch.select(kept), plan.select(kept))
-            mine = self._with_selections(mine, own, "micro_batch", None)
-            if alone:
-                mine = replace(mine, scale=micro_batch_scale(self.aggregation, own, plan.totals))
-            return mine if kept is None else mine.spread(batch, kept)
-
-    def _diagnostics(self, terms: Terms, gain: Gain, plan: Plan) -> dict[str, Tensor]:
-        """Named per-token values, detached."""
-        batch, change = terms.batch, None
-        if batch.entropies is not None and batch.old_entropies is not None:
-            change = batch.entropies.detach() - batch.old_entropies
-        named = {
-            "log_ratio": terms.d,
-            "ratio": terms.importance,
-            "advantage": terms.advantages,
-            "clipped": gain.clipped,
-            "clipped_lower": gain.clipped_lower,
-            "weight": plan.weight,
-            "correction": plan.correction,
-            "entropy_change": change,
-        }
-        return {name: value.detach() for name, value in named.items() if value is not None}
-
     def _metrics(
         self, batch: TokenBatch, plan: Plan, gain: Gain, tokens: dict[str, Tensor], totals: dict[str, Tensor]
     ) -> Metrics:
+        clips = {"actor/pg_clipfrac": gain.clipped, "actor/pg_clipfrac_lower": gain.clipped_lower}
+        # verl's clip fractions are not always the tokens that the clip acts on
+        if self.weight.drops and plan.weight is not None:
+            clips = {"actor/pg_clipfrac": plan.weight == 0, "actor/clipped_tokens": gain.clipped}
+        elif gain.counted is not None:
+            upper, lower = gain.counted
+            clips = {"actor/pg_clipfrac": upper, "actor/pg_clipfrac_lower": lower, "actor/clipped_tokens": gain.clipped}
         by_size = any(part.reports_size for part in self.penalties)  # verl's KL-Cov reports |d|
         named = {
             "actor/ppo_kl": tokens["log_ratio"].abs() if by_size else -tokens["log_ratio"],
             "actor/entropy": batch.entropies,
             "actor/entropy_change": tokens.get("entropy_change"),
-            **self._clipped(gain, plan),
+            **clips,
             "actor/ratio_mean": tokens.get("ratio"),
             "actor/token_weight": tokens.get("weight"),
             "actor/correction_weight": plan.correction,
@@ -264,12 +306,3 @@ class Objective:
         maxima = {"actor/ratio_max": tokens["ratio"]} if "ratio" in tokens else {}
         counted = plan.scale > 0 if plan.scale is not None and plan.filtered else None
         return token_metrics(means, totals, maxima, counted, plan.totals[0])
-
-    def _clipped(self, gain: Gain, plan: Plan) -> dict[str, Tensor | None]:
-        """verl's clip fractions, which are not always the tokens that the clip acts on."""
-        if self.weight.drops and plan.weight is not None:
-            return {"actor/pg_clipfrac": plan.weight == 0, "actor/clipped_tokens": gain.clipped}
-        if gain.counted is None:
-            return {"actor/pg_clipfrac": gain.clipped, "actor/pg_clipfrac_lower": gain.clipped_lower}
-        upper, lower = gain.counted
-        return {"actor/pg_clipfrac": upper, "actor/pg_clipfrac_lower": lower, "actor/clipped_tokens": gain.clipped}

@@ -2,8 +2,7 @@
 
 The file is plain Python. It defines frozen dataclasses with the members that the Protocol of their axis lists, and
 names them itself: `KINDS = {"surrogate": {"my_gate": MyGate}}`. There is no registry: an objective that names the file
-has its kinds, and no other one does. A mistake in the file is a UserError that names its line.
-"""
+has its kinds, and no other one does. A mistake in the file is a UserError that names its line."""
 
 import ast
 import inspect
@@ -42,20 +41,16 @@ _PAGE = "docs/library.md has a complete example"
 
 
 def with_own(shipped: Kinds, files: Mapping[str, str]) -> dict[str, dict[str, type]]:
-    """All kinds of the axes: the shipped ones and those of the files (name -> text).
-
-    Raises UserError for a broken file, and for a name that is there already."""
+    """All kinds of the axes: the shipped ones and those of the files (name -> text). Raises UserError for a broken
+    file, and for a name that is there already."""
     kinds = {axis: dict(there) for axis, there in shipped.items()}
     for name, text in files.items():
         for axis, added in kinds_of(name, text).items():
             for kind, made in added.items():
                 if kind in kinds[axis]:
                     taken = "shipped" if kind in shipped[axis] else "other file's"
-                    raise UserError(
-                        f"the name of a {taken} kind: {axis} {kind!r}",
-                        where=f"{name}:{_line(text, 'KINDS')}",
-                        fix="give yours a name of its own",
-                    )
+                    what, where = f"the name of a {taken} kind: {axis} {kind!r}", f"{name}:{_line(text, 'KINDS')}"
+                    raise UserError(what, where=where, fix="give yours a name of its own")
                 kinds[axis][kind] = made
     return kinds
 
@@ -94,20 +89,14 @@ def located(files: Mapping[str, str]) -> Iterator[None]:
             raise
         raise UserError(f"not valid Python: {error.msg}", where=f"{error.filename}:{error.lineno}", fix=_PAGE) from None
     except Exception as error:
-        where = _origin(error, files)
-        if where is None:
+        where, trace = "", error.__traceback__
+        while trace is not None:  # the innermost call in one of the files
+            if trace.tb_frame.f_code.co_filename in files:
+                where = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+            trace = trace.tb_next
+        if not where:
             raise
         raise UserError(f"{type(error).__name__}: {error}", where=where, fix=_PAGE) from error
-
-
-def _origin(error: BaseException, files: Mapping[str, str]) -> str | None:
-    """`file:line` of the innermost call in one of the files."""
-    found, trace = None, error.__traceback__
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename in files:
-            found = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
-        trace = trace.tb_next
-    return found
 
 
 def _line(text: str, name: str, member: str = "") -> int:

@@ -23,10 +23,8 @@ def positions_of(lengths: Tensor, sequence: Tensor) -> Tensor:
 
 
 def token_indices(lengths: Tensor, sequences: Tensor, total: int | None = None) -> Tensor:
-    """Indices of the tokens of the given sequences, in the order given: int64 [total].
-
-    total: the sum of their lengths; without it the device is asked.
-    """
+    """Indices of the tokens of the given sequences, in the order given: int64 [total]. total: the sum of their lengths;
+    without it the device is asked."""
     chosen = lengths[sequences]
     total = int(chosen.sum()) if total is None else total
     shift = starts_of(lengths)[sequences] - starts_of(chosen)
@@ -34,19 +32,15 @@ def token_indices(lengths: Tensor, sequences: Tensor, total: int | None = None) 
 
 
 def indices_of(lengths: Tensor, counts: Sequence[int], numbers: Sequence[int]) -> tuple[Tensor, Tensor]:
-    """The sequences of these numbers as a tensor [K] and the indices of their tokens.
-
-    counts: `lengths` on the host, so that a GPU is not waited for.
-    """
+    """The sequences of these numbers as a tensor [K] and the indices of their tokens. counts: `lengths` on the host, so
+    that a GPU is not waited for."""
     chosen = torch.tensor(numbers, dtype=torch.int64).to(lengths.device, non_blocking=True)
     return chosen, token_indices(lengths, chosen, sum(counts[number] for number in numbers))
 
 
 def segment_sum(values: Tensor, lengths: Tensor) -> Tensor:
-    """Sum of each sequence: values [N], lengths [S] -> float64 [S]; 0 for an empty one.
-
-    Deterministic on every device.
-    """
+    """Sum of each sequence: values [N], lengths [S] -> float64 [S]; 0 for an empty one. Deterministic on every
+    device."""
     return torch.segment_reduce(values.double(), "sum", lengths=lengths, initial=0, unsafe=True)
 
 
@@ -85,9 +79,8 @@ def sequence_mean(values: Tensor, lengths: Tensor, sequence: Tensor) -> Tensor:
 
 
 def prefix_mean(values: Tensor, lengths: Tensor, sequence: Tensor) -> Tensor:
-    """Mean over the tokens of the sequence up to and including each token: values [N] -> [N], differentiable.
-
-    One cumulative sum over the flat batch in float64, so what stands before a sequence costs it no precision."""
+    """Mean over the tokens of the sequence up to and including each token: values [N] -> [N], differentiable. One
+    cumulative sum over the flat batch in float64, so what stands before a sequence costs it no precision."""
     if not values.shape[0]:
         return values
     running = values.double().cumsum(0)

@@ -11,10 +11,9 @@ LOGPROB_FLOOR = -1e5  # stands for log 0 (a token off the policy's support): fin
 
 
 class Terms(NamedTuple):
-    """Per token [N] of `batch`.
-
-    logprobs: current and finite, with their gradient. d: log-ratio to the old policy. importance: the ratio of the
-    row's axis, None without one. advantages: of the batch, with what the current policy adds to them (detached)."""
+    """Per token [N] of `batch`. logprobs: current and finite, with their gradient. d: log-ratio to the old policy.
+    importance: the ratio of the row's axis, None without one. advantages: of the batch, with what the current policy
+    adds to them (detached)."""
 
     batch: TokenBatch
     logprobs: Tensor
@@ -40,9 +39,8 @@ class Gain(NamedTuple):
 
 
 def finite_logprobs(logprobs: Tensor) -> Tensor:
-    """Log-probs with -inf replaced by a finite floor (no gradient there).
-
-    NaN stays NaN, to be caught by the trainer."""
+    """Log-probs with -inf replaced by a finite floor (no gradient there). NaN stays NaN, to be caught by the
+    trainer."""
     return logprobs.clamp(min=LOGPROB_FLOOR)
 
 

@@ -1,7 +1,6 @@
 """Benchmarks as declared in `evals/*.yaml`, one file each; the file's name is the benchmark's name.
 
-Schema: docs/benchmarks.md.
-"""
+Schema: docs/benchmarks.md."""
 
 import re
 from dataclasses import asdict, dataclass, replace
@@ -34,10 +33,8 @@ class Subset:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A problem set and the protocol it is measured by.
-
-    Exactly one of `procedural` and `dataset` says where the problems come from.
-    """
+    """A problem set and the protocol it is measured by. Exactly one of `procedural` and `dataset` says where the
+    problems come from."""
 
     title: str = option(REQUIRED, "name in tables")
     count: int = option(REQUIRED, "number of problems", low=1)
@@ -58,10 +55,8 @@ class Benchmark:
     without: tuple[str, ...] = derived((), "parts of a benchmark go under `subsets`")
 
     def load_problems(self) -> list[Problem]:
-        """The problems, checked against `count` and `hash`.
-
-        Raises UserError when they are not there or not the pinned ones.
-        """
+        """The problems, checked against `count` and `hash`. Raises UserError when they are not there or not the pinned
+        ones."""
         if self.procedural:
             problems = load_procedural(self.procedural, self.count)
         else:
@@ -72,9 +67,7 @@ class Benchmark:
     @cached_property
     def fingerprint(self) -> str:
         """Short hash of everything here that can change the responses; of a set without a hash, what its rows are now.
-
-        Raises UserError for a file of problems that is missing or broken.
-        """
+        Raises UserError for a file of problems that is missing or broken."""
         if self.procedural:
             source: dict[str, Any] = {"procedural": vars(self.procedural), "hash": HASH_RANGES[self.procedural.split]}
         elif self.hash or not self.dataset:
@@ -102,10 +95,8 @@ _SHORTER = re.compile(r"tokens([1-9][0-9]*)")
 
 def load_benchmark(name: str) -> Benchmark:
     """The benchmark `NAME`, or `NAME:SUBSET` for one of its subsets; `NAME:problemsSEED`: a generated one with other
-    problems of its split, drawn from that seed; `NAME:tokensN`: with responses of at most N tokens.
-
-    Raises UserError for unknown names and broken files.
-    """
+    problems of its split, drawn from that seed; `NAME:tokensN`: with responses of at most N tokens. Raises UserError
+    for unknown names and broken files."""
     stem, _, subset = name.partition(":")
     path = paths.find("evals", stem)
     benchmark = parse_benchmark(path)

@@ -2,8 +2,7 @@
 
 Two statements are compared by the Jaccard index of their 24-character shingles after case, punctuation, white space,
 drawings and LaTeX decoration are taken off. Above 0.8 they are the same problem up to an edit (not always: a few differ
-in a number and so in the answer). Chinese statements are not compared: nothing is left of them but formulas.
-"""
+in a number and so in the answer). Chinese statements are not compared: nothing is left of them but formulas."""
 
 import re
 from collections.abc import Sequence

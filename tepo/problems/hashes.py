@@ -1,10 +1,9 @@
-"""Fingerprints of problem sets,
-so that a different copy of a benchmark cannot pass for the one a table was measured on.
+"""Fingerprints of problem sets, so that a different copy of a benchmark cannot pass for the one a table was measured
+on.
 
 Copies of the same benchmark differ (QwenLM/Qwen3 issue 1183), so a set is pinned by content: one hash over all
 (statement, answer) rows in order, and a short hash a row (`pinned/NAME.txt`, line n for row n) that says which rows
-differ, and that finds the pinned rows in a copy that has them in another order or among others.
-"""
+differ, and that finds the pinned rows in a copy that has them in another order or among others."""
 
 import hashlib
 import json
@@ -19,10 +18,8 @@ ROW_DIGITS = 10  # 40 bits: no two of the 38,000 pinned rows collide, and the se
 
 
 def set_hash(problems: Sequence[Problem]) -> str:
-    """SHA-256 (hex) of the compact JSON list of [statement, answer] pairs in order, outer white space removed.
-
-    Ids do not count.
-    """
+    """SHA-256 (hex) of the compact JSON list of [statement, answer] pairs in order, outer white space removed. Ids do
+    not count."""
     pairs = [[problem.prompt.strip(), problem.answer.strip()] for problem in problems]
     return hashlib.sha256(_json(pairs)).hexdigest()
 

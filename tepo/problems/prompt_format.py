@@ -3,8 +3,7 @@
 Two independent settings meet here. The problem set says what is asked (`prompt`: `raw`, the statement alone, or
 `boxed`, the statement and the instruction to box the answer). The model says how a request is wrapped (`wrap`: `auto`,
 the tokenizer's chat template where it has one and the base template otherwise; `base`, the base template always; `raw`,
-nothing around it). A `raw` problem set (the laptop's symbolic prompts) is never wrapped.
-"""
+nothing around it). A `raw` problem set (the laptop's symbolic prompts) is never wrapped."""
 
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -21,11 +20,9 @@ WRAPS = get_args(Wrap)
 def render_prompt(
     statement: str, tokenizer: Any, *, prompt: str = "raw", wrap: str = "auto", thinking: bool | None = None
 ) -> str:
-    """The text a policy sees.
-
-    `thinking` switches the reasoning mode of models that have one; None leaves it to their template. Raises UserError
-    for unknown settings, and when `thinking` is set for a tokenizer whose template has no such mode.
-    """
+    """The text a policy sees. `thinking` switches the reasoning mode of models that have one; None leaves it to their
+    template. Raises UserError for unknown settings, and when `thinking` is set for a tokenizer whose template has no
+    such mode."""
     request, chat = _request(statement, tokenizer, prompt, wrap)
     if not chat:
         if thinking is not None:
@@ -40,10 +37,8 @@ def render_prompt(
 def encode_prompts(
     statements: Sequence[str], tokenizer: Any, *, prompt: str = "raw", wrap: str = "auto", thinking: bool | None = None
 ) -> list[list[int]]:
-    """Token ids of each rendered prompt.
-
-    A chat template writes its own special tokens, so none are added to it a second time.
-    """
+    """Token ids of each rendered prompt. A chat template writes its own special tokens, so none are added to it a
+    second time."""
     if not statements:
         return []
     texts = [

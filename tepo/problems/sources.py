@@ -123,11 +123,9 @@ def local_file(stem: str) -> Path | None:
 
 
 def read_problem_file(path: Path, most: int | None = 5) -> list[Problem]:
-    """Rows `{"id", "problem", "answer", …}` of a JSON-lines file; `subject`, else `level`, becomes the family.
-
-    Splits on newline only. Raises UserError for a file that is missing, in UTF-16 or holds no rows, and for its first
-    `most` lines that are no rows, have no gold answer or an id that is there twice.
-    """
+    """Rows `{"id", "problem", "answer", …}` of a JSON-lines file; `subject`, else `level`, becomes the family. Splits
+    on newline only. Raises UserError for a file that is missing, in UTF-16 or holds no rows, and for its first `most`
+    lines that are no rows, have no gold answer or an id that is there twice."""
     if not path.is_file():
         what = "is a folder, not a file of problems" if path.is_dir() else "no such file"
         raise UserError(what, where=str(path), fix=f"give a file with {_ROW} on each line")
@@ -204,10 +202,8 @@ def _instead(source: Dataset, name: str) -> str:
 
 
 def read_hub(source: Dataset, name: str) -> list[Problem]:
-    """Rows through `datasets`, ids `NAME-n` in the set's order.
-
-    Raises UserError when the library, the set or a column is missing.
-    """
+    """Rows through `datasets`, ids `NAME-n` in the set's order. Raises UserError when the library, the set or a column
+    is missing."""
     check_source(source, name)
     import datasets
 

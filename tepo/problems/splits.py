@@ -1,8 +1,7 @@
 """Split of problems into those that are trained on, those that choose settings, and those that judge.
 
 The split of a prompt is a function of its text alone, so no set of one split holds a prompt of another, whatever the
-seed. Settings are chosen on `validation`; `test` is measured with the settings that were chosen.
-"""
+seed. Settings are chosen on `validation`; `test` is measured with the settings that were chosen."""
 
 import hashlib
 from typing import Literal, get_args

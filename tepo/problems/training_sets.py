@@ -52,13 +52,12 @@ def load_training_set(name: str) -> TrainingSet:
 
 
 def load_training_problems(name: str, *, exclude_contaminated: bool = False) -> list[Problem]:
-    """Problems of a declared set, or of a JSON-lines file
-    (`name` ends in .jsonl; rows as in `sources.read_problem_file`).
+    """Problems of a declared set, or of a JSON-lines file (`name` ends in .jsonl; rows as in
+    `sources.read_problem_file`).
 
     exclude_contaminated: without those that a benchmark of the papers holds almost verbatim (Jaccard index above 0.8);
     a declared set has the list, for a file it is computed, which needs the benchmarks. Raises UserError for what cannot
-    be found or is not the pinned content.
-    """
+    be found or is not the pinned content."""
     if is_file(name):
         problems = read_problem_file(Path(name).expanduser())
         contaminated = (

@@ -1,8 +1,7 @@
-"""Scores of rows with 95% intervals, and paired comparisons between rows.
-Formulas and their reasons: docs/evaluation.md.
+"""Scores of rows with 95% intervals, and paired comparisons between rows. Formulas and their reasons:
+docs/evaluation.md.
 
-Data: a pandas DataFrame with a line a sample and the columns row, seed, benchmark, problem, sample, correct.
-"""
+Data: a pandas DataFrame with a line a sample and the columns row, seed, benchmark, problem, sample, correct."""
 
 import functools
 import math
@@ -26,31 +25,22 @@ def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.D
 
     Columns: row, benchmark, mean, low, high, half (shares in 0..1), seeds, problems, samples. A row that lacks a
     benchmark (or has no seed on all of them) gets no `average` and no `mean`: an average over other samples is another
-    number. low, high and half are NaN for fewer than FEWEST problems.
-    """
+    number. low, high and half are NaN for fewer than FEWEST problems."""
     check_frame(frame)
     everything = frame["benchmark"].unique().tolist()
     lines = []
     for row, cells in _cells(frame).items():
         counts = frame[frame["row"] == row].groupby("benchmark").size()
         for name, table in cells.items():
-            lines.append(
-                _line(
-                    row,
-                    name,
-                    estimate_share({name: table.to_numpy()}, draws=draws, seed=seed),
-                    table.shape,
-                    counts[name],
-                )
-            )
+            alone = estimate_share({name: table.to_numpy()}, draws=draws, seed=seed)
+            lines.append(_line(row, name, alone, table.shape, counts[name]))
         joint = _joint(cells, everything)
         if joint:
             shape = (len(next(iter(joint.values()))), sum(x.shape[1] for x in joint.values()))
             weights = {name: counts[name] / len(cells[name]) for name in everything}
-            lines.append(
-                _line(row, AVERAGE, estimate_share(joint, weights, draws=draws, seed=seed), shape, counts.sum())
-            )
-            lines.append(_line(row, MEAN, estimate_share(joint, draws=draws, seed=seed), shape, counts.sum()))
+            for name, share in ((AVERAGE, weights), (MEAN, None)):
+                whole = estimate_share(joint, share, draws=draws, seed=seed)
+                lines.append(_line(row, name, whole, shape, counts.sum()))
     return pd.DataFrame(lines)
 
 
@@ -71,8 +61,7 @@ class Difference:
 
     delta with the 95% interval low to high (half: half its width); NaN where seeds or problems are not shared, the
     interval also where they are too few. p: of this comparison alone. p_holm: corrected for those it was made with.
-    seeds: how many the rows share. error and tails: the standard error of delta, and of (delta - truth) / error.
-    """
+    seeds: how many the rows share. error and tails: the standard error of delta, and of (delta - truth) / error."""
 
     row: str
     benchmark: str
@@ -99,23 +88,23 @@ class Difference:
 def compare(
     frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,), *, draws: int = DRAWS, seed: int = 0
 ) -> list[Difference]:
-    """Every other row against `baseline`, row after row, Holm-corrected over everything returned.
-
-    on: benchmarks, AVERAGE or MEAN. Raises UserError for a baseline that is not there.
-    """
+    """Every other row against `baseline`, row after row, Holm-corrected over everything returned. on: benchmarks,
+    AVERAGE or MEAN. Raises UserError for a baseline that is not there."""
     differences = []
     for pair in pair_rows(frame, baseline, on):
         if pair.cells is None:
             differences.append(Difference(pair.row, pair.benchmark))
-            continue
-        one = estimate(pair.cells, pair.weights, draws=draws, seed=seed)
-        differences.append(
-            Difference(
-                pair.row, pair.benchmark, one.mean, one.low, one.high, one.half, one.p,
-                seeds=pair.seeds, error=one.error, tails=one.tails,
-            )
-        )  # fmt: skip
+        else:
+            one = estimate(pair.cells, pair.weights, draws=draws, seed=seed)
+            differences.append(difference_of(pair.row, pair.benchmark, one, pair.seeds))
     return corrected(differences)
+
+
+def difference_of(row: str, benchmark: str, one: Estimate, seeds: int) -> Difference:
+    """A difference as it was estimated, by itself."""
+    return Difference(
+        row, benchmark, one.mean, one.low, one.high, one.half, one.p, seeds=seeds, error=one.error, tails=one.tails
+    )
 
 
 @dataclass(frozen=True)
@@ -145,7 +134,11 @@ def pair_rows(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,)
     for row, cells in by_row.items():
         for column in () if row == baseline else on:
             wanted = everything if column in (AVERAGE, MEAN) else [column]
-            differences = _paired(cells, by_row[baseline], wanted)
+            base, differences = by_row[baseline], None
+            if all(
+                name in cells and name in base and cells[name].columns.equals(base[name].columns) for name in wanted
+            ):
+                differences = _joint({name: (cells[name] - base[name]).dropna() for name in wanted}, wanted)
             weights = {name: sizes[name] for name in wanted} if differences and column == AVERAGE else None
             pairs.append(Pair(row, column, differences, weights))
     return pairs
@@ -186,14 +179,10 @@ def _cells(frame: pd.DataFrame) -> dict[str, dict[str, pd.DataFrame]]:
         part = parts[row, name]
         seeds, problems = pd.Index(part["seed"].unique()), pd.Index(part["problem"].unique())
         if len(part) != len(seeds) * len(problems):
-            raise UserError(
-                "the seeds of a row were evaluated on different problems",
-                where=f"row {row}, benchmark {name}",
-                fix="use the same --limit for every seed",
-            )
-        cells.setdefault(row, {})[name] = pd.DataFrame(
-            part["correct"].to_numpy(float).reshape(len(seeds), len(problems)), seeds, problems
-        )
+            where, fix = f"row {row}, benchmark {name}", "use the same --limit for every seed"
+            raise UserError("the seeds of a row were evaluated on different problems", where=where, fix=fix)
+        table = part["correct"].to_numpy(float).reshape(len(seeds), len(problems))
+        cells.setdefault(row, {})[name] = pd.DataFrame(table, seeds, problems)
     return cells
 
 
@@ -203,18 +192,6 @@ def _joint(cells: Mapping[str, pd.DataFrame], wanted: Sequence[str]) -> dict[str
         return None
     shared = functools.reduce(lambda left, right: left.intersection(right), (cells[name].index for name in wanted))
     return {name: cells[name].loc[shared].to_numpy() for name in wanted} if len(shared) else None
-
-
-def _paired(
-    cells: Mapping[str, pd.DataFrame], base: Mapping[str, pd.DataFrame], wanted: Sequence[str]
-) -> dict[str, np.ndarray] | None:
-    """Differences x[s, p] - base[s, p] over the seeds both have everywhere,
-    or None when seeds or problems are not shared."""
-    if any(
-        name not in cells or name not in base or not cells[name].columns.equals(base[name].columns) for name in wanted
-    ):
-        return None
-    return _joint({name: (cells[name] - base[name]).dropna() for name in wanted}, wanted)
 
 
 def _line(row: str, name: str, estimate: Estimate, shape: tuple[int, ...], samples: int) -> dict[str, object]:

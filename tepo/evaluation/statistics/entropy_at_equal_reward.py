@@ -2,8 +2,7 @@
 
 A method that learns faster has less entropy at the same step without being the worse for it, so entropies are compared
 at the same reward. Both series are smoothed by a running mean; at each level of reward that both runs cross, each has
-the entropy at its first crossing.
-"""
+the entropy at its first crossing."""
 
 from collections.abc import Sequence
 
@@ -18,17 +17,22 @@ _LEVELS = 50
 
 def entropy_gap(a: np.ndarray, b: np.ndarray) -> float:
     """Mean entropy of run a minus that of run b at equal reward, nats per token; NaN where no reward is common to both.
-
-    a, b: [T, 2], reward and entropy of each step; both of the policy that drew the step's responses.
-    """
-    smooth = [_running_mean(run) for run in (a, b)]
+    a, b: [T, 2], reward and entropy of each step; both of the policy that drew the step's responses."""
+    smooth = []
+    for run in (a, b):
+        width = min(WINDOW, len(run))
+        smooth.append(np.stack([np.convolve(column, np.full(width, 1 / width), "valid") for column in run.T], axis=-1))
     low = max(run[0, 0] for run in smooth)
     high = min(run[:, 0].max() for run in smooth)
     if not low < high:
         return float("nan")
     levels = np.linspace(low, high, _LEVELS)
-    first, second = (_at_first_crossing(run, levels) for run in smooth)
-    return float((first - second).mean())
+    entropies = []
+    for run in smooth:  # at the first crossing of each level, between two steps linearly
+        highest = np.maximum.accumulate(run[:, 0])
+        rising = np.flatnonzero(np.r_[True, highest[1:] > highest[:-1]])  # a new highest reward
+        entropies.append(np.interp(levels, highest[rising], run[rising, 1]))
+    return float((entropies[0] - entropies[1]).mean())
 
 
 def entropy_difference(row: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Difference:
@@ -44,16 +48,3 @@ def entropy_difference(row: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]])
     half = float(tails.quantile((1 + LEVEL) / 2)) * error
     p = float(2 * tails.below(-abs(mean) / error)) if error else float(mean == 0)
     return Difference(row, "entropy", mean, mean - half, mean + half, half, p, seeds=seeds, error=error, tails=tails)
-
-
-def _running_mean(run: np.ndarray) -> np.ndarray:
-    """[T - w + 1, 2] for a window of w = WINDOW steps, fewer in a shorter run."""
-    width = min(WINDOW, len(run))
-    return np.stack([np.convolve(column, np.full(width, 1 / width), "valid") for column in run.T], axis=-1)
-
-
-def _at_first_crossing(run: np.ndarray, levels: np.ndarray) -> np.ndarray:
-    """Entropy where the reward first reaches each level, between two steps linearly."""
-    highest = np.maximum.accumulate(run[:, 0])
-    rising = np.flatnonzero(np.r_[True, highest[1:] > highest[:-1]])  # a new highest reward
-    return np.interp(levels, highest[rising], run[rising, 1])

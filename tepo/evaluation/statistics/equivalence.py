@@ -2,8 +2,7 @@
 
 Two hypotheses stand behind each difference: that it is 0, and that it is at least the margin in size. The first has the
 two-sided p of the comparison. The second has that of two one-sided tests (Schuirmann 1987), doubled: each is made at
-2.5%, so that "equivalent" goes with the 95% interval as "better" does. docs/evaluation.md gives the reasons.
-"""
+2.5%, so that "equivalent" goes with the 95% interval as "better" does. docs/evaluation.md gives the reasons."""
 
 import math
 from collections.abc import Sequence
@@ -41,15 +40,11 @@ class Decision:
 
 def decide(differences: Sequence[Difference | None], margins: Sequence[float]) -> list[Decision | None]:
     """Each difference at its margin, corrected over all of them. None: not measured yet, which counts in the family."""
-    p = np.array(
-        [
-            [math.nan, math.nan] if one is None else [one.p, equivalence_p(one, margin)]
-            for one, margin in zip(differences, margins, strict=True)
-        ]
-    ).reshape(-1, 2)
+    pairs = zip(differences, margins, strict=True)
+    p = [[math.nan, math.nan] if one is None else [one.p, equivalence_p(one, margin)] for one, margin in pairs]
     return [
         None if one is None else Decision(one, margin, *map(float, pair))
-        for one, margin, pair in zip(differences, margins, correct_pairs(p), strict=True)
+        for one, margin, pair in zip(differences, margins, correct_pairs(np.reshape(p, (-1, 2))), strict=True)
     ]
 
 
@@ -62,11 +57,9 @@ def equivalence_p(one: Difference, margin: float) -> float:
 
 
 def correct_pairs(p: np.ndarray) -> np.ndarray:
-    """Holm's step-down p-values [n, 2] of n pairs of which at most one hypothesis each is true (Shaffer 1986).
-
-    A difference cannot be 0 and at least the margin at once. So a p is multiplied by the number of pairs that still
-    have a hypothesis to reject, where plain Holm would count the hypotheses. NaN counts as a p of 1 and stays NaN.
-    """
+    """Holm's step-down p-values [n, 2] of n pairs of which at most one hypothesis each is true (Shaffer 1986). A
+    difference cannot be 0 and at least the margin at once. So a p is multiplied by the number of pairs that still have
+    a hypothesis to reject, where plain Holm would count the hypotheses. NaN counts as a p of 1 and stays NaN."""
     flat = np.where(np.isnan(p), 1.0, p).ravel()
     left = np.full(len(p), 2)
     adjusted, largest = np.empty(len(flat)), 0.0

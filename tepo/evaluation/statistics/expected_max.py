@@ -29,13 +29,12 @@ def expected_best(scores: Sequence[float], *, resamples: int = RESAMPLES, seed: 
 
     With scores x_1 <= … <= x_n it is sum_i C(i - 1, k - 1) / C(n, k) x_i: the unbiased estimator of Tang et al. 2020
     ("Showing Your Work Doesn't Always Work", a U-statistic; k = 1 is the mean, k = n the best that was seen). Dodge et
-    al. 2019 take k draws with replacement, sum_i ((i / n)^k - ((i - 1) / n)^k) x_i, which is too low for k > 1, since
-    a set may hold one draw several times, and changes with n. Low by much where it matters most: at k near n.
+    al. 2019 take k draws with replacement, sum_i ((i / n)^k - ((i - 1) / n)^k) x_i, which is too low for k > 1, since a
+    set may hold one draw several times, and changes with n. Low by much where it matters most: at k near n.
 
     The interval is the percentile bootstrap over draws: it covers which settings were drawn, no training seeds. It is
     too narrow where n is small or k near n. No resample holds a better draw than the best seen, so at k = n that is its
-    upper end, and what a luckier draw would give it cannot say. Raises ValueError without scores.
-    """
+    upper end, and what a luckier draw would give it cannot say. Raises ValueError without scores."""
     values = np.sort(np.asarray(scores, dtype=float))
     n = len(values)
     if n == 0:

@@ -37,8 +37,7 @@ class Tails:
     where the error is too small. Here the tail is that of each part's own t, weighted by its share of the variance, as
     Cochran's test (1964) weights the critical values. perf/statistics_calibration.py shows what either does.
 
-    problems, seeds: degrees of freedom. share: of the variance that is the seeds'. Numbers, or arrays of one shape.
-    """
+    problems, seeds: degrees of freedom. share: of the variance that is the seeds'. Numbers, or arrays of one shape."""
 
     problems: Any
     seeds: Any = 1.0
@@ -70,11 +69,8 @@ def central(drawn: np.ndarray) -> tuple[Any, Any]:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean with its 95% interval, standard error and the tails of (mean - truth) / error;
-    `p` is two-sided, for the hypothesis that the mean is 0.
-
-    All but the mean are NaN where there are too few problems to say.
-    """
+    """A mean with its 95% interval, standard error and the tails of (mean - truth) / error; `p` is two-sided, for the
+    hypothesis that the mean is 0. All but the mean are NaN where there are too few problems to say."""
 
     mean: float
     low: float
@@ -103,8 +99,7 @@ def estimate(
     cells: benchmark -> x[s, p], the same S seeds in the same order everywhere; problems and seeds sorted by name, as
     the bootstrap draws indices. weights: benchmark -> weight (all 1 if not given). Benchmarks are fixed, not drawn, and
     come in any order. The same (benchmark, P, draws, seed) always draws the same problems, so results are reproducible
-    and rows are resampled alike. Fewer than FEWEST problems in all: no interval.
-    """
+    and rows are resampled alike. Fewer than FEWEST problems in all: no interval."""
     names = sorted(cells)
     share = np.array([1.0 if weights is None else weights[name] for name in names])
     share = share / share.sum()
@@ -144,12 +139,10 @@ def _problems(cells: Mapping[str, np.ndarray]) -> int:
 
 
 def _crossed_error(cells: Sequence[np.ndarray], share: np.ndarray) -> tuple[float, Tails]:
-    """Standard error of the weighted mean, and its tails.
-
-    Variance of seed means / S + sum over benchmarks of weight^2 x variance of problem means / P. Both hold the noise
-    e / (SP), so it counts twice: a touch wide, where subtracting it once would leave too small an error whenever a few
-    seeds happen to agree (perf/statistics_calibration.py). One seed says nothing about the spread of seeds.
-    """
+    """Standard error of the weighted mean, and its tails. Variance of seed means / S + sum over benchmarks of weight^2
+    x variance of problem means / P. Both hold the noise e / (SP), so it counts twice: a touch wide, where subtracting
+    it once would leave too small an error whenever a few seeds happen to agree (perf/statistics_calibration.py). One
+    seed says nothing about the spread of seeds."""
     parts = [
         (w**2 * x.mean(axis=0).var(ddof=1) / x.shape[1], x.shape[1] - 1)
         for w, x in zip(share, cells, strict=True)

@@ -1,8 +1,7 @@
 """Power of a comparison: the smallest difference that a number of seeds and problems finds with 80%, from the variances
 of measured differences. The estimator is written down in docs/evaluation.md.
 
-The model is that of the interval: d[s, p] = mu + a_s + b_p + e_sp, seeds and problems crossed.
-"""
+The model is that of the interval: d[s, p] = mu + a_s + b_p + e_sp, seeds and problems crossed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -45,7 +44,12 @@ def spread_of(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | No
         return None
     share = np.array([1.0 if weights is None else weights[name] for name in names])
     share = share / share.sum()
-    rest = np.array([_rest(cells[name]) for name in names])
+    left_over = []  # the variance of e: what seed and problem leave of x
+    for name in names:
+        x = cells[name]
+        left = x - x.mean(axis=0) - x.mean(axis=1, keepdims=True) + x.mean()
+        left_over.append(float((left**2).sum() / ((x.shape[0] - 1) * (x.shape[1] - 1))))
+    rest = np.array(left_over)
     problem = np.array([cells[name].mean(axis=0).var(ddof=1) for name in names]) - rest / seeds
     of_seeds = sum(w * cells[name].mean(axis=1) for w, name in zip(share, names, strict=True))
     seed = float(np.var(of_seeds, ddof=1) - (share**2 * rest / sizes).sum())
@@ -56,12 +60,6 @@ def spread_of_seeds(deviation: float) -> Spread:
     """Spread of a figure of a run, without problems: only seeds vary, by this standard deviation."""
     none = np.zeros(1)
     return Spread(deviation**2, none, none, np.ones(1), np.full(1, 2.0))
-
-
-def _rest(x: np.ndarray) -> float:
-    """Variance of e: what seed and problem leave of x [S, P]."""
-    left = x - x.mean(axis=0) - x.mean(axis=1, keepdims=True) + x.mean()
-    return float((left**2).sum() / ((x.shape[0] - 1) * (x.shape[1] - 1)))
 
 
 def pooled(spreads: Sequence[Spread]) -> Spread:

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from tepo.evaluation.statistics.comparison import Difference, Verdict
+from tepo.evaluation.statistics.comparison import Difference, Verdict, difference_of
 from tepo.evaluation.statistics.equivalence import Decision, decide
 from tepo.evaluation.statistics.intervals import Estimate, estimate
 from tepo.evaluation.statistics.scaling_fit import Curve, Fit, Prediction, Problems, fit, predict_last_third
@@ -95,17 +95,21 @@ def fit_row(runs: Mapping[int, RunCurve], rule: CurveRule) -> RowFit:
     """runs: by seed. Raises ValueError for too few scores."""
     fits = {seed: fit(run.curve) for seed, run in runs.items()}
     prediction = predict_last_third([run.curve for run in runs.values()])
-    ceiling, speed = (estimate(_stacked(cells, list(runs))) for cells in _cells(fits, runs, rule))
+    ceiling, speed = map(estimate, _cells(fits, runs, rule, list(runs)))
+    # A parameter at its bound does not move with the scores, which is not a small error but an unknown one.
+    unknown = {"low": math.nan, "high": math.nan, "error": math.nan}
     if any(one.ceiling_at_bound for one in fits.values()):
-        ceiling = _unknown_error(ceiling)
+        ceiling = replace(ceiling, **unknown)
     if any(one.compute_at_bound for one in fits.values()):
-        speed = _unknown_error(speed)
-    return RowFit(fits, ceiling, speed, prediction, _doubt(fits, runs, prediction, rule.margin))
-
-
-def _unknown_error(one: Estimate) -> Estimate:
-    """A parameter at its bound does not move with the scores, which is not a small error but an unknown one."""
-    return replace(one, low=math.nan, high=math.nan, error=math.nan)
+        speed = replace(speed, **unknown)
+    doubt = "" if prediction.good else "the last third is missed by more than noise"
+    if prediction.noise > rule.margin:
+        doubt = f"noise alone could miss the last third by {100 * prediction.noise:.1f} points"
+    if no_ceiling := [seed for seed, one in fits.items() if one.no_ceiling]:
+        doubt = f"no ceiling in sight (seed {', '.join(map(str, no_ceiling))})"
+    if ended := [f"seed {seed}: {run.ended}" for seed, run in runs.items() if run.ended]:
+        doubt = ", ".join(ended)
+    return RowFit(fits, ceiling, speed, prediction, doubt)
 
 
 def compare_rows(
@@ -118,16 +122,14 @@ def compare_rows(
     for name, baseline in against.items():
         trusted = all(one in rows and not rows[one].doubt for one in (name, baseline))
         shared = sorted(set(runs[name]) & set(runs[baseline])) if trusted else []
-        if not shared:
-            ceilings.append(None)
-            speeds.append(None)
-            continue
-        own, base = (
-            [_stacked(cells, shared) for cells in _cells(rows[one].fits, runs[one], rule)] for one in (name, baseline)
-        )
-        ceilings.append(_difference(name, "ceiling", own[0], base[0]))
-        known = not any(rows[one].fits[seed].compute_at_bound for one in (name, baseline) for seed in shared)
-        speeds.append(_difference(name, "speed", own[1], base[1]) if known else None)
+        ceiling = speed = None
+        if shared:
+            own, base = (_cells(rows[one].fits, runs[one], rule, shared) for one in (name, baseline))
+            ceiling = _difference(name, "ceiling", own[0], base[0])
+            if not any(rows[one].fits[seed].compute_at_bound for one in (name, baseline) for seed in shared):
+                speed = _difference(name, "speed", own[1], base[1])
+        ceilings.append(ceiling)
+        speeds.append(speed)
     margins = [rule.margin] * len(ceilings) + [math.log(rule.factor)] * len(speeds)
     decisions = decide([*ceilings, *speeds], margins)
     return {name: RowVerdict(decisions[i], decisions[i + len(against)]) for i, name in enumerate(against)}
@@ -136,32 +138,13 @@ def compare_rows(
 def _difference(row: str, what: str, own: Problems, base: Problems) -> Difference:
     """Difference of two rows on the same validation problems and seeds."""
     one = estimate({name: own[name] - base[name] for name in own})
-    return Difference(
-        row, what, one.mean, one.low, one.high, one.half, one.p,
-        seeds=len(next(iter(own.values()))), error=one.error, tails=one.tails,
-    )  # fmt: skip
+    return difference_of(row, what, one, seeds=len(next(iter(own.values()))))
 
 
 def _cells(
-    fits: Mapping[int, Fit], runs: Mapping[int, RunCurve], rule: CurveRule
-) -> tuple[dict[int, Problems], dict[int, Problems]]:
-    """Contributions of each problem to the ceiling, and to the log compute, by seed."""
-    return (
-        {seed: one.ceiling_cells(runs[seed].problems) for seed, one in fits.items()},
-        {seed: one.speed_cells(rule.share, runs[seed].problems) for seed, one in fits.items()},
-    )
-
-
-def _stacked(cells: Mapping[int, Problems], seeds: Sequence[int]) -> dict[str, np.ndarray]:
-    """Benchmark -> [S, P]."""
-    return {name: np.stack([cells[seed][name] for seed in seeds]) for name in cells[seeds[0]]}
-
-
-def _doubt(fits: Mapping[int, Fit], runs: Mapping[int, RunCurve], prediction: Prediction, margin: float) -> str:
-    if ended := [f"seed {seed}: {run.ended}" for seed, run in runs.items() if run.ended]:
-        return ", ".join(ended)
-    if no_ceiling := [seed for seed, one in fits.items() if one.no_ceiling]:
-        return f"no ceiling in sight (seed {', '.join(map(str, no_ceiling))})"
-    if prediction.noise > margin:
-        return f"noise alone could miss the last third by {100 * prediction.noise:.1f} points"
-    return "" if prediction.good else "the last third is missed by more than noise"
+    fits: Mapping[int, Fit], runs: Mapping[int, RunCurve], rule: CurveRule, seeds: Sequence[int]
+) -> list[dict[str, np.ndarray]]:
+    """Contributions of each problem to the ceiling, and to the log compute: benchmark -> [S, P] each."""
+    ceilings = [fits[seed].ceiling_cells(runs[seed].problems) for seed in seeds]
+    speeds = [fits[seed].speed_cells(rule.share, runs[seed].problems) for seed in seeds]
+    return [{name: np.stack([one[name] for one in parts]) for name in parts[0]} for parts in (ceilings, speeds)]

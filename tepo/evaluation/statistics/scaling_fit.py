@@ -92,10 +92,8 @@ class Fit:
         return float(self.values[1] + _odds(share) * np.exp(-self.values[2]))
 
     def ceiling_cells(self, problems: Problems) -> Problems:
-        """Contribution of each problem to A, benchmark -> [P]; their mean is A itself.
-
-        problems: benchmark -> [n + 1, P], the share of right responses to each problem, untrained and at each score.
-        """
+        """Contribution of each problem to A, benchmark -> [P]; their mean is A itself. problems: benchmark -> [n + 1,
+        P], the share of right responses to each problem, untrained and at each score."""
         return _contributions(self.ceiling, self.influence[0], problems)
 
     def speed_cells(self, share: float, problems: Problems) -> Problems:
@@ -119,9 +117,8 @@ class Prediction:
 
 def fit(curve: Curve) -> Fit:
     """Least squares within bounds, from the best point of a grid: A in 0..1, B in STEEPNESS, C_mid from EARLIEST x the
-    first score's compute to the last one's, R0 as given or in 0..1.
-
-    Raises ValueError for fewer than FEWEST_SPARE scores more than parameters."""
+    first score's compute to the last one's, R0 as given or in 0..1. Raises ValueError for fewer than FEWEST_SPARE
+    scores more than parameters."""
     from scipy.optimize import least_squares  # here: a fifth of a second that tables without curves need not pay
 
     compute, scores = curve.compute, curve.scores
@@ -160,8 +157,7 @@ def predict_last_third(curves: Sequence[Curve]) -> Prediction:
 
     The miss is linear in the scores, as the parameters are. Noise alone: the scores' own, with the variance and the
     correlation of neighbours (0 to 0.9) of the residuals of these fits, under Student's t with their degrees of
-    freedom. Raises ValueError for too few scores.
-    """
+    freedom. Raises ValueError for too few scores."""
     parts = []
     for curve in curves:
         early = curve.until(FIRST_PART * curve.compute[-1])
@@ -172,19 +168,16 @@ def predict_last_third(curves: Sequence[Curve]) -> Prediction:
     squares = sum(float((one.residuals**2).sum()) for _, one, _ in parts)
     products = sum(float((one.residuals[1:] * one.residuals[:-1]).sum()) for _, one, _ in parts)
     correlation = float(np.clip(products / squares, 0, 0.9)) if squares else 0.0
-    misses, variances = zip(*(_miss(*part, correlation) for part in parts), strict=True)
+    misses, variances = [], []  # of score minus prediction, its variance being for scores of variance 1
+    for curve, fitted, count in parts:
+        late = curve.compute[count:]
+        misses.append(float((curve.scores[count:] - fitted.at(late)).mean()))
+        slopes = _jacobian(fitted.values, late).mean(axis=0)
+        weights = np.concatenate([-slopes @ fitted.influence[:, 1:], np.full(len(late), 1 / len(late))])
+        apart = np.abs(np.subtract.outer(np.arange(len(weights)), np.arange(len(weights))))
+        variances.append(float(weights @ correlation**apart @ weights))
     deviation = np.sqrt(squares / freedom * sum(variances)) / len(parts)
     return Prediction(float(np.mean(misses)), float(stdtrit(freedom, (1 + LEVEL) / 2) * deviation))
-
-
-def _miss(curve: Curve, early: Fit, count: int, correlation: float) -> tuple[float, float]:
-    """Mean of score minus prediction over the last third, and its variance for scores of variance 1."""
-    late = curve.compute[count:]
-    miss = (curve.scores[count:] - early.at(late)).mean()
-    slopes = _jacobian(early.values, late).mean(axis=0)
-    weights = np.concatenate([-slopes @ early.influence[:, 1:], np.full(len(late), 1 / len(late))])
-    apart = np.abs(np.subtract.outer(np.arange(len(weights)), np.arange(len(weights))))
-    return float(miss), float(weights @ correlation**apart @ weights)
 
 
 def _contributions(value: float, row: np.ndarray, problems: Problems) -> Problems:

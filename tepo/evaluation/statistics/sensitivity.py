@@ -55,23 +55,17 @@ def sensitivity(scores: Scores) -> Sensitivity:
     means = np.array([[values.mean() for values in row] for row in cells])  # [E, H]
     drawn = np.stack([np.stack([_redrawn(values, at) for at, values in enumerate(row)], -1) for row in cells], -2)
     known = min(len(values) for row in cells for values in row) > 1
-    best, lost, one_for_all = (
-        _interval(float(figure(means)), figure(drawn), known) for figure in (_best, _lost, _one_for_all)
-    )
-    return Sensitivity(best, lost, one_for_all, dict(zip(settings, means.mean(axis=0).tolist(), strict=True)))
+    figures = []
+    for value, spread in zip(_figures(means), _figures(drawn), strict=True):
+        low, high = central(spread) if known else (np.nan, np.nan)
+        figures.append(Interval(float(value), float(low), float(high)))
+    return Sensitivity(*figures, dict(zip(settings, means.mean(axis=0).tolist(), strict=True)))
 
 
-def _best(p: np.ndarray) -> np.ndarray:
-    """Best setting for p [..., E, H]."""
-    return p.max(axis=-1).mean(axis=-1)
-
-
-def _lost(p: np.ndarray) -> np.ndarray:
-    return (p.max(axis=-1) - p.mean(axis=-1)).mean(axis=-1)
-
-
-def _one_for_all(p: np.ndarray) -> np.ndarray:
-    return _best(p) - p.mean(axis=-2).max(axis=-1)
+def _figures(p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The best, what a blind draw loses and what one setting for all loses, of p [..., E, H]."""
+    best = p.max(axis=-1).mean(axis=-1)
+    return best, (p.max(axis=-1) - p.mean(axis=-1)).mean(axis=-1), best - p.mean(axis=-2).max(axis=-1)
 
 
 def _redrawn(values: np.ndarray, stream: int) -> np.ndarray:
@@ -80,8 +74,3 @@ def _redrawn(values: np.ndarray, stream: int) -> np.ndarray:
     random = np.random.default_rng([stream, seeds])
     means = values[random.integers(0, seeds, (_DRAWS, seeds))].mean(axis=1)
     return values.mean() + (means - values.mean()) * (seeds / max(seeds - 1, 1)) ** 0.5
-
-
-def _interval(value: float, drawn: np.ndarray, known: bool) -> Interval:
-    low, high = central(drawn) if known else (np.nan, np.nan)
-    return Interval(value, float(low), float(high))

@@ -14,11 +14,13 @@ from tepo.objectives.axis import Kind, Line, Needs, Part
 from tepo.objectives.batch import Comm, TokenBatch, all_sum, gather
 
 OVERS = ("mini_batch", "group", "micro_batch")
-OVER_MEANING = (
+OVER = option(
+    "mini_batch",
     "the set that is averaged: mini_batch; group: a mean within each prompt's group, then over groups; "
-    "micro_batch: as older verl (comparison only: depends on the split)"
+    "micro_batch: as older verl (comparison only: depends on the split)",
+    source="TEPO Algorithm 1, 'total valid tokens' (reading A9)",
+    choices=OVERS,
 )
-OVER_SOURCE = "TEPO Algorithm 1, 'total valid tokens' (reading A9)"
 
 
 class Aggregation(Kind, Protocol):
@@ -31,80 +33,87 @@ class Aggregation(Kind, Protocol):
         """[N], or a scalar, from 1/N and 1/B, each a scalar or [N]."""
 
 
+class _Sums:
+    """Members of an aggregation that follow from its `sums` in J, and from the set `over` that is averaged."""
+
+    sums: Line
+    constants = ""
+    over: str
+
+    @property
+    def needs(self) -> Needs:
+        return Needs(group_ids=self.over == "group")
+
+    @property
+    def explained(self) -> Part:
+        line = self.sums
+        where = {
+            "mini_batch": "of the whole mini-batch, all ranks",
+            "group": "of a prompt's group",
+            "micro_batch": "of each micro-batch (as older verl)",
+        }[self.over]
+        if self.over == "group":
+            line = Line(f"1/groups sum_g {line.text}", rf"\frac{{1}}{{|\mathcal{{G}}|}}\sum_g {line.latex}")
+        sets = Line(
+            f"T_i: tokens of response i; N: tokens, B: non-empty responses {where}{self.constants}",
+            r"T_i = |y_i|,\quad N = \sum_i T_i,\quad B = \#\{i : T_i > 0\}",
+        )
+        return Part(line, (sets,))
+
+
 @dataclass(frozen=True)
-class TokenMean:
+class TokenMean(_Sums):
     """1/N for each of the N tokens. DAPO 3.3, TEPO Eq. 4."""
 
-    over: str = option("mini_batch", OVER_MEANING, source=OVER_SOURCE, choices=OVERS)
+    sums = Line("1/N sum_i sum_t", r"\frac{1}{N}\sum_i\sum_t")
+    over: str = OVER
 
     def scale(self, batch: TokenBatch, per_token: Tensor, per_sequence: Tensor) -> Tensor:
         return per_token
 
-    @property
-    def needs(self) -> Needs:
-        return _ids(self)
-
-    @property
-    def explained(self) -> Part:
-        return _sums(self, Line("1/N sum_i sum_t", r"\frac{1}{N}\sum_i\sum_t"))
-
 
 @dataclass(frozen=True)
-class SeqMeanTokenMean:
+class SeqMeanTokenMean(_Sums):
     """1/(B T_i): the mean over responses of the mean over their tokens. GRPO, GSPO."""
 
-    over: str = option("mini_batch", OVER_MEANING, source=OVER_SOURCE, choices=OVERS)
+    sums = Line("1/B sum_i 1/T_i sum_t", r"\frac{1}{B}\sum_i\frac{1}{T_i}\sum_t")
+    over: str = OVER
 
     def scale(self, batch: TokenBatch, per_token: Tensor, per_sequence: Tensor) -> Tensor:
         return per_sequence / batch.lengths.clamp(min=1).to(per_sequence.dtype)[batch.sequence]
 
-    @property
-    def needs(self) -> Needs:
-        return _ids(self)
-
-    @property
-    def explained(self) -> Part:
-        return _sums(self, Line("1/B sum_i 1/T_i sum_t", r"\frac{1}{B}\sum_i\frac{1}{T_i}\sum_t"))
-
 
 @dataclass(frozen=True)
-class SeqMeanTokenSum:
+class SeqMeanTokenSum(_Sums):
     """1/B: the mean over responses of the sum over their tokens. TEPO Table 5; LUSPO."""
 
-    over: str = option("mini_batch", OVER_MEANING, source=OVER_SOURCE, choices=OVERS)
+    sums = Line("1/B sum_i sum_t", r"\frac{1}{B}\sum_i\sum_t")
+    over: str = OVER
 
     def scale(self, batch: TokenBatch, per_token: Tensor, per_sequence: Tensor) -> Tensor:
         return per_sequence
 
-    @property
-    def needs(self) -> Needs:
-        return _ids(self)
-
-    @property
-    def explained(self) -> Part:
-        return _sums(self, Line("1/B sum_i sum_t", r"\frac{1}{B}\sum_i\sum_t"))
-
 
 @dataclass(frozen=True)
-class SeqMeanTokenSumNorm:
+class SeqMeanTokenSumNorm(_Sums):
     """1/(B C) with a constant C. Dr.GRPO 2503.20783."""
 
+    sums = Line("1/(B C) sum_i sum_t", r"\frac{1}{B\,C}\sum_i\sum_t")
     constant: float | None = option(
         None, "C; none: the length limit", source="Dr.GRPO: the generation budget", low=1e-6
     )
-    over: str = option("mini_batch", OVER_MEANING, source=OVER_SOURCE, choices=OVERS)
+    over: str = OVER
 
     def scale(self, batch: TokenBatch, per_token: Tensor, per_sequence: Tensor) -> Tensor:
         return per_sequence / (self.constant or length_limit(batch, "aggregation.constant"))
 
     @property
     def needs(self) -> Needs:
-        return replace(_ids(self), max_new_tokens=self.constant is None)
+        return replace(super().needs, max_new_tokens=self.constant is None)
 
     @property
-    def explained(self) -> Part:
-        constant = f", C = {self.constant:g}" if self.constant else ", C = the length limit"
-        return _sums(self, Line("1/(B C) sum_i sum_t", r"\frac{1}{B\,C}\sum_i\sum_t"), constant)
+    def constants(self) -> str:
+        return f", C = {self.constant:g}" if self.constant else ", C = the length limit"
 
 
 KINDS: dict[str, type[Aggregation]] = {
@@ -115,36 +124,14 @@ KINDS: dict[str, type[Aggregation]] = {
 }
 
 
-def _ids(options: Aggregation) -> Needs:
-    """The ids of groups, where each is averaged by itself."""
-    return Needs(group_ids=options.over == "group")
-
-
-def _sums(options: Aggregation, line: Line, constant: str = "") -> Part:
-    """The sums over the set that is averaged, with N, B and C."""
-    where = {
-        "mini_batch": "of the whole mini-batch, all ranks",
-        "group": "of a prompt's group",
-        "micro_batch": "of each micro-batch (as older verl)",
-    }[options.over]
-    if options.over == "group":
-        line = Line(f"1/groups sum_g {line.text}", rf"\frac{{1}}{{|\mathcal{{G}}|}}\sum_g {line.latex}")
-    sets = Line(
-        f"T_i: tokens of response i; N: tokens, B: non-empty responses {where}{constant}",
-        r"T_i = |y_i|,\quad N = \sum_i T_i,\quad B = \#\{i : T_i > 0\}",
-    )
-    return Part(line, (sets,))
-
-
 def count(batch: TokenBatch, comm: Comm | None) -> Tensor:
     """Tokens and non-empty sequences over all ranks, float64 [2]."""
     return all_sum(torch.stack([batch.lengths.sum(), (batch.lengths > 0).sum()]).double(), comm)
 
 
 def token_scale(options: Aggregation, batch: TokenBatch, totals: Tensor, comm: Comm | None) -> Tensor:
-    """Weight of each token [N] in the mini-batch's loss.
-
-    totals: from `count`. For `over: micro_batch` see `micro_batch_scale`."""
+    """Weight of each token [N] in the mini-batch's loss. totals: from `count`. For `over: micro_batch` see
+    `micro_batch_scale`."""
     if options.over == "group":
         return _group_scale(options, batch, comm)
     dtype = batch.advantages.dtype

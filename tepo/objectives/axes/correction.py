@@ -75,10 +75,8 @@ class Truncated:
 
 @dataclass(frozen=True)
 class Masked:
-    """pi_old trainer / pi_old sampler where it lies between two bounds, 0 elsewhere.
-
-    IcePop, Ring-1T 2510.18855 Eq. 2 (slime, OpenRLHF, verl, TRL's token_mask); `level: sequence` is TRL's
-    sequence_mask."""
+    """pi_old trainer / pi_old sampler where it lies between two bounds, 0 elsewhere. IcePop, Ring-1T 2510.18855 Eq. 2
+    (slime, OpenRLHF, verl, TRL's token_mask); `level: sequence` is TRL's sequence_mask."""
 
     level: str = option("token", LEVEL_MEANING, source="Ring-1T Eq. 2", choices=("token", "sequence"))
     low: float = option(0.5, "smallest ratio that counts", source="Ring-1T: alpha; TRL", low=0)
@@ -146,31 +144,26 @@ class Rejected:
         if self.estimator == "k1":
             _check_bounds(self.low, self.high, "rejected")
             if self.over == "max":
-                fix = "correction.estimator: k2 or k3, which have no sign"
-                raise UserError(
-                    "correction.over=max takes the largest k1, and k1 has a sign", where="rejected", fix=fix
+                what, fix = (
+                    "correction.over=max takes the largest k1, and k1 has a sign",
+                    "k2 or k3, which have no sign",
                 )
+                raise UserError(what, where="rejected", fix=f"correction.estimator: {fix}")
 
     def weights(self, batch: TokenBatch, comm: Comm | None) -> Tensor:
         gap = _gap(batch, "rejected")
-        kept = self._kept(self._reduced(gap, batch)).to(gap.dtype)
-        return kept if self.cap is None else kept * gap.exp().clamp(max=self.cap)
-
-    def _reduced(self, gap: Tensor, batch: TokenBatch) -> Tensor:
-        """The divergence that decides about each token [N]."""
         values = {"k1": gap, "k2": gap * gap / 2, "k3": torch.expm1(gap) - gap}[self.estimator]
-        if self.over == "token":
-            return values
         if self.over == "max":
-            return segment_max(values, batch.lengths)[batch.sequence]
-        totals = segment_sum(values, batch.lengths)
-        return (totals / batch.lengths.clamp(min=1) if self.over == "mean" else totals)[batch.sequence]
-
-    def _kept(self, values: Tensor) -> Tensor:
-        if self.estimator != "k1":
-            return values <= self.high
-        ratio = values.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
-        return (ratio >= self.low) & (ratio <= self.high)
+            values = segment_max(values, batch.lengths)[batch.sequence]
+        elif self.over != "token":
+            totals = segment_sum(values, batch.lengths)
+            values = (totals / batch.lengths.clamp(min=1) if self.over == "mean" else totals)[batch.sequence]
+        if self.estimator == "k1":
+            ratio = values.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
+            kept = (ratio >= self.low) & (ratio <= self.high)
+        else:
+            kept = values <= self.high
+        return kept.to(gap.dtype) if self.cap is None else kept.to(gap.dtype) * gap.exp().clamp(max=self.cap)
 
     @property
     def explained(self) -> Part:

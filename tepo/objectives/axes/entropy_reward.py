@@ -124,16 +124,11 @@ class GtpoClipped:
 
     def __post_init__(self) -> None:
         if abs(self.alpha1 + self.alpha2 - 1) > 1e-9:
-            raise UserError(
-                f"advantage.alpha1 + advantage.alpha2 must be 1, not {self.alpha1 + self.alpha2:g}",
-                where="gtpo_clipped (GTPO 4.5.1)",
-            )
+            what = f"advantage.alpha1 + advantage.alpha2 must be 1, not {self.alpha1 + self.alpha2:g}"
+            raise UserError(what, where="gtpo_clipped (GTPO 4.5.1)")
         if self._top < 1:
-            raise UserError(
-                f"advantage.kappa {self.kappa:g} leaves no room above 1",
-                where="gtpo_clipped (GTPO 4.5.1)",
-                fix=f"at most alpha1/alpha2 = {self.alpha1 / self.alpha2:g}",
-            )
+            what, fix = f"advantage.kappa {self.kappa:g} leaves no room above 1", "at most alpha1/alpha2 = "
+            raise UserError(what, where="gtpo_clipped (GTPO 4.5.1)", fix=f"{fix}{self.alpha1 / self.alpha2:g}")
 
     @property
     def _top(self) -> float:
@@ -194,7 +189,12 @@ class GrpoS:
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
         graded, ids = _graded(rewards, groups, self.entropy_floor), groups.group_ids
-        mean, success = self._mean(graded.entropies, groups), graded.success
+        success, lengths = graded.success, groups.lengths.clamp(min=1)
+        if self.entropy_mean == "arithmetic":  # H_i of each response, float64 [S]
+            mean = segment_sum(graded.entropies, groups.lengths) / lengths
+        else:
+            logs = graded.entropies.clamp(min=GEOMETRIC_FLOOR).log()
+            mean = (segment_sum(logs, groups.lengths) / lengths).exp()
         reward = graded.base + self.beta * shares(mean, success, ids, success)
         advantage = group_moments(reward, ids).normalize(reward, self.eps)
         if self.failures == "inverse_entropy":
@@ -202,13 +202,6 @@ class GrpoS:
             negative = group_moments(lowered, ids).normalize(lowered, self.eps)
             advantage = torch.where(success, advantage, negative)
         return advantage[groups.sequence]
-
-    def _mean(self, entropies: Tensor, groups: Groups) -> Tensor:
-        """H_i of each response, float64 [S]."""
-        lengths = groups.lengths.clamp(min=1)
-        if self.entropy_mean == "arithmetic":
-            return segment_sum(entropies, groups.lengths) / lengths
-        return (segment_sum(entropies.clamp(min=GEOMETRIC_FLOOR).log(), groups.lengths) / lengths).exp()
 
     @property
     def explained(self) -> Part:
@@ -245,10 +238,9 @@ def _graded(rewards: Tensor, groups: Groups, floor: float = 0.0) -> _Graded:
 
 
 def shares(weights: Tensor, member: Tensor, keys: Tensor, counted: Tensor) -> Tensor:
-    """count * weight / sum of weights, among the members [K] (bool) with the same key [K]; 0 elsewhere.
-
-    counted: bool [K]. Where all of these weights are 0, members have equal shares: the sum rule of 3.5.1 holds, and a
-    lone success has the whole share whatever its entropy."""
+    """count * weight / sum of weights, among the members [K] (bool) with the same key [K]; 0 elsewhere. counted: bool
+    [K]. Where all of these weights are 0, members have equal shares: the sum rule of 3.5.1 holds, and a lone success
+    has the whole share whatever its entropy."""
     columns, index = torch.unique(keys, return_inverse=True)
     zeros = weights.new_zeros(columns.shape[0])
 
@@ -274,8 +266,6 @@ def _columns(groups: Groups) -> Tensor:
 
 
 def _token_moments(statistics: str, values: Tensor, groups: Groups, comm: Comm | None) -> Moments:
-    return (
-        batch_moments(values, comm)
-        if statistics == "batch"
-        else group_moments(values, groups.group_ids[groups.sequence])
-    )
+    if statistics == "batch":
+        return batch_moments(values, comm)
+    return group_moments(values, groups.group_ids[groups.sequence])

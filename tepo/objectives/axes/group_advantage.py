@@ -30,9 +30,8 @@ class OfResponses:
 
 @dataclass(frozen=True)
 class GroupNormalized(OfResponses):
-    """A_i = (R_i - mean) / (std + eps) over the group, the same for all tokens of the response.
-
-    DeepSeekMath 2402.03300, TEPO Eq. 9."""
+    """A_i = (R_i - mean) / (std + eps) over the group, the same for all tokens of the response. DeepSeekMath
+    2402.03300, TEPO Eq. 9."""
 
     std: bool = option(
         True,
@@ -52,9 +51,8 @@ class GroupNormalized(OfResponses):
 
 @dataclass(frozen=True)
 class EntropyTerm:
-    """Group-normalised A, plus min(alpha H, |A|/kappa) with the current entropy H, detached.
-
-    Cheng et al. 2506.14758."""
+    """Group-normalised A, plus min(alpha H, |A|/kappa) with the current entropy H, detached. Cheng et al.
+    2506.14758."""
 
     alpha: float = option(0.4, "weight of the entropy", source="Cheng et al. (GRPO); TEPO 4.1 prints 4e-4", low=0)
     kappa: float = option(
@@ -98,18 +96,13 @@ class Gpg(OfResponses):
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
         centred = group_moments(rewards, groups.group_ids).normalize(rewards, self.eps, self.std)
-        return (self._scale(groups, comm) * centred)[groups.sequence]
-
-    def _scale(self, groups: Groups, comm: Comm | None) -> Tensor | float:
-        """alpha; 1 where no response counts (the advantages are 0 then).
-
-        Judged on correctness, before any length punishment."""
         if self.alpha == "none":
-            return 1.0
+            return centred[groups.sequence]
+        # alpha is judged on correctness, before any length punishment; 1 where no response counts (all are 0 then)
         mixed = self.alpha == "valid_groups"
         counted = group_moments(groups.rewards, groups.group_ids).mixed if mixed else groups.rewards != 0
         totals = all_sum(torch.stack([counted.new_ones(counted.shape[0]).sum(), counted.sum()]).double(), comm)
-        return torch.where(totals[1] > 0, totals[0] / totals[1].clamp(min=1), 1.0)
+        return (torch.where(totals[1] > 0, totals[0] / totals[1].clamp(min=1), 1.0) * centred)[groups.sequence]
 
     @property
     def explained(self) -> Part:

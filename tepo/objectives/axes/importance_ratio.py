@@ -17,10 +17,9 @@ OWN_GRADIENT = "the ratio's value, except through the token's own log pi"
 
 
 class Ratio(Explained, Protocol):
-    """A level of the importance ratio; its symbol is `explained.formula`.
-
-    per_response: whether all tokens of a response have the same ratio. spread: whose terms a token's log pi carries,
-    those of all tokens s of the response, of the tokens u >= t, or of the token alone (empty)."""
+    """A level of the importance ratio; its symbol is `explained.formula`. per_response: whether all tokens of a
+    response have the same ratio. spread: whose terms a token's log pi carries, those of all tokens s of the response,
+    of the tokens u >= t, or of the token alone (empty)."""
 
     @property
     def per_response(self) -> bool: ...

@@ -38,9 +38,8 @@ class Keep:
 
 @dataclass(frozen=True)
 class Punish:
-    """Soft overlong punishment: the reward falls linearly to -factor over the last part of the allowed length.
-
-    DAPO Eq. 13."""
+    """Soft overlong punishment: the reward falls linearly to -factor over the last part of the allowed length. DAPO Eq.
+    13."""
 
     buffer: float = option(
         0.2, "that last part, as a share of the limit", source="DAPO 4.1: 4,096 of 20,480 tokens", low=1e-6, high=1

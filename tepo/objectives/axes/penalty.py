@@ -86,11 +86,9 @@ class Term(NamedTuple):
 
 
 class Penalty(Kind, Protocol):
-    """A term beside the policy term.
-
-    in_loss: what its sum is multiplied by in the loss. selects: the set that it looks at as one to choose tokens,
-    mini_batch or micro_batch; None: it judges each token by itself. reports_size: whether verl's `actor/ppo_kl` beside
-    it is |d|."""
+    """A term beside the policy term. in_loss: what its sum is multiplied by in the loss. selects: the set that it looks
+    at as one to choose tokens, mini_batch or micro_batch; None: it judges each token by itself. reports_size: whether
+    verl's `actor/ppo_kl` beside it is |d|."""
 
     @property
     def in_loss(self) -> float: ...
@@ -207,25 +205,21 @@ class Kl:
     def term(self, terms: Terms, chosen: Selection | None, scale: Tensor) -> Term:
         if chosen is not None and chosen.scale is not None:
             scale = chosen.scale
-        values = self._values(terms)
+        batch, delta = terms.batch, terms.d
+        if self.anchor == "initial" and self.estimator != "full":
+            anchor = batch.want("initial_logprobs", "penalty.anchor: initial")
+            delta = log_ratio(terms.logprobs, finite_logprobs(anchor))
+        if self.estimator == "full":
+            values = batch.want("full_kl", "penalty.estimator: full")
+        elif self.estimator == "k2_response":
+            values = sequence_mean(delta, batch.lengths, batch.sequence) ** 2 * batch.lengths[batch.sequence] / 2
+        else:
+            values = kl_estimate(self.estimator, delta, terms.d.exp() if self.estimator == "r_k3" else None)
         mask = self._mask(terms, None, 0) if chosen is None else chosen.mask
         tokens = {"kl": values.detach()}
         if mask is None:
             return Term(total(scale * values), "actor/kl_loss", tokens)
         return Term(total(torch.where(mask, scale * values, 0.0)), "actor/kl_loss", tokens | {"kl_mask": mask})
-
-    def _values(self, terms: Terms) -> Tensor:
-        """The KL at each token [N] with its gradient."""
-        batch = terms.batch
-        if self.estimator == "full":
-            return batch.want("full_kl", "penalty.estimator: full")
-        delta = terms.d
-        if self.anchor == "initial":
-            anchor = batch.want("initial_logprobs", "penalty.anchor: initial")
-            delta = log_ratio(terms.logprobs, finite_logprobs(anchor))
-        if self.estimator == "k2_response":
-            return sequence_mean(delta, batch.lengths, batch.sequence) ** 2 * batch.lengths[batch.sequence] / 2
-        return kl_estimate(self.estimator, delta, terms.d.exp() if self.estimator == "r_k3" else None)
 
     def _mask(self, terms: Terms, comm: Comm | None, salt: int) -> Tensor | None:
         """Mask of the tokens on which the KL acts, bool [N]; None: all."""
@@ -264,9 +258,8 @@ class Kl:
 
 @dataclass(frozen=True)
 class EntropyBonus:
-    """+ c H of the current policy, with its gradient; c > 0 raises entropy (Max-Entropy), c < 0 lowers it.
-
-    TEPO Table 3 Panel B."""
+    """+ c H of the current policy, with its gradient; c > 0 raises entropy (Max-Entropy), c < 0 lowers it. TEPO Table 3
+    Panel B."""
 
     coefficient: float = option(
         0.001, "c", source="TEPO prints none: verl's default up to v0.3, and in the grid of Cui et al. 4.1"

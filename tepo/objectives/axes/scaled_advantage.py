@@ -14,9 +14,8 @@ from tepo.objectives.batch import Comm, Groups
 
 @dataclass(frozen=True)
 class MeanNormalized(OfResponses):
-    """(R_i - mean) / mean over the group; 0 where the mean is not positive. MaxRL, Tajwar et al. 2602.02710.
-
-    For rewards of at least 0. prime-rl computes the same; SkyRL adds 1e-6 to the mean."""
+    """(R_i - mean) / mean over the group; 0 where the mean is not positive. MaxRL, Tajwar et al. 2602.02710. For
+    rewards of at least 0. prime-rl computes the same; SkyRL adds 1e-6 to the mean."""
 
     explained = meaning(
         "A = (R_i - mean) / mean over the group, 0 where mean <= 0",
@@ -89,10 +88,8 @@ def _share_without(n: Tensor, m: Tensor, k: int) -> Tensor:
 
 @dataclass(frozen=True)
 class BestOfGroup(OfResponses):
-    """R_1 - R_2 for the best response of the group, 0 for the others: pass@k with k the size of the group.
-
-    Tang et al. 2503.19595; verl's `grpo_passk`, which divides by the group's deviation. Where two are best, all get 0.
-    """
+    """R_1 - R_2 for the best response of the group, 0 for the others: pass@k with k the size of the group. Tang et al.
+    2503.19595; verl's `grpo_passk`, which divides by the group's deviation. Where two are best, all get 0."""
 
     std: bool = option(True, "divide by the group's standard deviation (ddof 1)", source="verl; off in the paper")
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0, when=lambda kind: kind.std)
@@ -126,9 +123,8 @@ def _largest_in_group(values: Tensor, group_ids: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class BatchScaled(OfResponses):
-    """(R_i - mean over the group) / (standard deviation of all rewards of the rollout + eps).
-
-    Lite PPO, Liu et al. 2508.08221; TRL's `scale_rewards="batch"`, which adds 1e-4."""
+    """(R_i - mean over the group) / (standard deviation of all rewards of the rollout + eps). Lite PPO, Liu et al.
+    2508.08221; TRL's `scale_rewards="batch"`, which adds 1e-4."""
 
     eps: float = option(1e-6, "added to the standard deviation", source=EPS_SOURCE, low=0)
     explained = meaning(
@@ -144,9 +140,8 @@ class BatchScaled(OfResponses):
 
 @dataclass(frozen=True)
 class Decoupled(OfResponses):
-    """Each reward normalised over the group by itself, summed, then whitened over the responses of the rollout.
-
-    GDPO 2601.05242; TRL's `normalize_then_sum`. The rewards are the graded one and the length punishment of
+    """Each reward normalised over the group by itself, summed, then whitened over the responses of the rollout. GDPO
+    2601.05242; TRL's `normalize_then_sum`. The rewards are the graded one and the length punishment of
     `overlong: punish`; without the latter only the whitening is added. verl's `gdpo` whitens over tokens."""
 
     eps: float = option(1e-6, "added to the standard deviations", source=EPS_SOURCE, low=0)

@@ -16,9 +16,8 @@ def token_count(batch: TokenBatch, comm: Comm | None) -> int:
 
 
 def covariance(logprobs: Tensor, advantages: Tensor, comm: Comm | None) -> Tensor:
-    """(log pi - mean) (A - mean) of each token, means over all tokens and ranks: float64 [N].
-
-    Cui et al. 2505.22617 Eq. 10."""
+    """(log pi - mean) (A - mean) of each token, means over all tokens and ranks: float64 [N]. Cui et al. 2505.22617 Eq.
+    10."""
     values = torch.stack([logprobs.detach().double(), advantages.double()])
     sums = torch.cat([values.sum(1), values.new_tensor([float(values.shape[1])])])
     totals = all_sum(sums, comm)
@@ -35,9 +34,8 @@ def draws(batch: TokenBatch, salt: int) -> Tensor:
 
 
 def top_tokens(scores: Tensor, ties: Tensor, count: int, comm: Comm | None) -> Tensor:
-    """Mask of the `count` largest scores over all ranks, bool [N]; among equal scores the smallest ties win.
-
-    A score of -inf is never chosen. scores, ties: float64 [N]."""
+    """Mask of the `count` largest scores over all ranks, bool [N]; among equal scores the smallest ties win. A score of
+    -inf is never chosen. scores, ties: float64 [N]."""
     order = _best_first(scores, ties)[:count]
     all_scores, all_ties = gather(scores[order], comm), gather(ties[order], comm)
     if not all_scores.shape[0]:

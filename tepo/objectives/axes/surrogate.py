@@ -1,7 +1,6 @@
 """Surrogate axis: the gain J of each token (to be maximised) from its ratio, advantage and log-prob.
 
-A new surrogate is one class like those below and its name in `KINDS`.
-"""
+A new surrogate is one class like those below and its name in `KINDS`."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -17,10 +16,8 @@ from tepo.objectives.terms import Gain, Terms
 
 
 class Surrogate(Needing, Protocol):
-    """A gain of each token.
-
-    only_ratio: the one ratio that it goes with; None: any but none.
-    through_ratio: whether its gradient flows through the ratio."""
+    """A gain of each token. only_ratio: the one ratio that it goes with; None: any but none. through_ratio: whether its
+    gradient flows through the ratio."""
 
     @property
     def only_ratio(self) -> Ratio | None: ...
@@ -36,10 +33,8 @@ class Surrogate(Needing, Protocol):
 
 @dataclass(frozen=True)
 class PpoClip(OfAnyRatio):
-    """min(w A, clip(w, 1-low, 1+high) A); with `dual`, at least dual*A where A < 0.
-
-    PPO 1707.06347 Eq. 7; clip-higher: DAPO 3.1.
-    """
+    """min(w A, clip(w, 1-low, 1+high) A); with `dual`, at least dual*A where A < 0. PPO 1707.06347 Eq. 7; clip-higher:
+    DAPO 3.1."""
 
     low: float = option(0.2, "lower clip distance", source="PPO 6.1", low=0)
     high: float = option(0.2, "upper clip distance", source="PPO 6.1", low=0)
@@ -80,10 +75,8 @@ class PpoClip(OfAnyRatio):
 
 @dataclass(frozen=True)
 class PaperClip(OfAnyRatio):
-    """min(w, clip(w, 1-low, 1+high)) A: TEPO Eq. 4 to the letter (reading A1).
-
-    Bounds w from above whatever the sign of A.
-    """
+    """min(w, clip(w, 1-low, 1+high)) A: TEPO Eq. 4 to the letter (reading A1). Bounds w from above whatever the sign of
+    A."""
 
     low: float = option(0.2, "lower clip distance (never active)", source="TEPO 4.1", low=0)
     high: float = option(0.28, "upper clip distance", source="TEPO 4.1", low=0)
@@ -183,22 +176,17 @@ class Sapo(OfAnyRatio):
         w, positive, negative = carried.ratio.explained.formula, self.tau_positive, self.tau_negative
         mark = f"_{carried.over}" if carried.over else ""
         gate, tau = f"g{mark}", f"tau{mark}" if carried.amount != "A" else "tau"
-        slope = (
-            carried.through_ratio(f"4 {gate} (1 - {gate}) {carried.amount}")
-            if mark
-            else f"4 g (1 - g) {carried.through_ratio(carried.amount)}"
+        slope = f"4 g (1 - g) {carried.through_ratio(carried.amount)}"
+        if mark:
+            slope = carried.through_ratio(f"4 {gate} (1 - {gate}) {carried.amount}")
+        latex = rf"A_{{i,t}} \tfrac{{4}}{{\tau}} \sigma\big(\tau ({w.latex} - 1)\big)"
+        meaning = Line(
+            f"tau = {positive:g} where A > 0, {negative:g} elsewhere",
+            rf"\tau = {positive:g}\ (A > 0),\ {negative:g}\ (A \le 0)",
         )
         return Part(
-            Line(
-                f"A 4/tau sigmoid(tau ({w.text} - 1))",
-                rf"A_{{i,t}} \tfrac{{4}}{{\tau}} \sigma\big(\tau ({w.latex} - 1)\big)",
-            ),
-            (
-                Line(
-                    f"tau = {positive:g} where A > 0, {negative:g} elsewhere",
-                    rf"\tau = {positive:g}\ (A > 0),\ {negative:g}\ (A \le 0)",
-                ),
-            ),
+            Line(f"A 4/tau sigmoid(tau ({w.text} - 1))", latex),
+            (meaning,),
             coefficient=f"{slope}, {gate} = sigmoid({tau} ({carried.symbol} - 1))",
             zero=f"{carried.zero_where()}; fades as the ratio moves away from 1",
         )
@@ -226,14 +214,13 @@ class GeometricClip:
         low, high, amount = self.low, self.high, carried.amount
         zeros = "".join(f", or {name}_s = 0" for name in carried.drops)
         rest = f"; or every token s of the response has A_s = 0{zeros}" if zeros else ""
+        meaning = Line(
+            f"d'_t = min(d_t, {high:g}) where A > 0, max(d_t, -{low:g}) elsewhere",
+            rf"d'_{{i,t}} = \min(d_{{i,t}}, {high:g})\ (A > 0),\ \max(d_{{i,t}}, -{low:g})\ (A \le 0)",
+        )
         return Part(
             Line("A exp(1/T_i sum_t d'_t)", r"A_{i,t} \exp\Big(\tfrac{1}{T_i}\sum_t d'_{i,t}\Big)"),
-            (
-                Line(
-                    f"d'_t = min(d_t, {high:g}) where A > 0, max(d_t, -{low:g}) elsewhere",
-                    rf"d'_{{i,t}} = \min(d_{{i,t}}, {high:g})\ (A > 0),\ \max(d_{{i,t}}, -{low:g})\ (A \le 0)",
-                ),
-            ),
+            (meaning,),
             coefficient=f"rho_i {f'mean_s({amount})' if carried.over else amount}, rho_i = exp(1/T_i sum_t d'_t)",
             zero=f"A > 0 and d_t > {high:g}, A <= 0 and d_t < -{low:g} (this token alone){rest}",
         )

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from tepo.common.schema import option
 from tepo.objectives.axes.importance_ratio import Carried, Ratio, Token
@@ -27,8 +26,7 @@ class DivergenceMask:
 
     DPPO, Qi et al. 2602.04879 Eq. 12-14, with the divergence of two Bernoulli variables, the token and the rest of the
     vocabulary. `sides: both` is prime-rl's IPO. SkyRL computes the same. verl takes sg[min(r, 20)] M A log pi, whose
-    gradient is the same below 20. The paper's old policy is the sampler's, as ours without a correction.
-    """
+    gradient is the same below 20. The paper's old policy is the sampler's, as ours without a correction."""
 
     divergence: str = option(
         "tv",
@@ -50,37 +48,27 @@ class DivergenceMask:
 
     def gain(self, terms: Terms) -> Gain:
         advantages = terms.advantages
-        up, down = self._beyond(terms.logprobs.detach(), finite_logprobs(terms.batch.old_logprobs))
+        current, old = terms.logprobs.detach(), finite_logprobs(terms.batch.old_logprobs)
+        moved = current.exp() - old.exp()
+        if self.divergence == "tv":
+            up, down = moved > self.high, moved < -self.low
+        else:
+            rest, old_rest = (-torch.expm1(logprobs) for logprobs in (current, old))
+            gap = old_rest.clamp(min=_REST_FLOOR).log() - rest.clamp(min=_REST_FLOOR).log()
+            divergence = old.exp() * (old - current) + old_rest * gap
+            up, down = (moved > 0) & (divergence > self.high), (moved < 0) & (divergence > self.low)
         outside = up | down if self.sides == "both" else (up & (advantages > 0)) | (down & (advantages < 0))
         return Gain(terms.ratio * advantages * ~outside, outside)  # times 0, which keeps a NaN
 
-    def _beyond(self, current: Tensor, old: Tensor) -> tuple[Tensor, Tensor]:
-        """Mark the tokens whose probability is too far above, and too far below the old one, bool [N] each."""
-        moved = current.exp() - old.exp()
-        if self.divergence == "tv":
-            return moved > self.high, moved < -self.low
-        rest, old_rest = (-torch.expm1(logprobs) for logprobs in (current, old))
-        gap = old_rest.clamp(min=_REST_FLOOR).log() - rest.clamp(min=_REST_FLOOR).log()
-        divergence = old.exp() * (old - current) + old_rest * gap
-        return (moved > 0) & (divergence > self.high), (moved < 0) & (divergence > self.low)
-
     def explained(self, carried: Carried) -> Part:
         ratio = carried.ratio.explained
-        up, down = (f"dp > {self.high:g}", f"dp < -{self.low:g}")
-        kl_up, kl_down = (f"dp > 0 and kl > {self.high:g}", f"dp < 0 and kl > {self.low:g}")
-        held = (up, down) if self.divergence == "tv" else (kl_up, kl_down)
+        held = [f"dp > {self.high:g}", f"dp < -{self.low:g}"]
+        if self.divergence == "kl":
+            held = [f"dp > 0 and kl > {self.high:g}", f"dp < 0 and kl > {self.low:g}"]
         if self.sides == "away":
-            held = (f"A > 0 and {held[0]}", f"A < 0 and {held[1]}")
-        latex = (
-            (rf"\Delta p > {self.high:g}", rf"\Delta p < -{self.low:g}")
-            if self.divergence == "tv"
-            else (
-                rf"\Delta p > 0 \wedge \mathrm{{kl}} > {self.high:g}",
-                rf"\Delta p < 0 \wedge \mathrm{{kl}} > {self.low:g}",
-            )
-        )
-        if self.sides == "away":
-            latex = (rf"A > 0 \wedge {latex[0]}", rf"A < 0 \wedge {latex[1]}")
+            held = [f"A > 0 and {held[0]}", f"A < 0 and {held[1]}"]
+        words = {"dp": r"\Delta p", "kl": r"\mathrm{kl}", "and": r"\wedge"}
+        latex = [" ".join(words.get(word, word) for word in part.split()) for part in held]
         mask = Line(
             f"M = 0 where {' or '.join(f'({part})' for part in held)}, else 1; dp = pi_t - pi_old,t",
             rf"M_{{i,t}} = \mathbb{{1}}\big[\neg({latex[0]}) \wedge \neg({latex[1]})\big],"
@@ -102,10 +90,9 @@ class DivergenceMask:
 
 @dataclass(frozen=True)
 class HardClip(OfAnyRatio):
-    """clip(w, 1-low, 1+high) A: no gradient outside the bounds, whatever the sign of A.
-
-    Kimi K2.5 2602.02276, 'regardless of the sign of the advantages'; its gradient is that of GLM-5's double-sided mask
-    2602.15763 (SkyRL's rollout_is)."""
+    """clip(w, 1-low, 1+high) A: no gradient outside the bounds, whatever the sign of A. Kimi K2.5 2602.02276,
+    'regardless of the sign of the advantages'; its gradient is that of GLM-5's double-sided mask 2602.15763 (SkyRL's
+    rollout_is)."""
 
     low: float = option(0.2, "lower clip distance", source="PPO 6.1; Kimi K2.5 prints none", low=0)
     high: float = option(0.28, "upper clip distance", source="DAPO 3.1; Kimi K2.5 prints none", low=0)
@@ -128,7 +115,6 @@ class HardClip(OfAnyRatio):
 @dataclass(frozen=True)
 class GammaWeight:
     """sg[w^k exp(c (1 - w))] A log pi: a weight that is 1 at w = 1 and fades on both sides. VESPO 2602.10693v3 Eq. 20.
-
     TRL computes the same, with w at least 1e-8 instead of exp(-20)."""
 
     power_positive: float = option(2.0, "k where A >= 0", source="VESPO 4.1 (c1); TRL", low=0)

@@ -20,10 +20,9 @@ LAMBDA = Line("lambda_t ", r"\lambda_{i,t}\, ")
 
 
 class Weight(Kind, Protocol):
-    """A detached factor on each token's policy term.
-
-    drops: whether weights may be 0; verl counts such tokens as clipped. scope: the set that it looks at as one,
-    mini_batch or micro_batch; None: none, and it weighs all tokens alike."""
+    """A detached factor on each token's policy term. drops: whether weights may be 0; verl counts such tokens as
+    clipped. scope: the set that it looks at as one, mini_batch or micro_batch; None: none, and it weighs all tokens
+    alike."""
 
     @property
     def drops(self) -> bool: ...
@@ -62,11 +61,8 @@ class ClipCov:
 
     def __post_init__(self) -> None:
         if self.low >= self.high:
-            raise UserError(
-                f"weight.low {self.low:g} and weight.high {self.high:g} leave no token to draw",
-                where="clip_cov",
-                fix="low below high (Cui et al.: 1 and 5)",
-            )
+            what = f"weight.low {self.low:g} and weight.high {self.high:g} leave no token to draw"
+            raise UserError(what, where="clip_cov", fix="low below high (Cui et al.: 1 and 5)")
 
     def token_weights(self, terms: Terms, clipped: Tensor | None, comm: Comm | None, salt: int) -> Tensor:
         batch = terms.batch
@@ -93,9 +89,8 @@ class ClipCov:
 
 @dataclass(frozen=True)
 class Steer:
-    """A weight that falls with the size of a token's estimated entropy change Omega.
-
-    STEER 2510.10150 (TEPO's 'STEEL')."""
+    """A weight that falls with the size of a token's estimated entropy change Omega. STEER 2510.10150 (TEPO's
+    'STEEL')."""
 
     form: str = option(
         "code",
@@ -124,17 +119,11 @@ class Steer:
 
     def __post_init__(self) -> None:
         if self.floor > self.ceiling:
-            raise UserError(
-                f"weight.floor {self.floor:g} is above weight.ceiling {self.ceiling:g}",
-                where="steer",
-                fix="the other way round: the largest |Omega| gets the floor",
-            )
+            what = f"weight.floor {self.floor:g} is above weight.ceiling {self.ceiling:g}"
+            raise UserError(what, where="steer", fix="the other way round: the largest |Omega| gets the floor")
         if self.shape == "exponential" and self.ceiling > 1:
-            raise UserError(
-                f"weight.ceiling {self.ceiling:g} is never reached: the exponential starts at 1",
-                where="steer",
-                fix="weight.shape=linear, or a ceiling of at most 1",
-            )
+            what = f"weight.ceiling {self.ceiling:g} is never reached: the exponential starts at 1"
+            raise UserError(what, where="steer", fix="weight.shape=linear, or a ceiling of at most 1")
 
     def token_weights(self, terms: Terms, clipped: Tensor | None, comm: Comm | None, salt: int) -> Tensor:
         size = entropy_change_estimate(self.form, terms.batch, terms.logprobs, clipped).abs()
@@ -172,10 +161,9 @@ class Steer:
 
 @dataclass(frozen=True)
 class OffPolicyMask:
-    """0 on the tokens with A < 0 of responses that have become improbable, 1 elsewhere.
-
-    Off-policy sequence masking (OPSM), DeepSeek-V3.2 2512.02556 section 3.1; TRL and slime. The old policy there, and
-    in TRL, is the sampler's; slime's and ours is the old policy of the row."""
+    """0 on the tokens with A < 0 of responses that have become improbable, 1 elsewhere. Off-policy sequence masking
+    (OPSM), DeepSeek-V3.2 2512.02556 section 3.1; TRL and slime. The old policy there, and in TRL, is the sampler's;
+    slime's and ours is the old policy of the row."""
 
     threshold: float = option(
         0.5, "delta, for the mean of log pi_old - log pi over the response", source="TRL; the paper prints none", low=0
@@ -201,9 +189,8 @@ class OffPolicyMask:
 
 @dataclass(frozen=True)
 class TopEntropy:
-    """1 on the tokens of largest current entropy, 0 on the others. Wang et al. 2506.01939, the 80/20 rule; TRL.
-
-    The paper and TRL take the entropies at or above a quantile, so that ties may add tokens; here exactly the share."""
+    """1 on the tokens of largest current entropy, 0 on the others. Wang et al. 2506.01939, the 80/20 rule; TRL. The
+    paper and TRL take the entropies at or above a quantile, so that ties may add tokens; here exactly the share."""
 
     fraction: float = option(
         0.2, "tokens that stay, as a share of all; at least one", source="Wang et al. 5.2", low=0, high=1

@@ -45,17 +45,16 @@ class TabularCase:
 
     def full_kl(self, anchor: Tensor) -> Tensor:
         """KL of the current policy to another, over the vocabulary [N]."""
-        return (
-            torch.softmax(self.logits, -1) * (torch.log_softmax(self.logits, -1) - torch.log_softmax(anchor, -1))
-        ).sum(-1)
+        gap = torch.log_softmax(self.logits, -1) - torch.log_softmax(anchor, -1)
+        return (torch.softmax(self.logits, -1) * gap).sum(-1)
 
     def groups(self) -> Groups:
-        return Groups(
-            self.rewards, self.group_ids, self.lengths, self.entropy(self.old_logits), self.finished, self.limit
-        )
+        entropies = self.entropy(self.old_logits)
+        return Groups(self.rewards, self.group_ids, self.lengths, entropies, self.finished, self.limit)
 
     def batch(self, objective: Objective, advantages: Tensor | None = None) -> TokenBatch:
         """All that the objective may want, with gradients down to the logits."""
+        anchor = self.initial_logits if objective.needs.full_kl_anchor == "initial" else self.old_logits
         return TokenBatch(
             old_logprobs=self.chosen(self.old_logits),
             advantages=objective.advantages(self.groups()) if advantages is None else advantages,
@@ -65,9 +64,7 @@ class TabularCase:
             old_entropies=self.entropy(self.old_logits),
             initial_logprobs=self.chosen(self.initial_logits),
             sampler_logprobs=self.chosen(self.sampler_logits),
-            full_kl=self.full_kl(
-                self.initial_logits if objective.needs.full_kl_anchor == "initial" else self.old_logits
-            ),
+            full_kl=self.full_kl(anchor),
             uid=self.uid,
             group_ids=self.group_ids,
             finished=self.finished,
@@ -109,18 +106,8 @@ def shuffled(case: TabularCase, order: Tensor) -> tuple[TabularCase, Tensor]:
     """The case of some of its responses in this order, and the place of each of their tokens in the old order."""
     parts = [torch.arange(case.offsets[i], case.offsets[i + 1]) for i in order.tolist()]
     places = torch.cat([torch.arange(0), *parts])
-    old, initial, sampler = (table[places] for table in (case.old_logits, case.initial_logits, case.sampler_logits))
-    moved = TabularCase(
-        logits=case.logits.detach()[places].requires_grad_(),
-        old_logits=old,
-        initial_logits=initial,
-        sampler_logits=sampler,
-        tokens=case.tokens[places],
-        lengths=case.lengths[order],
-        rewards=case.rewards[order],
-        group_ids=case.group_ids[order],
-        finished=case.finished[order],
-        uid=case.uid[order],
-        limit=case.limit,
-    )
-    return moved, places
+    tables = ("logits", "old_logits", "initial_logits", "sampler_logits", "tokens")
+    moved = {name: getattr(case, name).detach()[places] for name in tables}
+    moved["logits"].requires_grad_()
+    moved |= {name: getattr(case, name)[order] for name in ("lengths", "rewards", "group_ids", "finished", "uid")}
+    return TabularCase(**moved, limit=case.limit), places

@@ -25,8 +25,7 @@ from tepo.objectives.batch import Groups, TokenBatch
 from tepo.objectives.explain import detached, explain, to_latex, to_text
 from tepo.objectives.loading import parts_of
 from tepo.objectives.metric_sums import Metrics
-from tepo.objectives.objective import Objective
-from tepo.objectives.plan import Plan
+from tepo.objectives.objective import Objective, Plan
 from tepo.objectives.plugins import located, place_of
 from tepo.objectives.terms import LOG_RATIO_BOUND
 from tepo.objectives.testing.case import LIMIT, TabularCase, make_case, shuffled
@@ -234,9 +233,7 @@ def edge_cases() -> dict[str, TabularCase]:
         "all wrong": replace(case, rewards=0 * ones),
         "a failed response without a token": shuffled(case, torch.tensor([3, 4, 5]))[0],
         "nothing but a response without a token": shuffled(case, torch.tensor([3]))[0],
-        "responses of one token": replace(
-            singles, rewards=ones[:4] - torch.tensor([0.0, 1, 0, 1]), group_ids=0 * singles.group_ids
-        ),
+        "responses of one token": replace(singles, rewards=torch.tensor([1.0, 0, 1, 0]), group_ids=0 * singles.uid),
         "a group of one": shuffled(case, torch.tensor([2]))[0],
         "the policy that sampled": make_case(_SEED, drift=0.0, dtype=torch.float32),
         "a policy far away": make_case(_SEED, drift=30.0, dtype=torch.float32),
@@ -319,9 +316,8 @@ def baseline(objective: Objective) -> str:
         return ""
     where = at(objective, "advantage", objective.advantage, "advantages")
     fix = "take a baseline off, or declare `baseline = False`"
-    return (
-        f"equal rewards of a group give an advantage of {float(found[found.abs().argmax()]):.3g}, not 0; {fix}: {where}"
-    )
+    largest = float(found[found.abs().argmax()])
+    return f"equal rewards of a group give an advantage of {largest:.3g}, not 0; {fix}: {where}"
 
 
 def needs(objective: Objective) -> str:
@@ -391,18 +387,21 @@ CHECKS: dict[str, Callable[[Objective], str]] = {
 def check_objective(objective: Objective) -> list[Check]:
     """All checks of an objective. Raises UserError where a file of its own cannot be run at all."""
     check_runs(objective)
-    return [_checked(name, check, objective) for name, check in CHECKS.items()]
-
-
-def _checked(name: str, check: Callable[[Objective], str], objective: Objective) -> Check:
-    """The outcome, with the own kind that is to blame where the check itself does not name a place."""
-    said = (check.__doc__ or "").splitlines()[0]
-    try:
-        wrong = _outcome(check, objective)
-    except UnreadableError as unread:
-        return Check(name, f"formulas stand where they are read; the coefficient is not compared: {unread}", "")
-    blamed = _blamed(check, objective) if wrong and not any(f"{file}:" in wrong for file, _ in objective.files) else ""
-    return Check(name, said, f"{wrong}: {blamed}" if blamed else wrong)
+    checks = []
+    for name, check in CHECKS.items():
+        said, wrong = (check.__doc__ or "").splitlines()[0], ""
+        try:
+            wrong = _outcome(check, objective)
+        except UnreadableError as unread:
+            said = f"formulas stand where they are read; the coefficient is not compared: {unread}"
+        if (
+            wrong
+            and not any(f"{file}:" in wrong for file, _ in objective.files)
+            and (kind := _blamed(check, objective))
+        ):
+            wrong = f"{wrong}: {kind}"  # the own kind to blame, where the check itself names no place
+        checks.append(Check(name, said, wrong))
+    return checks
 
 
 def _outcome(check: Callable[[Objective], str], objective: Objective) -> str:

@@ -69,8 +69,17 @@ class Reader:
                 return self._values[known]
         for known in (name, f"{bare}_t", bare):
             if known in self._defined:
-                self._values[known] = self._piecewise(self._defined.pop(known))
-                return self._values[known]
+                found: Tensor | None = None
+                for condition, formula in reversed(self._defined.pop(known)):
+                    value = _Parser(formula, self).all()
+                    if found is not None and condition:
+                        parts = [_Parser(part, self).comparison() for part in condition.strip("()").split(" and ")]
+                        held = torch.stack([part.expand(self._sequence.shape) for part in parts]).all(0)
+                        value = torch.where(held, value, found)
+                    found = value
+                assert found is not None
+                self._values[known] = found
+                return found
         raise UnreadableError(f"{name!r} is not defined by a formula")
 
     def over_response(self, values: Tensor, mean: bool) -> Tensor:
@@ -101,18 +110,6 @@ class Reader:
                 name, _, formula = part.partition(" = ")
                 if formula and re.fullmatch(r"[\w']+", name):
                     self._defined.setdefault(name, []).append((condition, formula))
-
-    def _piecewise(self, cases: Cases) -> Tensor:
-        found: Tensor | None = None
-        for condition, formula in reversed(cases):
-            value = _Parser(formula, self).all()
-            found = value if found is None or not condition else torch.where(self._holds(condition), value, found)
-        assert found is not None
-        return found
-
-    def _holds(self, condition: str) -> Tensor:
-        parts = [_Parser(part, self).comparison() for part in condition.strip("()").split(" and ")]
-        return torch.stack([part.expand(self._sequence.shape) for part in parts]).all(0)
 
 
 class _Parser:
@@ -159,16 +156,14 @@ class _Parser:
 
     def _product(self) -> Tensor:
         value = self._power()
-        while (token := self._tokens[0]) in ("*", "/", "(") or token[:1].isalnum() or (token == "|" and self._opens()):
+        while (token := self._tokens[0]) in ("*", "/", "(") or token[:1].isalnum() or token == "|":
+            if token == "|" and self._tokens.count("|") % 2:  # an even number left, this one among them: it opens
+                break
             if token in ("*", "/"):
                 self._tokens.pop(0)
             factor = self._power()
             value = value / factor if token == "/" else value * factor
         return value
-
-    def _opens(self) -> bool:
-        """Tell whether a bar opens a size: an even number of them is left to come, this one among them."""
-        return self._tokens.count("|") % 2 == 0
 
     def _power(self) -> Tensor:
         value = self._atom()
@@ -179,14 +174,10 @@ class _Parser:
 
     def _atom(self) -> Tensor:
         token = self._tokens.pop(0)
-        if token == "(":
+        if token in ("(", "|"):
             value = self._sum()
-            self._take(")")
-            return value
-        if token == "|":
-            value = self._sum()
-            self._take("|")
-            return value.abs()
+            self._take(")" if token == "(" else "|")
+            return value.abs() if token == "|" else value
         if token[:1].isdigit():
             return torch.tensor(float(token), dtype=torch.float64)
         if token in ("sum_s", "sum_t"):

@@ -1,6 +1,5 @@
 """Statements of an objective's kinds about themselves, against what they do: members, explanations, the coefficient."""
 
-from collections.abc import Mapping
 from dataclasses import fields, replace
 
 import torch
@@ -17,10 +16,9 @@ from tepo.objectives.batch import TokenBatch
 from tepo.objectives.explain import carried_by, definitions
 from tepo.objectives.inputs import PER_TOKEN
 from tepo.objectives.loading import parts_of
-from tepo.objectives.objective import Loss, Objective
-from tepo.objectives.plan import Plan
+from tepo.objectives.objective import Loss, Objective, Plan
 from tepo.objectives.plugins import place_of
-from tepo.objectives.testing.case import TabularCase, make_case
+from tepo.objectives.testing.case import make_case
 from tepo.objectives.testing.printed import Reader, UnreadableError
 
 NEAR = 0.02  # drift of the logits: ratios so near 1 that no usual clip acts, so far that formulas differ
@@ -54,14 +52,30 @@ def wrong_members(objective: Objective) -> str:
     batch = case.batch(objective)
     plan = objective.prepare(batch, salt=_SALT)
     out = objective.loss(batch, plan)
-    tokens = out.tokens
-    return (
-        _never_asked(objective, batch)
-        or _carries_gradient(objective, batch)
-        or _varies(objective, tokens, batch)
-        or _drops(objective, tokens)
-        or _other_leaves(out.loss, case)
-    )
+    if wrong := _never_asked(objective, batch):
+        return wrong
+    advantage, ratio, tokens = objective.advantage, objective.ratio, out.tokens
+    if advantage.current(batch.advantages, batch).requires_grad:
+        return f"{at(objective, 'advantage', advantage, 'current')} carries a gradient: detach it"
+    if not advantage.varies and _differs(tokens["advantage"], batch.sequence):
+        return f"{at(objective, 'advantage', advantage, 'varies')} is False, and the advantages of one response differ"
+    if ratio.per_response and _differs(tokens["ratio"], batch.sequence):
+        return f"{at(objective, 'ratio', ratio, 'per_response')} is True, and the ratios of one response differ"
+    for axis in ("weight", "correction"):
+        part = getattr(objective, axis)
+        if axis in tokens and not part.drops and bool((tokens[axis] == 0).any()):
+            return f"{at(objective, axis, part, 'drops')} is False, and some of its factors are 0"
+    nodes, seen = [out.loss.grad_fn], set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)
+        if leaf is not None and leaf is not case.logits:  # old log-probs for example
+            return f"a gradient flows into a tensor {list(leaf.shape)} that is not the policy's: detach it"
+        nodes += [parent for parent, _ in node.next_functions]
+    return ""
 
 
 def _never_asked(objective: Objective, batch: TokenBatch) -> str:
@@ -86,55 +100,10 @@ def _never_asked(objective: Objective, batch: TokenBatch) -> str:
     return ""
 
 
-def _varies(objective: Objective, tokens: Mapping[str, Tensor], batch: TokenBatch) -> str:
-    """Advantages, or ratios, that differ within a response and are said to be alike."""
-    within = {
-        ("advantage", "varies", "False"): not objective.advantage.varies
-        and _differs(tokens["advantage"], batch.sequence),
-        ("ratio", "per_response", "True"): objective.ratio.per_response and _differs(tokens["ratio"], batch.sequence),
-    }
-    for (axis, member, value), wrong in within.items():
-        if wrong:
-            where = at(objective, axis, getattr(objective, axis), member)
-            return f"{where} is {value}, and the {axis}s of one response differ"
-    return ""
-
-
 def _differs(values: Tensor, sequence: Tensor) -> bool:
     """Tell whether values [N] of one response differ by more than rounding."""
     spread = [float(part.max() - part.min()) for one in sequence.unique() if (part := values[sequence == one]).shape[0]]
     return max(spread) > 1e-9 * max(1.0, float(values.abs().max()))
-
-
-def _drops(objective: Objective, tokens: Mapping[str, Tensor]) -> str:
-    """Factors of 0 from a kind that says that it has none."""
-    for axis, name in (("weight", "weight"), ("correction", "correction")):
-        part = getattr(objective, axis)
-        if name in tokens and not part.drops and bool((tokens[name] == 0).any()):
-            return f"{at(objective, axis, part, 'drops')} is False, and some of its factors are 0"
-    return ""
-
-
-def _carries_gradient(objective: Objective, batch: TokenBatch) -> str:
-    """A gradient through the advantages."""
-    if objective.advantage.current(batch.advantages, batch).requires_grad:
-        return f"{at(objective, 'advantage', objective.advantage, 'current')} carries a gradient: detach it"
-    return ""
-
-
-def _other_leaves(loss: Tensor, case: TabularCase) -> str:
-    """A gradient into something that is not the policy, old log-probs for example."""
-    nodes, seen = [loss.grad_fn], set()
-    while nodes:
-        node = nodes.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if leaf is not None and leaf is not case.logits:
-            return f"a gradient flows into a tensor {list(leaf.shape)} that is not the policy's: detach it"
-        nodes += [parent for parent, _ in node.next_functions]
-    return ""
 
 
 # explanations ---------------------------------------------------------------------------------------------------------
@@ -147,15 +116,15 @@ def wrong_explanations(objective: Objective) -> str:
         here = at(objective, axis, part, "explained")
         own = {one.name for one in fields(part)}
         for name in Part._fields:
-            if name in UNREAD[axis] and _given(getattr(said, name)):
+            value = getattr(said, name)
+            if name in UNREAD[axis] and (any(value) if isinstance(value, Line) else value):
                 return f"{here} has `{name}`, which nothing reads of this axis: say it in `definitions`"
             if hasattr(part, name) and name not in own:
                 return f"{at(objective, axis, part, name)} is read by nothing: return it in `explained`"
         for line in (said.formula, *said.definitions):
             if bool(line.text) != bool(line.latex):
-                return (
-                    f"{here} has a formula without {'LaTeX' if line.text else 'plain text'}: {line.text or line.latex}"
-                )
+                lacks = "LaTeX" if line.text else "plain text"
+                return f"{here} has a formula without {lacks}: {line.text or line.latex}"
         if axis in ("surrogate", "penalty", "aggregation") and not said.formula.text:
             return f"{here} has no formula.text"
         if axis in ("surrogate", "penalty") and not said.coefficient:
@@ -169,17 +138,15 @@ def wrong_explanations(objective: Objective) -> str:
     return ""
 
 
-def _given(value: object) -> bool:
-    return any(value) if isinstance(value, Line) else bool(value)
-
-
 # the coefficient ------------------------------------------------------------------------------------------------------
 def wrong_coefficients(objective: Objective) -> str:
-    """Name the coefficient of the explanation that autograd contradicts, or return the empty text.
-
-    Raises UnreadableError where one has words, or symbols that nothing defines as a formula."""
+    """Name the coefficient of the explanation that autograd contradicts, or return the empty text. Raises
+    UnreadableError where one has words, or symbols that nothing defines as a formula."""
     alone = replace(objective, penalties=(), aggregation=TokenMean(), overlong=Keep())
-    batch, lines = _near(alone), [line.text for line in definitions(objective)]
+    batch = make_case(21, repeat=4, drift=NEAR).batch(alone)
+    held = {name: value.detach() for name in PER_TOKEN if (value := getattr(batch, name)) is not None}
+    batch = replace(batch, **(held | {"logprobs": held["logprobs"].requires_grad_()}))  # the only leaves
+    lines = [line.text for line in definitions(objective)]
     policy, _, out = _slopes(alone, batch)
     unread: UnreadableError | None = None
     for part in (None, *objective.penalties):
@@ -199,20 +166,12 @@ def wrong_coefficients(objective: Objective) -> str:
     return ""
 
 
-def _near(objective: Objective) -> TokenBatch:
-    """A mini-batch near the old policy whose log-probs are leaves, and the only ones."""
-    batch = make_case(21, repeat=4, drift=NEAR).batch(objective)
-    held = {name: value.detach() for name in PER_TOKEN if (value := getattr(batch, name)) is not None}
-    return replace(batch, **(held | {"logprobs": held["logprobs"].requires_grad_()}))
-
-
 def _slopes(objective: Objective, batch: TokenBatch) -> tuple[Tensor, Plan, Loss]:
     """dJ / d log pi of each token, before the weights of the sums (all are 1/N) [N]; the plan; the loss."""
     plan = objective.prepare(batch, salt=_SALT)
     out = objective.loss(batch, plan)
-    (slope,) = torch.autograd.grad(
-        out.loss, batch.want("logprobs", "autograd"), allow_unused=True, materialize_grads=True
-    )
+    leaf = batch.want("logprobs", "autograd")
+    (slope,) = torch.autograd.grad(out.loss, leaf, allow_unused=True, materialize_grads=True)
     return -slope * len(slope), plan, out
 
 

@@ -98,9 +98,8 @@ class Grader:
                 verdicts[index] = best[key]
 
     def check_golds(self, golds: Sequence[str]) -> list[tuple[int, str]]:
-        """(index, why) of every gold that cannot be read, so that only the same text would match it.
-
-        Read them once, when a benchmark is loaded."""
+        """(index, why) of every gold that cannot be read, so that only the same text would match it. Read them once,
+        when a benchmark is loaded."""
         requests = [(index, {"check": option}) for index, gold in enumerate(golds) for option in gold_answers(gold)]
         outcomes = self._pool.run([request for _, request in requests])
         return [

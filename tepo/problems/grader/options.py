@@ -17,13 +17,12 @@ _PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-ru
 class GraderOptions:
     """Options of a grader; the defaults are those of training and of every benchmark that asks for nothing else.
 
-    timeout: CPU seconds of a worker that one answer may take, however long the clock on the wall runs meanwhile
-    (see `pool`). workers: processes (0: one per usable core, at most 8). memory_mb: address space of a worker.
-    recycle: answers after which a worker is replaced. max_chars, max_depth: longer or deeper answers are wrong without
-    being parsed. fallbacks: what to take when a response holds no box at all, in order: "phrase" (… answer is X),
-    "formula" (the last formula of a sentence), "bare" (a short response is the answer itself).
-    relative_tolerance, absolute_tolerance: slack on numbers, 0 except where a benchmark asks for it.
-    """
+    timeout: CPU seconds of a worker that one answer may take, however long the clock on the wall runs meanwhile (see
+    `pool`). workers: processes (0: one per usable core, at most 8). memory_mb: address space of a worker. recycle:
+    answers after which a worker is replaced. max_chars, max_depth: longer or deeper answers are wrong without being
+    parsed. fallbacks: what to take when a response holds no box at all, in order: "phrase" (… answer is X), "formula"
+    (the last formula of a sentence), "bare" (a short response is the answer itself). relative_tolerance,
+    absolute_tolerance: slack on numbers, 0 except where a benchmark asks for it."""
 
     timeout: float = 3.0
     workers: int = 0

@@ -1,7 +1,6 @@
 """Seeded problem sets made by rule: splits are disjoint by construction, prompts unique within a set.
 
-Problem i of a set is a function of (seed, split, tasks, i): a longer set starts with the shorter one.
-"""
+Problem i of a set is a function of (seed, split, tasks, i): a longer set starts with the shorter one."""
 
 import bisect
 import itertools
@@ -33,12 +32,9 @@ class Example:
         return f"{text}\\boxed{{{answer}}}"
 
     def terse(self, random: Random, skip: float) -> str:
-        """A right chain without some of its steps: each is left out with probability `skip`,
-        as by one who does it in the head.
-
-        A step is a part between commas (where there are several), or a result that a part goes on from (`4+8=12+3=15`
-        without `=12`).
-        """
+        """A right chain without some of its steps: each is left out with probability `skip`, as by one who does it in
+        the head. A step is a part between commas (where there are several), or a result that a part goes on from
+        (`4+8=12+3=15` without `=12`)."""
         chain, box = self.solution().split("\\boxed")
         parts = chain.split(",")[:-1]
         steps = [step for step in parts if random.random() >= skip] if len(parts) > 1 else parts
@@ -64,11 +60,8 @@ class Example:
 
 
 def generate_examples(tasks: Mapping[str, float], count: int, seed: int, split: Split) -> list[Example]:
-    """`count` examples with tasks drawn in proportion to their weights.
-
-    Prompts repeat only where a task has no unused ones left. Raises UserError for an unknown task or split, a weight
-    that is negative, or weights that sum to zero.
-    """
+    """`count` examples with tasks drawn in proportion to their weights. Prompts repeat only where a task has no unused
+    ones left. Raises UserError for an unknown task or split, a weight that is negative, or weights that sum to zero."""
     names, thresholds = check_tasks(tasks, split)
     seen: set[str] = set()
     examples = []

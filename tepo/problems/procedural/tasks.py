@@ -1,10 +1,9 @@
-"""Arithmetic tasks of the laptop scale:
-compact symbolic prompts and short chains of thought that a tiny model can learn.
+"""Arithmetic tasks of the laptop scale: compact symbolic prompts and short chains of thought that a tiny model can
+learn.
 
 A task draws operands, prints them as a prompt, and writes the chain that leads to the answer. Every result in a chain
 goes through `slip`, the identity for a clean chain. A slip that returns a wrong result is carried on with, as a person
-who miscounts once would, so that noisy chains stay consistent with themselves.
-"""
+who miscounts once would, so that noisy chains stay consistent with themselves."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -227,10 +226,8 @@ def sorting(digits: int) -> Task:
 
 
 def progression(steps: int) -> Task:
-    """`345+7*3=`: the factor is added again and again, each sum behind its number, `1:352,2:359,3:366,`.
-
-    A step reads the one before it and nothing further back, so that a chain of any length asks for the same skill.
-    """
+    """`345+7*3=`: the factor is added again and again, each sum behind its number, `1:352,2:359,3:366,`. A step reads
+    the one before it and nothing further back, so that a chain of any length asks for the same skill."""
 
     def chain(operands: Operands, slip: Slip) -> tuple[str, int]:
         text, (value, addend) = "", operands

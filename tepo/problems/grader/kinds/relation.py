@@ -138,9 +138,8 @@ def _two_equations(gold: str, answer: str, left: list[str], right: list[str], co
 
 
 def _renamed(gold: str, answer: str, value: str) -> str | None:
-    """The answer's value under the gold's name: f(n)=… for f(x)=…, y=… for f(x)=….
-
-    None when the names mean other things."""
+    """The answer's value under the gold's name: f(n)=… for f(x)=…, y=… for f(x)=…. None when the names mean other
+    things."""
     gold, answer = (_LEIBNIZ.sub(r"\1'", name.replace(" ", "")) for name in (gold, answer))
     if gold == answer and "'" in gold:
         return value

@@ -34,10 +34,8 @@ class NoAnswer(Exception):
 
 def extract_answer(response: str, fallbacks: Sequence[str] = ()) -> str:
     """The answer as written, without its box. Several boxes are joined with commas only when the text lists them
-    explicitly (nothing between them but separators and a comma, semicolon, "and" or "or").
-
-    Raises NoAnswer: "no answer", "empty box" or "unclosed box" (an earlier complete box does not count then).
-    """
+    explicitly (nothing between them but separators and a comma, semicolon, "and" or "or"). Raises NoAnswer: "no
+    answer", "empty box" or "unclosed box" (an earlier complete box does not count then)."""
     spans = [match.span() for match in _BOX.finditer(response)]
     if not spans:
         return _without_box(response, fallbacks)

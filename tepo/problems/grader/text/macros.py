@@ -83,9 +83,8 @@ def braced_roots(text: str) -> str:
 
 
 def _argument(text: str) -> tuple[str, str]:
-    """(argument without braces, rest): one braced group, one command, or one character.
-
-    A fraction inside waits for its turn."""
+    """(argument without braces, rest): one braced group, one command, or one character. A fraction inside waits for its
+    turn."""
     text = text.lstrip()
     if not text:
         return "", ""

@@ -89,9 +89,7 @@ def between_words(text: str) -> tuple[list[str], list[str]]:
 
 
 def unconditional(text: str) -> str:
-    r"""Without the range of an integer in the value: 2^k-1 \text{for} k \geq 1.
-
-    Of x > 0 it would change the value."""
+    r"""Without the range of an integer in the value: 2^k-1 \text{for} k \geq 1. Of x > 0 it would change the value."""
     match = None if "\\begin" in text else _RANGE.match(text)
     return (
         match["value"]

@@ -49,9 +49,8 @@ _AGAIN = "again"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of one request: the worker's verdict, or a reason of OUT_OF_BUDGET, "crash" or "memory".
-
-    `seconds` of CPU time."""
+    """Result of one request: the worker's verdict, or a reason of OUT_OF_BUDGET, "crash" or "memory". `seconds` of CPU
+    time."""
 
     correct: bool
     reason: str
@@ -116,9 +115,8 @@ class _Worker:
 
 
 class Pool:
-    """Runs requests in up to `options.workers` processes.
-
-    Safe to call from any thread; batches of several threads take turns."""
+    """Runs requests in up to `options.workers` processes. Safe to call from any thread; batches of several threads take
+    turns."""
 
     def __init__(self, options: GraderOptions):
         self._options = options
@@ -284,9 +282,8 @@ class Pool:
         worker.expect()
 
     def _over(self, worker: _Worker) -> str:
-        """The reason that the worker's budget is spent; "" while it is not.
-
-        The CPU clock is read only when it may have reached the limit."""
+        """The reason that the worker's budget is spent; "" while it is not. The CPU clock is read only when it may have
+        reached the limit."""
         now = time.monotonic()
         if now < worker.due:
             return ""

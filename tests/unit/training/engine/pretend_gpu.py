@@ -24,7 +24,7 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 from tepo.config.compose import compose
 from tepo.objectives import load_objective
 from tepo.objectives.batch import TokenBatch
-from tepo.objectives.plan import Plan
+from tepo.objectives.objective import Plan
 from tepo.policy.logprobs import tile
 from tepo.policy.logprobs.linear_statistics import StatisticsOptions, linear_statistics
 from tepo.policy.model.kernel_attention import varlen_available

@@ -31,7 +31,7 @@ from tests.unit.policy.tiny import gradients, make_groups, make_model, plain_sta
     ],
 )
 def test_packed_equals_plain(family, changes, short, monkeypatch):
-    monkeypatch.setattr(attention, "_SHORT", 10**6 if short else 0)
+    monkeypatch.setattr(packed_attention, "_SHORT", 10**6 if short else 0)
     model, groups = make_model(family, torch.float64, **changes), make_groups(groups=4, longest=40)
     plain = make_model(family, torch.float64, **changes)
     packed = pack(groups)

@@ -1,0 +1,49 @@
+"""Sums that pass between the tiles of one matrix of logits, and the coefficients of its gradient."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Running sums per token [N] over the columns seen: maximum m of the logits z, total = sum exp(z - m), weighted =
+    sum exp(z - m) (z - m), target = z of the target (0 until its column comes)."""
+
+    maximum: Tensor
+    total: Tensor
+    weighted: Tensor
+    target: Tensor
+
+    @classmethod
+    def empty(cls, hidden: Tensor) -> "State":
+        wide = torch.promote_types(hidden.dtype, torch.float32)
+        zeros = [torch.zeros(len(hidden), dtype=wide, device=hidden.device) for _ in range(3)]
+        return cls(torch.full_like(zeros[0], -torch.inf), *zeros)
+
+    def part(self, rows: slice) -> "State":
+        """Views of some tokens."""
+        return State(self.maximum[rows], self.total[rows], self.weighted[rows], self.target[rows])
+
+    def finish(self) -> tuple[Tensor, Tensor, Tensor]:
+        """log p(target), entropy and log-sum-exp [N]. Differences with the maximum are taken first:
+        near-certain tokens keep their digits."""
+        spread = self.total.log()
+        return (self.target - self.maximum) - spread, spread - self.weighted / self.total, self.maximum + spread
+
+
+@dataclass(frozen=True, slots=True)
+class Coefficients:
+    """Per token [N]: d loss / d logits = p (offset + slope log p) + at_target [v = target], log p = z - normaliser.
+    slope may be None."""
+
+    normaliser: Tensor
+    offset: Tensor
+    slope: Tensor | None
+    at_target: Tensor
+
+    def part(self, rows: slice) -> "Coefficients":
+        """Views of some tokens."""
+        slope = None if self.slope is None else self.slope[rows]
+        return Coefficients(self.normaliser[rows], self.offset[rows], slope, self.at_target[rows])

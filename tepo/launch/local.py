@@ -191,7 +191,7 @@ def _later(unit: Unit) -> tuple[float, Batch]:
 
 
 def why(unit: Unit, outcome: str) -> str:
-    """Why a unit is not done though its process has ended. outcome: what to say where its log says nothing."""
+    """Say why a unit is not done though its process has ended. outcome: what to say where its log says nothing."""
     with contextlib.suppress(UserError):  # then the log says it too
         config = compose(unit.overrides)
         now = RunFolder.of_base(config) if unit.row.objective is None else RunFolder.of(config)

@@ -67,7 +67,7 @@ class _Array:
         return f"{self.number}_{index}"
 
     def failure(self, index: int, unit: Unit) -> Failure | None:
-        """Why a job that has ended is not done, also one that waits for an administrator and so in vain.
+        """Say why a job that has ended is not done, also one that waits for an administrator and so in vain.
 
         Raises UserError where its node does not see the folder; the others will not fare better."""
         name, row = self.name(index), self.rows.get(self.name(index))

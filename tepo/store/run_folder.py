@@ -76,7 +76,7 @@ class _Part:
 class RunFolder:
     """One run's folder; `lock` keeps a second process from training it at the same time.
 
-    `Record` (tepo.store.records.record) is one without its files: who reads results need not know which it is."""
+    `Record` (tepo.store.records.run_record) is one without its files: who reads results need not know which it is."""
 
     path: Path
 
@@ -333,7 +333,7 @@ class RunFolder:
             os.fsync(file.fileno())
 
     def metrics_damage(self, steps: int, *, more: bool = True) -> str:
-        """Why the metrics are not those of the steps 1 to `steps`, once each and in order; empty where they are.
+        """Say why the metrics are not those of the steps 1 to `steps`, once each and in order; empty where they are.
         more: lines of later steps may follow."""
         held = [row.get(_STEP) for row in self.metrics()]
         if more:
@@ -397,7 +397,7 @@ class RunFolder:
         return "" if own == step else f"progress.json is of step {own}"
 
     def _unfit(self, step: int, *, contents: bool) -> tuple[str, Path] | None:
-        """Why training cannot go on from a checkpoint, and the place of that."""
+        """Say why training cannot go on from a checkpoint, and the place of that."""
         if reason := self._damage(step, contents=contents):
             return reason, self.checkpoint(step)
         if reason := self.metrics_damage(step):

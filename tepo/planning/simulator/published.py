@@ -56,7 +56,7 @@ def trained(row: Published, mean: float) -> Trained:
 
 
 def mean_length(row: Published) -> float:
-    """That with which the updates take the published time."""
+    """Mean length with which the updates take the published time."""
     low, high = 200.0, 6000.0
     for _ in range(10):
         middle = (low + high) / 2

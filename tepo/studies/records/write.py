@@ -10,7 +10,7 @@ from tepo.common.files import exclusive
 from tepo.store.cost import Cost
 from tepo.store.evaluation_result import load_result
 from tepo.store.records.archive import merged, read_records, write_records
-from tepo.store.records.record import Measured, Record, Verdicts, facts_of
+from tepo.store.records.run_record import Measured, Record, Verdicts, facts_of
 from tepo.store.records.thinned_metrics import pack
 from tepo.store.run_id import RECIPE
 from tepo.studies.plan import Unit, unique

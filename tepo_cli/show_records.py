@@ -8,7 +8,7 @@ from rich.table import Table
 from tepo.common import provenance
 from tepo.reporting.progress import say
 from tepo.store.records.archive import SUFFIX, read_records
-from tepo.store.records.record import Record
+from tepo.store.records.run_record import Record
 from tepo.studies.plan import Unit
 from tepo.studies.records.read import RecordsById, plan_by_file, record_files
 from tepo.studies.records.recheck import agreement, machines

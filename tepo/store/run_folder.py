@@ -76,7 +76,7 @@ class _Part:
 class RunFolder:
     """One run's folder; `lock` keeps a second process from training it at the same time.
 
-    `Record` (tepo.store.records.record) is one without its files: who reads results need not know which it is."""
+    `Record` (tepo.store.records.run_record) is one without its files: who reads results need not know which it is."""
 
     path: Path
 

@@ -13,7 +13,7 @@ from tepo.common.two_processes import two_processes
 from tepo.config.compose import check_override, compose
 from tepo.config.run_config import RunConfig
 from tepo.jobs.validate import final_validation, validation_share
-from tepo.store.records.record import Record
+from tepo.store.records.run_record import Record
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
 from tepo.studies.scales import scale_studies

@@ -196,9 +196,10 @@ def _number(kind: type, value: Any, meta: Mapping[str, Any], at: Location) -> fl
     if under or over:
         if not (low is None or high is None or isinstance(low, Exclusive) or isinstance(high, Exclusive)):
             bounds = f"between {low:g} and {high:g}"
-        elif under:
+        elif low is not None and under:
             bounds = f"at least {low:g}" if not isinstance(low, Exclusive) else f"above {low:g}" if low else "positive"
         else:
+            assert high is not None
             shown = f"2^{math.log2(high):g}" if high >= 2**53 else f"{high:g}"
             bounds = f"below {shown}" if isinstance(high, Exclusive) else f"at most {shown}"
         raise _wrong(f"must be {bounds}", number, meta, at)

@@ -20,7 +20,7 @@ from tepo.common.files import content_hash, parse_json, write_atomic
 from tepo.store.cost import Cost
 from tepo.store.early_stop import read_ending
 from tepo.store.evaluation_result import Validated
-from tepo.store.records.record import Measured, Record, Verdicts, facts_of
+from tepo.store.records.run_record import Measured, Record, Verdicts, facts_of
 from tepo.store.records.thinned_metrics import pack, unpack
 
 SUFFIX = ".jsonl.xz"

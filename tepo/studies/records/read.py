@@ -12,7 +12,7 @@ from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.hashes import set_hash
 from tepo.store.evaluation_result import is_current
 from tepo.store.records.archive import SUFFIX, read_records
-from tepo.store.records.record import Record
+from tepo.store.records.run_record import Record
 from tepo.store.run_id import RECIPE
 from tepo.studies.plan import Unit, reporting_seeds
 from tepo.studies.plan_studies import Planned, plan_all

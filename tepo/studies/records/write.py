@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ from tepo.common.files import exclusive
 from tepo.store.cost import Cost
 from tepo.store.evaluation_result import load_result
 from tepo.store.records.archive import merged, read_records, write_records
-from tepo.store.records.record import Measured, Record, Verdicts, facts_of
+from tepo.store.records.run_record import Measured, Record, Verdicts, facts_of
 from tepo.store.records.thinned_metrics import pack
 from tepo.store.run_id import RECIPE
 from tepo.studies.plan import Unit, unique
@@ -78,7 +78,8 @@ def _record(study: str, unit: Unit) -> Record:
 
 def _short(cost: Cost) -> Cost:
     """To a tenth of a second."""
-    return Cost(**{name: round(value, 1) if isinstance(value, float) else value for name, value in vars(cost).items()})
+    seconds: dict[str, Any] = {name: round(value, 1) for name, value in vars(cost).items() if isinstance(value, float)}
+    return replace(cost, **seconds)
 
 
 def _joined(sessions: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:

@@ -93,7 +93,7 @@ class MasterAdamW:
             "eps": 1e-8,
             "weight_decay": train.weight_decay,
         }
-        self._optimizers: dict[str, torch.optim.Optimizer] = {}
+        self._optimizers: dict[str, Any] = {}  # torch's, or one of bitsandbytes
         make = import_bitsandbytes().optim.AdamW8bit if self.eight_bit else partial(torch.optim.AdamW, fused=True)
         for part in self._parts:
             self._optimizers |= dict.fromkeys(part, make([self.masters[name] for name in part], **options))

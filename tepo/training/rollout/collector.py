@@ -108,7 +108,8 @@ class Collector:
             for part, group in in_flight.groups.items()
             if part < choice.end * size
         ]
-        groups, stats = [], []
+        groups: list[Group] = []
+        stats: list[GroupStats] = []
         parts = sorted(self._gather(own, metrics), key=itemgetter(0))
         for _, same in groupby(parts, key=lambda part: part[0] // size):  # a group, put together from its parts
             _, of_parts, drawn = zip(*same, strict=True)

@@ -87,7 +87,7 @@ class MasterAdamW:
             self._buffer = torch.empty(largest, pin_memory=gpu)
         names = list(self.masters)
         self._parts = [[name] for name in names] if engine.offload or self.eight_bit else [names]
-        options = {
+        options: dict[str, Any] = {
             "lr": train.learning_rate,
             "betas": (0.9, train.adam_beta2),
             "eps": 1e-8,

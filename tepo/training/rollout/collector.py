@@ -94,8 +94,8 @@ class Collector:
         shared = PromptQueue(engine.count, size, self.sampler.side_by_side)
         with closing(InFlight(self, step, metrics)) as in_flight:
             while not choice.complete:
-                for block in chain(choice.blocks(), [range(0)]):  # the last for what has waited for room
-                    shared.add(block)
+                for prompts in chain(choice.blocks(), [range(0)]):  # the last for what has waited for room
+                    shared.add(prompts)
                     in_flight.add(shared.deal()[engine.index])
                 for part, right, graded in self._verdicts(in_flight, metrics):
                     choice.grade(part // size, right, graded)

@@ -82,13 +82,15 @@ class Validation:
         settings = Settings(wrap=config.model.wrap, thinking=config.model.thinking)
         engine = EngineOfRank.of(self.comm, config.sampler.tensor_parallel)
         for benchmark, problems in self.sets:
-            own, broken, right = engine.share(problems), None, None
+            own = engine.share(problems)
+            broken: Diverged | None = None
+            right: list[int] | None = None
             try:
                 rows = sample_rows(benchmark, own, self.tools, settings) if own else []
                 right = np.reshape([row["correct"] for row in rows], (len(own), benchmark.samples)).sum(axis=1).tolist()
             except Diverged as error:  # the others' problems may still have an answer: all meet before it is raised
                 broken = error
-            parts = [right] if self.comm is None else self.comm.all_gather_object(right)
+            parts: list[Any] = [right] if self.comm is None else self.comm.all_gather_object(right)
             if None in parts:
                 raise broken or Diverged("the policy has diverged on another rank")
             of_all = [0] * len(problems)

@@ -29,7 +29,7 @@ class Shared:
     """
 
     decoder: Decoder
-    arenas: tuple[Arena, Arena]
+    arenas: tuple[Arena, ...]
     stop: Sequence[int]
     graphs: bool
 

@@ -42,7 +42,7 @@ class TorchSampler:
     ):
         check_supported(model.config)
         self.model, self.max_rows, self.cache_bytes, self.graphs = model, max_rows, cache_bytes, graphs
-        self.arenas: tuple[Arena, Arena] | None = None
+        self.arenas: tuple[Arena, ...] | None = None  # two, see `Shared`
         self.stop = stop_tokens(model, tokenizer)
 
     def start(self, params: SamplingParams) -> Waves:

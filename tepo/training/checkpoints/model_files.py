@@ -45,7 +45,8 @@ def model_files(
         index = {tensor: name for name, group in zip(names, groups, strict=True) for tensor in group}
         write_json(folder / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": index})
     for number, group in enumerate(groups):
-        own, tensors = number % ranks == rank, {}
+        own = number % ranks == rank
+        tensors: dict[str, Tensor] = {}
         for tensor in group if own or gathered else ():  # every rank takes part, one tensor after another
             value = weights[tensor]
             if own:

@@ -87,13 +87,13 @@ class MasterAdamW:
             self._buffer = torch.empty(largest, pin_memory=gpu)
         names = list(self.masters)
         self._parts = [[name] for name in names] if engine.offload or self.eight_bit else [names]
-        options = {
+        options: dict[str, Any] = {
             "lr": train.learning_rate,
             "betas": (0.9, train.adam_beta2),
             "eps": 1e-8,
             "weight_decay": train.weight_decay,
         }
-        self._optimizers: dict[str, torch.optim.Optimizer] = {}
+        self._optimizers: dict[str, Any] = {}  # torch's, or one of bitsandbytes
         make = import_bitsandbytes().optim.AdamW8bit if self.eight_bit else partial(torch.optim.AdamW, fused=True)
         for part in self._parts:
             self._optimizers |= dict.fromkeys(part, make([self.masters[name] for name in part], **options))

@@ -29,7 +29,7 @@ def squared_update(optimizer: torch.optim.AdamW, weights: Iterable[Tensor], *, s
     slope, eps, decay, norms = first / second, first * options["eps"], options["weight_decay"], []
     for state, weight in moving:
         tensors, size = (state["exp_avg"], state["exp_avg_sq"], weight), _BLOCK if sampled else _CHUNK
-        parts = [tensors]
+        parts: list[tuple[Tensor, ...]] = [tensors]
         if weight.numel() > size:  # a part of each at a time; of large ones a sample of the parts
             parts = list(zip(*(tensor.flatten().split(size) for tensor in tensors), strict=True))
             parts = parts[::ONE_IN] if sampled else parts

@@ -94,8 +94,8 @@ class Collector:
         shared = PromptQueue(engine.count, size, self.sampler.side_by_side)
         with closing(InFlight(self, step, metrics)) as in_flight:
             while not choice.complete:
-                for block in chain(choice.blocks(), [range(0)]):  # the last for what has waited for room
-                    shared.add(block)
+                for prompts in chain(choice.blocks(), [range(0)]):  # the last for what has waited for room
+                    shared.add(prompts)
                     in_flight.add(shared.deal()[engine.index])
                 for part, right, graded in self._verdicts(in_flight, metrics):
                     choice.grade(part // size, right, graded)
@@ -108,7 +108,8 @@ class Collector:
             for part, group in in_flight.groups.items()
             if part < choice.end * size
         ]
-        groups, stats = [], []
+        groups: list[Group] = []
+        stats: list[GroupStats] = []
         parts = sorted(self._gather(own, metrics), key=itemgetter(0))
         for _, same in groupby(parts, key=lambda part: part[0] // size):  # a group, put together from its parts
             _, of_parts, drawn = zip(*same, strict=True)

@@ -148,7 +148,6 @@ def differences(this: Objective, other: Objective) -> list[Difference]:
 
 
 def _constants(objective: Objective) -> list[Constant]:
-    """Every setting in force beside the kinds, with its source."""
     # Axis -> the comment beside it in the objective's file: where its explicit values come from.
     shipped = text(objective.name) if objective.name in names() else ""
     comments = dict(re.findall(r"^(\w+):.*?#\s*(.+)$", shipped, re.MULTILINE))

@@ -78,7 +78,6 @@ def load_objective(source: str | Path | Mapping[str, Any], changes: Mapping[str,
 
 
 def _changed(given: Mapping[str, Any], name: str, changes: Mapping[str, Any] | None) -> Mapping[str, Any]:
-    """The axes with other settings."""
     if not changes:
         return given
     mapping = deepcopy(dict(given))
@@ -140,12 +139,10 @@ def _composed(given: Mapping[str, Any], name: str, at: Location, folder: Path) -
 
 
 def _kinds(files: Mapping[str, str]) -> dict[str, dict[str, type]]:
-    """The kinds of each axis by name, those of the files among them."""
     return with_own({axis: shipped for axis, (_, shipped, _) in AXES.items()}, files)
 
 
 def _penalties(given: Any, kinds: Mapping[str, type], at: Location) -> tuple[penalty.Penalty, ...]:
-    """One mapping, a list of them, or none."""
     if given in (None, "none") or (isinstance(given, Mapping) and given.get("kind") == "none"):
         return ()
     if isinstance(given, list | tuple):

@@ -99,7 +99,6 @@ class Plan:
         return self._each(batch.lengths, lambda value: value.new_zeros(size).index_copy(0, indices, value.contiguous()))
 
     def _each(self, lengths: Tensor, change: Callable[[Tensor], Tensor]) -> "Plan":
-        """With each tensor per token changed."""
 
         def changed(value: Tensor | None) -> Tensor | None:
             return None if value is None else change(value)
@@ -209,15 +208,7 @@ class Objective:
             raise UserError(what, where=self._reader, fix="prepare and loss on one device")
         terms = self._terms(batch)
         gain = self.surrogate.gain(terms)
-        alone = self.aggregation.over == "micro_batch"
-        if alone or "micro_batch" in self._scopes:  # what is defined on a micro-batch alone
-            with torch.no_grad():
-                kept = self.overlong.kept_sequences(batch)
-                own, mine = (batch, plan) if kept is None else (batch.select(kept), plan.select(kept))
-                mine = self._with_selections(mine, own, "micro_batch", None)
-                if alone:
-                    mine = replace(mine, scale=micro_batch_scale(self.aggregation, own, plan.totals))
-                plan = mine if kept is None else mine.spread(batch, kept)
+        plan = self._completed(plan, batch)
         assert plan.scale is not None
         value = gain.value if plan.weight is None else gain.value * plan.weight
         policy = -total(plan.scale * (value if plan.correction is None else value * plan.correction))
@@ -279,6 +270,19 @@ class Objective:
             for part, chosen in zip(self.penalties, plan.penalties, strict=True)
         ]
         return replace(plan, weight=weight, penalties=tuple(penalties))
+
+    def _completed(self, plan: Plan, batch: TokenBatch) -> Plan:
+        """The plan with what is defined on a micro-batch alone (`scope` and `over: micro_batch`)."""
+        alone = self.aggregation.over == "micro_batch"
+        if not alone and "micro_batch" not in self._scopes:
+            return plan
+        with torch.no_grad():
+            kept = self.overlong.kept_sequences(batch)
+            own, mine = (batch, plan) if kept is None else (batch.select(kept), plan.select(kept))
+            mine = self._with_selections(mine, own, "micro_batch", None)
+            if alone:
+                mine = replace(mine, scale=micro_batch_scale(self.aggregation, own, plan.totals))
+            return mine if kept is None else mine.spread(batch, kept)
 
     def _metrics(
         self, batch: TokenBatch, plan: Plan, gain: Gain, tokens: dict[str, Tensor], totals: dict[str, Tensor]

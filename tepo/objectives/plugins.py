@@ -107,7 +107,6 @@ def _line(text: str, name: str, member: str = "") -> int:
 
 
 def _named(nodes: list[ast.stmt], name: str) -> ast.stmt | None:
-    """The statement that defines a name."""
     for node in nodes:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
         if name and (getattr(node, "name", None) == name or name in {getattr(each, "id", None) for each in targets}):
@@ -125,7 +124,6 @@ def place_of(part: object, files: Mapping[str, str], member: str = "") -> str:
 
 
 def _check_shape(kinds: Any, name: str, text: str) -> None:
-    """`KINDS` is a mapping of axes to mappings of names to classes."""
     where = f"{name}:{_line(text, 'KINDS')}"
     if not isinstance(kinds, dict) or not kinds:
         raise UserError("the file names no kinds", where=where, fix=f"end it with {_EXAMPLE}")
@@ -171,7 +169,6 @@ def _says(member: str, wanted: Any) -> str:
 
 
 def _takes(given: Any, wanted: Any) -> bool:
-    """Tell whether a function takes the arguments that its axis passes."""
     if not callable(given):
         return False
     try:

@@ -11,7 +11,7 @@ from typing import Any
 from tepo.common import paths
 from tepo.common.errors import UserError, unknown_name
 from tepo.common.files import content_hash
-from tepo.common.schema import REQUIRED, Exclusive, Location, derived, option, read
+from tepo.common.schema import REQUIRED, Exclusive, derived, option, read
 from tepo.common.schema.document import load
 from tepo.config.run_config import Prompt
 from tepo.problems.grader import GraderOptions
@@ -81,11 +81,8 @@ class Benchmark:
     def grading(self) -> str:
         """Short hash of what is declared here about verdicts; the grader's own fingerprint says the rest."""
         plain = GraderOptions()
-        chosen = {
-            key: value
-            for key, value in asdict(self.grader).items()
-            if value != getattr(plain, key) and key != "workers"
-        }
+        options = asdict(self.grader).items()
+        chosen = {key: value for key, value in options if value != getattr(plain, key) and key != "workers"}
         return content_hash([chosen, self.tolerances])
 
 
@@ -102,18 +99,17 @@ def load_benchmark(name: str) -> Benchmark:
     benchmark = parse_benchmark(path)
     if not subset:
         return benchmark
+    name = f"{path.stem}:{subset}"
     if benchmark.procedural and (fresh := _FRESH.fullmatch(subset)):
-        return replace(
-            benchmark, name=f"{path.stem}:{subset}", procedural=replace(benchmark.procedural, seed=int(fresh[1]))
-        )
+        return replace(benchmark, name=name, procedural=replace(benchmark.procedural, seed=int(fresh[1])))
     if limit := _SHORTER.fullmatch(subset):
         title = f"{benchmark.title}, {int(limit[1]):,} tokens"  # a table must not show it as the full protocol
-        return replace(benchmark, name=f"{path.stem}:{subset}", title=title, max_new_tokens=int(limit[1]))
+        return replace(benchmark, name=name, title=title, max_new_tokens=int(limit[1]))
     if not benchmark.subsets:
         raise UserError(f"{stem} has no subsets", where=str(path), fix=f"name it as {stem}")
     if subset not in benchmark.subsets:
         raise unknown_name(f"subset of {stem}", subset, benchmark.subsets, where=str(path))
-    return replace(benchmark, name=f"{path.stem}:{subset}", without=benchmark.subsets[subset].without)
+    return replace(benchmark, name=name, without=benchmark.subsets[subset].without)
 
 
 def benchmark_names() -> list[str]:
@@ -127,8 +123,14 @@ def parse_benchmark(path: Path) -> Benchmark:
     benchmark = replace(read(Benchmark, document.data, document.at), name=path.stem)
     if (benchmark.procedural is None) == (benchmark.dataset is None):
         raise document.at.error("needs exactly one of `procedural` and `dataset`")
-    if benchmark.dataset:
-        benchmark = replace(benchmark, dataset=_located(benchmark.dataset, path, document.at.at("dataset")))
+    if dataset := benchmark.dataset:
+        if dataset.path.endswith(".jsonl"):  # a file of problems, below the folder of this one
+            if dataset.fields != Fields():
+                what = "`fields` is for sets of the hub, and this one is a file of problems"
+                fix = 'name its columns "id", "problem" and "answer"'
+                raise document.at.at("dataset").at("fields").error(what, fix=fix)
+            below = str(path.parent / Path(dataset.path).expanduser())
+            benchmark = replace(benchmark, dataset=replace(dataset, path=below))
         if not benchmark.hash and (paths.shipped("evals") / path.name).is_file():
             fix = "give its hash, or give the file a name of its own"
             raise document.at.error("a benchmark that ships with tepo is pinned: `hash` is missing", fix=fix)
@@ -136,13 +138,3 @@ def parse_benchmark(path: Path) -> Benchmark:
         what = "greedy (temperature 0) with more than one sample a problem repeats the same response"
         raise document.at.at("samples").error(what, fix="samples: 1")
     return benchmark
-
-
-def _located(dataset: Dataset, declaration: Path, at: Location) -> Dataset:
-    """The data set with its file of problems, if it is one, below the folder of the file that declares it."""
-    if not dataset.path.endswith(".jsonl"):
-        return dataset
-    if dataset.fields != Fields():
-        what = "`fields` is for sets of the hub, and this one is a file of problems"
-        raise at.at("fields").error(what, fix='name its columns "id", "problem" and "answer"')
-    return replace(dataset, path=str(declaration.parent / Path(dataset.path).expanduser()))

@@ -70,9 +70,9 @@ def _shingles(problems: Sequence[Problem]) -> tuple[np.ndarray, np.ndarray, np.n
     for problem in problems:
         text = normalise(problem.prompt) if is_compared(problem.prompt) else ""
         codes = np.frombuffer(text.ljust(LENGTH).encode() if text else b"", dtype=np.uint8).astype(np.uint64)
-        windows = (
-            np.lib.stride_tricks.sliding_window_view(codes, LENGTH) if len(codes) else np.empty((0, LENGTH), np.uint64)
-        )
+        windows = np.empty((0, LENGTH), np.uint64)
+        if len(codes):
+            windows = np.lib.stride_tricks.sliding_window_view(codes, LENGTH)
         per_text.append(np.unique((windows * powers).sum(axis=1, dtype=np.uint64)))
     sizes = np.array([len(hashes) for hashes in per_text], dtype=np.int64)
     hashes = np.concatenate(per_text) if per_text else np.empty(0, np.uint64)

@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import zip_longest
 from pathlib import Path
 
 from tepo.problems.problem import Problem
@@ -33,10 +34,8 @@ def rows_hash(problems: Sequence[Problem], *, ids: bool = False) -> str:
 
 def row_hashes(problems: Sequence[Problem]) -> list[str]:
     """One short hash a problem."""
-    return [
-        hashlib.sha256(_json([problem.prompt.strip(), problem.answer.strip()])).hexdigest()[:ROW_DIGITS]
-        for problem in problems
-    ]
+    texts = [_json([problem.prompt.strip(), problem.answer.strip()]) for problem in problems]
+    return [hashlib.sha256(text).hexdigest()[:ROW_DIGITS] for text in texts]
 
 
 def pinned_rows(name: str) -> list[str]:
@@ -47,11 +46,7 @@ def pinned_rows(name: str) -> list[str]:
 
 def differing_rows(problems: Sequence[Problem], pinned: Sequence[str]) -> list[int]:
     """Indices where the row hashes disagree, the longer list's surplus included."""
-    own = row_hashes(problems)
-    both = min(len(own), len(pinned))
-    return [index for index in range(both) if own[index] != pinned[index]] + list(
-        range(both, max(len(own), len(pinned)))
-    )
+    return [index for index, (own, other) in enumerate(zip_longest(row_hashes(problems), pinned)) if own != other]
 
 
 def pick_pinned(problems: Sequence[Problem], pinned: Sequence[str], name: str) -> list[Problem] | None:

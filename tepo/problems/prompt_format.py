@@ -26,12 +26,20 @@ def render_prompt(
     request, chat = _request(statement, tokenizer, prompt, wrap)
     if not chat:
         if thinking is not None:
-            raise UserError(
-                "thinking is set, but no chat template is in use",
-                fix="leave thinking unset, or use wrap=auto with a chat model",
-            )
+            fix = "leave thinking unset, or use wrap=auto with a chat model"
+            raise UserError("thinking is set, but no chat template is in use", fix=fix)
         return request if prompt == "raw" or wrap == "raw" else BASE_TEMPLATE.replace("{request}", request)
-    return _chat(request, tokenizer, thinking)
+    template, message = str(tokenizer.chat_template), [{"role": "user", "content": request}]
+    switch = {} if thinking is None or "enable_thinking" not in template else {"enable_thinking": thinking}
+    text = str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True, **switch))
+    if thinking is None or switch:
+        return text
+    if "think>" not in template:
+        what = "thinking is set, but this tokenizer's chat template has no thinking mode"
+        raise UserError(what, fix="leave thinking unset")
+    # Distilled reasoning models (DeepSeek-R1-Distill): the template opens the thought, or leaves that to the model.
+    opened = text if text.endswith("<think>\n") else text + "<think>\n"
+    return opened if thinking else opened + "\n</think>\n\n"
 
 
 def encode_prompts(
@@ -41,9 +49,8 @@ def encode_prompts(
     second time."""
     if not statements:
         return []
-    texts = [
-        render_prompt(statement, tokenizer, prompt=prompt, wrap=wrap, thinking=thinking) for statement in statements
-    ]
+    settings: Any = {"prompt": prompt, "wrap": wrap, "thinking": thinking}
+    texts = [render_prompt(statement, tokenizer, **settings) for statement in statements]
     chat = _request(statements[0], tokenizer, prompt, wrap)[1]
     return [list(ids) for ids in tokenizer(texts, add_special_tokens=not chat)["input_ids"]]
 
@@ -56,23 +63,3 @@ def _request(statement: str, tokenizer: Any, prompt: str, wrap: str) -> tuple[st
         raise unknown_name("prompt wrap", wrap, WRAPS)
     chat = prompt != "raw" and wrap == "auto" and bool(getattr(tokenizer, "chat_template", None))
     return PROMPTS[prompt].replace("{problem}", statement), chat
-
-
-def _chat(request: str, tokenizer: Any, thinking: bool | None) -> str:
-    """The chat template around one user message, up to where the assistant begins."""
-    template = str(tokenizer.chat_template)
-    switch = {} if thinking is None or "enable_thinking" not in template else {"enable_thinking": thinking}
-    text = str(
-        tokenizer.apply_chat_template(
-            [{"role": "user", "content": request}], tokenize=False, add_generation_prompt=True, **switch
-        )
-    )
-    if thinking is None or switch:
-        return text
-    if "think>" not in template:
-        raise UserError(
-            "thinking is set, but this tokenizer's chat template has no thinking mode", fix="leave thinking unset"
-        )
-    # Distilled reasoning models (DeepSeek-R1-Distill): the template opens the thought, or leaves that to the model.
-    opened = text if text.endswith("<think>\n") else text + "<think>\n"
-    return opened if thinking else opened + "\n</think>\n\n"

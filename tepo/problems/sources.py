@@ -4,7 +4,7 @@ import codecs
 import importlib.util
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -66,7 +66,10 @@ def load_procedural(source: Procedural, count: int) -> list[Problem]:
 def load_dataset_problems(source: Dataset, name: str, count: int, expected: str | None) -> list[Problem]:
     """The rows of the set `name`, from TEPO_DATA in front of the hub. Raises UserError unless they are as many as
     declared and, where their hash is given (`expected`), the pinned ones."""
-    problems, origin = read_dataset(source, name)
+    if local := problem_file(source, name):
+        problems, origin = read_problem_file(local), str(local)
+    else:
+        problems, origin = read_hub(source, name), f"{source.path}@{source.revision}"
     found_hash = set_hash(problems)
     if expected is None and len(problems) == count:
         return problems
@@ -80,17 +83,17 @@ def load_dataset_problems(source: Dataset, name: str, count: int, expected: str 
     raise mismatch(problems, name, count, origin)
 
 
-def read_dataset(source: Dataset, name: str) -> tuple[list[Problem], str]:
-    """The rows unchecked, and where they were found."""
-    local = problem_file(source, name)
-    if local:
-        return read_problem_file(local), str(local)
-    return read_hub(source, name), f"{source.path}@{source.revision}"
-
-
 def problem_file(source: Dataset, name: str) -> Path | None:
-    """The file that holds the set's rows on this machine, where there is one."""
-    return Path(source.path) if source.path.endswith(".jsonl") else local_file(source.file or name)
+    """The file that holds the set's rows on this machine, where there is one: that of the declaration, else
+    `TEPO_DATA/NAME.jsonl`. Raises UserError when TEPO_DATA is no folder."""
+    folder = os.environ.get("TEPO_DATA")
+    if source.path.endswith(".jsonl") or not folder:
+        return Path(source.path) if source.path.endswith(".jsonl") else None
+    if not Path(folder).is_dir():
+        fix = "point it at a folder of NAME.jsonl files, or unset it to use the hub"
+        raise UserError("TEPO_DATA is not a folder", where=folder, fix=fix)
+    path = Path(folder) / f"{source.file or name}.jsonl"
+    return path if path.is_file() else None
 
 
 def content(source: Dataset, name: str) -> list[Any]:
@@ -105,21 +108,6 @@ def content(source: Dataset, name: str) -> list[Any]:
     held = [file_digest(file) if file.is_file() else str(file) for file in [*files, *inside]]
     fields = {key: value for key, value in vars(source.fields).items() if (key, value) != ("after", None)}
     return [None if inside else source.path, source.revision, source.config, source.split, fields, held]
-
-
-def local_file(stem: str) -> Path | None:
-    """`TEPO_DATA/STEM.jsonl` if TEPO_DATA is set and has it. Raises UserError when TEPO_DATA is no folder."""
-    folder = os.environ.get("TEPO_DATA")
-    if not folder:
-        return None
-    if not Path(folder).is_dir():
-        raise UserError(
-            "TEPO_DATA is not a folder",
-            where=folder,
-            fix="point it at a folder of NAME.jsonl files, or unset it to use the hub",
-        )
-    path = Path(folder) / f"{stem}.jsonl"
-    return path if path.is_file() else None
 
 
 def read_problem_file(path: Path, most: int | None = 5) -> list[Problem]:
@@ -215,23 +203,15 @@ def read_hub(source: Dataset, name: str) -> list[Problem]:
         )
     except Exception as error:  # many kinds: no network, unknown set, gated set, unknown split
         said = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
-        raise UserError(
-            f"could not load {name}: {said}",
-            where=f"{source.path}@{source.revision}",
-            fix=f"check the network, HF_TOKEN and HF_HUB_OFFLINE, or {_instead(source, name)}",
-        ) from error
+        fix = f"check the network, HF_TOKEN and HF_HUB_OFFLINE, or {_instead(source, name)}"
+        where = f"{source.path}@{source.revision}"
+        raise UserError(f"could not load {name}: {said}", where=where, fix=fix) from error
     wanted = [column for column in (source.fields.problem, source.fields.answer, source.fields.family) if column]
     missing = [column for column in wanted if column not in table.column_names]
     if missing:
-        raise UserError(
-            f"the data set has no column {missing[0]!r}",
-            where=source.path,
-            fix=f"columns: {', '.join(table.column_names)}; set dataset.fields",
-        )
-    return list(_rows(table, source.fields, name))
-
-
-def _rows(table: Iterable[Mapping[str, Any]], fields: Fields, name: str) -> Iterable[Problem]:
+        fix = f"columns: {', '.join(table.column_names)}; set dataset.fields"
+        raise UserError(f"the data set has no column {missing[0]!r}", where=source.path, fix=fix)
+    fields, problems = source.fields, []
     for index, row in enumerate(table):
         answer, family = row[fields.answer], row[fields.family] if fields.family else ""
         if isinstance(answer, list) and len(answer) == 1:
@@ -242,12 +222,9 @@ def _rows(table: Iterable[Mapping[str, Any]], fields: Fields, name: str) -> Iter
             answer = _last_box(str(answer))
         if fields.after:
             answer = str(answer).rpartition(fields.after)[2].replace(",", "")
-        yield Problem(
-            f"{name}-{index}",
-            row[fields.problem].strip(),
-            str(answer).strip(),
-            "; ".join(family) if isinstance(family, list) else str(family),
-        )
+        family = "; ".join(family) if isinstance(family, list) else str(family)
+        problems.append(Problem(f"{name}-{index}", row[fields.problem].strip(), str(answer).strip(), family))
+    return problems
 
 
 def _last_box(text: str) -> str:
@@ -269,16 +246,11 @@ def mismatch(problems: list[Problem], name: str, count: int, place: str) -> User
     pinned = pinned_rows(name)
     rows = differing_rows(problems, pinned) if pinned else []
     named = ", ".join(f"{name}-{row}" for row in rows[:12]) + (f" and {len(rows) - 12} more" if len(rows) > 12 else "")
-    what = (
-        f"{name}: {len(problems)} rows, expected {count}"
-        if len(problems) != count
-        else f"{name}: the content is not the pinned one"
-    )
+    what = f"{name}: the content is not the pinned one"
+    if len(problems) != count:
+        what = f"{name}: {len(problems)} rows, expected {count}"
     fix = "use the pinned copy: copies of a benchmark differ in statements and golds (docs/benchmarks.md)"
     if not pinned:
         fix = f"where they are the right ones: `count: {len(problems)}`, and `hash: {set_hash(problems)}` or none"
-    return UserError(
-        what + (f"; rows that differ: {named}" if rows else "") + f"; its content is {set_hash(problems)}",
-        where=place,
-        fix=fix,
-    )
+    what += f"; rows that differ: {named}" if rows else ""
+    return UserError(f"{what}; its content is {set_hash(problems)}", where=place, fix=fix)

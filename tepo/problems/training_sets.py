@@ -60,11 +60,8 @@ def load_training_problems(name: str, *, exclude_contaminated: bool = False) -> 
     be found or is not the pinned content."""
     if is_file(name):
         problems = read_problem_file(Path(name).expanduser())
-        contaminated = (
-            {overlap.training for overlap in overlaps(benchmark_problems(), problems)}
-            if exclude_contaminated
-            else set()
-        )
+        found = overlaps(benchmark_problems(), problems) if exclude_contaminated else []
+        contaminated = {overlap.training for overlap in found}
     else:
         problems = _declared_problems(name)
         contaminated = listed_contamination(name) if exclude_contaminated else set()
@@ -101,11 +98,8 @@ def draw(problems: Sequence[Problem], count: int, contaminated: Set[str]) -> lis
     nothing: copies of a set differ in it."""
     digests = {problem.id: content_hash("".join(problem.prompt.split())) for problem in problems}
     times = Counter(digests.values())
-    rest = [
-        problem
-        for problem in problems
-        if times[digests[problem.id]] == 1 and problem.id not in contaminated and is_compared(problem.prompt)
-    ]
+    rest = [one for one in problems if times[digests[one.id]] == 1 and one.id not in contaminated]
+    rest = [one for one in rest if is_compared(one.prompt)]
     chosen = {problem.id for problem in sorted(rest, key=lambda problem: digests[problem.id])[:count]}
     return [problem for problem in rest if problem.id in chosen]
 
@@ -121,11 +115,8 @@ def split_off(problems: Sequence[Problem], count: int, where: str) -> tuple[list
     out = [problem for problem, digest in zip(problems, hashes, strict=True) if digest in chosen]
     rest = [problem for problem, digest in zip(problems, hashes, strict=True) if digest not in chosen]
     if not rest:
-        raise UserError(
-            f"data.held_out={count} leaves none of {len(problems)} problems to train on",
-            where=where,
-            fix=f"data.held_out={max(1, len(problems) // 10)}",
-        )
+        what = f"data.held_out={count} leaves none of {len(problems)} problems to train on"
+        raise UserError(what, where=where, fix=f"data.held_out={max(1, len(problems) // 10)}")
     return rest, out
 
 
@@ -136,9 +127,7 @@ def training_fingerprint(name: str, *, exclude_contaminated: bool = False) -> st
     if not is_file(name):
         return content_hash([load_training_set(name).hash, exclude_contaminated], 64)
     rows = rows_hash(read_problem_file(Path(name).expanduser()))
-    left_out = (
-        [load_benchmark(benchmark).fingerprint for benchmark in dataset_benchmarks()] if exclude_contaminated else None
-    )
+    left_out = [load_benchmark(one).fingerprint for one in dataset_benchmarks()] if exclude_contaminated else None
     return content_hash([rows, left_out], 64)
 
 

@@ -136,7 +136,6 @@ def compare_rows(
 
 
 def _difference(row: str, what: str, own: Problems, base: Problems) -> Difference:
-    """Difference of two rows on the same validation problems and seeds."""
     one = estimate({name: own[name] - base[name] for name in own})
     return difference_of(row, what, one, seeds=len(next(iter(own.values()))))
 

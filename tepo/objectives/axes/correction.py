@@ -245,7 +245,6 @@ def _symbol(level: str) -> Line:
 
 
 def _part(value: Line, level: str, normalize: bool, zero: str) -> Part:
-    """The part of a correction by the ratio."""
     mean = f"; v_t then over its mean over {'tokens' if level == 'token' else 'responses'}" if normalize else ""
     latex = r",\quad v \leftarrow v / \bar v" if normalize else ""
     meaning = Line(f"v_t = {value.text}{mean}", rf"v_{{i,t}} = {value.latex}{latex}")

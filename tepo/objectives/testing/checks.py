@@ -344,7 +344,6 @@ def needs(objective: Objective) -> str:
 
 
 def _without(batch: Any, needs: Needs) -> Any:
-    """Without the optional tensors that are not named."""
     optional = {part.name for part in fields(batch) if part.default is None} & {part.name for part in fields(Needs)}
     return replace(batch, **{name: None for name in optional if not getattr(needs, name)})
 

@@ -219,7 +219,6 @@ def _policy_term(objective: Objective, found: Tensor, reader: Reader, out: Loss)
 
 
 def _penalty_term(objective: Objective, part: Penalty, batch: TokenBatch, policy: Tensor, lines: list[str]) -> str:
-    """The contradiction of one penalty's coefficient."""
     beside, plan, out = _slopes(replace(objective, penalties=(part,)), batch)
     found = beside - policy
     (chosen,) = plan.penalties

@@ -31,12 +31,11 @@ class Grader:
     def grade(self, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
         """A verdict for each (gold, response text), in order. Never raises for what a response holds."""
         verdicts: list[Verdict | None] = [None] * len(pairs)
-        extracted: list[str] = [""] * len(pairs)
         undecided: dict[tuple[str, str], list[int]] = {}
         for index, (gold, response) in enumerate(pairs):
             started = time.perf_counter()
             try:
-                extracted[index] = answer = extract_answer(response, self.options.fallbacks)
+                answer = extract_answer(response, self.options.fallbacks)
             except NoAnswer as missing:
                 verdicts[index] = Verdict(False, str(missing), None, time.perf_counter() - started)
                 continue
@@ -45,8 +44,18 @@ class Grader:
                 undecided.setdefault((gold, answer), []).append(index)
             else:
                 verdicts[index] = Verdict(*result, answer, time.perf_counter() - started)
-        if undecided:
-            self._in_workers(undecided, extracted, verdicts)
+        requests = [(key, {"gold": option, "answer": key[1]}) for key in undecided for option in gold_answers(key[0])]
+        outcomes = self._pool.run([request for _, request in requests]) if requests else []
+        best: dict[tuple[str, str], Verdict] = {}
+        for (key, _), outcome in zip(requests, outcomes, strict=True):
+            verdict = Verdict(outcome.correct, outcome.reason, key[1], outcome.seconds)
+            # of a gold's alternatives one that is met, then one that was given up, then the others
+            best[key] = max(best.get(key, verdict), verdict, key=lambda one: (one.correct, one.reason in OUT_OF_BUDGET))
+        for key, indices in undecided.items():
+            if best[key].reason != "stalled":  # of the machine, not of the answer
+                self._remember(key, (best[key].correct, best[key].reason))
+            for index in indices:
+                verdicts[index] = best[key]
         return [verdict for verdict in verdicts if verdict]
 
     def _cheap(self, gold: str, answer: str) -> tuple[bool, str] | None:
@@ -82,31 +91,13 @@ class Grader:
         self._remember((gold, answer), result)
         return result
 
-    def _in_workers(
-        self, undecided: dict[tuple[str, str], list[int]], extracted: list[str], verdicts: list[Verdict | None]
-    ) -> None:
-        requests = [(key, {"gold": option, "answer": key[1]}) for key in undecided for option in gold_answers(key[0])]
-        outcomes = self._pool.run([request for _, request in requests])
-        best: dict[tuple[str, str], Verdict] = {}
-        for (key, _), outcome in zip(requests, outcomes, strict=True):
-            verdict = Verdict(outcome.correct, outcome.reason, key[1], outcome.seconds)
-            best[key] = max(best.get(key, verdict), verdict, key=_preference)
-        for key, indices in undecided.items():
-            if best[key].reason != "stalled":  # of the machine, not of the answer
-                self._remember(key, (best[key].correct, best[key].reason))
-            for index in indices:
-                verdicts[index] = best[key]
-
     def check_golds(self, golds: Sequence[str]) -> list[tuple[int, str]]:
         """(index, why) of every gold that cannot be read, so that only the same text would match it. Read them once,
         when a benchmark is loaded."""
         requests = [(index, {"check": option}) for index, gold in enumerate(golds) for option in gold_answers(gold)]
         outcomes = self._pool.run([request for _, request in requests])
-        return [
-            (index, outcome.reason)
-            for (index, _), outcome in zip(requests, outcomes, strict=True)
-            if not outcome.correct
-        ]
+        judged = zip(requests, outcomes, strict=True)
+        return [(index, outcome.reason) for (index, _), outcome in judged if not outcome.correct]
 
     def worker_pids(self) -> list[int]:
         """Process ids of the living workers (for measurements)."""
@@ -128,8 +119,3 @@ class Grader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-
-def _preference(verdict: Verdict) -> tuple[bool, bool]:
-    """Order of the verdicts on a gold's alternatives: one that is met, then one that was given up, then the others."""
-    return verdict.correct, verdict.reason in OUT_OF_BUDGET

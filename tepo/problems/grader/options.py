@@ -48,19 +48,16 @@ class GraderOptions:
     def fingerprint(self) -> str:
         """One line naming everything that can change a verdict: our revision, the packages under it, the options."""
         chosen = {key: value for key, value in asdict(self).items() if key not in ("workers", "recycle")}
-        return f"grader {REVISION} options {content_hash(chosen, 8)} " + " ".join(
-            f"{name} {_version(name)}" for name in _PACKAGES
-        )
+        packages = []
+        for name in _PACKAGES:
+            try:
+                packages.append(f"{name} {version(name)}")
+            except PackageNotFoundError:
+                packages.append(f"{name} absent")
+        return f"grader {REVISION} options {content_hash(chosen, 8)} {' '.join(packages)}"
 
 
 def is_of_today(fingerprint: str) -> bool:
     """Tell whether verdicts with this fingerprint are those of today's revision, whatever options and packages it
     had."""
     return fingerprint.startswith(f"grader {REVISION} ")
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "absent"

@@ -38,9 +38,7 @@ class Example:
         chain, box = self.solution().split("\\boxed")
         parts = chain.split(",")[:-1]
         steps = [step for step in parts if random.random() >= skip] if len(parts) > 1 else parts
-        shown = [
-            _GOES_ON.sub(lambda result: "" if random.random() < skip else result.group(), step) + "," for step in steps
-        ]
+        shown = [_GOES_ON.sub(lambda one: "" if random.random() < skip else one.group(), step) + "," for step in steps]
         return f"{''.join(shown)}\\boxed{box}"
 
     def results(self) -> int:
@@ -88,9 +86,8 @@ def _draw(task: Task, random: Random, split: Split, seen: Set[str]) -> tuple[Ope
             if prompt not in seen:
                 break
     if result is None:
-        raise UserError(
-            f"the task of {prompt!r} has no prompt in the {split} split", fix="choose a larger size of the task"
-        )
+        what = f"the task of {prompt!r} has no prompt in the {split} split"
+        raise UserError(what, fix="choose a larger size of the task")
     return result
 
 

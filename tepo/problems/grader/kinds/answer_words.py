@@ -118,28 +118,23 @@ def _number(key: str) -> str | None:
     return str(thousands + group) if names else None
 
 
-def described(gold: str, answer: str) -> bool:
-    """Two keys of which one names what the other describes: odd beside odd function."""
-    short, long = sorted((gold, answer), key=len)
-    return short not in ("yes", "no") and any(long == f"{short} {noun}" for noun in _DESCRIBED)
-
-
 def without_articles(text: str) -> str:
     r"""The text with its words in lower case and without articles, "all" and "is":
     \text{All multiples of} 3 as \text{multiples of}3."""
-    return TEXT.sub(_plain_words, text).replace("} ", "}").replace(" \\text", "\\text")
 
+    def plain(match: re.Match[str]) -> str:
+        return f"\\text{{{' '.join(_IDLE.sub(' ', match[1]).split()).casefold() or match[1]}}}"
 
-def _plain_words(match: re.Match[str]) -> str:
-    plain = " ".join(_IDLE.sub(" ", match[1]).split()).casefold()
-    return f"\\text{{{plain or match[1]}}}"
+    return TEXT.sub(plain, text).replace("} ", "}").replace(" \\text", "\\text")
 
 
 def same_words(gold: str, answer: str, compare: Comparison) -> bool | None:
     """By their keys; words beside mathematics only where they name a number or a set of numbers."""
     left, right = words(gold), words(answer)
     if left is not None and right is not None:
-        return left == right or described(left, right)
+        short, long = sorted((left, right), key=len)  # odd beside odd function
+        described = short not in ("yes", "no") and any(long == f"{short} {noun}" for noun in _DESCRIBED)
+        return left == right or described
     if (left is None and right is None) or NUMBER_SETS.intersection((left, right)):
         return None
     word, other = (left, answer) if left is not None else (right, gold)

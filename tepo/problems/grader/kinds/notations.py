@@ -50,15 +50,6 @@ def date(text: str) -> tuple[str, int, str | None] | None:
     return (match[1] or match[4])[:3].lower(), int(match[2] or match[3]), match[5]
 
 
-def same_time(gold: tuple[int, int, int, str], answer: tuple[int, int, int, str]) -> bool:
-    """Equal on the clock; a missing a.m./p.m. matches either, 15:30 is 3:30 p.m."""
-    if gold[1:3] != answer[1:3]:
-        return False
-    if (gold[3] and answer[3]) or max(gold[0], answer[0]) > 12:
-        return _of_day(gold) == _of_day(answer)
-    return gold[0] == answer[0]
-
-
 def _of_day(clock: tuple[int, int, int, str]) -> int:
     hour = clock[0] % 24
     if clock[3] and hour <= 12:
@@ -75,8 +66,10 @@ def same_date(gold: str, answer: str, compare: Comparison) -> bool | None:
 def same_clock(gold: str, answer: str, compare: Comparison) -> bool | None:
     """Two times of day; one of them is no number and no ratio."""
     clock, shown = clock_time(gold), clock_time(answer)
-    if clock and shown:
-        return same_time(clock, shown)
+    if clock and shown:  # a missing a.m./p.m. matches either, 15:30 is 3:30 p.m.
+        of_day = (clock[3] and shown[3]) or max(clock[0], shown[0]) > 12
+        same_hour = _of_day(clock) == _of_day(shown) if of_day else clock[0] == shown[0]
+        return same_hour and clock[1:3] == shown[1:3]
     if any(moment and ":" in text and (moment[3] or ":0" in text) for moment, text in ((clock, gold), (shown, answer))):
         return compare.differ("clock time")
     return None
@@ -145,14 +138,10 @@ def same_ratio(gold: str, answer: str, compare: Comparison) -> bool | None:
     if terms and given:
         same = len(terms) == len(given) and all(map(compare.value, terms, given))
         return same or compare.differ("ratio")
-    if terms or given:
-        return _as_fraction(terms or given or [], answer if terms else gold, compare)
-    return None
-
-
-def _as_fraction(terms: list[str], other: str, compare: Comparison) -> bool | None:
-    """2:3 beside 2/3; not 4:6 beside 2/3."""
-    number, parts = parse_number(other), [parse_number(term) for term in terms]
+    if not terms and not given:
+        return None
+    other = answer if terms else gold  # 2:3 beside 2/3; not 4:6 beside 2/3
+    number, parts = parse_number(other), [parse_number(term) for term in terms or given or []]
     if len(parts) > 2:  # no number is a ratio of three, though a parser may read it as a chain of divisions
         return compare.differ("ratio")
     if number is None or not all(parts):

@@ -50,14 +50,9 @@ def exact_side(text: str) -> str:
 def with_constant(gold: str, answer: str) -> tuple[str, str]:
     """An integration constant has either case: x^2 + C beside x^2 + c."""
     mine, theirs = _CONSTANT.fullmatch(gold), _CONSTANT.fullmatch(answer)
-    if (
-        mine
-        and theirs
-        and mine[2] != theirs[2]
-        and not re.search(r"(?<![a-zA-Z\\])[cC](?![a-zA-Z])", mine[1] + theirs[1])
-    ):
-        return gold, f"{theirs[1]}{mine[2]}"
-    return gold, answer
+    if not mine or not theirs or re.search(r"(?<![a-zA-Z\\])[cC](?![a-zA-Z])", mine[1] + theirs[1]):
+        return gold, answer
+    return gold, f"{theirs[1]}{mine[2]}"
 
 
 def _chains(gold: str, answer: str, compare: Comparison) -> bool:
@@ -83,7 +78,12 @@ def has_modulus(text: str) -> bool:
 
 def congruence(gold: str, answer: str, compare: Comparison) -> bool:
     """N = 672 mod 1000: the residue, and the modulus where both give it. 7 mod 5 is 2 mod 5."""
-    (left, mine), (right, theirs) = (_residue(text) for text in (gold, answer))
+    residues_of = []
+    for text in (gold, answer):
+        match = _MODULUS.search(text)
+        body = text[: match.start()].strip() if match else text
+        residues_of.append((relation(body)[0][-1], match[1] if match else None))
+    (left, mine), (right, theirs) = residues_of
     if mine and theirs and not compare.same(mine, theirs):
         return compare.differ("modulus")
     modulus, residues = parse_number(mine or theirs or ""), (parse_number(left), parse_number(right))
@@ -92,34 +92,14 @@ def congruence(gold: str, answer: str, compare: Comparison) -> bool:
     return compare.same(left, right)
 
 
-def _residue(text: str) -> tuple[str, str | None]:
-    match = _MODULUS.search(text)
-    body = text[: match.start()].strip() if match else text
-    return relation(body)[0][-1], match[1] if match else None
-
-
 def _equations(gold: str, answer: str, compare: Comparison) -> bool:
     """`x=5` beside 5, and equations beside equations. A gold that is a true equation (y^2=4x, x+y=3) is no value; of an
     answer that ends in the value asked for (x+y=3 beside 3) the value counts."""
     left, right = _name_first(relation(gold)[0]), _name_first(relation(answer)[0])
-    if len(left) > 1 and len(right) > 1:
-        return _two_equations(gold, answer, left, right, compare)
-    if len(left) > 1:
+    if len(right) == 1:
         return (is_one_unknown(left[0]) or (len(left) > 2 and is_name(left[0]))) and compare.same(left[-1], answer)
-    return (is_name(right[0]) or _is_numeric(right)) and compare.same(gold, right[-1])
-
-
-def _is_numeric(sides: list[str]) -> bool:
-    r"""A chain of numeric expressions such as \frac{10}{2} = 5, whose last side is the answer."""
-    return not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+|(?<![a-zA-Z])i(?![a-zA-Z])", "", "|".join(sides)))
-
-
-def _name_first(sides: list[str]) -> list[str]:
-    """5 = x as x = 5."""
-    return sides[::-1] if is_symbol(sides[-1]) and not is_name(sides[0]) else sides
-
-
-def _two_equations(gold: str, answer: str, left: list[str], right: list[str], compare: Comparison) -> bool:
+    if len(left) == 1:
+        return (is_name(right[0]) or _is_numeric(right)) and compare.same(gold, right[-1])
     if not is_name(left[0]) or not is_name(right[0]):
         return compare.expressions(gold, answer)
     if left[0].replace(" ", "") == right[0].replace(" ", ""):
@@ -135,6 +115,16 @@ def _two_equations(gold: str, answer: str, left: list[str], right: list[str], co
     if _is_numeric([left[-1], right[-1]]) and is_symbol(left[0]) and is_symbol(right[0]):
         return compare.differ("variable") if left[0] != right[0] else False
     return compare.expressions(gold, answer)
+
+
+def _is_numeric(sides: list[str]) -> bool:
+    r"""A chain of numeric expressions such as \frac{10}{2} = 5, whose last side is the answer."""
+    return not re.search(r"[a-zA-Z]", re.sub(r"\\[a-zA-Z]+|(?<![a-zA-Z])i(?![a-zA-Z])", "", "|".join(sides)))
+
+
+def _name_first(sides: list[str]) -> list[str]:
+    """5 = x as x = 5."""
+    return sides[::-1] if is_symbol(sides[-1]) and not is_name(sides[0]) else sides
 
 
 def _renamed(gold: str, answer: str, value: str) -> str | None:

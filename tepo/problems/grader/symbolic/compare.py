@@ -48,11 +48,8 @@ class SymbolicComparison:
             return True
         if isinstance(left, sympy.Equality) and isinstance(right, sympy.Equality):
             return _equations(left, right)
-        if (
-            isinstance(left, (*_BELOW, *_ABOVE))
-            and isinstance(right, (*_BELOW, *_ABOVE))
-            and _inequalities(left, right)
-        ):
+        ordered = (*_BELOW, *_ABOVE)
+        if isinstance(left, ordered) and isinstance(right, ordered) and _inequalities(left, right):
             return True
         if isinstance(left, sympy.Equality) != isinstance(right, sympy.Equality):
             return False
@@ -83,9 +80,9 @@ class SymbolicComparison:
         difference = abs(mine - theirs)
         if difference <= self._relative * abs(mine) or difference <= self._absolute:
             return True
-        return bool(written and written.ulp and written.rounds(theirs, GOLD_DIGITS)) or bool(
-            given and given.ulp and given.rounds(mine, ANSWER_DIGITS)
-        )
+        if written and written.ulp and written.rounds(theirs, GOLD_DIGITS):
+            return True
+        return bool(given and given.ulp and given.rounds(mine, ANSWER_DIGITS))
 
     def _natural_logarithm(self, gold: str, answer: str) -> bool:
         r"""\log without a base is the decimal logarithm to the parser;
@@ -95,13 +92,8 @@ class SymbolicComparison:
             for text in (gold, answer)
         )
         left, right = unpaid(to_sympy, natural), to_sympy(given)
-        return (
-            left is not None
-            and right is not None
-            and is_scalar(left)
-            and is_scalar(right)
-            and bool(self._scalars(gold, left, answer, right))
-        )
+        read = left is not None and right is not None and is_scalar(left) and is_scalar(right)
+        return read and bool(self._scalars(gold, left, answer, right))
 
 
 def _equations(left: sympy.Equality, right: sympy.Equality) -> bool:
@@ -135,7 +127,6 @@ def _inequalities(left: sympy.core.relational.Relational, right: sympy.core.rela
 
 
 def _is_condition(value: sympy.Basic) -> bool:
-    """An inequality or several of them joined."""
     return isinstance(value, (*_BELOW, *_ABOVE)) or (
         isinstance(value, And) and all(isinstance(part, (*_BELOW, *_ABOVE)) for part in value.args)
     )

@@ -32,13 +32,10 @@ _INTEGER_FUNCTIONS = (
 
 def is_scalar(value: object) -> bool:
     """A number or a function of numbers: no matrix, set, tuple (but for limits of sums) or relation."""
-    if (
-        not isinstance(value, sympy.Expr)
-        or isinstance(value, sympy.MatrixExpr)
-        or value.has(sympy.MatrixBase, sympy.Set)
-    ):
+    if not isinstance(value, sympy.Expr) or isinstance(value, sympy.MatrixExpr):
         return False
-    return not value.has(sympy.Tuple) or value.has(sympy.Sum, sympy.Product, sympy.Integral)
+    of_sets, limits = value.has(sympy.MatrixBase, sympy.Set), (sympy.Sum, sympy.Product, sympy.Integral)
+    return not of_sets and (not value.has(sympy.Tuple) or value.has(*limits))
 
 
 def same_value(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
@@ -52,22 +49,15 @@ def same_value(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
         left, right = value_at(gold, point), value_at(answer, point)
         if left is None or right is None:
             continue
-        if not positive and _outside(left, right, imaginary):
-            continue
+        if not positive:
+            real, other = _is_real(left), _is_real(right)
+            if real != other or not (real or imaginary):
+                continue  # outside the domain: a root or logarithm of a negative number, where i is not written
         if not _close(left, right):
-            return (
-                False
-                if positive or len(symbols) < 2 or gold.has(sympy.Abs) or answer.has(sympy.Abs)
-                else agreed >= _ENOUGH
-            )
+            decisive = positive or len(symbols) < 2 or gold.has(sympy.Abs) or answer.has(sympy.Abs)
+            return not decisive and agreed >= _ENOUGH
         agreed += 1
     return True if agreed >= _ENOUGH else None
-
-
-def _outside(left: sympy.Expr, right: sympy.Expr, imaginary: bool) -> bool:
-    """A root or logarithm of a negative number on either side, where i is not written: outside the domain."""
-    first, second = _is_real(left), _is_real(right)
-    return first != second or not (first or imaginary)
 
 
 def ratio(left: sympy.Expr, right: sympy.Expr) -> sympy.Expr | None:
@@ -106,11 +96,7 @@ def value_at(expression: sympy.Expr, point: dict[sympy.Symbol, sympy.Expr], digi
     try:
         if expression.has(sympy.Sum, sympy.Product, sympy.Integral, sympy.Limit, sympy.factorial2):
             expression = expression.subs(point).doit()
-        value = (
-            expression.evalf(digits, subs=point, maxn=digits + 100)
-            if point
-            else expression.evalf(digits, maxn=digits + 100)
-        )
+        value = expression.evalf(digits, maxn=digits + 100, **({"subs": point} if point else {}))
     except (MemoryError, RecursionError):
         raise
     except Exception:  # evalf raises many things on expressions without a value there

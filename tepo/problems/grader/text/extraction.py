@@ -69,10 +69,6 @@ def unwrap_box(text: str) -> str:
         text = content
 
 
-def has_box(text: str) -> bool:
-    return _BOX.search(text) is not None
-
-
 def _outermost(response: str, spans: list[tuple[int, int]]) -> list[tuple[int, int, str]]:
     """The last boxes that are not inside another one, as (start, stop, content). Only as many as an explicit list may
     hold are opened, from the end, so thousands of boxes cost nothing."""
@@ -110,19 +106,13 @@ def _content(text: str, position: int) -> tuple[int, str]:
 
 
 def _explicit_list(response: str, opened: int, stop: int, start: int) -> bool:
-    """Is the box from `opened` to `stop` listed with the one that opens at `start`?"""
     if not 0 < start - stop <= _GAP_CHARS:
         return False
     match = _LIST_GAP.fullmatch(response, stop, start)
     if not match or not match["join"]:
         return False
-    return not match["name"] or _names(response, opened, match["name"])
-
-
-def _names(response: str, opened: int, name: str) -> bool:
-    r"""Is the box that opens here also a value of this name: $x = \boxed{1}$ or $x = \boxed{2}$?"""
-    before = _NAMED.search(response, max(0, opened - _GAP_CHARS), opened)
-    return before is not None and before["name"] == name
+    before = _NAMED.search(response, max(0, opened - _GAP_CHARS), opened)  # $x = \boxed{1}$ or $x = \boxed{2}$
+    return not match["name"] or (before is not None and before["name"] == match["name"])
 
 
 def _without_box(response: str, fallbacks: Sequence[str]) -> str:
@@ -154,10 +144,9 @@ _FINAL = re.compile(r"####\s*(.+)\s*\Z")
 @lru_cache(maxsize=50_000)
 def gold_answers(gold: str) -> tuple[str, ...]:
     """The answers a gold accepts: its box, the last formula of a sentence, both sides of an OR, or the text itself."""
-    final = _FINAL.search(gold)
-    if final:
+    if final := _FINAL.search(gold):
         return (final[1],)
-    if has_box(gold):
+    if _BOX.search(gold):
         try:
             return (extract_answer(gold),)
         except NoAnswer:

@@ -51,8 +51,5 @@ def _case(row: str) -> tuple[str, str] | None:
         start = _STARTS.search(row)
         value, condition = (row[: start.start()], row[start.start() :]) if start else (row, "")
     value, condition = value.strip().rstrip(","), condition.replace("&", " ").strip(" ,;.\n")
-    return (
-        (value.strip(), condition)
-        if value.strip() and condition and not condition.startswith(("=", "<", ">"))
-        else None
-    )
+    defined = value.strip() and condition and not condition.startswith(("=", "<", ">"))
+    return (value.strip(), condition) if defined else None

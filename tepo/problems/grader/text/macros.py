@@ -43,18 +43,12 @@ def simplified_macros(text: str) -> str:
     text = _REMOVED.sub("", _NULL_FENCE.sub("", _COLOUR.sub("", text)))
     text = _TEXT.sub(lambda match: "\\text{" + SPACES.sub(" ", match[1]).strip() + "}", text)
     text = _OPERATOR.sub(r"\\\1 ", text)
-    text = (
-        re.sub(r"\\text\{([ie])\}", r"\1", text)
-        .replace("\\text{}", "")
-        .replace("\\text{.}", ".")
-        .replace("\\text{,}", ",")
-    )
+    text = re.sub(r"\\text\{([ie])\}", r"\1", text).replace("\\text{}", "")
+    text = text.replace("\\text{.}", ".").replace("\\text{,}", ",")
     text = _DIGITS_IN_TEXT.sub(r"\1\2", text)
     text = _ORDINAL.sub("", _LETTERS.sub(lambda match: ", ".join(re.findall("[A-H]", match[1])), text))
-    text = _INFIX.sub(
-        lambda match: f"\\{'binom' if match[2] == 'choose' else 'frac'}{{{match[1].strip()}}}{{{match[3].strip()}}}",
-        text,
-    )
+    names = {"choose": "binom", "over": "frac"}
+    text = _INFIX.sub(lambda match: f"\\{names[match[2]]}{{{match[1].strip()}}}{{{match[3].strip()}}}", text)
     return _UNIT_FRACTION.sub(r"\\text{\1/\2}", _arguments(_ACCENT.sub(_accented, text)))
 
 
@@ -109,9 +103,8 @@ _PLAIN_BARE_ROOT = re.compile(r"(?<![a-zA-Z\\])sqrt(?=\s*[{\d])")
 
 def plain_notation_as_latex(text: str) -> str:
     """sqrt(2) and np.arcsin(x) as LaTeX commands, pi and infinity as symbols."""
-    text = _SIGNED_INFINITY.sub(
-        lambda match: ("-" if match[1].lower() in ("negative", "minus") else "") + "\\infty ", text
-    )
+    negative = ("negative", "minus")
+    text = _SIGNED_INFINITY.sub(lambda match: f"{'-' * (match[1].lower() in negative)}\\infty ", text)
     text = _INFINITY.sub(r"\\infty ", text)
     while match := _PLAIN_ROOT.search(text):
         end = closing(text, match.end(), PARENTHESES)

@@ -79,13 +79,8 @@ def strip_delimiters(text: str) -> str:
             text = text[:-1].rstrip()
         for left, right in _PAIRS:
             inner = text[len(left) : len(text) - len(right)]
-            if (
-                len(text) > len(left) + len(right)
-                and text.startswith(left)
-                and text.endswith(right)
-                and left not in inner
-                and not inner.endswith("\\")
-            ):
+            around = len(text) > len(left) + len(right) and text.startswith(left) and text.endswith(right)
+            if around and left not in inner and not inner.endswith("\\"):
                 text = inner
         for left, right in _BRACKETS:  # one of a pair, lost its partner
             if text.endswith(right) and left not in text and not text.endswith("\\" + right):
@@ -108,13 +103,8 @@ def canonical(text: str) -> str:
         text = _DOUBLED.sub(r"\\", text)
     text = _SCRIPT_IN_TEXT.sub(r"\1}^{\2}\\text{", _DOLLAR_TEXT.sub(r"\1\\text{", text)) if "\\" in text else text
     text = strip_delimiters(balanced(to_latex(text)))
-    text = (
-        _THIN_COMMA.sub(",", text)
-        .replace("{:}", ":")
-        .replace("\\$", "\\text{dollar}")
-        .replace("$", " ")
-        .replace("\\%", "%")
-    )
+    text = _THIN_COMMA.sub(",", text).replace("{:}", ":").replace("\\$", "\\text{dollar}")
+    text = text.replace("$", " ").replace("\\%", "%")
     if "\\" in text:
         text = simplified_macros(text)
     text = SPACES.sub(" ", text).strip()
@@ -138,8 +128,7 @@ def _unwrapped(text: str) -> str:
         text = match[1].strip()
     if len(text) > 2 and text[0] == "{" and text[-1] == "}" and closing(text, 0, BRACES) == len(text) - 1:
         return strip_delimiters(text[1:-1])
-    return _ISO_INTERVAL.sub(_round, text) if _ISO_INTERVALS.fullmatch(text) else text
-
-
-def _round(match: re.Match[str]) -> str:
-    return f"{'(' if match[1] == ']' else '['}{match[2]}{')' if match[3] == '[' else ']'}"
+    if not _ISO_INTERVALS.fullmatch(text):
+        return text
+    left, right = {"]": "(", "[": "["}, {"[": ")", "]": "]"}
+    return _ISO_INTERVAL.sub(lambda match: f"{left[match[1]]}{match[2]}{right[match[3]]}", text)

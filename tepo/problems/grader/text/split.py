@@ -91,11 +91,8 @@ def between_words(text: str) -> tuple[list[str], list[str]]:
 def unconditional(text: str) -> str:
     r"""Without the range of an integer in the value: 2^k-1 \text{for} k \geq 1. Of x > 0 it would change the value."""
     match = None if "\\begin" in text else _RANGE.match(text)
-    return (
-        match["value"]
-        if match and re.search(rf"(?<![a-zA-Z\\]){match['letter']}(?![a-zA-Z])", match["value"])
-        else text
-    )
+    used = match and re.search(rf"(?<![a-zA-Z\\]){match['letter']}(?![a-zA-Z])", match["value"])
+    return match["value"] if match and used else text
 
 
 def conclusion(text: str) -> str:
@@ -105,24 +102,14 @@ def conclusion(text: str) -> str:
 
 def group(text: str) -> Group | None:
     """The bracketed group a text is, if its first bracket closes at its end."""
-    left, right = _fences(text)
-    if not left or not right:
-        return None
-    if not encloses(text, len(right)):
+    left = next((fence for fence in ("(", "[", "\\{", "\\langle") if text.startswith(fence)), "")
+    right = next((fence for fence in ("\\}", "\\rangle", ")", "]") if text.endswith(fence)), "")
+    if not left or not right or not encloses(text, len(right)):
         return None
     inside = text[len(left) : len(text) - len(right)].strip()
     names = {"\\{": "{", "\\}": "}", "\\langle": "(", "\\rangle": ")"}
-    return Group(
-        names.get(left, left),
-        tuple(comma_items(_joined(inside, alone=False))) if inside else (),
-        names.get(right, right),
-    )
-
-
-def _fences(text: str) -> tuple[str, str]:
-    left = next((fence for fence in ("(", "[", "\\{", "\\langle") if text.startswith(fence)), "")
-    right = next((fence for fence in ("\\}", "\\rangle", ")", "]") if text.endswith(fence)), "")
-    return left, right
+    items = tuple(comma_items(_joined(inside, alone=False))) if inside else ()
+    return Group(names.get(left, left), items, names.get(right, right))
 
 
 def strip_parentheses(text: str) -> str:

@@ -39,35 +39,26 @@ def to_latex(text: str) -> str:
     """LaTeX in ASCII where a spelling exists; other characters are left (compatibility forms folded by NFKC)."""
     if text.isascii():
         return text
-    text = _VULGAR.sub(_vulgar, text)
+    for vulgar in _VULGAR.findall(text):
+        above, _, below = unicodedata.normalize("NFKC", vulgar).partition("\u2044")
+        text = text.replace(vulgar, f"\\frac{{{above}}}{{{below}}}")
     text = _UP_RUN.sub(lambda run: "^{" + run.group().translate(_UP) + "}", text)
     text = _DOWN_RUN.sub(lambda run: "_{" + run.group().translate(_DOWN) + "}", text)
     text = _roots(text).translate(_TABLE)
     return unicodedata.normalize("NFKC", text).translate(_TABLE)
 
 
-def _vulgar(match: re.Match[str]) -> str:
-    above, _, below = unicodedata.normalize("NFKC", match.group()).partition("\u2044")
-    return f"\\frac{{{above}}}{{{below}}}"
-
-
 def _roots(text: str) -> str:
     """√2 -> \\sqrt{2}, √(x+1) -> \\sqrt{x+1}, ∛x -> \\sqrt[3]{x}."""
     while match := _ROOT.search(text):
-        command = "\\sqrt" + _INDEX[match[1]]
+        command, end = "\\sqrt" + _INDEX[match[1]], match.end()
         if match[3]:
-            body, end = match[3], match.end()
+            command += f"{{{match[3]}}}"
         elif match[2]:
-            body, end = "", -1
+            end -= 1
         elif match.group().endswith("("):
-            close = closing(text, match.end() - 1, PARENTHESES)
+            close = closing(text, end - 1, PARENTHESES)
             close = len(text) if close is None else close
-            body, end = text[match.end() : close], close + 1
-        else:
-            body, end = "", -1
-        if end < 0:
-            start = match.end() - 1 if match[2] else match.end()
-            text = text[: match.start()] + command + text[start:]
-        else:
-            text = f"{text[: match.start()]}{command}{{{body}}}{text[end:]}"
+            command, end = f"{command}{{{text[end:close]}}}", close + 1
+        text = text[: match.start()] + command + text[end:]
     return text

@@ -47,6 +47,8 @@ _AFTER = {"squared": 2, "cubed": 3}
 _NO_UNIT = {*_AFTER, "factorial", "not", "wrong", "incorrect", "false"}
 """What stands with these is another value, or none: 10 squared, 10 is wrong."""
 
+_INCHES = re.compile(r"^\W*in\W*$|\bin\.? ?\^|(?:/|\b(?:per|sq\.?|square|cu\.?|cubic)) ?in\b|\bin[23]\b")
+"""The "in" of inches: with a power, under "per" or "square", or alone."""
 _TOGETHER = re.compile(r"\b(k?m)(?=[sh] ?\^ ?\{?-)")
 """ms^{-1} is metres per second, not one over milliseconds."""
 _WORD = re.compile(r"([a-zA-Z$¢%]+)\.?|\^\s*\{?(-?\d)\}?|(?<=[a-zA-Z])([23])(?!\d)|(/|\bper\b)|\\cdot|[\s.~-]|(.)")
@@ -96,7 +98,7 @@ def parse_unit(text: str) -> Unit | None:
             return None
         elif word.lower() in _SHAPES:
             shape = _SHAPES[word.lower()]
-        elif word and (word.lower() not in _FILLERS or _inches(word, text)):
+        elif word and (word.lower() not in _FILLERS or (word == "in" and _INCHES.search(text))):
             name = known(word)
             table &= name is not None
             powers.append((name or word.lower().removesuffix("s"), sign * shape))
@@ -105,23 +107,9 @@ def parse_unit(text: str) -> Unit | None:
         powers, table = [("percent", 1)], True
     if not powers:
         return None
-    if table:
-        return _product(powers)
-    if all(name in _GENERIC for name, _ in powers):
-        return Unit((), Fraction(1))
-    return Unit((), Fraction(1), " ".join(name for name, _ in powers))
-
-
-def _inches(word: str, text: str) -> bool:
-    """Is this "in" the unit? It is with a power, under "per" or "square", or alone."""
-    return (
-        word == "in"
-        and re.search(r"^\W*in\W*$|\bin\.? ?\^|(?:/|\b(?:per|sq\.?|square|cu\.?|cubic)) ?in\b|\bin[23]\b", text)
-        is not None
-    )
-
-
-def _product(powers: list[tuple[str, int]]) -> Unit:
+    if not table:
+        generic = all(name in _GENERIC for name, _ in powers)
+        return Unit((), Fraction(1), "" if generic else " ".join(name for name, _ in powers))
     dimension: dict[str, int] = {}
     factor = Fraction(1)
     for name, power in powers:

@@ -70,11 +70,6 @@ _AFTER = re.compile(
 )
 
 
-def unquantified(text: str) -> str:
-    r"""Without a quantifier behind: f(x)=2x \text{for all} x, cx \text{for some constant} c."""
-    return _QUANTIFIERS.sub("", text) if "\\text" in text or "\\forall" in text else text
-
-
 def declared_integer(text: str) -> str | None:
     r"""The letter that an answer (as written) declares an integer: k in 2k\pi, k \in \mathbb{Z}."""
     match = _DECLARED.search(text) if "\\in" in text or "integer" in text or "∈" in text else None
@@ -150,7 +145,9 @@ def words_as_notation(text: str) -> str:
     """Words around and inside amounts: 3 million, 2 hours 30 minutes, 1 in 4, "the value is",
     remarks in parentheses."""
     text = _COUNTED.sub(r"\\text{\1} \\text{\2}", _SUCH_THAT.sub(r"\1\\mid \2", text))
-    text = _BRACED.sub(r"\1(\2)", unquantified(text))
+    if "\\text" in text or "\\forall" in text:  # f(x)=2x \text{for all} x, cx \text{for some constant} c
+        text = _QUANTIFIERS.sub("", text)
+    text = _BRACED.sub(r"\1(\2)", text)
     if excepted := _EXCEPT.match(text):
         return f"\\mathbb{{R}} \\setminus \\{{{re.sub(_AND, ', ', excepted[1])}\\}}"
     text = bounded(_MAGNITUDE.sub(_written_out, without_remarks(text)))

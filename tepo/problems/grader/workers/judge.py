@@ -20,14 +20,9 @@ from tepo.problems.grader.text.split import group, relation, strip_parentheses, 
 
 def leaves(text: str) -> list[str]:
     """The parts of an answer that only sympy could read; words, plain numbers, clock times and the like are none."""
-    if (
-        option_letter(text)
-        or words(text) is not None
-        or number_in_base(text)
-        or clock_time(text)
-        or parse_number(text)
-        or DOTS in text
-    ):
+    if option_letter(text) or words(text) is not None or DOTS in text:
+        return []
+    if number_in_base(text) or clock_time(text) or parse_number(text):
         return []
     parts = [part for expanded in expansions(elements(text))[:1] for part in expanded]
     if parts == [text]:

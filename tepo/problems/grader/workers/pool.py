@@ -121,14 +121,9 @@ class Pool:
     def __init__(self, options: GraderOptions):
         self._options = options
         self._limit = options.workers or min(8, len(os.sched_getaffinity(0)))
-        self._settings = json.dumps(
-            {
-                "memory_mb": options.memory_mb,
-                "timeout": options.timeout,
-                "relative": options.relative_tolerance,
-                "absolute": options.absolute_tolerance,
-            }
-        )
+        limits = {"memory_mb": options.memory_mb, "timeout": options.timeout}
+        tolerances = {"relative": options.relative_tolerance, "absolute": options.absolute_tolerance}
+        self._settings = json.dumps(limits | tolerances)
         self._workers: list[_Worker] = []
         self._again: list[tuple[int, float]] = []
         self._lock = threading.Lock()
@@ -200,13 +195,9 @@ class Pool:
     def _start(self) -> _Worker:
         path = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
         command = [sys.executable, "-P", "-c", _MAIN, self._settings]
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"},
-        )
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
+        pipe, null = subprocess.PIPE, subprocess.DEVNULL
+        process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, env=environment)
         worker = _Worker(process, 0.0)
         worker.expect()
         return worker
@@ -235,7 +226,6 @@ class Pool:
             self._collect(worker, outcomes)
 
     def _collect(self, worker: _Worker, outcomes: list[Outcome | None]) -> None:
-        """Take what a worker wrote, note its end, or see whether its budget is spent."""
         while b"\n" in worker.received:
             line, _, rest = worker.received.partition(b"\n")
             worker.received = bytearray(rest)
@@ -247,10 +237,8 @@ class Pool:
             return
         if not worker.ready:
             self._drop([worker])
-            raise RunFailed(
-                "a grader worker did not start",
-                fix="python -c 'import math_verify' with the same interpreter, and raise memory_mb",
-            )
+            fix = "python -c 'import math_verify' with the same interpreter, and raise memory_mb"
+            raise RunFailed("a grader worker did not start", fix=fix)
         assert worker.task is not None
         outcomes[worker.task] = Outcome(False, reason, worker.before + worker.cpu_seconds() - worker.began)
         if reason == "crash":
@@ -259,7 +247,6 @@ class Pool:
             self._renew(worker)
 
     def _hear(self, worker: _Worker, line: bytes, outcomes: list[Outcome | None]) -> None:
-        """A line of a worker: who judges from now on, or a verdict."""
         if line.startswith(b"ready "):
             if worker.task is not None:  # the one that had the task is gone
                 outcomes[worker.task], worker.task = Outcome(False, "crash", 0.0), None

@@ -77,9 +77,8 @@ def _judge(decider: Any, settings: dict[str, Any], replies: Any) -> None:
     """Say who judges, then a verdict for each line, until the parent closes the pipe."""
     replies.write(f"ready {os.getpid()}\n".encode())
     for line in sys.stdin.buffer:
-        signal.setitimer(
-            signal.ITIMER_PROF, 2 * settings["timeout"] + 10
-        )  # CPU seconds: the parent's limit comes before it
+        # CPU seconds: the parent's limit comes before it
+        signal.setitimer(signal.ITIMER_PROF, 2 * settings["timeout"] + 10)
         started = time.process_time()
         correct, reason = _answer(decider, line)
         reply = json.dumps([correct, reason, time.process_time() - started])
@@ -88,7 +87,6 @@ def _judge(decider: Any, settings: dict[str, Any], replies: Any) -> None:
 
 
 def _load(settings: dict[str, Any]) -> Any:
-    """Import sympy and the parser, and build the comparison."""
     import logging
 
     logging.disable(logging.CRITICAL)

@@ -10,23 +10,17 @@ from tepo.problems.grader.text.split import group, strip_parentheses
 _MATRIX = re.compile(r"\\begin\{([a-zA-Z]*)(?:matrix|array)\}(?:\{[^{}]*\})?(.*)\\end\{\1(?:matrix|array)\}", re.DOTALL)
 
 
-def _nested_lists(text: str) -> tuple[str, list[list[str]]] | None:
-    """[[1, 2], [3, 4]]."""
-    outer = group(text)
-    rows = [group(item) for item in outer.items] if outer and outer.left + outer.right == "[]" else []
-    if len(rows) < 2 or not all(row and row.left + row.right == "[]" for row in rows):
-        return None
-    return "", [list(row.items) for row in rows if row]
-
-
 def matrix(text: str) -> tuple[str, list[list[str]]] | None:
     """(kind, rows of entries) of a matrix environment; the kind is "v" for determinants and "" for everything else."""
     inner = strip_parentheses(text)
     if inner.startswith("[") and inner.endswith("]"):
         inner = inner[1:-1].strip()
     match = _MATRIX.fullmatch(inner)
-    if not match or "\\begin" in match[2]:
-        return _nested_lists(text)
+    if not match or "\\begin" in match[2]:  # [[1, 2], [3, 4]]
+        outer = group(text)
+        lists = [group(item) for item in outer.items] if outer and outer.left + outer.right == "[]" else []
+        found = [list(row.items) for row in lists if row and row.left + row.right == "[]"]
+        return ("", found) if len(lists) == len(found) > 1 else None
     rows = [[entry.strip() for entry in row.split("&")] for row in ROW.split(match[2].strip()) if row.strip()]
     return ("v" if match[1] in ("v", "V") else ""), rows
 

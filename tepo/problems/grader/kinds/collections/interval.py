@@ -17,9 +17,10 @@ def is_set_builder(text: str) -> bool:
 
 
 _ABSOLUTE = re.compile(r"\| ?([a-zA-Z]) ?\|")
-_PUNCTURED = re.compile(
+_PUNCTURED = re.compile(  # \mathbb{R} \setminus \{-1, 1\}
     r"(?:\\mathbb\{R\}|\(-\\infty ?, ?\+?\\infty ?\))\s*(?:\\setminus|\\backslash|-)\s*(\\\{.+\\\})"
 )
+_BUILDER = re.compile(r"\s*(\S+?)(?:\s*\\in\s*\\mathbb\{R\})?\s*(?:\\mid|:|\|)\s*(.+)", re.DOTALL)
 ORDER = {"<": ("<", False), "\\leq": ("<", True), ">": (">", False), "\\geq": (">", True)}
 _SYMMETRIC = ("=", "\\neq", "\\equiv", "\\approx", "\\parallel", "\\perp", "\\cong", "\\sim")
 FLIPPED = {"<": ">", ">": "<", "\\leq": "\\geq", "\\geq": "\\leq"} | {sign: sign for sign in _SYMMETRIC}
@@ -54,9 +55,8 @@ def interval_of_chain(text: str) -> SolutionSet | None:
     if inside := _ABSOLUTE.fullmatch(low):  # |x| < a
         return SolutionSet(inside[1], (_interval(f"-({high})", high, first, first),))
     if inside := _ABSOLUTE.fullmatch(high):  # a < |x|
-        return SolutionSet(
-            inside[1], (_interval("-\\infty", f"-({low})", False, first), _interval(low, "\\infty", first))
-        )
+        outside = _interval("-\\infty", f"-({low})", False, first), _interval(low, "\\infty", first)
+        return SolutionSet(inside[1], outside)
     if is_variable(low):
         return SolutionSet(low, (_interval("-\\infty", high, False, first),))
     return SolutionSet(high, (_interval(low, "\\infty", first),)) if is_variable(high) else None
@@ -97,7 +97,7 @@ def listed_set(texts: list[str]) -> SolutionSet | None:
     if (
         not full
         or not full.variable
-        or any(signs != ["\\neq"] or sides[0] != full.variable for sides, signs in removed)
+        or any((sides[0], signs) != (full.variable, ["\\neq"]) for sides, signs in removed)
     ):
         return None
     pieces = list(full.pieces)
@@ -125,10 +125,16 @@ def _one(text: str) -> SolutionSet | None:
         return interval_of_chain(text)
     pieces = [group(piece) for piece in union(text)]
     if any(piece is None for piece in pieces):
-        return _without_points(text)
+        match = _PUNCTURED.fullmatch(text)
+        removed = group(match[1]) if match else None
+        line = _line_without(list(removed.items)) if removed and removed.left == "{" else None
+        return SolutionSet(None, line) if line else None
     groups = [piece for piece in pieces if piece]
-    if len(groups) == 1 and groups[0].left == "{":
-        return _builder(groups[0])
+    if len(groups) == 1 and groups[0].left == "{":  # perhaps {x | x>2} or {x : x>2}
+        match = _BUILDER.fullmatch(",".join(groups[0].items))
+        if match and is_symbol(match[1]):
+            return interval_of_chain(match[2].strip())
+        return SolutionSet(None, (groups[0],)) if not match and not is_builder(groups[0]) else None
     if any(piece.left != "{" and len(piece.items) != 2 for piece in groups):
         return None
     return SolutionSet(None, tuple(groups))
@@ -137,24 +143,6 @@ def _one(text: str) -> SolutionSet | None:
 def is_builder(piece: Group) -> bool:
     r"""Is this a set given by a condition, {x \mid x>2}?"""
     return piece.left == "{" and any(re.search(r"\\mid|:|\|", item) for item in piece.items[:1])
-
-
-def _builder(piece: Group) -> SolutionSet | None:
-    """{x | x>2} or {x : x>2}."""
-    match = re.fullmatch(
-        r"\s*(\S+?)(?:\s*\\in\s*\\mathbb\{R\})?\s*(?:\\mid|:|\|)\s*(.+)", ",".join(piece.items), re.DOTALL
-    )
-    if match and is_symbol(match[1]):
-        return interval_of_chain(match[2].strip())
-    return SolutionSet(None, (piece,)) if not match and not is_builder(piece) else None
-
-
-def _without_points(text: str) -> SolutionSet | None:
-    r"""\mathbb{R} \setminus \{3\}, \mathbb{R} \setminus \{-1, 1\}."""
-    match = _PUNCTURED.fullmatch(text)
-    removed = group(match[1]) if match else None
-    pieces = _line_without(list(removed.items)) if removed and removed.left == "{" else None
-    return SolutionSet(None, pieces) if pieces else None
 
 
 def _line_without(points: list[str]) -> tuple[Group, ...] | None:

@@ -33,17 +33,13 @@ def elements(text: str) -> list[str]:
             return list(dict.fromkeys(item for piece in pieces if piece for item in piece.items))
         if (condition := _CONDITION.fullmatch(parts[0])) and len(conditions := items(condition[1])) > 1:
             return conditions
-        inside = group(sides[1] if signs in (["\\in"], ["="]) and _is_unknown(sides[0]) else parts[0])
+        asked = is_symbol(sides[0]) or all(map(is_symbol, tuple_items(sides[0]) or [""]))  # x or (x, y)
+        inside = group(sides[1] if signs in (["\\in"], ["="]) and asked else parts[0])
         if inside and inside.left == "{" and inside.items and not is_builder(inside):
             return list(inside.items)
     elif signs == ["\\neq"] and not any(relation(part)[1] for part in parts[1:]):
         return [parts[0], *(f"{sides[0]} \\neq {part}" for part in parts[1:])]
     return parts
-
-
-def _is_unknown(text: str) -> bool:
-    """x or (x, y), what is asked for."""
-    return is_symbol(text) or all(is_symbol(name) for name in tuple_items(text) or [""])
 
 
 def is_listed_set(text: str) -> bool:
@@ -80,18 +76,13 @@ def same_lists(gold: str, answer: str, compare: Comparison) -> bool:
 
 def _one_and_many(golds: list[str], answers: list[str], compare: Comparison) -> bool:
     """A tuple beside its items without brackets; one value beside several spellings of it (1/2 or 0.5)."""
-    named = assignments(golds[0]) if len(golds) == 1 else assignments(answers[0])
-    if named:
-        return same_in_any_order(named if len(golds) == 1 else golds, answers if len(golds) == 1 else named, compare)
-    if len(golds) == 1:
-        inside = tuple_items(golds[0])
-        if inside:
-            return same_in_order(inside, by_letter(answers), compare)
-        return all(compare.same(golds[0], item) for item in answers)
-    inside = tuple_items(answers[0])
-    if inside:
-        return same_in_order(by_letter(golds), inside, compare)
-    return all(compare.same(item, answers[0]) for item in golds)
+    lone = golds[0] if len(golds) == 1 else answers[0]
+    if named := assignments(lone):
+        return same_in_any_order(*((named, answers) if len(golds) == 1 else (golds, named)), compare)
+    if inside := tuple_items(lone):
+        sides = (inside, by_letter(answers)) if len(golds) == 1 else (by_letter(golds), inside)
+        return same_in_order(*sides, compare)
+    return all(compare.same(gold, answer) for gold in golds for answer in answers)
 
 
 def _as_list(gold: str, answer: str, compare: Comparison) -> bool:

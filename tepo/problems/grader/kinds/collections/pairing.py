@@ -47,7 +47,8 @@ def progression(items: list[str]) -> Progression | None:
     head, tail = values[:cut], values[cut:]
     step = head[1] - head[0]
     runs = all(b - a == step for part in (head, tail) for a, b in pairwise(part))
-    if step and runs and all(_reaches(value, head, step) for value in tail):
+    counts = [(value - head[-1]) / step for value in tail] if step else []
+    if step and runs and all(count.denominator == 1 and count > 0 for count in counts):
         return Progression("sum", head[0], step, tail[-1] if tail else None)
     if cut >= 3 and all(head):
         factor = head[1] / head[0]
@@ -55,11 +56,6 @@ def progression(items: list[str]) -> Progression | None:
             sequence = Progression("product", head[0], factor, tail[-1] if tail else None)
             return sequence if not tail or _geometric(sequence, tail) else None
     return None
-
-
-def _reaches(value: Fraction, head: list[Fraction], step: Fraction) -> bool:
-    count = (value - head[-1]) / step
-    return count.denominator == 1 and count > 0
 
 
 def _geometric(sequence: Progression, tail: list[Fraction]) -> bool:

@@ -25,13 +25,10 @@ def expansions(parts: list[str]) -> list[list[str]]:
             apart.append(part)
             continue
         pieces = SIGN.split(part, maxsplit=len(signs))
-        together += [
-            _woven(pieces, ["+" if (sign == "\\mp") == flip else "-" for sign in signs]) for flip in (False, True)
-        ]
-        apart += [
-            _woven(pieces, ["+-"[number >> index & 1] for index in range(len(signs))])
-            for number in range(2 ** len(signs))
-        ]
+        for flip in (False, True):
+            together.append(_woven(pieces, ["+" if (sign == "\\mp") == flip else "-" for sign in signs]))
+        for number in range(2 ** len(signs)):
+            apart.append(_woven(pieces, ["+-"[number >> index & 1] for index in range(len(signs))]))
     return [together] if len(apart) == len(together) else [together, apart]
 
 
@@ -62,17 +59,10 @@ def as_tuple(text: str) -> str:
     """x = y = 4 as (4, 4), where the letters follow each other; other text as it is."""
     sides, signs = relation(text)
     names = sides[:-1]
-    neighbours = (
-        len(names) > 1
-        and set(signs) == {"="}
-        and all(len(name) == 1 for name in names)
-        and all(ord(b) - ord(a) == 1 for a, b in pairwise(names))
-    )
-    return (
-        f"({', '.join([sides[-1]] * len(names))})"
-        if neighbours and len(sides[-1]) and not is_symbol(sides[-1])
-        else text
-    )
+    letters = len(names) > 1 and set(signs) == {"="} and all(len(name) == 1 for name in names)
+    neighbours = letters and all(ord(b) - ord(a) == 1 for a, b in pairwise(names))
+    valued = neighbours and sides[-1] and not is_symbol(sides[-1])
+    return f"({', '.join([sides[-1]] * len(names))})" if valued else text
 
 
 def by_letter(parts: list[str]) -> list[str]:

@@ -71,23 +71,23 @@ def parse_number(text: str) -> Exact | None:
         return Exact(Fraction(int(text)))
     match = _MIXED.fullmatch(text)
     if match:
-        sign, integer, above, below = (
-            (match[1], match[2], match[3], match[4]) if match[2] else (match[5], match[6], match[7], match[8])
-        )
+        sign, integer, above, below = match.groups()[:4] if match[2] else match.groups()[4:]
         return Exact(_signed(sign, int(integer) + Fraction(int(above), int(below)))) if int(below) else None
     if " " in text:
         if _SPACED.search(text):  # 4 2 is not 42; groups of three were joined before
             return None
         text = text.replace(" ", "")
-    match = _DECIMAL.fullmatch(text)
-    if match:
+    if match := _DECIMAL.fullmatch(text):
         return _decimal(match)
-    match = _TEN.fullmatch(text)
-    if match:
+    if match := _TEN.fullmatch(text):
         power = int(match[2] or match[3])
         return Exact(_signed(match[1], Fraction(10) ** power)) if abs(power) <= MAX_EXPONENT else None
     match = _FRACTION.fullmatch(text) or _SLASH.fullmatch(text)
-    return _quotient(match[1], match[2], match[3]) if match else _repeating(text)
+    if not match:
+        return _repeating(text)
+    above, below = _DECIMAL.fullmatch(match[2]), _DECIMAL.fullmatch(match[3])
+    top, bottom = above and _decimal(above), below and _decimal(below)
+    return Exact(_signed(match[1], top.value / bottom.value)) if top and bottom and bottom.value else None
 
 
 def _signed(sign: str, value: Fraction) -> Fraction:
@@ -104,16 +104,6 @@ def _decimal(match: re.Match[str]) -> Exact | None:
     value = _signed(sign, Fraction(int(integer + decimals), 10 ** len(decimals)) * scale)
     rounded = bool(decimals) or bool(match[3] or match[4] or match[5])
     return Exact(value, scale / 10 ** len(decimals) if rounded else Fraction(0), len((integer + decimals).lstrip("0")))
-
-
-def _quotient(sign: str, above: str, below: str) -> Exact | None:
-    numerator, denominator = _DECIMAL.fullmatch(above), _DECIMAL.fullmatch(below)
-    if not numerator or not denominator:
-        return None
-    top, bottom = _decimal(numerator), _decimal(denominator)
-    if top is None or bottom is None or bottom.value == 0:
-        return None
-    return Exact(_signed(sign, top.value / bottom.value))
 
 
 def _repeating(text: str) -> Exact | None:

@@ -11,6 +11,7 @@ from tepo.problems.grader.text.units import Unit, known, parse_unit
 _TOKEN = re.compile(
     r"\\text\{[^{}]*\}|\^\{\\circ\}|\\[a-zA-Z]+|\\.|[a-zA-Z$¢]+|\^\s*(?:\{-?\d\}|-?\d)|\d+|.", re.DOTALL
 )
+_EXPONENT = re.compile(r"\^\s*(?:\{-?\d\}|-?\d)")
 _CURRENCY = re.compile(
     r"(-?)\s*(?:US|USD)?\s*\\text\{(dollar|euro|pound|yen|rupee|Rs\.?|USD|US dollar)s?\}\s*(-?)\s*(?=[\d.\\(])"
 )
@@ -28,12 +29,10 @@ def quantity(text: str, *, letters: bool = False) -> tuple[str, Unit | None]:
     """(number, unit or None) of canonical text. The unit is a trailing word in `\\text{}`, a trailing unit word, a
     degree or per cent sign, or a leading currency. A lone bare letter (6m) is a variable, not a unit, unless `letters`
     (the other side has a unit)."""
-    match = _CURRENCY.match(text)
-    if match:
+    if match := _CURRENCY.match(text):
         word = match[2].lower().rstrip(".")
-        return (match[1] or match[3]) + text[match.end() :].strip(), parse_unit(
-            "dollar" if "usd" in word or "us " in word else word
-        )
+        unit = parse_unit("dollar" if "usd" in word or "us " in word else word)
+        return (match[1] or match[3]) + text[match.end() :].strip(), unit
     text = _SCALE.sub(lambda match: "\\text{deg" + (match[1] or match[2]).lower() + "}", text)
     start = _tail(text)
     if start is None:
@@ -51,25 +50,16 @@ def _tail(text: str) -> int | None:
     start = None
     for index in range(len(tokens) - 1, -1, -1):
         position, token = tokens[index]
-        if _is_word(token):
+        unit = token.startswith("\\text") or token in ("^{\\circ}", "%", "$", "¢")
+        word = token.isalpha() and token.isascii() and (token == "N" or token.lower() not in _FUNCTIONS)
+        if unit or word:
             if _HEAD_END.search(text[:position]) or (token.startswith("\\text") and text[:position].strip()):
                 start = position
         elif token in ("2", "3") and index and known(tokens[index - 1][1]):
             continue
-        elif not (
-            token.isspace()
-            or token in "/.-"
-            or token in ("\\cdot", "per")
-            or re.fullmatch(r"\^\s*(?:\{-?\d\}|-?\d)", token)
-        ):
+        elif not (token.isspace() or token in ("/", ".", "-", "\\cdot", "per") or _EXPONENT.fullmatch(token)):
             break
     return start
-
-
-def _is_word(token: str) -> bool:
-    if token.startswith("\\text") or token in ("^{\\circ}", "%", "$", "¢"):
-        return True
-    return token.isalpha() and token.isascii() and (token == "N" or token.lower() not in _FUNCTIONS)
 
 
 def _is_unit(tail: str, *, letters: bool) -> bool:
@@ -104,23 +94,19 @@ def same_amount(gold: str, answer: str, leaf: Leaf) -> tuple[bool, str]:
         return _percent(left, mine, right, theirs, leaf)
     if mine is None or theirs is None:
         return leaf(left, right) or _angles(left, mine, right, theirs, leaf), "different"
-    return _two_units(left, mine, right, theirs, leaf), "unit"
+    if mine.name or theirs.name:
+        return mine.name == theirs.name and leaf(left, right), "unit"
+    if {mine, theirs} == _POUNDS:
+        return leaf(left, right), "unit"
+    if mine.dimension != theirs.dimension:
+        return _angles(left, mine, right, theirs, leaf), "unit"
+    return leaf(left, right if mine.factor == theirs.factor else _scaled(right, theirs.factor / mine.factor)), "unit"
 
 
 def _without_letter(text: str, other: str) -> str:
     r"""\frac{37}{4} m beside a bare number: with a space between, the letter is a unit."""
     match = _SPACED_LETTER.fullmatch(text)
     return match[1] if match and parse_number(match[1]) and parse_number(other) else text
-
-
-def _two_units(left: str, mine: Unit, right: str, theirs: Unit, leaf: Leaf) -> bool:
-    if mine.name or theirs.name:
-        return mine.name == theirs.name and leaf(left, right)
-    if {mine, theirs} == _POUNDS:
-        return leaf(left, right)
-    if mine.dimension != theirs.dimension:
-        return _angles(left, mine, right, theirs, leaf)
-    return leaf(left, right if mine.factor == theirs.factor else _scaled(right, theirs.factor / mine.factor))
 
 
 def _angles(left: str, mine: Unit | None, right: str, theirs: Unit | None, leaf: Leaf) -> bool:

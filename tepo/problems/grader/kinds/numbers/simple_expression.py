@@ -197,34 +197,25 @@ class _Reader:
             above = self._group()
             return self._keep(above / self._group())
         if token == "\\sqrt":
-            return self._root()
-        if token == "\\pi":
-            return self._keep(self._with.pi)
-        return self._keep(self._letter_or_number(token))
-
-    def _root(self) -> Any:
-        degree: Any = self._with.number("2")
-        if self._peek() == "[":
-            self._next()
-            degree = self._sum()
-            self._expect("]")
-        start = self._index
-        inside = self._group()
-        if (degree != 2 and (inside.imag or inside.real < 0)) or (self._strict and self._letters(start)):
-            raise Unknown
-        return self._keep(self._with.sqrt(inside) if degree == 2 else inside ** (1 / degree))
+            degree: Any = self._with.number("2")
+            if self._peek() == "[":
+                self._next()
+                degree = self._sum()
+                self._expect("]")
+            start = self._index
+            inside = self._group()
+            if (degree != 2 and (inside.imag or inside.real < 0)) or (self._strict and self._letters(start)):
+                raise Unknown
+            return self._keep(self._with.sqrt(inside) if degree == 2 else inside ** (1 / degree))
+        named = {"\\pi": self._with.pi, "e": self._with.e, "i": self._with.i}
+        if token in named:
+            return self._keep(named[token])
+        if token[:1].isdigit() or token[:1] == ".":
+            return self._keep(self._with.number(token))
+        if len(token) == 1 and token.isalpha():
+            return self._keep(self._with.number(sample(self._point, ord(token))))
+        raise Unknown
 
     def _letters(self, start: int) -> bool:
         """Is there a variable among the tokens read since `start`?"""
         return any(token.isalpha() and token not in "ei" for token in self._tokens[start : self._index])
-
-    def _letter_or_number(self, token: str) -> Any:
-        if token and (token[0].isdigit() or token[0] == "."):
-            return self._with.number(token)
-        if token == "e":
-            return self._with.e
-        if token == "i":
-            return self._with.i
-        if len(token) == 1 and token.isalpha():
-            return self._with.number(sample(self._point, ord(token)))
-        raise Unknown

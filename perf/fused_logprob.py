@@ -14,6 +14,7 @@ PYTHON is the interpreter of an environment that holds torch, trl and liger-kern
 
 import argparse
 import json
+import os
 import subprocess
 import sys
 import time
@@ -22,6 +23,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+import torch
+
 FULL, SHORT = (4096, 151_936, 896), (1024, 50_000, 896)  # tokens, vocabulary, hidden size
 OURS = ("tepo", "tepo with entropy gradient")
 LIMITS = ("bare products", "naive", "naive with entropy gradient")
@@ -29,15 +32,11 @@ PEERS = ("trl", "trl with entropy gradient", "liger, log-prob alone", "liger, GR
 
 
 def _naive(hidden, weight, targets):
-    import torch
-
     logp = torch.log_softmax(hidden @ weight.t(), dim=-1)
     return logp.gather(1, targets[:, None])[:, 0], -(logp.exp() * logp).sum(-1)
 
 
 def _naive_detached(hidden, weight, targets):
-    import torch
-
     logp = torch.log_softmax(hidden @ weight.t(), dim=-1)
     with torch.no_grad():
         entropy = -(logp.exp() * logp).sum(-1)
@@ -63,8 +62,6 @@ def _function(variant: str) -> Callable[..., Any]:
 
         return lambda h, w, y: (LigerFusedLinearPPOBase.chunk_forward(h[None], w, y[None])[0], None)
     if variant == "torch.compile":
-        import torch
-
         return torch.compile(_naive_detached)
     return _naive if gradient else _naive_detached
 
@@ -72,7 +69,6 @@ def _function(variant: str) -> Callable[..., Any]:
 def _liger_loss(hidden, weight, targets):
     """The GRPO loss as a trainer calls it: rows of up to 512 tokens, a row at a time, no reference model;
     its arithmetic on log-probs is not worth compiling."""
-    import torch
     from liger_kernel.chunked_loss import LigerFusedLinearGRPOLoss
 
     rows = max(1, len(targets) // 512)
@@ -83,8 +79,6 @@ def _liger_loss(hidden, weight, targets):
 
 def _once(variant: str, hidden, weight, targets) -> None:
     """One forward and backward."""
-    import torch
-
     if variant == "bare products":
         logits = hidden @ weight.t()
         torch.mm(hidden, weight.t(), out=logits)
@@ -102,8 +96,6 @@ def _once(variant: str, hidden, weight, targets) -> None:
 
 def worker(variant: str, tokens: int, vocabulary: int, width: int) -> dict[str, float]:
     """Measure one variant in this process."""
-    import torch
-
     torch.set_num_threads(1)
 
     def inputs(n: int, v: int):
@@ -146,7 +138,7 @@ def measure(
                 text=True,
                 check=True,
                 cwd=Path(__file__).parent.parent,
-                env=_environment(),
+                env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent.parent)},
             ).stdout
             done.append(json.loads(out.splitlines()[-1]))
             print(variant, done[-1], file=sys.stderr, flush=True)
@@ -165,12 +157,6 @@ def measure(
         result["peak_to_naive"] = median(ours["peak_mib"] / naive["peak_mib"] for ours, naive, _ in paired)
         result["targets"] = {"time_to_naive": "<= 1.05", "time_to_bare": "<= 1.2", "peak_to_naive": "<= 0.1"}
     return result
-
-
-def _environment() -> dict[str, str]:
-    import os
-
-    return {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent.parent)}
 
 
 def show(result: dict[str, Any]) -> None:

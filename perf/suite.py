@@ -2,11 +2,11 @@
 python -m perf.suite NAME TURNS [--short] prints JSON."""
 
 import argparse
-import importlib
-import importlib.util
 import json
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any, Literal
 
 Guard = Literal["", "own CPU", "any CPU", "other CPUs", "target"]
@@ -50,175 +50,93 @@ class Unavailable(Exception):
 Found = tuple[list[BenchmarkRow], dict[str, Any]]
 
 
-def _module(name: str) -> Any:
-    return importlib.import_module(f"perf.{name}")
-
-
 def cli(turns: int, short: bool) -> Found:
-    start = _module("cli_start")
+    start = import_module("perf.cli_start")
     found, others = start.measure(rounds=3 * turns), start.measure_commands(rounds=turns)
-    rows = [
-        BenchmarkRow(
-            "tepo --help / import typer",
-            "CPU s",
-            found["ours_s"],
-            found["peer_s"],
-            found["ratio"],
-            1.5,
-            guard="other CPUs",
-        )
-    ]
+    starts = [("--help / import typer", found, 1.5)]
     for words, row in others.items():
-        rows.append(
-            BenchmarkRow(
-                f"tepo {words.partition(' --model')[0]} / import torch",
-                "CPU s",
-                row["ours_s"],
-                row["peer_s"],
-                row["ratio"],
-                start.COMMANDS[words],
-                guard="other CPUs",
-            )
-        )
-    return rows, {"help": found, **others}
+        starts.append((f"{words.partition(' --model')[0]} / import torch", row, start.COMMANDS[words]))
+    return [
+        BenchmarkRow(f"tepo {name}", "CPU s", row["ours_s"], row["peer_s"], row["ratio"], target, guard="other CPUs")
+        for name, row, target in starts
+    ], {"help": found, **others}
 
 
 def sampler(turns: int, short: bool) -> Found:
-    found = _module("sampler").measure(turns=3 * turns)
-    peer = max(found["generate_dynamic"], found["generate_static"])
+    found = import_module("perf.sampler").measure(turns=3 * turns)
+    rates = found["tepo"], max(found["generate_dynamic"], found["generate_static"]), found["ratio"]
+    costs = 1e6 / found["tepo"], 1e6 / found["bare_products"], found["ratio_products"]
     return [
-        BenchmarkRow(
-            "sampler / transformers generate()",
-            "tokens/CPU s",
-            found["tepo"],
-            peer,
-            found["ratio"],
-            4.0,
-            True,
-            "own CPU",
-        ),
-        BenchmarkRow(
-            "sampler / its bare matrix products",
-            "CPU us a token",
-            1e6 / found["tepo"],
-            1e6 / found["bare_products"],
-            found["ratio_products"],
-            3.5,
-            guard="target",
-        ),
+        BenchmarkRow("sampler / transformers generate()", "tokens/CPU s", *rates, 4.0, True, "own CPU"),
+        BenchmarkRow("sampler / its bare matrix products", "CPU us a token", *costs, 3.5, guard="target"),
     ], found
 
 
 def vllm(turns: int, short: bool) -> Found:
-    if importlib.util.find_spec("vllm") is None:
+    if find_spec("vllm") is None:
         raise Unavailable("vLLM is not installed (make engines)")
-    found = _module("vllm_sampler").measure(turns=turns)
+    found = import_module("perf.vllm_sampler").measure(turns=turns)
     return [
         BenchmarkRow("sampler / vLLM on CPU", "tokens/CPU s", found["tepo"], found["vllm"], found["ratio"], 2.0, True)
     ], found
 
 
 def update(turns: int, short: bool) -> Found:
-    found = _module("update_packing").measure(turns=3 * turns)
+    found = import_module("perf.update_packing").measure(turns=3 * turns)
     seconds, share = found["seconds"], found["trained_share"]
-    rates = {name: found["tokens"] / spent for name, spent in seconds.items()}
+    rates = found["tokens"] / seconds["packed"], found["tokens"] / seconds["padded"], found["ratio"]
+    costs = seconds["packed"], seconds["bare products"], found["ratio_products"]
     return [
-        BenchmarkRow(
-            "update, packed / right-padded",
-            "tokens/CPU s",
-            rates["packed"],
-            rates["padded"],
-            found["ratio"],
-            1.7,
-            True,
-            "own CPU",
-        ),
+        BenchmarkRow("update, packed / right-padded", "tokens/CPU s", *rates, 1.7, True, "own CPU"),
         BenchmarkRow("update, trained / pushed tokens", "share", share, 1.0, share, 0.95, True, "any CPU"),
-        BenchmarkRow(
-            "update / its bare matrix products",
-            "CPU s",
-            seconds["packed"],
-            seconds["bare products"],
-            found["ratio_products"],
-            2.5,
-            guard="target",
-        ),
+        BenchmarkRow("update / its bare matrix products", "CPU s", *costs, 2.5, guard="target"),
     ], found
 
 
 def grader(turns: int, short: bool) -> Found:
-    found = _module("grader_throughput").measure(count=60 if short else 300, groups=32 if short else 64)
-    targets = {"rollout": 5.0, "fresh": 1.0, "wrong": 1.0}
-    rows = [
-        BenchmarkRow(
-            f"grader / math-verify, {name}",
-            "answers/core s",
-            row["tepo_per_core_second"],
-            row["math_verify_per_core_second"],
-            row["ratio"],
-            targets[name],
-            True,
-            "other CPUs" if name == "fresh" else "",
-        )
-        for name, row in found.items()
-    ]
+    found = import_module("perf.grader_throughput").measure(count=60 if short else 300, groups=32 if short else 64)
+    bounds: dict[str, tuple[float, Guard]] = {"rollout": (5.0, ""), "fresh": (1.0, "other CPUs"), "wrong": (1.0, "")}
+    rows = []
+    for name, row in found.items():
+        rates, (target, guard) = (row["tepo_per_core_second"], row["math_verify_per_core_second"]), bounds[name]
+        title = f"grader / math-verify, {name}"
+        rows.append(BenchmarkRow(title, "answers/core s", *rates, row["ratio"], target, True, guard))
     return rows, found
 
 
 def step(turns: int, short: bool) -> Found:
-    trl = _module("trl_step")
+    trl = import_module("perf.trl_step")
     if trl.peers_python() is None:
         raise Unavailable("no environment of the peers (make peers, or TEPO_PEERS_PYTHON)")
     found = trl.measure(turns=turns, tuned=not short, short=short)
-    ours, peers = found["rows"]["tepo"], {"trl": ("ratio", 4.0), "trl, tuned": ("ratio_tuned", None)}
-    return [
-        BenchmarkRow(
-            f"TRL's RL step ({name}) / ours, GRPO/DAPO",
-            "CPU s",
-            ours["cpu_s"],
-            found["rows"][name]["cpu_s"],
-            found[key],
-            target,
-            True,
-        )
-        for name, (key, target) in peers.items()
-        if name in found["rows"]
-    ], found
+    spent = {name: row["cpu_s"] for name, row in found["rows"].items()}
+    rows = []
+    for name, key, target in (("trl", "ratio", 4.0), ("trl, tuned", "ratio_tuned", None)):
+        if name in spent:
+            title = f"TRL's RL step ({name}) / ours, GRPO/DAPO"
+            rows.append(BenchmarkRow(title, "CPU s", spent["tepo"], spent[name], found[key], target, True))
+    return rows, found
 
 
 def limit(turns: int, short: bool) -> Found:
-    found = _module("rl_step").measure(steps=turns + 1)
+    found = import_module("perf.rl_step").measure(steps=turns + 1)
     steps = found["rows"]
-    rows = [
-        BenchmarkRow(
-            f"RL step / its bare matrix products, {name}",
-            "CPU s",
-            row["cpu_s"],
-            row["bare_products_s"],
-            row["cpu_s"] / row["bare_products_s"],
-            2.5,
-            guard="target",
-        )
+    pairs = [
+        (f"RL step / its bare matrix products, {name}", row["cpu_s"], row["bare_products_s"], 2.5)
         for name, row in steps.items()
     ]
-    ours, other = steps["tepo"]["cpu_s"], steps["grpo_dapo"]["cpu_s"]
-    row = BenchmarkRow("TEPO's RL step / GRPO/DAPO's", "CPU s", ours, other, ours / other, 1.10, guard="target")
-    return [*rows, row], found
+    pairs.append(("TEPO's RL step / GRPO/DAPO's", steps["tepo"]["cpu_s"], steps["grpo_dapo"]["cpu_s"], 1.10))
+    return [
+        BenchmarkRow(title, "CPU s", ours, other, ours / other, target, guard="target")
+        for title, ours, other, target in pairs
+    ], found
 
 
 def growth(turns: int, short: bool) -> Found:
-    found = _module("cost_growth").measure(turns=max(1, turns // 2), short=short)
+    found = import_module("perf.cost_growth").measure(turns=max(1, turns // 2), short=short)
     worst = max(found["rows"], key=lambda row: abs(row["deviation"]))
-    return [
-        BenchmarkRow(
-            "cost growth, furthest step from the model",
-            "CPU s",
-            worst["step_s"],
-            worst["model_s"],
-            found["worst"],
-            0.15,
-        )
-    ], found
+    title, seconds = "cost growth, furthest step from the model", (worst["step_s"], worst["model_s"])
+    return [BenchmarkRow(title, "CPU s", *seconds, found["worst"], 0.15)], found
 
 
 JOBS = (
@@ -229,10 +147,12 @@ JOBS = (
 
 
 def fused(turns: int, short: bool) -> Found:
-    peers = _module("trl_step").peers_python()
+    peers = import_module("perf.trl_step").peers_python()
     jobs = (("naive", "tepo"),) if short else JOBS
     runs = [
-        _module("fused_logprob").measure(short, max(1, turns // 3) if short else 1, peers and str(peers), list(job))
+        import_module("perf.fused_logprob").measure(
+            short, max(1, turns // 3) if short else 1, peers and str(peers), list(job)
+        )
         for job in jobs
     ]
     return [row for found in runs for row in fused_rows(found)], {"jobs": runs}
@@ -252,41 +172,21 @@ def fused_rows(found: dict[str, Any]) -> list[BenchmarkRow]:
         if peer.startswith("tepo") or ours is None:
             continue
         time, memory = targets.get(peer, (1.0, 1.0)) if full else (None, None)  # the targets are for the full size
-        for what, key, target in (("time, CPU s", "cpu_s", time), ("peak memory, MiB", "peak_mib", memory)):
-            kind, unit = what.split(", ")
-            rows.append(
-                BenchmarkRow(
-                    f"fused op / {peer}, {kind}",
-                    unit,
-                    ours[key],
-                    other[key],
-                    ours[key] / other[key],
-                    target,
-                    guard="" if full else "any CPU" if kind == "peak memory" else "own CPU",
-                )
-            )
+        guard: Guard
+        for kind, unit, key, target, guard in (
+            ("time", "CPU s", "cpu_s", time, "own CPU"),
+            ("peak memory", "MiB", "peak_mib", memory, "any CPU"),
+        ):
+            figures = ours[key], other[key], ours[key] / other[key]
+            rows.append(BenchmarkRow(f"fused op / {peer}, {kind}", unit, *figures, target, guard="" if full else guard))
     return rows
 
 
 BENCHMARKS: dict[str, Callable[[int, bool], Found]] = {
-    "cli": cli,
-    "sampler": sampler,
-    "update": update,
-    "grader": grader,
-    "fused": fused,
-    "step": step,
-    "limit": limit,
-    "growth": growth,
-    "vllm": vllm,
+    one.__name__: one for one in (cli, sampler, update, grader, fused, step, limit, growth, vllm)
 }
-GUARDED = (
-    "cli",
-    "sampler",
-    "update",
-    "grader",
-    "fused",
-    "limit",
-)  # those with guarded rows: what `--short` runs unless names are given
+# those with guarded rows: what `--short` runs unless names are given
+GUARDED = ("cli", "sampler", "update", "grader", "fused", "limit")
 
 
 def main() -> None:

@@ -39,22 +39,21 @@ def show_fits(units: Iterable[Unit], card: str | None = None, gpus: int | None =
         if unit.row.objective is not None:
             unit.as_typed()  # its objective is loaded
             groups.setdefault((takes(unit.config), needs_reference(unit.config)), []).append(unit)
-    settings = [_settings(alike) for alike in groups.values()]
+    settings = [
+        list(dict.fromkeys(setting_text(unit.row.setting.point) for unit in alike)) for alike in groups.values()
+    ]
     every = {one for some in settings for one in some}
     for alike, some in zip(groups.values(), settings, strict=True):
         show_fit(alike[0].config, "" if set(some) == every else "; ".join(some), card, gpus)
-        _say_measured(alike)
+        peaks = [found for unit in alike if (found := measured_peaks(unit.run.metrics()))]
+        if peaks:
+            said = ", ".join(f"{phase} {max(one[phase] for one in peaks):.1f} GiB" for phase in peaks[0])
+            say_wrapped(
+                f"measured in {counted(len(peaks), 'run')} of the store, the most of a GPU that was taken: {said}"
+            )
     todo = unfinished(unique(units))
     if todo and not any(engine_backend(unit.config.engine.kind).several_ranks for unit in todo):
         _show_cards(todo, card, gpus)
-
-
-def _say_measured(units: Sequence[Unit]) -> None:
-    """Print the memory that GPUs held in runs of the store, beside the plan's; nothing where none has run on one."""
-    peaks = [found for unit in units if (found := measured_peaks(unit.run.metrics()))]
-    if peaks:
-        said = ", ".join(f"{phase} {max(one[phase] for one in peaks):.1f} GiB" for phase in peaks[0])
-        say_wrapped(f"measured in {counted(len(peaks), 'run')} of the store, the most of a GPU that was taken: {said}")
 
 
 def _show_cards(todo: Sequence[Unit], card: str | None, gpus: int | None) -> None:
@@ -73,10 +72,6 @@ def _show_cards(todo: Sequence[Unit], card: str | None, gpus: int | None) -> Non
             machine.card.name, one, *(f"{hours.clock(count):.1f}" for count in counts), f"{hours.dollars:.0f}"
         )
     show(table, stderr=True)
-
-
-def _settings(units: Iterable[Unit]) -> list[str]:
-    return list(dict.fromkeys(setting_text(unit.row.setting.point) for unit in units))
 
 
 def show_fit(config: RunConfig, settings: str = "", card: str | None = None, gpus: int | None = None) -> None:

@@ -12,7 +12,7 @@ from tepo.evaluation.statistics.power import (
     seeds_needed,
     smallest,
 )
-from tepo.results.study_power import MeasuredDifference, Power, study_power
+from tepo.results.study_power import study_power
 from tepo.studies.plan_studies import Planned
 from tepo_cli.screen import fixed, say_wrapped, show
 
@@ -57,23 +57,21 @@ def show_power(planned: Planned, wanted: float) -> None:
         columns = ("against", "seeds", "Δ", "SD of seeds", "SD of problems", "found with 80%", "seeds needed")
         table = Table("row", *map(fixed, columns), title=f"in points; needed for {wanted:g}")
         for one in power.measured:
-            table.add_row(*_figures(one, power, wanted))
+            spread = one.spread
+            problem = float((spread.weights * spread.problem.clip(0)).sum()) ** 0.5
+            found = smallest(found_from(spread, max(power.seeds, 2), power.level))
+            seeds = seeds_needed(spread, wanted / 100, power.level)
+            table.add_row(
+                *[
+                    one.label.partition("/")[2],
+                    one.baseline.partition("/")[2],
+                    str(one.seeds),
+                    f"{100 * one.delta:+.1f}",
+                    f"{100 * max(spread.seed, 0) ** 0.5:.1f}",
+                    f"{100 * problem:.1f}",
+                    (f"{100 * found:.1f}" if found <= 1 else "none") if power.seeds > 1 else "–",
+                    str(seeds or f"> {MOST_SEEDS}"),
+                ]
+            )
         show(table)
     say_wrapped(power_line(planned, wanted))
-
-
-def _figures(one: MeasuredDifference, power: Power, wanted: float) -> list[str]:
-    spread = one.spread
-    problem = float((spread.weights * spread.problem.clip(0)).sum()) ** 0.5
-    found = smallest(found_from(spread, max(power.seeds, 2), power.level))
-    seeds = seeds_needed(spread, wanted / 100, power.level)
-    return [
-        one.label.partition("/")[2],
-        one.baseline.partition("/")[2],
-        str(one.seeds),
-        f"{100 * one.delta:+.1f}",
-        f"{100 * max(spread.seed, 0) ** 0.5:.1f}",
-        f"{100 * problem:.1f}",
-        (f"{100 * found:.1f}" if found <= 1 else "none") if power.seeds > 1 else "–",
-        str(seeds or f"> {MOST_SEEDS}"),
-    ]

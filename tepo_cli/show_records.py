@@ -1,6 +1,6 @@
 """Records on the screen."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -30,7 +30,10 @@ def show_files() -> None:
             str(len(records)),
             f"{path.stat().st_size / 1000:.1f}",
             _days(records),
-            *(_several(str(session.get(key) or "unknown") for session in sessions) for key in ("tepo", "cpu")),
+            *(
+                ", ".join(dict.fromkeys(str(session.get(key) or "unknown") for session in sessions))
+                for key in ("tepo", "cpu")
+            ),
         )
     show(table)
 
@@ -44,12 +47,14 @@ def show_runs(names: Sequence[str], scale: str) -> None:
         today = {unit.id for study, units in planned for unit in units if kept.fill(study, unit).record}
         table = Table("row", *map(fixed, ("seed", "run", "steps", "accuracy %", "made", "today's")), title=name)
         for record in records:
+            right = sum(sum(one.right) for one in record.verdicts.values())
+            samples = sum(len(one.right) * one.on.samples for one in record.verdicts.values())
             table.add_row(
                 record.label,
                 str(record.seed),
                 record.id,
                 str(record.ended or len(record.metrics())),
-                _accuracy(record),
+                (f"{100 * right / samples:.1f}" if samples else "–"),
                 _days([record]),
                 "yes" if record.id in today else "no",
             )
@@ -69,18 +74,7 @@ def show_agreement(pairs: Sequence[tuple[Unit, Unit]]) -> None:
     say(f"run anew on {facts['cpu']}, torch {facts['torch']}")
 
 
-def _accuracy(record: Record) -> str:
-    """Over all samples of all benchmarks."""
-    right = sum(sum(one.right) for one in record.verdicts.values())
-    samples = sum(len(one.right) * one.on.samples for one in record.verdicts.values())
-    return f"{100 * right / samples:.1f}" if samples else "–"
-
-
 def _days(records: Sequence[Record]) -> str:
     """The first and last day on which they were made."""
     days = sorted(str(session["started"])[:10] for record in records for session in record.sessions())
     return " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "unknown"
-
-
-def _several(values: Iterable[str]) -> str:
-    return ", ".join(dict.fromkeys(values))

@@ -41,18 +41,14 @@ def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | 
     write_atomic(out, page(rendered), "--out FILE")
     say(f"page: {out}")
     if results_path is not None:
-        write_atomic(results_path, results(rendered, planned, scale, _command(sys.argv[1:])), "--results FILE")
+        # The command behind a document, without where things lie and how many ran at once
+        kept, skip = ["tepo"], False
+        for word in sys.argv[1:]:
+            if not skip and word.split("=")[0] not in _WHERE_AND_HOW:
+                kept.append(shlex.quote(word))
+            skip = word in _WHERE_AND_HOW
+        write_atomic(results_path, results(rendered, planned, scale, " ".join(kept)), "--results FILE")
         say(f"results: {results_path}")
-
-
-def _command(words: Sequence[str]) -> str:
-    """The command behind a document, without where things lie and how many ran at once."""
-    kept, skip = ["tepo"], False
-    for word in words:
-        if not skip and word.split("=")[0] not in _WHERE_AND_HOW:
-            kept.append(shlex.quote(word))
-        skip = word in _WHERE_AND_HOW
-    return " ".join(kept)
 
 
 def show_tables(planned: Planned, scale: str, format: str) -> None:

@@ -33,7 +33,14 @@ def run_training(config: RunConfig, after: After, *, quiet: bool, hand_over: Han
     rows = train_and_draw(config, after, planned_seconds, quiet=quiet)
     if rows is None:
         return
-    _say_trained(RunFolder.of(config))
+    run = RunFolder.of(config)
+    ending = run.ending()
+    say(f"run {run.path.name}: {counted(len(run.metrics()), 'step')}, {run.path}")
+    if ending is not None:
+        weights = f"those after step {ending.step - 1}" if ending.step > 1 else "those it started from"
+        say(f"training ended with {ending}: {ending.why}. The run counts as finished; its weights are {weights}")
+        if run.examples_file.is_file():
+            say(f"a few of its responses: {run.examples_file}")
     apart = measures_apart(config, trained_here=bool(rows)) or (bool(rows) and torch.cuda.is_initialized())
     if hand_over and apart and to_measure(config, after):
         hand_over(_measure_and_show, config, rows, after, quiet, CpuSeconds.now())
@@ -56,16 +63,6 @@ def run_base(config: RunConfig, *, quiet: bool) -> None:
     """Measure the untrained policy and show what came out. Of several ranks the first one does."""
     if rank() == 0:
         show_results(RunFolder.of_base(config), measure_run(config, None, After(evaluate=True), quiet=quiet))
-
-
-def _say_trained(run: RunFolder) -> None:
-    ending = run.ending()
-    say(f"run {run.path.name}: {counted(len(run.metrics()), 'step')}, {run.path}")
-    if ending is not None:
-        weights = f"those after step {ending.step - 1}" if ending.step > 1 else "those it started from"
-        say(f"training ended with {ending}: {ending.why}. The run counts as finished; its weights are {weights}")
-        if run.examples_file.is_file():
-            say(f"a few of its responses: {run.examples_file}")
 
 
 def show_results(run: RunFolder, measured: Measured, base: Mapping[str, Result] = MappingProxyType({})) -> None:

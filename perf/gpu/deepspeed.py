@@ -48,7 +48,7 @@ def measure(device: str, small: bool) -> Iterator[Figure]:
     """All comparisons, the embedded engine first."""
     need("deepspeed")
     SHAPES[_SHAPE] = ("qwen2", SHAPES["small"][1] | ({} if small else _SIZES))
-    start = _weights(model_of(_SHAPE, device))
+    start = {name: value.detach().to("cpu", copy=True) for name, value in model_of(_SHAPE, device).state_dict().items()}
     engine = engine_of("torch", device)
     embedded = train(engine, device, 0, _UPDATES)
     engine.close()
@@ -160,7 +160,3 @@ def offloaded(device: str) -> Iterator[Figure]:
     for threads, spent in taken.items():
         note = f"{million:.0f} million weights"
         yield Figure(f"offloaded step, {threads} threads, to one", "s", spent, taken[1], note=note)
-
-
-def _weights(model: Any) -> dict[str, torch.Tensor]:
-    return {name: value.detach().to("cpu", copy=True) for name, value in model.state_dict().items()}

@@ -171,8 +171,12 @@ def split(objective: Objective) -> Split:
     for part in objective.penalties:
         if isinstance(part, EntropyBonus) and "entropy_coeff" not in settings:
             settings["entropy_coeff"] = part.coefficient
-        elif _verls_kl(part) and "use_kl_loss" not in settings:
-            assert isinstance(part, Kl)
+        elif (
+            isinstance(part, Kl)
+            and (part.anchor, part.tokens) == ("initial", "all")
+            and part.estimator in ESTIMATORS
+            and "use_kl_loss" not in settings
+        ):
             settings |= {"use_kl_loss": True, "kl_loss_coef": part.coefficient}
             settings["kl_loss_type"] = ESTIMATORS[part.estimator]
         else:
@@ -180,10 +184,6 @@ def split(objective: Objective) -> Split:
     if settings:
         settings["loss_agg_mode"] = MODES.get(type(objective.aggregation).__name__, "")
     return Split(replace(objective, penalties=tuple(kept)), settings)
-
-
-def _verls_kl(part: Penalty) -> bool:
-    return isinstance(part, Kl) and (part.anchor, part.tokens) == ("initial", "all") and part.estimator in ESTIMATORS
 
 
 def missing(package: str, command: str) -> UserError:

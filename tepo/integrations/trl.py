@@ -21,7 +21,7 @@ from torch import Tensor
 from tepo.common.errors import UserError
 from tepo.common.randomness import derive
 from tepo.integrations.trainers import check_version, missing
-from tepo.objectives import Groups, Loss, Metrics, Objective, Plan, TokenBatch, load_objective
+from tepo.objectives import Groups, Metrics, Objective, Plan, TokenBatch, load_objective
 from tepo.objectives.axes.importance_ratio import NoRatio
 from tepo.objectives.axes.penalty import BY_CHANGE, Kl
 from tepo.objectives.axes.weight import OffPolicyMask
@@ -152,15 +152,11 @@ class ObjectiveTrainer(GRPOTrainer):
         samples = self.num_generations if self.model.training else self.num_generations_eval
         output["uid"] = torch.arange(begin, begin + number, device=output["completion_ids"].device)
         output["group_ids"] = output["uid"] // samples
-        output["finished"] = self._finished(output)
-        output["advantages"] = self._advantages(output)
-        return output
-
-    def _finished(self, output: dict[str, Any]) -> Tensor:
-        """Mark the completions that ended by themselves, int64 [S], as TRL counts them."""
         ends = torch.tensor([*self.eos_token_ids, self._tokenizer.pad_token_id], device=output["completion_ids"].device)
         last = (output["completion_mask"].sum(1) - 1).clamp(min=0)
-        return torch.isin(output["completion_ids"].gather(1, last[:, None])[:, 0], ends).long()
+        output["finished"] = torch.isin(output["completion_ids"].gather(1, last[:, None])[:, 0], ends).long()
+        output["advantages"] = self._advantages(output)
+        return output
 
     def _advantages(self, output: dict[str, Any]) -> Tensor:
         """Per-token advantages [S, T] of this process's completions. Groups may be spread over processes, so each
@@ -184,16 +180,13 @@ class ObjectiveTrainer(GRPOTrainer):
         flat = rewards.new_zeros(len(tokens))
         flat[tokens] = self.policy_objective.advantages(graded)
         own = slice(self.accelerator.process_index * len(mask), (self.accelerator.process_index + 1) * len(mask))
-        self._log_advantages(flat, lengths)
-        begin = int(lengths[: own.start].sum())
-        return rewards.new_zeros(mask.shape).masked_scatter(mask, flat[begin : begin + int(lengths[own].sum())])
-
-    def _log_advantages(self, flat: Tensor, lengths: Tensor) -> None:
-        """Put the mean advantage of each completion into TRL's table of completions, in the place of TRL's own."""
+        # Put the mean advantage of each completion into TRL's table of completions, in the place of TRL's own
         logged = self._logs["advantages"]
         for _ in range(min(len(lengths), len(logged))):
             logged.pop()
         logged.extend(float(part.mean()) if len(part) else 0.0 for part in flat.split(lengths.tolist()))
+        begin = int(lengths[: own.start].sum())
+        return rewards.new_zeros(mask.shape).masked_scatter(mask, flat[begin : begin + int(lengths[own].sum())])
 
     def _scored(self, model: Any, inputs: dict[str, Any], batch_size: int | None = None) -> tuple[Tensor, Tensor, Any]:
         """Log-probs and entropies [S, T] of completions, and the auxiliary loss of a mixture of experts."""
@@ -247,7 +240,12 @@ class ObjectiveTrainer(GRPOTrainer):
         if not self.policy_objective.needs.entropy_gradient:
             entropies = entropies.detach()
         out = self.policy_objective.loss(self._batch(inputs, logprobs, entropies), window.next())
-        self._count(window, out)
+        window.metrics = out.metrics if window.metrics is None else window.metrics + out.metrics
+        clipped, advantages = out.tokens.get("clipped"), out.tokens["advantage"]
+        if clipped is not None:
+            counted = (clipped & (advantages < 0), clipped & (advantages > 0), torch.ones_like(clipped))
+            sums = torch.stack([part.sum() for part in counted]).double()
+            window.clips = sums if window.clips is None else window.clips + sums
         if window.done == len(window.sequences):
             self._log(window)
             self._window = None
@@ -272,15 +270,6 @@ class ObjectiveTrainer(GRPOTrainer):
         salt = derive(self.args.seed, "objective", self.state.global_step)
         plan = self.policy_objective.prepare(self._batch(together, logprobs, entropies), self._comm, salt)
         return Window(plan, [len(part["completion_ids"]) for part in parts])
-
-    def _count(self, window: Window, out: Loss) -> None:
-        """Add a micro-batch's metrics up."""
-        window.metrics = out.metrics if window.metrics is None else window.metrics + out.metrics
-        clipped, advantages = out.tokens.get("clipped"), out.tokens["advantage"]
-        if clipped is not None:
-            counted = (clipped & (advantages < 0), clipped & (advantages > 0), torch.ones_like(clipped))
-            sums = torch.stack([part.sum() for part in counted]).double()
-            window.clips = sums if window.clips is None else window.clips + sums
 
     def _log(self, window: Window) -> None:
         """The step's metrics over all its tokens, under verl's and TRL's names."""

@@ -110,21 +110,16 @@ def _result(claim: Claim, units: Sequence[Unit]) -> tuple[Difference, Spread | N
     if not all(unit.done() for unit in units):
         return None
     if claim.measure == "entropy":
-        return _entropy(units)
+        runs: dict[str, dict[int, np.ndarray]] = {}
+        for unit in units:
+            rows = [[row["critic/score/mean"], row["actor/entropy"]] for row in unit.run.metrics()]
+            runs.setdefault(row_key(unit), {})[unit.seed] = np.array(rows, dtype=float)
+        (_, base), (name, other) = runs.items()
+        difference = entropy_difference(name, [(other[seed], base[seed]) for seed in other])
+        return difference, spread_of_seeds(difference.error * difference.seeds**0.5)
     frame, baseline = read_samples(units), row_key(units[0])
     (difference,), (pair,) = compare(frame, baseline), pair_rows(frame, baseline)
     return difference, spread_of(pair.cells, pair.weights) if pair.cells else None
-
-
-def _entropy(units: Sequence[Unit]) -> tuple[Difference, Spread]:
-    """Difference of the second row from the first in entropy at equal reward, paired by seed."""
-    runs: dict[str, dict[int, np.ndarray]] = {}
-    for unit in units:
-        rows = [[row["critic/score/mean"], row["actor/entropy"]] for row in unit.run.metrics()]
-        runs.setdefault(row_key(unit), {})[unit.seed] = np.array(rows, dtype=float)
-    (_, base), (name, other) = runs.items()
-    difference = entropy_difference(name, [(other[seed], base[seed]) for seed in other])
-    return difference, spread_of_seeds(difference.error * difference.seeds**0.5)
 
 
 def registration_dates(path: Path) -> dict[str, datetime | None]:

@@ -80,16 +80,6 @@ def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
     own = [
         PageFigure(f"{one.name}-own", one.caption, svg(one.figure)) for one in study_figures(study, scale, units, table)
     ]
-    return PageStudy(table, (*own, *_curves(study, units)))
-
-
-def page(rendered: Rendered) -> str:
-    """The self-contained HTML page."""
-    return build_page(rendered.head, rendered.studies, rendered.runs, rendered.samples)
-
-
-def _curves(study: Study, units: Sequence[Unit]) -> list[PageFigure]:
-    """Training curves, one figure a setting; of a study that tunes only the rows that it reports."""
     settings: dict[str, list[Unit]] = {}
     for unit in (unit for unit in units if not unit.tuning):
         settings.setdefault(setting_text(unit.row.setting.point), []).append(unit)
@@ -102,7 +92,12 @@ def _curves(study: Study, units: Sequence[Unit]) -> list[PageFigure]:
             figures.append(PageFigure(name, f"Training curves of {title}", *drawn))
             if times := step_time_figure(shown):
                 figures.append(PageFigure(f"{name}-times", f"Where the time of a step went: {title}", svg(times)))
-    return figures
+    return PageStudy(table, (*own, *figures))
+
+
+def page(rendered: Rendered) -> str:
+    """The self-contained HTML page."""
+    return build_page(rendered.head, rendered.studies, rendered.runs, rendered.samples)
 
 
 def _page_run(unit: Unit, most: int) -> PageRun:
@@ -164,22 +159,6 @@ def head_of(planned: Planned, scale: str, sentences: Sequence[str] = ()) -> Page
     studies = [study for study, _ in planned if not study.registered]
     units = unique(unit for _, part in planned for unit in part)
     notes = dict.fromkeys(note for study in studies for note in study.notes)
-    return PageHead(f"{_title(planned)}, {scale} scale", _facts(units, scale), tuple(notes), sentences)
-
-
-def _title(planned: Planned) -> str:
-    """Titles of one or two studies; for more a name for all."""
-    titles = list(dict.fromkeys("Registered claims" if study.registered else study.title for study, _ in planned))
-    if len(titles) <= 2:
-        return "; ".join(titles)
-    folders = [paths.shipped(kind) for kind in ("experiments", "ablations")]
-    ours = all(
-        study.registered or any((folder / f"{study.name}.yaml").is_file() for folder in folders) for study, _ in planned
-    )
-    return "TEPO and GTPO / GRPO-S" if ours else f"{len(titles)} studies"
-
-
-def _facts(units: Sequence[Unit], scale: str) -> dict[str, str]:
     trained = [unit for unit in units if unit.row.objective is not None]
     sessions = [session for unit in units for session in unit.run.sessions(unit.benchmarks)]
     days = sorted({str(session["started"])[:10] for session in sessions if session.get("started")})
@@ -198,7 +177,24 @@ def _facts(units: Sequence[Unit], scale: str) -> dict[str, str]:
         "Version": ", ".join([*versions, *known]),
         "Cost": f"{seconds / 3600:,.2f} CPU hours" if seconds else "",
     }
-    return {name: text for name, text in facts.items() if text}
+    return PageHead(
+        f"{_title(planned)}, {scale} scale",
+        {name: text for name, text in facts.items() if text},
+        tuple(notes),
+        sentences,
+    )
+
+
+def _title(planned: Planned) -> str:
+    """Titles of one or two studies; for more a name for all."""
+    titles = list(dict.fromkeys("Registered claims" if study.registered else study.title for study, _ in planned))
+    if len(titles) <= 2:
+        return "; ".join(titles)
+    folders = [paths.shipped(kind) for kind in ("experiments", "ablations")]
+    ours = all(
+        study.registered or any((folder / f"{study.name}.yaml").is_file() for folder in folders) for study, _ in planned
+    )
+    return "TEPO and GTPO / GRPO-S" if ours else f"{len(titles)} studies"
 
 
 def ranges(numbers: Iterable[int]) -> str:

@@ -89,10 +89,19 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     reported = [unit for unit in units if not unit.tuning]
     table = _results(study, scale, reported) if reported else Table(study.name, study.title, ())
     lines = tuned_lines(units, tune)
+    seeds = f"{'seed' if len(tune.seeds) == 1 else 'seeds'} {', '.join(map(str, tune.seeds))}"
+    notes = [
+        f"Setting: of {counted(tune.draws, 'setting')} drawn at random, the same for every row, the best by validation "
+        f"accuracy of the last weights, trained with {seeds}; no test problem enters the choice, and none was pruned.",
+        "k = n: the best validation accuracy to expect of n of these settings, an unbiased estimate; ± = half of the "
+        "95% interval over which settings were drawn (bootstrap; too narrow where k is near their number).",
+    ]
+    if missing := [line.label for line in lines if not line.best]:
+        notes.append(f"Settings still to be tried, so none is chosen: {'; '.join(missing)}.")
     return replace(
         table,
         blocks=(*with_settings(table.blocks, lines), *expected_best_blocks(lines, tune.draws)),
-        notes=(*table.notes, *_tuning_notes(lines, tune)),
+        notes=(*table.notes, *notes),
     )
 
 
@@ -211,16 +220,3 @@ def _tuned_line(row: TunedRow, several_models: bool) -> TunedLine:
         done=f"{done} of {sum(map(len, row.draws))}",
         setting="" if row.setting is None else setting_text(row.setting.point),
     )
-
-
-def _tuning_notes(lines: Sequence[TunedLine], tune: Tune) -> list[str]:
-    seeds = f"{'seed' if len(tune.seeds) == 1 else 'seeds'} {', '.join(map(str, tune.seeds))}"
-    notes = [
-        f"Setting: of {counted(tune.draws, 'setting')} drawn at random, the same for every row, the best by validation "
-        f"accuracy of the last weights, trained with {seeds}; no test problem enters the choice, and none was pruned.",
-        "k = n: the best validation accuracy to expect of n of these settings, an unbiased estimate; ± = half of the "
-        "95% interval over which settings were drawn (bootstrap; too narrow where k is near their number).",
-    ]
-    if missing := [line.label for line in lines if not line.best]:
-        notes.append(f"Settings still to be tried, so none is chosen: {'; '.join(missing)}.")
-    return notes

@@ -10,7 +10,6 @@ from tepo_cli.commands.train import Overrides
 from tepo_cli.options import Store, Trust, compose_run
 
 if TYPE_CHECKING:
-    from tepo.store.run_folder import RunFolder
     from tepo.store.stored_responses import Answer
 
 
@@ -57,20 +56,26 @@ def evaluate(
     """Evaluate by the paper's protocol: one row a sample on disk, scores with intervals. Goes on where it was
     interrupted."""
     models = list(dict.fromkeys(models))
-    if configured := [model for model in models if _is_configuration(model)]:
-        given: dict[str, object] = {
-            "a benchmark": benchmarks,
-            "--limit": limit,
-            "--dry-run": dry_run,
-            "--revision": revision,
-        }
-        given |= {"--backend": backend != "auto", "--dtype": dtype != "auto", "--wrap": wrap, "--out": out}
+    kinds = (["base"], ["train"])
+    if configured := [one for one in models if one.split(maxsplit=1)[:1] in kinds and not Path(one).exists()]:
+        given: dict[str, object] = {"a benchmark": benchmarks, "--limit": limit, "--dry-run": dry_run}
+        given |= {"--revision": revision, "--backend": backend != "auto", "--dtype": dtype != "auto"}
+        given |= {"--wrap": wrap, "--out": out}
         given |= {"--tensor-parallel": tensor_parallel > 1, "--data-parallel": data_parallel > 1, "--seed": seed}
         given |= {"--thinking": thinking is not None, "another kind of model": configured != models}
         if idle := [name for name, value in given.items() if value]:
             what = f"{' and '.join(idle)} with a configuration, which is measured as it says itself"
             raise UserError(what, where=f"-m {configured[0]!r}", fix="leave it out, or name the run by its id")
-        _measure_configured(configured, None if store == Path("runs") else store, quiet=quiet)
+        from tepo.jobs.measure import check_measurable
+        from tepo_cli.train_run import compose_one, run_base, show_measured
+
+        in_store = None if store == Path("runs") else store
+        config, trained = compose_one(configured[0], in_store)
+        if trained or len(configured) > 1:
+            show_measured(configured, in_store, quiet=quiet)
+        else:  # a base alone can be measured by several ranks
+            check_measurable(config)
+            run_base(config, quiet=quiet)
         return
     if not benchmarks:
         raise UserError("no benchmark to evaluate on", where="tepo eval", fix="name some (`tepo list`), or `all`")
@@ -100,35 +105,12 @@ def evaluate(
             before = request.run.measured()
             with benchmark_bar(len(names), quiet) as report:
                 results = measure(request, names, report, engine)
-            if request.run.measured() != before:
-                _renew_card(request.run)
+            # a base and a model from elsewhere have no card to renew
+            if request.run.measured() != before and request.run.config_file.is_file():
+                from tepo.jobs.model_card import write_card  # needs torch
+
+                write_card(request.run)
             show_scores(results, request)
-
-
-def _is_configuration(model: str) -> bool:
-    """Tell whether a model is named as `base OVERRIDES` or `train OVERRIDES`."""
-    return model.split(maxsplit=1)[:1] in (["base"], ["train"]) and not Path(model).exists()
-
-
-def _measure_configured(words: list[str], store: Path | None, *, quiet: bool) -> None:
-    """Measure runs and bases by their configurations. A base alone can be measured by several ranks."""
-    from tepo.jobs.measure import check_measurable
-    from tepo_cli.train_run import compose_one, run_base, show_measured
-
-    config, trained = compose_one(words[0], store)
-    if trained or len(words) > 1:
-        show_measured(words, store, quiet=quiet)
-    else:
-        check_measurable(config)
-        run_base(config, quiet=quiet)
-
-
-def _renew_card(run: "RunFolder") -> None:
-    """The card of a trained run with what is measured now; a base and a model from elsewhere have none."""
-    if run.config_file.is_file():
-        from tepo.jobs.model_card import write_card  # needs torch
-
-        write_card(run)
 
 
 def base(

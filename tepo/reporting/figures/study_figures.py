@@ -145,23 +145,19 @@ def scaling_figure(rows: Sequence[CurveRow], over: str) -> Figure:
         figure = Figure(figsize=(3.8 * across, 2.9 * down + 0.2), layout="constrained")
         panels = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).ravel()
         for axes, row in zip(panels, rows, strict=False):
-            _draw_fits(axes, row)
+            assert row.fit
+            colour = (row.look or look(row.method)).colour
+            for seed, run in row.runs.items():
+                curve = run.curve
+                line, split = np.linspace(0, curve.compute[-1], 200)[1:], FIRST_PART * curve.compute[-1]
+                axes.plot(curve.compute, 100 * curve.scores, ".", markersize=4, color=colour, alpha=0.5)
+                axes.plot(line, 100 * row.fit.fits[seed].at(line), color=colour, linewidth=1.4)
+                axes.plot(line, 100 * fit(curve.until(split)).at(line), color="#555555", dashes=(4, 2), linewidth=1)
+                axes.axvline(split, color="#bbbbbb", linewidth=0.6)
+            axes.axhline(100 * row.fit.ceiling.mean, color=colour, linestyle=":", linewidth=1)
+            axes.set_title(row.label + (" (fit not trusted)" if row.fit.doubt else ""), loc="left", fontsize=9)
             axes.set_xlabel(COMPUTE[over])
             axes.set_ylabel("validation accuracy, %")
         for axes in panels[len(rows) :]:
             axes.remove()
         return settled(figure)
-
-
-def _draw_fits(axes: Axes, row: CurveRow) -> None:
-    assert row.fit
-    colour = (row.look or look(row.method)).colour
-    for seed, run in row.runs.items():
-        curve = run.curve
-        line, split = np.linspace(0, curve.compute[-1], 200)[1:], FIRST_PART * curve.compute[-1]
-        axes.plot(curve.compute, 100 * curve.scores, ".", markersize=4, color=colour, alpha=0.5)
-        axes.plot(line, 100 * row.fit.fits[seed].at(line), color=colour, linewidth=1.4)
-        axes.plot(line, 100 * fit(curve.until(split)).at(line), color="#555555", dashes=(4, 2), linewidth=1)
-        axes.axvline(split, color="#bbbbbb", linewidth=0.6)
-    axes.axhline(100 * row.fit.ceiling.mean, color=colour, linestyle=":", linewidth=1)
-    axes.set_title(row.label + (" (fit not trusted)" if row.fit.doubt else ""), loc="left", fontsize=9)

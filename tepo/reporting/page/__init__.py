@@ -82,7 +82,11 @@ def build_page(
     head: PageHead, studies: Sequence[PageStudy], runs: Sequence[PageRun], samples: Sequence[RunSamples] = ()
 ) -> str:
     """The page as HTML text. samples: what runs answered on benchmarks, as many of them as fit."""
-    runs = _told_apart(runs)
+    apart = settings_apart([(run.label, run.seed) for run in runs], [run.config for run in runs])
+    runs = [
+        replace(run, label=f"{run.label} ({settings})") if settings else run
+        for run, settings in zip(runs, apart, strict=True)
+    ]
     names = {run.id: f"{run.label}, seed {run.seed}" for run in runs}
     shown = [(names[run.id], dump) for run in runs for dump in run.tokens]
     environment = jinja2.Environment(
@@ -105,7 +109,16 @@ def build_page(
             )
             for study in studies
         ],
-        texts=script_json({f"table-{study.table.name}": _texts(study.table) for study in studies}),
+        texts=script_json(
+            {
+                f"table-{study.table.name}": {
+                    "Markdown": markdown.render(study.table),
+                    "LaTeX": latex.render(study.table),
+                    "CSV": csv.render(study.table),
+                }
+                for study in studies
+            }
+        ),
         runs=[(run, flat(run.config)) for run in runs],
         differing=_differing(runs),
         rare=_rare(runs),
@@ -141,11 +154,6 @@ def _claim(sentence: str) -> tuple[str, str]:
     return word, rest
 
 
-def _texts(table: Table) -> dict[str, str]:
-    """Texts that the buttons of a table copy."""
-    return {"Markdown": markdown.render(table), "LaTeX": latex.render(table), "CSV": csv.render(table)}
-
-
 def inline_svg(figure: PageFigure) -> Markup:
     """The figure's SVG element with ids of its own, so that several can stand in one document."""
     svg = re.sub(r"<metadata>.*?</metadata>\s*", "", figure.svg[figure.svg.index("<svg") :], flags=re.S)
@@ -160,15 +168,6 @@ def inline_svg(figure: PageFigure) -> Markup:
 
 def _asset(name: str) -> str:
     return (files("tepo.reporting.page") / "assets" / name).read_text(encoding="utf-8")
-
-
-def _told_apart(runs: Sequence[PageRun]) -> list[PageRun]:
-    """The runs, those of one label and seed with the settings that tell them apart."""
-    apart = settings_apart([(run.label, run.seed) for run in runs], [run.config for run in runs])
-    return [
-        replace(run, label=f"{run.label} ({settings})") if settings else run
-        for run, settings in zip(runs, apart, strict=True)
-    ]
 
 
 def _differing(runs: Sequence[PageRun]) -> list[str]:

@@ -101,7 +101,7 @@ def _forest(table: Table, block: Block, paper: Mapping[str, float]) -> Forest | 
     part = block.title.removeprefix("Measured").removeprefix(": ") if against else ""
     compared_with = f"difference of the average to {against}, in points" if against else _A_TO_B
     title = ": ".join(filter(None, (table.title, part, compared_with)))
-    ticks = tuple((scale.position(value), _signed(value)) for value in scale.ticks)
+    ticks = tuple((scale.position(value), (f"{value:+g}" if value else "0").replace("-", "−")) for value in scale.ticks)
     return Forest(table, title, tuple(lines), ticks, scale.position(0.0))
 
 
@@ -126,10 +126,6 @@ def _line(row: TableRow, cell: Cell, words: tuple[str, str], paper: float | None
     )
 
 
-def _signed(value: float) -> str:
-    return (f"{value:+g}" if value else "0").replace("-", "−")
-
-
 @dataclass(frozen=True)
 class _Scale:
     """ticks: rising, the first and last are the ends."""
@@ -145,7 +141,10 @@ class _Scale:
         reach = _REACH * sizes[len(sizes) // 2] or 1.0
         values = [0.0, *known, *(paper[row.key] for row, _, _ in rows if row.key in paper)]
         values = [min(max(value, -reach), reach) for value in values]
-        step = _step(max(max(values) - min(values), 0.1) / _INTERVALS)
+        # The next of 1, 2, 5 times a power of ten
+        size = max(max(values) - min(values), 0.1) / _INTERVALS
+        power = 10.0 ** math.floor(math.log10(size))
+        step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= size * (1 - 1e-9))
         first, last = math.floor(min(values) / step), math.ceil(max(values) / step)
         return cls(tuple(step * number for number in range(first, max(last, first + 1) + 1)))
 
@@ -157,9 +156,3 @@ class _Scale:
     def beyond(self, low: float, high: float) -> tuple[str, ...]:
         ends = ((low < self.ticks[0], "left"), (high > self.ticks[-1], "right"))
         return tuple(side for outside, side in ends if outside)
-
-
-def _step(size: float) -> float:
-    """The next of 1, 2, 5 times a power of ten."""
-    power = 10.0 ** math.floor(math.log10(size))
-    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= size * (1 - 1e-9))

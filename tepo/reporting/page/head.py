@@ -31,20 +31,27 @@ def finding(table: Table) -> str:
     if outcomes := " ".join(filter(None, map(_outcomes, blocks))):
         return outcomes
     if blocks:
-        return _differences(blocks)
+        rows = [(_within(block, row), cell, word) for block in blocks for row, cell, word in compared(block)]
+        parts = [
+            _named(verdict, [(label, cell) for label, cell, word in rows if word == verdict]) for verdict in _DECIDED
+        ]
+        rest = Counter(word for *_, word in rows if word not in list(_DECIDED))
+        parts += [f"{word}: {number}\u00a0of\u00a0{len(rows)}" for word, number in rest.items()]
+        where = f", each of {len(blocks)} settings or models apart" if len(blocks) > 1 else ""
+        return f"{_against(blocks[0])}{where}, in points: {'; '.join(filter(None, parts))}."
     if table.comparisons or not any(column.key == AVERAGE for block in table.blocks for column in block.columns):
         return table.notes[0] if table.notes else ""
-    return _highest(table)
-
-
-def _differences(blocks: Sequence[Block]) -> str:
-    """The rows that differ from the baseline of their block, and how many do not."""
-    rows = [(_within(block, row), cell, word) for block in blocks for row, cell, word in compared(block)]
-    parts = [_named(verdict, [(label, cell) for label, cell, word in rows if word == verdict]) for verdict in _DECIDED]
-    rest = Counter(word for *_, word in rows if word not in list(_DECIDED))
-    parts += [f"{word}: {number}\u00a0of\u00a0{len(rows)}" for word, number in rest.items()]
-    where = f", each of {len(blocks)} settings or models apart" if len(blocks) > 1 else ""
-    return f"{_against(blocks[0])}{where}, in points: {'; '.join(filter(None, parts))}."
+    rows = [
+        (row, cell)
+        for block in table.blocks
+        for row in block.rows
+        for column, cell in zip(block.columns, row.cells, strict=True)
+        if row.measured and column.key == AVERAGE and cell.mean is not None
+    ]
+    if not rows:
+        return "Nothing measured yet."
+    row, cell = max(rows, key=lambda entry: entry[1].mean or 0.0)
+    return f"Highest average of {counted(len(rows), 'row')}: {row.label}, {_figure(cell, Column('', ''))}."
 
 
 def _against(block: Block) -> str:
@@ -76,21 +83,6 @@ def _named(verdict: str, rows: Sequence[tuple[str, Cell]]) -> str:
     names = [f"{label} {_figure(cell, column)}" for label, cell in rows]
     more = [f"and {len(names) - _FEW} more"] if len(names) > _FEW else []
     return f"{verdict}: {', '.join([*names[:_FEW], *more])}" if names else ""
-
-
-def _highest(table: Table) -> str:
-    """The row with the highest average of a table that compares none."""
-    rows = [
-        (row, cell)
-        for block in table.blocks
-        for row in block.rows
-        for column, cell in zip(block.columns, row.cells, strict=True)
-        if row.measured and column.key == AVERAGE and cell.mean is not None
-    ]
-    if not rows:
-        return "Nothing measured yet."
-    row, cell = max(rows, key=lambda entry: entry[1].mean or 0.0)
-    return f"Highest average of {counted(len(rows), 'row')}: {row.label}, {_figure(cell, Column('', ''))}."
 
 
 def _figure(cell: Cell, column: Column) -> str:

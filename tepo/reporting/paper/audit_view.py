@@ -37,7 +37,10 @@ def render(audit: Audit, every_row: bool = False) -> RenderableType:
             style="bold",
         )
     )
-    parts.append(_findings(audit))
+    table = _grid("", "where", "printed", "by the tables")
+    for finding in audit.findings:
+        table.add_row(finding.code, finding.where, _minus(finding.printed), _minus(finding.recomputed))
+    parts.append(table)
     return Group(*parts)
 
 
@@ -77,13 +80,6 @@ def _averages(audit: Audit, every_row: bool) -> Table:
                 _minus(f"{check.difference:+.2f}"),
                 style="" if check.follows or not every_row else "bold",
             )
-    return table
-
-
-def _findings(audit: Audit) -> Table:
-    table = _grid("", "where", "printed", "by the tables")
-    for finding in audit.findings:
-        table.add_row(finding.code, finding.where, _minus(finding.printed), _minus(finding.recomputed))
     return table
 
 

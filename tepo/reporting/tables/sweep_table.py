@@ -65,7 +65,13 @@ def sensitivity_blocks(rows: Sequence[RowSpec], frame: pd.DataFrame) -> tuple[Bl
     if not rows[0].setting:
         return ()
     axis = next(iter(rows[0].setting))
-    seeds = _seed_averages(rows, frame)
+    known: dict[str, np.ndarray] = {}
+    for key, part in frame.groupby("row", sort=False):
+        wanted = next(set(row.benchmarks) for row in rows if row.key == key)
+        grouped = part.groupby("seed")
+        complete = grouped["benchmark"].nunique() >= len(wanted or set(frame["benchmark"]))
+        known[str(key)] = grouped["correct"].mean()[complete].to_numpy(dtype=float)
+    seeds = {key: values for key, values in known.items() if len(values)}
     environments = len({_environment(row) for row in rows})
     table = []
     for label, points in _by_label(rows).items():
@@ -96,17 +102,6 @@ def _notes(axis: str, environments: int) -> tuple[str, ...]:
         f"grid: points that a value drawn blindly from it loses against the best.{several if environments > 1 else ''} "
         "Intervals: bootstrap over seeds. This describes; it decides nothing.",
     )
-
-
-def _seed_averages(rows: Sequence[RowSpec], frame: pd.DataFrame) -> dict[str, np.ndarray]:
-    """Average accuracy of each seed [S] by row key, of the seeds that have every benchmark of the row."""
-    known: dict[str, np.ndarray] = {}
-    for key, part in frame.groupby("row", sort=False):
-        wanted = next(set(row.benchmarks) for row in rows if row.key == key)
-        grouped = part.groupby("seed")
-        complete = grouped["benchmark"].nunique() >= len(wanted or set(frame["benchmark"]))
-        known[str(key)] = grouped["correct"].mean()[complete].to_numpy(dtype=float)
-    return {key: values for key, values in known.items() if len(values)}
 
 
 def _sensitivity(points: Sequence[RowSpec], axis: str, seeds: Mapping[str, np.ndarray]) -> Sensitivity | None:

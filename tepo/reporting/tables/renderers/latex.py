@@ -2,7 +2,7 @@
 paper."""
 
 from tepo.reporting.tables.cells import Markup
-from tepo.reporting.tables.table import Block, Kind, Table
+from tepo.reporting.tables.table import Kind, Table
 
 _PREAMBLE = r"""\documentclass{article}
 \usepackage[T1]{fontenc}
@@ -50,7 +50,15 @@ def render(table: Table) -> str:
     """The document. Characters without a LaTeX form here are kept: `inputenc` says so if the font lacks them."""
     parts = [_PREAMBLE, rf"\textbf{{{escape(table.title)}}}\par\medskip" + "\n"]
     for block in table.blocks:
-        parts.append(_tabular(block))
+        align = "".join("l" if column.kind is Kind.TEXT else "r" for column in block.columns)
+        lines = [rf"\textit{{{escape(block.title)}}}\par\smallskip", rf"\begin{{tabular}}{{l{align}}}", r"\toprule"]
+        lines += [" & ".join(["", *(escape(column.title) for column in block.columns)]) + r" \\"]
+        for section, rows in _MARKUP.lines(block):
+            lines.append(r"\midrule")
+            if section:
+                lines.append(rf"\multicolumn{{{len(block.columns) + 1}}}{{l}}{{\textit{{{section}}}}} \\")
+            lines += [" & ".join(cells) + r" \\" for cells in rows]
+        parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}\par\medskip", ""]))
         parts += [_note(note) for note in block.notes]
     parts += [_note(note) for note in table.notes]
     return "".join(parts) + "\\end{document}\n"
@@ -58,15 +66,3 @@ def render(table: Table) -> str:
 
 def _note(text: str) -> str:
     return rf"{{\footnotesize {escape(text)}\par}}" + "\n"
-
-
-def _tabular(block: Block) -> str:
-    align = "".join("l" if column.kind is Kind.TEXT else "r" for column in block.columns)
-    lines = [rf"\textit{{{escape(block.title)}}}\par\smallskip", rf"\begin{{tabular}}{{l{align}}}", r"\toprule"]
-    lines += [" & ".join(["", *(escape(column.title) for column in block.columns)]) + r" \\"]
-    for section, rows in _MARKUP.lines(block):
-        lines.append(r"\midrule")
-        if section:
-            lines.append(rf"\multicolumn{{{len(block.columns) + 1}}}{{l}}{{\textit{{{section}}}}} \\")
-        lines += [" & ".join(cells) + r" \\" for cells in rows]
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}\par\medskip", ""])

@@ -1,7 +1,7 @@
 """Tables in GitHub-flavoured Markdown: best in bold, second underlined."""
 
 from tepo.reporting.tables.cells import Markup
-from tepo.reporting.tables.table import Block, Kind, Table
+from tepo.reporting.tables.table import Kind, Table
 
 _SPECIAL = str.maketrans({character: "\\" + character for character in "\\`*_[]<>|"})
 
@@ -16,18 +16,14 @@ _MARKUP = Markup(_escape, "**%s**", "<u>%s</u>", " %s")
 def render(table: Table) -> str:
     lines = [f"## {_escape(table.title)}", ""]
     for block in table.blocks:
-        lines += [*_block(block), ""]
+        align = [":--", *(":--" if column.kind is Kind.TEXT else "--:" for column in block.columns)]
+        grid = [["", *(_escape(column.title) for column in block.columns)], align]
+        for section, rows in _MARKUP.lines(block):
+            if section:
+                grid.append([f"*{section}*", *([""] * len(block.columns))])
+            grid += rows
+        lines += [*[f"**{_escape(block.title)}**", "", *(f"| {' | '.join(cells)} |" for cells in grid)], ""]
         if block.notes:
             lines += [*(f"- {_escape(note)}" for note in block.notes), ""]
     lines += [f"- {_escape(note)}" for note in table.notes]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _block(block: Block) -> list[str]:
-    align = [":--", *(":--" if column.kind is Kind.TEXT else "--:" for column in block.columns)]
-    grid = [["", *(_escape(column.title) for column in block.columns)], align]
-    for section, rows in _MARKUP.lines(block):
-        if section:
-            grid.append([f"*{section}*", *([""] * len(block.columns))])
-        grid += rows
-    return [f"**{_escape(block.title)}**", "", *(f"| {' | '.join(cells)} |" for cells in grid)]

@@ -28,23 +28,18 @@ def render(table: Table) -> RenderableType:
     """Blocks one below the other, then the notes."""
     parts: list[RenderableType] = [Text(table.title, style="bold"), Text()]
     for block in table.blocks:
-        parts += [_Fitted(_spelt(block)), *(_note(note) for note in block.notes), Text()]
-    return Group(*parts, *(_note(note) for note in table.notes))
-
-
-def _spelt(block: Block) -> Block:
-    """The block with control characters spelt out, before widths are taken."""
-    columns = tuple(replace(column, title=spelt(column.title)) for column in block.columns)
-    rows = tuple(
-        replace(
-            row,
-            label=spelt(row.label),
-            section=spelt(row.section),
-            cells=tuple(replace(cell, text=spelt(cell.text)) if cell.text else cell for cell in row.cells),
+        columns = tuple(replace(column, title=spelt(column.title)) for column in block.columns)
+        rows = tuple(
+            replace(
+                row,
+                label=spelt(row.label),
+                section=spelt(row.section),
+                cells=tuple(replace(cell, text=spelt(cell.text)) if cell.text else cell for cell in row.cells),
+            )
+            for row in block.rows
         )
-        for row in block.rows
-    )
-    return replace(block, columns=columns, rows=rows)
+        parts += [_Fitted(replace(block, columns=columns, rows=rows)), *(_note(note) for note in block.notes), Text()]
+    return Group(*parts, *(_note(note) for note in table.notes))
 
 
 def plain(table: Table, width: int) -> str:
@@ -69,19 +64,14 @@ class _Fitted:
         if fits(every, _LABEL_WIDTH):
             yield _grid(self.block, _LABEL_WIDTH)
             return
-        left, title = _averages_first(self.block), self.block.title
+        first = next((index for index, column in enumerate(self.block.columns) if column.key == AVERAGE), 0)
+        left, title = [*range(first, len(self.block.columns)), *range(first)], self.block.title
         longest = _longest(self.block)
         label = longest if fits(left[:1], longest) else _LABEL_WIDTH  # beside the averages it stays on one line
         while left:
             count = next((size for size in range(len(left), 1, -1) if fits(left[:size], label)), 1)
             yield _grid(replace(_part(self.block, left[:count]), title=title), label)
             left, label, title = left[count:], _LABEL_WIDTH, self.block.title + _CONTINUED
-
-
-def _averages_first(block: Block) -> list[int]:
-    """Indices of the columns: the average and what follows it, then the benchmarks."""
-    first = next((index for index, column in enumerate(block.columns) if column.key == AVERAGE), 0)
-    return [*range(first, len(block.columns)), *range(first)]
 
 
 def _longest(block: Block) -> int:

@@ -22,8 +22,8 @@ from tepo.reporting.progress import say
 from tepo.store.evaluation_result import Result
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed.process_group import rank
+from tepo_cli.cli_options import compose_run
 from tepo_cli.hand_over import HandOver
-from tepo_cli.options import compose_run
 from tepo_cli.screen import fixed, show
 
 

@@ -28,7 +28,7 @@ from typing import Any
 from perf.gpu.part import PARTS, TEN_MINUTES
 from perf.gpu_wheels import install
 from tepo.common.files import write_json
-from tepo.training.probes.record import Figure, supervise
+from tepo.training.probes.probe_record import Figure, supervise
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS, SMALL = ROOT / "perf" / "results", ROOT / "build" / "gpu_small"

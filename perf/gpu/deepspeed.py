@@ -26,7 +26,7 @@ from tepo.store.checkpoint_files import write_files
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.probes.models import SHAPES, Case, model_of, run_config
-from tepo.training.probes.record import Figure
+from tepo.training.probes.probe_record import Figure
 from tepo.training.probes.timing import wait
 
 _SHAPE = "two layers"

@@ -8,7 +8,7 @@ import torch
 
 from tepo.policy.logprobs import tile
 from tepo.training.probes import fused_probe as probe
-from tepo.training.probes.record import Figure
+from tepo.training.probes.probe_record import Figure
 from tepo.training.probes.timing import ceiling
 
 _CHOSEN = tile._triton

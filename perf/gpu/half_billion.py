@@ -8,7 +8,7 @@ import torch
 
 from tepo.training.probes import update_probe
 from tepo.training.probes.models import GROUP, Case
-from tepo.training.probes.record import Figure
+from tepo.training.probes.probe_record import Figure
 
 _UPDATES = (Case("qwen3-0.6b", 16_384, GROUP, 16_384, False), Case("qwen3-0.6b", 16_384, GROUP, 16_384, True))
 PRIME_RL = {"tokens/s": 11_900.0, "MFU": 0.111, "GiB": 12.5}  # its benchmarks/results/BENCHMARKS.md

@@ -10,7 +10,7 @@ from perf.gpu.runs import need
 from perf.gpu.update import planned
 from tepo.training.probes import update_probe
 from tepo.training.probes.models import GROUP, Case
-from tepo.training.probes.record import Figure
+from tepo.training.probes.probe_record import Figure
 from tepo.training.resources.memory import GIB
 
 _CONTEXT, _MICRO = 4096, 16_384

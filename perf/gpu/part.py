@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tepo.training.probes import acceptance
-from tepo.training.probes.record import Figure, record
+from tepo.training.probes.probe_record import Figure, record
 
 LEFT_MIB = 256.0  # allocated after a part: above cuBLAS's workspaces, below the weights of any model that is trained
 

@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 
 from perf.gpu.runs import finish, rows, start
 from tepo.training.metrics.metrics_log import VOLATILE
-from tepo.training.probes.record import Figure
+from tepo.training.probes.probe_record import Figure
 
 _SMALL = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=4")
 _RUN = ("train.max_new_tokens=40", "model.dtype=bfloat16", "sampler=torch", "engine=torch")

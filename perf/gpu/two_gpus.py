@@ -10,7 +10,7 @@ import torch
 
 from perf.gpu.runs import finish, need, rows
 from perf.gpu.vllm import gaps, planned, sections, words
-from tepo.training.probes.record import Figure, NotRun
+from tepo.training.probes.probe_record import Figure, NotRun
 
 _RANKS = 2
 

@@ -16,7 +16,7 @@ from transformers import AutoConfig
 from tepo.policy.model.shapes import Shape
 from tepo.training.probes import update_probe as probe
 from tepo.training.probes.models import SHAPES, Case, run_config
-from tepo.training.probes.record import Figure
+from tepo.training.probes.probe_record import Figure
 from tepo.training.resources.memory import GIB, memory
 
 _WAYS = {"as it is": "", "expandable segments": "expandable_segments:True"}  # the small form takes the last alone

@@ -11,7 +11,7 @@ from perf.gpu.random_policy import make
 from perf.gpu.runs import finish, measured, need, rows, start
 from perf.gpu.taken import Taken
 from tepo.sampling.gap import default_bound
-from tepo.training.probes.record import Figure
+from tepo.training.probes.probe_record import Figure
 from tepo.training.resources.memory import CONTEXT, GIB, TAKEN
 
 SMALL = ("train.prompts_per_step=8", "train.mini_batch_prompts=4", "train.max_prompt_tokens=400")
@@ -81,7 +81,7 @@ def planned(given: list[str]) -> float:
 
     from tepo.policy.model.shapes import Shape
     from tepo.training.resources.memory import memory
-    from tepo_cli.options import compose_run
+    from tepo_cli.cli_options import compose_run
 
     config = compose_run([*given, "sampler=vllm"], None)
     return memory(config, Shape.of_config(AutoConfig.from_pretrained(config.model.path))).updating

@@ -14,7 +14,7 @@ from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.packing.packing import pack
 from tepo.sampling.gap import Gap, default_bound
-from tepo.training.probes.record import Figure
+from tepo.training.probes.probe_record import Figure
 
 _HEADS = {"bfloat16": {}, "float32": {"head_dtype": "float32"}}
 

@@ -63,7 +63,9 @@ def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
     before = [(row["correct"], row["reason"]) for row in rows]
     grade_again(benchmark, grader, rows)
     flips = [
-        Flip(*(row[key] for key in ("problem", "sample", "gold", "extracted", "correct", "reason")), reason)
+        Flip(
+            *(row[key] for key in ("problem", "sample", "gold", "extracted", "correct", "reason")), reason_before=reason
+        )
         for row, (correct, reason) in zip(rows, before, strict=True)
         if row["correct"] != correct
     ]

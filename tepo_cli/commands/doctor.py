@@ -92,7 +92,7 @@ def _gpu_works(console: "Screen", path: Path) -> bool:
 
     from tepo.reporting.progress import say
     from tepo.training.probes.acceptance import NAMES, accept
-    from tepo.training.probes.record import Figure
+    from tepo.training.probes.probe_record import Figure
 
     if not torch.cuda.is_available():
         say("GPU part: not run, there is no GPU here; nothing above says anything about one", console)

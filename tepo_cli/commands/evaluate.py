@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tepo.common.errors import UserError
+from tepo_cli.cli_options import Store, Trust, compose_run
 from tepo_cli.commands.train import Overrides
-from tepo_cli.options import Store, Trust, compose_run
 
 if TYPE_CHECKING:
     from tepo.store.stored_responses import Answer

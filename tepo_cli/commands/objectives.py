@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from tepo.common.errors import UserError
-from tepo_cli.options import Store, Trust
+from tepo_cli.cli_options import Store, Trust
 
 if TYPE_CHECKING:
     from tepo.objectives import Objective

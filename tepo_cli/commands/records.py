@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import JOBS, Jobs, Scale, SetAsRun, Store, Trust, check_store_exists
+from tepo_cli.cli_options import JOBS, Jobs, Scale, SetAsRun, Store, Trust, check_store_exists
 
 app = typer.Typer(help="Finished runs as small records: write, show, and run some anew.", no_args_is_help=True)
 Names = Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tepo.common.errors import UserError
-from tepo_cli.options import Store
+from tepo_cli.cli_options import Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

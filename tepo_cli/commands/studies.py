@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.options import (
+from tepo_cli.cli_options import (
     JOBS,
     Data,
     Format,

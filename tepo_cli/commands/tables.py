@@ -5,8 +5,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tepo_cli.cli_options import (
+    Data,
+    Format,
+    Records,
+    Scale,
+    Seeds,
+    SetAsRun,
+    Store,
+    filled,
+    parse_seeds,
+    row_overrides,
+)
 from tepo_cli.commands.studies import STUDIES
-from tepo_cli.options import Data, Format, Records, Scale, Seeds, SetAsRun, Store, filled, parse_seeds, row_overrides
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

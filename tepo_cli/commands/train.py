@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tepo_cli.options import compose_run
+from tepo_cli.cli_options import compose_run
 
 if TYPE_CHECKING:
     from tepo.config.run_config import RunConfig

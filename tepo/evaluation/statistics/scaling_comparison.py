@@ -97,11 +97,10 @@ def fit_row(runs: Mapping[int, RunCurve], rule: CurveRule) -> RowFit:
     prediction = predict_last_third([run.curve for run in runs.values()])
     ceiling, speed = map(estimate, _cells(fits, runs, rule, list(runs)))
     # A parameter at its bound does not move with the scores, which is not a small error but an unknown one.
-    unknown = {"low": math.nan, "high": math.nan, "error": math.nan}
     if any(one.ceiling_at_bound for one in fits.values()):
-        ceiling = replace(ceiling, **unknown)
+        ceiling = replace(ceiling, low=math.nan, high=math.nan, error=math.nan)
     if any(one.compute_at_bound for one in fits.values()):
-        speed = replace(speed, **unknown)
+        speed = replace(speed, low=math.nan, high=math.nan, error=math.nan)
     doubt = "" if prediction.good else "the last third is missed by more than noise"
     if prediction.noise > rule.margin:
         doubt = f"noise alone could miss the last third by {100 * prediction.noise:.1f} points"

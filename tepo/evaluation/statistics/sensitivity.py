@@ -59,7 +59,8 @@ def sensitivity(scores: Scores) -> Sensitivity:
     for value, spread in zip(_figures(means), _figures(drawn), strict=True):
         low, high = central(spread) if known else (np.nan, np.nan)
         figures.append(Interval(float(value), float(low), float(high)))
-    return Sensitivity(*figures, dict(zip(settings, means.mean(axis=0).tolist(), strict=True)))
+    best, lost, one_for_all = figures
+    return Sensitivity(best, lost, one_for_all, dict(zip(settings, means.mean(axis=0).tolist(), strict=True)))
 
 
 def _figures(p: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -37,8 +37,12 @@ class _Sums:
     """Members of an aggregation that follow from its `sums` in J, and from the set `over` that is averaged."""
 
     sums: Line
-    constants = ""
     over: str
+
+    @property
+    def constants(self) -> str:
+        """Constants beside the sets, for the explanation."""
+        return ""
 
     @property
     def needs(self) -> Needs:

@@ -41,17 +41,17 @@ def finding(table: Table) -> str:
         return f"{_against(blocks[0])}{where}, in points: {'; '.join(filter(None, parts))}."
     if table.comparisons or not any(column.key == AVERAGE for block in table.blocks for column in block.columns):
         return table.notes[0] if table.notes else ""
-    rows = [
+    measured = [
         (row, cell)
         for block in table.blocks
         for row in block.rows
         for column, cell in zip(block.columns, row.cells, strict=True)
         if row.measured and column.key == AVERAGE and cell.mean is not None
     ]
-    if not rows:
+    if not measured:
         return "Nothing measured yet."
-    row, cell = max(rows, key=lambda entry: entry[1].mean or 0.0)
-    return f"Highest average of {counted(len(rows), 'row')}: {row.label}, {_figure(cell, Column('', ''))}."
+    row, cell = max(measured, key=lambda entry: entry[1].mean or 0.0)
+    return f"Highest average of {counted(len(measured), 'row')}: {row.label}, {_figure(cell, Column('', ''))}."
 
 
 def _against(block: Block) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tepo.common.files import write_json
-from tepo.training.probes.record import Figure, record, supervise
+from tepo.training.probes.probe_record import Figure, record, supervise
 
 NAMES = ("attention", "fused", "update", "sampler")
 _LIMIT = 60.0  # seconds of one, from where it has imported torch and started CUDA

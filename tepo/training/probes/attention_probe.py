@@ -17,7 +17,7 @@ from tepo.policy.model.kernel_attention import attend, varlen_available
 from tepo.policy.packing.block_layout import Attention, Layout
 from tepo.policy.packing.packing import Packed, pack
 from tepo.sampling.embedded.decode_forward import KERNELS
-from tepo.training.probes.record import Figure
+from tepo.training.probes.probe_record import Figure
 from tepo.training.probes.timing import ceiling, seconds
 
 _TENSORS = ("output", "gradient of queries", "gradient of keys", "gradient of values")

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tepo.policy.logprobs.linear_statistics import BUDGET, StatisticsOptions, linear_statistics
-from tepo.training.probes.record import Figure
+from tepo.training.probes.probe_record import Figure
 from tepo.training.probes.timing import ceiling, seconds, wait
 
 Shape = tuple[int, int, int]  # N tokens, V words, H wide

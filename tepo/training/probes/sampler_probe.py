@@ -20,7 +20,7 @@ from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.gap import Gap, default_bound
 from tepo.sampling.sampler import Response, SamplingParams
 from tepo.training.probes.models import GROUP, PROMPT, model_of
-from tepo.training.probes.record import Figure
+from tepo.training.probes.probe_record import Figure
 from tepo.training.probes.timing import bandwidth, wait
 
 Drawn = list[list[Response]]

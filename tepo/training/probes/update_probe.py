@@ -19,7 +19,7 @@ from tepo.training import loop
 from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.probes.models import GROUP, SHAPES, Case, model_of, rollout_of, run_config
-from tepo.training.probes.record import Figure
+from tepo.training.probes.probe_record import Figure
 from tepo.training.probes.timing import wait
 from tepo.training.resources.gpu_cards import peak_operations
 from tepo.training.update import Updater

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tepo.studies.plan_studies import plan_all
-from tepo_cli.options import row_overrides
+from tepo_cli.cli_options import row_overrides
 
 
 def test_data_is_an_override_of_every_row_and_comes_last() -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from tepo.training.probes.record import Figure, record
+from tepo.training.probes.probe_record import Figure, record
 
 
 def measure() -> Iterator[Figure]:

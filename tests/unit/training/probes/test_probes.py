@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tepo.training.probes import record
+from tepo.training.probes import probe_record as record
 from tepo.training.probes.attention_probe import SIZES, figures
-from tepo.training.probes.record import Figure, supervise
+from tepo.training.probes.probe_record import Figure, supervise
 
 
 def one_then(error: Exception | None) -> Iterator[Figure]:

@@ -62,16 +62,14 @@ def show_power(planned: Planned, wanted: float) -> None:
             found = smallest(found_from(spread, max(power.seeds, 2), power.level))
             seeds = seeds_needed(spread, wanted / 100, power.level)
             table.add_row(
-                *[
-                    one.label.partition("/")[2],
-                    one.baseline.partition("/")[2],
-                    str(one.seeds),
-                    f"{100 * one.delta:+.1f}",
-                    f"{100 * max(spread.seed, 0) ** 0.5:.1f}",
-                    f"{100 * problem:.1f}",
-                    (f"{100 * found:.1f}" if found <= 1 else "none") if power.seeds > 1 else "–",
-                    str(seeds or f"> {MOST_SEEDS}"),
-                ]
+                one.label.partition("/")[2],
+                one.baseline.partition("/")[2],
+                str(one.seeds),
+                f"{100 * one.delta:+.1f}",
+                f"{100 * max(spread.seed, 0) ** 0.5:.1f}",
+                f"{100 * problem:.1f}",
+                (f"{100 * found:.1f}" if found <= 1 else "none") if power.seeds > 1 else "–",
+                str(seeds or f"> {MOST_SEEDS}"),
             )
         show(table)
     say_wrapped(power_line(planned, wanted))

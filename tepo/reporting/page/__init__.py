@@ -144,14 +144,9 @@ def _first(tables: Sequence[Table], head: PageHead) -> dict[str, Any]:
         "findings": [(table, text) for table in tables if (text := finding(table))],
         "forests": shown,
         "marks": {line.mark for forest in shown for line in forest.lines},
-        "claims": [_claim(sentence) for sentence in head.sentences],
+        # the word in bold at its beginning, and the rest
+        "claims": [sentence.removeprefix("**").partition("** ")[::2] for sentence in head.sentences],
     }
-
-
-def _claim(sentence: str) -> tuple[str, str]:
-    """The word in bold at its beginning, and the rest."""
-    word, _, rest = sentence.removeprefix("**").partition("** ")
-    return word, rest
 
 
 def inline_svg(figure: PageFigure) -> Markup:

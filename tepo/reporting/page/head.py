@@ -31,12 +31,13 @@ def finding(table: Table) -> str:
     if outcomes := " ".join(filter(None, map(_outcomes, blocks))):
         return outcomes
     if blocks:
-        rows = [(_within(block, row), cell, word) for block in blocks for row, cell, word in compared(block)]
+        differing = [(_within(block, row), cell, word) for block in blocks for row, cell, word in compared(block)]
         parts = [
-            _named(verdict, [(label, cell) for label, cell, word in rows if word == verdict]) for verdict in _DECIDED
+            _named(verdict, [(label, cell) for label, cell, word in differing if word == verdict])
+            for verdict in _DECIDED
         ]
-        rest = Counter(word for *_, word in rows if word not in list(_DECIDED))
-        parts += [f"{word}: {number}\u00a0of\u00a0{len(rows)}" for word, number in rest.items()]
+        rest = Counter(word for *_, word in differing if word not in list(_DECIDED))
+        parts += [f"{word}: {number}\u00a0of\u00a0{len(differing)}" for word, number in rest.items()]
         where = f", each of {len(blocks)} settings or models apart" if len(blocks) > 1 else ""
         return f"{_against(blocks[0])}{where}, in points: {'; '.join(filter(None, parts))}."
     if table.comparisons or not any(column.key == AVERAGE for block in table.blocks for column in block.columns):

@@ -33,17 +33,14 @@ def expected_best_blocks(lines: Sequence[TunedLine], draws: int) -> tuple[Block,
     for model in dict.fromkeys(line.model for line in lines):
         rows = []
         for line in (line for line in lines if line.model == model):
-            cells = [_cell(line.best[k - 1], draws) if line.best else MISSING for k in sizes]
+            best = [line.best[k - 1] for k in sizes] if line.best else []
+            cells = [percent_cell(one.mean, one.low, one.high, draws) for one in best] or [MISSING] * len(sizes)
             words = (Cell(text=line.done), Cell(text=line.setting))
             rows.append(TableRow(line.key, line.label, (*cells, *words), line.method, look=line.look))
         words_columns = (Column("runs", "Runs", Kind.TEXT), Column("chosen", "Chosen", Kind.TEXT))
         title = ", ".join(filter(None, (_TITLE, model)))
         blocks.append(ranked(Block(title, (*columns, *words_columns), tuple(rows))))
     return tuple(blocks)
-
-
-def _cell(best: Best, draws: int) -> Cell:
-    return percent_cell(best.mean, best.low, best.high, draws)
 
 
 def with_settings(blocks: Sequence[Block], lines: Sequence[TunedLine]) -> tuple[Block, ...]:

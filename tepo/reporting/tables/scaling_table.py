@@ -7,7 +7,6 @@ from typing import Literal
 
 from tepo.evaluation.statistics.comparison import Verdict
 from tepo.evaluation.statistics.scaling_comparison import CurveRule, CurveVerdict, RowFit, RowVerdict, RunCurve
-from tepo.evaluation.statistics.scaling_fit import Prediction
 from tepo.reporting.colours import Look
 from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, TableRow, percent_cell
 
@@ -67,7 +66,7 @@ def _cells(row: CurveRow, doubted: bool) -> tuple[Cell, ...]:
     """doubted: whether the baseline's fit is not trusted."""
     if row.fit is None:
         return (MISSING, MISSING, *[Cell()] * 5)
-    ceiling, compute = row.fit.ceiling, row.fit.log_compute
+    ceiling, compute, prediction = row.fit.ceiling, row.fit.log_compute, row.fit.prediction
     steepness = [one.steepness for one in row.fit.fits.values()]
     delta, ratio = MISSING, ""
     if row.judged and row.judged.ceiling:
@@ -80,7 +79,7 @@ def _cells(row: CurveRow, doubted: bool) -> tuple[Cell, ...]:
         _scaled(compute.mean, compute.low, compute.high) + (" (at its bound)" if row.fit.compute_at_bound else ""),
         ratio,
         f"{math.exp(sum(map(math.log, steepness)) / len(steepness)):.2f}",
-        _missed(row.fit.prediction),
+        f"{100 * prediction.miss:+.1f} (±{100 * prediction.noise:.1f})".replace("-", "−"),
         _verdict(row, doubted),
     )
     return (percent_cell(ceiling.mean, ceiling.low, ceiling.high), delta, *(Cell(text=text) for text in words))
@@ -103,10 +102,6 @@ def _verdict(row: CurveRow, doubted: bool) -> str:
             return f"{verdict}: same ceiling, compute at its bound"
         return f"{verdict}: same ceiling, compute known to a factor of {math.exp(row.judged.speed.difference.half):.2f}"
     return f"{verdict}: ceilings ±{100 * row.judged.ceiling.difference.half:.1f}"
-
-
-def _missed(one: Prediction) -> str:
-    return f"{100 * one.miss:+.1f} (±{100 * one.noise:.1f})".replace("-", "−")
 
 
 def _scaled(log: float, low: float, high: float) -> str:

@@ -14,6 +14,8 @@ from tepo.problems.grader import Grader
 from tepo.store.evaluation_result import RESULT, TASK, load_result, save_result
 from tepo.store.samples_file import SAMPLES, read_table, table_of, write_table
 
+_FLIPPED = ("problem", "sample", "gold", "extracted", "correct", "reason")
+
 
 @dataclass(frozen=True, slots=True)
 class Flip:
@@ -63,9 +65,7 @@ def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
     before = [(row["correct"], row["reason"]) for row in rows]
     grade_again(benchmark, grader, rows)
     flips = [
-        Flip(
-            *(row[key] for key in ("problem", "sample", "gold", "extracted", "correct", "reason")), reason_before=reason
-        )
+        Flip(**{key: row[key] for key in _FLIPPED}, reason_before=reason)
         for row, (correct, reason) in zip(rows, before, strict=True)
         if row["correct"] != correct
     ]

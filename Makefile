@@ -31,9 +31,10 @@ suite: $(VENV)/.dev
 	$(PYTEST) -n 3 -m "not disaster"
 
 # What stands in for real disasters: kills, races, lost ranks, full disks, hostile answers, Slurm, two machines; what a
-# stranger does: the wheel, examples, a notebook, other trainers and harnesses; calibrations of memory, cost and tuning.
+# stranger does: the wheel, examples, a notebook, other trainers and harnesses; calibrations of memory, cost
+# and tuning; the long ways through vLLM's server, DeepSpeed's stages and whole studies. Workers wait for most of it.
 test-slow: $(VENV)/.dev
-	$(PYTEST) -n 3 -m disaster
+	$(PYTEST) -n 4 -m disaster
 
 unit: $(VENV)/.dev
 	$(PYTEST) -n 2 -m "not slow and not disaster and not vllm and not deepspeed and not verl and not slurm and not chromium"

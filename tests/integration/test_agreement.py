@@ -13,7 +13,7 @@ from tepo.policy.model.load_policy import load_policy
 from tepo.store.run_folder import RunFolder
 from tests.integration.commands import program, ranks, tepo
 
-pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed]
+pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed, pytest.mark.disaster]
 
 VLLM = ["sampler=vllm", "sampler.memory_fraction=0.06"]
 ONE = {
@@ -89,7 +89,6 @@ def accuracies(store: Path) -> np.ndarray:
     return np.array([row["critic/score/mean"] for row in RunFolder(manifest.parent).metrics()])
 
 
-@pytest.mark.disaster
 def test_drawn_responses_teach_vllm_and_deepspeed_as_much_as_the_embedded_engines(out, tmp_path):
     for seed in SEEDS:
         tepo("train", *DRAWN, f"seed={seed}", f"store={tmp_path / str(seed)}", "--quiet")

@@ -8,7 +8,7 @@ import pytest
 from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems, write
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.disaster]
 
 SETTINGS = ("train.steps=12", "train.validate_every=1", "train.validation_problems=6", "data.benchmarks=[add3,max4]")
 STUDY = """

@@ -14,6 +14,8 @@ from tepo.problems.sources import read_problem_file
 from tests.integration.commands import alone, python, tepo
 from tests.integration.published import make_sets, write_rows
 
+pytestmark = pytest.mark.disaster
+
 OFFLINE = {"HF_HUB_OFFLINE": "1", "TEPO_DATA": ""}
 
 

@@ -12,7 +12,7 @@ from tepo.training.engine import optimizer_state
 from tests.integration.commands import program, python
 from tests.integration.tiny import tiny_model
 
-pytestmark = [pytest.mark.deepspeed, pytest.mark.slow]
+pytestmark = [pytest.mark.deepspeed, pytest.mark.slow, pytest.mark.disaster]
 
 ROOT = Path(__file__).parents[2]
 FIRST, REST = {"updates": [0, 2]}, {"updates": [2, 3]}

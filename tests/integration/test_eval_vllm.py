@@ -14,7 +14,7 @@ from tepo.training.loop import train
 from tests.integration.commands import started, tepo, until
 from tests.unit.training.small import small, write
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.disaster]
 GREEDY = (
     "title: Greedy\nprocedural: {tasks: {add3: 1, gcd: 1}, seed: 5}\n"
     "count: 24\nsamples: 1\ntemperature: 0\nmax_new_tokens: 72\n"
@@ -72,7 +72,6 @@ def test_greedy_scores_are_the_torch_backends(folder: Path, model: Path, inside:
     compare(evaluated(folder, model, "--backend", "torch"), inside)
 
 
-@pytest.mark.disaster
 def test_two_servers_and_an_engine_that_measured_another_model_give_the_same(
     folder: Path, model: Path, inside: Path
 ) -> None:
@@ -85,7 +84,6 @@ def test_two_servers_and_an_engine_that_measured_another_model_give_the_same(
     compare(inside, after_another, "drawn")
 
 
-@pytest.mark.disaster
 def test_servers_end_when_the_command_is_killed(tmp_path: Path) -> None:
     words = ("eval", "add3", "--model", "package:laptop", "--store", tmp_path / "runs", "--quiet")
     command = started(*words, "--backend", "vllm", "--data-parallel", "2")

@@ -18,6 +18,8 @@ from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
 from tests.integration.own_model import FAMILIES, save_family, save_words, write_words
 
+pytestmark = pytest.mark.disaster
+
 SHORT = ("objective=grpo", "train.steps=2", "train.prompts_per_step=4", "train.mini_batch_prompts=2")
 SHORT += ("train.samples_per_prompt=8", "train.max_new_tokens=12", "train.max_rounds=4")
 GAPS = {"float32": 1e-5, "bfloat16": 0.02}  # a hundredth and a fifth of the bounds that stop a run

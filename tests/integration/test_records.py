@@ -11,7 +11,7 @@ from tepo.store.records.archive import read_records, write_records
 from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems, write
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.disaster]
 
 STUDY = f"""
 title: mine

@@ -18,7 +18,7 @@ from tests.integration.shared_engine_run import MANY, Drawn
 from tests.integration.tiny import logprobs, nearby, tiny_model
 from tests.unit.training.small import SMALL, few_problems
 
-pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed]
+pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed, pytest.mark.disaster]
 
 RUN = (*SMALL, "train.steps=2", "sampler=vllm", "sampler.memory_fraction=0.06", "engine=deepspeed", "seed=1")
 SHARED = Path("/dev/shm")
@@ -111,7 +111,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
     return [RunFolder.of(compose(words)) for words in done]
 
 
-@pytest.mark.disaster
 def test_a_run_trains_the_same_with_one_engine_of_two_ranks(runs: list[RunFolder]) -> None:
     plain, *shared = runs
     assert shared[0].path.name == plain.path.name

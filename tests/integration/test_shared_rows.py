@@ -16,7 +16,7 @@ from tests.integration.commands import tepo
 from tests.integration.test_eval_vllm import DRAWN, GREEDY
 from tests.unit.training.small import SMALL, small, write
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.disaster]
 WORDS = (*SMALL, "train.steps=1", "data.benchmarks=[greedy,drawn]")
 STUDY = """
 title: rows

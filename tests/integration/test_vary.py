@@ -9,7 +9,7 @@ import pytest
 from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems, write
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.disaster]
 
 WORDS = [part for word in (*SMALL, "train.steps=1", "data.benchmarks=[add3,max4]") for part in ("--set", word)]
 SCALES = "scales:\n  laptop: {models: [laptop], seeds: [0]}\n"

@@ -25,7 +25,7 @@ from tepo.sampling.vllm.server_sampler import VllmServerSampler, local_server
 from tepo.sampling.vllm.vllm_sampler import EngineOptions
 from tests.integration.tiny import logprobs
 
-pytestmark = [pytest.mark.vllm, pytest.mark.slow]
+pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.disaster]
 
 
 def free_port() -> int:

@@ -61,6 +61,7 @@ def test_a_table_is_cut_into_parts_that_fit_and_lose_nothing(
     assert "32.59" in shown
 
 
+@pytest.mark.disaster
 @pytest.mark.parametrize(
     "words", [("audit",), ("audit", "--all"), ("plan", "table2", "--scale", "paper"), ("explain", "tepo")], ids=" ".join
 )

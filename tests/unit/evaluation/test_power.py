@@ -20,6 +20,8 @@ from tepo.evaluation.statistics.power import (
     spread_of,
 )
 
+pytestmark = pytest.mark.disaster
+
 SPREAD = Spread(0.01**2, np.array([0.02, 0.01]), np.array([0.06, 0.09]), np.array([0.6, 0.4]), np.array([60, 40]))
 LEVEL = 0.05 / 7
 

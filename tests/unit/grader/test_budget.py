@@ -15,6 +15,8 @@ import pytest
 
 from tepo.problems.grader import Grader, GraderOptions, given_up
 
+pytestmark = pytest.mark.disaster
+
 TOWER = r"\boxed{9^{9^{9^9}}}"
 BARS = "\\boxed{" + "|x" * 400 + "}"  # half a second of reading, more than the tests below allow
 ENDLESS = r"\boxed{\sum_{k=1}^{\infty} \frac{1}{k^5+k+1}}"
@@ -57,7 +59,6 @@ def cpu_seconds(pid: int) -> float:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
-@pytest.mark.disaster
 def test_a_worker_that_gets_a_tenth_of_a_core_gives_the_same_verdict() -> None:
     """About 0.2 s of CPU time where a first try has 1 s, spread over more than 1 s, also where it takes 0.05 s."""
     pair = ("F=ma", r"\boxed{a=\frac{F}{m}}")
@@ -83,7 +84,6 @@ def test_a_worker_that_gets_a_tenth_of_a_core_gives_the_same_verdict() -> None:
         assert grader.worker_pids() == [pid]
 
 
-@pytest.mark.disaster
 def test_cpu_time_ends_an_answer_after_a_second_try_in_another_worker() -> None:
     with Grader(GraderOptions(timeout=0.2, workers=1)) as grader:
         grader.grade([WARM])
@@ -95,7 +95,6 @@ def test_cpu_time_ends_an_answer_after_a_second_try_in_another_worker() -> None:
         assert given_up([verdict.reason, "different", "crash"]) == 1
 
 
-@pytest.mark.disaster
 def test_a_worker_that_stands_still_is_ended_and_another_gives_the_verdict() -> None:
     with Grader(GraderOptions(timeout=0.2, workers=1)) as grader:
         grader.grade([WARM])
@@ -107,7 +106,6 @@ def test_a_worker_that_stands_still_is_ended_and_another_gives_the_verdict() -> 
         assert pid not in grader.worker_pids()
 
 
-@pytest.mark.disaster
 def test_a_machine_that_stands_still_is_no_property_of_the_answer() -> None:
     """Both tries stall: wrong, with a reason of its own, and judged anew when it comes again."""
     with Grader(GraderOptions(timeout=0.2, workers=1)) as grader:

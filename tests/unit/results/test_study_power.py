@@ -15,6 +15,8 @@ from tests.integration.commands import tepo
 from tests.unit.studies.measured import finish
 from tests.unit.training.small import write
 
+pytestmark = pytest.mark.disaster
+
 STUDY = """\
 title: mine
 baseline: GRPO/DAPO

@@ -18,7 +18,7 @@ from tepo.reporting.tables.table import Table
 from tepo.store.stored_responses import Answer, ProblemAnswers
 from tests.unit.reporting.chromium import SHEET, Page, chromium
 
-pytestmark = [pytest.mark.chromium, pytest.mark.slow]
+pytestmark = [pytest.mark.chromium, pytest.mark.slow, pytest.mark.disaster]
 
 RUNS, SEEDS, STEPS, TOKENS = 50, 5, 600, 60
 METRICS = ("critic/score/mean", "actor/entropy", "actor/pg_clipfrac", "actor/grad_norm", "response_length/mean")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.unit.reporting.chromium import SHEET, Page
 
-pytestmark = [pytest.mark.chromium, pytest.mark.slow]
+pytestmark = [pytest.mark.chromium, pytest.mark.slow, pytest.mark.disaster]
 
 CONTROLS = """return [...document.querySelectorAll("a[href], button, select, input, summary, [tabindex='0']")]
     .filter((one) => one.checkVisibility() && !one.closest(".skip") && (one.type !== "radio" || one.checked)

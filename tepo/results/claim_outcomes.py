@@ -10,7 +10,8 @@ import numpy as np
 import yaml
 
 from tepo.common.provenance import git
-from tepo.evaluation.statistics.comparison import Difference, Verdict, compare, pair_rows
+from tepo.evaluation.statistics.comparison import Difference, compare, pair_rows
+from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.entropy_at_equal_reward import entropy_difference
 from tepo.evaluation.statistics.equivalence import Decision, decide
 from tepo.evaluation.statistics.intervals import LEVEL

@@ -26,7 +26,7 @@ from tepo.common import paths
 from tepo.common.schema import REQUIRED, Exclusive, derived, option, read
 from tepo.common.schema.document import load
 from tepo.config.compose import compose, options
-from tepo.evaluation.statistics.comparison import Verdict
+from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.studies.study import CLAIMS, Row, Scale, Study, check_seeds, check_words
 
 FEWEST_SEEDS = 8

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tepo.common.errors import UserError
 from tepo.jobs.measure import check_measurable
+from tepo.studies.claims import load_claims, study_of
 from tepo.studies.plan import Unit, make_plan, prime, recipe_words, reporting_seeds
 from tepo.studies.store_check import check_store
 from tepo.studies.study import CLAIMS, Study, load_study
@@ -19,8 +20,6 @@ def plan_all(
     """Each study (a table of panels: each panel) with its units; of one that tunes, also those that report the rows
     whose settings are chosen. Raises UserError where two studies mean different runs by one label, or where the store
     holds half a run or one of another version."""
-    from tepo.studies.claims import load_claims, study_of  # needs pandas
-
     studies: list[Study] = []
     for name in names:
         if name == CLAIMS:  # those that can be run

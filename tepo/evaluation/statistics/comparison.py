@@ -7,12 +7,12 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 
 import numpy as np
 import pandas as pd
 
 from tepo.common.errors import UserError, unknown_name
+from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.intervals import DRAWS, LEVEL, UNKNOWN, Estimate, Tails, estimate, estimate_share
 
 AVERAGE = "average"  # over all samples of all benchmarks: the papers' "Avg." (objectives.md section 0)
@@ -42,17 +42,6 @@ def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.D
                 whole = estimate_share(joint, share, draws=draws, seed=seed)
                 lines.append(_line(row, name, whole, shape, counts.sum()))
     return pd.DataFrame(lines)
-
-
-class Verdict(StrEnum):
-    """Words for a difference."""
-
-    BETTER = "better"
-    WORSE = "worse"
-    EQUIVALENT = "equivalent"  # within a stated margin: tepo.evaluation.statistics.equivalence
-    UNDECIDED = "undecided"
-    WITHIN_NOISE = "within noise"
-    NOT_COMPARABLE = "not comparable"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tepo.evaluation.statistics.comparison import Difference, Verdict
+from tepo.evaluation.statistics.comparison import Difference
+from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.intervals import LEVEL
 
 

@@ -7,7 +7,8 @@ from enum import StrEnum
 
 import numpy as np
 
-from tepo.evaluation.statistics.comparison import Difference, Verdict, difference_of
+from tepo.evaluation.statistics.comparison import Difference, difference_of
+from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.equivalence import Decision, decide
 from tepo.evaluation.statistics.intervals import Estimate, estimate
 from tepo.evaluation.statistics.scaling_fit import Curve, Fit, Prediction, Problems, fit, predict_last_third

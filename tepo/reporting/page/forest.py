@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from tepo.evaluation.statistics.comparison import Verdict
+from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.renderers.html_table import swatch

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tepo.common.text import counted
-from tepo.evaluation.statistics.comparison import AVERAGE, Verdict
+from tepo.evaluation.statistics.comparison import AVERAGE
+from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.reporting.page.forest import baseline_of, compared
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.table import VERDICT, Block, Cell, Column, Kind, Table, TableRow

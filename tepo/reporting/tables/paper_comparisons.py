@@ -4,7 +4,8 @@ the measured one, and whether it shows."""
 import math
 from collections.abc import Sequence
 
-from tepo.evaluation.statistics.comparison import Difference, Verdict
+from tepo.evaluation.statistics.comparison import Difference
+from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.reporting.tables.table import Block, Cell, Column, Kind, Table, TableRow
 
 _COLUMNS = (

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from tepo.evaluation.statistics.comparison import Verdict
+from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.scaling_comparison import CurveRule, CurveVerdict, RowFit, RowVerdict, RunCurve
 from tepo.reporting.colours import Look
 from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, TableRow, percent_cell

@@ -14,6 +14,7 @@ from tepo.store.evaluation_result import is_current
 from tepo.store.records.archive import SUFFIX, read_records
 from tepo.store.records.run_record import Record
 from tepo.store.run_id import RECIPE
+from tepo.studies.claims import SCALE
 from tepo.studies.plan import Unit, reporting_seeds
 from tepo.studies.plan_studies import Planned, plan_all
 from tepo.studies.study import CLAIMS, Study
@@ -23,8 +24,6 @@ from tepo.studies.tuning_result import with_chosen
 def plan_by_file(names: Iterable[str], scale: str, store: Path, overrides: Sequence[str] = ()) -> dict[str, Planned]:
     """The plans behind files of records, by the name of the file: a study, each panel of a table of panels, or all
     claims together. overrides: those that the studies were run with."""
-    from tepo.studies.claims import SCALE  # needs pandas
-
     plans: dict[str, Planned] = {}
     for name in names:
         if name == CLAIMS:

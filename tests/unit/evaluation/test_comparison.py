@@ -9,7 +9,8 @@ from scipy import stats
 
 from tepo.common.errors import UserError
 from tepo.evaluation.scores import majority, pass_at_k, score
-from tepo.evaluation.statistics.comparison import AVERAGE, MEAN, Verdict, compare, holm, summarize
+from tepo.evaluation.statistics.comparison import AVERAGE, MEAN, compare, holm, summarize
+from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.intervals import estimate, estimate_share
 from tepo.store.samples_file import table_of
 

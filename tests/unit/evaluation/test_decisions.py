@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tepo.evaluation.statistics.comparison import AVERAGE, Difference, Verdict, holm
+from tepo.evaluation.statistics.comparison import AVERAGE, Difference, holm
+from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.equivalence import correct_pairs, decide, equivalence_p
 from tepo.evaluation.statistics.intervals import Tails, estimate
 

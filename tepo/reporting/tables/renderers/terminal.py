@@ -13,7 +13,8 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from tepo.common.text import spelt
-from tepo.evaluation.statistics.comparison import AVERAGE, Verdict
+from tepo.evaluation.statistics.comparison import AVERAGE
+from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.reporting.progress import Screen
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.table import Block, Cell, Column, Kind, Table, sections

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from tepo.evaluation.statistics.comparison import Verdict
+from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.reporting.colours import UNTRAINED, look, looks
 from tepo.reporting.page.forest import Forest, forests
 from tepo.reporting.page.head import finding

@@ -4,7 +4,8 @@ import math
 
 import pytest
 
-from tepo.evaluation.statistics.comparison import AVERAGE, Difference, Verdict
+from tepo.evaluation.statistics.comparison import AVERAGE, Difference
+from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.reporting.paper.reference import PAPER_BENCHMARKS, PaperRow
 from tepo.reporting.tables.build_table import TableSpec, build_table
 from tepo.reporting.tables.paper_comparisons import outcome, paper_comparisons

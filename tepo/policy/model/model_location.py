@@ -1,5 +1,11 @@
 """Location of a policy: a folder, a hub id, or `package:NAME` for a base that ships with tepo;
-the fingerprint of its files."""
+the fingerprint of its files.
+
+A base that does not ship is made by a recipe, and another CPU makes another one. Those that records were trained from
+are known by name in `records/bases.json`, so that a run is found among the records where the folder is gone:
+
+    {"base-laptop_1m": {"hash": "9c0f…", "made": {"command": "tepo warmstart laptop_1m", "cpu": …, "scores": …}}}
+"""
 
 import logging
 import re
@@ -7,17 +13,20 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tepo.common import trust
+from tepo.common import paths, trust
 from tepo.common.errors import UserError, unknown_name
 from tepo.common.files import content_hash, file_digest, parse_json
 from tepo.common.paths import PACKAGE
 
+BASES = "bases.json"
+RECIPE = "recipe.json"
 _HUB_SECONDS = 5.0
 _HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")  # old ones have no owner: gpt2
 
 
 def resolve(path: str) -> str:
-    """The folder or hub id behind `path`. Raises UserError for a folder that is not there or not whole."""
+    """The folder or hub id behind `path`. Raises UserError for a folder that is not there or not whole, and for a base on
+    record whose folder is not there."""
     if path.startswith("package:"):
         name = path.removeprefix("package:")
         folder = PACKAGE / "assets" / name
@@ -27,6 +36,10 @@ def resolve(path: str) -> str:
     else:
         folder = Path(path).expanduser()
         if not folder.exists() and _HUB_ID.fullmatch(path):
+            if known := recorded_bases().get(path):
+                made = known["made"].get("command") or "the recipe it came from"
+                fix = f"{made}; on another CPU than {known['made'].get('cpu', 'its own')} it comes out as another base"
+                raise UserError("that base is on record, and its files are not here", where=path, fix=fix)
             return path
     check_folder(folder)
     return str(folder)
@@ -95,17 +108,46 @@ def check_folder(folder: Path) -> None:
 # Weights, adapters and their index; configuration, generation settings (stop tokens), tokenizer,
 # chat templates, code of the model.
 _SUFFIXES = (".safetensors", ".json", ".jinja", ".model", ".tiktoken", ".txt", ".py")
-_RECORDS = ("recipe.json", "progress.json", "trainer_state.json")  # how a model came about, which nothing loads
+_RECORDS = (RECIPE, "progress.json", "trainer_state.json")  # how a model came about, which nothing loads
 
 
 def base_fingerprint(path: str, revision: str | None) -> str:
-    """A hash of the files of a folder or a shipped base, or the hub id with its revision: nothing is downloaded.
+    """A hash of the files of a folder or a shipped base, or the hub id with its revision: nothing is downloaded. Of a
+    base on record whose folder is not there, the hash on record.
 
     Raises UserError for a folder that is not there or not whole.
     """
+    if is_gone(path):
+        return str(recorded_bases()[path]["hash"])
     folder = Path(resolve(path))
     if not folder.is_dir():
         return f"{path}@{revision}"
     files = [*folder.iterdir(), *folder.glob("additional_chat_templates/*")]
     loaded = sorted(file for file in files if file.suffix in _SUFFIXES and file.name not in _RECORDS and file.is_file())
     return content_hash([[str(file.relative_to(folder)), file_digest(file)] for file in loaded])
+
+
+def is_gone(path: str) -> bool:
+    """Tell whether a path names a base on record whose folder is not there."""
+    return not path.startswith("package:") and not Path(path).expanduser().exists() and path in recorded_bases()
+
+
+def recorded_bases() -> dict[str, dict[str, Any]]:
+    """Bases on record, the user's own in front of a shipped one of its name: hash, and how it was made. Raises
+    UserError for a damaged file."""
+    known: dict[str, dict[str, Any]] = {}
+    for folder in reversed(paths.folders("records")):
+        known |= read_bases(folder / BASES)
+    return known
+
+
+def read_bases(file: Path) -> dict[str, dict[str, Any]]:
+    """The bases of one file, none where there is no file. Raises UserError where it is damaged."""
+    try:
+        bases = parse_json(file.read_bytes())
+        return {name: {"hash": str(one["hash"]), "made": dict(one["made"])} for name, one in bases.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        fix = "restore it from the repository, or move it away"
+        raise UserError(f"the bases on record are damaged: {error}", where=str(file), fix=fix) from None

@@ -7,6 +7,7 @@ from tepo.common.provenance import PACKAGES
 
 Session = Mapping[str, Any]
 NAMES = {"tepo": "tepo", "python": "Python", **dict.fromkeys(PACKAGES), "vllm": "vLLM", "deepspeed": "DeepSpeed"}
+_WIDEST = {"amx_bf16": "AVX-512, AMX", "avx512f": "AVX-512", "avx2": "AVX2", "sve": "SVE", "asimd": "NEON"}
 _FEW = 4  # hosts named in a line
 
 
@@ -28,8 +29,9 @@ def _values(sessions: Sequence[Session]) -> dict[str, list[str]]:
     """Label -> the different values, in order of appearance. Hosts are left out: machines of one make count as one."""
     values_of = {name or key: [_shown(session.get(key)) for session in sessions] for key, name in NAMES.items()}
     values_of["commit"] = [_commit(session) or "none" for session in sessions]
-    for key, label in (("threads", "threads"), ("cpu", "CPU"), ("gpus", "GPUs")):
-        values_of[label] = [_shown(session.get(key)) for session in sessions]
+    values_of["threads"] = [_shown(session.get("threads")) for session in sessions]
+    values_of["CPU"] = [cpu(session) for session in sessions]
+    values_of["GPUs"] = [_shown(session.get("gpus")) for session in sessions]
     return {label: list(dict.fromkeys(values)) for label, values in values_of.items()}
 
 
@@ -49,8 +51,15 @@ def _commit(session: Session) -> str:
 
 def _hardware(session: Session) -> str:
     threads = session.get("threads")
-    parts = [f"{threads} thread{'' if threads == 1 else 's'} on {session.get('cpu') or 'an unknown CPU'}"]
+    parts = [f"{threads} thread{'' if threads == 1 else 's'} on {cpu(session)}"]
     return ", ".join(parts + ([f"{_shown(session['gpus'])} in the machine"] if session.get("gpus") else []))
+
+
+def cpu(session: Session) -> str:
+    """The name of a CPU with its widest vector instructions, by which results differ in their last digits."""
+    flags = str(session.get("flags") or "").split()
+    widest = next((shown for flag, shown in _WIDEST.items() if flag in flags), "")
+    return f"{session.get('cpu') or 'an unknown CPU'}" + (f" ({widest})" if widest else "")
 
 
 def _hosts(sessions: Sequence[Session]) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from tepo.reporting.tables.provenance_note import cpu
 from tepo.store.early_stop import Ending
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
@@ -47,7 +48,7 @@ def agreement(recorded: Unit, again: Unit) -> Agreement:
 def machines(units: Sequence[Unit]) -> list[str]:
     """The kinds of CPU and versions of torch that made them, in words."""
     said = [
-        f"{session.get('cpu') or 'unknown CPU'}, torch {session.get('torch')}"
+        f"{cpu(session)}, torch {session.get('torch')}"
         for unit in units
         for session in unit.run.sessions(unit.benchmarks)
     ]

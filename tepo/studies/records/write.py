@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from tepo.common.files import exclusive
+from tepo.common.errors import UserError
+from tepo.common.files import exclusive, parse_json, write_json
+from tepo.policy.model.model_location import BASES, RECIPE as MADE, base_fingerprint, read_bases
 from tepo.store.cost import Cost
 from tepo.store.evaluation_result import load_result
 from tepo.store.records.archive import merged, read_records, write_records
@@ -33,7 +35,8 @@ def record_study(path: Path, planned: Planned) -> Written:
     """Add the finished runs of the store to a file of records, which keeps its records of other runs: a study can be
     computed in parts, on several machines. Writes nothing where nothing is finished. Raises UserError for a run that
     is damaged, as every file of its weights is read: a record outlives the run. Raises UserError with exit code BUSY
-    when another process writes the file: one would drop what the other adds."""
+    when another process writes the file: one would drop what the other adds. Bases that are folders are recorded beside
+    it, by their hash. Raises UserError where another base of the same name is: its runs could no longer be found."""
     units = unique(unit for _, units in planned for unit in units)
     named = [(study.name, unit) for study, part in planned for unit in part if unit.done()]
     for _, unit in named:
@@ -44,9 +47,26 @@ def record_study(path: Path, planned: Planned) -> Written:
         new = {record.id: record for record in (_record(name, unit) for name, unit in named)}
         records = merged(old, new.values())
         if new:
+            _record_bases(path.with_name(BASES), [unit for _, unit in named])
             write_records(path, records)
     known = {record.id for record in records}
     return Written(len(new), len(records) - len(new), sum(unit.id not in known for unit in units))
+
+
+def _record_bases(file: Path, units: Sequence[Unit]) -> None:
+    known, bases = read_bases(file), {}
+    for path, revision in {(unit.config.model.path, unit.config.model.revision) for unit in units}:
+        folder = Path(path).expanduser()
+        if path.startswith("package:") or not folder.is_dir():
+            continue
+        recipe = folder / MADE  # a base that `tepo warmstart` made says how
+        made = parse_json(recipe.read_bytes()).get("made", {}) if recipe.is_file() else {}
+        bases[path] = {"hash": base_fingerprint(path, revision), "made": made}
+        if known.get(path, bases[path])["hash"] != bases[path]["hash"]:
+            fix = f"give this one another name, or move {file} and the records beside it away"
+            raise UserError("the records are of another base of this name", where=path, fix=fix)
+    if bases:
+        write_json(file, dict(sorted((known | bases).items())))
 
 
 def _record(study: str, unit: Unit) -> Record:

@@ -19,14 +19,14 @@ from tepo.common.files import content_hash, file_digest, parse_json
 from tepo.common.paths import PACKAGE
 
 BASES = "bases.json"
-RECIPE = "recipe.json"
+RECIPE_FILE = "recipe.json"
 _HUB_SECONDS = 5.0
 _HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")  # old ones have no owner: gpt2
 
 
 def resolve(path: str) -> str:
-    """The folder or hub id behind `path`. Raises UserError for a folder that is not there or not whole, and for a base on
-    record whose folder is not there."""
+    """The folder or hub id behind `path`. Raises UserError for a folder that is not there or not whole, and for a base
+    on record whose folder is gone."""
     if path.startswith("package:"):
         name = path.removeprefix("package:")
         folder = PACKAGE / "assets" / name
@@ -108,7 +108,7 @@ def check_folder(folder: Path) -> None:
 # Weights, adapters and their index; configuration, generation settings (stop tokens), tokenizer,
 # chat templates, code of the model.
 _SUFFIXES = (".safetensors", ".json", ".jinja", ".model", ".tiktoken", ".txt", ".py")
-_RECORDS = (RECIPE, "progress.json", "trainer_state.json")  # how a model came about, which nothing loads
+_RECORDS = (RECIPE_FILE, "progress.json", "trainer_state.json")  # how a model came about, which nothing loads
 
 
 def base_fingerprint(path: str, revision: str | None) -> str:

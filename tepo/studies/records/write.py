@@ -8,7 +8,7 @@ from typing import Any
 
 from tepo.common.errors import UserError
 from tepo.common.files import exclusive, parse_json, write_json
-from tepo.policy.model.model_location import BASES, RECIPE as MADE, base_fingerprint, read_bases
+from tepo.policy.model.model_location import BASES, RECIPE_FILE, base_fingerprint, read_bases
 from tepo.store.cost import Cost
 from tepo.store.evaluation_result import load_result
 from tepo.store.records.archive import merged, read_records, write_records
@@ -59,7 +59,7 @@ def _record_bases(file: Path, units: Sequence[Unit]) -> None:
         folder = Path(path).expanduser()
         if path.startswith("package:") or not folder.is_dir():
             continue
-        recipe = folder / MADE  # a base that `tepo warmstart` made says how
+        recipe = folder / RECIPE_FILE  # a base that `tepo warmstart` made says how
         made = parse_json(recipe.read_bytes()).get("made", {}) if recipe.is_file() else {}
         bases[path] = {"hash": base_fingerprint(path, revision), "made": made}
         if known.get(path, bases[path])["hash"] != bases[path]["hash"]:

@@ -10,6 +10,7 @@ from tepo.common.errors import UserError
 from tepo.common.text import counted
 from tepo.config.run_config import RunConfig
 from tepo.launch.slurm_options import SlurmOptions
+from tepo.policy.model.model_location import resolve
 from tepo.policy.model.shapes import shape_of
 from tepo.problems.training_sets import check_training_set
 from tepo.sampling.backends import sampler_backend
@@ -55,6 +56,8 @@ def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions 
                     backend.check_available(unit.config)
             if unit.config.data.kind == "problems":
                 check_training_set(unit.config.data.problems or "")
+    for path in dict.fromkeys(unit.config.model.path for unit in todo):
+        resolve(path)  # a base on record can be planned without its files
     check_benchmarks(list(dict.fromkeys(name for unit in todo for name in unit.missing_benchmarks())))
     _check_disk(todo, jobs if slurm is None else slurm.parallel)
 

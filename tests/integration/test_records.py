@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tepo.policy.model.model_location import resolve
 from tepo.store.records.archive import read_records, write_records
 from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems, write
@@ -24,7 +25,7 @@ scales:
   laptop:
     models: [laptop]
     seeds: [0, 1]
-    overrides: {[*SMALL, "train.steps=2", "train.validate_every=1", "data.benchmarks=[add3,max4]"]}
+    overrides: {[*SMALL, "train.steps=2", "train.validate_every=1", "data.benchmarks=[add3,max4]", "model.path=base-mine"]}
 """
 
 
@@ -32,6 +33,7 @@ scales:
 def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("records")
     few_problems(folder)
+    shutil.copytree(resolve("package:laptop"), folder / "base-mine")
     write(folder / "experiments/mine.yaml", STUDY)
     called(folder, "ablate", "mine")
     written = called(folder, "records", "write", "mine")
@@ -66,6 +68,25 @@ def test_everything_is_shown_without_the_store(user: Path) -> None:
     listed = called(user, "records", "show", "mine")
     assert listed.count("yes") == 5
     assert "mine.jsonl.xz" in called(user, "records", "show")
+
+
+def test_records_are_found_without_the_files_of_their_base(user: Path) -> None:
+    away = ("--format", "csv", "--records", "--store", "nothing")
+    shown = called(user, "table", "mine", *away)
+    (user / "base-mine").rename(user / "elsewhere")
+    try:
+        assert called(user, "table", "mine", *away) == shown
+        refused = called(user, "ablate", "mine", "--store", "nothing", code=2)
+        assert "base-mine" in refused
+        assert "on record, and its files are not here" in refused
+    finally:
+        (user / "elsewhere").rename(user / "base-mine")
+    (user / "base-mine" / "added.json").write_text("{}")  # another base of the same name
+    try:
+        called(user, "ablate", "mine", "--seeds", "0", "--store", "other")
+        assert "another base of this name" in called(user, "records", "write", "mine", "--store", "other", code=2)
+    finally:
+        (user / "base-mine" / "added.json").unlink()
 
 
 def test_a_run_trained_anew_agrees_and_a_false_record_does_not(user: Path) -> None:

@@ -37,8 +37,8 @@ def resolve(path: str) -> str:
         folder = Path(path).expanduser()
         if not folder.exists() and _HUB_ID.fullmatch(path):
             if known := recorded_bases().get(path):
-                made = known["made"].get("command") or "the recipe it came from"
-                fix = f"{made}; on another CPU than {known['made'].get('cpu', 'its own')} it comes out as another base"
+                made, cpu = known["made"].get("command"), known["made"].get("cpu")
+                fix = f"{made}; on another CPU than {cpu} it comes out as another base" if made else "bring it here"
                 raise UserError("that base is on record, and its files are not here", where=path, fix=fix)
             return path
     check_folder(folder)

@@ -209,7 +209,7 @@ def tuned_lines(units: Sequence[Unit], tune: Tune) -> list[TunedLine]:
 
 def _tuned_line(row: TunedRow, several_models: bool) -> TunedLine:
     unit = row.first
-    done = sum(one.done() for draw in row.draws for one in draw)
+    done = sum(one.done() for units in row.tried for one in units)
     return TunedLine(
         key=f"{unit.model}/{unit.row_label}",
         label=unit.row_label,
@@ -217,6 +217,6 @@ def _tuned_line(row: TunedRow, several_models: bool) -> TunedLine:
         look=unit.row.look,
         model=unit.config.model.name if several_models else "",
         best=expected_best(row.known) if row.known else [],
-        done=f"{done} of {sum(map(len, row.draws))}",
+        done=f"{done} of {sum(map(len, row.tried))}",
         setting="" if row.setting is None else setting_text(row.setting.point),
     )

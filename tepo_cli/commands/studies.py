@@ -153,7 +153,7 @@ def plan(
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
     from tepo.common.errors import UserError
     from tepo.studies.plan_studies import plan_all
-    from tepo.studies.tuning_result import undecided_rows
+    from tepo.studies.tuning_result import undecided
     from tepo_cli.show_plan import show_plan, show_power_line, show_price
 
     if scale == "laptop" and (card or gpus):
@@ -169,7 +169,7 @@ def plan(
 
         check_rows(units)
     show_plan(units, brief=brief)
-    show_price(units, scale, store, undecided_rows(planned, scale, parse_seeds(seeds)))
+    show_price(units, scale, store, *undecided(planned, scale, parse_seeds(seeds)))
     show_power_line(planned)
     if scale != "laptop":
         from tepo_cli.show_fit import show_disk, show_fits

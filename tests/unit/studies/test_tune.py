@@ -16,13 +16,13 @@ from tepo.results.tables import study_table
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all, plan_studies
 from tepo.studies.study import Study, load_study, parse_study
-from tepo.studies.tuning_result import tuned_rows, undecided_rows
+from tepo.studies.tuning_result import tuned_rows, undecided
 from tests.unit.studies.measured import finish
 
 HEAD = "title: x\nbaseline: a\nrows:\n  - {label: base, base: true}\n"
 ROWS = HEAD + "  - {label: a, objective: tepo_no_kl%s}\n  - {label: b, objective: gspo}\n"
 SPACE = "train.learning_rate: {log: [3e-5, 1e-3]}, train.epochs: [1, 2, 4]"
-TUNE = "tune: {draws: %d, seeds: [50, 51], space: {" + SPACE + "}}\n"
+TUNE = "tune: {draws: %d, method: random, seeds: [50, 51], space: {" + SPACE + "}}\n"
 SCALES = (
     "scales:\n  laptop: {models: [laptop], seeds: [0, 1], overrides: [train.steps=2, 'data.benchmarks=[add3]']%s}\n"
 )
@@ -129,7 +129,7 @@ def test_the_best_mean_is_chosen_and_of_equal_ones_the_first(tmp_path: Path) -> 
         for unit, share in zip((unit for unit in units if unit.row.label == label), values, strict=True):
             validate(unit, share)
     a, b = tuned_rows(units, mine.tune_at("laptop"))
-    assert a.scores == pytest.approx([0.5, 0.5, 0.5])
+    assert a.scores == pytest.approx({0: 0.5, 1: 0.5, 2: 0.5})
     assert (a.chosen, b.chosen) == (0, 2)
     after = planned(mine, tmp_path)
     assert after[: len(units)] == units
@@ -141,7 +141,7 @@ def test_the_best_mean_is_chosen_and_of_equal_ones_the_first(tmp_path: Path) -> 
         assert set(row.setting.overrides) < set(unit.overrides)
         assert "--evaluate" in command(unit)
         assert unit.missing_benchmarks() == ["add3"]
-    assert undecided_rows([(mine, after)], "laptop", None) == []
+    assert undecided([(mine, after)], "laptop", None) == ([], [])
 
 
 def test_nothing_is_chosen_while_a_draw_is_missing(tmp_path: Path) -> None:
@@ -150,8 +150,10 @@ def test_nothing_is_chosen_while_a_draw_is_missing(tmp_path: Path) -> None:
     units = planned(mine, tmp_path)
     for unit in units[1:-1]:
         validate(unit, 0.5)
-    (draws,) = undecided_rows([(mine, units)], "laptop", [7])
-    assert [[(unit.label, unit.seed) for unit in draw] for draw in draws] == [[("b", 7)]] * 3
+    none, (choice,) = undecided([(mine, units)], "laptop", [7])
+    assert none == []
+    assert [[(unit.label, unit.seed) for unit in setting] for setting in choice.settings] == [[("b", 7)]] * 3
+    assert choice.taken == 1
     assert {unit.row.label for unit in planned(mine, tmp_path) if not unit.tuning} == {"base", "a"}
 
 
@@ -283,6 +285,6 @@ def test_the_shipped_study_tunes_eight_rows_at_sixteen_settings(tmp_path: Path) 
     assert (len(mine.rows), mine.tune_at("laptop").draws) == (8, 16)
     assert len(units) == len({unit.id for unit in units}) == 128
     assert {unit.seed for unit in units} == {50}
-    later = undecided_rows([(mine, units)], "laptop", None)
-    assert [[len(draw) for draw in draws] for draws in later] == [[8] * 16] * 8
+    _, choices = undecided([(mine, units)], "laptop", None)
+    assert [[len(setting) for setting in one.settings] for one in choices] == [[8] * 16] * 8
     assert load_study("tuned").baseline == "GRPO/DAPO"

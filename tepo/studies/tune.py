@@ -25,6 +25,7 @@ from tepo.studies.vary import Setting, Value, Vary, Words, shown_axes, value_tex
 
 Kind = Literal["log", "uniform"]
 DEFAULT = Setting({"default": ""})  # sets nothing: the row as it is written
+WIDE = 0.25  # share of a range that no search should leave out: four evenly spaced draws leave no larger one
 _DIGITS = 3  # significant digits of a number: short enough to read and to type
 
 
@@ -64,6 +65,12 @@ class Gap:
     @property
     def share(self) -> float:
         return self.range.share(self.high) - self.range.share(self.low)
+
+    def __str__(self) -> str:
+        factor = f", a factor of {self.high / self.low:.2f}" if self.range.kind == "log" else ""
+        end = {self.range.low: " (the lower end)", self.range.high: " (the upper end)"}
+        low, high = (value_text(number) + end.get(number, "") for number in (self.low, self.high))
+        return f"{self.axis} from {low} to {high}{factor}, {self.share:.0%} of the range"
 
 
 @dataclass(frozen=True)
@@ -126,6 +133,17 @@ class Tune:
             for axis, name in shown_axes(self.space).items()
             if (one := _range(self.space[axis]))
         ]
+
+    @property
+    def gap_lines(self) -> list[str]:
+        """A sentence on the largest gap of each range, with a warning where it is wide."""
+        wide = " More than a quarter of the range was not searched: the best setting may lie in it."
+        return [f"Largest gap of the search: {gap}.{wide if gap.share > WIDE else ''}" for gap in self.gaps]
+
+    @property
+    def first_range(self) -> str | None:
+        """The first axis whose values are drawn from a range."""
+        return next((axis for axis, values in self.space.items() if _range(values)), None)
 
     def _numbers(self, name: str) -> list[float]:
         """The numbers drawn on an axis, sorted."""

@@ -13,7 +13,7 @@ from statistics import fmean
 
 from tepo.studies.plan import Unit, reporting_seeds, unit_of
 from tepo.studies.study import Study
-from tepo.studies.tune import DEFAULT, Tune
+from tepo.studies.tune import Tune
 from tepo.studies.vary import Setting
 
 
@@ -71,6 +71,11 @@ class TunedRow:
     def chosen(self) -> int | None:
         """The setting with the best score, of several such the first; None while one is missing."""
         return max(self.scores, key=lambda index: self.scores[index]) if self.scores else None
+
+    @property
+    def runner_up(self) -> int | None:
+        """The second of those that could be chosen, where there are two."""
+        return sorted(self.scores, key=lambda index: -self.scores[index])[1] if len(self.scores) > 1 else None
 
     @property
     def setting(self) -> Setting | None:

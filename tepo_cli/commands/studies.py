@@ -155,6 +155,7 @@ def plan(
     from tepo.studies.plan_studies import plan_all
     from tepo.studies.tuning_result import undecided
     from tepo_cli.show_plan import show_plan, show_power_line, show_price
+    from tepo_cli.screen import say_wrapped
 
     if scale == "laptop" and (card or gpus):
         raise UserError("a plan on the laptop takes no GPU", where="--card, --gpus", fix="--scale single_gpu or paper")
@@ -169,6 +170,9 @@ def plan(
 
         check_rows(units)
     show_plan(units, brief=brief)
+    for tune in filter(None, (study.tune_at(scale) for study, _ in planned)):
+        for line in tune.gap_lines:
+            say_wrapped(line)
     show_price(units, scale, store, *undecided(planned, scale, parse_seeds(seeds)))
     show_power_line(planned)
     if scale != "laptop":

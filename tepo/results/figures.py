@@ -61,8 +61,8 @@ def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit], agai
 
 def study_figures(study: Study, scale: str, units: Sequence[Unit], table: Table) -> list[StudyFigure]:
     """Figures of a study with `curve:`, `tune:` or `vary:`, of what was measured: scores over compute with their fits,
-    the expected best over the number of settings tried and every one of them, accuracy over what a sweep varies, and the plane of best score
-    against what a blind choice loses. table: the study's."""
+    the expected best over the number of settings tried, validation accuracy at each of them, accuracy over what a sweep
+    varies, and the plane of best score against what a blind choice loses. table: the study's."""
     figures = []
     if study.curve and (rows := [row for row in curve_rows(study, units) if row.fit]):
         drawn = scaling_figure(rows, study.curve.over)

@@ -11,13 +11,7 @@ from tepo.common.text import counted, setting_text
 from tepo.config.compose import to_dict
 from tepo.evaluation.statistics.choice_noise import Cells, Lead, lead
 from tepo.evaluation.statistics.expected_max import expected_best
-from tepo.reporting.tables.expected_max_table import (
-    Tried,
-    TunedLine,
-    expected_best_blocks,
-    noise_blocks,
-    tried_blocks,
-)
+from tepo.reporting.tables.expected_max_table import Tried, TunedLine, expected_best_blocks, noise_blocks, tried_blocks
 from tepo.reporting.tables.table import Block
 from tepo.studies.plan import Unit
 from tepo.studies.tune import Tune

@@ -1,9 +1,9 @@
-"""A study that tunes, in phases: every row is trained at every setting and validated; where there is a shortlist, with the
-first tuning seeds, and at the best of them with the others; then each row is trained and measured at the setting that
-validation chose for it.
+"""A study that tunes, in phases: every row is trained at every setting and validated, then trained and measured at the
+setting that validation chose for it. A shortlist is a phase between: all draws have the first tuning seeds, and the
+best of them the others.
 
 The choice looks at validation alone, and at settings that have all tuning seeds. It is known when all of those are
-there: none is pruned but by the shortlist.
+there: nothing but the shortlist prunes.
 """
 
 from collections.abc import Callable, Sequence

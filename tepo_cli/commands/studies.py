@@ -154,8 +154,8 @@ def plan(
     from tepo.common.errors import UserError
     from tepo.studies.plan_studies import plan_all
     from tepo.studies.tuning_result import undecided
-    from tepo_cli.show_plan import show_plan, show_power_line, show_price
     from tepo_cli.screen import say_wrapped
+    from tepo_cli.show_plan import show_plan, show_power_line, show_price
 
     if scale == "laptop" and (card or gpus):
         raise UserError("a plan on the laptop takes no GPU", where="--card, --gpus", fix="--scale single_gpu or paper")

@@ -135,7 +135,7 @@ def _counts(text: str, samples: int) -> tuple[int, ...]:
     """Raises ValueError for what `_written` did not make."""
     right = tuple(map(int, text if samples < 10 else text.split()))
     if not all(0 <= count <= samples for count in right):
-        raise ValueError(f"right answers are not up to {samples} a problem")
+        raise ValueError(f"right answers: not one count up to {samples} a problem")
     return right
 
 
@@ -152,7 +152,7 @@ def _record(line: dict[str, Any], benchmarks: Mapping[str, Measured], makers: Ma
         on = benchmarks[key]
         right = _counts(text, on.samples)
         if len(right) != len(on.problems):
-            raise ValueError(f"right answers on {on.name}: not one count a problem")
+            raise ValueError(f"right answers on {on.name}: not one count up to {on.samples} a problem")
         verdicts[on.name] = Verdicts(on, right, line["timeouts"].get(on.name, 0))
     return Record(
         path=Path(line["run"]),

@@ -11,9 +11,8 @@ from tepo.launch.run_units import Slots
 from tepo.reporting.progress import say
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
+from tepo.studies.tuning_result import Later
 from tepo_cli.screen import fixed, say_wrapped, show
-
-Draws = Sequence[Sequence[Unit]]  # the units that would report a row at each setting drawn for it
 
 
 def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
@@ -50,9 +49,11 @@ def _to_measure(unit: Unit) -> str:
     return "validation" if unit.tuning else counted(len(unit.missing_benchmarks()), "benchmark")
 
 
-def show_price(units: Sequence[Unit], scale: str, store: Path, later: Sequence[Draws] = ()) -> None:
-    """CPU time, tokens and disk of what is to do, and the measurements behind them. later: rows whose setting is not
-    chosen yet; such a row is priced as the mean of its draws."""
+def show_price(
+    units: Sequence[Unit], scale: str, store: Path, shortlists: Sequence[Later] = (), choices: Sequence[Later] = ()
+) -> None:
+    """CPU time, tokens and disk of what is to do, and the measurements behind them. shortlists, choices: runs of rows
+    whose settings are not known yet, priced as the mean of those that may be taken."""
     from tepo.planning.laptop_cost import price, probe, unpriced
     from tepo.store.find_run import costs
 
@@ -76,15 +77,28 @@ def show_price(units: Sequence[Unit], scale: str, store: Path, later: Sequence[D
     if new:
         basis.append("a probe of two steps" if len(new) == 1 else f"{len(new)} probes of two steps")
     total = price(todo, known, " and ".join(basis))
-    first = total.cpu_s
-    for draws in later:
-        total = total.plus(price([unit for draw in draws for unit in draw], known, ""), 1 / len(draws))
-    if later:
-        say_wrapped(
-            f"tuning: {first / 3600:.2f} of the CPU hours; then {counted(len(later), 'row')} at the setting chosen by "
-            f"validation, {counted(sum(len(draws[0]) for draws in later), 'run')}, priced as the mean of the "
-            f"{len(later[0])} settings"
+    spent = {"tuning": total.cpu_s}
+    for what, later in (("shortlist", shortlists), ("chosen", choices)):
+        before = total.cpu_s
+        for one in later:
+            alternatives = [unit for setting in one.settings for unit in setting]
+            total = total.plus(price(alternatives, known, ""), one.taken / len(one.settings))
+        spent[what] = total.cpu_s - before
+    if choices:
+        hours = {what: f"{seconds / 3600:.2f} of the CPU hours" for what, seconds in spent.items()}
+        parts = [f"tuning: {hours['tuning']}"]
+        if shortlists:
+            runs, kept = sum(one.runs for one in shortlists), shortlists[0].taken
+            parts.append(
+                f"then {counted(len(shortlists), 'row')} at the best {kept} of their {len(shortlists[0].settings)} "
+                f"draws with the other tuning seeds, {counted(runs, 'run')}, {hours['shortlist']}"
+            )
+        parts.append(
+            f"then {counted(len(choices), 'row')} at the setting chosen by validation, "
+            f"{counted(sum(one.runs for one in choices), 'run')}, priced as the mean of the "
+            f"{len(choices[0].settings)} settings"
         )
+        say_wrapped("; ".join(parts))
     say_wrapped(
         f"price: {total.cpu_s / 3600:.2f} CPU hours "
         f"({total.cpu_s:.0f} s; about {total.cpu_s / 2 / 60:.0f} minutes on two idle cores), "

@@ -34,8 +34,9 @@ def install_line(extra: str = "", root: Path = _CHECKOUT) -> str:
 
 
 def setting_text(point: Mapping[str, str]) -> str:
-    """A setting of a sweep: `learning_rate=1e-4, clip=tight`; nothing where nothing varies."""
-    return ", ".join(f"{axis}={value}" for axis, value in point.items())
+    """A setting of a sweep: `learning_rate=1e-4, clip=tight`; nothing where nothing varies. A name without a value
+    stands alone: `default`."""
+    return ", ".join("=".join(filter(None, item)) for item in point.items())
 
 
 def with_setting(label: str, point: Mapping[str, str]) -> str:

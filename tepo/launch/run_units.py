@@ -35,23 +35,36 @@ class Slots:
 
 
 def run_planned(plan: Callable[[], Planned], scale: str, slots: Slots, quiet: bool = False) -> Planned:
-    """Run what a plan names; where that chooses settings, then the rows at those. Returns the plan of all of it. Raises
-    RunFailed when any failed; the others are kept."""
-    planned = plan()
-    run_units([unit for _, units in planned for unit in units], slots, quiet)
-    if not any(study.tune_at(scale) for study, _ in planned):
-        return planned
-    chosen = plan()
-    for study, units in chosen:
-        if (tune := study.tune_at(scale)) and not quiet:
-            for row in tuned_rows(units, tune):
-                if row.chosen is not None and row.setting is not None:
-                    best = f"{100 * row.known[row.chosen]:.1f}% of the validation problems"
-                    draw = f"draw {row.chosen + 1} of {len(row.draws)}"
-                    say(f"chosen for {row.first.row_label}: {setting_text(row.setting.point)} ({best}, {draw})")
-    if sum(len(units) for _, units in chosen) > sum(len(units) for _, units in planned):
-        run_units([unit for _, units in chosen for unit in units], slots, quiet)
-    return chosen
+    """Run what a plan names, and where that chooses settings what is known after it, until nothing is added. Returns
+    the plan of all of it. Raises RunFailed when any failed; the others are kept."""
+    planned, said = plan(), set[str]()
+    while True:
+        run_units([unit for _, units in planned for unit in units], slots, quiet)
+        if not any(study.tune_at(scale) for study, _ in planned):
+            return planned
+        after = plan()
+        lines = [line for line in _choices(after, scale) if line not in said]
+        said.update(lines)
+        for line in () if quiet else lines:
+            say(line)
+        if sum(len(units) for _, units in after) == sum(len(units) for _, units in planned):
+            return after
+        planned = after
+
+
+def _choices(planned: Planned, scale: str) -> Iterator[str]:
+    """A line for each row whose shortlist or setting is known."""
+    for study, units in planned:
+        if not (tune := study.tune_at(scale)):
+            continue
+        for row in tuned_rows(units, tune):
+            if tune.shortlist and row.shortlist:
+                listed = "; ".join(setting_text(row.tried[index][0].row.setting.point) for index in row.shortlist)
+                yield f"on the shortlist of {row.first.row_label}: {listed}"
+            if row.chosen is not None and row.setting is not None:
+                best = f"{100 * row.scores[row.chosen]:.1f}% of the validation problems"
+                of = f", draw {row.draws.index(row.chosen) + 1} of {tune.draws}" if row.chosen in row.draws else ""
+                yield f"chosen for {row.first.row_label}: {setting_text(row.setting.point)} ({best}{of})"
 
 
 def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:

@@ -9,13 +9,21 @@ from matplotlib.figure import Figure
 from tepo.common.errors import UserError
 from tepo.reporting.figures.curves import RunCurves
 from tepo.reporting.figures.paper_figures import paper_figure
-from tepo.reporting.figures.study_figures import expected_best_figure, plane_figure, scaling_figure, sweep_figure
+from tepo.reporting.figures.study_figures import (
+    expected_best_figure,
+    plane_figure,
+    scaling_figure,
+    sweep_figure,
+    tried_figure,
+)
 from tepo.reporting.tables.sweep_table import BEST
 from tepo.reporting.tables.table import Table
 from tepo.results.scaling_fits import curve_rows
-from tepo.results.tables import study_table, tuned_lines
+from tepo.results.tables import study_table
+from tepo.results.tuned_part import tuned_lines
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
+from tepo.studies.vary import shown_axes
 
 
 @dataclass(frozen=True)
@@ -53,8 +61,8 @@ def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit], agai
 
 def study_figures(study: Study, scale: str, units: Sequence[Unit], table: Table) -> list[StudyFigure]:
     """Figures of a study with `curve:`, `tune:` or `vary:`, of what was measured: scores over compute with their fits,
-    the expected best over the number of settings tried, accuracy over what a sweep varies, and the plane of best score
-    against what a blind choice loses. table: the study's."""
+    the expected best over the number of settings tried, validation accuracy at each of them, accuracy over what a sweep
+    varies, and the plane of best score against what a blind choice loses. table: the study's."""
     figures = []
     if study.curve and (rows := [row for row in curve_rows(study, units) if row.fit]):
         drawn = scaling_figure(rows, study.curve.over)
@@ -64,6 +72,11 @@ def study_figures(study: Study, scale: str, units: Sequence[Unit], table: Table)
     if any(line.best for line in lines):
         caption = f"Expected best validation accuracy in {study.title}"
         figures.append(StudyFigure(study.name, caption, expected_best_figure(lines)))
+    if tune and tune.first_range and any(line.best for line in lines):
+        axis = shown_axes(tune.space)[tune.first_range]
+        caption = f"Validation accuracy over {axis} in {study.title}; filled: with all tuning seeds, ringed: chosen"
+        drawn = tried_figure(lines, axis, log="log" in tune.space[tune.first_range])
+        figures.append(StudyFigure(f"{study.name}-settings", caption, drawn))
     swept = [block for block in table.blocks if block.axis]
     if any(cell.mean is not None for block in swept for row in block.rows for cell in row.cells):
         figures.append(StudyFigure(table.name, f"Average accuracy in {table.title}", sweep_figure(swept)))

@@ -1,4 +1,4 @@
-"""Tables of studies, from their runs: results, what tuning found, and the command that runs what is missing."""
+"""Tables of studies, from their runs, and the command that runs what is missing."""
 
 import shlex
 from collections.abc import Sequence
@@ -9,24 +9,22 @@ import numpy as np
 import pandas as pd
 
 from tepo.common.paths import departure
-from tepo.common.text import counted, setting_text
+from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import COLUMNS
-from tepo.evaluation.statistics.expected_max import expected_best
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader.options import REVISION, is_of_today
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
-from tepo.reporting.tables.expected_max_table import TunedLine, expected_best_blocks, with_settings
+from tepo.reporting.tables.expected_max_table import with_settings
 from tepo.reporting.tables.multiple_comparisons import one_family
 from tepo.reporting.tables.provenance_note import mixed
 from tepo.reporting.tables.sweep_table import sensitivity_blocks, sweep_blocks
 from tepo.reporting.tables.table import Table
 from tepo.results.scaling_fits import curve_part
+from tepo.results.tuned_part import tuned_lines, tuned_part
 from tepo.studies.plan import Unit, recipe_words, unique
 from tepo.studies.plan_studies import Planned
 from tepo.studies.study import Study, printed
-from tepo.studies.tune import Tune
-from tepo.studies.tuning_result import TunedRow, tuned_rows
 
 _STORE = Path("runs")  # default of --store
 
@@ -81,7 +79,7 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     """The study's rows in order, model after model, with the paper's figures as a second block.
 
     A sweep: rows x settings first, then the rows setting after setting. A study that tunes: the rows whose settings are
-    chosen with a column for the setting, then the expected best of k settings.
+    chosen with a column for the setting, then what tuning found.
     """
     tune = study.tune_at(scale)
     if tune is None:
@@ -89,20 +87,8 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     reported = [unit for unit in units if not unit.tuning]
     table = _results(study, scale, reported) if reported else Table(study.name, study.title, ())
     lines = tuned_lines(units, tune)
-    seeds = f"{'seed' if len(tune.seeds) == 1 else 'seeds'} {', '.join(map(str, tune.seeds))}"
-    notes = [
-        f"Setting: of {counted(tune.draws, 'setting')} drawn at random, the same for every row, the best by validation "
-        f"accuracy of the last weights, trained with {seeds}; no test problem enters the choice, and none was pruned.",
-        "k = n: the best validation accuracy to expect of n of these settings, an unbiased estimate; ± = half of the "
-        "95% interval over which settings were drawn (bootstrap; too narrow where k is near their number).",
-    ]
-    if missing := [line.label for line in lines if not line.best]:
-        notes.append(f"Settings still to be tried, so none is chosen: {'; '.join(missing)}.")
-    return replace(
-        table,
-        blocks=(*with_settings(table.blocks, lines), *expected_best_blocks(lines, tune.draws)),
-        notes=(*table.notes, *notes),
-    )
+    blocks, notes = tuned_part(lines, tune)
+    return replace(table, blocks=(*with_settings(table.blocks, lines), *blocks), notes=(*table.notes, *notes))
 
 
 def _results(study: Study, scale: str, units: Sequence[Unit]) -> Table:
@@ -198,25 +184,3 @@ def fill_command(study: Study, scale: str, units: Sequence[Unit]) -> str:
     for word in (*given, *first.overrides[len(own) : -1]):
         words += ["--set", word]
     return shlex.join(words)
-
-
-def tuned_lines(units: Sequence[Unit], tune: Tune) -> list[TunedLine]:
-    """The rows of a plan that are tuned."""
-    rows = tuned_rows(units, tune)
-    several = len({row.first.model for row in rows}) > 1
-    return [_tuned_line(row, several) for row in rows]
-
-
-def _tuned_line(row: TunedRow, several_models: bool) -> TunedLine:
-    unit = row.first
-    done = sum(one.done() for draw in row.draws for one in draw)
-    return TunedLine(
-        key=f"{unit.model}/{unit.row_label}",
-        label=unit.row_label,
-        method=unit.row.objective or "",
-        look=unit.row.look,
-        model=unit.config.model.name if several_models else "",
-        best=expected_best(row.known) if row.known else [],
-        done=f"{done} of {sum(map(len, row.draws))}",
-        setting="" if row.setting is None else setting_text(row.setting.point),
-    )

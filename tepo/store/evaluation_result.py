@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 RESULT = "result.json"
 AVERAGE = "val-core/average"  # the metric of a validation that chooses
+RIGHT = "/right@"  # in the names of counts a problem, before the number of responses to each
 TASK = "task.json"  # what is evaluated, from the first part on
 FORMAT = 1
 _AGAIN = "move the folder away and evaluate again"
@@ -45,11 +46,13 @@ class Result:
 
 @dataclass(frozen=True)
 class Validated:
-    """Answers of a run's last weights to its validation problems. share: of right responses. problems: hash of the
-    problems, and of how they were asked."""
+    """Answers of a run's last weights to its validation problems. share: of right responses, each benchmark counted
+    once. problems: hash of the problems, and of how they were asked. right: of the n responses to each problem, by
+    `val-aux/NAME/right@n`; empty where an earlier version kept the share alone."""
 
     problems: str
     share: float
+    right: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -49,7 +49,15 @@ from tepo.config.run_config import RunConfig
 from tepo.store.checkpoint_files import OPTIMISER, damage, drop_resumption, for_resuming, has_digests, read_progress
 from tepo.store.cost import Cost
 from tepo.store.early_stop import Ending, read_ending
-from tepo.store.evaluation_result import AVERAGE, RightAnswers, Validated, has_result, load_result, read_right_answers
+from tepo.store.evaluation_result import (
+    AVERAGE,
+    RIGHT,
+    RightAnswers,
+    Validated,
+    has_result,
+    load_result,
+    read_right_answers,
+)
 from tepo.store.run_id import RECIPE, base_id, identity, run_id, settings
 
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
@@ -284,7 +292,9 @@ class RunFolder:
             return None
         try:
             record = parse_json(self.validation_file.read_bytes())
-            return Validated(str(record["problems"]), float(record["metrics"][AVERAGE]))
+            metrics = record["metrics"]
+            right = {name: tuple(map(int, counts)) for name, counts in metrics.items() if RIGHT in name}
+            return Validated(str(record["problems"]), float(metrics[AVERAGE]), right)
         except FileNotFoundError:
             return None
         except (ValueError, KeyError, TypeError):

@@ -164,16 +164,22 @@ def make_plan(
     study: Study, scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Iterable[str] = ()
 ) -> list[Unit]:
     """All units of a study at a scale, in the order of models, settings, rows and seeds; of a study that tunes, those
-    that choose (`tepo.studies.tuning_result` gives the others) and the base. `overrides` come last and apply to every
-    row. The untrained base is measured once, whatever the seed."""
+    with which choosing begins (`tepo.studies.tuning_result` gives the others) and the base. `overrides` come last and
+    apply to every row. The untrained base is measured once, whatever the seed."""
     words_of, tune = recipe_words(study, scale, overrides), study.tune_at(scale)
-    wanted = tune.seeds if tune else reporting_seeds(study, scale, seeds)
+    wanted = () if tune else reporting_seeds(study, scale, seeds)
     prime(words_of.values())
+
+    def seeds_of(row: Row) -> Sequence[int]:
+        if row.objective is None:
+            return (0,)
+        return tune.seeds_of(row.setting) if tune else wanted
+
     units = [
         unit_of(row, model, words_of[model, row.name], seed, store)
         for model in dict.fromkeys(model for model, _ in words_of)
         for row in study.rows_at(scale)
-        for seed in (wanted if row.objective is not None else (0,))
+        for seed in seeds_of(row)
     ]
     if study.curve:
         for unit in units:

@@ -37,7 +37,7 @@ from tepo.config.run_config import RunConfig
 from tepo.reporting.colours import UNTRAINED, Look, looks
 from tepo.reporting.paper.reference import PaperRow, RowKey, reference_row
 from tepo.studies.scales import scale_studies
-from tepo.studies.tune import Tune, check_ranges
+from tepo.studies.tune import Tune, check_tune
 from tepo.studies.vary import Setting, Vary, Words, check_values, key_of, settings, values_of, varied_keys
 
 SCALES = ("laptop", "single_gpu", "paper")  # those with overrides of their own in a row
@@ -252,7 +252,7 @@ def _check_settings(of: Study | Scale, at: Location) -> None:
     if of.tune is not None:
         with at.at("tune", "seeds").named():
             check_seeds(list(of.tune.seeds))
-        check_ranges(of.tune, at.at("tune", "space"))
+        check_tune(of.tune, at.at("tune"))
         axes.append((of.tune.ends, at.at("tune", "space")))
     for vary, here in axes:
         check_values(vary, here)

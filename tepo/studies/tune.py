@@ -1,8 +1,11 @@
-"""`tune:` of a study: each row is tried at the same settings, drawn at random, and reported at the best of its own.
+"""`tune:` of a study: each row is tried at the same settings and reported at the best of its own.
 
 tune:
-  draws: 8
-  seeds: [50]                                           # of the runs that choose; the study reports none of them
+  draws: 16
+  method: sobol                                         # settings that fill the space evenly; or random
+  default: true                                         # the row as it is written can be chosen too
+  seeds: [50, 51, 52]                                   # of the runs that choose; the study reports none of them
+  shortlist: {after: 1, keep: 3}                        # after one seed the best three go on to the others
   space:
     train.learning_rate: {log: [3e-5, 1e-3]}            # a number between two, uniform in its logarithm
     train.grad_clip: {uniform: [0.5, 2]}                # or uniform
@@ -12,13 +15,17 @@ tune:
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from tepo.common.randomness import derive
 from tepo.common.schema import REQUIRED, Location, option
+from tepo.studies import sobol
 from tepo.studies.vary import Setting, Value, Vary, Words, shown_axes, value_text, values_of, varied_keys
 
 Kind = Literal["log", "uniform"]
+DEFAULT = Setting({"default": ""})  # sets nothing: the row as it is written
+WIDE = 0.25  # share of a range that no search should leave out: four evenly spaced draws leave no larger one
 _DIGITS = 3  # significant digits of a number: short enough to read and to type
 
 
@@ -31,32 +38,116 @@ class Range:
     high: float
 
     def at(self, share: float) -> float:
-        """The number below which a share in [0, 1) of the draws lies, rounded to three significant digits."""
+        """The number below which a share in [0, 1) of the range lies, rounded to three significant digits."""
         if self.kind == "log":
             exact = self.low * (self.high / self.low) ** share
         else:
             exact = self.low + (self.high - self.low) * share
         return min(max(float(f"{exact:.{_DIGITS}g}"), self.low), self.high)
 
+    def share(self, number: float) -> float:
+        """The share of the range that lies below a number."""
+        if self.kind == "log":
+            return math.log(number / self.low) / math.log(self.high / self.low)
+        return (number - self.low) / (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class Gap:
+    """The largest part of a range that a search leaves out, between two neighbouring draws or a draw and an end.
+    axis: as shown. share: of the range, on its scale."""
+
+    axis: str
+    range: Range
+    low: float
+    high: float
+
+    @property
+    def share(self) -> float:
+        return self.range.share(self.high) - self.range.share(self.low)
+
+    def __str__(self) -> str:
+        factor = f", a factor of {self.high / self.low:.2f}" if self.range.kind == "log" else ""
+        end = {self.range.low: " (the lower end)", self.range.high: " (the upper end)"}
+        low, high = (value_text(number) + end.get(number, "") for number in (self.low, self.high))
+        return f"{self.axis} from {low} to {high}{factor}, {self.share:.0%} of the range"
+
+
+@dataclass(frozen=True)
+class Shortlist:
+    """A round of successive halving (Jamieson and Talwalkar 2016): all draws have the first seeds, the best the
+    others."""
+
+    after: int = option(REQUIRED, "number of the first tuning seeds, with which every draw is trained", low=1)
+    keep: int = option(REQUIRED, "number of draws of each row that are trained with the other tuning seeds too", low=1)
+
 
 @dataclass(frozen=True)
 class Tune:
     """Settings by which each row of a study is tuned."""
 
-    draws: int = option(REQUIRED, "settings drawn at random, the same for every row", low=1)
+    draws: int = option(REQUIRED, "settings tried, the same for every row", low=1)
     seeds: tuple[int, ...] = option(REQUIRED, "of the runs that choose; the study reports none of them", low=0)
     space: Vary = option(REQUIRED, "each axis with its range or its values")
+    method: Literal["sobol", "random"] = option("sobol", "settings that fill the space evenly, or independent ones")
+    default: bool = option(False, "the row as it is written is tried beside the draws")
+    shortlist: Shortlist | None = option(None, "which draws are trained with all tuning seeds; None: all")
 
     @property
     def settings(self) -> list[Setting]:
-        """The draws, in order. A draw depends on its number and its axis alone: more draws or axes keep the others."""
+        """The default, where it is tried, and the draws, in order. A draw depends on its number and its axis alone, and
+        with `sobol` on the axis' place: more draws, and axes behind the others, keep what is there."""
         axes = shown_axes(self.space)
-        settings = []
+        settings = [DEFAULT] if self.default else []
         for number in range(self.draws):
-            drawn = {axes[axis]: _drawn(axis, values, number) for axis, values in self.space.items()}
+            drawn = {
+                axes[axis]: _value(axis, values, self._share(place, number))
+                for place, (axis, values) in enumerate(self.space.items())
+            }
             point = {name: text for name, (text, _) in drawn.items()}
             settings.append(Setting(point, tuple(word for _, words in drawn.values() for word in words)))
         return settings
+
+    def _share(self, place: int, number: int) -> float:
+        """Of a draw on an axis, in [0, 1), by the words of the file alone."""
+        axis, values = list(self.space.items())[place]
+        words = _words(axis, values)
+        if self.method == "sobol":
+            return sobol.scrambled(sobol.sobol(place, number), f"{axis} {words}")
+        return derive(0, "tune", axis, words, number) % 2**53 / 2**53
+
+    def seeds_of(self, setting: Setting) -> tuple[int, ...]:
+        """The tuning seeds with which a setting is trained from the start: the default with all."""
+        if self.shortlist is None or setting == DEFAULT:
+            return self.seeds
+        return self.seeds[: self.shortlist.after]
+
+    @property
+    def gaps(self) -> list[Gap]:
+        """The largest gap of each range."""
+        return [
+            max(
+                (Gap(name, one, low, high) for low, high in pairwise([one.low, *self._numbers(name), one.high])),
+                key=lambda gap: gap.share,
+            )
+            for axis, name in shown_axes(self.space).items()
+            if (one := _range(self.space[axis]))
+        ]
+
+    @property
+    def gap_lines(self) -> list[str]:
+        """A sentence on the largest gap of each range, with a warning where it is wide."""
+        wide = " More than a quarter of the range was not searched: the best setting may lie in it."
+        return [f"Largest gap of the search: {gap}.{wide if gap.share > WIDE else ''}" for gap in self.gaps]
+
+    @property
+    def first_range(self) -> str | None:
+        """The first axis whose values are drawn from a range."""
+        return next((axis for axis, values in self.space.items() if _range(values)), None)
+
+    def _numbers(self, name: str) -> list[float]:
+        """The numbers drawn on an axis, sorted."""
+        return sorted(float(one.point[name]) for one in self.settings if one != DEFAULT)
 
     @property
     def keys(self) -> set[str]:
@@ -69,11 +160,29 @@ class Tune:
         return {axis: (one.low,) if (one := _range(values)) else values for axis, values in self.space.items()}
 
 
-def check_ranges(tune: Tune, at: Location) -> None:
-    """Raises UserError for a range that is none. The rest is checked as in `vary:`, by `Tune.ends`."""
+def check_tune(tune: Tune, at: Location) -> None:
+    """Raises UserError for a range that is none, and for settings that cannot be chosen among. The rest is checked as
+    in `vary:`, by `Tune.ends`."""
+    here = at.at("space")
     if not tune.space:
-        raise at.error(f"{at.key} names nothing to tune", fix="train.learning_rate: {log: [3e-5, 1e-3]}")
-    for axis, values in tune.space.items():
+        raise here.error(f"{here.key} names nothing to tune", fix="train.learning_rate: {log: [3e-5, 1e-3]}")
+    if tune.method == "sobol" and len(tune.space) > sobol.AXES:
+        what = f"{here.key} has {len(tune.space)} axes, and sobol fills at most {sobol.AXES}"
+        raise here.error(what, fix="fewer axes, or method: random")
+    _check_ranges(tune.space, here)
+    if (short := tune.shortlist) is None:
+        return
+    there = at.at("shortlist")
+    if short.after >= len(tune.seeds):
+        what = f"{there.key}.after is {short.after} of {len(tune.seeds)} tuning seeds, which leaves none"
+        raise there.error(what, fix="more `seeds:`, or leave `shortlist:` out")
+    if short.keep >= tune.draws:
+        what = f"{there.key}.keep is {short.keep} of {tune.draws} draws, which leaves none out"
+        raise there.error(what, fix="a smaller one, or leave `shortlist:` out")
+
+
+def _check_ranges(space: Vary, at: Location) -> None:
+    for axis, values in space.items():
         if not isinstance(values, dict) or not set(values) & {"log", "uniform"}:
             continue
         here, example = at.at(axis), f"{axis}: {{log: [3e-5, 1e-3]}}"
@@ -102,16 +211,16 @@ def _range(values: tuple[Value, ...] | dict[str, Words]) -> Range | None:
     return Range("log" if kind == "log" else "uniform", low, high)
 
 
-def _drawn(axis: str, values: tuple[Value, ...] | dict[str, Words], number: int) -> tuple[str, Words]:
-    """The value of an axis in one draw as shown, and the overrides that it means."""
+def _words(axis: str, values: tuple[Value, ...] | dict[str, Words]) -> str:
+    """What an axis says, the same however its numbers are written."""
     one = _range(values)
-    if one is not None:
-        text = value_text(one.at(_share(axis, f"{one.kind} {one.low!r} {one.high!r}", number)))
+    return f"{one.kind} {one.low!r} {one.high!r}" if one else " ".join(values_of(axis, values))
+
+
+def _value(axis: str, values: tuple[Value, ...] | dict[str, Words], share: float) -> tuple[str, Words]:
+    """The value of an axis at a share of it as shown, and the overrides that it means."""
+    if one := _range(values):
+        text = value_text(one.at(share))
         return text, (f"{axis}={text}",)
     choices = list(values_of(axis, values).items())
-    return choices[int(len(choices) * _share(axis, " ".join(text for text, _ in choices), number))]
-
-
-def _share(axis: str, values: str, number: int) -> float:
-    """In [0, 1), by the words of the file alone."""
-    return derive(0, "tune", axis, values, number) % 2**53 / 2**53
+    return choices[int(len(choices) * share)]

@@ -1,10 +1,12 @@
-"""A study that tunes, in two phases: every row is trained at every draw and validated, then each row is trained and
-measured at the draw that validation chose for it.
+"""A study that tunes, in phases: every row is trained at every setting and validated, then trained and measured at the
+setting that validation chose for it. A shortlist is a phase between: all draws have the first tuning seeds, and the
+best of them the others.
 
-The choice looks at validation alone. It is known when all draws of a row are there: none is pruned.
+The choice looks at validation alone, and at settings that have all tuning seeds. It is known when all of those are
+there: nothing but the shortlist prunes.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
@@ -17,70 +19,154 @@ from tepo.studies.vary import Setting
 
 @dataclass(frozen=True)
 class TunedRow:
-    """A row of a model. draws: its units, draw after draw, one a tuning seed."""
+    """A row of a model. tried: the units that choose, setting after setting, one a tuning seed as far as planned."""
 
-    draws: tuple[tuple[Unit, ...], ...]
+    tried: tuple[tuple[Unit, ...], ...]
+    tune: Tune
 
     @property
     def first(self) -> Unit:
-        return self.draws[0][0]
+        return self.tried[0][0]
+
+    @property
+    def draws(self) -> range:
+        """The settings that were drawn, which the default is not."""
+        return range(self.tune.default, len(self.tried))
 
     @cached_property
-    def scores(self) -> list[float | None]:
-        """Mean share of each draw over the tuning seeds; None where one of them is missing."""
-        shares = [[unit.validation() for unit in draw] for draw in self.draws]
-        return [None if None in one else fmean(share for share in one if share is not None) for one in shares]
+    def first_scores(self) -> list[float | None]:
+        """Mean share of each setting over the tuning seeds that all of them have; None where one is missing."""
+        short = self.tune.shortlist
+        return [_mean(units[: short.after if short else None]) for units in self.tried]
+
+    @property
+    def shortlist(self) -> list[int] | None:
+        """The settings that are trained with all tuning seeds: the best draws by their first scores, of equal ones the
+        first, and the default. None while a draw is missing."""
+        if self.tune.shortlist is None:
+            return list(range(len(self.tried)))
+        if not self.known:
+            return None
+        best = sorted(self.draws, key=lambda index: -self.known[index - self.draws.start])
+        return sorted([*range(self.draws.start), *best[: self.tune.shortlist.keep]])
+
+    @cached_property
+    def scores(self) -> dict[int, float]:
+        """Mean share over all tuning seeds of each setting that can be chosen; none while one of them is missing."""
+        means = {index: _mean(self.tried[index]) for index in self.shortlist or ()}
+        complete = {
+            index: mean
+            for index, mean in means.items()
+            if mean is not None and len(self.tried[index]) == len(self.tune.seeds)
+        }
+        return complete if len(complete) == len(means) else {}
 
     @property
     def known(self) -> list[float]:
-        """The scores of all draws, none while one is missing."""
-        there = [score for score in self.scores if score is not None]
+        """The first scores of all draws, none while one is missing."""
+        there = [score for index in self.draws if (score := self.first_scores[index]) is not None]
         return there if len(there) == len(self.draws) else []
 
     @property
     def chosen(self) -> int | None:
-        """The draw with the best score, of several such the first; None while one is missing."""
-        return self.known.index(max(self.known)) if self.known else None
+        """The setting with the best score, of several such the first; None while one is missing."""
+        return max(self.scores, key=lambda index: self.scores[index]) if self.scores else None
+
+    @property
+    def runner_up(self) -> int | None:
+        """The second of those that could be chosen, where there are two."""
+        return sorted(self.scores, key=lambda index: -self.scores[index])[1] if len(self.scores) > 1 else None
 
     @property
     def setting(self) -> Setting | None:
         """The setting that was chosen."""
-        return None if self.chosen is None else self.draws[self.chosen][0].row.setting
+        return None if self.chosen is None else self.tried[self.chosen][0].row.setting
 
-    def reported(self, draw: int, seeds: Sequence[int]) -> list[Unit]:
-        """The units that would report a draw. Their label is the row's: the setting is part of what the row is."""
-        one = self.draws[draw][0]
+    def to_shortlist(self, index: int) -> list[Unit]:
+        """The units that a setting lacks to have all tuning seeds."""
+        one, there = self.tried[index][0], {unit.seed for unit in self.tried[index]}
+        return [
+            replace(unit_of(one.row, one.model, one.overrides[:-1], seed, one.folder.parent), tuning=True)
+            for seed in self.tune.seeds
+            if seed not in there
+        ]
+
+    def reported(self, index: int, seeds: Sequence[int]) -> list[Unit]:
+        """The units that would report a setting. Their label is the row's: the setting is part of what the row is."""
+        one = self.tried[index][0]
         row = replace(one.row, setting=Setting({}, one.row.setting.overrides))
         return [unit_of(row, one.model, one.overrides[:-1], seed, one.folder.parent) for seed in seeds]
+
+    def with_shortlist(self, read: Callable[[Unit], Unit]) -> "TunedRow":
+        """The row with all units that choose, as far as known."""
+        listed = self.shortlist or ()
+        return replace(
+            self,
+            tried=tuple(
+                (*units, *(map(read, self.to_shortlist(index)) if index in listed else ()))
+                for index, units in enumerate(self.tried)
+            ),
+        )
+
+
+def _mean(units: Sequence[Unit]) -> float | None:
+    shares = [unit.validation() for unit in units]
+    return None if None in shares else fmean(share for share in shares if share is not None)
 
 
 def tuned_rows(units: Sequence[Unit], tune: Tune) -> list[TunedRow]:
     """The rows of a plan that are tuned, from its units that choose."""
-    groups: dict[tuple[str, str], list[Unit]] = {}
+    groups: dict[tuple[str, str], dict[str, list[Unit]]] = {}
     for unit in units:
         if unit.tuning:
-            groups.setdefault((unit.model, unit.row.label), []).append(unit)
-    size = len(tune.seeds)
-    return [
-        TunedRow(tuple(tuple(group[start : start + size]) for start in range(0, len(group), size)))
-        for group in groups.values()
-    ]
+            groups.setdefault((unit.model, unit.row.label), {}).setdefault(unit.row.name, []).append(unit)
+    return [TunedRow(tuple(map(tuple, tried.values())), tune) for tried in groups.values()]
 
 
-def with_chosen(units: Sequence[Unit], tune: Tune, seeds: Sequence[int]) -> list[Unit]:
-    """The units of a plan, and those that report each row whose setting is chosen."""
-    rows = tuned_rows(units, tune)
-    return [*units, *(unit for row in rows if row.chosen is not None for unit in row.reported(row.chosen, seeds))]
+def with_chosen(
+    units: Sequence[Unit], tune: Tune, seeds: Sequence[int], read: Callable[[Unit], Unit] = lambda unit: unit
+) -> list[Unit]:
+    """The units of a plan, those that choose among each row's shortlist, and those that report each row whose setting
+    is chosen. read: gives an added unit its record."""
+    rows = [row.with_shortlist(read) for row in tuned_rows(units, tune)]
+    there = {(unit.id, unit.tuning) for unit in units}
+    choosing = [unit for row in rows for tried in row.tried for unit in tried if (unit.id, True) not in there]
+    reporting = [unit for row in rows if row.chosen is not None for unit in row.reported(row.chosen, seeds)]
+    return [*units, *choosing, *map(read, reporting)]
 
 
-def undecided_rows(
+@dataclass(frozen=True)
+class Later:
+    """Units that a row will have when more is known. settings: of each setting that may be taken, its units. taken: the
+    number of settings that will be."""
+
+    row: TunedRow
+    settings: tuple[tuple[Unit, ...], ...]
+    taken: int
+
+    @property
+    def runs(self) -> int:
+        return self.taken * len(self.settings[0])
+
+
+def undecided(
     planned: Sequence[tuple[Study, list[Unit]]], scale: str, seeds: Sequence[int] | None
-) -> list[list[list[Unit]]]:
-    """For each row whose setting is not chosen yet, the units that would report each of its draws."""
-    return [
-        [row.reported(draw, reporting_seeds(study, scale, seeds)) for draw in range(len(row.draws))]
+) -> tuple[list[Later], list[Later]]:
+    """For each row whose shortlist is not known yet, what its draws would be trained with for it; and for each whose
+    setting is not chosen yet, the units that would report each of its settings."""
+    rows = [
+        (row, reporting_seeds(study, scale, seeds))
         for study, units in planned
         if (tune := study.tune_at(scale))
         for row in tuned_rows(units, tune)
         if row.chosen is None
     ]
+    shortlists = [
+        Later(row, tuple(tuple(row.to_shortlist(index)) for index in row.draws), short.keep)
+        for row, _ in rows
+        if (short := row.tune.shortlist) and row.shortlist is None
+    ]
+    choices = [
+        Later(row, tuple(tuple(row.reported(index, own)) for index in range(len(row.tried))), 1) for row, own in rows
+    ]
+    return shortlists, choices

@@ -153,7 +153,8 @@ def plan(
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
     from tepo.common.errors import UserError
     from tepo.studies.plan_studies import plan_all
-    from tepo.studies.tuning_result import undecided_rows
+    from tepo.studies.tuning_result import undecided
+    from tepo_cli.screen import say_wrapped
     from tepo_cli.show_plan import show_plan, show_power_line, show_price
 
     if scale == "laptop" and (card or gpus):
@@ -169,7 +170,10 @@ def plan(
 
         check_rows(units)
     show_plan(units, brief=brief)
-    show_price(units, scale, store, undecided_rows(planned, scale, parse_seeds(seeds)))
+    for tune in filter(None, (study.tune_at(scale) for study, _ in planned)):
+        for line in tune.gap_lines:
+            say_wrapped(line)
+    show_price(units, scale, store, *undecided(planned, scale, parse_seeds(seeds)))
     show_power_line(planned)
     if scale != "laptop":
         from tepo_cli.show_fit import show_disk, show_fits

@@ -14,7 +14,7 @@ from tepo.problems.procedural import generator
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.tuning_result import tuned_rows
 from tepo_cli.main import app
-from tests.integration.commands import Started, started, tepo
+from tests.integration.commands import Started, started, tepo, until
 from tests.integration.slurm_cluster import cluster
 from tests.unit.training.small import SMALL, few_problems, write
 
@@ -79,13 +79,40 @@ def test_a_tuned_study_from_plan_to_page(tmp_path: Path) -> None:
     assert sum(best[label, "best1"] for label in chosen) / 2 == pytest.approx(100 * sum(shares) / 4, rel=1e-4)
 
     written = [Path(word) for word in run(tmp_path, "figure", "--out", tmp_path / "figures").split()]
-    assert [path.name for path in written] == ["figure-my_tuning.svg", "figure-my_tuning.png"]
+    names = ("figure-my_tuning", "figure-my_tuning-settings")
+    assert [path.name for path in written] == [f"{name}.{ending}" for name in names for ending in ("svg", "png")]
     for text in ("settings tried (k)", "GSPO", "GRPO"):
         assert f">{text}</text>" in written[0].read_text()
     run(tmp_path, "report", "--out", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     assert "Expected best validation accuracy in a tuned study" in page
     assert page.count("<figcaption>Training curves of a tuned study") == 1
+
+
+def test_all_phases_of_a_shortlist_survive_a_kill(tmp_path: Path) -> None:
+    """Killed once it has something of the second phase, it goes on where it was, and chooses what it would have."""
+    more = "draws: 3, default: true, seeds: [50, 51], shortlist: {after: 1, keep: 1}"
+    text = STUDY.replace("draws: 2, seeds: [50]", more)
+    env = own(tmp_path)
+    write(tmp_path / "experiments/my_tuning.yaml", text)
+    planned = run(tmp_path, "plan")
+    assert "11 runs, 11 to do" in planned
+    assert "then 2 rows at the best 1 of their 3 draws with the other tuning seeds, 2 runs" in planned
+    assert "Largest gap of the search: learning_rate from" in planned
+
+    words = ("ablate", "my-tuning", "--store", tmp_path / "runs", "--jobs", "1")
+    killed = started(*words, cwd=tmp_path, **env)
+    until(lambda: len(list(tmp_path.glob("runs/*/validation.json"))) > 10, killed)  # the first phase has ten
+    killed.kill()
+    assert len(list(tmp_path.glob("runs/*/eval/*/result.json"))) == 2  # those of the base: nothing is chosen
+
+    printed = run(tmp_path, "ablate")
+    assert printed.count("on the shortlist of") == printed.count("chosen for") == 2
+    assert "15 runs, 0 to do" in run(tmp_path, "plan")
+    validated = list(tmp_path.glob("runs/*/validation.json"))
+    assert len(validated) == 2 * (2 + 3 + 1)
+    assert all(len(json.loads(path.read_text())["metrics"]["val-aux/add3/right@4"]) == 10 for path in validated)
+    assert "Noise of choosing" in run(tmp_path, "table")
 
 
 def _choose_without_tests(folder: str, answer: str) -> None:

@@ -138,25 +138,41 @@ def _problems(cells: Mapping[str, np.ndarray]) -> int:
     return sum(x.shape[1] for x in cells.values())
 
 
-def _crossed_error(cells: Sequence[np.ndarray], share: np.ndarray) -> tuple[float, Tails]:
-    """Standard error of the weighted mean, and its tails. Variance of seed means / S + sum over benchmarks of weight^2
-    x variance of problem means / P. Both hold the noise e / (SP), so it counts twice: a touch wide, where subtracting
-    it once would leave too small an error whenever a few seeds happen to agree (perf/statistics_calibration.py). One
-    seed says nothing about the spread of seeds."""
+@dataclass(frozen=True)
+class Variances:
+    """Of a weighted mean: by problems, with its degrees of freedom, and by seeds; NaN where there is one seed, which
+    says nothing about their spread."""
+
+    problems: float
+    freedom: float
+    seeds: float
+
+
+def crossed_variances(cells: Sequence[np.ndarray], share: np.ndarray) -> Variances:
+    """Sum over benchmarks of weight^2 x variance of problem means / P, and variance of seed means / S. Both hold the
+    noise e / (SP). cells: of each benchmark, x [S, P]. share: weights that add up to 1."""
     parts = [
         (w**2 * x.mean(axis=0).var(ddof=1) / x.shape[1], x.shape[1] - 1)
         for w, x in zip(share, cells, strict=True)
         if x.shape[1] > 1
     ]
-    variances, freedoms = np.array(parts).reshape(-1, 2).T
-    of_problems, seeds = float(variances.sum()), len(cells[0])
-    problems = float(satterthwaite(variances, freedoms))
-    if seeds == 1:
-        return of_problems**0.5, Tails(problems)
-    means = sum(w * x.mean(axis=1) for w, x in zip(share, cells, strict=True))
-    of_seeds = float(means.var(ddof=1)) / seeds
-    total = of_seeds + of_problems
-    return total**0.5, Tails(problems, seeds - 1, of_seeds / total if total else 0.0)
+    by_problem, freedoms = np.array(parts).reshape(-1, 2).T
+    seeds, of_seeds = len(cells[0]), math.nan
+    if seeds > 1:
+        means = sum(w * x.mean(axis=1) for w, x in zip(share, cells, strict=True))
+        of_seeds = float(means.var(ddof=1)) / seeds
+    return Variances(float(by_problem.sum()), float(satterthwaite(by_problem, freedoms)), of_seeds)
+
+
+def _crossed_error(cells: Sequence[np.ndarray], share: np.ndarray) -> tuple[float, Tails]:
+    """Standard error of the weighted mean, and its tails. The noise e / (SP) counts twice: a touch wide, where
+    subtracting it once would leave too small an error whenever a few seeds happen to agree
+    (perf/statistics_calibration.py)."""
+    parts = crossed_variances(cells, share)
+    if math.isnan(parts.seeds):
+        return parts.problems**0.5, Tails(parts.freedom)
+    total = parts.seeds + parts.problems
+    return total**0.5, Tails(parts.freedom, len(cells[0]) - 1, parts.seeds / total if total else 0.0)
 
 
 def satterthwaite(variances: np.ndarray, freedoms: np.ndarray) -> np.ndarray:

@@ -1,5 +1,5 @@
 """Figures of what a study varies, fits or tunes: accuracy over a sweep, best score against the cost of a blind choice,
-fitted curves, and the expected best of k settings."""
+fitted curves, the expected best of k settings, and the validation accuracy of each."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -96,6 +96,36 @@ def _draw_best(axes: Axes, lines: Sequence[TunedLine]) -> None:
     axes.set_xticks(range(1, len(lines[0].best) + 1))
     axes.set_xlabel("settings tried (k)")
     axes.set_ylabel("expected best validation accuracy, %")
+
+
+def tried_figure(lines: Sequence[TunedLine], axis: str, *, log: bool) -> Figure:
+    """Validation accuracy over what is drawn first: a panel a row, on the same axes. A point a setting, filled where it
+    has all tuning seeds, so that it could be chosen; a diamond for the default, a ring around the chosen one.
+
+    lines: those without a score are left out. log: the axis is logarithmic."""
+    shown = [line for line in lines if line.best]
+    across = min(3, len(shown))
+    down = -(-len(shown) // across)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(3.2 * across, 2.5 * down + 0.2), layout="constrained")
+        panels = figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).ravel()
+        for axes, line in zip(panels, shown, strict=False):
+            colour = (line.look or look(line.method)).colour
+            for one in line.tried:
+                if one.at is None or one.score is None:
+                    continue
+                marker, face = "o" if one.drawn else "D", colour if one.complete else "white"
+                axes.plot(one.at, 100 * one.score, marker, color=colour, markerfacecolor=face, markersize=4.5)
+                if one.setting == line.setting:
+                    axes.plot(one.at, 100 * one.score, "o", color="#222222", fillstyle="none", markersize=10)
+            if log:
+                axes.set_xscale("log")
+            axes.set_title(", ".join(filter(None, (line.label, line.model))), loc="left", fontsize=9)
+            axes.set_xlabel(axis)
+            axes.set_ylabel("validation accuracy, %")
+        for axes in panels[len(shown) :]:
+            axes.remove()
+        return settled(figure)
 
 
 def plane_figure(block: Block) -> Figure:

@@ -19,7 +19,7 @@ from tepo.common.errors import UserError
 from tepo.common.files import content_hash, parse_json, write_atomic
 from tepo.store.cost import Cost
 from tepo.store.early_stop import read_ending
-from tepo.store.evaluation_result import Validated
+from tepo.store.evaluation_result import RIGHT, Validated
 from tepo.store.records.run_record import Measured, Record, Verdicts, facts_of
 from tepo.store.records.thinned_metrics import pack, unpack
 
@@ -103,13 +103,40 @@ def _line(record: Record, shared: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "ending": None if record.ended is None else asdict(record.ended),
         "made": [[_key("made_by", facts_of(one), shared), one.get("started"), one.get("ended")] for one in record.made],
         "cost": [asdict(cost) for cost in record.cost],
-        **({} if record.validation is None else {"validation": asdict(record.validation)}),
+        **({} if record.validation is None else {"validation": _validation_line(record.validation)}),
         "timeouts": {name: one.timeouts for name, one in record.verdicts.items() if one.timeouts},
         "right": {
-            _key("benchmark", asdict(one.on), shared): ("" if one.on.samples < 10 else " ").join(map(str, one.right))
+            _key("benchmark", asdict(one.on), shared): _written(one.right, one.on.samples)
             for one in record.verdicts.values()
         },
     }
+
+
+def _validation_line(validation: Validated) -> dict[str, Any]:
+    right = {name: _written(counts, _samples(name)) for name, counts in validation.right.items()}
+    return {"problems": validation.problems, "share": validation.share, **({"right": right} if right else {})}
+
+
+def _validation(line: dict[str, Any]) -> Validated:
+    right = {name: _counts(text, _samples(name)) for name, text in line.get("right", {}).items()}
+    return Validated(**{**line, "right": right})
+
+
+def _samples(name: str) -> int:
+    return int(name.partition(RIGHT)[2])
+
+
+def _written(right: Iterable[int], samples: int) -> str:
+    """Counts up to `samples`, a digit each where that is enough."""
+    return ("" if samples < 10 else " ").join(map(str, right))
+
+
+def _counts(text: str, samples: int) -> tuple[int, ...]:
+    """Raises ValueError for what `_written` did not make."""
+    right = tuple(map(int, text if samples < 10 else text.split()))
+    if not all(0 <= count <= samples for count in right):
+        raise ValueError(f"right answers: not one count up to {samples} a problem")
+    return right
 
 
 def _key(kind: str, value: dict[str, Any], shared: dict[str, dict[str, Any]]) -> str:
@@ -123,8 +150,8 @@ def _record(line: dict[str, Any], benchmarks: Mapping[str, Measured], makers: Ma
     verdicts = {}
     for key, text in line["right"].items():
         on = benchmarks[key]
-        right = tuple(map(int, text if on.samples < 10 else text.split()))
-        if len(right) != len(on.problems) or not all(0 <= count <= on.samples for count in right):
+        right = _counts(text, on.samples)
+        if len(right) != len(on.problems):
             raise ValueError(f"right answers on {on.name}: not one count up to {on.samples} a problem")
         verdicts[on.name] = Verdicts(on, right, line["timeouts"].get(on.name, 0))
     return Record(
@@ -140,5 +167,5 @@ def _record(line: dict[str, Any], benchmarks: Mapping[str, Measured], makers: Ma
         cost=tuple(Cost(**cost) for cost in line["cost"]),
         shown=pack([]),  # until its line comes
         verdicts=verdicts,
-        validation=Validated(**line["validation"]) if "validation" in line else None,
+        validation=_validation(line["validation"]) if "validation" in line else None,
     )

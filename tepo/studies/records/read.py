@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -61,15 +61,16 @@ def with_records(planned: Planned, scale: str, seeds: Sequence[int] | None = Non
     Raises UserError for a damaged file of records."""
     kept = RecordsById.read()
 
-    def filled(study: Study, units: Iterable[Unit]) -> list[Unit]:
-        return [unit if unit.done() else kept.fill(study, unit) for unit in units]
+    def filled(study: Study, unit: Unit) -> Unit:
+        return unit if unit.done() else kept.fill(study, unit)
 
     known = []
     for study, units in planned:
-        read, tune = filled(study, units), study.tune_at(scale)
+        fill = partial(filled, study)
+        read, tune = list(map(fill, units)), study.tune_at(scale)
         if tune:
             choosing = [unit for unit in read if unit.tuning or unit.row.base]
-            read = filled(study, with_chosen(choosing, tune, reporting_seeds(study, scale, seeds)))
+            read = with_chosen(choosing, tune, reporting_seeds(study, scale, seeds), fill)
         known.append((study, read))
     return known
 

@@ -95,6 +95,30 @@ def test_a_study_that_tunes_is_chosen_and_reported_from_records(own: Path, tmp_p
     assert len(read(tmp_path / "empty")) == 4
 
 
+def test_every_phase_of_tuning_is_read_from_records_with_counts_a_problem(own: Path, tmp_path: Path) -> None:
+    tune = "tune: {draws: 3, seeds: [50, 51], default: true, shortlist: {after: 1, keep: 1}, space: {%s}}\n"
+    (own / "experiments" / "mine.yaml").write_text(STUDY + tune % "train.learning_rate: {log: [3e-5, 1e-3]}")
+    lengths = []
+    for _ in range(3):
+        ((study, units),) = planned(tmp_path / "runs")
+        lengths.append(len(units))
+        for unit in units:
+            if unit.tuning and not unit.done():
+                right = [(number + unit.seed) % 5 for number in range(50)]
+                validate(unit, unit.config.train.learning_rate * 500, {"add3": right})
+            elif not unit.done():
+                finish(unit, chance=0.5)
+    assert lengths == [2 * (2 + 3), 2 * (2 + 3 + 1), 2 * (2 + 3 + 1 + 3)]
+    record_study(file_of("mine"), [(study, units)])
+    again = read(tmp_path / "empty")
+    assert [unit.id for unit in again] == [unit.id for unit in units]
+    assert all(unit.record and unit.done() for unit in again)
+    assert [unit.run.validated() for unit in again] == [unit.run.validated() for unit in units]
+    ours, theirs = (study_table(study, "laptop", part) for part in (units, again))
+    assert ours.blocks == theirs.blocks
+    assert ours.blocks[-1].title.startswith("Noise of choosing")
+
+
 def test_verdicts_of_an_earlier_grader_are_marked_but_for_generated_problems(own: Path, tmp_path: Path) -> None:
     """From the store and from its record alike. `finish` writes a fingerprint that is of no revision."""
 

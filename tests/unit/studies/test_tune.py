@@ -1,6 +1,7 @@
 """A study with `tune:`: the settings that are drawn, the units of both phases, the choice, and what mistakes say."""
 
 import math
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.common.files import write_json
+from tepo.common.text import setting_text
 from tepo.jobs.validate import problems_hash
 from tepo.launch.local import command
 from tepo.reporting.tables.render import as_text
@@ -15,14 +17,16 @@ from tepo.results.figures import draw_study
 from tepo.results.tables import study_table
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all, plan_studies
+from tepo.studies.records.read import with_records
 from tepo.studies.study import Study, load_study, parse_study
-from tepo.studies.tuning_result import tuned_rows, undecided_rows
+from tepo.studies.tune import DEFAULT
+from tepo.studies.tuning_result import tuned_rows, undecided
 from tests.unit.studies.measured import finish
 
 HEAD = "title: x\nbaseline: a\nrows:\n  - {label: base, base: true}\n"
 ROWS = HEAD + "  - {label: a, objective: tepo_no_kl%s}\n  - {label: b, objective: gspo}\n"
 SPACE = "train.learning_rate: {log: [3e-5, 1e-3]}, train.epochs: [1, 2, 4]"
-TUNE = "tune: {draws: %d, seeds: [50, 51], space: {" + SPACE + "}}\n"
+TUNE = "tune: {draws: %d, method: random, seeds: [50, 51], space: {" + SPACE + "}}\n"
 SCALES = (
     "scales:\n  laptop: {models: [laptop], seeds: [0, 1], overrides: [train.steps=2, 'data.benchmarks=[add3]']%s}\n"
 )
@@ -42,14 +46,15 @@ def planned(mine: Study, store: Path) -> list[Unit]:
     return units
 
 
-def validate(unit: Unit, share: float) -> None:
+def validate(unit: Unit, share: float, right: dict[str, list[int]] | None = None) -> None:
+    """Finish a run and give it a validation. right: of the 4 responses to each problem, by benchmark."""
     unit.run.create(unit.config)
     for step in (1, 2):
         unit.run.append_metrics({"training/global_step": step})
     unit.run.mark("finished", steps=2)
-    write_json(
-        unit.run.validation_file, {"problems": problems_hash(unit.config), "metrics": {"val-core/average": share}}
-    )
+    counts = {f"val-aux/{name}/right@4": values for name, values in (right or {}).items()}
+    metrics = {"val-core/average": share, **counts}
+    write_json(unit.run.validation_file, {"problems": problems_hash(unit.config), "metrics": metrics})
 
 
 # the draws ------------------------------------------------------------------------------------------------------------
@@ -107,6 +112,124 @@ def test_a_named_setting_sets_several_keys(tmp_path: Path) -> None:
     assert drawn == {("wide", 3), ("tight", 4)}
 
 
+EVEN = "tune: {draws: %d, seeds: [50, 51, 52]%s, space: {" + SPACE + "}}\n"
+
+
+def even(folder: Path, draws: int = 16, more: str = "") -> Study:
+    return study(folder, ROWS % "" + EVEN % (draws, more) + SCALES % "")
+
+
+def test_even_draws_follow_from_the_file_alone(tmp_path: Path) -> None:
+    """More draws, axes behind the others, other seeds and a default keep them."""
+    drawn = even(tmp_path).tune_at("laptop").settings
+    assert even(tmp_path, 40).tune_at("laptop").settings[:16] == drawn
+    assert even(tmp_path, 16, ", default: true").tune_at("laptop").settings == [DEFAULT, *drawn]
+    text = EVEN % (16, "")
+    for more in (text.replace("[50, 51, 52]", "[7]"), text.replace("4]}}", "4], train.warmup_steps: [0, 4]}}")):
+        others = study(tmp_path, ROWS % "" + more + SCALES % "").tune_at("laptop").settings
+        for one, other in zip(drawn, others, strict=True):
+            assert other.overrides[: len(one.overrides)] == one.overrides
+    assert study(tmp_path, ROWS % "" + text.replace("1e-3", "2e-3") + SCALES % "").tune_at("laptop").settings != drawn
+
+
+def test_even_draws_fill_every_axis(tmp_path: Path) -> None:
+    """One in each part of a range, but for the rounding to three digits, and each value about as often."""
+    tune = even(tmp_path).tune_at("laptop")
+    points = [one.point for one in tune.settings]
+    shares = sorted(math.log(float(point["learning_rate"]) / 3e-5) / math.log(1e-3 / 3e-5) for point in points)
+    for part, share in enumerate(shares):
+        assert part / 16 - 1e-3 <= share <= (part + 1) / 16 + 1e-3
+    assert sorted(Counter(point["epochs"] for point in points).values()) == [5, 5, 6]
+    (gap,) = tune.gaps
+    assert gap.share < 2 / 16 + 2e-3
+
+
+def test_the_largest_gap_is_named_with_its_ends(tmp_path: Path) -> None:
+    (gap,) = load_study("tuned").tune_at("laptop").gaps
+    assert (gap.low, gap.high) == (8.12e-5, 2.96e-4)
+    assert gap.share == pytest.approx(math.log(2.96e-4 / 8.12e-5) / math.log(6e-4 / 4e-5))
+    (line,) = load_study("tuned").tune_at("laptop").gap_lines
+    assert "learning_rate from 8.12e-5 to 0.000296, a factor of 3.65, 48% of the range. More than a quarter" in line
+    (line,) = load_study("tuned_again").tune_at("laptop").gap_lines
+    assert "More than a quarter" not in line
+    one_draw = "tune: {draws: 1, seeds: [50], space: {train.grad_clip: {uniform: [1, 3]}}}\n"
+    tune = study(tmp_path, ROWS % "" + one_draw + SCALES % "").tune_at("laptop")
+    value = float(tune.settings[0].point["grad_clip"])
+    (gap,) = tune.gaps
+    assert gap.share == pytest.approx(max(value - 1, 3 - value) / 2)
+    assert ("the lower end" in str(gap)) != ("the upper end" in str(gap))
+    assert "factor" not in str(gap)
+
+
+# the default and the shortlist ----------------------------------------------------------------------------------------
+SHORT = ", default: true, shortlist: {after: 1, keep: 2}"
+
+
+def chosen_by(mine: Study, units: list[Unit], shares: dict[str, list[float]]) -> None:
+    """Validate the units of each row in the order of the plan."""
+    for label, values in shares.items():
+        for unit, share in zip((unit for unit in units if unit.row.label == label), values, strict=True):
+            validate(unit, share)
+
+
+def test_the_default_is_the_row_as_it_is_written(tmp_path: Path) -> None:
+    mine = even(tmp_path, 2, ", default: true")
+    units = planned(mine, tmp_path)
+    first = [unit for unit in units if unit.row.label == "a"][:3]
+    assert [(unit.label, unit.seed, unit.tuning) for unit in first] == [
+        ("a, default", seed, True) for seed in (50, 51, 52)
+    ]
+    plain = study(tmp_path, ROWS % "" + SCALES % "")
+    assert (
+        first[0].overrides[:-1]
+        == next(unit for unit in planned(plain, tmp_path) if unit.row.label == "a").overrides[:-1]
+    )
+    chosen_by(mine, units, {"a": [0.5, 0.5, 0.5] + [0.4] * 6, "b": [0.3] * 3 + [0.2, 0.3, 0.4] + [0.4] * 3})
+    a, b = tuned_rows(units, mine.tune_at("laptop"))
+    assert (a.setting, b.chosen) == (DEFAULT, 2)
+    assert (len(a.known), a.known) == (2, pytest.approx([0.4, 0.4]))  # the default is no draw
+    reported = [unit for unit in planned(mine, tmp_path) if not unit.tuning and unit.row.label == "a"]
+    assert [(unit.label, unit.seed) for unit in reported] == [("a", 0), ("a", 1)]
+    assert {unit.folder for unit in reported} == {
+        unit.folder for unit in planned(plain, tmp_path) if unit.row.label == "a"
+    }
+
+
+def test_the_best_of_the_first_seed_go_on_and_only_complete_settings_are_chosen(tmp_path: Path) -> None:
+    mine = even(tmp_path, 4, SHORT)
+    units = planned(mine, tmp_path)
+    assert [unit.seed for unit in units if unit.row.label == "a"] == [50, 51, 52] + [50] * 4
+    shortlists, choices = undecided([(mine, units)], "laptop", None)
+    assert [(one.taken, one.runs, len(one.settings)) for one in shortlists] == [(2, 4, 4)] * 2
+    assert [(one.taken, one.runs, len(one.settings)) for one in choices] == [(1, 2, 5)] * 2
+    first = {"a": [0.1, 0.2, 0.3, 0.5, 0.9, 0.8, 0.8], "b": [0.6, 0.6, 0.6, 0.1, 0.2, 0.3, 0.4]}
+    for label, values in first.items():
+        mine_units = [unit for unit in units if unit.row.label == label]
+        for unit, share in zip(mine_units[:-1], values, strict=False):
+            validate(unit, share)
+        assert tuned_rows(units, mine.tune_at("laptop"))["ab".index(label)].shortlist is None  # one draw is missing
+        validate(mine_units[-1], values[-1])
+    second = planned(mine, tmp_path)
+    assert second[: len(units)] == units
+    added = second[len(units) :]
+    a, b = tuned_rows(second, mine.tune_at("laptop"))
+    assert (a.shortlist, b.shortlist) == ([0, 2, 3], [0, 3, 4])  # of equal ones the first; the default has its place
+    assert [(unit.seed, unit.tuning, unit.row.setting) for unit in added if unit.row.label == "a"] == [
+        (seed, True, a.tried[index][0].row.setting) for index in (2, 3) for seed in (51, 52)
+    ]
+    assert (a.chosen, b.chosen) == (None, None)
+    assert undecided([(mine, second)], "laptop", None)[0] == []
+    for unit in added[:-1]:
+        validate(unit, 0.1 if unit.row.setting == a.tried[2][0].row.setting else 0.4)
+    third = planned(mine, tmp_path)
+    a, b = tuned_rows(third, mine.tune_at("laptop"))
+    assert a.scores == pytest.approx({0: 0.2, 2: (0.9 + 0.2) / 3, 3: (0.8 + 0.8) / 3})
+    assert (a.chosen, a.runner_up, b.chosen) == (3, 2, None)  # b lacks a run
+    assert [unit.label for unit in third if not unit.tuning] == ["base", "a", "a"]
+    validate(added[-1], 0.4)
+    assert tuned_rows(planned(mine, tmp_path), mine.tune_at("laptop"))[1].setting == DEFAULT
+
+
 # the two phases -------------------------------------------------------------------------------------------------------
 def test_a_run_that_chooses_is_validated_and_never_measured(tmp_path: Path) -> None:
     units = planned(tuned(tmp_path), tmp_path)
@@ -129,7 +252,7 @@ def test_the_best_mean_is_chosen_and_of_equal_ones_the_first(tmp_path: Path) -> 
         for unit, share in zip((unit for unit in units if unit.row.label == label), values, strict=True):
             validate(unit, share)
     a, b = tuned_rows(units, mine.tune_at("laptop"))
-    assert a.scores == pytest.approx([0.5, 0.5, 0.5])
+    assert a.scores == pytest.approx({0: 0.5, 1: 0.5, 2: 0.5})
     assert (a.chosen, b.chosen) == (0, 2)
     after = planned(mine, tmp_path)
     assert after[: len(units)] == units
@@ -141,7 +264,7 @@ def test_the_best_mean_is_chosen_and_of_equal_ones_the_first(tmp_path: Path) -> 
         assert set(row.setting.overrides) < set(unit.overrides)
         assert "--evaluate" in command(unit)
         assert unit.missing_benchmarks() == ["add3"]
-    assert undecided_rows([(mine, after)], "laptop", None) == []
+    assert undecided([(mine, after)], "laptop", None) == ([], [])
 
 
 def test_nothing_is_chosen_while_a_draw_is_missing(tmp_path: Path) -> None:
@@ -150,8 +273,10 @@ def test_nothing_is_chosen_while_a_draw_is_missing(tmp_path: Path) -> None:
     units = planned(mine, tmp_path)
     for unit in units[1:-1]:
         validate(unit, 0.5)
-    (draws,) = undecided_rows([(mine, units)], "laptop", [7])
-    assert [[(unit.label, unit.seed) for unit in draw] for draw in draws] == [[("b", 7)]] * 3
+    none, (choice,) = undecided([(mine, units)], "laptop", [7])
+    assert none == []
+    assert [[(unit.label, unit.seed) for unit in setting] for setting in choice.settings] == [[("b", 7)]] * 3
+    assert choice.taken == 1
     assert {unit.row.label for unit in planned(mine, tmp_path) if not unit.tuning} == {"base", "a"}
 
 
@@ -189,7 +314,16 @@ def test_the_table_shows_what_is_there(tmp_path: Path) -> None:
     for unit in (unit for unit in units if not unit.tuning and unit.row.objective):
         finish(unit, 0.4 if unit.row.label == "a" else 0.8)
     table = study_table(mine, "laptop", units)
-    results, best = table.blocks
+    results, best, every = table.blocks
+    assert any("Noise of choosing: unknown" in note for note in table.notes)  # shares alone
+    assert [row.label.partition(",")[0] for row in every.rows] == sorted(
+        (
+            f"learning_rate={unit.row.setting.point['learning_rate']}"
+            for unit in units
+            if unit.tuning and unit.seed == 50 and unit.row.label == "a"
+        ),
+        key=lambda text: float(text.partition("=")[2]),
+    )
     a, b = tuned_rows(units, mine.tune_at("laptop"))
     assert [row.label for row in results.rows] == ["base", "a", "b"]
     assert [row.cells[-2].text for row in results.rows] == ["", "baseline", "within noise"]  # two seeds
@@ -197,14 +331,42 @@ def test_the_table_shows_what_is_there(tmp_path: Path) -> None:
         f"learning_rate={row.setting.point['learning_rate']}, epochs={row.setting.point['epochs']}" for row in (a, b)
     ]
     assert [row.cells[-1].text for row in results.rows] == ["", *shown]
+    ranks = {row.label: [cell.rank for cell in row.cells] for row in every.rows}
+    assert [[label for label, of in ranks.items() if of[column]] for column in (0, 1)] == [[text] for text in shown]
     assert [column.title for column in best.columns] == ["k = 1", "k = 2", "k = 3", "Runs", "Chosen"]
     assert [cell.mean for cell in best.rows[0].cells[:3]] == pytest.approx([30, 30, 30])
     assert best.rows[1].cells[2].mean == pytest.approx(100 * max(b.known))
     assert [row.cells[3].text for row in best.rows] == ["6 of 6"] * 2
     assert len(table.comparisons) == 2
-    (drawn,) = (one.figure for one in draw_study(mine, "laptop", units))
+    drawn, tried = (one.figure for one in draw_study(mine, "laptop", units))
     assert [line.get_label() for line in drawn.axes[0].lines] == ["a", "b"]
     assert drawn.axes[0].lines[1].get_ydata()[-1] == pytest.approx(100 * max(b.known))
+    assert [axes.get_title(loc="left") for axes in tried.axes] == ["a", "b"]
+    assert len(tried.axes[0].lines) == 3 + 1  # the draws, and the ring
+
+
+def test_the_noise_of_a_choice_is_in_the_table(tmp_path: Path) -> None:
+    mine = study(tmp_path, ROWS % "" + EVEN % (2, "") + SCALES % "")
+    units = planned(mine, tmp_path)
+    random = np.random.default_rng(3)
+    for unit in units[1:]:
+        right = random.binomial(4, 0.6, 50).tolist()
+        validate(unit, sum(right) / 200, {"add3": right})
+    table = study_table(mine, "laptop", planned(mine, tmp_path))
+    noise = table.blocks[-1]
+    for row, line in zip(tuned_rows(units, mine.tune_at("laptop")), noise.rows, strict=True):
+        pairs = [
+            [next(iter(unit.run.validated().right.values())) for unit in row.tried[index]]
+            for index in (row.chosen, row.runner_up)
+        ]
+        differences = (np.array(pairs[0]) - np.array(pairs[1])) * 25  # points, [seed, problem]
+        by_problem, by_seed = differences.mean(axis=0), differences.mean(axis=1)
+        wanted = [by_seed.mean(), np.std(by_problem, ddof=1) / 50**0.5, np.std(by_seed, ddof=1) / 3**0.5]
+        assert [cell.mean for cell in line.cells[:3]] == pytest.approx(wanted)
+    errors = [line.cells[1].mean for line in noise.rows]
+    (note,) = [note for note in table.notes if note.startswith("Noise of choosing")]
+    assert f"{sum(errors) / 2:.2f} and {max(errors):.2f} points by the validation problems" in note
+    assert any("The validation problems alone add half a point or more" in note for note in table.notes)
 
 
 def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
@@ -232,6 +394,12 @@ def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
         ("tune: {draws: 2, seeds: [50], space: {train.grad_clip: {log: [a, b]}}}\n", "one kind and two numbers", 7),
         ("tune: {draws: 2, seeds: [50], space: {train.epochs: []}}\n", "names no values", 7),
         ("tune: {draws: 2, seeds: [50], space: {seed: [1, 2]}}\n", "seed cannot be an override", 7),
+        (EVEN % (4, ", shortlist: {after: 3, keep: 2}"), "tune.shortlist.after is 3 of 3 tuning seeds", 7),
+        (EVEN % (4, ", shortlist: {after: 1, keep: 4}"), "tune.shortlist.keep is 4 of 4 draws", 7),
+        (EVEN % (4, ", shortlist: {after: 1}"), "tune.shortlist.keep is missing", 7),
+        (EVEN % (4, ", method: grid"), "tune.method", 7),
+        (EVEN.replace("space: {", "space: {" + ", ".join(f"x{n}: {{on: [train.epochs=1]}}" for n in range(9)) + ", ")
+         % (4, ""), "has 11 axes, and sobol fills at most 10", 7),
         (TUNE % 2 + "vary: {train.grad_clip: [1, 2]}\n", "cannot stand beside `vary:`", 7),
         (TUNE % 2 + "figures:\n  - {name: f, rows: [a]}\n", "cannot stand beside `figures:`", 8),
     ],
@@ -278,11 +446,33 @@ def test_a_table_has_no_panel_that_tunes(tmp_path: Path, monkeypatch: pytest.Mon
         plan_all(["paneled"], "laptop", store=tmp_path)
 
 
+def test_records_of_the_shipped_study_are_read(tmp_path: Path) -> None:
+    """Its draws are those that were run: nothing that came later changes them."""
+    ((_, units),) = with_records(plan_all(["tuned"], "laptop", store=tmp_path), "laptop")
+    assert len(units) == 128 + 64
+    assert all(unit.done() for unit in units)
+
+
+def test_the_second_search_of_the_shipped_methods(tmp_path: Path) -> None:
+    ((mine, units),) = plan_all(["tuned_again"], "laptop", store=tmp_path)
+    assert (len(units), len({unit.id for unit in units})) == (6 * (16 + 3), 6 * (16 + 3))
+    shortlists, choices = undecided([(mine, units)], "laptop", None)
+    assert (sum(one.runs for one in shortlists), sum(one.runs for one in choices)) == (6 * 3 * 2, 6 * 8)
+    first = [setting_text(setting.point) for setting in mine.tune_at("laptop").settings[:3]]
+    assert first == ["default", "learning_rate=0.000293, epochs=1", "learning_rate=7.64e-5, epochs=3"]
+    ((_, claimed),) = [
+        part for part in plan_all(["claims"], "laptop", store=tmp_path) if part[0].name == "half_the_steps"
+    ]
+    tepo = next(unit for unit in units if unit.label == "TEPO, default")
+    theirs = next(unit for unit in claimed if unit.row.objective == "tepo")
+    assert tepo.config.objective == theirs.config.objective
+
+
 def test_the_shipped_study_tunes_eight_rows_at_sixteen_settings(tmp_path: Path) -> None:
     ((mine, units),) = plan_all(["tuned"], "laptop", store=tmp_path)
     assert (len(mine.rows), mine.tune_at("laptop").draws) == (8, 16)
     assert len(units) == len({unit.id for unit in units}) == 128
     assert {unit.seed for unit in units} == {50}
-    later = undecided_rows([(mine, units)], "laptop", None)
-    assert [[len(draw) for draw in draws] for draws in later] == [[8] * 16] * 8
+    _, choices = undecided([(mine, units)], "laptop", None)
+    assert [[len(setting) for setting in one.settings] for one in choices] == [[8] * 16] * 8
     assert load_study("tuned").baseline == "GRPO/DAPO"

@@ -90,14 +90,8 @@ def sensitivity_blocks(rows: Sequence[RowSpec], frame: pd.DataFrame) -> tuple[Bl
         Column(LOST, "Lost over the grid"),
         *([Column(ONE_FOR_ALL, "Sensitivity")] if environments > 1 else []),
     )
-    return (
-        Block(
-            f"What each row bears over {axis}, ± over seeds alone",
-            columns,
-            tuple(table),
-            notes=_notes(axis, environments),
-        ),
-    )
+    title = f"What each row bears over {axis}, ± over seeds alone"
+    return (Block(title, columns, tuple(table), notes=_notes(axis, environments)),)
 
 
 def _notes(axis: str, environments: int) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from tepo.studies.study import Study
 STEPS = 4  # of every seed: at 4e-4, where rounding grows fastest before a collapse, runs of one objective part after it
 _DIGITS = 6  # of rewards; the records keep as many
 _ENTROPY = 5e-5  # relative: replicas lie within 3.3e-5 over these steps, the nearest other objectives 1.2e-4 apart
-_FEWEST = 2  # seeds: a term of weight 1e-4 passed with one
+_FEWEST = 2  # seeds
 
 Opening = tuple[tuple[str, ...], tuple[float, ...]]  # rewards as printed, and entropies, of the first steps
 

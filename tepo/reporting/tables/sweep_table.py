@@ -28,6 +28,8 @@ def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[Block]) -> tuple[Bl
         for column, cell in zip(block.columns, row.cells, strict=True)
         if column.key == AVERAGE
     }
+    seeds = max((len(row.seeds) for block in measured for row in block.rows), default=0)
+    over = "± over seeds and problems" if seeds > 1 else "± over problems alone"
     groups: dict[str, list[RowSpec]] = {}
     for row in rows:
         groups.setdefault(_environment(row), []).append(row)
@@ -41,7 +43,7 @@ def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[Block]) -> tuple[Bl
             first = points[0]
             shown = f"{label} {SAME}" if any(row.same_as for row in points) else label
             lines.append(TableRow(label, shown, tuple(cells[value] for value in values), first.method, look=first.look))
-        title = ", ".join(filter(None, (f"Average accuracy by {axis}", environment, "± as below")))
+        title = ", ".join(filter(None, (f"Average accuracy by {axis}", environment, over)))
         columns = tuple(Column(f"{axis}={value}", value) for value in values)
         blocks.append(ranked(Block(title, columns, tuple(lines), axis=axis)))
     return tuple(blocks)

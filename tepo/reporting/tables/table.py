@@ -47,8 +47,8 @@ BASELINE = "baseline"  # the word where other rows have a verdict
 IDENTICAL = "identical here"  # the same, of a row whose runs are those of another until rounding parts them
 SAME = "≡"  # mark of such a row, and of one that agrees with another in every cell
 ONE_SEED = (
-    "One seed: differences of these trained models, and no verdict. Another seed, or the same one on another CPU, trains "
-    "others: at laptop scale single rows move by 3 points."
+    "One seed: differences of these trained models, and no verdict. Another seed, or the same one on another CPU, "
+    "trains others: at laptop scale single rows move by 3 points."
 )
 _EXACT = 9  # decimals to which a sum of shares is exact
 
@@ -159,8 +159,8 @@ def p_text(p: float) -> str:
         return "p < .001"
     if p > 0.995:
         return "p = 1"
-    digits = 2 if p >= 0.1 else 3
-    while (round(p, digits) < 1 - LEVEL) != (p < 1 - LEVEL):
+    digits, level = 2 if p >= 0.1 else 3, round(1 - LEVEL, _EXACT)
+    while (round(p, digits) < level) != (p < level):
         digits += 1
     return f"p = {p:.{digits}f}".replace("0.", ".")
 

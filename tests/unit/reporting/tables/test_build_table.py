@@ -82,7 +82,7 @@ def test_nothing_measured_is_a_table_of_dashes() -> None:
 def test_verdicts_tell_a_gain_from_noise(table: Table) -> None:
     assert cell(table, "a", "verdict").text == "baseline"
     assert cell(table, "b", "verdict").text == "not decided (p = 1)"
-    assert cell(table, "c", "verdict").text == "better (p < .001)"
+    assert cell(table, "c", "verdict").text == "better (p = .011)"
     assert cell(table, "d", "verdict").text == ""
     delta = cell(table, "c", "delta")
     assert delta.mean == pytest.approx(cell(table, "c", "average").mean - cell(table, "a", "average").mean)

@@ -41,9 +41,9 @@ def test_only_rows_that_the_paper_printed_are_compared_and_signs_decide() -> Non
     assert [row.cells[0].mean for row in rows] == pytest.approx([-1.0, 1.5, 3.0, -2.0])
     assert [row.cells[2].text for row in rows] == [
         "does not show: not decided (p = 1)",
-        "shows: better (p < .001)",
+        "shows: better (p = .011)",
         "not measured",
-        "opposite: better (p < .001)",
+        "opposite: better (p = .011)",
     ]
     assert claims.notes[0].startswith("1 of 4 ")
     shown = {row.key: row.cells[-2:] for row in measured.blocks[0].rows}
@@ -60,7 +60,7 @@ def test_cells_and_comparisons_are_of_one_difference() -> None:
     assert (delta.mean, delta.low, delta.high) == tuple(
         100 * value for value in (one.measured.delta, one.measured.low, one.measured.high)
     )
-    assert verdict.text == one.words == "better (p < .001)"
+    assert verdict.text == one.words == "better (p = .011)"
 
 
 def test_a_table_without_a_printed_baseline_gives_nothing() -> None:

@@ -52,11 +52,11 @@ def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | 
 
 
 def show_tables(planned: Planned, scale: str, format: str) -> None:
-    """Print the table of each study, one block a model, and say where the runs lie. Their verdicts are one family."""
-    from tepo.results.tables import study_tables
+    """Print the table of each study, one block a model, and say where the runs lie."""
+    from tepo.results.tables import study_table
 
-    for table, (_, units) in zip(study_tables(planned, scale), planned, strict=True):
-        show_table(table, units, format)
+    for study, units in planned:
+        show_table(study_table(study, scale, units), units, format)
 
 
 def show_table(table: "Table", units: Sequence[Unit], format: str) -> None:

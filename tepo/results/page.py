@@ -2,7 +2,7 @@
 
 import shlex
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from tepo.common import paths
@@ -17,7 +17,6 @@ from tepo.reporting.page.charts import chart_data
 from tepo.reporting.page.head import PageHead
 from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.page.token_view import read_dump
-from tepo.reporting.tables.multiple_comparisons import one_family
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.reporting.tables.render import as_text
 from tepo.results.claim_outcomes import judge_claims
@@ -58,10 +57,8 @@ def render_all(planned: Planned, scale: str) -> Rendered:
         rendered = {study.name: pool.submit(_render, study, units, scale) for study, units in largest_first}
         runs = [_page_run(unit, max(1, _DUMPS // len(trained))) for unit in trained]
         samples = page_samples([unit for unit in distinct if not unit.tuning])
-        parts = [rendered[study.name].result() for study, _ in ordinary]
-    tables = one_family([part.table for part in parts])
-    studies = [replace(part, table=table) for part, table in zip(parts, tables, strict=True)]
-    papers = [table for table in [paper_comparisons(tables)] if table.blocks[0].rows]
+        studies = [rendered[study.name].result() for study, _ in ordinary]
+    papers = [table for table in [paper_comparisons([one.table for one in studies])] if table.blocks[0].rows]
     head = head_of(planned, scale, said)
     return Rendered(head, [*claimed, *studies, *map(PageStudy, papers)], runs, samples)
 

@@ -9,8 +9,8 @@ from tepo.common.text import setting_text
 from tepo.evaluation.statistics.comparison import pair_rows
 from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.evaluation.statistics.power import Spread, pooled, spread_of
-from tepo.results.tables import read_samples, row_key
-from tepo.studies.plan import Unit
+from tepo.results.tables import read_samples
+from tepo.studies.plan import Unit, family_of, row_key
 from tepo.studies.plan_studies import Planned
 
 
@@ -28,7 +28,7 @@ class MeasuredDifference:
 @dataclass(frozen=True)
 class Power:
     """measured: the comparisons that the variances are from. family: how many comparisons Holm's correction is over,
-    measured or not. seeds: how many are planned."""
+    measured or not; of several studies, in the largest. seeds: how many are planned."""
 
     measured: list[MeasuredDifference]
     family: int
@@ -47,17 +47,21 @@ class Power:
 
 
 def study_power(planned: Planned) -> Power | None:
-    """Power of the comparisons of these studies, as one family. None without a baseline, or where no row and its
-    baseline are measured under two seeds that both have."""
-    family: set[tuple[tuple[str, ...], ...]] = set()
+    """Power of the comparisons of these studies. None without a baseline, or where no row and its baseline are measured
+    under two seeds that both have."""
     measured: dict[tuple[tuple[str, ...], ...], MeasuredDifference] = {}
     for baseline, others in _groups(planned):
         contrasts = {row_key(row[0]): tuple(sorted((_ids(row), _ids(baseline)))) for row in others}
-        family.update(contrasts.values())
         for one in _measured(baseline, [row for row in others if row[0].row.objective is not None]):
             measured.setdefault(contrasts[one.label], one)
     seeds = {len(row) for _, others in _groups(planned) for row in others if row[0].row.objective is not None}
-    return Power(list(measured.values()), len(family), max(seeds)) if measured else None
+    return Power(list(measured.values()), _largest_family(planned), max(seeds)) if measured else None
+
+
+def _largest_family(planned: Planned) -> int:
+    """Comparisons of the study that declares most of them; registered claims are one family together."""
+    own = [family_of(study, units) for study, units in planned if not study.registered]
+    return max(*own, sum(study.registered for study, _ in planned), 0)
 
 
 def _groups(planned: Planned) -> Iterator[tuple[list[Unit], list[list[Unit]]]]:

@@ -1,5 +1,6 @@
 """A study as Python sees it: its tables and its runs."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,18 +9,18 @@ from typing import Any
 import pandas as pd
 
 from tepo.common.files import write_atomic
-from tepo.evaluation.statistics.comparison import AVERAGE
+from tepo.evaluation.statistics.comparison import AVERAGE, Difference
 from tepo.reporting.tables.render import as_text
-from tepo.reporting.tables.table import VERDICT, Block, Table, TableRow
+from tepo.reporting.tables.table import VERDICT, Block, Table, TableRow, verdict_in
 from tepo.results.run_result import RunResult
-from tepo.results.tables import row_key, study_tables
-from tepo.studies.plan import Unit, unique
+from tepo.results.tables import study_table
+from tepo.studies.plan import Unit, row_key, unique
 from tepo.studies.plan_studies import Planned
 
 
 @dataclass(frozen=True)
 class StudyResult:
-    """Results of a study. tables: one, or one a panel; their verdicts are one family."""
+    """Results of a study. tables: one, or one a panel."""
 
     planned: Planned
     scale: str
@@ -28,7 +29,7 @@ class StudyResult:
     @classmethod
     def of(cls, planned: Planned, scale: str) -> "StudyResult":
         """Read what the store holds of a plan."""
-        return cls(planned, scale, tuple(study_tables(planned, scale)))
+        return cls(planned, scale, tuple(study_table(study, scale, units) for study, units in planned))
 
     @property
     def runs(self) -> list[RunResult]:
@@ -39,8 +40,8 @@ class StudyResult:
         """A line a row of the tables, in percent and points.
 
         study, model, label; a column a benchmark; average with average_low and average_high (95%); difference to the
-        baseline with difference_low and difference_high, and its verdict; seeds; n: graded responses; runs: their ids.
-        What was not measured is missing. The paper's figures are not among them."""
+        baseline with difference_low and difference_high, its verdict and p (Holm's over the study); seeds; n: graded
+        responses; runs: their ids. What was not measured is missing. The paper's figures are not among them."""
         return pd.DataFrame(list(self._lines()))
 
     def to_markdown(self) -> str:
@@ -64,13 +65,14 @@ class StudyResult:
             for unit in planned:
                 if not unit.tuning:
                     units.setdefault(row_key(unit), []).append(unit)
+            measured = {one.row.key: one.measured for one in table.comparisons if one.measured}
             for block in table.blocks:
                 for row in block.rows:
                     if row.measured and not block.axis:
-                        yield {"study": study.name, **_line(block, row, units[row.key])}
+                        yield {"study": study.name, **_line(block, row, units[row.key], measured.get(row.key))}
 
 
-def _line(block: Block, row: TableRow, units: list[Unit]) -> dict[str, Any]:
+def _line(block: Block, row: TableRow, units: list[Unit], one: Difference | None) -> dict[str, Any]:
     """A row of results."""
     cells = {column.key: cell for column, cell in zip(block.columns, row.cells, strict=True)}
     average, first = cells[AVERAGE], units[0]
@@ -80,6 +82,7 @@ def _line(block: Block, row: TableRow, units: list[Unit]) -> dict[str, Any]:
     if "delta" in cells:
         delta = cells["delta"]
         line |= {"difference": delta.mean, "difference_low": delta.low, "difference_high": delta.high}
-        line["verdict"] = cells[VERDICT].text or None
+        line["verdict"] = verdict_in(cells[VERDICT].text) or None
+        line["p"] = math.nan if one is None else one.p_holm
     line |= {"seeds": [unit.seed for unit in units], "n": average.n, "runs": [unit.id for unit in units]}
     return line

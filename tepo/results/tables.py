@@ -16,14 +16,13 @@ from tepo.problems.grader.options import REVISION, is_of_today
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.tables.expected_max_table import with_settings
-from tepo.reporting.tables.multiple_comparisons import one_family
 from tepo.reporting.tables.provenance_note import mixed
 from tepo.reporting.tables.sweep_table import sensitivity_blocks, sweep_blocks
 from tepo.reporting.tables.table import Table
+from tepo.results.same_runs import same_runs
 from tepo.results.scaling_fits import curve_part
 from tepo.results.tuned_part import tuned_lines, tuned_part
-from tepo.studies.plan import Unit, recipe_words, unique
-from tepo.studies.plan_studies import Planned
+from tepo.studies.plan import Unit, family_of, recipe_words, row_key, unique
 from tepo.studies.study import Study, printed
 
 _STORE = Path("runs")  # default of --store
@@ -65,16 +64,6 @@ def record_notes(units: Sequence[Unit]) -> list[str]:
     return notes + ([f"{counted(stale, 'stale record')} not used: {other}."] if stale else [])
 
 
-def row_key(unit: Unit) -> str:
-    """Name of a row of a model in the samples."""
-    return f"{unit.model}/{unit.label}"
-
-
-def study_tables(planned: Planned, scale: str) -> list[Table]:
-    """The table of each study of a plan. Their verdicts are one family."""
-    return one_family([study_table(study, scale, units) for study, units in planned])
-
-
 def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     """The study's rows in order, model after model, with the paper's figures as a second block.
 
@@ -82,22 +71,24 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     chosen with a column for the setting, then what tuning found.
     """
     tune = study.tune_at(scale)
+    family = family_of(study, units)
     if tune is None:
-        return _results(study, scale, units)
+        return _results(study, scale, units, family)
     reported = [unit for unit in units if not unit.tuning]
-    table = _results(study, scale, reported) if reported else Table(study.name, study.title, ())
+    table = _results(study, scale, reported, family) if reported else Table(study.name, study.title, ())
     lines = tuned_lines(units, tune)
     blocks, notes = tuned_part(lines, tune)
     return replace(table, blocks=(*with_settings(table.blocks, lines), *blocks), notes=(*table.notes, *notes))
 
 
-def _results(study: Study, scale: str, units: Sequence[Unit]) -> Table:
-    """Scores on the benchmarks, with a sweep's and the curves' blocks before them."""
+def _results(study: Study, scale: str, units: Sequence[Unit], family: int) -> Table:
+    """Scores on the benchmarks, with a sweep's and the curves' blocks before them. family: see `family_of`."""
     rows: dict[str, list[Unit]] = {}
     for unit in units:
         rows.setdefault(row_key(unit), []).append(unit)
     several = len({unit.model for unit in units}) > 1
-    specs = [_row_spec(key, row, several) for key, row in rows.items()]
+    same = same_runs(study, scale, units)
+    specs = [_row_spec(key, row, several, same.same_as.get(key, "")) for key, row in rows.items()]
     references = {key: printed(study, row[0].model, row[0].row) for key, row in rows.items()}
     benchmarks = dict.fromkeys(name for unit in units for name in unit.config.data.benchmarks)
     spec = TableSpec(
@@ -106,8 +97,9 @@ def _results(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         name=study.name,
         title=study.title,
         baseline=next((unit.row_label for unit in units if unit.row.label == study.baseline), None),
+        family=family,
         reference={key: reference for key, reference in references.items() if reference is not None},
-        notes=[*study.notes, *_notes(scale, units)],
+        notes=[*study.notes, *same.notes, *_notes(scale, units)],
     )
     samples = read_samples(units)
     command = "" if all(unit.done() for unit in units) else fill_command(study, scale, units)
@@ -121,7 +113,7 @@ def _results(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     return table
 
 
-def _row_spec(key: str, units: Sequence[Unit], several_models: bool) -> RowSpec:
+def _row_spec(key: str, units: Sequence[Unit], several_models: bool, same_as: str) -> RowSpec:
     """units: of the row, one a seed."""
     first = units[0]
     return RowSpec(
@@ -134,6 +126,7 @@ def _row_spec(key: str, units: Sequence[Unit], several_models: bool) -> RowSpec:
         benchmarks=first.config.data.benchmarks,
         endings=tuple(f"seed {unit.seed}: {ending}" for unit in units if (ending := unit.run.ending())),
         measured=tuple(f"{unit.id}/{name}" for unit in units for name in sorted(unit.config.data.benchmarks)),
+        same_as=same_as,
     )
 
 

@@ -206,6 +206,20 @@ def unit_of(row: Row, model: str, words: tuple[str, ...], seed: int, store: Path
     return Unit(row, model, seed, config, (*words, f"seed={seed}"), run.path)
 
 
+def row_key(unit: Unit) -> str:
+    """Name of a row of a model in the samples."""
+    return f"{unit.model}/{unit.label}"
+
+
+def family_of(study: Study, units: Sequence[Unit]) -> int:
+    """Number of comparisons that a verdict of the study is corrected over: every row but the baseline, at each setting
+    of `vary:` and with each model of the plan, measured or not. 0 without a baseline."""
+    if study.baseline is None:
+        return 0
+    settings = 1 if any(unit.tuning for unit in units) else len({unit.row.setting.overrides for unit in units})
+    return len({unit.model for unit in units}) * settings * (len(study.rows) - 1)
+
+
 def unique(units: Iterable[Unit]) -> list[Unit]:
     """Units with distinct folders, first come first; a run that one study tunes with and another measures is two."""
     return list({(unit.folder, unit.tuning): unit for unit in units}.values())

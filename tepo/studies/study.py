@@ -12,7 +12,7 @@
         by_model: {qwen3-14b: [train.epochs=1]}          # one model only
         reference: tepo                                  # the paper's method key, or a mapping over `reference:` above
     scales:
-      laptop: {models: [laptop], seeds: [0], overrides: []}
+      laptop: {models: [laptop], seeds: [0], overrides: [], same_as: {TIS: GRPO/DAPO}}
       paper: {models: [qwen2.5-7b], seeds: [1, 2], overrides: []}
     vary: {train.learning_rate: [1e-4, 2e-4, 4e-4]}      # a sweep: each row at each setting (`tepo.studies.vary`)
     curve: {over: samples, margin: 2}                    # fitted (`CurveSettings`)
@@ -95,6 +95,7 @@ class Scale:
     overrides: Words = option((), "overrides of all rows")
     vary: Vary = option({}, "axes at this scale, in place of the study's of the same name")
     tune: Tune | None = option(None, "at this scale, in place of the study's")
+    same_as: dict[str, str] = option({}, "label: that of the row that it trains as at this scale, but for rounding")
 
 
 @dataclass(frozen=True)
@@ -239,6 +240,7 @@ def parse_study(path: Path) -> Study:
         raise at.at("curve").error("`curve:` compares rows with a baseline", fix="baseline: LABEL of one row")
     for name in study.scales:
         _check_sweep(study, name, at)
+        _check_same(study, name, at)
     # models that stand in for others at another scale are compared with the same figures
     pairs = [pair for scale in options("scale") for pair in scale_studies(scale).stand_ins.items()]
     models = {here: study.models[there] for there, here in pairs if there in study.models} | study.models
@@ -334,6 +336,18 @@ def _check_labels(study: Study, at: Location) -> None:
         for index, label in enumerate(figure.rows):
             if label not in labels:
                 raise at.at("figures", number, "rows", index).unknown("row", label, labels)
+
+
+def _check_same(study: Study, scale: str, at: Location) -> None:
+    """Check that `same_as:` leads from trained rows to trained rows that it does not lead from."""
+    trained, same = [row.label for row in study.rows if not row.base], study.scales[scale].same_as
+    for label, other in same.items():
+        here = at.at("scales", scale, "same_as", label)
+        for one in (label, other):
+            if one not in trained:
+                raise here.unknown("row", one, trained)
+        if other in same:
+            raise here.error(f"{other!r} is itself the same as another row", fix=f"{label}: {same[other]}")
 
 
 def printed(study: Study, model: str, row: Row) -> PaperRow | None:

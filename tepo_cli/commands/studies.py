@@ -183,7 +183,7 @@ def plan(
 
 
 def power(
-    studies: Annotated[list[str], typer.Argument(help="Studies whose comparisons are one family: table1, panel-e …")],
+    studies: Annotated[list[str], typer.Argument(help="Studies: table1, panel-e …; the largest family counts.")],
     difference: Annotated[float, typer.Option(help="The difference to find, in points.", min=0.01, max=100)] = 2.0,
     scale: Scale = "laptop",
     seeds: Seeds = None,

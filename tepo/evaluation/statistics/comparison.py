@@ -49,8 +49,9 @@ class Difference:
     """A row minus the baseline on a benchmark, AVERAGE or MEAN, paired on seeds and problems, in shares.
 
     delta with the 95% interval low to high (half: half its width); NaN where seeds or problems are not shared, the
-    interval also where they are too few. p: of this comparison alone. p_holm: corrected for those it was made with.
-    seeds: how many the rows share. error and tails: the standard error of delta, and of (delta - truth) / error."""
+    interval also where they are too few. p: of this comparison alone. p_holm: corrected over a family of so many; NaN
+    where it cannot be tested. seeds: how many the rows share. error and tails: the standard error of delta, and of
+    (delta - truth) / error."""
 
     row: str
     benchmark: str
@@ -60,17 +61,21 @@ class Difference:
     half: float = math.nan
     p: float = math.nan
     p_holm: float = math.nan
+    family: int = 0
     seeds: int = 0
     error: float = math.nan
     tails: Tails = UNKNOWN
 
     @property
     def verdict(self) -> Verdict:
-        """Better or worse only where the corrected p is below 5%."""
+        """Better or worse only where the corrected p is below 5%. One seed has none: what another one would give is
+        not known."""
+        if self.seeds == 1 and not math.isnan(self.p):
+            return Verdict.ONE_SEED
         if math.isnan(self.p_holm):
             return Verdict.NOT_COMPARABLE
         if self.p_holm >= 1 - LEVEL:
-            return Verdict.WITHIN_NOISE
+            return Verdict.NOT_DECIDED
         return Verdict.BETTER if self.delta > 0 else Verdict.WORSE
 
 
@@ -133,18 +138,21 @@ def pair_rows(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,)
     return pairs
 
 
-def corrected(differences: Sequence[Difference]) -> list[Difference]:
-    """The differences with Holm's correction over all of them."""
-    adjusted = holm(np.array([one.p for one in differences], dtype=float))
-    return [replace(one, p_holm=float(p)) for one, p in zip(differences, adjusted, strict=True)]
+def corrected(differences: Sequence[Difference], family: int | None = None) -> list[Difference]:
+    """The differences with Holm's correction over a family of so many, by default all of them. What cannot be tested,
+    and what is not among them, counts in it: a verdict must not change when it can be."""
+    size = len(differences) if family is None else family
+    adjusted = holm(np.array([math.nan if one.seeds == 1 else one.p for one in differences], dtype=float), size)
+    return [replace(one, p_holm=float(p), family=size) for one, p in zip(differences, adjusted, strict=True)]
 
 
-def holm(p: np.ndarray) -> np.ndarray:
-    """Holm's step-down adjusted p-values [n]; NaN stays NaN and does not count. Holm 1979."""
+def holm(p: np.ndarray, family: int | None = None) -> np.ndarray:
+    """Holm's step-down adjusted p-values [n]; NaN stays NaN. Those of a family that are not known count as a p of 1,
+    which is never rejected; by default the family is those that are known. Holm 1979."""
     adjusted = np.full(len(p), np.nan)
     known = np.flatnonzero(~np.isnan(p))
     order = known[np.argsort(p[known], kind="stable")]
-    factors = len(order) - np.arange(len(order))
+    factors = (len(order) if family is None else family) - np.arange(len(order))
     adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * factors), 1.0)
     return adjusted
 

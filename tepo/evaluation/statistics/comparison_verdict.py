@@ -9,6 +9,7 @@ class Verdict(StrEnum):
     BETTER = "better"
     WORSE = "worse"
     EQUIVALENT = "equivalent"  # within a stated margin: tepo.evaluation.statistics.equivalence
-    UNDECIDED = "undecided"
-    WITHIN_NOISE = "within noise"
+    UNDECIDED = "undecided"  # neither equivalent nor different: of claims and curves
+    NOT_DECIDED = "not decided"  # of rows and their baseline
+    ONE_SEED = "one seed: no verdict"
     NOT_COMPARABLE = "not comparable"

@@ -11,7 +11,18 @@ from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.renderers.html_table import swatch
-from tepo.reporting.tables.table import BASELINE, VERDICT, Block, Cell, Column, Kind, Table, TableRow
+from tepo.reporting.tables.table import (
+    BASELINE,
+    IDENTICAL,
+    VERDICT,
+    Block,
+    Cell,
+    Column,
+    Kind,
+    Table,
+    TableRow,
+    verdict_in,
+)
 
 _DELTA = "delta"
 _COLUMN = Column(_DELTA, "", Kind.DELTA)
@@ -20,8 +31,10 @@ _MARKS: dict[str, str] = {
     Verdict.BETTER: "better",
     Verdict.WORSE: "worse",
     Verdict.EQUIVALENT: "equivalent",
-    Verdict.WITHIN_NOISE: "noise",
+    Verdict.NOT_DECIDED: "noise",
     Verdict.UNDECIDED: "noise",
+    Verdict.ONE_SEED: "noise",
+    IDENTICAL: "noise",
 }
 _REACH = 8  # the scale ends at this many times the middle of all ends: one collapsed run must not flatten the others
 _A_TO_B = "A − B, in points of accuracy or hundredths of a nat of entropy"  # of registered claims
@@ -75,7 +88,7 @@ def compared(block: Block) -> list[tuple[TableRow, Cell, str]]:
     index = {column.key: place for place, column in enumerate(block.columns)}
     if _DELTA not in index or VERDICT not in index:
         return []
-    rows = [(row, row.cells[index[_DELTA]], row.cells[index[VERDICT]].text.partition(":")[0]) for row in block.rows]
+    rows = [(row, row.cells[index[_DELTA]], verdict_in(row.cells[index[VERDICT]].text)) for row in block.rows]
     return [(row, cell, verdict) for row, cell, verdict in rows if cell.mean is not None]
 
 
@@ -90,11 +103,13 @@ def _forest(table: Table, block: Block, paper: Mapping[str, float]) -> Forest | 
     if not rows:
         return None
     scale = _Scale.over(rows, paper)
+    known = {row.key for row, _, verdict in rows if verdict in list(Verdict)}
+    long = {one.row.key: one.long_words for one in table.comparisons if one.row.key in known}
     outcome = next((place for place, column in enumerate(block.columns) if column.key == _OUTCOME), None)
     lines = []
     for row, cell, verdict in rows:
-        said = verdict if outcome is None else row.cells[outcome].text
-        word = verdict if said == verdict else f"{said} ({verdict})"
+        said = row.cells[outcome].text if outcome is not None else long.get(row.key, verdict)
+        word = f"{said} ({verdict})" if outcome is not None and said != verdict else said
         words = (_MARKS.get(verdict, "none"), word)
         lines.append(_line(row, cell, words, paper.get(row.key), scale))
     against = baseline_of(block)

@@ -9,7 +9,7 @@ from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.reporting.page.forest import baseline_of, compared
 from tepo.reporting.tables.cells import format_interval, format_value
-from tepo.reporting.tables.table import VERDICT, Block, Cell, Column, Kind, Table, TableRow
+from tepo.reporting.tables.table import ONE_SEED, VERDICT, Block, Cell, Column, Kind, Table, TableRow
 
 _FEW = 3  # rows that a sentence names
 _DECIDED = (Verdict.BETTER, Verdict.WORSE, Verdict.EQUIVALENT)
@@ -35,12 +35,13 @@ def finding(table: Table) -> str:
         differing = [(_within(block, row), cell, word) for block in blocks for row, cell, word in compared(block)]
         parts = [
             _named(verdict, [(label, cell) for label, cell, word in differing if word == verdict])
-            for verdict in _DECIDED
+            for verdict in (*_DECIDED, Verdict.ONE_SEED)
         ]
-        rest = Counter(word for *_, word in differing if word not in list(_DECIDED))
+        rest = Counter(word for *_, word in differing if word not in (*_DECIDED, Verdict.ONE_SEED))
         parts += [f"{word}: {number}\u00a0of\u00a0{len(differing)}" for word, number in rest.items()]
         where = f", each of {len(blocks)} settings or models apart" if len(blocks) > 1 else ""
-        return f"{_against(blocks[0])}{where}, in points: {'; '.join(filter(None, parts))}."
+        caution = f" {ONE_SEED}" if any(word == Verdict.ONE_SEED for *_, word in differing) else ""
+        return f"{_against(blocks[0])}{where}, in points: {'; '.join(filter(None, parts))}.{caution}"
     if table.comparisons or not any(column.key == AVERAGE for block in table.blocks for column in block.columns):
         return table.notes[0] if table.notes else ""
     measured = [
@@ -79,12 +80,13 @@ def _outcomes(block: Block) -> str:
 
 
 def _named(verdict: str, rows: Sequence[tuple[str, Cell]]) -> str:
-    """`worse: A −2.6 [−3.8, −1.4], B …`, the largest differences first."""
+    """`worse: A −2.6 [−3.8, −1.4], B …`, the largest differences first; those of one seed without a word."""
     column = Column("", "", Kind.DELTA)
     rows = sorted(rows, key=lambda pair: -abs(pair[1].mean or 0.0))
     names = [f"{label} {_figure(cell, column)}" for label, cell in rows]
     more = [f"and {len(names) - _FEW} more"] if len(names) > _FEW else []
-    return f"{verdict}: {', '.join([*names[:_FEW], *more])}" if names else ""
+    named = ", ".join([*names[:_FEW], *more])
+    return named if verdict == Verdict.ONE_SEED or not names else f"{verdict}: {named}"
 
 
 def _figure(cell: Cell, column: Column) -> str:

@@ -1,13 +1,13 @@
 """Table of a study from samples on disk: one row per method, one column per benchmark, both averages, and the
 difference to a baseline."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import pandas as pd
 
 from tepo.common.errors import unknown_name
-from tepo.common.text import with_setting
+from tepo.common.text import counted, with_setting
 from tepo.evaluation.statistics.comparison import (
     AVERAGE,
     COLUMNS,
@@ -21,10 +21,13 @@ from tepo.evaluation.statistics.comparison import (
 from tepo.evaluation.statistics.intervals import FEWEST
 from tepo.reporting.colours import UNTRAINED, Look
 from tepo.reporting.paper.reference import PAPER, PAPER_BENCHMARKS, PaperRow
-from tepo.reporting.tables.multiple_comparisons import family_note
+from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.table import (
     BASELINE,
+    IDENTICAL,
     MISSING,
+    ONE_SEED,
+    SAME,
     VERDICT,
     Block,
     Cell,
@@ -48,7 +51,8 @@ class RowSpec:
     which has no seeds. section: a heading over neighbouring rows (a panel). model: rows of different models are blocks
     of their own, ranked and compared apart. setting: in a sweep, each axis and the row's value: likewise.
     benchmarks: keys of those it is measured on, the same in all rows of a block; empty: all of the table.
-    endings: of its runs that ended before their last step, with the seed.
+    endings: of its runs that ended before their last step, with the seed. same_as: label of the row of its model and
+    setting whose runs its own are, until rounding parts them; empty: none.
     """
 
     key: str
@@ -60,7 +64,8 @@ class RowSpec:
     setting: Mapping[str, str] = field(default_factory=dict)
     benchmarks: Sequence[str] = ()
     endings: tuple[str, ...] = ()
-    measured: tuple[str, ...] = ()  # ids of its runs and benchmarks, by which other tables know it
+    measured: tuple[str, ...] = ()  # ids of its runs and benchmarks
+    same_as: str = ""
 
     @property
     def shown(self) -> str:
@@ -83,8 +88,8 @@ class TableSpec:
 
     rows: in the study's order; a row without samples becomes dashes. benchmarks: key -> printed name, in column order;
     samples of others are left out. baseline: label of the row that the other rows of a model and setting are compared
-    with (adds the columns Δ and Verdict). reference: row key -> printed row of the paper, shown in a block of its own
-    under the paper's benchmark names.
+    with (adds the columns Δ and Verdict). family: comparisons that verdicts are corrected over, None for those of these
+    rows. reference: row key -> printed row of the paper, shown in a block of its own under the paper's benchmark names.
     """
 
     rows: Sequence[RowSpec]
@@ -92,6 +97,7 @@ class TableSpec:
     name: str
     title: str
     baseline: str | None = None
+    family: int | None = None
     reference: Mapping[str, PaperRow] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
@@ -116,7 +122,7 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
         raise unknown_name("baseline row", spec.baseline, (row.label for row in spec.rows), where=f"table {spec.name}")
     frame = _measured_samples(samples, spec)
     seeds = {str(row): sorted(part.unique()) for row, part in frame.groupby("row")["seed"]}
-    blocks = [_block(part, _scores(frame, part), seeds) for part in spec.parts()]
+    blocks = _without_equal_mean([_block(part, _scores(frame, part), seeds) for part in spec.parts()])
     comparisons: list[Comparison] = []
     if spec.baseline:
         differences = _differences(frame, spec)
@@ -128,7 +134,7 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
         spec.name,
         spec.title,
         (*(_marked(block, spec) for block in blocks), *(block for block in printed if block.rows)),
-        (*_notes(frame, spec, sum(one.measured is not None for one in comparisons)), *spec.notes),
+        (*_notes(frame, spec, blocks), *spec.notes),
         tuple(comparisons),
     )
 
@@ -153,7 +159,7 @@ def _scores(frame: pd.DataFrame, part: Part) -> pd.DataFrame:
 
 
 def _differences(frame: pd.DataFrame, spec: TableSpec) -> dict[str, Difference]:
-    """Differences by row key, Holm-corrected over every comparison of the table."""
+    """Differences by row key, Holm-corrected over the family."""
     differences: list[Difference] = []
     for part in spec.parts():
         measured = _same_seeds(
@@ -164,7 +170,13 @@ def _differences(frame: pd.DataFrame, spec: TableSpec) -> dict[str, Difference]:
         for key in (row.key for row in part.rows if row.label == spec.baseline):
             if complete and (measured["row"] == key).any():
                 differences += compare(measured, key)
-    return {one.row: one for one in corrected(differences)}
+    return {one.row: one for one in corrected(differences, _family(spec))}
+
+
+def _family(spec: TableSpec) -> int:
+    """Every row beside a baseline, measured or not."""
+    compared = (part for part in spec.parts() if any(row.label == spec.baseline for row in part.rows))
+    return sum(len(part.rows) - 1 for part in compared) if spec.family is None else spec.family
 
 
 def _compared(
@@ -178,10 +190,13 @@ def _compared(
         for row in block.rows
         if baseline is not None and row is not baseline
     }
+    same = {row.key for row in part.rows if row.same_as}
     rows = []
     for row in block.rows:
         one = comparisons.get(row.key)
-        text = BASELINE if row is baseline else str(one.measured.verdict) if one and one.measured else ""
+        text = BASELINE if row is baseline else one.words if one else ""
+        if row.key in same and text:
+            text = IDENTICAL
         rows.append(replace(row, cells=(*row.cells, one.cell if one else MISSING, Cell(text=text))))
     against = f"Against {spec.baseline}"
     added = (Column("delta", "Δ Avg.", Kind.DELTA, against), Column(VERDICT, "Verdict", Kind.TEXT, against))
@@ -190,10 +205,25 @@ def _compared(
 
 
 def _marked(block: Block, spec: TableSpec) -> Block:
-    """The block with a mark at rows of which a run ended before its last step."""
+    """The block with marks at rows of which a run ended before its last step, and at those that are another one."""
     ended = {row.key for row in spec.rows if row.endings}
-    rows = (replace(row, label=f"{row.label} {_ENDED}") if row.key in ended else row for row in block.rows)
+    same = {row.key for row in spec.rows if row.same_as} | {key for group in _equal_rows(block) for key in group}
+    rows = []
+    for row in block.rows:
+        marks = [mark for mark, keys in ((_ENDED, ended), (SAME, same)) if row.key in keys]
+        rows.append(replace(row, label=" ".join([row.label, *marks])))
     return replace(block, rows=tuple(rows))
+
+
+def _equal_rows(block: Block, known: Collection[str] = ()) -> list[list[str]]:
+    """Keys of the rows that agree in every score of a block, two or more together. known: rows that are left out."""
+    scores = [index for index, column in enumerate(block.columns) if column.kind is Kind.SCORE]
+    groups: dict[tuple[Cell, ...], list[str]] = {}
+    for row in block.rows:
+        cells = tuple(row.cells[index] for index in scores)
+        if row.key not in known and all(cell.mean is not None for cell in cells):
+            groups.setdefault(cells, []).append(row.key)
+    return [keys for keys in groups.values() if len(keys) > 1]
 
 
 def _printed(spec: TableSpec, row: TableRow, baseline: TableRow) -> float | None:
@@ -240,6 +270,26 @@ def _block(part: Part, scores: pd.DataFrame, seeds: Mapping[str, Sequence[int]])
     return ranked(Block(f"Measured: {part.title}" if part.title else "Measured", tuple(columns), tuple(lines)))
 
 
+def _without_equal_mean(blocks: Sequence[Block]) -> list[Block]:
+    """The blocks without the column Mean where in every row it is what Avg. is, as printed."""
+
+    def printed(block: Block, row: TableRow, key: str) -> tuple[str, str]:
+        place = next(index for index, column in enumerate(block.columns) if column.key == key)
+        shown = row.cells[place], block.columns[place], block.decimals
+        return format_value(*shown), format_interval(*shown)
+
+    rows = [(block, row) for block in blocks for row in block.rows]
+    if any(printed(*one, AVERAGE) != printed(*one, MEAN) for one in rows):
+        return list(blocks)
+    return [_without_mean(block) for block in blocks]
+
+
+def _without_mean(block: Block) -> Block:
+    kept = [index for index, column in enumerate(block.columns) if column.key != MEAN]
+    rows = tuple(replace(row, cells=tuple(row.cells[index] for index in kept)) for row in block.rows)
+    return replace(block, columns=tuple(block.columns[index] for index in kept), rows=rows)
+
+
 def reference_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) -> Block:
     """The paper's printed figures for the rows that have one, under the paper's benchmark names and labels."""
     columns = (*(Column(key, name) for key, name in PAPER_BENCHMARKS.items()), Column(AVERAGE, "Avg."))
@@ -259,33 +309,63 @@ def reference_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) 
     return ranked(Block(title, columns, lines, decimals=2))
 
 
-def _notes(frame: pd.DataFrame, spec: TableSpec, family: int) -> list[str]:
+def _same_notes(spec: TableSpec, blocks: Sequence[Block]) -> list[str]:
+    """Notes on the rows that are another one, and on the range of the averages of those that should be equal."""
+    notes = []
+    floors: dict[str, list[str]] = {}
+    for block, part in zip(blocks, spec.parts(), strict=True):
+        for label in dict.fromkeys(row.same_as for row in part.rows if row.same_as):
+            names = "; ".join(row.label for row in part.rows if row.same_as == label)
+            floors.setdefault(f"{label} and {names}", []).append(_floor(block, part, label))
+    if floors:
+        said = " ".join(f"{names}: {', '.join(filter(None, ranges))}." for names, ranges in floors.items())
+        notes.append(
+            f"{SAME} {IDENTICAL}: the first rewards are equal to six digits, until rounding parts the runs. So the "
+            f"range of the averages is the noise floor, what rounding and luck alone do. {said}"
+        )
+    known = {row.key for row in spec.rows if row.same_as}
+    shown = {row.key: row.shown for row in spec.rows}
+    if groups := [" and ".join(map(shown.__getitem__, keys)) for one in blocks for keys in _equal_rows(one, known)]:
+        notes.append(f"{SAME} Equal in every cell: {'; '.join(groups)}.")
+    return notes
+
+
+def _floor(block: Block, part: Part, label: str) -> str:
+    """The range of the averages of a row and those that are the same: "61.9 to 62.8 at learning_rate=4e-4"."""
+    place = next(index for index, column in enumerate(block.columns) if column.key == AVERAGE)
+    same = {row.key for row in part.rows if label in (row.label, row.same_as)}
+    means = [mean for row in block.rows if row.key in same and (mean := row.cells[place].mean) is not None]
+    where = with_setting(part.rows[0].model, part.rows[0].setting)
+    return f"{min(means):.1f} to {max(means):.1f}{f' at {where}' if where else ''}" if means else ""
+
+
+def _notes(frame: pd.DataFrame, spec: TableSpec, blocks: Sequence[Block]) -> list[str]:
     if frame.empty:
         return ["nothing measured yet"]
     untrained = frame["row"].isin([row.key for row in spec.rows if row.method == UNTRAINED])
     seeds = sorted((frame if untrained.all() else frame[~untrained])["seed"].unique())
+    means = any(column.key == MEAN for block in blocks for column in block.columns)
+    mean = "Mean = plain mean over the benchmarks" if means else "the plain mean over the benchmarks is the same here"
+    over = f"training seeds ({', '.join(map(str, seeds))}) and problems" if len(seeds) > 1 else "problems alone"
     notes = [
-        (
-            "Avg. = mean over all samples (the paper's micro-average); Mean = plain mean over the benchmarks; "
-            "best in bold, second underlined."
-        ),
-        (
-            f"± = half of the 95% interval over training seeds ({', '.join(map(str, seeds))}) and problems "
-            "(bootstrap, clustered by problem)."
-        ),
+        f"Avg. = mean over all samples (the paper's micro-average); {mean}; best in bold, second underlined.",
+        f"± = half of the 95% interval over {over} (bootstrap, clustered by problem); both ends where ± would leave "
+        "0 to 100.",
     ]
     if len(seeds) == 1:
-        notes.append(
-            "One seed: intervals and verdicts hold for these trained models "
-            "and do not cover what another seed would give."
-        )
+        notes.append(ONE_SEED)
     if spec.baseline:
         at_setting = " at the same setting," if any(row.setting for row in spec.rows) else ""
         notes.append(
             f"Δ Avg. = points above {spec.baseline}{at_setting} on the same problems and seeds, "
-            "with the interval of that comparison alone."
+            "with the 95% interval of that comparison alone."
         )
-        notes.append(family_note(family))
+        if len(seeds) > 1:
+            notes.append(
+                f"Verdict: p is Holm's over the {counted(_family(spec), 'comparison')} that this study declares, "
+                "measured or not; better and worse are below .05. So an interval without 0 may be not decided."
+            )
+    notes += _same_notes(spec, blocks)
     if ended := [f"{row.shown} ({', '.join(row.endings)})" for row in spec.rows if row.endings]:
         what = "Training ended early; measured on the weights before the step named"
         notes.append(f"{_ENDED} {what}: {'; '.join(ended)}.")

@@ -12,22 +12,25 @@ def format_value(cell: Cell, column: Column, decimals: int) -> str:
         return cell.text or "–"
     if cell.mean is None:
         return "–"
-    return _number(cell.mean, decimals, "+" if column.kind is Kind.DELTA else "")
+    return number_text(cell.mean, decimals, "+" if column.kind is Kind.DELTA else "")
 
 
-def _number(value: float, decimals: int, sign: str = "") -> str:
+def number_text(value: float, decimals: int, sign: str = "") -> str:
     """Digits with a true minus sign; what rounds to zero has no sign."""
     text = f"{rounded(value, decimals):{sign}.{decimals}f}"
     return (text if float(text) else text.lstrip("+-")).replace("-", "−")
 
 
 def format_interval(cell: Cell, column: Column, decimals: int) -> str:
-    """The interval as text: "±1.4" for a score, "[−0.3, 2.7]" for a delta, empty without one."""
+    """The interval as text: "±1.4" for a score, "[−0.3, 2.7]" for a delta, and for a score to which ± would add what is
+    below 0 or above 100; empty without one."""
     if cell.low is None or cell.high is None:
         return ""
-    if column.kind is Kind.DELTA:
-        return f"[{_number(cell.low, decimals)}, {_number(cell.high, decimals)}]"
-    return f"±{_number((cell.high - cell.low) / 2, decimals)}"
+    half = (cell.high - cell.low) / 2
+    within = cell.mean is not None and half <= cell.mean <= 100 - half
+    if column.kind is Kind.DELTA or not within:
+        return f"[{number_text(cell.low, decimals)}, {number_text(cell.high, decimals)}]"
+    return f"±{number_text(half, decimals)}"
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from tepo.evaluation.statistics.expected_max import Best
 from tepo.reporting.colours import Look
 from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, TableRow, percent_cell, ranked
 
-_TITLE = "Expected best validation accuracy of k settings"
+_TITLE = "Expected best validation accuracy of k settings, ± over which settings were drawn"
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 from tepo.evaluation.statistics.comparison import Difference
 from tepo.evaluation.statistics.comparison_verdict import Verdict
-from tepo.reporting.tables.table import Block, Cell, Column, Kind, Table, TableRow
+from tepo.reporting.tables.table import Block, Cell, Column, Comparison, Kind, Table, TableRow
 
 _COLUMNS = (
     Column("paper", "Δ Avg., paper", Kind.DELTA),
     Column("here", "Δ Avg., here", Kind.DELTA),
     Column("verdict", "Here", Kind.TEXT),
 )
-_BEYOND_NOISE = (Verdict.BETTER, Verdict.WORSE)
+_DECIDED = (Verdict.BETTER, Verdict.WORSE)
 
 
 def paper_comparisons(tables: Sequence[Table]) -> Table:
@@ -24,11 +24,11 @@ def paper_comparisons(tables: Sequence[Table]) -> Table:
             if one.paper is not None:
                 shown += shows(one.paper, one.measured)
                 key, label = f"{table.name}/{one.row.key}", f"{one.row.label} against {one.baseline.label}"
-                cells = (Cell(one.paper), one.cell, Cell(text=outcome(one.paper, one.measured)))
+                cells = (Cell(one.paper), one.cell, Cell(text=outcome(one)))
                 rows.append(TableRow(key, label, cells, one.row.method, table.title, one.row.look))
     note = (
         f"{shown} of {len(rows)} differences of the papers show here: "
-        "same sign, and beyond noise after Holm's correction over all comparisons of these tables."
+        "same sign, and better or worse as in the table of its study."
     )
     block = Block("The papers' differences to the baseline of their table, and ours", _COLUMNS, tuple(rows), decimals=2)
     caution = (
@@ -39,14 +39,15 @@ def paper_comparisons(tables: Sequence[Table]) -> Table:
 
 
 def shows(paper: float, here: Difference | None) -> bool:
-    """Tell whether a measured difference is beyond noise and has the sign of the printed one."""
-    return here is not None and here.verdict in _BEYOND_NOISE and (here.delta > 0) == (paper > 0)
+    """Tell whether a measured difference is decided and has the sign of the printed one."""
+    return here is not None and here.verdict in _DECIDED and (here.delta > 0) == (paper > 0)
 
 
-def outcome(paper: float, here: Difference | None) -> str:
-    """Words for a printed and a measured difference."""
-    if here is None or math.isnan(here.delta):
+def outcome(one: Comparison) -> str:
+    """Words for a printed and a measured difference, with the verdict of its table."""
+    assert one.paper is not None
+    if one.measured is None or math.isnan(one.measured.delta):
         return "not measured"
-    if here.verdict not in _BEYOND_NOISE:
-        return f"does not show: {Verdict.WITHIN_NOISE}"
-    return "shows" if shows(paper, here) else f"opposite: {here.verdict}"
+    if one.measured.verdict not in _DECIDED:
+        return f"does not show: {one.words}"
+    return f"{'shows' if shows(one.paper, one.measured) else 'opposite'}: {one.words}"

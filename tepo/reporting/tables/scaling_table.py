@@ -8,6 +8,7 @@ from typing import Literal
 from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.scaling_comparison import CurveRule, CurveVerdict, RowFit, RowVerdict, RunCurve
 from tepo.reporting.colours import Look
+from tepo.reporting.tables.cells import number_text
 from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, TableRow, percent_cell
 
 COMPUTE = {"samples": "responses drawn", "steps": "training steps", "cpu": "CPU seconds of sampling and updates"}
@@ -40,7 +41,8 @@ def curve_block(rows: Sequence[CurveRow], rule: CurveRule, over: str) -> Block:
     )
     doubted = any(row.judged is None and row.fit and row.fit.doubt for row in rows)
     lines = [TableRow(row.key, row.label, _cells(row, doubted), row.method, look=row.look) for row in rows]
-    return Block(f"Fitted to validation accuracy over {COMPUTE[over]}", columns, tuple(lines))
+    title = f"Fitted to validation accuracy over {COMPUTE[over]}, ± over seeds and validation problems"
+    return Block(title, columns, tuple(lines))
 
 
 def curve_notes(
@@ -79,7 +81,7 @@ def _cells(row: CurveRow, doubted: bool) -> tuple[Cell, ...]:
         _scaled(compute.mean, compute.low, compute.high) + (" (at its bound)" if row.fit.compute_at_bound else ""),
         ratio,
         f"{math.exp(sum(map(math.log, steepness)) / len(steepness)):.2f}",
-        f"{100 * prediction.miss:+.1f} (±{100 * prediction.noise:.1f})".replace("-", "−"),
+        f"{number_text(100 * prediction.miss, 1, '+')} (±{100 * prediction.noise:.1f})",
         _verdict(row, doubted),
     )
     return (percent_cell(ceiling.mean, ceiling.low, ceiling.high), delta, *(Cell(text=text) for text in words))

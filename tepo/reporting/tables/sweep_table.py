@@ -12,7 +12,7 @@ from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.evaluation.statistics.sensitivity import Interval, Sensitivity, sensitivity
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.build_table import RowSpec
-from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, TableRow, percent_cell, ranked
+from tepo.reporting.tables.table import MISSING, SAME, Block, Cell, Column, Kind, TableRow, percent_cell, ranked
 
 NEAR, TOLERATED = 2.0, 10.0  # points below a row's best
 BEST, LOST, ONE_FOR_ALL = "best", "lost", "one_for_all"
@@ -28,6 +28,8 @@ def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[Block]) -> tuple[Bl
         for column, cell in zip(block.columns, row.cells, strict=True)
         if column.key == AVERAGE
     }
+    seeds = max((len(row.seeds) for block in measured for row in block.rows), default=0)
+    over = "± over seeds and problems" if seeds > 1 else "± over problems alone"
     groups: dict[str, list[RowSpec]] = {}
     for row in rows:
         groups.setdefault(_environment(row), []).append(row)
@@ -39,8 +41,9 @@ def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[Block]) -> tuple[Bl
         for label, points in _by_label(part).items():
             cells = {row.setting[axis]: averages.get(row.key, MISSING) for row in points}
             first = points[0]
-            lines.append(TableRow(label, label, tuple(cells[value] for value in values), first.method, look=first.look))
-        title = ", ".join(filter(None, (f"Average accuracy by {axis}", environment)))
+            shown = f"{label} {SAME}" if any(row.same_as for row in points) else label
+            lines.append(TableRow(label, shown, tuple(cells[value] for value in values), first.method, look=first.look))
+        title = ", ".join(filter(None, (f"Average accuracy by {axis}", environment, over)))
         columns = tuple(Column(f"{axis}={value}", value) for value in values)
         blocks.append(ranked(Block(title, columns, tuple(lines), axis=axis)))
     return tuple(blocks)
@@ -89,7 +92,8 @@ def sensitivity_blocks(rows: Sequence[RowSpec], frame: pd.DataFrame) -> tuple[Bl
         Column(LOST, "Lost over the grid"),
         *([Column(ONE_FOR_ALL, "Sensitivity")] if environments > 1 else []),
     )
-    return (Block(f"What each row bears over {axis}", columns, tuple(table), notes=_notes(axis, environments)),)
+    title = f"What each row bears over {axis}, ± over seeds alone"
+    return (Block(title, columns, tuple(table), notes=_notes(axis, environments)),)
 
 
 def _notes(axis: str, environments: int) -> tuple[str, ...]:

@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import Difference
+from tepo.evaluation.statistics.comparison_verdict import Verdict
+from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.reporting.colours import Look
 
 
@@ -38,8 +41,15 @@ class Cell:
 
 
 MISSING = Cell()
+_TESTED = (Verdict.BETTER, Verdict.WORSE, Verdict.NOT_DECIDED)
 VERDICT = "verdict"  # the column of words for a difference
 BASELINE = "baseline"  # the word where other rows have a verdict
+IDENTICAL = "identical here"  # the same, of a row whose runs are those of another until rounding parts them
+SAME = "≡"  # mark of such a row, and of one that agrees with another in every cell
+ONE_SEED = (
+    "One seed: differences of these trained models, and no verdict. Another seed, or the same one on another CPU, "
+    "trains others: at laptop scale single rows move by 3 points."
+)
 _EXACT = 9  # decimals to which a sum of shares is exact
 
 
@@ -107,6 +117,23 @@ class Comparison:
         one = self.measured
         return MISSING if one is None else percent_cell(one.delta, one.low, one.high)
 
+    @property
+    def words(self) -> str:
+        """The verdict with its corrected p: "better (p = .012)". Empty where a row was not measured."""
+        one = self.measured
+        if one is None:
+            return ""
+        return f"{one.verdict} ({p_text(one.p_holm)})" if one.verdict in _TESTED else str(one.verdict)
+
+    @property
+    def long_words(self) -> str:
+        """The same, with seeds and the size of the family where nothing is decided."""
+        one = self.measured
+        if one is None or one.verdict is not Verdict.NOT_DECIDED:
+            return self.words
+        seeds, family = counted(one.seeds, "seed"), counted(one.family, "comparison")
+        return f"{one.verdict}: {seeds}, {family}, {p_text(one.p_holm)}"
+
 
 @dataclass(frozen=True)
 class Table:
@@ -119,6 +146,23 @@ class Table:
     notes: tuple[str, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     command: str = ""
+
+
+def verdict_in(text: str) -> str:
+    """The verdict that a cell of words begins with; its first words where it is none."""
+    return next((str(one) for one in Verdict if text.startswith(one)), text.partition(":")[0])
+
+
+def p_text(p: float) -> str:
+    """A p-value as papers print it, on the side of the level where it lies: "p = .012", "p = .21", "p < .001"."""
+    if p < 0.001:
+        return "p < .001"
+    if p > 0.995:
+        return "p = 1"
+    digits, level = 2 if p >= 0.1 else 3, round(1 - LEVEL, _EXACT)
+    while (round(p, digits) < level) != (p < level):
+        digits += 1
+    return f"p = {p:.{digits}f}".replace("0.", ".")
 
 
 def ranked(block: Block) -> Block:

@@ -9,7 +9,7 @@ from scipy import stats
 
 from tepo.common.errors import UserError
 from tepo.evaluation.scores import majority, pass_at_k, score
-from tepo.evaluation.statistics.comparison import AVERAGE, MEAN, compare, holm, summarize
+from tepo.evaluation.statistics.comparison import AVERAGE, MEAN, Difference, compare, corrected, holm, summarize
 from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.intervals import estimate, estimate_share
 from tepo.store.samples_file import table_of
@@ -264,7 +264,7 @@ def test_a_row_without_a_benchmark_has_no_average():
     assert np.isnan([found.delta, found.low, found.high, found.p, found.p_holm]).all()
 
 
-def test_compare_says_what_is_within_noise():
+def test_compare_says_what_is_decided():
     random = np.random.default_rng(8)
     skill = random.standard_normal((1, 150, 1))
     rows = {
@@ -274,12 +274,29 @@ def test_compare_says_what_is_within_noise():
     samples = pd.concat([frame(name, "b", correct) for name, correct in rows.items()])
     found = {(one.row, one.benchmark): one for one in compare(samples, "base", on=("b", AVERAGE))}
     verdicts = {name: str(found[name, AVERAGE].verdict) for name in ("same", "up", "down")}
-    assert verdicts == {"same": "within noise", "up": "better", "down": "worse"}
+    assert verdicts == {"same": "not decided", "up": "better", "down": "worse"}
     assert found["up", "b"].delta == pytest.approx(rows["up"].mean() - rows["base"].mean())
     assert [one.p_holm for one in found.values()] == pytest.approx(
         holm(np.array([one.p for one in found.values()])).tolist()
     )
     assert all(one.p_holm >= one.p for one in found.values())
+
+
+def test_a_family_counts_what_was_not_measured_and_what_one_seed_gave():
+    """A verdict must not be lost when the rows that lack come, nor rest on a p that one seed made."""
+    known = [Difference("a", AVERAGE, 0.1, p=0.011, seeds=3), Difference("b", AVERAGE, 0.1, p=0.03, seeds=3)]
+    one_seed = Difference("c", AVERAGE, 0.1, p=1e-9, seeds=1)
+    first, second, third = corrected([*known, one_seed], family=5)
+    assert (first.p_holm, second.p_holm) == pytest.approx((0.055, 0.12))
+    assert np.isnan(third.p_holm)
+    assert [one.verdict for one in (first, second, third)] == [
+        Verdict.NOT_DECIDED,
+        Verdict.NOT_DECIDED,
+        Verdict.ONE_SEED,
+    ]
+    assert [one.p_holm for one in corrected([*known, one_seed])][:2] == pytest.approx([0.033, 0.06])
+    later = corrected([*known, Difference("d", AVERAGE, 0.0, p=0.9, seeds=3)], family=5)
+    assert [one.p_holm for one in later[:2]] == [first.p_holm, second.p_holm]
 
 
 def test_compare_uses_the_seeds_both_have():

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from tepo.common.text import counted
 from tepo.reporting.colours import Look, look
-from tepo.reporting.tables.cells import Markup
+from tepo.reporting.tables.cells import Markup, number_text
 from tepo.reporting.tables.table import BASELINE, Block, Cell, Column, Kind, Table, TableRow, sections
 
 _MARKUP = Markup(escape, "<b>%s</b>", "<u>%s</u>", " <small>%s</small>")
@@ -119,7 +119,10 @@ class _Markup:
 
 def _exact(row: TableRow, column: Column, cell: Cell) -> str:
     """Tooltip of a cell: the measurement that it rests on."""
-    mean, low, high = (f"{value:.2f}".replace("-", "−") for value in (cell.mean, cell.low, cell.high))
+    assert cell.mean is not None
+    assert cell.low is not None
+    assert cell.high is not None
+    mean, low, high = (number_text(value, 2) for value in (cell.mean, cell.low, cell.high))
     parts = [f"{row.label}, {column.title}: {mean}", f"95% interval {low} to {high}"]
     parts += [f"n = {counted(cell.n, 'response')}"] if cell.n else []
     parts += [f"seed{'' if len(row.seeds) == 1 else 's'} {', '.join(map(str, row.seeds))}"] if row.seeds else []

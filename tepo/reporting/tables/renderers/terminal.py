@@ -17,7 +17,7 @@ from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.reporting.progress import Screen
 from tepo.reporting.tables.cells import format_interval, format_value
-from tepo.reporting.tables.table import Block, Cell, Column, Kind, Table, sections
+from tepo.reporting.tables.table import Block, Cell, Column, Kind, Table, sections, verdict_in
 
 _STYLE = {1: "bold", 2: "underline"}
 _VERDICT: dict[str, str] = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
@@ -92,7 +92,7 @@ def _note(text: str) -> RenderableType:
 def _cell(cell: Cell, column: Column, decimals: int) -> Text:
     value = format_value(cell, column, decimals)
     text = Text().append(
-        value, style=_VERDICT.get(value, "") if column.kind is Kind.TEXT else _STYLE.get(cell.rank, "")
+        value, style=_VERDICT.get(verdict_in(value), "") if column.kind is Kind.TEXT else _STYLE.get(cell.rank, "")
     )
     if interval := format_interval(cell, column, decimals):
         text.append("\n" + interval, style="dim")

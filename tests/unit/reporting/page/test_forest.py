@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from tepo.evaluation.statistics.comparison import Difference
 from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.reporting.colours import UNTRAINED, look, looks
 from tepo.reporting.page.forest import Forest, forests
@@ -36,7 +37,7 @@ def one(table: Table) -> Forest:
 
 
 def test_positions_rise_with_the_values_and_lie_within_the_plot() -> None:
-    forest = one(compared(("a", -3.0, "worse"), ("b", 0.5, "within noise"), ("c", 2.0, "better"), paper=1.25))
+    forest = one(compared(("a", -3.0, "worse"), ("b", 0.5, "not decided"), ("c", 2.0, "better"), paper=1.25))
     positions = [line.at for line in forest.lines]
     assert positions == sorted(positions)
     assert positions[0] < forest.zero < positions[1]
@@ -53,7 +54,7 @@ def test_positions_rise_with_the_values_and_lie_within_the_plot() -> None:
 
 
 def test_what_leaves_the_scale_is_marked() -> None:
-    table = compared(("a", -1.0, "worse"), ("b", 0.5, "within noise"))
+    table = compared(("a", -1.0, "worse"), ("b", 0.5, "not decided"))
     block = table.blocks[0]
     untrained = TableRow("u", "untrained", (Cell(10.0), Cell(-40.0, -42.0, -38.0), Cell(text="worse")), UNTRAINED)
     forest = one(replace(table, blocks=(replace(block, rows=(*block.rows, untrained)),)))
@@ -66,7 +67,7 @@ def test_what_leaves_the_scale_is_marked() -> None:
 
 @pytest.mark.parametrize("values", [(0.0,), (1e-9,), (1234.5, -3.0)])
 def test_any_size_has_a_scale(values: tuple[float, ...]) -> None:
-    forest = one(compared(*((f"row {value}", value, "within noise") for value in values)))
+    forest = one(compared(*((f"row {value}", value, "not decided") for value in values)))
     assert len(forest.ticks) >= 2
     assert all(0 <= line.at <= 100 for line in forest.lines)
 
@@ -80,11 +81,29 @@ def test_a_table_that_compares_nothing_has_no_plot() -> None:
 
 def test_the_sentence_names_the_largest_differences_and_counts_the_rest() -> None:
     rows = [("a", -1.0, "worse"), ("b", -4.0, "worse"), ("c", -2.0, "worse"), ("d", -3.0, "worse")]
-    text = finding(compared(*rows, ("e", 2.0, "better"), ("f", 0.1, "within noise"), ("g", 0.2, "within noise")))
+    text = finding(compared(*rows, ("e", 2.0, "better"), ("f", 0.1, "not decided"), ("g", 0.2, "not decided")))
     assert text.replace("\u00a0", " ") == (
         "Against plain, in points: better: e +2.0 [1.0, 3.0]; worse: b −4.0 [−5.0, −3.0], d −3.0 [−4.0, −2.0], "
-        "c −2.0 [−3.0, −1.0], and 1 more; within noise: 2 of 7."
+        "c −2.0 [−3.0, −1.0], and 1 more; not decided: 2 of 7."
     )
+
+
+def test_one_seed_gives_differences_and_no_verdict() -> None:
+    one_seed = str(Verdict.ONE_SEED)
+    text = finding(compared(("a", -1.0, one_seed), ("b", 3.0, one_seed))).replace("\u00a0", " ")
+    assert text.startswith("Against plain, in points: b +3.0 [2.0, 4.0], a −1.0 [−2.0, 0.0]. One seed: differences of")
+    assert "another CPU" in text
+    assert "better" not in text
+
+
+def test_the_plot_says_seeds_comparisons_and_p_where_nothing_is_decided() -> None:
+    table = compared(("a", -1.0, "not decided (p = .21)"))
+    block = table.blocks[0]
+    known = Difference("a", "average", -0.01, -0.02, 0.0, p=0.03, p_holm=0.21, family=7, seeds=3)
+    comparison = Comparison(block.rows[1], block.rows[0], None, known)
+    (line,) = one(replace(table, comparisons=(comparison,))).lines
+    assert line.verdict == "not decided: 3 seeds, 7 comparisons, p = .21"
+    assert line.mark == "noise"
 
 
 def test_settings_are_one_sentence() -> None:

@@ -1,5 +1,7 @@
 """Samples to tables: the numbers, the dashes, the verdicts, and what is refused."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,7 +9,7 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.reporting.paper.reference import PAPER_BENCHMARKS, RowKey, reference_row
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
-from tepo.reporting.tables.table import Block, Cell, Table, TableRow
+from tepo.reporting.tables.table import IDENTICAL, SAME, Block, Cell, Table, TableRow, p_text, verdict_in
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
 
@@ -20,7 +22,7 @@ def cell(table: Table, row: str, column: str, block: int = 0) -> Cell:
 def test_rows_and_columns_in_study_order(table: Table) -> None:
     measured, paper = table.blocks
     assert [row.key for row in measured.rows] == ["a", "b", "c", "d"]
-    assert [column.title for column in measured.columns] == ["add3", "gcd", "Avg.", "Mean", "Δ Avg.", "Verdict"]
+    assert [column.title for column in measured.columns] == ["add3", "gcd", "Avg.", "Δ Avg.", "Verdict"]
     assert [column.title for column in paper.columns] == [*PAPER_BENCHMARKS.values(), "Avg."]
     assert cell(table, "c", "average", block=1).mean == 32.59
 
@@ -43,7 +45,7 @@ def test_what_was_not_measured_is_a_dash_and_averages_need_every_benchmark() -> 
     frame = frame[(frame["row"] != "c") | (frame["benchmark"] == "add3")]
     table = build_table(frame, TableSpec(ROWS, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO"))
     assert cell(table, "c", "add3").mean is not None
-    for column in ("gcd", "average", "mean", "delta"):
+    for column in ("gcd", "average", "delta"):
         assert cell(table, "c", column).mean is None
     assert cell(table, "d", "add3").mean is None
     assert any("still to be measured" in note and ROWS[2].label in note for note in table.notes)
@@ -79,12 +81,67 @@ def test_nothing_measured_is_a_table_of_dashes() -> None:
 
 def test_verdicts_tell_a_gain_from_noise(table: Table) -> None:
     assert cell(table, "a", "verdict").text == "baseline"
-    assert cell(table, "b", "verdict").text == "within noise"
-    assert cell(table, "c", "verdict").text == "better"
+    assert cell(table, "b", "verdict").text == "not decided (p = 1)"
+    assert cell(table, "c", "verdict").text == "better (p = .011)"
     assert cell(table, "d", "verdict").text == ""
     delta = cell(table, "c", "delta")
     assert delta.mean == pytest.approx(cell(table, "c", "average").mean - cell(table, "a", "average").mean)
     assert delta.low > 0
+
+
+def shown(table: Table, row: str) -> str:
+    return next(line.label for line in table.blocks[0].rows if line.key == row)
+
+
+def test_one_seed_gives_a_difference_and_no_verdict() -> None:
+    frame = samples({"a": 0.3, "b": 0.9, "c": 0.7}, seeds=3)
+    spec = TableSpec(ROWS, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO")
+    for kept in (frame["seed"] == 0, (frame["row"] != "a") | (frame["seed"] == 0)):  # of all rows, of the baseline
+        table = build_table(frame[kept], spec)
+        assert cell(table, "b", "verdict").text == cell(table, "c", "verdict").text == "one seed: no verdict"
+        assert cell(table, "b", "delta").mean == pytest.approx(60, abs=10)
+    table = build_table(frame[(frame["row"] != "b") | (frame["seed"] == 0)], spec)
+    assert cell(table, "b", "verdict").text == "one seed: no verdict"
+    assert verdict_in(cell(table, "c", "verdict").text) == "better"
+
+
+def test_the_family_is_what_is_declared_whatever_was_measured() -> None:
+    frame = samples({"a": 0.3, "b": 0.33, "c": 0.4}, seeds=3)
+    spec = TableSpec(ROWS, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO")
+    whole = {one.row.key: one.measured for one in build_table(frame, spec).comparisons}
+    assert whole["c"].family == 3  # d was not run
+    assert whole["c"].p_holm == pytest.approx(3 * whole["c"].p)
+    part = {one.row.key: one.measured for one in build_table(frame[frame["row"] != "b"], spec).comparisons}
+    assert part["c"] == whole["c"]
+    wide = {one.row.key: one.measured for one in build_table(frame, replace(spec, family=30)).comparisons}
+    assert wide["c"].p_holm == pytest.approx(30 * whole["c"].p)
+
+
+def test_replicas_are_marked_and_their_range_is_the_floor() -> None:
+    rows = [replace(row, same_as="GRPO/DAPO") if row.key == "b" else row for row in ROWS]
+    frame = samples({"a": 0.3, "b": 0.4, "c": 0.7}, seeds=3)
+    table = build_table(frame, TableSpec(rows, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO"))
+    assert cell(table, "b", "verdict").text == IDENTICAL
+    assert cell(table, "b", "delta").mean is not None
+    assert [shown(table, key) for key in "abc"] == [ROWS[0].label, f"{ROWS[1].label} {SAME}", ROWS[2].label]
+    low, high = (cell(table, key, "average").mean for key in "ab")
+    assert any(f"GRPO/DAPO and {ROWS[1].label}: {low:.1f} to {high:.1f}." in note for note in table.notes)
+    assert {one.measured.family for one in table.comparisons if one.measured} == {3}  # as declared
+
+
+def test_rows_that_agree_in_every_cell_are_marked() -> None:
+    frame = samples({"a": 0.3, "c": 0.7}, seeds=3)
+    frame = pd.concat([frame, frame[frame["row"] == "c"].assign(row="b")], ignore_index=True)
+    table = build_table(frame, TableSpec(ROWS, BENCHMARKS, name="t", title="t"))
+    assert [shown(table, key).endswith(SAME) for key in "abcd"] == [False, True, True, False]
+    assert f"{SAME} Equal in every cell: {ROWS[1].label} and {ROWS[2].label}." in table.notes
+
+
+def test_p_is_printed_on_its_side_of_the_level() -> None:
+    printed = {p: p_text(p) for p in (0.21, 0.012, 0.0496, 0.04999, 0.0502, 0.0004, 0.9999, 1.0)}
+    assert list(printed.values()) == [
+        "p = .21", "p = .012", "p = .0496", "p = .04999", "p = .050", "p < .001", "p = 1", "p = 1",
+    ]  # fmt: skip
 
 
 def test_other_problems_are_not_compared() -> None:
@@ -146,6 +203,6 @@ def test_the_untrained_model_is_compared_with_every_seed(measured: int) -> None:
     assert cell(table, "base", "delta").mean == pytest.approx(
         cell(table, "base", "average").mean - cell(table, "a", "average").mean
     )
-    assert cell(table, "base", "verdict").text == "worse"
+    assert verdict_in(cell(table, "base", "verdict").text) == "worse"
     assert not any("seeds" in note and "7" in note for note in table.notes)
     assert not any("still to be measured" in note for note in table.notes)

@@ -9,13 +9,14 @@ from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.reporting.paper.reference import PAPER_BENCHMARKS, PaperRow
 from tepo.reporting.tables.build_table import TableSpec, build_table
 from tepo.reporting.tables.paper_comparisons import outcome, paper_comparisons
-from tepo.reporting.tables.table import Cell, Table
+from tepo.reporting.tables.table import Cell, Comparison, Table, TableRow
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
 VERDICTS = {
-    Verdict.BETTER: Difference("r", AVERAGE, 0.02, 0.01, 0.03, p_holm=0.01),
-    Verdict.WORSE: Difference("r", AVERAGE, -0.02, -0.03, -0.01, p_holm=0.01),
-    Verdict.WITHIN_NOISE: Difference("r", AVERAGE, 0.01, -0.01, 0.03, p_holm=0.4),
+    Verdict.BETTER: Difference("r", AVERAGE, 0.02, 0.01, 0.03, p=0.001, p_holm=0.01),
+    Verdict.WORSE: Difference("r", AVERAGE, -0.02, -0.03, -0.01, p=0.001, p_holm=0.01),
+    Verdict.NOT_DECIDED: Difference("r", AVERAGE, 0.01, -0.01, 0.03, p=0.04, p_holm=0.4),
+    Verdict.ONE_SEED: Difference("r", AVERAGE, 0.01, -0.01, 0.03, p=0.04, seeds=1),
     Verdict.NOT_COMPARABLE: Difference("r", AVERAGE, 0.01),
 }
 
@@ -39,10 +40,10 @@ def test_only_rows_that_the_paper_printed_are_compared_and_signs_decide() -> Non
     assert rows[1].label == f"{ROWS[2].label} against GRPO/DAPO"
     assert [row.cells[0].mean for row in rows] == pytest.approx([-1.0, 1.5, 3.0, -2.0])
     assert [row.cells[2].text for row in rows] == [
-        "does not show: within noise",
-        "shows",
+        "does not show: not decided (p = 1)",
+        "shows: better (p = .011)",
         "not measured",
-        "opposite: better",
+        "opposite: better (p = .011)",
     ]
     assert claims.notes[0].startswith("1 of 4 ")
     shown = {row.key: row.cells[-2:] for row in measured.blocks[0].rows}
@@ -59,7 +60,7 @@ def test_cells_and_comparisons_are_of_one_difference() -> None:
     assert (delta.mean, delta.low, delta.high) == tuple(
         100 * value for value in (one.measured.delta, one.measured.low, one.measured.high)
     )
-    assert verdict.text == one.measured.verdict == "better"
+    assert verdict.text == one.words == "better (p = .011)"
 
 
 def test_a_table_without_a_printed_baseline_gives_nothing() -> None:
@@ -69,17 +70,19 @@ def test_a_table_without_a_printed_baseline_gives_nothing() -> None:
 @pytest.mark.parametrize(
     ("paper", "here", "words"),
     [
-        (-1.0, VERDICTS[Verdict.WORSE], "shows"),
-        (-1.0, VERDICTS[Verdict.BETTER], "opposite: better"),
-        (1.0, VERDICTS[Verdict.WORSE], "opposite: worse"),
+        (-1.0, VERDICTS[Verdict.WORSE], "shows: worse (p = .010)"),
+        (-1.0, VERDICTS[Verdict.BETTER], "opposite: better (p = .010)"),
+        (1.0, VERDICTS[Verdict.WORSE], "opposite: worse (p = .010)"),
         (1.0, None, "not measured"),
         (1.0, Difference("r", AVERAGE, math.nan), "not measured"),
-        (1.0, VERDICTS[Verdict.WITHIN_NOISE], "does not show: within noise"),
-        (1.0, VERDICTS[Verdict.NOT_COMPARABLE], "does not show: within noise"),
+        (1.0, VERDICTS[Verdict.NOT_DECIDED], "does not show: not decided (p = .40)"),
+        (1.0, VERDICTS[Verdict.ONE_SEED], "does not show: one seed: no verdict"),
+        (1.0, VERDICTS[Verdict.NOT_COMPARABLE], "does not show: not comparable"),
     ],
 )
 def test_words(paper: float, here: Difference | None, words: str) -> None:
-    assert outcome(paper, here) == words
+    row = TableRow("r", "r", ())
+    assert outcome(Comparison(row, row, paper, here)) == words
 
 
 def test_the_corrected_p_decides() -> None:

@@ -1,5 +1,7 @@
 """A sweep's table of rows x settings and its figure, from made-up samples."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,7 +9,7 @@ from tepo.reporting.figures.curves import svg
 from tepo.reporting.figures.study_figures import plane_figure, sweep_figure
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.tables.sweep_table import sensitivity_blocks, sweep_blocks
-from tepo.reporting.tables.table import Block, Table
+from tepo.reporting.tables.table import SAME, Block, Table, verdict_in
 from tests.unit.reporting.samples import BENCHMARKS, samples
 
 RATES = ("1e-4", "2e-4", "1e-3")
@@ -32,7 +34,7 @@ def test_each_cell_is_the_average_of_the_long_form_at_that_setting() -> None:
     rows = specs()
     long = table(rows)
     (block,) = sweep_blocks(rows, long.blocks)
-    assert block.title == "Average accuracy by learning_rate"
+    assert block.title == "Average accuracy by learning_rate, ± over seeds and problems"
     assert [column.title for column in block.columns] == list(RATES)
     assert [row.label for row in block.rows] == ["A", "B"]
     for row in block.rows:
@@ -49,8 +51,8 @@ def test_each_cell_is_the_average_of_the_long_form_at_that_setting() -> None:
 def test_a_row_is_compared_with_the_baseline_at_its_own_setting() -> None:
     """Against the baseline at one fixed setting, b at 1e-3 would tie with a at 1e-4."""
     long = table(specs())
-    verdicts = [[row.cells[-1].text for row in block.rows] for block in long.blocks]
-    assert verdicts == [["baseline", "worse"], ["baseline", "within noise"], ["baseline", "better"]]
+    verdicts = [[verdict_in(row.cells[-1].text) for row in block.rows] for block in long.blocks]
+    assert verdicts == [["baseline", "worse"], ["baseline", "not decided"], ["baseline", "better"]]
     for one, rate in zip(long.comparisons, RATES, strict=True):
         assert (one.row.key, one.baseline.key) == (f"b/{rate}", f"a/{rate}")
         average = {row.key: row.cells[2].mean for block in long.blocks for row in block.rows}
@@ -59,13 +61,19 @@ def test_a_row_is_compared_with_the_baseline_at_its_own_setting() -> None:
     assert not any("at the same setting" in note for note in table(specs(), baseline=None).notes)
 
 
+def test_a_row_that_is_another_one_at_some_setting_is_marked() -> None:
+    rows = [replace(row, same_as="A") if row.key == "b/2e-4" else row for row in specs()]
+    (block,) = sweep_blocks(rows, table(rows).blocks)
+    assert [row.label for row in block.rows] == ["A", f"B {SAME}"]
+
+
 def test_further_axes_and_models_are_blocks_of_their_own() -> None:
     rows = [
         *specs(epochs="1"),
         *(RowSpec(f"{row.key}/2", row.label, setting={**row.setting, "epochs": "2"}) for row in specs()),
     ]
     titles = [block.title for block in sweep_blocks(rows, table(rows).blocks)]
-    assert titles == [f"Average accuracy by learning_rate, epochs={n}" for n in (1, 2)]
+    assert titles == [f"Average accuracy by learning_rate, epochs={n}, ± over seeds and problems" for n in (1, 2)]
 
 
 def test_the_figure_has_the_cells_of_the_table() -> None:

@@ -14,6 +14,7 @@ from tests.unit.training.small import SMALL, few_problems, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.disaster]
 
+OWN_BASE = ["model.path=base-mine"]
 STUDY = f"""
 title: mine
 baseline: GSPO
@@ -25,7 +26,7 @@ scales:
   laptop:
     models: [laptop]
     seeds: [0, 1]
-    overrides: {[*SMALL, "train.steps=2", "train.validate_every=1", "data.benchmarks=[add3,max4]", "model.path=base-mine"]}
+    overrides: {[*SMALL, "train.steps=2", "train.validate_every=1", "data.benchmarks=[add3,max4]", *OWN_BASE]}
 """
 
 

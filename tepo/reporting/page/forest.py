@@ -94,7 +94,7 @@ def _forest(table: Table, block: Block, paper: Mapping[str, float]) -> Forest | 
     lines = []
     for row, cell, verdict in rows:
         said = verdict if outcome is None else row.cells[outcome].text
-        word = verdict if said == verdict else f"{said} ({verdict})"
+        word = said if verdict in ("", said) else f"{said} ({verdict})"
         words = (_MARKS.get(verdict, "none"), word)
         lines.append(_line(row, cell, words, paper.get(row.key), scale))
     against = baseline_of(block)

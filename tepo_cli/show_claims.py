@@ -25,7 +25,8 @@ def show_history(claims: Claims, names: Sequence[str], runs: Mapping[str, Sequen
         lines = history.lines(name)
         if name in runs:
             dates = run_dates(runs[name])
-            lines.append(f"runs: {minute(dates[0])} to {minute(dates[1])}" if dates else "runs: none in the store (--records: those on record)")
+            ran = f"{minute(dates[0])} to {minute(dates[1])}" if dates else "none in the store (--records: on record)"
+            lines.append(f"runs: {ran}")
         if name in known:
             title, notes = known[name]
             lines += [f"{title}:", *(f"    {note}" for note in notes)]

@@ -70,8 +70,8 @@ class Change:
 
 @dataclass(frozen=True)
 class ClaimHistory:
-    """committed: the versions of the file, oldest first; none where no commit is known (an installed package, no
-    git). now: the file as it lies here."""
+    """committed: the versions of the file that hold readable claims, oldest first; none where no commit is known (an
+    installed package, no git). now: the file as it lies here."""
 
     committed: tuple[Version, ...]
     now: Version
@@ -87,7 +87,8 @@ class ClaimHistory:
             commit, _, date = first.partition(" ")
             name = names[-1] if names else name  # a merge names no file
             text = git(path.parent, "show", f"{commit}:{name}") or ""
-            found.append(Version(commit, datetime.fromisoformat(date), _by_name(text)))
+            if claims := _by_name(text):
+                found.append(Version(commit, datetime.fromisoformat(date), claims))
         return cls(tuple(reversed(found)), Version(None, None, _by_name(path.read_text(encoding="utf-8"))))
 
     @cached_property
@@ -108,7 +109,7 @@ class ClaimHistory:
         last it is frozen. Empty where none is known."""
         dates, before = [], {}
         for version in self.committed:
-            if version.date and (batch := version.batch(number)) != before and version.claims:
+            if version.date and (batch := version.batch(number)) != before:
                 dates.append(version.date)
                 before = batch
         return dates
@@ -135,12 +136,11 @@ class ClaimHistory:
         return lines
 
     def _changes(self, name: str) -> Iterator[Change]:
-        """Changes of a claim, the oldest first; the last one may be not committed. Versions that hold no readable
-        claims are passed over."""
+        """Changes of a claim, the oldest first; the last one may be not committed."""
         before: Wording = {}
         for version in (*self.committed, self.now):
             after = version.claims.get(name, {})
-            if version.claims and after != before:
+            if after != before:
                 yield Change(version, before, after)
                 before = after
 

@@ -7,6 +7,7 @@ before it keep the verdict of their own rule (`tepo.evaluation.statistics.equiva
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
+from functools import cached_property
 
 import numpy as np
 
@@ -71,7 +72,7 @@ class ClaimOutcome:
             return self.claim.outcome(self.decision.verdict)
         return self.composite.outcome if self.composite else None
 
-    @property
+    @cached_property
     def seeds_to_decide(self) -> str:
         """Seeds with which the composite rule would decide the claim if A and B were equal, for plans: beside a result
         it would invite to add seeds until one likes it."""

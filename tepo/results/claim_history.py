@@ -29,11 +29,11 @@ class Version:
 
     @property
     def registered(self) -> dict[str, Wording]:
-        """What is registered of each claim."""
+        """Registered wording of each claim."""
         return {name: _registered(claim) for name, claim in self.claims.items()}
 
     def batch(self, number: int) -> dict[str, Wording]:
-        """What is registered of the claims of a batch that can be run."""
+        """Registered wording of the claims of a batch that can be run."""
         return {
             name: claim
             for name, claim in self.registered.items()
@@ -51,7 +51,7 @@ class Change:
 
     @property
     def lines(self) -> list[str]:
-        """When it was, and the keys: all of a new claim, of another those that changed, old and new."""
+        """Time, commit and keys: all keys of a new claim, of another those that changed, old and new."""
         commit, date = self.version.commit, self.version.date
         when = f"{minute(date)}  {commit[:8]}" if date and commit else "not committed"
         if not self.after:
@@ -107,7 +107,8 @@ class ClaimHistory:
     def batch_dates(self, number: int) -> list[datetime]:
         """Dates of the commits that changed the claims of a batch that can be run: the first registered it, since the
         last it is frozen. Empty where none is known."""
-        dates, before = [], {}
+        dates: list[datetime] = []
+        before: dict[str, Wording] = {}
         for version in self.committed:
             if version.date and (batch := version.batch(number)) != before:
                 dates.append(version.date)
@@ -153,7 +154,7 @@ class Stamp:
 
     @classmethod
     def of(cls, version: Version, batch: int) -> "Stamp":
-        """Of a claim is hashed its text in canonical form: JSON in UTF-8, keys sorted, no blanks."""
+        """Hash of each claim in canonical form: JSON in UTF-8, keys sorted, no blanks."""
         texts = {
             name: json.dumps(claim, sort_keys=True, ensure_ascii=False, separators=(",", ":"), default=str)
             for name, claim in version.batch(batch).items()

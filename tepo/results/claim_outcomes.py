@@ -129,7 +129,7 @@ def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]]) -> list[ClaimO
 
 
 def run_dates(units: Sequence[Unit]) -> list[datetime]:
-    """When the first and the last of these runs began; empty where none is known."""
+    """Start of the first and of the last of these runs; empty where none is known."""
     sessions = [session for unit in units for session in unit.run.sessions(unit.benchmarks)]
     times = sorted(datetime.fromisoformat(str(time)) for one in sessions if (time := one.get("started")))
     return [times[0], times[-1]] if times else []

@@ -54,7 +54,7 @@ class Side:
 
 @dataclass(frozen=True)
 class StatedRegion:
-    """Where a claim says that A minus B lies: one of the four, in points or hundredths of a nat."""
+    """Region of A minus B that a claim states: one of the four, in points or hundredths of a nat."""
 
     at_least: float | None = option(None, "this or more")
     at_most: float | None = option(None, "this or less")

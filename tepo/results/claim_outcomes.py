@@ -1,50 +1,64 @@
-"""Outcomes of registered claims, from their runs, and the dates since which they are registered."""
+"""Outcomes of registered claims, from their runs: by the rule that each was registered with, and by the composite rule.
+
+The composite rule tests what a claim says as it is written (`tepo.evaluation.statistics.region`). Claims registered
+before it keep the verdict of their own rule (`tepo.evaluation.statistics.equivalence`), and show the other beside it.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from pathlib import Path
-from typing import Any
+from datetime import date, datetime
+from functools import cached_property
 
 import numpy as np
-import yaml
 
-from tepo.common.provenance import git
 from tepo.evaluation.statistics.comparison import Difference, compare, pair_rows
-from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.entropy_at_equal_reward import entropy_difference
 from tepo.evaluation.statistics.equivalence import Decision, decide
 from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.evaluation.statistics.power import (
     MOST_SEEDS,
+    POWER,
     Spread,
     equivalent_from,
     found_from,
+    pooled,
     seeds_needed,
     spread_of,
     spread_of_seeds,
 )
+from tepo.evaluation.statistics.region import Outcome
+from tepo.evaluation.statistics.region_decision import RegionDecision, judge_regions
+from tepo.results.claim_history import ClaimHistory
 from tepo.results.tables import read_samples, row_key
 from tepo.studies.claims import Claim, Claims
 from tepo.studies.plan import Unit
 
+COMPOSITE_SINCE = date(2026, 11, 25)
+_Result = tuple[Difference, Spread | None]
+
 
 @dataclass(frozen=True)
 class ClaimOutcome:
-    """A claim that can be run, with what its runs say. decision and spread: None until all of its runs are measured, as
-    looking at half of them and going on would make more false alarms than are promised. registered: date of the commit
-    since which it reads as it does. family: number of claims that the verdicts are corrected over."""
+    """A claim that can be run, with what its runs say.
+
+    composite: by the composite rule, decision: by the rule of `expect` where the claim has that. Both None until all of
+    its runs are measured, as looking at half of them and going on would make more false alarms than are promised. Until
+    then spread is that of the measured claims on the same benchmarks, if any. registered: date of the commit since
+    which it reads as it does; late: its batch was registered before. family: number of claims in its batch, over which
+    verdicts are corrected."""
 
     claim: Claim
     units: Sequence[Unit]
     decision: Decision | None
+    composite: RegionDecision | None
     spread: Spread | None
     registered: datetime | None
+    late: bool
     family: int
 
     @property
     def difference(self) -> Difference | None:
-        return self.decision.difference if self.decision else None
+        return self.composite.difference if self.composite else None
 
     @property
     def done(self) -> int:
@@ -52,61 +66,89 @@ class ClaimOutcome:
         return sum(unit.done() for unit in self.units)
 
     @property
-    def outcome(self) -> str:
-        """Words for the claim; empty until it is judged."""
-        return self.claim.outcome(self.decision.verdict) if self.decision else ""
+    def outcome(self) -> Outcome | None:
+        """Word for the claim by the rule that it was registered with; None until it is judged."""
+        if self.decision:
+            return self.claim.outcome(self.decision.verdict)
+        return self.composite.outcome if self.composite else None
 
-    @property
-    def verdict(self) -> str:
-        """Words for A against B; where it is undecided, with half the interval and what more seeds would show."""
-        if self.decision is None:
+    @cached_property
+    def seeds_to_decide(self) -> str:
+        """Seeds with which the composite rule would decide the claim if A and B were equal, for plans: beside a result
+        it would invite to add seeds until one likes it."""
+        if self.spread is None:
             return ""
-        verdict = self.decision.verdict
-        if verdict is not Verdict.UNDECIDED:
-            return str(verdict)
-        return f"{verdict}: ±{100 * self.decision.difference.half:.1f}; {self.more_seeds}"
-
-    @property
-    def more_seeds(self) -> str:
-        """Seeds that would detect a difference of the margin with 80% power, or show equal sides to be equivalent."""
-        equal = "equivalent" in self.claim.expect
-        shows = f"show equal sides equivalent within {self.claim.margin:g}" if equal else f"find {self.claim.margin:g}"
-        count: int | str = "an unknown number of"
-        if self.spread is not None:
-            margin, level = (self.claim.margin or 0) / 100, (1 - LEVEL) / self.family
-            thresholds = equivalent_from if equal else found_from
-            count = seeds_needed(self.spread, margin, level, thresholds) or f"more than {MOST_SEEDS}"
-        return f"{count} seeds {shows} {self.claim.unit} with 80%"
+        region = self.claim.tested
+        enclosed = region.low < 0 < region.high and np.isfinite([region.low, region.high]).all()
+        thresholds = equivalent_from if enclosed else found_from
+        level = 2 * (1 - LEVEL) / self.family  # one-sided
+        nearest = min(abs(region.low), abs(region.high))
+        count = seeds_needed(self.spread, nearest, level, thresholds) or f"more than {MOST_SEEDS}"
+        return f"{count} seeds would decide it with {POWER:.0%} if A and B were equal"
 
     @property
     def ran(self) -> str:
         """First and last day of its runs; it says so if they began before the claim was registered."""
-        sessions = [session for unit in self.units for session in unit.run.sessions(unit.benchmarks)]
-        days = sorted(datetime.fromisoformat(str(time)) for one in sessions if (time := one.get("started")))
-        ran = "" if not days else " to ".join(dict.fromkeys(f"{day:%Y-%m-%d}" for day in (days[0], days[-1])))
+        days = run_dates(self.units)
+        ran = " to ".join(dict.fromkeys(f"{day:%Y-%m-%d}" for day in days))
         early = self.registered is not None and bool(days) and days[0] < self.registered
         return f"{ran}, begun before it was registered" if early else ran
 
     @property
     def since(self) -> str:
-        """The day it was registered."""
-        return f"{self.registered:%Y-%m-%d}" if self.registered else "unknown: not committed here"
+        """The day it was registered; it says so if that was after its batch."""
+        if self.registered is None:
+            return "unknown: not committed here"
+        return f"{self.registered:%Y-%m-%d}" + (f", after the first of batch {self.claim.batch}" if self.late else "")
 
 
 def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]]) -> list[ClaimOutcome]:
-    """Judge every testable claim, all of them as one family. units: the runs of each, in order."""
-    testable = claims.testable
-    results = [_result(claim, part) for claim, part in zip(testable, units, strict=True)]
-    margins = [(claim.margin or 0) / 100 for claim in testable]
-    decisions = decide([one[0] if one else None for one in results], margins)
-    dates = registration_dates(claims.path)
-    return [
-        ClaimOutcome(claim, part, decision, result[1] if result else None, dates[claim.name], len(testable))
-        for claim, part, decision, result in zip(testable, units, decisions, results, strict=True)
-    ]
+    """Judge every testable claim, those of each batch as one family. units: the runs of each, in order."""
+    results = {claim.name: _result(claim, part) for claim, part in zip(claims.testable, units, strict=True)}
+    runs = {claim.name: part for claim, part in zip(claims.testable, units, strict=True)}
+    history, judged = ClaimHistory.read(claims.path), {}
+    for batch in {claim.batch for claim in claims.testable}:
+        family = [claim for claim in claims.testable if claim.batch == batch]
+        found = [result and result[0] for result in (results[claim.name] for claim in family)]
+        decisions: Sequence[Decision | None] = [None] * len(family)
+        if all(claim.expect for claim in family):
+            decisions = decide(found, [(claim.margin or 0) / 100 for claim in family])
+        composite = judge_regions(found, [claim.tested for claim in family])
+        for claim, decision, by_region in zip(family, decisions, composite, strict=True):
+            judged[claim.name] = ClaimOutcome(
+                claim,
+                runs[claim.name],
+                decision,
+                by_region,
+                None if by_region else _spread_of_others(claim, claims, runs, results),
+                history.registered[claim.name],
+                history.is_late(claim.name),
+                len(family),
+            )
+    return [judged[claim.name] for claim in claims.testable]
 
 
-def _result(claim: Claim, units: Sequence[Unit]) -> tuple[Difference, Spread | None] | None:
+def run_dates(units: Sequence[Unit]) -> list[datetime]:
+    """Start of the first and of the last of these runs; empty where none is known."""
+    sessions = [session for unit in units for session in unit.run.sessions(unit.benchmarks)]
+    times = sorted(datetime.fromisoformat(str(time)) for one in sessions if (time := one.get("started")))
+    return [times[0], times[-1]] if times else []
+
+
+def _spread_of_others(
+    claim: Claim, claims: Claims, runs: Mapping[str, Sequence[Unit]], results: Mapping[str, _Result | None]
+) -> Spread | None:
+    """Mean spread of the measured claims of the same measure on benchmarks of the same names."""
+
+    def names(one: Claim) -> list[str]:
+        return [name.partition(":")[0] for name in runs[one.name][0].benchmarks]
+
+    like = [other for other in claims.testable if other.measure == claim.measure and names(other) == names(claim)]
+    spreads = [spread for _, spread in filter(None, (results[one.name] for one in like)) if spread]
+    return pooled([one for one in spreads if np.array_equal(one.problems, spreads[0].problems)]) if spreads else None
+
+
+def _result(claim: Claim, units: Sequence[Unit]) -> _Result | None:
     """Difference of the two rows of a claim and its spread; None until everything is measured."""
     if not all(unit.done() for unit in units):
         return None
@@ -121,26 +163,3 @@ def _result(claim: Claim, units: Sequence[Unit]) -> tuple[Difference, Spread | N
     frame, baseline = read_samples(units), row_key(units[0])
     (difference,), (pair,) = compare(frame, baseline), pair_rows(frame, baseline)
     return difference, spread_of(pair.cells, pair.weights) if pair.cells else None
-
-
-def registration_dates(path: Path) -> dict[str, datetime | None]:
-    """Date of the commit since which each claim of the file has not changed; None where it differs from the last
-    commit, or where no commit is known (an installed package, no git)."""
-    now = _by_name(path.read_text(encoding="utf-8"))
-    dates: dict[str, datetime | None] = dict.fromkeys(now)
-    same = set(now)
-    for line in (git(path.parent, "log", "--format=%H %cI", "--", path.name) or "").splitlines():
-        commit, _, date = line.partition(" ")
-        then = _by_name(git(path.parent, "show", f"{commit}:./{path.name}") or "")
-        same = {name for name in same if then.get(name) == now[name]}
-        dates.update(dict.fromkeys(same, datetime.fromisoformat(date)))
-    return dates
-
-
-def _by_name(text: str) -> dict[str, Mapping[str, Any]]:
-    """Claims of a file as plain data, without what may be said after their runs; none if it is no file of claims."""
-    try:
-        claims = yaml.safe_load(text)["claims"]
-        return {claim["name"]: {key: value for key, value in claim.items() if key != "means"} for claim in claims}
-    except (yaml.YAMLError, KeyError, TypeError, AttributeError):
-        return {}

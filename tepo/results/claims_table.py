@@ -1,20 +1,23 @@
 """Registered claims as a table, and as the sentences that open the page."""
 
+import math
 from collections.abc import Sequence
 
 from tepo.common.text import counted
 from tepo.evaluation.statistics.intervals import LEVEL
+from tepo.evaluation.statistics.region import Outcome
 from tepo.planning.laptop_cost import price
 from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Table, TableRow, percent_cell
-from tepo.results.claim_outcomes import ClaimOutcome
+from tepo.results.claim_outcomes import COMPOSITE_SINCE, ClaimOutcome
 from tepo.results.tables import record_notes
 from tepo.store.cost import Cost
-from tepo.studies.claims import Claim, Claims
+from tepo.studies.claims import FEWEST_SEEDS, Claim, Claims
 
 _COLUMNS = (
     Column("delta", "Δ", Kind.DELTA),
     Column("verdict", "A against B", Kind.TEXT),
     Column("claim", "The claim", Kind.TEXT),
+    Column("composite", "Composite rule", Kind.TEXT),
     Column("expect", "It says", Kind.TEXT),
     Column("margin", "Margin", Kind.TEXT),
     Column("runs", "Runs", Kind.TEXT),
@@ -30,35 +33,67 @@ def claims_table(claims: Claims, judged: Sequence[ClaimOutcome], known: Sequence
     rows = []
     for claim in claims.claims:
         if claim.needs:
-            cells = (MISSING, Cell(), Cell(text="not testable yet"), *[Cell()] * 6)
+            cells = (MISSING, Cell(), Cell(text="not testable yet"), *[Cell()] * (len(_COLUMNS) - 3))
         else:
             cells = _cells(by_name[claim.name], known)
         rows.append(TableRow(claim.name, claim.name, cells, sentence=claim.sentence))
-    notes = (*_notes(claims), *record_notes([unit for one in judged for unit in one.units]))
+    notes = (*_notes(claims, judged), *record_notes([unit for one in judged for unit in one.units]))
     return Table("registered", "Claims registered before their runs", (Block("Claims", _COLUMNS, tuple(rows)),), notes)
 
 
 def _cells(one: ClaimOutcome, known: Sequence[Cost]) -> tuple[Cell, ...]:
-    total = len(one.units)
+    claim, total, found = one.claim, len(one.units), one.difference
     priced = f"{price(one.units, known, '').cpu_s / 3600:.2f}" if known or one.done == total else ""
-    margin, found = f"{one.claim.margin:g} {one.claim.unit}", one.difference
     words = (
-        *(one.verdict, one.outcome, " or ".join(one.claim.expect), margin),
+        one.decision.verdict if one.decision else "",
+        one.outcome or "",
+        _composite(one),
+        " or ".join(claim.expect) or _region(claim),
+        f"{claim.margin:g} {claim.unit}" if claim.margin else "",
         *(f"{one.done} of {total}", priced, one.since, one.ran),
     )
     delta = percent_cell(found.delta, found.low, found.high) if found else MISSING
     return (delta, *(Cell(text=text) for text in words))
 
 
-def _notes(claims: Claims) -> tuple[str, ...]:
-    family = len(claims.testable)
+def _composite(one: ClaimOutcome) -> str:
+    """Outcome by the composite rule, with its corrected p."""
+    if one.composite is None:
+        return ""
+    outcome, p = one.composite.outcome, one.composite.p
+    return outcome if outcome is Outcome.NOT_COMPARABLE else f"{outcome} (p {'< 0.001' if p < 0.001 else f'{p:.2g}'})"
+
+
+def _region(claim: Claim) -> str:
+    """The region that the composite rule tests, in words."""
+    region = claim.tested
+    low, high = (f"{100 * end:+g}".replace("-", "−") for end in (region.low, region.high))
+    if region.outside:
+        return f"below {low} or above {high} {claim.unit}"
+    if math.isinf(region.high):
+        return f"at least {low} {claim.unit}"
+    return f"at most {high} {claim.unit}" if math.isinf(region.low) else f"{low} to {high} {claim.unit}"
+
+
+def _notes(claims: Claims, judged: Sequence[ClaimOutcome]) -> tuple[str, ...]:
+    batches = sorted({claim.batch for claim in claims.testable})
+    sizes = [sum(claim.batch == batch for claim in claims.testable) for batch in batches]
+    families = ", ".join(f"batch {batch} of {size}" for batch, size in zip(batches, sizes, strict=True))
+    smallest = 2 / 2**FEWEST_SEEDS
+    waiting = {one.claim.name: one.seeds_to_decide for one in judged if one.composite is None}
     return (
-        "Δ = A above B with its 95% interval: points of average accuracy, or, where the margin is in nats, entropy at "
-        f"equal reward in training (docs/evaluation.md); verdicts at 5%, corrected over the family of {family} "
-        "registered claims, measured or not: better or worse where the difference is not 0, equivalent where it is "
-        "within the margin, both by Holm's procedure (docs/evaluation.md).",
+        "Δ = A above B with its 95% interval: points of average accuracy, or hundredths of a nat of entropy at equal "
+        "reward in training (docs/evaluation.md). Verdicts are at 5%, corrected by Holm's procedure over the claims of "
+        f"a batch, measured or not: {families}.",
+        "A against B is the rule of claims with a margin: better or worse where the difference is not 0, equivalent "
+        "where it is within the margin.",
+        f"The composite rule, since {COMPOSITE_SINCE:%Y-%m-%d}, tests the region that a claim states: it holds where "
+        "all outside is rejected, and is refuted where the region is. Claims of an earlier day keep the verdict of "
+        "their own rule. p: one-sided, corrected, of what was rejected, or where nothing was the smaller of the two.",
+        f"An exact sign-flip test of {FEWEST_SEEDS} seeds gives no two-sided p below 2 / 2^{FEWEST_SEEDS} = "
+        f"{smallest:.4f}. What is smaller rests on Student's t.",
         "A claim is judged when all of its runs are measured. Registered: the commit since which it reads as it does.",
-        *(_text(claim) for claim in claims.claims),
+        *(" ".join(filter(None, [_text(claim), waiting.get(claim.name, "")])) for claim in claims.claims),
     )
 
 
@@ -68,14 +103,15 @@ def _text(claim: Claim) -> str:
         return f"{claim.name}: {claim.sentence}. Needs {claim.needs}. {refuted}"
     return (
         f"{claim.name}: {claim.sentence}. A: {claim.a.label}; B: {claim.b.label}. Settings: {claim.rule}. "
-        f"Seeds {', '.join(map(str, claim.seeds))}; new test problems from seed {claim.problems}. {refuted}"
+        f"Seeds {', '.join(map(str, claim.seeds))}; new test problems from seed {claim.problems}. "
+        f"Region: {_region(claim)}. {refuted}"
     )
 
 
 def sentences(claims: Claims, judged: Sequence[ClaimOutcome]) -> list[str]:
     """A paragraph in Markdown for each claim: how it came out, by how much, from which runs, and what would refute it;
     undecided ones last."""
-    decided = [one for one in judged if one.outcome in ("holds", "refuted")]
+    decided = [one for one in judged if one.outcome in (Outcome.HOLDS, Outcome.REFUTED)]
     others = [one for one in judged if one not in decided]
     return [
         *map(_sentence, [*decided, *others]),
@@ -88,15 +124,16 @@ def _sentence(one: ClaimOutcome) -> str:
     assert claim.a
     assert claim.b
     if found is None:
-        return f"**Not run yet.** {claim.sentence}. {one.done} of {counted(len(one.units), 'run')} measured."
+        plan = f" {one.seeds_to_decide[0].upper()}{one.seeds_to_decide[1:]}." if one.seeds_to_decide else ""
+        return f"**Not run yet.** {claim.sentence}. {one.done} of {counted(len(one.units), 'run')} measured.{plan}"
     size = f"{100 * found.delta:+.1f} {claim.unit}".replace("-", "−")
     ends = f"{LEVEL:.0%} interval {100 * found.low:.1f} to {100 * found.high:.1f}".replace("-", "−")
     what = "" if claim.measure == "accuracy" else " of entropy at equal reward"
-    word = {"holds": "Holds", "refuted": "Refuted"}.get(one.outcome, one.outcome.capitalize())
-    open_ = f" {one.more_seeds[0].upper()}{one.more_seeds[1:]}." if one.outcome == "undecided" else ""
+    assert one.outcome
+    rule = f"By the composite rule of {COMPOSITE_SINCE:%Y-%m-%d}" if one.decision else "By its region"
     text = (
-        f"**{word}.** {claim.sentence}. {claim.a.label} against {claim.b.label}: {size}{what} ({ends}; "
-        f"{counted(len(one.units), 'run')}, seeds {claim.seeds[0]} to {claim.seeds[-1]}; registered {one.since}, "
-        f"run {one.ran}).{open_} Refuted by: {claim.refuted_by}."
+        f"**{one.outcome.capitalize()}.** {claim.sentence}. {claim.a.label} against {claim.b.label}: {size}{what} "
+        f"({ends}; {counted(len(one.units), 'run')}, seeds {claim.seeds[0]} to {claim.seeds[-1]}; registered "
+        f"{one.since}, run {one.ran}). {rule}, {_region(claim)}: {_composite(one)}. Refuted by: {claim.refuted_by}."
     )
-    return f"{text} {claim.means}" if claim.means and one.outcome == "holds" else text
+    return f"{text} {claim.means}" if claim.means and one.outcome is Outcome.HOLDS else text

@@ -1,32 +1,39 @@
 """Claims that are written down before they are tested: `experiments/claims.yaml`.
 
     claims:
-      - name: active_clip
+      - name: tuned_again_tepo
+        batch: 2                                 # its family, registered and judged as one; 1 if not given
         sentence: what is claimed
-        a: {label: tight bounds, objective: tepo_no_kl, overrides: [objective.surrogate.low=3e-3]}
-        b: {label: the paper's bounds, objective: tepo_no_kl}
-        settings: [train.learning_rate=4e-4]      # of both, over those of the laptop scale
+        a: {label: "TEPO, tuned again", objective: tepo, overrides: [train.learning_rate=1.1e-4]}
+        b: {label: "GRPO/DAPO, tuned again", objective: grpo_dapo, overrides: [train.learning_rate=1.9e-4]}
+        settings: [train.epochs=2]               # of both, over those of the laptop scale
         rule: how the settings were chosen
-        expect: [better]                         # A against B: better, worse, equivalent; one of several
-        measure: accuracy                        # or entropy: at equal reward while training, nats a token
-        margin: 2                                # points, or hundredths of a nat: what matters, and what is the same
-        seeds: [100, 101, 102, 103, 104, 105, 106, 107]
-        problems: 7101                           # seed of newly generated test problems
-        refuted_by: the outcome that would refute it
+        known: [what was known when it was written, exploratory runs too]
+        region: {at_least: 2}                    # of A minus B; or at_most: -2, between: [-2, 2], outside: [-2, 2]
+        measure: accuracy                        # points; or entropy: at equal reward in training, hundredths of a nat
+        seeds: [130, 131, 132, 133, 134, 135, 136, 137]
+        problems: 7104                           # seed of newly generated test problems
+        refuted_by: a difference below 2 points
       - {name: later, sentence: …, refuted_by: …, needs: what is missing to run it}
+    known:                                       # of claims that were registered without it; it is no part of them
+      active_clip: [what was known then]
 
-A claim is an ordinary study of two rows.
+Batch 1 states `expect:` (better, worse, equivalent; one of several) and `margin:` in place of a region. A claim is an
+ordinary study of two rows.
 """
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
 from tepo.common import paths
-from tepo.common.schema import REQUIRED, Exclusive, derived, option, read
+from tepo.common.errors import UserError
+from tepo.common.schema import REQUIRED, Exclusive, Location, derived, option, read
 from tepo.common.schema.document import load
 from tepo.config.compose import compose, options
 from tepo.evaluation.statistics.comparison_verdict import Verdict
+from tepo.evaluation.statistics.region import Outcome, Region
 from tepo.studies.study import CLAIMS, Row, Scale, Study, check_seeds, check_words
 
 FEWEST_SEEDS = 8
@@ -46,6 +53,45 @@ class Side:
 
 
 @dataclass(frozen=True)
+class StatedRegion:
+    """Region of A minus B that a claim states: one of the four, in points or hundredths of a nat."""
+
+    at_least: float | None = option(None, "this or more")
+    at_most: float | None = option(None, "this or less")
+    between: tuple[float, ...] = option((), "from the first to the second")
+    outside: tuple[float, ...] = option((), "below the first or above the second")
+
+    def __post_init__(self) -> None:
+        given = [
+            name for name in ("at_least", "at_most", "between", "outside") if getattr(self, name) not in (None, ())
+        ]
+        if len(given) != 1:
+            raise UserError("a region is one of at_least, at_most, between, outside", fix="write {at_least: 2}")
+        ends = self.between or self.outside
+        if ends and not (len(ends) == 2 and ends[0] < ends[1]):
+            raise UserError(f"`{given[0]}` takes two rising ends", fix=f"write {given[0]}: [-2, 2]")
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Lowest and highest difference, for `outside` those that it leaves out."""
+        if ends := self.between or self.outside:
+            return ends[0], ends[1]
+        low, high = self.at_least, self.at_most
+        return -math.inf if low is None else low, math.inf if high is None else high
+
+
+# Ends of the region that the outcomes of an older claim name, in margins: docs/evaluation.md, "Registered claims"
+_REGIONS: dict[frozenset[Expected], Region] = {
+    frozenset({"better"}): Region(low=1),
+    frozenset({"better", "equivalent"}): Region(low=-1),
+    frozenset({"equivalent"}): Region(-1, 1),
+    frozenset({"equivalent", "worse"}): Region(high=1),
+    frozenset({"worse"}): Region(high=-1),
+    frozenset({"better", "worse"}): Region(-1, 1, outside=True),
+}
+
+
+@dataclass(frozen=True)
 class Claim:
     """A sentence and the comparison that decides it; `needs`: why it cannot be run yet, then it has no comparison."""
 
@@ -56,9 +102,12 @@ class Claim:
     b: Side | None = option(None, "what it is compared with")
     settings: tuple[str, ...] = option((), "overrides of both")
     rule: str = option("", "how the settings were chosen")
-    expect: tuple[Expected, ...] = option((), "outcomes of A against B that the claim says, any of them")
+    known: tuple[str, ...] = option((), "what was known when it was written")
+    batch: int = option(1, "the claims that it is registered and judged with", low=1)
+    region: StatedRegion | None = option(None, "where A minus B lies by the claim")
+    expect: tuple[Expected, ...] = option((), "in place of a region: outcomes of A against B, any of them")
     measure: Measure = option("accuracy", "after training on the test problems; or entropy at equal reward in training")
-    margin: float | None = option(None, "points, or hundredths of a nat: what matters", low=Exclusive(0))
+    margin: float | None = option(None, "with expect: points or hundredths of a nat that matter", low=Exclusive(0))
     seeds: tuple[int, ...] = option((), f"at least {FEWEST_SEEDS}, used for no choice", low=0)
     problems: int | None = option(None, "seed of newly generated test problems", low=0)
     needs: str = option("", "what is missing to run it")
@@ -66,26 +115,40 @@ class Claim:
 
     @property
     def unit(self) -> str:
-        """Unit of the difference and of its margin."""
+        """Unit of the difference, of its margin and of its region."""
         return "points" if self.measure == "accuracy" else "hundredths of a nat"
 
-    def outcome(self, verdict: Verdict) -> str:
-        """Words for the claim where A against B came out so."""
-        if verdict in (Verdict.UNDECIDED, Verdict.NOT_COMPARABLE):
-            return str(verdict)
-        return "holds" if verdict in self.expect else "refuted"
+    @property
+    def tested(self) -> Region:
+        """The region that the composite rule tests, in shares or nats: the one stated, or the one that `expect` and
+        `margin` mean."""
+        if self.region is not None:
+            low, high = self.region.ends
+            return Region(low / 100, high / 100, bool(self.region.outside))
+        ends = _REGIONS[frozenset(self.expect)]
+        margin = (self.margin or 0.0) / 100
+        return replace(ends, low=ends.low * margin, high=ends.high * margin)
+
+    def outcome(self, verdict: Verdict) -> Outcome:
+        """Words for a claim with `expect` where A against B came out so."""
+        if verdict == Verdict.UNDECIDED:
+            return Outcome.UNDECIDED
+        if verdict == Verdict.NOT_COMPARABLE:
+            return Outcome.NOT_COMPARABLE
+        return Outcome.HOLDS if verdict in self.expect else Outcome.REFUTED
 
 
 @dataclass(frozen=True)
 class Claims:
     """A checked file of claims."""
 
-    claims: tuple[Claim, ...] = option(REQUIRED, "the claims, one family")
+    claims: tuple[Claim, ...] = option(REQUIRED, "the claims; those of a batch are one family")
+    known: dict[str, tuple[str, ...]] = option({}, "what was known when a claim was written, noted afterwards")
     path: Path = derived(Path(), "the file")
 
     @property
     def testable(self) -> list[Claim]:
-        """Claims that have a comparison: the family."""
+        """Claims that have a comparison: those of each batch are a family."""
         return [claim for claim in self.claims if not claim.needs]
 
 
@@ -96,12 +159,17 @@ def load_claims(path: Path | None = None) -> Claims:
     document = load(path)
     at = document.at
     claims = replace(read(Claims, document.data, at), path=path)
+    names = [claim.name for claim in claims.claims]
+    for name in claims.known:
+        if name not in names:
+            raise at.at("known", name).unknown("claim", name, names)
     for number, claim in enumerate(claims.claims):
         here = at.at("claims", number)
-        if claim.name in (other.name for other in claims.claims[:number]):
+        if claim.name in names[:number]:
             raise here.at("name").error(f"two claims are named {claim.name!r}", fix="rename one")
-        wanted = ("a", "b", "rule", "expect", "margin", "seeds", "problems")
-        given = [key for key in wanted if getattr(claim, key) not in (None, "", ())]
+        says = ("region",) if claim.region or claim.batch > 1 else ("expect", "margin")
+        wanted = ("a", "b", "rule", *says, "seeds", "problems")
+        given = [key for key in (*wanted, "region", "expect", "margin") if getattr(claim, key) not in (None, "", ())]
         if claim.needs:
             if given:
                 fix = "leave one of them out"
@@ -110,6 +178,7 @@ def load_claims(path: Path | None = None) -> Claims:
         for key in wanted:
             if key not in given:
                 raise here.error(f"the claim lacks `{key}:`", fix=f"{_EXAMPLE}, or say what it `needs:`")
+        _check_form(claim, claims, here)
         with here.at("seeds").named():
             check_seeds(list(claim.seeds))
         if len(claim.seeds) < FEWEST_SEEDS:
@@ -121,6 +190,22 @@ def load_claims(path: Path | None = None) -> Claims:
             check_words(side.overrides, here.at(key, "overrides"))
         check_words(claim.settings, here.at("settings"))
     return claims
+
+
+def _check_form(claim: Claim, claims: Claims, here: Location) -> None:
+    """Raise UserError unless a claim says one thing, in the form of its batch."""
+    if claim.region:
+        for key in ("expect", "margin"):
+            if getattr(claim, key) not in (None, ()):
+                raise here.at(key).error(
+                    f"`{key}:` beside `region:`, which takes its place", fix="leave one of them out"
+                )
+    elif frozenset(claim.expect) not in _REGIONS:
+        raise here.at("expect").error("a claim of every outcome says nothing", fix="leave one out")
+    first = next(other for other in claims.testable if other.batch == claim.batch)
+    if (first.region is None) != (claim.region is None):
+        what = f"a batch is judged as one: {first.name} has another form"
+        raise here.at("region" if claim.region else "expect").error(what, fix="give this claim a `batch:` of its own")
 
 
 def study_of(claim: Claim) -> Study:

@@ -109,7 +109,7 @@ def _forest(table: Table, block: Block, paper: Mapping[str, float]) -> Forest | 
     lines = []
     for row, cell, verdict in rows:
         said = row.cells[outcome].text if outcome is not None else long.get(row.key, verdict)
-        word = f"{said} ({verdict})" if outcome is not None and said != verdict else said
+        word = said if outcome is None or verdict in ("", said) else f"{said} ({verdict})"
         words = (_MARKS.get(verdict, "none"), word)
         lines.append(_line(row, cell, words, paper.get(row.key), scale))
     against = baseline_of(block)

@@ -12,7 +12,8 @@ from tepo.common.errors import UserError
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.splits import split_of
 from tepo.reporting.tables.table import Table
-from tepo.results.claim_outcomes import judge_claims, registration_dates
+from tepo.results.claim_history import ClaimHistory
+from tepo.results.claim_outcomes import judge_claims
 from tepo.results.claims_table import claims_table, sentences
 from tepo.studies.claims import Claims, load_claims, study_of
 from tepo.studies.plan import make_plan
@@ -35,6 +36,7 @@ CLAIM = """\
     problems: 9
     refuted_by: it does not
 """
+REGION = CLAIM.replace("    expect: [{expect}]\n    margin: {margin}\n", "    batch: {batch}\n    region: {region}\n")
 LATER = "  - {name: later, sentence: It will work, refuted_by: it does not, needs: a machine}\n"
 
 
@@ -44,6 +46,14 @@ def text(*names: str, expect: str = "better", margin: str = "5", more: str = LAT
         for index, name in enumerate(names)
     ]
     return "claims:\n" + "".join(claims) + more
+
+
+def regions(first: int, batch: int, **claims: str) -> str:
+    """Claims that state regions, with seeds from `first`."""
+    return "".join(
+        REGION.format(name=name, batch=batch, region=region, seeds=list(range(first + 10 * n, first + 8 + 10 * n)))
+        for n, (name, region) in enumerate(claims.items())
+    )
 
 
 @pytest.fixture
@@ -64,6 +74,19 @@ def file(tmp_path: Path) -> Path:
         (", 107]", "]", "fewer than 8 seeds"),
         (", 107]", ", 100]", "a seed is listed twice"),
         ("[better]", "[nice]", "expect"),
+        ("[better]", "[better, worse, equivalent]", "says nothing"),
+        ("    expect: [better]\n", "    batch: 2\n    expect: [better]\n", "the claim lacks `region:`"),
+        ("    expect: [better]\n", "    region: {at_least: 2}\n", "`margin:` beside `region:`"),
+        ("    expect: [better]\n    margin: 5\n", "    region: {at_least: 2, at_most: 3}\n", "a region is one of"),
+        ("    expect: [better]\n    margin: 5\n", "    region: {}\n", "a region is one of"),
+        ("    expect: [better]\n    margin: 5\n", "    region: {between: [2, -2]}\n", "two rising ends"),
+        ("    expect: [better]\n    margin: 5\n", "    region: {outside: [2]}\n", "two rising ends"),
+        (
+            "    expect: [better]\n    margin: 5\n",
+            "    region: {at_leest: 2}\n",
+            "did you mean 'claims.0..region.at_least'",
+        ),
+        ("claims:\n", "known: {frist: [x]}\nclaims:\n", "did you mean 'first'"),
         ("objective: grpo_dapo", "objective: grpo_dap", "did you mean 'grpo_dapo'"),
         ("train.steps=2", "train.stepps=2", "train.stepps"),
         ("train.steps=2", "seed=2", "seed cannot be an override"),
@@ -128,19 +151,19 @@ def commit(folder: Path, date: str) -> None:
 
 
 def test_a_claim_is_registered_since_it_reads_as_it_does(file: Path) -> None:
-    assert registration_dates(file) == {"first": None, "later": None}  # no repository
+    assert ClaimHistory.read(file).registered == {"first": None, "later": None}  # no repository
     commit(file.parent, "2026-01-01T12:00:00+00:00")
     file.write_text(text("first", "second"))
-    assert registration_dates(file)["second"] is None  # not committed
+    assert ClaimHistory.read(file).registered["second"] is None  # not committed
     commit(file.parent, "2026-01-02T12:00:00+00:00")
     file.write_text(text("first", "second") + "# a comment\n")
     commit(file.parent, "2026-01-03T12:00:00+00:00")
-    days = {name: date and date.day for name, date in registration_dates(file).items()}
+    days = {name: date and date.day for name, date in ClaimHistory.read(file).registered.items()}
     assert days == {"first": 1, "second": 2, "later": 1}
     file.write_text(text("first", "second", margin="4"))  # both change
-    assert registration_dates(file)["first"] is None
+    assert ClaimHistory.read(file).registered["first"] is None
     commit(file.parent, "2026-01-04T12:00:00+00:00")
-    days = {name: date and date.day for name, date in registration_dates(file).items()}
+    days = {name: date and date.day for name, date in ClaimHistory.read(file).registered.items()}
     assert days == {"first": 4, "second": 4, "later": 1}
 
 
@@ -181,9 +204,10 @@ def test_outcomes_and_dates(file: Path, tmp_path: Path) -> None:
         "up": "holds", "down": "refuted", "same": "refuted",
     }  # fmt: skip
     assert (found["down"]["verdict"], found["same"]["verdict"]) == ("worse", "equivalent")
-    assert found["close"]["claim"] == "undecided"
-    assert found["close"]["verdict"].startswith("undecided: ±")
-    assert found["close"]["verdict"].endswith(" seeds find 5 points with 80%")
+    assert (found["close"]["claim"], found["close"]["verdict"]) == ("undecided", "undecided")
+    assert {name: cell["composite"].partition(" (p ")[0] for name, cell in found.items()} == {
+        "up": "holds", "down": "refuted", "same": "refuted", "close": "undecided", "later": "",
+    }  # fmt: skip
     assert found["up"]["registered"] == "2026-01-03"
     assert found["up"]["ran"] == "2026-01-02, begun before it was registered"
 
@@ -230,7 +254,7 @@ def test_what_follows_may_be_written_after_the_runs(file: Path) -> None:
     commit(file.parent, "2026-01-01T12:00:00+00:00")
     file.write_text(text("first").replace("    rule:", "    means: So be it.\n    rule:"))
     assert load_claims(file).testable[0].means == "So be it."
-    before = registration_dates(file)["first"]
+    before = ClaimHistory.read(file).registered["first"]
     assert before.day == 1
 
 
@@ -261,5 +285,77 @@ def test_claims_in_words(file: Path, tmp_path: Path) -> None:
     assert "16 runs, seeds 110 to 117" in up
     assert up.endswith("Refuted by: it does not. So be it.")
     assert close.startswith("**Undecided.**")
-    assert f"{judged[0].more_seeds}. Refuted by: it does not." in close
+    assert "seeds would" not in close
+    assert "By the composite rule of 2026-11-25, at least +5 points: undecided (p " in close
     assert later == "**Not testable yet.** It will work. It needs a machine."
+
+
+def test_a_batch_from_the_second_on_states_regions(file: Path, tmp_path: Path) -> None:
+    stated = {
+        "up": "{at_least: 2}",
+        "down": "{at_least: -2}",
+        "same": "{between: [-9, 9]}",
+        "far": "{outside: [-9, 9]}",
+    }
+    file.write_text(text("first", more=regions(200, 2, **stated)))
+    found = cells(
+        table(load_claims(file), tmp_path / "runs", {"first": 0.8, "up": 0.8, "down": 0.2, "same": 0.5, "far": 0.5})
+    )
+    assert {name: found[name]["claim"] for name in stated} == {
+        "up": "holds", "down": "refuted", "same": "holds", "far": "refuted",
+    }  # fmt: skip
+    assert all(found[name]["composite"].startswith(f"{found[name]['claim']} (p ") for name in stated)
+    assert {found[name]["verdict"] + found[name]["margin"] for name in stated} == {""}
+    assert [found[name]["expect"] for name in stated] == [
+        "at least +2 points", "at least −2 points", "−9 to +9 points", "below −9 or above +9 points",
+    ]  # fmt: skip
+
+
+def test_another_batch_moves_no_verdict(file: Path, tmp_path: Path) -> None:
+    """Not by a hair: all p of the first batch stay, with twenty claims beside it, one of them measured."""
+    file.write_text(text("up", "close", more=""))
+    chances = {"up": 0.8, "close": 0.54, "c0": 0.5}
+
+    def judged() -> dict[str, tuple[object, ...]]:
+        claims = load_claims(file)
+        planned = plan_studies([study_of(claim) for claim in claims.testable], "laptop", store=tmp_path / "runs")
+        for study, units in planned:
+            for unit in units if study.name in chances else ():
+                finish(unit, chances[study.name] if unit.row.label.endswith("A") else 0.5)
+        return {
+            one.claim.name: (one.decision, one.composite) for one in judge_claims(claims, [part for _, part in planned])
+        }
+
+    alone = judged()
+    file.write_text(text("up", "close", more=regions(200, 2, **{f"c{n}": "{at_least: 2}" for n in range(20)})))
+    together = judged()
+    assert {name: together[name] for name in alone} == alone
+    assert together["c0"][1] is not None
+    assert together["c1"] == (None, None)
+
+
+def test_a_batch_has_one_form(file: Path) -> None:
+    file.write_text(text("first", more=regions(200, 1, second="{at_least: 2}")))
+    with pytest.raises(UserError, match="first has another form") as error:
+        load_claims(file)
+    assert "claims.yaml:" in str(error.value)
+
+
+@pytest.mark.disaster  # ten seconds of simulated comparisons
+def test_a_claim_that_is_not_run_says_how_many_seeds_would_decide_it(file: Path, tmp_path: Path) -> None:
+    """From the spread of the measured one; a narrower region needs more, and a result has no such words."""
+    stated = {"wide": "{at_least: 9}", "narrow": "{at_least: 2}"}
+    file.write_text(text("first", more=regions(200, 2, **stated)))
+    claims = load_claims(file)
+    planned = plan_studies([study_of(claim) for claim in claims.testable], "laptop", store=tmp_path)
+    assert not any(one.seeds_to_decide for one in judge_claims(claims, [units for _, units in planned]))
+    for unit in planned[0][1]:
+        finish(unit, 0.6 if unit.row.label.endswith("A") else 0.5)
+    judged = judge_claims(claims, [units for _, units in planned])
+    first, wide, narrow = (one.seeds_to_decide for one in judged)
+    assert first == ""
+    assert wide.endswith(" seeds would decide it with 80% if A and B were equal")
+    assert int(wide.split()[0]) < int(narrow.split()[0])
+    notes = claims_table(claims, judged, ()).notes
+    assert [note.endswith(wide) for note in notes if note.startswith("wide: ")] == [True]
+    assert f"{narrow}." in sentences(claims, judged)[2]

@@ -35,7 +35,8 @@ def check_outputs(out: Path, results_path: Path | None) -> None:
 def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | None) -> None:
     """The page, and the Markdown document if asked for."""
     from tepo.common.files import write_atomic
-    from tepo.results.page import page, render_all, results
+    from tepo.results.document import write_results
+    from tepo.results.page import page, render_all
 
     rendered = render_all(planned, scale)
     write_atomic(out, page(rendered), "--out FILE")
@@ -47,7 +48,7 @@ def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | 
             if not skip and word.split("=")[0] not in _WHERE_AND_HOW:
                 kept.append(shlex.quote(word))
             skip = word in _WHERE_AND_HOW
-        write_atomic(results_path, results(rendered, planned, scale, " ".join(kept)), "--results FILE")
+        write_results(results_path, rendered, planned, scale, " ".join(kept))
         say(f"results: {results_path}")
 
 

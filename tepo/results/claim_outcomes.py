@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from tepo.evaluation.statistics.comparison import Difference, compare, pair_rows
-from tepo.evaluation.statistics.entropy_at_equal_reward import entropy_difference
+from tepo.evaluation.statistics.entropy_at_equal_reward import entropy_difference, entropy_gap
 from tepo.evaluation.statistics.equivalence import Decision, decide
 from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.evaluation.statistics.power import (
@@ -34,7 +34,7 @@ from tepo.studies.claims import Claim, Claims
 from tepo.studies.plan import Unit
 
 COMPOSITE_SINCE = date(2026, 11, 25)
-_Result = tuple[Difference, Spread | None]
+_Result = tuple[Difference, Spread | None, Sequence[float]]  # and the difference on each seed
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ClaimOutcome:
     its runs are measured, as looking at half of them and going on would make more false alarms than are promised. Until
     then spread is that of the measured claims on the same benchmarks, if any. registered: date of the commit since
     which it reads as it does; late: its batch was registered before. family: number of claims in its batch, over which
-    verdicts are corrected."""
+    verdicts are corrected. by_seed: the difference on each seed, in shares or nats."""
 
     claim: Claim
     units: Sequence[Unit]
@@ -55,6 +55,7 @@ class ClaimOutcome:
     registered: datetime | None
     late: bool
     family: int
+    by_seed: Sequence[float] = ()
 
     @property
     def difference(self) -> Difference | None:
@@ -124,6 +125,7 @@ def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]]) -> list[ClaimO
                 history.registered[claim.name],
                 history.is_late(claim.name),
                 len(family),
+                by_seed=result[2] if (result := results[claim.name]) else (),
             )
     return [judged[claim.name] for claim in claims.testable]
 
@@ -144,12 +146,13 @@ def _spread_of_others(
         return [name.partition(":")[0] for name in runs[one.name][0].benchmarks]
 
     like = [other for other in claims.testable if other.measure == claim.measure and names(other) == names(claim)]
-    spreads = [spread for _, spread in filter(None, (results[one.name] for one in like)) if spread]
+    spreads = [spread for _, spread, _ in filter(None, (results[one.name] for one in like)) if spread]
     return pooled([one for one in spreads if np.array_equal(one.problems, spreads[0].problems)]) if spreads else None
 
 
 def _result(claim: Claim, units: Sequence[Unit]) -> _Result | None:
-    """Difference of the two rows of a claim and its spread; None until everything is measured."""
+    """Difference of the two rows of a claim, its spread, and the difference on each seed; None until everything is
+    measured."""
     if not all(unit.done() for unit in units):
         return None
     if claim.measure == "entropy":
@@ -158,8 +161,10 @@ def _result(claim: Claim, units: Sequence[Unit]) -> _Result | None:
             rows = [[row["critic/score/mean"], row["actor/entropy"]] for row in unit.run.metrics()]
             runs.setdefault(row_key(unit), {})[unit.seed] = np.array(rows, dtype=float)
         (_, base), (name, other) = runs.items()
-        difference = entropy_difference(name, [(other[seed], base[seed]) for seed in other])
-        return difference, spread_of_seeds(difference.error * difference.seeds**0.5)
+        pairs = [(other[seed], base[seed]) for seed in other]
+        difference = entropy_difference(name, pairs)
+        spread = spread_of_seeds(difference.error * difference.seeds**0.5)
+        return difference, spread, [entropy_gap(*pair) for pair in pairs]
     frame, baseline = read_samples(units), row_key(units[0])
     (difference,), (pair,) = compare(frame, baseline), pair_rows(frame, baseline)
-    return difference, spread_of(pair.cells, pair.weights) if pair.cells else None
+    return difference, spread_of(pair.cells, pair.weights) if pair.cells else None, pair.by_seed()

@@ -7,12 +7,15 @@ from tepo.common.text import counted
 from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.evaluation.statistics.region import Outcome
 from tepo.planning.laptop_cost import price
+from tepo.reporting.figures.claims_figure import ClaimLine
+from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Table, TableRow, percent_cell
 from tepo.results.claim_outcomes import COMPOSITE_SINCE, ClaimOutcome
 from tepo.results.tables import record_notes
 from tepo.store.cost import Cost
 from tepo.studies.claims import FEWEST_SEEDS, Claim, Claims
 
+NAME = "registered"  # of the table
 _COLUMNS = (
     Column("delta", "Δ", Kind.DELTA),
     Column("verdict", "A against B", Kind.TEXT),
@@ -38,7 +41,36 @@ def claims_table(claims: Claims, judged: Sequence[ClaimOutcome], known: Sequence
             cells = _cells(by_name[claim.name], known)
         rows.append(TableRow(claim.name, claim.name, cells, sentence=claim.sentence))
     notes = (*_notes(claims, judged), *record_notes([unit for one in judged for unit in one.units]))
-    return Table("registered", "Claims registered before their runs", (Block("Claims", _COLUMNS, tuple(rows)),), notes)
+    return Table(NAME, "Claims registered before their runs", (Block("Claims", _COLUMNS, tuple(rows)),), notes)
+
+
+def claim_lines(judged: Sequence[ClaimOutcome]) -> list[ClaimLine]:
+    """The measured claims, to be drawn in their units."""
+    lines = []
+    for one in judged:
+        if found := one.difference:
+            low, high = 100 * one.claim.tested.low, 100 * one.claim.tested.high
+            seeds, unit = [100 * value for value in one.by_seed], one.claim.unit
+            ends = 100 * found.delta, 100 * found.low, 100 * found.high
+            lines.append(ClaimLine(one.claim.name, str(one.outcome), *ends, seeds, (low, high), unit))
+    return lines
+
+
+def summary(table: Table) -> str:
+    """The claims of their table in Markdown, a line each: the sentence, the outcomes, and the difference."""
+    (block,) = table.blocks
+    place = {column.key: index for index, column in enumerate(block.columns)}
+    lines = [
+        "| claim | outcome | composite rule | A above B, points (entropy: hundredths of a nat) |",
+        "| :-- | :-- | :-- | --: |",
+    ]
+    for row in block.rows:
+        outcome, composite = (row.cells[place[key]].text for key in ("claim", "composite"))
+        delta, column = row.cells[place["delta"]], block.columns[place["delta"]]
+        measured = f"{format_value(delta, column, 1)} {format_interval(delta, column, 1)}".strip()
+        cells = (f"{row.sentence} (`{row.label}`)", outcome or "not run yet", composite, measured)
+        lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
+    return "\n".join(lines)
 
 
 def _cells(one: ClaimOutcome, known: Sequence[Cost]) -> tuple[Cell, ...]:
@@ -93,8 +125,23 @@ def _notes(claims: Claims, judged: Sequence[ClaimOutcome]) -> tuple[str, ...]:
         f"An exact sign-flip test of {FEWEST_SEEDS} seeds gives no two-sided p below 2 / 2^{FEWEST_SEEDS} = "
         f"{smallest:.4f}. What is smaller rests on Student's t.",
         "A claim is judged when all of its runs are measured. Registered: the commit since which it reads as it does.",
+        *_shared(judged),
         *(" ".join(filter(None, [_text(claim), waiting.get(claim.name, "")])) for claim in claims.claims),
     )
+
+
+def _shared(judged: Sequence[ClaimOutcome]) -> list[str]:
+    """A note for each B that several measured claims are compared with: what one of its runs does, all of them show."""
+    by_runs: dict[tuple[str, ...], list[str]] = {}
+    for one in judged:
+        if one.difference:
+            baseline = tuple(unit.id for unit in one.units if unit.row.label == one.units[0].row.label)
+            by_runs.setdefault(baseline, []).append(one.claim.name)
+    return [
+        f"Compared with the same runs, so no findings apart from each other: {', '.join(names)}."
+        for names in by_runs.values()
+        if len(names) > 1
+    ]
 
 
 def _text(claim: Claim) -> str:

@@ -1,4 +1,4 @@
-"""Results of several studies: the HTML page, and all tables as one Markdown document."""
+"""Results of several studies: what the page and the document are made of, and the HTML page."""
 
 import shlex
 from collections.abc import Iterable, Sequence
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tepo.common import paths
-from tepo.common.text import counted, setting_text
+from tepo.common.text import setting_text
 from tepo.common.two_processes import two_processes
 from tepo.config.compose import to_dict
-from tepo.launch.run_units import spent
+from tepo.reporting.figures.claims_figure import claims_figure
 from tepo.reporting.figures.curves import svg, thinned, training_figure
 from tepo.reporting.figures.step_time_figure import step_time_figure
 from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
@@ -18,9 +18,8 @@ from tepo.reporting.page.head import PageHead
 from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.page.token_view import read_dump
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
-from tepo.reporting.tables.render import as_text
 from tepo.results.claim_outcomes import judge_claims
-from tepo.results.claims_table import claims_table, sentences
+from tepo.results.claims_table import NAME, claim_lines, claims_table, sentences
 from tepo.results.figures import curves, study_figures
 from tepo.results.tables import study_table
 from tepo.store.stored_responses import answered
@@ -29,6 +28,13 @@ from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
 from tepo.studies.study import Study
 
+OWN = "-own"  # at the end of the name of a study's own figure
+SCOPE = (
+    "A policy of 0.2M parameters is trained by RL on procedural arithmetic, 36 steps unless a row says otherwise. That "
+    "can speak of the mechanics of optimisation: size of steps, clipping, off-policy updates, variance of estimators. "
+    "It cannot speak of long chains of thought (its own have 28 tokens), of exploration from a strong base (RL first "
+    "undoes injected noise), of where training ends (36 steps end before the plateau) or of another base than its own."
+)
 _POINTS = 200  # of a curve on the page: more are not seen
 _DUMPS = 200  # of tokens on the page
 _READ = 80_000_000  # characters of responses at most: reading more takes longer than all of the page
@@ -37,7 +43,7 @@ _FEW = 3  # commits that are named
 
 @dataclass(frozen=True)
 class Rendered:
-    """Content of the page and of the results as Markdown."""
+    """Content of the page and of the Markdown document."""
 
     head: PageHead
     studies: list[PageStudy]
@@ -69,13 +75,16 @@ def _claims(units: Sequence[Sequence[Unit]]) -> tuple[list[PageStudy], list[str]
         return [], []
     claims = load_claims()
     judged = judge_claims(claims, units)
-    return [PageStudy(claims_table(claims, judged, ()))], sentences(claims, judged)
+    lines = claim_lines(judged)
+    figures = (PageFigure(f"{NAME}{OWN}", "Registered claims", svg(claims_figure(lines))),) if lines else ()
+    return [PageStudy(claims_table(claims, judged, ()), figures)], sentences(claims, judged)
 
 
 def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
     table = study_table(study, scale, units)
     own = [
-        PageFigure(f"{one.name}-own", one.caption, svg(one.figure)) for one in study_figures(study, scale, units, table)
+        PageFigure(f"{one.name}{OWN}", one.caption, svg(one.figure))
+        for one in study_figures(study, scale, units, table)
     ]
     settings: dict[str, list[Unit]] = {}
     for unit in (unit for unit in units if not unit.tuning):
@@ -128,29 +137,6 @@ def _spread(dumps: Sequence[Path], most: int) -> list[Path]:
     return [dumps[-1 - index * len(dumps) // count] for index in range(count)][::-1]
 
 
-def results(rendered: Rendered, planned: Planned, scale: str, command: str) -> str:
-    """The registered claims in words, then all tables with their verdicts, as one Markdown document that names the
-    command behind it, and what the runs cost."""
-    units = [unit for _, units in planned for unit in units]
-    distinct = unique(units)
-    return "\n\n".join(
-        [
-            f"# Results at {scale} scale",
-            (
-                f"Written by `{command}`. Laptop figures are of a tiny model on procedural arithmetic; "
-                "the paper's figures stand in blocks of their own."
-            ),
-            *(["## What was claimed before it was run"] if rendered.head.sentences else []),
-            *(f"- {sentence}" for sentence in rendered.head.sentences),
-            *(as_text(study.table, "markdown").strip() for study in rendered.studies),
-            (
-                f"## Cost\n\n{sum(unit.done() for unit in distinct)} of {counted(len(distinct), 'run')} measured. "
-                f"{spent(units)}.\n"
-            ),
-        ]
-    )
-
-
 def head_of(planned: Planned, scale: str, sentences: Sequence[str] = ()) -> PageHead:
     """Title and notes of the studies, and facts about their runs."""
     studies = [study for study, _ in planned if not study.registered]
@@ -179,6 +165,7 @@ def head_of(planned: Planned, scale: str, sentences: Sequence[str] = ()) -> Page
         {name: text for name, text in facts.items() if text},
         tuple(notes),
         sentences,
+        SCOPE if scale == "laptop" else "",
     )
 
 

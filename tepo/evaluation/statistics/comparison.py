@@ -115,6 +115,14 @@ class Pair:
     def seeds(self) -> int:
         return len(next(iter(self.cells.values()))) if self.cells else 0
 
+    def by_seed(self) -> list[float]:
+        """The difference on each seed, weighted as the comparison weights benchmarks; none where nothing is shared."""
+        if self.cells is None:
+            return []
+        weights = [self.weights[name] if self.weights else 1.0 for name in self.cells]
+        means = [x.mean(axis=1) for x in self.cells.values()]
+        return [float(value) for value in np.average(means, axis=0, weights=weights)]
+
 
 def pair_rows(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,)) -> list[Pair]:
     """Pairs of runs that `compare` estimates from, in its order. Raises as it does."""

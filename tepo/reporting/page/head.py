@@ -18,12 +18,13 @@ _DECIDED = (Verdict.BETTER, Verdict.WORSE, Verdict.EQUIVALENT)
 @dataclass(frozen=True)
 class PageHead:
     """facts: what ran, name and value. notes: from the file of a study. sentences: the registered claims in Markdown,
-    each beginning with a word in bold."""
+    each beginning with a word in bold. scope: what results at this scale can say and what they cannot."""
 
     title: str
     facts: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
     sentences: Sequence[str] = ()
+    scope: str = ""
 
 
 def finding(table: Table) -> str:

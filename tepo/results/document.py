@@ -1,0 +1,74 @@
+"""Results of several studies as one Markdown document: a first screen with its figures, then all tables."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tepo.common.files import write_atomic
+from tepo.common.text import counted
+from tepo.launch.run_units import spent
+from tepo.reporting.page import PageFigure, PageStudy
+from tepo.reporting.page.head import finding
+from tepo.reporting.tables.render import as_text
+from tepo.reporting.tables.renderers.markdown import escaped
+from tepo.results.claims_table import NAME as CLAIMS
+from tepo.results.claims_table import summary
+from tepo.results.page import OWN, Rendered
+from tepo.studies.plan import unique
+from tepo.studies.plan_studies import Planned
+
+
+def write_results(path: Path, rendered: Rendered, planned: Planned, scale: str, command: str) -> None:
+    """Write the document, and its figures as SVG beside it: `NAME-STUDY.svg`. command: the one behind it, which the
+    document names."""
+    claims = [study for study in rendered.studies if study.table.name == CLAIMS]
+    others = [study for study in rendered.studies if study.table.name != CLAIMS]
+    units = [unit for _, units in planned for unit in units]
+    distinct = unique(units)
+    said = [(study.table.title, finding(study.table)) for study in others]
+    found = [f"- **{escaped(title)}.** {escaped(text)}" for title, text in said if text]
+    done = sum(unit.done() for unit in distinct)
+    parts = [
+        f"# Results at {scale} scale",
+        f"Written by `{command}`.",
+        *([f"> {rendered.head.scope}"] if rendered.head.scope else []),
+        *(part for study in claims for part in _first_screen(path, study)),
+        *(["## Each study in a sentence", "\n".join(found)] if found else []),
+        "## Appendix: all tables",
+        *(part for study in rendered.studies for part in _tables(path, study)),
+        f"## Cost\n\n{done} of {counted(len(distinct), 'run')} measured. {spent(units)}.\n",
+    ]
+    for study in rendered.studies:
+        for figure in _own(study):
+            write_atomic(_file(path, figure), figure.svg, "--results FILE")
+    write_atomic(path, "\n\n".join(parts), "--results FILE")
+
+
+def _first_screen(path: Path, claims: PageStudy) -> Iterable[str]:
+    yield "## What was claimed before it was run"
+    yield from (_image(path, figure) for figure in _own(claims))
+    yield summary(claims.table)
+    yield (
+        "The shaded part of a line is what the claim says; small dots are seeds. What each claim compares, on which "
+        "seeds, and since when it is registered stands in the appendix."
+    )
+
+
+def _tables(path: Path, study: PageStudy) -> Iterable[str]:
+    title, _, rest = as_text(study.table, "markdown").strip().partition("\n")
+    yield f"#{title}"  # below the appendix
+    if study.table.name != CLAIMS:
+        yield from (_image(path, figure) for figure in _own(study))
+    yield rest.strip()
+
+
+def _own(study: PageStudy) -> list[PageFigure]:
+    """Figures of the study itself, not of its runs."""
+    return [figure for figure in study.figures if figure.name.endswith(OWN)]
+
+
+def _image(path: Path, figure: PageFigure) -> str:
+    return f"![{escaped(figure.caption)}]({_file(path, figure).name})"
+
+
+def _file(path: Path, figure: PageFigure) -> Path:
+    return path.with_name(f"{path.stem}-{figure.name.removesuffix(OWN)}.svg")

@@ -119,7 +119,7 @@ def _notes(lines: Sequence[TunedLine], tune: Tune) -> list[str]:
 
 
 def _noise_notes(lines: Sequence[TunedLine], tune: Tune) -> list[str]:
-    """How much of the choices may be luck, once one is made."""
+    """Sentences on how much of the choices may be luck, once one is made."""
     leads = [line.lead for line in lines if line.lead]
     if not leads:
         unknown = "Noise of choosing: unknown, these validations kept the share of right responses alone."

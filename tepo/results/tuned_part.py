@@ -1,9 +1,9 @@
-"""What tuning found, as parts of a study's table: the settings that were tried, the choice and its noise."""
+"""Findings of tuning, as parts of a study's table: the settings that were tried, the choice and its noise."""
 
 import math
 from collections.abc import Sequence
-from functools import reduce
 from statistics import median
+from typing import Any
 
 import numpy as np
 
@@ -72,11 +72,14 @@ def _position(unit: Unit, tune: Tune) -> float | None:
     """The value of the first range in the unit's configuration, whether it was drawn or is the default's."""
     if tune.first_range is None:
         return None
-    return float(reduce(lambda section, key: section[key], tune.first_range.split("."), to_dict(unit.config)))
+    value: Any = to_dict(unit.config)
+    for key in tune.first_range.split("."):
+        value = value[key]
+    return float(value)
 
 
 def _lead(row: TunedRow) -> Lead | None:
-    """Of the chosen setting over the runner-up; None where there is none, or a validation kept no counts."""
+    """Lead of the chosen setting over the runner-up; None where there is none, or a validation kept no counts."""
     if row.chosen is None or row.runner_up is None:
         return None
     chosen, second = (_cells(row.tried[index]) for index in (row.chosen, row.runner_up))
@@ -119,7 +122,7 @@ def _notes(lines: Sequence[TunedLine], tune: Tune) -> list[str]:
 
 
 def _noise_notes(lines: Sequence[TunedLine], tune: Tune) -> list[str]:
-    """How much of the choices may be luck, once one is made."""
+    """Sentences on how much of the choices may be luck, once one is made."""
     leads = [line.lead for line in lines if line.lead]
     if not leads:
         unknown = "Noise of choosing: unknown, these validations kept the share of right responses alone."

@@ -109,7 +109,7 @@ class Tune:
         return settings
 
     def _share(self, place: int, number: int) -> float:
-        """Of a draw on an axis, in [0, 1), by the words of the file alone."""
+        """Share of an axis in [0, 1) at which a draw lies, by the words of the file alone."""
         axis, values = list(self.space.items())[place]
         words = _words(axis, values)
         if self.method == "sobol":
@@ -212,7 +212,7 @@ def _range(values: tuple[Value, ...] | dict[str, Words]) -> Range | None:
 
 
 def _words(axis: str, values: tuple[Value, ...] | dict[str, Words]) -> str:
-    """What an axis says, the same however its numbers are written."""
+    """Words of an axis, the same however its numbers are written."""
     one = _range(values)
     return f"{one.kind} {one.low!r} {one.high!r}" if one else " ".join(values_of(axis, values))
 

@@ -6,20 +6,20 @@ logit scale. The promise is made as `tepo power` makes it: from the variances of
 says is found with 80%.
 
 `skewed`: accuracies of two rows with the variances of the registered claims. Some runs of a row are bad, and the row is
-raised until both rows have one mean: the null hypothesis is that the expected accuracies are equal. The interval's test
-stands beside alternatives. A rule, written before they were applied to any record, chooses among them (`chosen`).
+raised until both rows have one mean: the null hypothesis is that the expected accuracies are equal. Rows that both have
+bad runs have one distribution of runs, the hypothesis of exact tests. The interval's test stands beside alternatives,
+of which a rule chooses that was written before they were applied to any record (`chosen`).
 Run: python perf/statistics_calibration.py [normal] [skewed]
 """
 
-import functools
-import itertools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import stdtr
 
+from tepo.evaluation.statistics.exact_tests import exchange_p, sign_flip_p, smallest_exchange_p, smallest_sign_flip_p
 from tepo.evaluation.statistics.intervals import Estimate, Tails, estimate
 from tepo.evaluation.statistics.power import POWER, found_from, pooled, smallest, spread_of
 
@@ -81,15 +81,18 @@ def gap_for(difference: float, luck: float) -> float:
 
 MARGIN, FOUND = 0.02, 0.04  # of equivalence; the gap whose detection is counted
 FAMILIES = (1, 15, 40)
-ITEMS, ITEM, REST = 1400, 0.001, 0.06  # problems; variances of b and e of a difference (tepo.evaluation.statistics.power)
+ITEMS, ITEM, REST = (
+    1400,
+    0.001,
+    0.06,
+)  # problems; variances of b and e of a difference (tepo.evaluation.statistics.power)
 CHUNK = 1000
 
 
 @dataclass(frozen=True)
 class Luck:
-    """Luck of a run: normal, and with probability `bad` a loss drawn evenly from `loss`, in the first row or in both.
-    `deviation`, `loss`: accuracy, in shares. The first row is raised by what its bad runs lose on average, where the
-    other has none."""
+    """Luck of a run: normal, and with probability `bad` a loss drawn evenly from `loss`, in one row or in both.
+    `deviation`, `loss`: accuracy, in shares. A row is raised by what its bad runs lose on average."""
 
     name: str
     bad: float = 0.0
@@ -97,27 +100,29 @@ class Luck:
     both: bool = False
     deviation: float = 0.02
 
-    def runs(self, shape: tuple[int, int], random: np.random.Generator, good: bool = False) -> np.ndarray:
-        """Accuracies, less their mean. good: without bad runs."""
-        usual = self.deviation * random.standard_normal(shape)
-        lost = np.where(random.random(shape) < (0.0 if good else self.bad), random.uniform(*self.loss, shape), 0.0)
-        return usual - lost + (0.0 if good else self.bad * sum(self.loss) / 2)
+    def runs(self, shape: tuple[int, int], bad: float, random: np.random.Generator) -> np.ndarray:
+        """Accuracies, less their mean."""
+        lost = np.where(random.random(shape) < bad, random.uniform(*self.loss, shape), 0.0)
+        return self.deviation * random.standard_normal(shape) - lost + bad * sum(self.loss) / 2
 
 
-ONE_SIDED = [Luck(f"{share:.0%} bad in one row", share) for share in (0.05, 0.1, 0.15)]
-LUCKS = [
-    Luck("normal"),
-    *ONE_SIDED,
-    Luck("10% collapse in one row", 0.1, (0.55, 0.6)),  # from 60% to between 0 and 5%
-    Luck("10% bad in both rows", 0.1, both=True),
+NORMAL = Luck("normal, SD 2")
+ONE_ROW = [
+    *(Luck(f"{share:.0%} bad in one row, SD 2", share) for share in (0.05, 0.1, 0.15)),
+    Luck("10% bad in one row, SD 1", 0.1, deviation=0.01),
 ]
-QUIET = [Luck(f"{one.name}, quiet", one.bad, one.loss, one.both, 0.01) for one in LUCKS]
+COLLAPSE = Luck("10% collapse in one row, SD 2", 0.1, (0.55, 0.6))  # from 60% to between 0 and 5%
+BOTH_ROWS = [
+    Luck("10% bad in both rows, SD 2", 0.1, both=True),
+    Luck("10% bad in both rows, SD 1", 0.1, both=True, deviation=0.01),
+]
+LUCKS = [NORMAL, *ONE_ROW, COLLAPSE, *BOTH_ROWS]
 
 
 @dataclass(frozen=True)
 class Studies:
     """Studies with the same number of seeds. a, b: accuracies of the two rows [studies, seeds]; problems: the estimated
-    variance of the difference that is the problems' [studies], as `estimate` finds it."""
+    variance of the difference that is the problems' [studies]."""
 
     a: np.ndarray
     b: np.ndarray
@@ -138,8 +143,8 @@ def studies_with(luck: Luck, seeds: int, studies: int, random: np.random.Generat
     shape = (studies, seeds)
     noise = (REST / 2 / ITEMS) ** 0.5
     items = (ITEM / ITEMS) ** 0.5 * random.standard_normal((studies, 1))
-    a = luck.runs(shape, random) + noise * random.standard_normal(shape) + items
-    b = luck.runs(shape, random, good=not luck.both) + noise * random.standard_normal(shape)
+    a = luck.runs(shape, luck.bad, random) + noise * random.standard_normal(shape) + items
+    b = luck.runs(shape, luck.bad * luck.both, random) + noise * random.standard_normal(shape)
     problems = (ITEM + REST / seeds) / ITEMS * random.chisquare(ITEMS - 1, studies) / (ITEMS - 1)
     return Studies(a, b, problems)
 
@@ -148,7 +153,8 @@ P = tuple[np.ndarray, np.ndarray]  # one-sided p of each study: of "the differen
 
 
 def interval_test(x: Studies) -> P:
-    """The test of the interval: its error and its tails from seeds and problems."""
+    """The test of the interval, `Tails` at mean / error, from the variances of seeds and problems as `estimate` has
+    them."""
     d = x.differences
     of_seeds = d.var(axis=1, ddof=1) / d.shape[1]
     total = of_seeds + x.problems
@@ -158,43 +164,28 @@ def interval_test(x: Studies) -> P:
 
 
 def sign_flips(x: Studies) -> P:
-    """All sign flips of the seeds' differences: exact where a difference is symmetric about its middle."""
-    return _flipped(x.differences)
+    return sign_flip_p(x.differences, alternative="less"), sign_flip_p(x.differences, alternative="greater")
 
 
 def signed_ranks(x: Studies) -> P:
-    """Wilcoxon's signed ranks, by all sign flips: exact for the same hypothesis."""
+    """Wilcoxon's signed ranks, by all sign flips."""
     d = x.differences
-    return _flipped(np.sign(d) * (np.abs(d).argsort(axis=1).argsort(axis=1) + 1))
+    ranks = np.sign(d) * (np.abs(d).argsort(axis=1).argsort(axis=1) + 1)
+    return sign_flip_p(ranks, alternative="less"), sign_flip_p(ranks, alternative="greater")
 
 
-def _flipped(d: np.ndarray) -> P:
-    signs = np.array(list(itertools.product((1, -1), repeat=d.shape[1]))).T
-    sums, seen = d @ signs, d.sum(axis=1, keepdims=True)
-    return (sums <= seen + 1e-9).mean(axis=1), (sums >= seen - 1e-9).mean(axis=1)
+def runs_exchanged(x: Studies) -> P:
+    return exchange_p(x.a, x.b, alternative="less"), exchange_p(x.a, x.b, alternative="greater")
 
 
-def rows_exchanged(x: Studies) -> P:
-    """All ways to deal the runs of both rows to the rows: exact where the rows have one distribution of runs."""
-    runs, seeds = np.hstack([x.a, x.b]), x.a.shape[1]
-    dealt = np.array([[i in chosen for i in range(2 * seeds)] for chosen in _deals(seeds)], dtype=float).T
-    sums, seen = runs @ dealt, x.a.sum(axis=1, keepdims=True)
-    return (sums <= seen + 1e-9).mean(axis=1), (sums >= seen - 1e-9).mean(axis=1)
-
-
-@functools.cache
-def _deals(seeds: int) -> list[frozenset[int]]:
-    return [frozenset(chosen) for chosen in itertools.combinations(range(2 * seeds), seeds)]
-
-
-def trimmed(x: Studies) -> P:
-    """Yuen's t of the mean without the lowest and the highest fifth, its error from the winsorised differences."""
+def trimmed_mean(x: Studies) -> P:
+    """Yuen's t of the differences without the lowest and the highest fifth, its error from the winsorised ones."""
     d = np.sort(x.differences, axis=1)
     seeds = d.shape[1]
     cut = int(0.2 * seeds)
     kept = d[:, cut : seeds - cut]
-    winsorised = np.clip(d, kept[:, :1], kept[:, -1:])
     size = kept.shape[1]
+    winsorised = np.clip(d, kept[:, :1], kept[:, -1:])
     error = winsorised.std(axis=1, ddof=1) * ((seeds - 1) / (size * (size - 1))) ** 0.5
     t = kept.mean(axis=1) / error
     return stdtr(size - 1, t), stdtr(size - 1, -t)
@@ -206,87 +197,87 @@ def bootstrap_t(x: Studies) -> P:
     seeds = d.shape[1]
     counts = np.random.default_rng(0).multinomial(seeds, [1 / seeds] * seeds, 1999).T
     means = d @ counts / seeds
-    deviations = (np.maximum(d**2 @ counts / seeds - means**2, 1e-12) / (seeds - 1)) ** 0.5
+    errors = (np.maximum(d**2 @ counts / seeds - means**2, 1e-12) / (seeds - 1)) ** 0.5
     mean = d.mean(axis=1, keepdims=True)
-    drawn, seen = (means - mean) / deviations, mean / (d.std(axis=1, ddof=1, keepdims=True) / seeds**0.5)
+    drawn, seen = (means - mean) / errors, mean / (d.std(axis=1, ddof=1, keepdims=True) / seeds**0.5)
     return ((drawn <= seen).sum(axis=1) + 1) / 2000, ((drawn >= seen).sum(axis=1) + 1) / 2000
 
 
-TESTS: dict[str, Callable[[Studies], P]] = {
-    "interval": interval_test,
-    "sign flips": sign_flips,
-    "signed ranks": signed_ranks,
-    "rows exchanged": rows_exchanged,
-    "trimmed mean": trimmed,
-    "bootstrap t": bootstrap_t,
+Test = Callable[[Studies], P]
+ALTERNATIVES: dict[str, tuple[Test, float]] = {  # and the smallest p of eight seeds
+    "sign flips of seed differences": (sign_flips, smallest_sign_flip_p(8)),
+    "Wilcoxon's signed ranks": (signed_ranks, smallest_sign_flip_p(8)),
+    "runs exchanged between rows": (runs_exchanged, smallest_exchange_p(8, 8)),
+    "trimmed mean (Yuen, 20%)": (trimmed_mean, 0.0),
+    "bootstrap t": (bootstrap_t, 2 / 2000),
 }
 
 
 @dataclass(frozen=True)
 class Errors:
-    """Shares of studies. alarms: a difference where there is none, by family; equivalent: said to be within the margin
-    where the gap is the margin, by family, in the worse direction; refuted, holds: of "the gap is at least the margin"
-    where it is the margin, each by a one-sided test at 5%; found: a gap of FOUND, family of one."""
+    """Shares of families of 1, 15 and 40 independent comparisons in which any errs at Holm's first step, and a share of
+    studies. alarms: a difference where there is none; equivalent: said to be within the margin where the gap is the
+    margin, in the worse direction; refuted, holds: "the gap is the margin at least" where it is the margin, each by a
+    one-sided test at 5%. found: a gap of FOUND, alone."""
 
-    alarms: tuple[float, ...]
-    equivalent: tuple[float, ...]
-    refuted: float
-    holds: float
+    alarms: np.ndarray
+    equivalent: np.ndarray
+    refuted: np.ndarray
+    holds: np.ndarray
     found: float
 
 
-def errors(test: Callable[[Studies], P], luck: Luck, seeds: int, studies: int) -> Errors:
-    random = np.random.default_rng([seeds, studies])
-    parts = []
+def errors(test: Test, luck: Luck, seeds: int, studies: int) -> Errors:
+    random, families = np.random.default_rng([seeds, studies]), np.array(FAMILIES)
+    wrong, found = np.zeros((5, len(FAMILIES))), 0.0
     for _ in range(0, studies, CHUNK):
         x = studies_with(luck, seeds, CHUNK, random)
         low, high = test(x)
         above, below = test(x.moved(2 * MARGIN))[1], test(x.moved(-2 * MARGIN))[0]
-        two_sided, inside = 2 * np.minimum(low, high), 2 * np.array([np.maximum(low, above), np.maximum(below, high)])
-        found = 2 * test(x.moved(FOUND))[1]
-        alarms = [(two_sided < 0.05 / family).mean() for family in FAMILIES]
-        within = [(inside < 0.05 / family).mean(axis=1) for family in FAMILIES]
-        parts.append((alarms, within, (low < 0.05).mean(), (high < 0.05).mean(), (found < 0.05).mean()))
-    alarms, within, refuted, holds, found = (np.mean(part, axis=0) for part in zip(*parts, strict=True))
-    return Errors(in_families(alarms), in_families(within.max(axis=1)), float(refuted), float(holds), float(found))
+        p = [2 * np.minimum(low, high), 2 * np.maximum(low, above), 2 * np.maximum(below, high), low, high]
+        wrong += (np.array(p)[:, None] < 0.05 / families[:, None]).sum(axis=2)
+        found += (2 * test(x.moved(FOUND))[1] < 0.05).sum()
+    alarms, one_way, other_way, refuted, holds = 1 - (1 - wrong / studies) ** families
+    return Errors(alarms, np.maximum(one_way, other_way), refuted, holds, found / studies)
 
 
-def in_families(rates: np.ndarray) -> tuple[float, ...]:
-    """Families with any error at Holm's first step, their comparisons independent. rates: of one, by family."""
-    return tuple(float(1 - (1 - rate) ** family) for rate, family in zip(rates, FAMILIES, strict=True))
-
-
-def chosen(studies: int) -> str | None:
-    """The second reading, by a rule: the alternative that with eight seeds and a family of one holds 5%, within two
-    standard errors of the simulation, in every cell with 5 to 15% bad runs in one row; of several, the one that finds
-    a gap of FOUND most often under normal luck."""
+def chosen(lucks: Sequence[Luck], studies: int) -> str:
+    """The alternative by the rule: with eight seeds and a family of one it holds 5% within two standard errors of the
+    simulation under all of this luck; of several the one that finds a gap of FOUND most often under normal luck."""
     limit = 0.05 + 2 * (0.05 * 0.95 / studies) ** 0.5
-    cells = [luck for luck in (*ONE_SIDED, *QUIET) if luck.bad and not luck.both and luck.loss[1] < 0.5]
-    held = [
-        name
-        for name, test in TESTS.items()
-        if name != "interval" and all(errors(test, luck, 8, studies).alarms[0] <= limit for luck in cells)
-    ]
-    return max(held, key=lambda name: errors(TESTS[name], LUCKS[0], 8, studies).found, default=None)
+    held = {
+        name: errors(test, NORMAL, 8, studies).found
+        for name, (test, _) in ALTERNATIVES.items()
+        if all(errors(test, luck, 8, studies).alarms[0] <= limit for luck in lucks)
+    }
+    return max(held, key=held.__getitem__, default="none")
 
 
-def skewed(studies: int = 50_000) -> None:
+def skewed(studies: int = 200_000, of_alternatives: int = 20_000) -> None:
+    seeds = (3, 5, 8)
     families = " / ".join(map(str, FAMILIES))
+    found = {luck: [errors(interval_test, luck, n, studies) for n in seeds] for luck in LUCKS}
+    print(f"\nThe interval's test, {studies} studies, families of {families}; margin {MARGIN:.0%}")
+    for title, names in (
+        ("false alarms, false equivalence", ("alarms", "equivalent")),
+        ('"at least the margin" falsely refuted, falsely held', ("refuted", "holds")),
+    ):
+        print(f"\n| luck; {title} | " + " | ".join(f"{n} seeds" for n in seeds * 2) + " |" + "\n|" + 7 * "---|")
+        for luck, by_seeds in found.items():
+            cells = [
+                " / ".join(f"{100 * rate:.1f}" for rate in getattr(one, name)) for name in names for one in by_seeds
+            ]
+            print(f"| {luck.name} | {' | '.join(cells)} |")
+    print(f"\nEight seeds, a family of one, {of_alternatives} studies: false alarms; and a gap of {FOUND:.0%} found")
     print(
-        f"{studies} studies a line; a family errs where any comparison does: {families}; margin {MARGIN:.0%}, gap "
-        f"{FOUND:.0%}\ntest  seeds  luck  false alarms  false equivalence  false refuted  false holds  gap found"
+        "| test | " + " | ".join(luck.name for luck in LUCKS) + " | found | smallest p |\n|" + (len(LUCKS) + 3) * "---|"
     )
-    for name, test in TESTS.items():
-        for seeds in (3, 5, 8) if name == "interval" else (8,):
-            for luck in (*LUCKS, *QUIET):
-                one = errors(test, luck, seeds, studies)
-                alarms, equal = (" / ".join(f"{rate:.1%}" for rate in part) for part in (one.alarms, one.equivalent))
-                print(
-                    f"{name:14}  {seeds}  {luck.name:31}  {alarms:24}  {equal:24}  {one.refuted:6.1%}  {one.holds:6.1%}"
-                    f"  {one.found:6.1%}",
-                    flush=True,
-                )
-    print(f"second reading by the rule: {chosen(studies)}")
+    for name, (test, least) in {"interval": (interval_test, 0.0), **ALTERNATIVES}.items():
+        by_luck = [errors(test, luck, 8, of_alternatives) for luck in LUCKS]
+        alarms = " | ".join(f"{100 * one.alarms[0]:.1f}" for one in by_luck)
+        print(f"| {name} | {alarms} | {100 * by_luck[0].found:.1f} | {least:.2g} |", flush=True)
+    print(f"\nBy the rule, for equal means: {chosen(ONE_ROW, of_alternatives)}")
+    print(f"By the rule, for one distribution of runs: {chosen([NORMAL, *BOTH_ROWS], of_alternatives)}")
 
 
 def normal() -> None:

@@ -51,12 +51,14 @@ def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | 
         say(f"results: {results_path}")
 
 
-def show_tables(planned: Planned, scale: str, format: str) -> None:
-    """Print the table of each study, one block a model, and say where the runs lie. Their verdicts are one family."""
+def show_tables(planned: Planned, scale: str, format: str, profiles: bool = False) -> None:
+    """Print the table of each study, one block a model, and say where the runs lie. Their verdicts are one family.
+    profiles: with what single runs say beside the means."""
+    from tepo.results.run_scores import with_profiles
     from tepo.results.tables import study_tables
 
-    for table, (_, units) in zip(study_tables(planned, scale), planned, strict=True):
-        show_table(table, units, format)
+    for table, (study, units) in zip(study_tables(planned, scale), planned, strict=True):
+        show_table(with_profiles(table, study, units) if profiles else table, units, format)
 
 
 def show_table(table: "Table", units: Sequence[Unit], format: str) -> None:

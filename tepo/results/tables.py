@@ -1,7 +1,7 @@
 """Tables of studies, from their runs: results, what tuning found, and the command that runs what is missing."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,11 +107,8 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
 
 def _results(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     """Scores on the benchmarks, with a sweep's and the curves' blocks before them."""
-    rows: dict[str, list[Unit]] = {}
-    for unit in units:
-        rows.setdefault(row_key(unit), []).append(unit)
-    several = len({unit.model for unit in units}) > 1
-    specs = [_row_spec(key, row, several) for key, row in rows.items()]
+    rows = units_by_row(units)
+    specs = row_specs(rows)
     references = {key: printed(study, row[0].model, row[0].row) for key, row in rows.items()}
     benchmarks = dict.fromkeys(name for unit in units for name in unit.config.data.benchmarks)
     spec = TableSpec(
@@ -119,7 +116,7 @@ def _results(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         {name: name if scale == "laptop" else load_benchmark(name).title for name in benchmarks},
         name=study.name,
         title=study.title,
-        baseline=next((unit.row_label for unit in units if unit.row.label == study.baseline), None),
+        baseline=baseline_label(study, units),
         reference={key: reference for key, reference in references.items() if reference is not None},
         notes=[*study.notes, *_notes(scale, units)],
     )
@@ -133,6 +130,25 @@ def _results(study: Study, scale: str, units: Sequence[Unit]) -> Table:
         block, notes = curve_part(study, units)
         table = replace(table, blocks=(block, *table.blocks), notes=(*table.notes, *notes))
     return table
+
+
+def units_by_row(units: Sequence[Unit]) -> dict[str, list[Unit]]:
+    """The units of each row of a model, by its name in the samples."""
+    rows: dict[str, list[Unit]] = {}
+    for unit in units:
+        rows.setdefault(row_key(unit), []).append(unit)
+    return rows
+
+
+def row_specs(rows: Mapping[str, Sequence[Unit]]) -> list[RowSpec]:
+    """Rows of a table, from their units."""
+    several = len({row[0].model for row in rows.values()}) > 1
+    return [_row_spec(key, row, several) for key, row in rows.items()]
+
+
+def baseline_label(study: Study, units: Sequence[Unit]) -> str | None:
+    """Label of the study's baseline as shown; None where none of the units is of it."""
+    return next((unit.row_label for unit in units if unit.row.label == study.baseline), None)
 
 
 def _row_spec(key: str, units: Sequence[Unit], several_models: bool) -> RowSpec:

@@ -35,6 +35,9 @@ def table(
     data: Data = None,
     override: SetAsRun = None,
     records: Records = False,
+    profiles: Annotated[
+        bool, typer.Option("--profiles", help="Add what single runs say: the chance to beat the baseline's, profiles.")
+    ] = False,
 ) -> None:
     """Render a table from what the store holds; a row that was not run is a dash."""
     from tepo.reporting.tables.render import check_format
@@ -45,7 +48,7 @@ def table(
     overrides = row_overrides(override, data)
     planned = plan_all([name], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
     planned = filled(planned, records, store, scale, parse_seeds(seeds))
-    show_tables(planned, scale, format)
+    show_tables(planned, scale, format, profiles)
 
 
 def figure(

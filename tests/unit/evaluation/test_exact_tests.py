@@ -70,7 +70,9 @@ def test_of_too_many_arrangements_a_fixed_sample_is_drawn() -> None:
         2 * stats.norm.sf(abs(centred[:40].sum()) / np.sqrt(20 * centred.var(ddof=1))),
     ]
     assert p == pytest.approx(normal, abs=0.01)
-    assert sign_flip_p(np.ones(40)) == smallest_sign_flip_p(40) / 2 == 1 / MOST  # its mirror image is not among those drawn
+    assert (
+        sign_flip_p(np.ones(40)) == smallest_sign_flip_p(40) / 2 == 1 / MOST
+    )  # its mirror image is not among those drawn
 
 
 def test_equal_runs_however_skewed_differ_in_five_of_a_hundred_studies() -> None:

@@ -71,7 +71,7 @@ def figure(
 
     `all` draws the papers' figures whose rows were run, names the others, and ends with exit code 1 if there are any.
     A study with `vary:`, `curve:` or `tune:` has figures of its name: accuracy over what varies and what a blind choice
-    costs, the fits of its curves, the expected best of k settings."""
+    costs, the fits of its curves, the expected best of k settings. One without `vary:` has the profiles of its runs."""
     from tepo.common.errors import unknown_name
     from tepo.reporting.figures.curves import AXES
     from tepo.studies.plan_studies import plan_all

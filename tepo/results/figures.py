@@ -1,5 +1,5 @@
-"""Figures of studies: the papers', from the runs of `experiments/figures.yaml`, and those of a sweep, of fitted curves
-and of tuning."""
+"""Figures of studies: the papers', from the runs of `experiments/figures.yaml`, and those of a sweep, of fitted curves,
+of tuning, and of the runs behind the means."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,12 +12,14 @@ from tepo.reporting.figures.paper_figures import paper_figure
 from tepo.reporting.figures.study_figures import (
     expected_best_figure,
     plane_figure,
+    profile_figure,
     scaling_figure,
     sweep_figure,
     tried_figure,
 )
 from tepo.reporting.tables.sweep_table import BEST
 from tepo.reporting.tables.table import Table
+from tepo.results.run_scores import study_groups
 from tepo.results.scaling_fits import curve_rows
 from tepo.results.tables import study_table
 from tepo.results.tuned_part import tuned_lines
@@ -60,9 +62,10 @@ def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit], agai
 
 
 def study_figures(study: Study, scale: str, units: Sequence[Unit], table: Table) -> list[StudyFigure]:
-    """Figures of a study with `curve:`, `tune:` or `vary:`, of what was measured: scores over compute with their fits,
-    the expected best over the number of settings tried, validation accuracy at each of them, accuracy over what a sweep
-    varies, and the plane of best score against what a blind choice loses. table: the study's."""
+    """Figures of what was measured. With `curve:`, `tune:` or `vary:`: scores over compute with their fits, the
+    expected best over the number of settings tried, validation accuracy at each of them, accuracy over what a sweep
+    varies, and the plane of best score against what a blind choice loses. Without `vary:`: profiles of the rows with
+    two runs or more. table: the study's."""
     figures = []
     if study.curve and (rows := [row for row in curve_rows(study, units) if row.fit]):
         drawn = scaling_figure(rows, study.curve.over)
@@ -83,20 +86,23 @@ def study_figures(study: Study, scale: str, units: Sequence[Unit], table: Table)
         caption = f"Best score and what a blind choice loses in {table.title}"
         planes = [plane_figure(block) for block in table.blocks if block.columns[0].key == BEST]
         figures += [StudyFigure(f"{table.name}-plane", caption, plane) for plane in planes]
+    for number, group in enumerate([] if swept else study_groups(study, units), start=1):
+        name = f"{table.name}-profiles" + (f"-{number}" if group.title else "")
+        figures.append(StudyFigure(name, f"Runs behind the means in {table.title}", profile_figure(group)))
     return figures
 
 
 def draw_study(study: Study, scale: str, units: Sequence[Unit]) -> list[StudyFigure]:
     """The study's own figures. Raises UserError where it has none, or nothing was measured."""
+    drawn = study_figures(study, scale, units, study_table(study, scale, units))
+    if drawn:
+        return drawn
     tunes = study.tune_at(scale) is not None
     if not study.curve and not tunes and not study.vary_at(scale):
-        fix = "`vary:`, `curve:` or `tune:` in its file: docs/tables.md"
-        raise UserError(f"{study.name} varies nothing at {scale} scale", fix=fix)
-    drawn = study_figures(study, scale, units, study_table(study, scale, units))
-    if not drawn:
-        raise UserError(
-            f"no row of {study.name} was tried at all its settings" if tunes else f"nothing of {study.name} was run",
-            where=f"store {units[0].folder.parent}",
-            fix=f"tepo ablate {study.name} --scale {scale}",
-        )
-    return drawn
+        what = f"{study.name} varies nothing at {scale} scale, and no two rows of it were measured under two seeds"
+        raise UserError(what, fix="`vary:`, `curve:` or `tune:` in its file: docs/tables.md; or `--seeds 0,1,2`")
+    raise UserError(
+        f"no row of {study.name} was tried at all its settings" if tunes else f"nothing of {study.name} was run",
+        where=f"store {units[0].folder.parent}",
+        fix=f"tepo ablate {study.name} --scale {scale}",
+    )

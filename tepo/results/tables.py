@@ -1,9 +1,10 @@
 """Tables of studies, from their runs, and the command that runs what is missing."""
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -83,12 +84,9 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
 
 def _results(study: Study, scale: str, units: Sequence[Unit], family: int) -> Table:
     """Scores on the benchmarks, with a sweep's and the curves' blocks before them. family: see `family_of`."""
-    rows: dict[str, list[Unit]] = {}
-    for unit in units:
-        rows.setdefault(row_key(unit), []).append(unit)
-    several = len({unit.model for unit in units}) > 1
+    rows = units_by_row(units)
     same = same_runs(study, scale, units)
-    specs = [_row_spec(key, row, several, same.same_as.get(key, "")) for key, row in rows.items()]
+    specs = row_specs(rows, same.same_as)
     references = {key: printed(study, row[0].model, row[0].row) for key, row in rows.items()}
     benchmarks = dict.fromkeys(name for unit in units for name in unit.config.data.benchmarks)
     spec = TableSpec(
@@ -96,7 +94,7 @@ def _results(study: Study, scale: str, units: Sequence[Unit], family: int) -> Ta
         {name: name if scale == "laptop" else load_benchmark(name).title for name in benchmarks},
         name=study.name,
         title=study.title,
-        baseline=next((unit.row_label for unit in units if unit.row.label == study.baseline), None),
+        baseline=baseline_label(study, units),
         family=family,
         reference={key: reference for key, reference in references.items() if reference is not None},
         notes=[*study.notes, *same.notes, *_notes(scale, units)],
@@ -111,6 +109,25 @@ def _results(study: Study, scale: str, units: Sequence[Unit], family: int) -> Ta
         block, notes = curve_part(study, units)
         table = replace(table, blocks=(block, *table.blocks), notes=(*table.notes, *notes))
     return table
+
+
+def units_by_row(units: Sequence[Unit]) -> dict[str, list[Unit]]:
+    """The units of each row of a model, by its name in the samples."""
+    rows: dict[str, list[Unit]] = {}
+    for unit in units:
+        rows.setdefault(row_key(unit), []).append(unit)
+    return rows
+
+
+def row_specs(rows: Mapping[str, Sequence[Unit]], same_as: Mapping[str, str] = MappingProxyType({})) -> list[RowSpec]:
+    """Rows of a table, from their units. same_as: of those that are another row here."""
+    several = len({row[0].model for row in rows.values()}) > 1
+    return [_row_spec(key, row, several, same_as.get(key, "")) for key, row in rows.items()]
+
+
+def baseline_label(study: Study, units: Sequence[Unit]) -> str | None:
+    """Label of the study's baseline as shown; None where none of the units is of it."""
+    return next((unit.row_label for unit in units if unit.row.label == study.baseline), None)
 
 
 def _row_spec(key: str, units: Sequence[Unit], several_models: bool, same_as: str) -> RowSpec:

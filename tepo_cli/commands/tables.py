@@ -35,6 +35,9 @@ def table(
     data: Data = None,
     override: SetAsRun = None,
     records: Records = False,
+    profiles: Annotated[
+        bool, typer.Option("--profiles", help="Add what single runs say: the chance to beat the baseline's, profiles.")
+    ] = False,
 ) -> None:
     """Render a table from what the store holds; a row that was not run is a dash."""
     from tepo.reporting.tables.render import check_format
@@ -45,7 +48,7 @@ def table(
     overrides = row_overrides(override, data)
     planned = plan_all([name], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
     planned = filled(planned, records, store, scale, parse_seeds(seeds))
-    show_tables(planned, scale, format)
+    show_tables(planned, scale, format, profiles)
 
 
 def figure(
@@ -68,7 +71,7 @@ def figure(
 
     `all` draws the papers' figures whose rows were run, names the others, and ends with exit code 1 if there are any.
     A study with `vary:`, `curve:` or `tune:` has figures of its name: accuracy over what varies and what a blind choice
-    costs, the fits of its curves, the expected best of k settings."""
+    costs, the fits of its curves, the expected best of k settings. One without `vary:` has the profiles of its runs."""
     from tepo.common.errors import unknown_name
     from tepo.reporting.figures.curves import AXES
     from tepo.studies.plan_studies import plan_all

@@ -1,8 +1,9 @@
 """Figures of what a study varies, fits or tunes: accuracy over a sweep, best score against the cost of a blind choice,
-fitted curves, the expected best of k settings, and the validation accuracy of each."""
+fitted curves, the expected best of k settings, the validation accuracy of each; and of the runs behind its means."""
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import astuple
 from functools import partial
 from typing import Any
 
@@ -11,10 +12,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tepo.evaluation.statistics.run_profiles import performance_profile
 from tepo.evaluation.statistics.scaling_fit import FIRST_PART, fit
 from tepo.reporting.colours import look
 from tepo.reporting.figures.curves import STYLE, line_style, settled
 from tepo.reporting.tables.expected_max_table import TunedLine
+from tepo.reporting.tables.profile_table import RunGroup
 from tepo.reporting.tables.scaling_table import COMPUTE, CurveRow
 from tepo.reporting.tables.sweep_table import BEST, LOST, ONE_FOR_ALL
 from tepo.reporting.tables.table import Block, Cell, TableRow
@@ -191,3 +194,40 @@ def scaling_figure(rows: Sequence[CurveRow], over: str) -> Figure:
         for axes in panels[len(rows) :]:
             axes.remove()
         return settled(figure)
+
+
+def profile_figure(group: RunGroup) -> Figure:
+    """Performance profiles, the share of scores above each accuracy, a line a row with its pointwise 95% band; beside
+    them each row's probability of improvement over the baseline, where the group has one."""
+    thresholds = np.linspace(0, 1, 201)
+    with matplotlib.rc_context(STYLE):
+        panels = 1 if group.baseline is None else 2
+        figure = Figure(figsize=(6.4 * panels, max(4.0, 1 + 0.28 * len(group.rows))), layout="constrained")
+        axes = figure.add_subplot(1, panels, 1)
+        for row in group.rows:
+            profile, style = performance_profile(group.scores[row.key], thresholds), row.look or look(row.method)
+            at, low, high, share = (100 * x for x in (thresholds, profile.low, profile.high, profile.share))
+            axes.plot(at, share, drawstyle="steps-post", linewidth=1.6, label=row.label, **line_style(style))
+            axes.fill_between(at, low, high, step="post", color=style.colour, alpha=0.08, linewidth=0)
+        axes.set_xlabel("accuracy on a benchmark, %")
+        axes.set_ylabel("runs and benchmarks above it, %")
+        axes.set_title(group.title, loc="left", fontsize=10)
+        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=3 * panels, fontsize=8)
+        if group.baseline is not None:
+            _draw_improvements(figure.add_subplot(1, panels, 2), group, group.baseline.label)
+        return settled(figure)
+
+
+def _draw_improvements(axes: Axes, group: RunGroup, baseline: str) -> None:
+    improvements = group.improvements()
+    rows = [row for row in group.rows if row.key in improvements]
+    for at, row in enumerate(rows):
+        value, low, high = (100 * x for x in astuple(improvements[row.key]))
+        colour = (row.look or look(row.method)).colour
+        axes.plot([low, high], [at, at], color=colour, linewidth=1)
+        axes.plot([value], [at], "o", color=colour, markersize=5)
+    axes.axvline(50, color="#555555", linewidth=0.8)
+    axes.set_yticks(range(len(rows)), [row.label for row in rows])
+    axes.set_ylim(len(rows) - 0.5, -0.5)  # the first row on top, as in the table
+    axes.set_xlim(-3, 103)
+    axes.set_xlabel(f"probability that a run is above one of {baseline}, %")

@@ -338,7 +338,7 @@ def test_the_table_shows_what_is_there(tmp_path: Path) -> None:
     assert best.rows[1].cells[2].mean == pytest.approx(100 * max(b.known))
     assert [row.cells[3].text for row in best.rows] == ["6 of 6"] * 2
     assert len(table.comparisons) == 2
-    drawn, tried = (one.figure for one in draw_study(mine, "laptop", units))
+    drawn, tried, _profiles = (one.figure for one in draw_study(mine, "laptop", units))
     assert [line.get_label() for line in drawn.axes[0].lines] == ["a", "b"]
     assert drawn.axes[0].lines[1].get_ydata()[-1] == pytest.approx(100 * max(b.known))
     assert [axes.get_title(loc="left") for axes in tried.axes] == ["a", "b"]

@@ -1,0 +1,56 @@
+"""A short form of the calibration with runs that go bad: the simulated test is the shipped one, and the errors that
+docs/evaluation.md states are there."""
+
+import numpy as np
+import pytest
+
+from perf import statistics_calibration as calibration
+from tepo.evaluation.statistics.intervals import estimate
+
+pytestmark = pytest.mark.disaster
+
+STUDIES = 20_000
+LUCK = {luck.name: luck for luck in calibration.LUCKS}
+WITHIN = 2 * (0.05 * 0.95 / STUDIES) ** 0.5
+
+
+def test_the_simulated_test_is_that_of_the_estimate() -> None:
+    """Differences [seeds, problems] by themselves, and what the calibration keeps of them."""
+    random = np.random.default_rng(0)
+    for seeds in (3, 8):
+        d = random.normal(0.01, 0.02, (seeds, 1)) + random.normal(0, 0.3, (seeds, calibration.ITEMS))
+        of_problems = np.array([d.mean(axis=0).var(ddof=1) / calibration.ITEMS])
+        a = d.mean(axis=1)[None]
+        low, high = calibration.interval_test(calibration.Studies(a, np.zeros_like(a), of_problems))
+        assert 2 * min(low, high) == pytest.approx(estimate({"b": d}, draws=2).p)
+
+
+def test_luck_has_the_means_that_the_hypotheses_ask_for() -> None:
+    for luck in calibration.LUCKS:
+        x = calibration.studies_with(luck, 8, 100_000, np.random.default_rng(1))
+        assert x.differences.mean() == pytest.approx(0, abs=0.001), luck
+
+
+@pytest.mark.parametrize("seeds", [3, 5, 8])
+def test_the_interval_holds_its_level_where_both_rows_have_the_same_luck(seeds: int) -> None:
+    for luck in (calibration.NORMAL, *calibration.BOTH_ROWS):
+        found = calibration.errors(luck, seeds, STUDIES)
+        one = np.array([part[0] for part in (found.alarms, found.equivalent, found.refuted, found.holds)])
+        assert (one < 0.05 + WITHIN).all(), (luck, one)
+
+
+def test_rare_bad_runs_in_one_row_break_it() -> None:
+    """The row with the bad runs seems better: of eight, none is bad in 43% of the studies."""
+    alarms = [calibration.errors(luck, 8, STUDIES).alarms[0] for luck in calibration.ONE_ROW[:3]]
+    assert alarms == sorted(alarms)
+    assert alarms[1] > 0.09
+    ten = calibration.errors(LUCK["10% bad in one row, SD 2"], 8, STUDIES)
+    assert ten.holds[0] > 0.12 > 0.03 > ten.refuted[0]
+    assert ten.alarms[1] > ten.alarms[0]  # a family makes it worse, where under normal luck it does not
+    assert calibration.errors(LUCK["10% bad in one row, SD 1"], 8, STUDIES).equivalent[0] > 0.2
+
+
+def test_no_alternative_holds_for_equal_means_and_exchange_is_chosen_for_equal_luck() -> None:
+    studies = 6000
+    assert calibration.chosen(calibration.ONE_ROW, studies) == "none"
+    assert calibration.chosen([calibration.NORMAL, *calibration.BOTH_ROWS], studies) == "runs exchanged between rows"

@@ -14,6 +14,7 @@ import numpy as np
 from tepo.evaluation.statistics.comparison import Difference, compare, pair_rows
 from tepo.evaluation.statistics.entropy_at_equal_reward import entropy_difference, entropy_gap
 from tepo.evaluation.statistics.equivalence import Decision, decide
+from tepo.evaluation.statistics.exact_tests import exchange_p, sign_flip_p
 from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.evaluation.statistics.power import (
     MOST_SEEDS,
@@ -34,7 +35,16 @@ from tepo.studies.claims import Claim, Claims
 from tepo.studies.plan import Unit
 
 COMPOSITE_SINCE = date(2026, 11, 25)
-_Result = tuple[Difference, Spread | None, Sequence[float]]  # and the difference on each seed
+
+
+@dataclass(frozen=True)
+class _Result:
+    """A measured claim: its difference and the spread of it, the difference on each seed, and the exact p."""
+
+    difference: Difference
+    spread: Spread | None
+    by_seed: Sequence[float]
+    exact_p: float
 
 
 @dataclass(frozen=True)
@@ -45,7 +55,9 @@ class ClaimOutcome:
     its runs are measured, as looking at half of them and going on would make more false alarms than are promised. Until
     then spread is that of the measured claims on the same benchmarks, if any. registered: date of the commit since
     which it reads as it does; late: its batch was registered before. family: number of claims in its batch, over which
-    verdicts are corrected. by_seed: the difference on each seed, in shares or nats."""
+    verdicts are corrected. by_seed: the difference on each seed, in shares or nats. exact_p: two-sided, of this claim
+    alone and without a distribution of luck: that chance dealt the runs to A and B (`exchange_p`), or for entropy, which
+    is compared seed by seed, the signs (`sign_flip_p`)."""
 
     claim: Claim
     units: Sequence[Unit]
@@ -56,6 +68,7 @@ class ClaimOutcome:
     late: bool
     family: int
     by_seed: Sequence[float] = ()
+    exact_p: float | None = None
 
     @property
     def difference(self) -> Difference | None:
@@ -110,7 +123,7 @@ def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]]) -> list[ClaimO
     history, judged = ClaimHistory.read(claims.path), {}
     for batch in {claim.batch for claim in claims.testable}:
         family = [claim for claim in claims.testable if claim.batch == batch]
-        found = [result and result[0] for result in (results[claim.name] for claim in family)]
+        found = [result and result.difference for result in (results[claim.name] for claim in family)]
         decisions: Sequence[Decision | None] = [None] * len(family)
         if all(claim.expect for claim in family):
             decisions = decide(found, [(claim.margin or 0) / 100 for claim in family])
@@ -125,7 +138,8 @@ def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]]) -> list[ClaimO
                 history.registered[claim.name],
                 history.is_late(claim.name),
                 len(family),
-                by_seed=result[2] if (result := results[claim.name]) else (),
+                by_seed=result.by_seed if (result := results[claim.name]) else (),
+                exact_p=result.exact_p if result else None,
             )
     return [judged[claim.name] for claim in claims.testable]
 
@@ -146,13 +160,12 @@ def _spread_of_others(
         return [name.partition(":")[0] for name in runs[one.name][0].benchmarks]
 
     like = [other for other in claims.testable if other.measure == claim.measure and names(other) == names(claim)]
-    spreads = [spread for _, spread, _ in filter(None, (results[one.name] for one in like)) if spread]
+    spreads = [one.spread for one in filter(None, (results[one.name] for one in like)) if one.spread]
     return pooled([one for one in spreads if np.array_equal(one.problems, spreads[0].problems)]) if spreads else None
 
 
 def _result(claim: Claim, units: Sequence[Unit]) -> _Result | None:
-    """Difference of the two rows of a claim, its spread, and the difference on each seed; None until everything is
-    measured."""
+    """The two rows of a claim compared; None until everything is measured."""
     if not all(unit.done() for unit in units):
         return None
     if claim.measure == "entropy":
@@ -164,7 +177,10 @@ def _result(claim: Claim, units: Sequence[Unit]) -> _Result | None:
         pairs = [(other[seed], base[seed]) for seed in other]
         difference = entropy_difference(name, pairs)
         spread = spread_of_seeds(difference.error * difference.seeds**0.5)
-        return difference, spread, [entropy_gap(*pair) for pair in pairs]
+        gaps = [entropy_gap(*pair) for pair in pairs]
+        return _Result(difference, spread, gaps, float(sign_flip_p(np.array(gaps))))
     frame, baseline = read_samples(units), row_key(units[0])
     (difference,), (pair,) = compare(frame, baseline), pair_rows(frame, baseline)
-    return difference, spread_of(pair.cells, pair.weights) if pair.cells else None, pair.by_seed()
+    by_row = frame.groupby(["row", "seed"])["correct"].mean()
+    exact = float(exchange_p(by_row[pair.row].to_numpy(), by_row[baseline].to_numpy()))
+    return _Result(difference, spread_of(pair.cells, pair.weights) if pair.cells else None, pair.by_seed(), exact)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 from tepo.common.text import counted
+from tepo.evaluation.statistics.exact_tests import smallest_exchange_p, smallest_sign_flip_p
 from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.evaluation.statistics.region import Outcome
 from tepo.planning.laptop_cost import price
@@ -21,6 +22,7 @@ _COLUMNS = (
     Column("verdict", "A against B", Kind.TEXT),
     Column("claim", "The claim", Kind.TEXT),
     Column("composite", "Composite rule", Kind.TEXT),
+    Column("exact", "Exact p", Kind.TEXT),
     Column("expect", "It says", Kind.TEXT),
     Column("margin", "Margin", Kind.TEXT),
     Column("runs", "Runs", Kind.TEXT),
@@ -80,6 +82,7 @@ def _cells(one: ClaimOutcome, known: Sequence[Cost]) -> tuple[Cell, ...]:
         one.decision.verdict if one.decision else "",
         one.outcome or "",
         _composite(one),
+        "" if one.exact_p is None else f"{one.exact_p:.2g}",
         " or ".join(claim.expect) or _region(claim),
         f"{claim.margin:g} {claim.unit}" if claim.margin else "",
         *(f"{one.done} of {total}", priced, one.since, one.ran),
@@ -111,7 +114,7 @@ def _notes(claims: Claims, judged: Sequence[ClaimOutcome]) -> tuple[str, ...]:
     batches = sorted({claim.batch for claim in claims.testable})
     sizes = [sum(claim.batch == batch for claim in claims.testable) for batch in batches]
     families = ", ".join(f"batch {batch} of {size}" for batch, size in zip(batches, sizes, strict=True))
-    smallest = 2 / 2**FEWEST_SEEDS
+    least = smallest_exchange_p(FEWEST_SEEDS, FEWEST_SEEDS), smallest_sign_flip_p(FEWEST_SEEDS)
     waiting = {one.claim.name: one.seeds_to_decide for one in judged if one.composite is None}
     return (
         "Δ = A above B with its 95% interval: points of average accuracy, or hundredths of a nat of entropy at equal "
@@ -122,8 +125,9 @@ def _notes(claims: Claims, judged: Sequence[ClaimOutcome]) -> tuple[str, ...]:
         f"The composite rule, since {COMPOSITE_SINCE:%Y-%m-%d}, tests the region that a claim states: it holds where "
         "all outside is rejected, and is refuted where the region is. Claims of an earlier day keep the verdict of "
         "their own rule. p: one-sided, corrected, of what was rejected, or where nothing was the smaller of the two.",
-        f"An exact sign-flip test of {FEWEST_SEEDS} seeds gives no two-sided p below 2 / 2^{FEWEST_SEEDS} = "
-        f"{smallest:.4f}. What is smaller rests on Student's t.",
+        "Exact p: two-sided, of the claim alone, that the runs of A and of B have one distribution, by dealing them "
+        f"anew, so without normal luck; {FEWEST_SEEDS} runs each give none below {least[0]:.2g}. Of entropy, by the signs "
+        f"of the seeds: none below {least[1]:.2g}. What is smaller rests on Student's t.",
         "A claim is judged when all of its runs are measured. Registered: the commit since which it reads as it does.",
         *_shared(judged),
         *(" ".join(filter(None, [_text(claim), waiting.get(claim.name, "")])) for claim in claims.claims),

@@ -56,8 +56,8 @@ class ClaimOutcome:
     then spread is that of the measured claims on the same benchmarks, if any. registered: date of the commit since
     which it reads as it does; late: its batch was registered before. family: number of claims in its batch, over which
     verdicts are corrected. by_seed: the difference on each seed, in shares or nats. exact_p: two-sided, of this claim
-    alone and without a distribution of luck: that chance dealt the runs to A and B (`exchange_p`), or for entropy, which
-    is compared seed by seed, the signs (`sign_flip_p`)."""
+    alone and without a distribution of luck: that chance dealt the runs to A and B (`exchange_p`), or for entropy,
+    which is compared seed by seed, the signs (`sign_flip_p`)."""
 
     claim: Claim
     units: Sequence[Unit]

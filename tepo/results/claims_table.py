@@ -126,8 +126,8 @@ def _notes(claims: Claims, judged: Sequence[ClaimOutcome]) -> tuple[str, ...]:
         "all outside is rejected, and is refuted where the region is. Claims of an earlier day keep the verdict of "
         "their own rule. p: one-sided, corrected, of what was rejected, or where nothing was the smaller of the two.",
         "Exact p: two-sided, of the claim alone, that the runs of A and of B have one distribution, by dealing them "
-        f"anew, so without normal luck; {FEWEST_SEEDS} runs each give none below {least[0]:.2g}. Of entropy, by the signs "
-        f"of the seeds: none below {least[1]:.2g}. What is smaller rests on Student's t.",
+        f"anew, so without normal luck; {FEWEST_SEEDS} runs each give none below {least[0]:.2g}. Of entropy, by the "
+        f"signs of the seeds: none below {least[1]:.2g}. What is smaller rests on Student's t.",
         "A claim is judged when all of its runs are measured. Registered: the commit since which it reads as it does.",
         *_shared(judged),
         *(" ".join(filter(None, [_text(claim), waiting.get(claim.name, "")])) for claim in claims.claims),

@@ -140,8 +140,8 @@ def _problems(cells: Mapping[str, np.ndarray]) -> int:
 
 @dataclass(frozen=True)
 class Variances:
-    """Variances of a weighted mean: by problems, with its degrees of freedom, and by seeds; NaN for one seed, which says
-    nothing about their spread."""
+    """Variances of a weighted mean: by problems, with its degrees of freedom, and by seeds; NaN for one seed, which
+    says nothing about their spread."""
 
     problems: float
     freedom: float

@@ -456,7 +456,7 @@ def test_records_of_the_shipped_study_are_read(tmp_path: Path) -> None:
 
 def test_the_second_search_of_the_shipped_methods(tmp_path: Path) -> None:
     ((mine, units),) = plan_all(["tuned_again"], "laptop", store=tmp_path)
-    assert (len(units), len({unit.id for unit in units})) == (6 * (16 + 3), 6 * (16 + 3))
+    assert (len(units), len({unit.id for unit in units})) == (5 * (16 + 3), 5 * (16 + 3))
     shortlists, choices = undecided([(mine, units)], "laptop", None)
     assert (sum(one.runs for one in shortlists), sum(one.runs for one in choices)) == (6 * 3 * 2, 6 * 8)
     first = [setting_text(setting.point) for setting in mine.tune_at("laptop").settings[:3]]

@@ -458,7 +458,7 @@ def test_the_second_search_of_the_shipped_methods(tmp_path: Path) -> None:
     ((mine, units),) = plan_all(["tuned_again"], "laptop", store=tmp_path)
     assert (len(units), len({unit.id for unit in units})) == (5 * (16 + 3), 5 * (16 + 3))
     shortlists, choices = undecided([(mine, units)], "laptop", None)
-    assert (sum(one.runs for one in shortlists), sum(one.runs for one in choices)) == (6 * 3 * 2, 6 * 8)
+    assert (sum(one.runs for one in shortlists), sum(one.runs for one in choices)) == (5 * 3 * 2, 5 * 8)
     first = [setting_text(setting.point) for setting in mine.tune_at("laptop").settings[:3]]
     assert first == ["default", "learning_rate=0.000293, epochs=1", "learning_rate=7.64e-5, epochs=3"]
     ((_, claimed),) = [

@@ -40,8 +40,8 @@ class Clip:
 
 
 def clip_of(surrogate: Surrogate, ratio: Ratio) -> Clip | None:
-    """None where there is no clip, or where it bounds another log-ratio (an arithmetic mean, a product, a prefix, one to
-    the sampler)."""
+    """None where there is no clip, or where it bounds another log-ratio (an arithmetic mean, a product, a prefix, or
+    one to the sampler)."""
     match surrogate:
         case PpoClip() | GeometricClip() | HardClip():
             bounds = {"low": surrogate.low, "high": surrogate.high}

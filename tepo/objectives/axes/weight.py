@@ -200,7 +200,9 @@ class TrustRegionMask:
         source="TRM: |e| for the max, k3 for the mean",
         choices=("k2", "k3"),
     )
-    over: str = option("max", "of the response's tokens", source="TRM; mean: its average criterion", choices=("max", "mean"))
+    over: str = option(
+        "max", "of the response's tokens", source="TRM; mean: its average criterion", choices=("max", "mean")
+    )
     high: float = option(
         2.5,
         "largest divergence that is kept",

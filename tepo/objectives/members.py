@@ -87,7 +87,11 @@ def faults(made: type, axis: str) -> dict[str, str]:
         elif isinstance(wanted, property) and inspect.isfunction(given):
             found[member] = f"has {member!r} as a function without @property: {says}"
         elif not isinstance(wanted, property) and not _takes(getattr(made, member), wanted):
-            has = f"def {member}{inspect.signature(given)}" if inspect.isfunction(given) else type(given).__name__
+            has = (
+                f"def {member}{type_name(str(inspect.signature(given)))}"
+                if inspect.isfunction(given)
+                else type(given).__name__
+            )
             found[member] = f"has {member!r} with other arguments, `{has}`: {says}"
     return found
 
@@ -146,7 +150,9 @@ def _holder(value: Any) -> Groups | TokenBatch | None:
     return value if isinstance(value, Groups | TokenBatch) else None
 
 
-def _wrong_return(member: str, hint: Any, value: Any, holder: Groups | TokenBatch | None) -> tuple[str, str, str] | None:
+def _wrong_return(
+    member: str, hint: Any, value: Any, holder: Groups | TokenBatch | None
+) -> tuple[str, str, str] | None:
     """What is wrong with a returned value, what is expected, and a way out; None where nothing is."""
     arms = get_args(hint) or (hint,)
     if not isinstance(value, arms):
@@ -194,4 +200,3 @@ def _not_finite(value: Tensor, holder: Any) -> str:
     place = int((~value.isfinite()).nonzero()[0, 0])
     response = int(holder.sequence[place]) if len(value) == holder.tokens else place
     return f"{float(value[place])} for response {response}, whose reward is {float(holder.rewards[response]):g}"
-

@@ -85,14 +85,14 @@ def faults(made: type, axis: str) -> dict[str, str]:
         if given is None and not hasattr(made, member):
             found[member] = f"lacks {says}"
         elif isinstance(wanted, property) and inspect.isfunction(given):
-            found[member] = f"has {member!r} as a function without @property: {says}"
+            found[member] = f"has {member!r} as a function without @property, not as {says}"
         elif not isinstance(wanted, property) and not _takes(getattr(made, member), wanted):
             has = (
                 f"def {member}{type_name(str(inspect.signature(given)))}"
                 if inspect.isfunction(given)
                 else type(given).__name__
             )
-            found[member] = f"has {member!r} with other arguments, `{has}`: {says}"
+            found[member] = f"has {member!r} as `{has}`, not as {says}"
     return found
 
 
@@ -153,7 +153,7 @@ def _holder(value: Any) -> Groups | TokenBatch | None:
 def _wrong_return(
     member: str, hint: Any, value: Any, holder: Groups | TokenBatch | None
 ) -> tuple[str, str, str] | None:
-    """What is wrong with a returned value, what is expected, and a way out; None where nothing is."""
+    """The fault of a returned value, what is expected instead, and a way out; None where it has none."""
     arms = get_args(hint) or (hint,)
     if not isinstance(value, arms):
         return type(value).__name__, type_name(hint), ""
@@ -176,7 +176,7 @@ def _wrong_return(
 def _wrong_tensor(
     value: Any, expected: Expected, sizes: dict[str, int | None], holder: Groups | TokenBatch, *, scalar: bool
 ) -> tuple[str, str] | None:
-    """What is wrong with a tensor, and a way out where there is an obvious one. Asks for no value."""
+    """The fault of a tensor, and a way out where there is an obvious one; None where it has none. Asks for no value."""
     if not isinstance(value, Tensor):
         return type(value).__name__, ""
     size = sizes[expected.per]

@@ -98,7 +98,7 @@ def test_a_class_on_the_wrong_axis_is_told_its_own(folder: Path) -> None:
 
 def test_a_function_that_should_be_a_property(folder: Path) -> None:
     error = broken("late", folder, "    @property\n", "")
-    assert error.what == "advantage 'late' has 'explained' as a function without @property: `explained: Part`"
+    assert error.what == "advantage 'late' has 'explained' as a function without @property, not as `explained: Part`"
     assert error.where == line_of(folder, "late", "def explained")
 
 
@@ -109,10 +109,7 @@ def test_other_arguments_and_a_missing_member_are_said_together(folder: Path) ->
         "    varies = True\n\n    def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None)",
         "    def advantages(self, rewards)",
     )
-    assert (
-        "lacks `varies: bool`, and has 'advantages' with other arguments, `def advantages(self, rewards) -> "
-        in error.what
-    )
+    assert "lacks `varies: bool`, and has 'advantages' as `def advantages(self, rewards) -> Tensor`, not" in error.what
     assert "`def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor`" in error.what
     assert error.where == line_of(folder, "late", "def advantages")
 

@@ -171,7 +171,7 @@ MISTAKES = [
     ("needs = Needs()", "needs = Neds()", "NameError: name 'Neds' is not defined", "Neds"),
     ("import Carried", "import Carreid", "ImportError", "import Carreid"),
     ("    only_ratio = None\n", "", "surrogate 'spo' lacks `only_ratio: Ratio | None`", "class Spo"),
-    ("def gain(self, terms: Terms)", "def gain(self)", "has 'gain' with other arguments, `def gain(self) ", "def gain"),
+    ("def gain(self, terms: Terms)", "def gain(self)", "has 'gain' as `def gain(self) ", "def gain"),
     ("needs = Needs()", "needs = None", "'needs' of Spo is NoneType, not Needs", "class Spo"),
     ("frozen=True", "frozen=False", "surrogate 'spo' is not frozen", "class Spo"),
     ("@dataclass(frozen=True)\n", "", "surrogate 'spo' is no dataclass", "KINDS"),

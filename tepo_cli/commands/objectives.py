@@ -69,8 +69,8 @@ def explain(
 
 def _options_text(axis: str, objective: "Objective | None", width: int) -> str:
     """The options of an axis, or of all, one after the other."""
-    from tepo.objectives.loading import AXES
     from tepo.objectives.kind_options import options_of, to_text
+    from tepo.objectives.loading import AXES
 
     files = dict(objective.files) if objective else {}
     return "\n\n\n".join(to_text(options_of(name, files), width) for name in (AXES if axis == "all" else [axis]))

@@ -9,8 +9,8 @@ import re
 from pathlib import Path
 
 from tepo.objectives import names
-from tepo.objectives.loading import AXES, text
 from tepo.objectives.kind_options import options_of, to_markdown
+from tepo.objectives.loading import AXES, text
 
 PAGE = Path(__file__).parents[3] / "docs" / "objectives.md"
 _ROWS = re.compile(r"(?<=\| name \| in one line \|\n\|---\|---\|\n)(?:\| .*\n)+")

@@ -45,6 +45,9 @@ class Line(NamedTuple):
     latex: str
 
 
+GAP = Line("g_t = log pi_old,t - log pi_sampler,t", r"g_{i,t} = \log\pi_{\mathrm{old}} - \log\pi_{\mathrm{sampler}}")
+
+
 class Part(NamedTuple):
     """Contribution of a kind to the explanation of a row. formula: its piece of J. definitions: of the symbols in it.
     detached: what of it carries no gradient. coefficient: its piece of what multiplies grad log pi_t. zero: where that

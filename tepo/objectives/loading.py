@@ -116,7 +116,7 @@ def _composed(given: Mapping[str, Any], name: str, at: Location, folder: Path) -
         if axis not in (*AXES, OWN):
             raise at.at(str(axis)).unknown("axis of an objective", axis, (*AXES, OWN))
     files = read_kind_files(given[OWN], folder, at.at(OWN)) if OWN in given else {}
-    kinds = _kinds(files)
+    kinds = kinds_of_axes(files)
     parsed = {}
     for axis, (tag, _, neutral) in AXES.items():
         chosen = neutral if given.get(axis) is None else given[axis]
@@ -138,7 +138,7 @@ def _composed(given: Mapping[str, Any], name: str, at: Location, folder: Path) -
     return objective
 
 
-def _kinds(files: Mapping[str, str]) -> dict[str, dict[str, type]]:
+def kinds_of_axes(files: Mapping[str, str]) -> dict[str, dict[str, type]]:
     return with_own({axis: shipped for axis, (_, shipped, _) in AXES.items()}, files)
 
 
@@ -184,7 +184,7 @@ def _check_fit(objective: Objective, at: Location) -> None:
 
 def _mapping(options: Any, axis: str, files: Mapping[str, str]) -> dict[str, Any]:
     """The full mapping (defaults included) that `read_kind` turns into these options."""
-    name = next(name for name, cls in _kinds(files)[axis].items() if cls is type(options))
+    name = next(name for name, cls in kinds_of_axes(files)[axis].items() if cls is type(options))
     return {AXES[axis][0]: name, **{part.name: getattr(options, part.name) for part in fields(options)}}
 
 

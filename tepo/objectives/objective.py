@@ -40,7 +40,8 @@ class Clip:
 
 
 def clip_of(surrogate: Surrogate, ratio: Ratio) -> Clip | None:
-    """None where there is no clip, or where it bounds another log-ratio (an arithmetic mean, a product, a prefix)."""
+    """None where there is no clip, or where it bounds another log-ratio (an arithmetic mean, a product, a prefix, or
+    one to the sampler)."""
     match surrogate:
         case PpoClip() | GeometricClip() | HardClip():
             bounds = {"low": surrogate.low, "high": surrogate.high}
@@ -53,7 +54,7 @@ def clip_of(surrogate: Surrogate, ratio: Ratio) -> Clip | None:
     match ratio:
         case Token():
             return Clip("token", bounds)
-        case Sequence(mean="geometric"):
+        case Sequence(mean="geometric", to="old"):
             return Clip("token" if isinstance(surrogate, GeometricClip) else "sequence", bounds)
         case _:
             return None
@@ -141,7 +142,7 @@ class Objective:
     @property
     def _in_loss(self) -> tuple[Needing, ...]:
         """The kinds that read the batch alone."""
-        return (self.surrogate, self.weight, self.correction, self.aggregation, *self.penalties)
+        return (self.ratio, self.surrogate, self.weight, self.correction, self.aggregation, *self.penalties)
 
     @cached_property
     def _of_groups(self) -> list[str]:

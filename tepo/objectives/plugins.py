@@ -2,7 +2,8 @@
 
 The file is plain Python. It defines frozen dataclasses with the members that the Protocol of their axis lists, and
 names them itself: `KINDS = {"surrogate": {"my_gate": MyGate}}`. There is no registry: an objective that names the file
-has its kinds, and no other one does. A mistake in the file is a UserError that names its line."""
+has its kinds, and no other one does. A mistake in the file is a UserError that names its line, and so is a value that
+one of its functions returns and that its axis does not ask for."""
 
 import ast
 import inspect
@@ -13,31 +14,14 @@ from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from hashlib import sha256
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_type_hints
 
 from tepo.common.errors import UserError
-from tepo.objectives.axes.advantage import Advantage
-from tepo.objectives.axes.aggregation import Aggregation
-from tepo.objectives.axes.correction import Correction
-from tepo.objectives.axes.importance_ratio import Ratio
-from tepo.objectives.axes.overlong import Overlong
-from tepo.objectives.axes.penalty import Penalty
-from tepo.objectives.axes.surrogate import Surrogate
-from tepo.objectives.axes.weight import Weight
+from tepo.objectives.members import PROTOCOLS, axes_of, faults, members, watched, wrong_value
 
 Kinds = Mapping[str, Mapping[str, type]]  # axis -> name -> class
-PROTOCOLS: dict[str, type] = {
-    "overlong": Overlong,
-    "advantage": Advantage,
-    "ratio": Ratio,
-    "surrogate": Surrogate,
-    "weight": Weight,
-    "correction": Correction,
-    "penalty": Penalty,
-    "aggregation": Aggregation,
-}
 _EXAMPLE = 'KINDS = {"surrogate": {"my_gate": MyGate}}'
-_PAGE = "docs/library.md has a complete example"
+_PAGE = "docs/own-kinds.md has an example of each axis"
 
 
 def with_own(shipped: Kinds, files: Mapping[str, str]) -> dict[str, dict[str, type]]:
@@ -68,12 +52,13 @@ def kinds_of(name: str, text: str) -> Kinds:
     assert kinds is not None
     for axis, added in kinds.items():
         for kind, made in added.items():
-            _check_class(made, axis, f"{axis} {kind!r}", f"{name}:{_line(text, made.__name__)}")
+            _check_class(made, axis, f"{axis} {kind!r}", name, text)
             try:
                 get_type_hints(made)  # what the strict reader needs
             except Exception as error:
                 where = f"{name}:{_line(text, made.__name__)}"
                 raise UserError(f"a type of {made.__name__}: {error}", where=where, fix=_PAGE) from None
+            _watch(made, axis, name, text)
     return kinds
 
 
@@ -137,45 +122,30 @@ def _check_shape(kinds: Any, name: str, text: str) -> None:
                 raise UserError(f"{axis} {kind!r} is no dataclass", where=where, fix="@dataclass(frozen=True)")
 
 
-def _check_class(made: Any, axis: str, what: str, where: str) -> None:
-    """A frozen dataclass whose fields are options, with the members of its axis."""
+def _check_class(made: Any, axis: str, what: str, name: str, text: str) -> None:
+    """Raises UserError unless it is a frozen dataclass whose fields are options, with the members of its axis; what it
+    lacks of them is named at once."""
+    where = f"{name}:{_line(text, made.__name__)}"
     if not made.__dataclass_params__.frozen:
         raise UserError(f"{what} is not frozen", where=where, fix="@dataclass(frozen=True)")
     for part in fields(made):
         if not part.metadata.get("meaning"):
             fix = f'{part.name}: float = option(0.1, "what it does", source="a choice")'
             raise UserError(f"{what}: the field {part.name!r} does not say what it means", where=where, fix=fix)
-    own = {part.name for part in fields(made)}
+    found = faults(made, axis)
+    if found:
+        others = [f'KINDS = {{"{other}": …}} where it is one of that axis' for other in axes_of(made)]
+        member = next((one for one in found if one in vars(made)), "")
+        place = f"{name}:{_line(text, made.__name__, member)}"
+        raise UserError(f"{what} {', and '.join(found.values())}", where=place, fix="; ".join([*others, _PAGE]))
+
+
+def _watch(made: type, axis: str, name: str, text: str) -> None:
+    """Have what the functions of a class return checked."""
     for member, wanted in members(axis).items():
-        if member not in own and not hasattr(made, member):
-            raise UserError(f"{what} lacks the member {member!r}", where=where, fix=f"{_says(member, wanted)}; {_PAGE}")
-        if not isinstance(wanted, property) and not _takes(getattr(made, member, None), wanted):
-            raise UserError(f"{what}: {member!r} has other arguments", where=where, fix=_says(member, wanted))
-
-
-def members(axis: str) -> dict[str, Any]:
-    """Name -> property or function of each member that a kind of an axis has."""
-    classes = [base for base in PROTOCOLS[axis].__mro__ if getattr(base, "_is_protocol", False)]
-    every = [(name, value) for base in classes for name, value in vars(base).items() if not name.startswith("_")]
-    return {name: value for name, value in every if isinstance(value, property) or inspect.isfunction(value)}
-
-
-def _says(member: str, wanted: Any) -> str:
-    """The member as its Protocol declares it."""
-    if isinstance(wanted, property):
-        hint = wanted.fget.__annotations__.get("return", "")
-        return f"{member}: {getattr(hint, '__name__', hint)}"
-    return f"def {member}({', '.join(inspect.signature(wanted).parameters)})"
-
-
-def _takes(given: Any, wanted: Any) -> bool:
-    if not callable(given):
-        return False
-    try:
-        inspect.signature(given).bind(*[None] * len(inspect.signature(wanted).parameters))
-    except TypeError:
-        return False
-    return True
+        function = inspect.getattr_static(made, member, None)
+        if inspect.isfunction(wanted) and inspect.isfunction(function):
+            setattr(made, member, watched(function, wanted, f"{name}:{_line(text, made.__name__, member)}"))
 
 
 def check_values(part: Any, axis: str, files: Mapping[str, str]) -> None:
@@ -183,14 +153,11 @@ def check_values(part: Any, axis: str, files: Mapping[str, str]) -> None:
     where = place_of(part, files)
     if not where:
         return
-    for member, wanted in members(axis).items():
-        if not isinstance(wanted, property):
-            continue
-        hint = get_type_hints(wanted.fget)["return"]
-        with located(files):
-            value = getattr(part, member)
-        arms = get_args(hint) or (hint,)
-        plain = tuple(arm for arm in arms if isinstance(arm, type) and not getattr(arm, "_is_protocol", False))
-        if len(plain) == len(arms) and not isinstance(value, (*plain, *((int,) if float in plain else ()))):
-            what = f"{member!r} of {type(part).__name__} is {type(value).__name__}, not {_says('', wanted)[2:]}"
-            raise UserError(what, where=where, fix=_PAGE)
+    with located(files):
+        found = [
+            wrong
+            for member, wanted in members(axis).items()
+            if isinstance(wanted, property) and (wrong := wrong_value(part, member, wanted))
+        ]
+    if found:
+        raise UserError(", and ".join(found), where=where, fix=_PAGE)

@@ -47,3 +47,8 @@ def finite_logprobs(logprobs: Tensor) -> Tensor:
 def log_ratio(logprobs: Tensor, old_logprobs: Tensor) -> Tensor:
     """d [N], clamped to +-LOG_RATIO_BOUND; both arguments through `finite_logprobs`."""
     return (logprobs - old_logprobs).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND)
+
+
+def sampler_gap(batch: TokenBatch, why: str) -> Tensor:
+    """log pi_old - log pi_sampler of each token [N], clamped. why: who asks, for the error where it is not given."""
+    return log_ratio(finite_logprobs(batch.old_logprobs), finite_logprobs(batch.want("sampler_logprobs", why)))

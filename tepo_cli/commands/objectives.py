@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 _WHAT = "An objective, e.g. tepo, or a run: its folder, its id or the beginning of it (`tepo list`)."
 _SETTINGS = "Settings of an objective, for example penalty.coefficient=1."
 _OTHER = "The objective or run to compare it with (default: grpo_dapo)."
+_OPTIONS = (
+    "The kinds of an axis (advantage, ratio …, or all) with every option; with OBJECTIVE, those of its files too."
+)
 _AS_SHIPPED = "As shipped. Scales and studies set some values anew: `tepo explain RUN`."
 
 
@@ -28,18 +31,28 @@ class Named(NamedTuple):
 
 
 def explain(
-    objective: Annotated[str, typer.Argument(help=_WHAT)],
+    objective: Annotated[str | None, typer.Argument(help=_WHAT, show_default=False)] = None,
     overrides: Annotated[list[str] | None, typer.Argument(help=_SETTINGS, show_default=False)] = None,
+    options: Annotated[str | None, typer.Option(metavar="AXIS", help=_OPTIONS, show_default=False)] = None,
     vs: Annotated[str | None, typer.Option(help=_OTHER, show_default=False)] = None,
     latex: Annotated[bool, typer.Option("--latex", help="The formulas alone, as LaTeX.")] = False,
     trust: Trust = False,
     store: Store = Path("runs"),
 ) -> None:
     """Print the formula of an objective, or of what a run trained, what is detached, its constants with their sources,
-    and how it differs from another."""
+    and how it differs from another; or all kinds of an axis with their options."""
     import shutil
     from dataclasses import replace
 
+    width = min(shutil.get_terminal_size((110, 24)).columns, 110)
+    if options is not None:
+        typer.echo(
+            _options_text(options, _named(objective, overrides or (), store).objective if objective else None, width)
+        )
+        return
+    if objective is None:
+        fix = "tepo list shows the names; tepo explain --options AXIS the kinds of an axis, all those of all"
+        raise UserError("no objective is named", where="tepo explain", fix=fix)
     from tepo.objectives.explain import explain as explained
     from tepo.objectives.explain import to_latex, to_text
 
@@ -49,10 +62,18 @@ def explain(
     explanation = replace(explanation, name=this.name, other=other.name if other else explanation.other)
     if this.run:
         typer.echo(("% " if latex else "") + this.run)
-    width = min(shutil.get_terminal_size((110, 24)).columns, 110)
     typer.echo(to_latex(explanation) if latex else to_text(explanation, width=width))
     if not (this.run or overrides or latex):
         typer.echo(f"\n{_AS_SHIPPED}")
+
+
+def _options_text(axis: str, objective: "Objective | None", width: int) -> str:
+    """The options of an axis, or of all, one after the other."""
+    from tepo.objectives.kind_options import options_of, to_text
+    from tepo.objectives.loading import AXES
+
+    files = dict(objective.files) if objective else {}
+    return "\n\n\n".join(to_text(options_of(name, files), width) for name in (AXES if axis == "all" else [axis]))
 
 
 def _named(name: str, overrides: Sequence[str], store: Path) -> Named:

@@ -8,10 +8,10 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.common.schema import option
-from tepo.objectives.axis import Kind, Line, Needs, Part
+from tepo.objectives.axis import GAP, Kind, Line, Needs, Part
 from tepo.objectives.batch import Comm, TokenBatch, all_sum
 from tepo.objectives.segments import segment_max, segment_sum, starts_of
-from tepo.objectives.terms import LOG_RATIO_BOUND, finite_logprobs, log_ratio
+from tepo.objectives.terms import LOG_RATIO_BOUND, sampler_gap
 
 LEVEL_MEANING = "of the ratio: each token's, or the product over the response"
 NORMALIZE = option(
@@ -109,8 +109,9 @@ class Rejected:
     the truncated ratio of the token.
 
     verl's rollout_rs. `over: mean` with k1 is geometric sequence masking (OpenRLHF's seq-mask-tis), `over: max` is
-    trust region masking 2512.23075. verl takes what it rejects out of N and B too; in the paper, and here, it stays.
-    verl's bounds of k1 are for pi_sampler / pi_old; these are for its inverse, as OpenRLHF's."""
+    trust region masking 2512.23075 as verl's, by the old policy; by the current one it is `weight: trust_region_mask`.
+    verl takes what it rejects out of N and B too; in the paper, and here, it stays. verl's bounds of k1 are for
+    pi_sampler / pi_old; these are for its inverse, as OpenRLHF's."""
 
     estimator: str = option(
         "k1",
@@ -151,13 +152,8 @@ class Rejected:
                 raise UserError(what, where="rejected", fix=f"correction.estimator: {fix}")
 
     def weights(self, batch: TokenBatch, comm: Comm | None) -> Tensor:
-        gap = _gap(batch, "rejected")
-        values = {"k1": gap, "k2": gap * gap / 2, "k3": torch.expm1(gap) - gap}[self.estimator]
-        if self.over == "max":
-            values = segment_max(values, batch.lengths)[batch.sequence]
-        elif self.over != "token":
-            totals = segment_sum(values, batch.lengths)
-            values = (totals / batch.lengths.clamp(min=1) if self.over == "mean" else totals)[batch.sequence]
+        gap = sampler_gap(batch, "correction.kind: rejected")
+        values = divergences(gap, self.estimator, self.over, batch)
         if self.estimator == "k1":
             ratio = values.clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).exp()
             kept = (ratio >= self.low) & (ratio <= self.high)
@@ -167,18 +163,7 @@ class Rejected:
 
     @property
     def explained(self) -> Part:
-        estimate = {
-            "k1": Line("g_t", "g_{i,t}"),
-            "k2": Line("g_t^2/2", r"\tfrac12 g_{i,t}^2"),
-            "k3": Line("(exp(g_t) - 1 - g_t)", r"(e^{g_{i,t}} - 1 - g_{i,t})"),
-        }[self.estimator]
-        front = {
-            "token": Line("", ""),
-            "mean": Line("1/T_i sum_t ", r"\tfrac{1}{T_i}\sum_t "),
-            "sum": Line("sum_t ", r"\sum_t "),
-            "max": Line("max_t ", r"\max_t "),
-        }[self.over]
-        value = Line(front.text + estimate.text, front.latex + estimate.latex)
+        value = divergence_line(Line("g_t", "g_{i,t}"), self.estimator, self.over)
         inside = Line(f"{value.text} <= {self.high:g}", rf"{value.latex} \le {self.high:g}")
         if self.estimator == "k1":
             inside = Line(
@@ -188,14 +173,11 @@ class Rejected:
         weight = Line("1", "1")
         if self.cap is not None:
             weight = Line(f"min(exp(g_t), {self.cap:g})", rf"\min(e^{{g_{{i,t}}}}, {self.cap:g})")
-        gap = Line(
-            "g_t = log pi_old,t - log pi_sampler,t", r"g_{i,t} = \log\pi_{\mathrm{old}} - \log\pi_{\mathrm{sampler}}"
-        )
         meaning = Line(
             f"v_t = {weight.text} where {inside.text}, else 0",
             rf"v_{{i,t}} = {weight.latex}\ \mathbb{{1}}\big[{inside.latex}\big]",
         )
-        return Part(Line("v_t ", r"v_{i,t}\, "), (gap, meaning), ("v_t",), zero="; or v_t = 0")
+        return Part(Line("v_t ", r"v_{i,t}\, "), (GAP, meaning), ("v_t",), zero="; or v_t = 0")
 
 
 KINDS: dict[str, type[Correction]] = {
@@ -206,15 +188,38 @@ KINDS: dict[str, type[Correction]] = {
 }
 
 
-def _gap(batch: TokenBatch, kind: str) -> Tensor:
-    """log pi_old - log pi_sampler of each token [N], clamped."""
-    sampler = batch.want("sampler_logprobs", f"correction.kind: {kind}")
-    return log_ratio(finite_logprobs(batch.old_logprobs), finite_logprobs(sampler))
+def divergences(gap: Tensor, estimator: str, over: str, batch: TokenBatch) -> Tensor:
+    """Estimates [N] of a divergence from g = log pi - log pi_sampler [N]: k1 g, k2 g^2/2, k3 exp(g) - 1 - g. over:
+    token, or the mean, sum or max of the response on each of its tokens."""
+    values = {"k1": gap, "k2": gap * gap / 2, "k3": torch.expm1(gap) - gap}[estimator]
+    if over == "token":
+        return values
+    if over == "max":
+        return segment_max(values, batch.lengths)[batch.sequence]
+    totals = segment_sum(values, batch.lengths)
+    return (totals / batch.lengths.clamp(min=1) if over == "mean" else totals)[batch.sequence]
+
+
+def divergence_line(gap: Line, estimator: str, over: str) -> Line:
+    """The formula of `divergences`, from the symbol of the log-ratio to the sampler."""
+    g, latex = gap
+    estimate = {
+        "k1": gap,
+        "k2": Line(f"{g}^2/2", rf"\tfrac12 {latex}^2"),
+        "k3": Line(f"(exp({g}) - 1 - {g})", rf"(e^{{{latex}}} - 1 - {latex})"),
+    }[estimator]
+    front = {
+        "token": Line("", ""),
+        "mean": Line("1/T_i sum_t ", r"\tfrac{1}{T_i}\sum_t "),
+        "sum": Line("sum_t ", r"\sum_t "),
+        "max": Line("max_t ", r"\max_t "),
+    }[over]
+    return Line(front.text + estimate.text, front.latex + estimate.latex)
 
 
 def _ratio(level: str, batch: TokenBatch, kind: str) -> Tensor:
     """pi_old / pi_sampler of each token, or of its response [N]."""
-    gap = _gap(batch, kind)
+    gap = sampler_gap(batch, f"correction.kind: {kind}")
     if level == "sequence":
         gap = segment_sum(gap, batch.lengths).clamp(-LOG_RATIO_BOUND, LOG_RATIO_BOUND).to(gap.dtype)[batch.sequence]
     return gap.exp()

@@ -8,15 +8,15 @@ import torch
 from torch import Tensor
 
 from tepo.common.schema import option
-from tepo.objectives.axis import Explained, Line, Part
+from tepo.objectives.axis import GAP, Kind, Line, Needs, Part
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.segments import prefix_mean, sequence_mean
-from tepo.objectives.terms import LOG_RATIO_BOUND
+from tepo.objectives.terms import LOG_RATIO_BOUND, sampler_gap
 
 OWN_GRADIENT = "the ratio's value, except through the token's own log pi"
 
 
-class Ratio(Explained, Protocol):
+class Ratio(Kind, Protocol):
     """A level of the importance ratio; its symbol is `explained.formula`. per_response: whether all tokens of a
     response have the same ratio. spread: whose terms a token's log pi carries, those of all tokens s of the response,
     of the tokens u >= t, or of the token alone (empty)."""
@@ -37,6 +37,7 @@ class Ratio(Explained, Protocol):
 class Token:
     """r_t = pi(y_t) / pi_old(y_t). PPO 1707.06347, GRPO."""
 
+    needs = Needs()
     per_response = False
     spread = ""
     explained = Part(Line("r_t", "r_{i,t}"), (Line("r_t = exp(d_t)", r"r_{i,t} = e^{d_{i,t}}"),))
@@ -65,9 +66,21 @@ class Sequence:
         source="autodiff of TEPO Algorithm 1 line 18 (reading A7)",
         choices=("full", "local", "line_21"),
     )
+    to: str = option(
+        "old",
+        "the policy below it: old, as the trainer scored it; sampler, by the sampler's own log-probs",
+        source="GSPO, TEPO; sampler: VESPO 2602.10693v3, whose ratio is to the behavior policy",
+        choices=("old", "sampler"),
+    )
     per_response = True
 
+    @property
+    def needs(self) -> Needs:
+        return Needs(sampler_logprobs=self.to == "sampler")
+
     def importance_ratio(self, d: Tensor, batch: TokenBatch) -> Tensor:
+        if self.to == "sampler":
+            d = d + sampler_gap(batch, "ratio.to: sampler")
         if self.gradient == "full":
             return self._value(d, batch)
         with torch.no_grad():
@@ -94,14 +107,18 @@ class Sequence:
             return f"w_i {inner} / T_i"
         if (self.mean, self.gradient) == ("product", "full"):
             return f"T_i w_i {inner}"
-        return f"r_t {inner}" if (self.mean, self.gradient) == ("arithmetic", "full") else f"w_i {inner}"
+        own = "r_t" if self.to == "old" else "r_t exp(g_t)"  # of the token
+        return f"{own} {inner}" if (self.mean, self.gradient) == ("arithmetic", "full") else f"w_i {inner}"
 
     @property
     def explained(self) -> Part:
+        d, gap = Line("d_t", "d_{i,t}"), ()
+        if self.to == "sampler":
+            d, gap = Line("(d_t + g_t)", "(d_{i,t} + g_{i,t})"), (GAP,)
         value = {
-            "geometric": Line("exp(1/T_i sum_t d_t)", r"\exp\Big(\tfrac{1}{T_i}\sum_t d_{i,t}\Big)"),
-            "arithmetic": Line("1/T_i sum_t exp(d_t)", r"\tfrac{1}{T_i}\sum_t e^{d_{i,t}}"),
-            "product": Line("exp(sum_t d_t)", r"\exp\Big(\sum_t d_{i,t}\Big)"),
+            "geometric": Line(f"exp(1/T_i sum_t {d.text})", rf"\exp\Big(\tfrac{{1}}{{T_i}}\sum_t {d.latex}\Big)"),
+            "arithmetic": Line(f"1/T_i sum_t exp({d.text})", rf"\tfrac{{1}}{{T_i}}\sum_t e^{{{d.latex}}}"),
+            "product": Line(f"exp(sum_t {d.text})", rf"\exp\Big(\sum_t {d.latex}\Big)"),
         }[self.mean]
         note = {
             "full": "",
@@ -109,7 +126,7 @@ class Sequence:
             "line_21": "; its gradient is taken as sg[w_i]/T_i grad log pi_t",
         }[self.gradient]
         detached = () if self.gradient == "full" else (OWN_GRADIENT,)
-        return Part(Line("w_i", "w_i"), (Line(f"w_i = {value.text}{note}", f"w_i = {value.latex}"),), detached)
+        return Part(Line("w_i", "w_i"), (*gap, Line(f"w_i = {value.text}{note}", f"w_i = {value.latex}")), detached)
 
 
 @dataclass(frozen=True)
@@ -122,6 +139,7 @@ class Prefix:
         source="a like-for-like ablation of the ratio alone",
         choices=("local", "full"),
     )
+    needs = Needs()
     per_response = False
 
     def importance_ratio(self, d: Tensor, batch: TokenBatch) -> Tensor:
@@ -152,6 +170,7 @@ class Prefix:
 class NoRatio:
     """No importance correction: REINFORCE, GPG."""
 
+    needs = Needs()
     per_response = False
     spread = ""
     explained = Part()

@@ -33,9 +33,16 @@ def draws(batch: TokenBatch, salt: int) -> Tensor:
     return uniform(keys[batch.sequence], batch.positions)
 
 
+def order(batch: TokenBatch, comm: Comm | None) -> Tensor:
+    """Place of each token by its sequence's uid and then by its position, over all ranks, int64 [N]: ascending, with
+    gaps."""
+    uid = batch.want("uid", "a selection of tokens")
+    return torch.searchsorted(gather(uid, comm).unique(), uid)[batch.sequence] * 2**32 + batch.positions
+
+
 def top_tokens(scores: Tensor, ties: Tensor, count: int, comm: Comm | None) -> Tensor:
     """Mask of the `count` largest scores over all ranks, bool [N]; among equal scores the smallest ties win. A score of
-    -inf is never chosen. scores, ties: float64 [N]."""
+    -inf is never chosen. scores: float64 [N]; ties: no two alike [N]."""
     order = _best_first(scores, ties)[:count]
     all_scores, all_ties = gather(scores[order], comm), gather(ties[order], comm)
     if not all_scores.shape[0]:

@@ -1,5 +1,6 @@
 """Surrogates that take tokens, or responses, out of the gradient by how far the policy has moved from the old one."""
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -96,17 +97,32 @@ class HardClip(OfAnyRatio):
 
     low: float = option(0.2, "lower clip distance", source="PPO 6.1; Kimi K2.5 prints none", low=0)
     high: float = option(0.28, "upper clip distance", source="DAPO 3.1; Kimi K2.5 prints none", low=0)
+    of: str = option(
+        "ratio",
+        "whose distance: ratio, from 1 - low to 1 + high; log_ratio, log w from -low to high",
+        source="the Clip of K2.5's Eq. 1; log_ratio: the sentence below it, 'strictly on the log-ratio'",
+        choices=("ratio", "log_ratio"),
+    )
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The smallest and the largest ratio with a gradient."""
+        return (1 - self.low, 1 + self.high) if self.of == "ratio" else (math.exp(-self.low), math.exp(self.high))
 
     def gain(self, terms: Terms) -> Gain:
         ratio = terms.ratio
-        held = ratio.clamp(1 - self.low, 1 + self.high)
+        held = ratio.clamp(*self.bounds)
         return Gain(held * terms.advantages, held.detach() != ratio.detach())
 
     def explained(self, carried: Carried) -> Part:
-        w, bounds = carried.ratio.explained.formula, f"{1 - self.low:g}, {1 + self.high:g}"
-        zero = carried.zero_where(f"{carried.symbol} > {1 + self.high:g}", f"{carried.symbol} < {1 - self.low:g}")
+        w = carried.ratio.explained.formula
+        low, high = (f"{bound:g}" for bound in self.bounds)
+        latex = f"{low}, {high}"
+        if self.of == "log_ratio":
+            low, high, latex = f"exp(-{self.low:g})", f"exp({self.high:g})", f"e^{{-{self.low:g}}}, e^{{{self.high:g}}}"
+        zero = carried.zero_where(f"{carried.symbol} > {high}", f"{carried.symbol} < {low}")
         return Part(
-            Line(f"clip({w.text}, {bounds}) A", rf"\mathrm{{clip}}({w.latex}, {bounds}) A_{{i,t}}"),
+            Line(f"clip({w.text}, {low}, {high}) A", rf"\mathrm{{clip}}({w.latex}, {latex}) A_{{i,t}}"),
             coefficient=carried.through_ratio(carried.amount),
             zero=zero,
         )

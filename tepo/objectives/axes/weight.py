@@ -9,12 +9,13 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.common.schema import option
+from tepo.objectives.axes.correction import divergence_line, divergences
 from tepo.objectives.axes.moments import largest
-from tepo.objectives.axes.selection import SCOPE_MEANING, SCOPES, covariance, draws, token_count, top_tokens
-from tepo.objectives.axis import Kind, Line, Needs, Part
+from tepo.objectives.axes.selection import SCOPE_MEANING, SCOPES, covariance, draws, order, token_count, top_tokens
+from tepo.objectives.axis import GAP, Kind, Line, Needs, Part
 from tepo.objectives.batch import Comm, TokenBatch
 from tepo.objectives.segments import sequence_mean
-from tepo.objectives.terms import Terms
+from tepo.objectives.terms import Terms, sampler_gap
 
 LAMBDA = Line("lambda_t ", r"\lambda_{i,t}\, ")
 
@@ -188,12 +189,65 @@ class OffPolicyMask:
 
 
 @dataclass(frozen=True)
+class TrustRegionMask:
+    """0 on the responses that the current policy has left the sampler's by too far, 1 elsewhere. Trust region masking
+    (TRM), Li et al. 2512.23075: max over the tokens of KL(pi_sampler || pi) over the vocabulary, or by the sampled
+    token alone, |log(pi / pi_sampler)| for the max and k3 for the mean. k2 is half the square of the former."""
+
+    estimator: str = option(
+        "k2",
+        "of a token's divergence from e = log pi - log pi_sampler: k2 e^2/2; k3 exp(e) - 1 - e",
+        source="TRM: |e| for the max, k3 for the mean",
+        choices=("k2", "k3"),
+    )
+    over: str = option(
+        "max", "of the response's tokens", source="TRM; mean: its average criterion", choices=("max", "mean")
+    )
+    high: float = option(
+        2.5,
+        "largest divergence that is kept",
+        source="verl's documentation; TRM's 0.05 (max) and 0.001 (mean) are of the KL over the vocabulary",
+        low=0,
+    )
+    needs = Needs(sampler_logprobs=True)
+    drops = True
+    scope = "micro_batch"  # a response is judged by itself, so that no split changes it
+
+    def token_weights(self, terms: Terms, clipped: Tensor | None, comm: Comm | None, salt: int) -> Tensor:
+        batch = terms.batch
+        distance = terms.d.detach() + sampler_gap(batch, "weight.kind: trust_region_mask")
+        return (divergences(distance, self.estimator, self.over, batch) <= self.high).to(batch.advantages.dtype)
+
+    @property
+    def explained(self) -> Part:
+        value = divergence_line(Line("e_t", "e_{i,t}"), self.estimator, self.over)
+        distance = Line("e_t = d_t + g_t", r"e_{i,t} = d_{i,t} + g_{i,t}")
+        meaning = Line(
+            f"lambda_t = 1 where {value.text} <= {self.high:g}, else 0",
+            rf"\lambda_{{i,t}} = \mathbb{{1}}\big[{value.latex} \le {self.high:g}\big]",
+        )
+        return Part(LAMBDA, (GAP, distance, meaning), ("lambda_t",), zero="; or lambda_t = 0")
+
+
+@dataclass(frozen=True)
 class TopEntropy:
     """1 on the tokens of largest current entropy, 0 on the others. Wang et al. 2506.01939, the 80/20 rule; TRL. The
     paper and TRL take the entropies at or above a quantile, so that ties may add tokens; here exactly the share."""
 
     fraction: float = option(
         0.2, "tokens that stay, as a share of all; at least one", source="Wang et al. 5.2", low=0, high=1
+    )
+    mean_over: str = option(
+        "tokens",
+        "tokens: the sums' weights as they are; kept: these times all tokens over those that stay",
+        source="TRL; kept: Wang et al. version 2, Eq. 6, whose denominator counts the tokens that stay",
+        choices=("tokens", "kept"),
+    )
+    ties: str = option(
+        "draw",
+        "which of equal entropies stay: draw, by lot; first, by uid and then by position",
+        source="a choice: Eq. 6 keeps all that tie",
+        choices=("draw", "first"),
     )
     scope: str = option("mini_batch", SCOPE_MEANING, source="the paper's definition", choices=SCOPES)
     needs = Needs(entropies=True, uid=True)
@@ -203,13 +257,17 @@ class TopEntropy:
         batch = terms.batch
         number = max(1, int(self.fraction * token_count(batch, comm)))
         entropies = batch.want("entropies", "weight.kind: top_entropy").detach().double()
-        return top_tokens(entropies, draws(batch, salt), number, comm).to(batch.advantages.dtype)
+        ties = draws(batch, salt) if self.ties == "draw" else order(batch, comm)
+        kept = top_tokens(entropies, ties, number, comm).to(batch.advantages.dtype)
+        return kept if self.mean_over == "tokens" else kept * (token_count(batch, comm) / number)
 
     @property
     def explained(self) -> Part:
+        number = rf"\max(1, \lfloor {self.fraction:g} N \rfloor)"
+        factor = Line("1", "1") if self.mean_over == "tokens" else Line("N / their number", rf"N / {number}")
         meaning = Line(
-            f"lambda_t = 1 on the {self.fraction:g} N tokens (at least one) of largest entropy H_t, else 0",
-            rf"\lambda_{{i,t}} = 1 \text{{ on the }} \max(1, \lfloor {self.fraction:g} N \rfloor) "
+            f"lambda_t = {factor.text} on the {self.fraction:g} N tokens (at least one) of largest entropy H_t, else 0",
+            rf"\lambda_{{i,t}} = {factor.latex} \text{{ on the }} {number} "
             r"\text{ tokens of largest } H_{i,t},\quad 0\ \text{elsewhere}",
         )
         return Part(LAMBDA, (meaning,), ("lambda_t",), zero="; or lambda_t = 0")
@@ -220,6 +278,7 @@ KINDS: dict[str, type[Weight]] = {
     "clip_cov": ClipCov,
     "steer": Steer,
     "off_policy_mask": OffPolicyMask,
+    "trust_region_mask": TrustRegionMask,
     "top_entropy": TopEntropy,
 }
 

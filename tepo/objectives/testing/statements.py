@@ -194,6 +194,7 @@ def _values(objective: Objective, batch: TokenBatch, out: Loss) -> dict[str, Ten
         "pi": logprobs.exp(),
         "pi_old": old.exp(),
         "dp": logprobs.exp() - old.exp(),
+        "log pi_sampler,t": batch.want("sampler_logprobs", "g_t"),
         "H_t": batch.want("entropies", "H_t"),
         "lambda_t": tokens.get("weight", ones),
         "v_t": tokens.get("correction", ones),

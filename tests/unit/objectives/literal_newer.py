@@ -168,30 +168,42 @@ def dro(v: View) -> Tensor:
     return sequence_mean(v, term)
 
 
-def kimi(v: View) -> Tensor:
-    return token_mean(
-        v, lambda i, t: clip(v.ratio(i, t), 0.8, 1.28) * centred(v, i) - 0.001 * (v.lp[i][t] - v.lo[i][t]) ** 2
+def kimi(low: float, high: float) -> Callable[[View], Tensor]:
+    """low, high: bounds of the ratio."""
+    return lambda v: token_mean(
+        v, lambda i, t: clip(v.ratio(i, t), low, high) * centred(v, i) - 0.001 * (v.lp[i][t] - v.lo[i][t]) ** 2
     )
 
 
-def vespo(v: View) -> Tensor:
-    def term(i: int, t: int) -> Tensor:
-        w, a = math.prod(v.ratio(i, s).item() for s in range(v.T[i])), group_advantage(v, i)
+def vespo(to_sampler: bool) -> Callable[[View], Tensor]:
+    def term(v: View, i: int, t: int) -> Tensor:
+        below = v.ls if to_sampler else v.lo
+        w, a = math.exp(sum(v.lp[i][s].item() - below[i][s] for s in range(v.T[i]))), group_advantage(v, i)
         k, c = (2, 3) if a >= 0 else (3, 2)
         return math.exp(c) * w**k * math.exp(-c * w) * a * v.lp[i][t]
 
-    return token_mean(v, term)
+    return lambda v: token_mean(v, lambda i, t: term(v, i, t))
 
 
-def top_entropy(fraction: float = 0.2) -> Callable[[View], Tensor]:
+def top_entropy(fraction: float = 0.2, *, over_kept: bool = False) -> Callable[[View], Tensor]:
     def j(v: View) -> Tensor:
         order = sorted(v.tokens(), key=lambda key: -v.h[key[0]][key[1]].item())
-        top = set(order[: max(1, int(fraction * v.N))])
-        return token_mean(
-            v, lambda i, t: ppo(v.ratio(i, t), group_advantage(v, i), 0.2, 0.28) if (i, t) in top else torch.zeros(())
-        )
+        top = order[: max(1, int(fraction * v.N))]
+        gains = sum(ppo(v.ratio(i, t), group_advantage(v, i), 0.2, 0.28) for i, t in top)
+        return gains / (len(top) if over_kept else v.N)
 
     return j
+
+
+def trust_region(kept: Callable[[list[float]], bool]) -> Callable[[View], Tensor]:
+    """GRPO/DAPO on the responses whose log-ratios of the current policy to the sampler's are `kept`."""
+
+    def term(v: View, i: int, t: int) -> Tensor:
+        if not kept([v.lp[i][s].item() - v.ls[i][s] for s in range(v.T[i])]):
+            return torch.zeros(())
+        return ppo(v.ratio(i, t), group_advantage(v, i), 0.2, 0.28)
+
+    return lambda v: token_mean(v, lambda i, t: term(v, i, t))
 
 
 NEWER: dict[str, Callable[[View], Tensor]] = {
@@ -200,10 +212,13 @@ NEWER: dict[str, Callable[[View], Tensor]] = {
     "opsm": opsm(),
     "icepop": icepop(),
     "max_rl": with_advantage(max_rl, 0.2, 0.28),
-    "vespo": vespo,
+    "vespo": vespo(to_sampler=False),
+    "vespo_sampler": vespo(to_sampler=True),
     "top_entropy": top_entropy(),
+    "top_entropy_v2": top_entropy(over_kept=True),
     "dro": dro,
-    "kimi_k2_5": kimi,
+    "kimi_k2_5": kimi(0.8, 1.28),
+    "kimi_k2_5_log_ratio": kimi(math.exp(-0.2), math.exp(0.28)),
     "dppo_squared_kl": dppo(tv_away, centred, 0.001),
     "ipo": dppo(lambda p, q, a: abs(p - q) > 0.1, centred, 0.001),
     "opo": opo,
@@ -217,4 +232,5 @@ NEWER: dict[str, Callable[[View], Tensor]] = {
         lambda gaps: 0.5 <= math.exp(statistics.fmean(gaps)) <= 2.0, lambda g: min(math.exp(g), 2.0)
     ),
     "trm": rejected(lambda gaps: max(g * g / 2 for g in gaps) <= 2.5, lambda g: 1.0),
+    "trm_current": trust_region(lambda gaps: max(g * g / 2 for g in gaps) <= 2.5),
 }

@@ -1,4 +1,4 @@
-"""The tables of kinds and of rows in docs/objectives.md, from the code and the YAML files:
+"""The tables of kinds, of options and of rows in docs/objectives.md, from the code and the YAML files:
 
     python -m tests.unit.objectives.tables
 
@@ -9,6 +9,7 @@ import re
 from pathlib import Path
 
 from tepo.objectives import names
+from tepo.objectives.kind_options import options_of, to_markdown
 from tepo.objectives.loading import AXES, text
 
 PAGE = Path(__file__).parents[3] / "docs" / "objectives.md"
@@ -19,6 +20,9 @@ def with_tables(page: str) -> str:
     """The page with its tables as they should be."""
     for axis, (_, kinds, _) in AXES.items():
         page = re.sub(rf"^(\| `{axis}`.*? \| )[^|]*( \| )", rf"\g<1>{', '.join(kinds)}\g<2>", page, flags=re.MULTILINE)
+    before, _, rest = page.partition("### The kinds of ")
+    tables = "\n".join(to_markdown(options_of(axis)) for axis in AXES)
+    page = before + tables + rest[rest.index("\n## ") :]
     listed = re.findall(r"^\| `(\w+)`", _ROWS.search(page)[0], re.MULTILINE)  # type: ignore[index]
     order = [name for name in listed if name in names()] + [name for name in names() if name not in listed]
     rows = "".join(f"| `{name}` | {text(name).splitlines()[0].lstrip('# ')} |\n" for name in order)

@@ -12,7 +12,9 @@ import torch
 
 from tepo.objectives import Needs, Objective, load_objective, names
 from tepo.objectives.inputs import PER_TOKEN
+from tepo.objectives.kind_options import options_of, to_text
 from tepo.objectives.loading import AXES, text
+from tepo.objectives.members import members
 from tepo.objectives.testing.case import TabularCase, make_case
 from tests.invariants.rows import changed
 from tests.unit.objectives.tables import with_tables
@@ -95,6 +97,20 @@ def test_tables_name_every_row_axis_and_kind():
         assert f" | {', '.join(kinds)} | " in line, line
 
 
+def test_the_options_of_the_page_are_those_that_the_command_prints():
+    """Each option of each kind: its name, its default and its words."""
+    for axis in AXES:
+        section = PAGE.partition(f"### The kinds of `{axis}`\n")[2].partition("\n#")[0]
+        shown = to_text(options_of(axis), width=10_000)
+        for line in section.splitlines()[3:]:
+            kind, option, taken, default, meaning, _ = (cell.strip() for cell in re.split(r" (?<!\\)\| ", line[2:]))
+            said = f"{option[1:-1]} = {default[1:-1]}  ({taken})" if option else f"{AXES[axis][0]}: {kind[1:-1]}"
+            assert said in shown, said
+            assert meaning.replace("\\|", "|") in shown
+        for member in members(axis):
+            assert f"  {member}: " in shown or f"  def {member}(" in shown
+
+
 def test_readings_are_options():
     """Every `axis.key=value` of the page of the papers is accepted by a row that has the axis."""
     special = {
@@ -103,6 +119,8 @@ def test_readings_are_options():
         "counted": "gtpo",
         "statistics": "gtpo",
         "length_term": "gtpo_clipped",
+        "mean_over=kept": "top_entropy",
+        "of": "kimi_k2_5",
     }
     cells = re.findall(r"`(\w+)\.(\w+)=(\w[\w.-]*)`", (DOCS / "paper.md").read_text())
     cells = [cell for cell in cells if cell[0] in AXES]  # others are settings of a run

@@ -16,7 +16,16 @@ from tepo.objectives.loading import text
 from tepo.objectives.testing.case import TabularCase, make_case
 from tests.invariants.rows import changed
 from tests.unit.objectives.literal import LITERAL, View
-from tests.unit.objectives.literal_newer import NEWER, icepop, masked_sequences, opsm, rejected, tis, top_entropy
+from tests.unit.objectives.literal_newer import (
+    NEWER,
+    icepop,
+    masked_sequences,
+    opsm,
+    rejected,
+    tis,
+    top_entropy,
+    trust_region,
+)
 from tests.unit.objectives.literal_selected import SELECTED, clip_cov, kl_cov, steer
 
 ROWS = LITERAL | SELECTED | NEWER
@@ -129,8 +138,23 @@ MORE = {
         {"correction": {"high": 0.006}},
         rejected(lambda gaps: max(g * g / 2 for g in gaps) <= 0.006, lambda g: 1.0),
     ),
+    "largest k2 by the current policy": (
+        "trm_current",
+        {"weight": {"high": 0.2}},
+        trust_region(lambda gaps: max(g * g / 2 for g in gaps) <= 0.2),
+    ),
+    "mean k3 by the current policy": (
+        "trm_current",
+        {"weight": {"estimator": "k3", "over": "mean", "high": 0.1}},
+        trust_region(lambda gaps: statistics.fmean(math.exp(g) - 1 - g for g in gaps) <= 0.1),
+    ),
     "off-policy responses": ("opsm", {"weight": {"threshold": 0.02}}, opsm(0.02)),
     "half of the tokens": ("top_entropy", {"weight": {"fraction": 0.5}}, top_entropy(0.5)),
+    "half of the tokens, over these": (
+        "top_entropy_v2",
+        {"weight": {"fraction": 0.5}},
+        top_entropy(0.5, over_kept=True),
+    ),
 }
 
 

@@ -170,8 +170,8 @@ MISTAKES = [
     ("    needs = Needs()", "    needs = Needs(", "not valid Python", "    needs = Needs("),
     ("needs = Needs()", "needs = Neds()", "NameError: name 'Neds' is not defined", "Neds"),
     ("import Carried", "import Carreid", "ImportError", "import Carreid"),
-    ("    only_ratio = None\n", "", "surrogate 'spo' lacks the member 'only_ratio'", "class Spo"),
-    ("def gain(self, terms: Terms)", "def gain(self)", "'gain' has other arguments", "class Spo"),
+    ("    only_ratio = None\n", "", "surrogate 'spo' lacks `only_ratio: Ratio | None`", "class Spo"),
+    ("def gain(self, terms: Terms)", "def gain(self)", "has 'gain' as `def gain(self) ", "def gain"),
     ("needs = Needs()", "needs = None", "'needs' of Spo is NoneType, not Needs", "class Spo"),
     ("frozen=True", "frozen=False", "surrogate 'spo' is not frozen", "class Spo"),
     ("@dataclass(frozen=True)\n", "", "surrogate 'spo' is no dataclass", "KINDS"),
@@ -181,7 +181,7 @@ MISTAKES = [
     ('{"spo": Spo}', "Spo", "no mapping of names to classes", "KINDS"),
     ("KINDS =", "KIND =", "the file names no kinds", ""),
     ('{"spo": Spo}', '{"sapo": Spo}', "the name of a shipped kind: surrogate 'sapo'", "KINDS"),
-    ("return Gain(", "return (", "the loss cannot be computed", None),
+    ("return Gain(", "return (", "'gain' returns Tensor; expected: Gain", "def gain"),
     ("terms.advantages.abs()", "terms.advantage.abs()", "AttributeError", "terms.advantage.abs()"),
 ]
 

@@ -196,3 +196,22 @@ def test_top_entropy_keeps_the_share_of_largest_entropy():
     for fraction, kept in ((0.2, [0, 1, 0, 0, 0]), (0.5, [0, 1, 0, 1, 0]), (0.0, [0, 1, 0, 0, 0]), (1.0, [1] * 5)):
         objective = load_objective(changed("top_entropy", {"weight": {"fraction": fraction}}))
         assert weights(objective, batch) == kept
+
+
+def test_top_entropy_over_kept_tokens_is_a_mean_over_these():
+    entropies = tensor(0.1, 2.0, 0.3, 1.5, 0.2)
+    batch = by_hand(
+        [1.0, 1.1, 0.9, 1.2, 1.3], [1.0, 2.0, 3.0, -4.0, 5.0], [3, 2], entropies=entropies, uid=torch.arange(2)
+    )
+    objective = load_objective(changed("top_entropy_v2", {"weight": {"fraction": 0.5}}))
+    assert weights(objective, batch) == [0, 2.5, 0, 2.5, 0]
+    assert objective.loss(batch, objective.prepare(batch)).loss.item() == pytest.approx(-(2.2 - 4.8) / 2)
+
+
+def test_ties_stay_by_uid_and_then_by_position():
+    """Responses 7, 2**62 and 5, in that order in the batch; four of six tokens tie, and three of all stay."""
+    entropies, uid = tensor(1.0, 1.0, 1.0, 2.0, 0.5, 1.0), torch.tensor([7, 2**62, 5])
+    batch = by_hand([1.0] * 6, [1.0] * 6, [2, 2, 2], entropies=entropies, uid=uid)
+    objective = load_objective(changed("top_entropy_v2", {"weight": {"fraction": 0.5}}))
+    for salt in range(3):
+        assert [value > 0 for value in weights(objective, batch, salt)] == [True, False, False, True, False, True]

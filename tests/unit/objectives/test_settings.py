@@ -61,7 +61,11 @@ SETTINGS: dict[str, dict[str, dict[str, tuple[Any, ...]]]] = {
     },
     "ratio": {
         "token": {},
-        "sequence": {"mean": ("geometric", "arithmetic", "product"), "gradient": ("full", "local", "line_21")},
+        "sequence": {
+            "mean": ("geometric", "arithmetic", "product"),
+            "gradient": ("full", "local", "line_21"),
+            "to": ("old", "sampler"),
+        },
         "prefix": {"gradient": ("local", "full")},
         "none": {},
     },
@@ -79,7 +83,7 @@ SETTINGS: dict[str, dict[str, dict[str, tuple[Any, ...]]]] = {
             "high": (0.2, 0, None),
             "sides": ("away", "both"),
         },
-        "hard_clip": {"low": (0.2, 0, None), "high": (0.28, 0, None)},
+        "hard_clip": {"low": (0.2, 0, None), "high": (0.28, 0, None), "of": ("ratio", "log_ratio")},
         "gamma_weight": {
             "power_positive": (2.0, 0, None),
             "decay_positive": (3.0, 1e-4, None),
@@ -99,7 +103,13 @@ SETTINGS: dict[str, dict[str, dict[str, tuple[Any, ...]]]] = {
             "scope": SCOPE,
         },
         "off_policy_mask": {"threshold": (0.5, 0, None)},
-        "top_entropy": {"fraction": (0.2, 0, 1), "scope": SCOPE},
+        "trust_region_mask": {"estimator": ("k2", "k3"), "over": ("max", "mean"), "high": (2.5, 0, None)},
+        "top_entropy": {
+            "fraction": (0.2, 0, 1),
+            "mean_over": ("tokens", "kept"),
+            "ties": ("draw", "first"),
+            "scope": SCOPE,
+        },
     },
     "correction": {
         "none": {},

@@ -81,6 +81,15 @@ def test_hard_clip_stops_both_sides_whatever_the_sign(advantage):
     assert objective.clip.bounds == {"low": 0.2, "high": 0.28}
 
 
+@pytest.mark.parametrize("advantage", [2.0, -2.0])
+def test_a_hard_clip_of_the_log_ratio_ends_where_its_distance_does(advantage):
+    """0.81 and 0.83 lie around exp(-0.2) = 0.8187, 1.3 and 1.33 around exp(0.28) = 1.3231; 1 + 0.28 is below both."""
+    bare = changed("kimi_k2_5_log_ratio", {"penalty": {"kind": "none"}})
+    objective, batch = load_objective(bare), by_hand([0.81, 0.83, 1.3, 1.33], [advantage] * 4)
+    assert coefficients(objective, batch) == pytest.approx([0.0, 0.83 * advantage, 1.3 * advantage, 0.0])
+    assert objective.loss(batch, objective.prepare(batch)).tokens["clipped"].tolist() == [True, False, False, True]
+
+
 def test_kimi_adds_the_squared_log_ratio():
     """tau d^2 with tau = 0.001: a slope of -0.002 d beside the policy term."""
     d = math.log(1.2)
@@ -95,6 +104,28 @@ def test_vespo_weighs_a_response_by_the_product_of_its_ratios():
     assert coefficients(objective, batch) == pytest.approx([good, good, -2 * bad])
     value = good * ((math.log(1.5) - 1) + (math.log(0.8) - 1)) - 2 * bad * (math.log(0.5) - 1)
     assert objective.loss(batch, objective.prepare(batch)).loss.item() == pytest.approx(-value / 3)
+
+
+def test_vespo_to_the_sampler_weighs_by_what_the_sampler_said():
+    """Ratios 1.5 * 0.8 to the old policy, whose tokens are 1.25 and 0.5 times as likely as the sampler's: w = 0.75."""
+    sampler = tensor(-1 - math.log(1.25), -1 - math.log(0.5))
+    batch = by_hand([1.5, 0.8], [1.0, 1.0], sampler_logprobs=sampler)
+    phi = 0.75**2 * math.exp(3 * 0.25)
+    assert coefficients(load_objective("vespo_sampler"), batch) == pytest.approx([phi, phi])
+    assert load_objective("vespo_sampler").needs.sampler_logprobs
+    with pytest.raises(UserError, match="reads `sampler_logprobs`, which is not given"):
+        coefficients(load_objective("vespo_sampler"), replace(batch, sampler_logprobs=None))
+
+
+def test_trust_region_masking_by_the_current_policy():
+    """log pi / pi_sampler is log(1.5) + log(1.25) at one token of the first response, half its square 0.198."""
+    gap = [0.0, math.log(1.25), 0.0]
+    batch = by_hand([1.0, 1.5, 0.8], [1.0] * 3, [2, 1], sampler_logprobs=tensor(*(-1 - g for g in gap)))
+    for high, kept in ((0.19, [0.0, 0.0, 1.0]), (0.2, [1.0] * 3), (0.02, [0.0] * 3)):
+        objective = load_objective(changed("trm_current", {"weight": {"high": high}}))
+        assert objective.loss(batch, objective.prepare(batch)).tokens["weight"].tolist() == kept
+    by_old = load_objective(changed("trm", {"correction": {"high": 0.19}}))  # log 1.25 alone
+    assert by_old.prepare(batch).correction.tolist() == [1.0] * 3
 
 
 def test_vespo_weighs_as_much_as_it_should_on_policy():

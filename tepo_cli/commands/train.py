@@ -62,6 +62,8 @@ def describe_run(config: "RunConfig") -> None:
     shown = to_dict(config)
     if "kinds" in shown["objective"]:
         shown["objective"]["kinds"] = list(shown["objective"]["kinds"])  # the files, not what is in them
+    for reward in shown["data"]["reward"].values():
+        del reward["text"]
     print(yaml.safe_dump(_plain(shown), sort_keys=False, allow_unicode=True, width=math.inf), end="")
     steps, updates = folder.checkpoints(), train_config.epochs * train_config.mini_batches
     done = f", {counted(steps[-1], 'step')} done" if steps else ""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tepo.common import paths
+from tepo.common.errors import UserError
 from tepo.common.schema import Location
 
 FOLDER = "kinds/ of your TEPO_PATH"
@@ -20,8 +21,10 @@ def read_python(kind: str, name: str, folder: Path, at: Location) -> tuple[str, 
     if name.endswith(".py"):
         path = Path(os.path.normpath(folder / Path(name).expanduser()))
     else:
-        with at.named():
+        try:
             path = paths.find(kind, name)
+        except UserError as error:
+            raise at.error(error.what, fix=f"{error.fix}; {_FIX.format(kind)}") from None
     try:
         return str(path), path.read_text(encoding="utf-8")
     except UnicodeDecodeError:

@@ -260,7 +260,7 @@ def _word(key: str, value: str) -> str:
     """The override as Hydra should get it."""
     if key in GROUPS:
         return f"{key}={value}"
-    plain = key == "data.reward" and value[:1] in ("{", "[")  # Hydra's grammar, which names several
+    plain = key == "data.reward" and (value[:1] == "{" or value == "null")  # Hydra's grammar: several by name, or none
     if key in _PATHS and value and value[0] not in "'\"" and not plain:
         value = "'" + value.replace("'", r"\'") + "'"
     return f"++{key}={value}"

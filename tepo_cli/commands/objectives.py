@@ -67,7 +67,9 @@ def _shown_rewards(rewards: Mapping[str, Any]) -> str:
     lines = ["reward: the mean, by weight, of"]
     for name, one in rewards.items():
         text = str(one.get("text", "")).splitlines()
-        source = f"{one['function']} in {one['file']}, text {content_hash(one['text'])}" if text else "the grader's verdict"
+        source = (
+            f"{one['function']} in {one['file']}, text {content_hash(one['text'])}" if text else "the grader's verdict"
+        )
         lines.append(f"  {name}, weight {one['weight']:g}: {source}")
         lines += [f"    {line}".rstrip() for line in text[:_LINES]]
         lines += [f"    … {len(text) - _LINES} more lines in the run's config.json"] if len(text) > _LINES else []

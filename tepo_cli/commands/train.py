@@ -95,6 +95,9 @@ def warmstart(
         int | None, typer.Option(min=1, help="About so many steps instead of the recipe's, for a try.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of weights and problems.")] = 0,
+    noise: Annotated[
+        float, typer.Option(min=0, help="Times the recipe's bare answers, wrong results and left-out steps.")
+    ] = 1.0,
     measure: Annotated[bool, typer.Option(help="Measure the base on the benchmarks of its data.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
@@ -116,7 +119,7 @@ def warmstart(
     if name not in known:
         raise unknown_name("base", name, known)
     torch.set_num_threads(1)  # faster than two on a busy machine, and the same numbers everywhere
-    recipe = replace(known[name], seed=seed)
+    recipe = replace(known[name], seed=seed).with_noise(noise)
     if steps:
         recipe = recipe.shortened(steps)
     folder = out or Path(f"base-{name}")

@@ -43,7 +43,8 @@ class GroupStats:
     def joined(cls, parts: Sequence["GroupStats"]) -> "GroupStats":
         """Join those of a group's parts, in order."""
         rewards, lengths, named, failures = (
-            list(chain(*(getattr(part, name) for part in parts))) for name in ("rewards", "lengths", "named", "failures")
+            list(chain(*(getattr(part, name) for part in parts)))
+            for name in ("rewards", "lengths", "named", "failures")
         )
         scores = None if parts[0].scores is None else list(chain(*(part.scores or () for part in parts)))
         cut, timeouts = (sum(getattr(part, name) for part in parts) for name in ("cut", "timeouts"))

@@ -2,8 +2,8 @@
 
 `TEPO_PATH` (folders separated by the system's path separator) may hold a user's own studies (`experiments/`,
 `ablations/`), benchmarks (`evals/`), `records/`, options of the configuration (`objective/`, `model/`, `data/`,
-`scale/`) and Python files: kinds for the axes of an objective (`kinds/`), rewards (`rewards/`). A file there wins over a
-shipped one of the same name.
+`scale/`) and Python files: kinds for the axes of an objective (`kinds/`), rewards (`rewards/`). A file there wins over
+a shipped one of the same name.
 """
 
 import os

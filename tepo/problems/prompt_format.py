@@ -1,9 +1,10 @@
 """From a problem's statement to the tokens a policy continues.
 
 Two independent settings meet here. The problem set says what is asked (`prompt`: `raw`, the statement alone, `boxed`,
-the statement and the instruction to box the answer, or a text with `{problem}`). The model says how a request is wrapped (`wrap`: `auto`,
-the tokenizer's chat template where it has one and the base template otherwise; `base`, the base template always; `raw`,
-nothing around it). A `raw` problem set (the laptop's symbolic prompts) is never wrapped."""
+the statement and the instruction to box the answer, or a text with `{problem}`). The model says how a request is
+wrapped (`wrap`: `auto`, the tokenizer's chat template where it has one and the base template otherwise; `base`, the
+base template always; `raw`, nothing around it). A `raw` problem set (the laptop's symbolic prompts) is never
+wrapped."""
 
 from collections.abc import Sequence
 from typing import Any, get_args
@@ -57,7 +58,7 @@ def encode_prompts(
 
 
 def template(prompt: str) -> str:
-    """The text of a prompt, with {problem} where the statement goes. Raises UserError for a name that does not exist."""
+    """The text of a prompt, with {problem} for the statement. Raises UserError for a name that does not exist."""
     if prompt not in PROMPTS and PLACE not in prompt:
         raise unknown_name("prompt", prompt, PROMPTS)
     return PROMPTS.get(prompt, prompt)

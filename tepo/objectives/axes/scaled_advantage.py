@@ -141,9 +141,9 @@ class BatchScaled(OfResponses):
 @dataclass(frozen=True)
 class Decoupled(OfResponses):
     """Each reward normalised over the group by itself, summed, then whitened over the responses of the rollout. GDPO
-    2601.05242; TRL's `normalize_then_sum`. The rewards are the graded one, or those of `data.reward` with their weights,
-    and the length punishment of `overlong: punish`; with a single one only the whitening is added. verl's `gdpo`
-    whitens over tokens."""
+    2601.05242; TRL's `normalize_then_sum`. The rewards are the graded one, or those of `data.reward` with weights, and
+    the length punishment of `overlong: punish`; with a single one only the whitening is added. verl's `gdpo` whitens
+    over tokens."""
 
     eps: float = option(1e-6, "added to the standard deviations", source=EPS_SOURCE, low=0)
     explained = meaning(

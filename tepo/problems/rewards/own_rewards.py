@@ -55,7 +55,7 @@ class OwnRewards:
         return scored
 
     def mean(self, rewards: Sequence[float]) -> float:
-        """What is trained on: the mean by weight, 1 exactly where all rewards are 1."""
+        """The reward that is trained on: the mean by weight, 1 exactly where all rewards are 1."""
         return sum(map(float.__mul__, self.weights, rewards)) / sum(self.weights)
 
     def _own(
@@ -99,7 +99,7 @@ def check_rewards(named: Mapping[str, NamedReward], options: GraderOptions) -> N
 
 @lru_cache(maxsize=64)
 def _broken(own: tuple[NamedReward, ...], options: GraderOptions) -> list[str]:
-    """Why each reward that cannot be called cannot; kept, as a study has many rows with the same files."""
+    """Reasons why rewards cannot be called; kept, as a study has many rows with the same files."""
     pool = _pool(own, replace(options, workers=1))
     try:
         outcomes = pool.run([{"check": number} for number in range(len(own))])

@@ -92,7 +92,7 @@ def test_noise_is_a_factor_of_every_share_and_one_changes_nothing():
     assert recipe.with_noise(1.0) == recipe
     assert recipe.with_noise(2).phases == (Phase(1600, guesses=0.1), Phase(400, guesses=0.5, slip=0.36))
     assert recipe.with_noise(0).phases == (Phase(1600), Phase(400))
-    with pytest.raises(UserError, match="a share of 1.25"):
+    with pytest.raises(UserError, match=r"a share of 1\.25"):
         recipe.with_noise(5)
 
 

@@ -146,9 +146,9 @@ def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
 
 
 def test_one_that_fails_on_all_that_it_is_tried_on_is_refused(tmp_path: Path) -> None:
-    with Grader(OPTIONS) as grader, OwnRewards(rewards(tmp_path, "raises"), grader) as own:
-        with pytest.raises(UserError, match="fails on all of 2 responses: ValueError") as refused:
-            try_out(own, [SUM])
+    refusal = pytest.raises(UserError, match="fails on all of 2 responses: ValueError")
+    with Grader(OPTIONS) as grader, OwnRewards(rewards(tmp_path, "raises"), grader) as own, refusal as refused:
+        try_out(own, [SUM])
     assert refused.value.where == f"{tmp_path / 'own.py'}:30"
 
 
@@ -213,7 +213,7 @@ def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
     file, text = compose([f"data.prompt={tmp_path / 'ask.txt'}"]), compose(["data.prompt=Say {problem}\nnow."])
     assert file.data.prompt == text.data.prompt == "Say {problem}\nnow."
     assert run_id(file) == run_id(text) != run_id(compose())
-    with pytest.raises(UserError, match="unknown prompt 'boxd'.*cannot be read") as unknown:
+    with pytest.raises(UserError, match=r"unknown prompt 'boxd'.*cannot be read") as unknown:
         compose(["data.prompt=boxd"])
     assert "did you mean 'boxed'" in unknown.value.fix
     (tmp_path / "ask.txt").write_text("Say it")

@@ -2,8 +2,8 @@
 
 `TEPO_PATH` (folders separated by the system's path separator) may hold a user's own studies (`experiments/`,
 `ablations/`), benchmarks (`evals/`), `records/`, options of the configuration (`objective/`, `model/`, `data/`,
-`scale/`) and Python files with kinds for the axes of an objective (`kinds/`). A file there wins over a shipped one of
-the same name.
+`scale/`) and Python files: kinds for the axes of an objective (`kinds/`), rewards (`rewards/`). A file there wins over
+a shipped one of the same name.
 """
 
 import os
@@ -16,8 +16,15 @@ PACKAGE = Path(__file__).parents[1]
 CONFIG = PACKAGE / "config"
 GROUPS = ("objective", "model", "scale", "data", "sampler", "engine")  # of the configuration
 _SHIPPED_ALONE = ("sampler", "engine")  # a backend is code of the package
-KINDS = ("experiments", "ablations", "evals", "records", *GROUPS, "kinds")
-_WORDS = {"evals": "benchmark", "kinds": "file of kinds", "experiments": "experiment", "ablations": "ablation"}
+PYTHON = ("kinds", "rewards")
+KINDS = ("experiments", "ablations", "evals", "records", *GROUPS, *PYTHON)
+_WORDS = {
+    "evals": "benchmark",
+    "kinds": "file of kinds",
+    "rewards": "file of a reward",
+    "experiments": "experiment",
+    "ablations": "ablation",
+}
 
 
 def folders(kind: str) -> list[Path]:
@@ -41,7 +48,7 @@ def shipped(kind: str) -> Path:
 
 def files(kind: str) -> dict[str, Path]:
     """Name (file stem) -> the file that it stands for; a file whose name begins with _ has no name to ask for."""
-    suffix = ".py" if kind == "kinds" else ".yaml"
+    suffix = ".py" if kind in PYTHON else ".yaml"
     there: dict[str, Path] = {}
     for folder in reversed(folders(kind)):
         there |= {path.stem: path for path in folder.glob(f"[!_]*{suffix}") if path.is_file()}

@@ -1,4 +1,6 @@
-"""The Python files that an objective names under `kinds:`, as text: what is in them is part of what a run is."""
+"""Python files of a user's own, as text: what is in them is part of what a run is.
+
+An objective names some under `kinds:`, training data under `reward:`."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -6,10 +8,29 @@ from pathlib import Path
 from typing import Any
 
 from tepo.common import paths
+from tepo.common.errors import UserError
 from tepo.common.schema import Location
 
 FOLDER = "kinds/ of your TEPO_PATH"
-_FIX = "kinds: NAME for kinds/NAME.py in a folder of TEPO_PATH, or a path that ends with .py"
+_FIX = "a path that ends with .py, or NAME for {}/NAME.py in a folder of TEPO_PATH"
+
+
+def read_python(kind: str, name: str, folder: Path, at: Location) -> tuple[str, str]:
+    """Path and text of the Python file that a name or a path (ends with .py) stands for. kind: its folder on TEPO_PATH.
+    folder: where a relative path starts. Raises UserError for what is no file."""
+    if name.endswith(".py"):
+        path = Path(os.path.normpath(folder / Path(name).expanduser()))
+    else:
+        try:
+            path = paths.find(kind, name)
+        except UserError as error:
+            raise at.error(error.what, fix=f"{error.fix}; {_FIX.format(kind)}") from None
+    try:
+        return str(path), path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise at.error(f"{path} is not a text file in UTF-8", fix="save it as UTF-8") from None
+    except OSError as error:
+        raise at.error(f"{path} cannot be read: {error.strerror}", fix=_FIX.format(kind)) from None
 
 
 def read_kind_files(value: Any, folder: Path, at: Location) -> dict[str, str]:
@@ -19,21 +40,8 @@ def read_kind_files(value: Any, folder: Path, at: Location) -> dict[str, str]:
         return {str(name): str(text) for name, text in value.items()}
     given = value if isinstance(value, list | tuple) else [value]
     if not given or not all(isinstance(one, str) and one for one in given):
-        raise at.error(f"kinds names Python files, not {value!r}", fix=_FIX)
-    texts = {}
-    for name in given:
-        if name.endswith(".py"):
-            path = Path(os.path.normpath(folder / Path(name).expanduser()))
-        else:
-            with at.named():
-                path = paths.find("kinds", name)
-        try:
-            texts[str(path)] = path.read_text(encoding="utf-8")
-        except UnicodeDecodeError:
-            raise at.error(f"{path} is not a text file in UTF-8", fix="save it as UTF-8") from None
-        except OSError as error:
-            raise at.error(f"{path} cannot be read: {error.strerror}", fix=_FIX) from None
-    return texts
+        raise at.error(f"kinds names Python files, not {value!r}", fix=_FIX.format("kinds"))
+    return dict(read_python("kinds", name, folder, at) for name in given)
 
 
 def kept_files(objective: Mapping[str, Any]) -> dict[str, str]:
@@ -43,6 +51,10 @@ def kept_files(objective: Mapping[str, Any]) -> dict[str, str]:
 
 def foreign_files(objective: Mapping[str, Any], own: Collection[str] = ()) -> list[str]:
     """Names of the kept files whose text is that of no file in `kinds/` of TEPO_PATH and none of `own`."""
-    kept = kept_files(objective)
-    known = {path.read_text(encoding="utf-8", errors="replace") for path in paths.files("kinds").values() if kept}
+    return foreign("kinds", kept_files(objective), own)
+
+
+def foreign(kind: str, kept: Mapping[str, str], own: Collection[str] = ()) -> list[str]:
+    """Names of the files (name -> text) whose text is that of no file in the folders of that kind and none of `own`."""
+    known = {path.read_text(encoding="utf-8", errors="replace") for path in paths.files(kind).values() if kept}
     return [name for name, text in kept.items() if text not in known and text not in own]

@@ -19,10 +19,11 @@ from tepo.common.paths import GROUPS
 from tepo.common.plugin_files import read_kind_files
 from tepo.common.schema import Keys, Location, read
 from tepo.config import own_files
+from tepo.config.own_reward import read_prompt, read_rewards
 from tepo.config.run_config import RunConfig
 
 # taken as they are: to Hydra a ~, a comma or a bracket is syntax
-_PATHS = ("store", "model.path", "data.base", "data.problems", "objective.kinds")
+_PATHS = ("store", "model.path", "data.base", "data.problems", "data.prompt", "data.reward", "objective.kinds")
 
 
 def options(group: str) -> list[str]:
@@ -59,6 +60,11 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
         folder = Path() if "objective.kinds" in given else _file("objective", chosen["objective"]).parent
         named = plain["objective"]["kinds"]
         plain["objective"]["kinds"] = read_kind_files(named, folder, at.at("objective", "kinds"))
+    data = plain["data"]
+    for leaf, reader in (("reward", read_rewards), ("prompt", read_prompt)):
+        if leaf in data:
+            folder = Path() if f"data.{leaf}" in given else _file("data", chosen["data"]).parent
+            data[leaf] = reader(data[leaf], folder, at.at("data", leaf))
     config = read(RunConfig, plain, at)
     config.store = os.path.expanduser(config.store)
     estimator = config.train.kl_estimator or DEFAULT
@@ -125,7 +131,8 @@ def _made(words: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
     config = copy.deepcopy(config)
     for override in parsed:
         if override.key_or_group not in GROUPS:
-            OmegaConf.update(config, override.key_or_group, override.value(), merge=True, force_add=True)
+            key = override.key_or_group
+            OmegaConf.update(config, key, override.value(), merge=key != "data.reward", force_add=True)
     plain: Any = OmegaConf.to_container(config, resolve=True)
     return plain, dict(chosen)
 
@@ -216,7 +223,8 @@ def check_override(text: str) -> None:
     if key == "data.tasks":
         what = "data.tasks as a whole would be added to the mix that is there"
         raise UserError(what, where=text, fix="set weights one by one: data.tasks.add4=0")
-    if not key.startswith(("objective.", "data.tasks.")) and key not in _leaves():
+    below = key.startswith(("objective.", "data.tasks.")) or re.fullmatch(r"data\.reward\.\w+\.(weight|function)", key)
+    if not below and key not in _leaves():
         raise unknown_name("configuration key", key, _leaves(), where=text)
 
 
@@ -252,7 +260,8 @@ def _word(key: str, value: str) -> str:
     """The override as Hydra should get it."""
     if key in GROUPS:
         return f"{key}={value}"
-    if key in _PATHS and value and value[0] not in "'\"":
+    plain = key == "data.reward" and (value[:1] == "{" or value == "null")  # Hydra's grammar: several by name, or none
+    if key in _PATHS and value and value[0] not in "'\"" and not plain:
         value = "'" + value.replace("'", r"\'") + "'"
     return f"++{key}={value}"
 

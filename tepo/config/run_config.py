@@ -11,9 +11,9 @@ from typing import Any, Literal, TypeVar
 from tepo.common.kl_estimators import KlEstimator
 from tepo.common.schema import REQUIRED, Exclusive, option
 
-Prompt = Literal["raw", "boxed"]
 Wrap = Literal["raw", "auto", "base"]
 POSITIVE = Exclusive(0)
+GRADER = "grader"  # the reward that needs no file
 T = TypeVar("T")
 
 
@@ -40,6 +40,21 @@ class ModelConfig:
     thinking: bool | None = option(None, "Qwen3's switch for thinking; null leaves it to the chat template")
 
 
+@dataclass(frozen=True)
+class NamedReward:
+    """One reward of a response, a number in [0, 1]."""
+
+    file: str = option(REQUIRED, "Python file that defines it, or `grader` for the verdict of the grader")
+    function: str = option("reward", "name of the function in it, of a problem and a response")
+    weight: float = option(1.0, "weight in the mean that is trained on", low=POSITIVE)
+    text: str = option("", "what is in the file")
+
+    @property
+    def own(self) -> bool:
+        """False for the verdict of the grader."""
+        return self.file != GRADER
+
+
 @dataclass
 class DataConfig:
     """Training problems, and the benchmarks a finished run is measured on."""
@@ -49,8 +64,10 @@ class DataConfig:
     kind: Literal["procedural", "problems"] = option("procedural", "origin of the problems: generated or read")
     tasks: dict[str, float] = option({}, "weight of each generated task (kind=procedural)")
     problems: str | None = option(None, "file FILE.jsonl, or name of a declared set (TEPO_DATA or hub)")
-    # a group may say auto: raw for a shipped base, else boxed
-    prompt: Prompt = option("raw", "form of the request: the statement, or boxed: told to box the answer")
+    # a group may say auto: raw for a shipped base, else boxed; a file's text stands here
+    prompt: str = option("raw", "form of the request: raw, the statement; boxed: told to box; text with {problem}")
+    reward: dict[str, NamedReward] = option({}, "name: reward, in place of the grader's verdict; see own_reward")
+    flip_rewards: float = option(0.0, "share of responses that are trained on 1 - reward", low=0, high=0.5)
     exclude_contaminated: bool = option(False, "exclusion of problems that a benchmark holds")
     held_out: int = option(0, "number of problems kept from training, for train.validate_every", low=0)
     overlong_prompts: Literal["drop", "truncate", "error"] = option("drop", "treatment of prompts beyond the limit")
@@ -132,6 +149,13 @@ class GraderConfig:
 
     timeout: float = option(3.0, "CPU seconds an answer may take in a worker", low=POSITIVE)
     workers: int = option(1, "number of worker processes; 0: one per usable core, at most 8", low=0)
+    memory_mb: int = option(1024, "address space of a worker, MiB", low=1)
+    recycle: int = option(2000, "number of answers after which a worker is replaced", low=1)
+    max_chars: int = option(2000, "length of an answer beyond which it is wrong unread", low=1)
+    max_depth: int = option(40, "depth of brackets beyond which an answer is wrong unread", low=1)
+    fallbacks: list[str] = option([], "what is taken of a response without a box: phrase, formula, bare")
+    relative_tolerance: float = option(0.0, "relative slack on numbers", low=0)
+    absolute_tolerance: float = option(0.0, "absolute slack on numbers", low=0)
 
 
 @dataclass

@@ -30,7 +30,8 @@ def train_and_draw(
     with bar(f"{name} seed {config.seed}", config.train.steps, quiet) as advance:
 
         def show(step: int, row: dict[str, Any]) -> None:
-            advance(step, f"reward {row['critic/score/mean']:.3f}  grad {row['actor/grad_norm']:.2f}")
+            failed = f"  reward failed {failures:.0f}" if (failures := row.get("reward/failed")) else ""
+            advance(step, f"reward {row['critic/score/mean']:.3f}  grad {row['actor/grad_norm']:.2f}{failed}")
 
         train(config, show, planned_seconds)
     if rank() > 0:

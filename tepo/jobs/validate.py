@@ -35,7 +35,7 @@ def validate_run(config: RunConfig) -> float:
     check_validation_problems(config)
     with run.lock("measure"), recorded(run.path, "validate"):
         weights = Weights.of_run(run, config.model.trust_remote_code)
-        options = GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)
+        options = GraderOptions.of_training(config.grader)
         with trainers_sampler(config, weights, run) as (sampler, tokenizer), Grader(options) as grader:
             metrics = Validation(config, Tools(sampler, tokenizer, grader), None).measure()
         write_json(run.validation_file, {"problems": problems_hash(config), "metrics": metrics})

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from tepo.common.errors import UserError
 from tepo.objectives.inputs import PER_TOKEN, check_given, check_lengths, missing, numbers_of
 from tepo.objectives.segments import indices_of, positions_of, sequence_of
 
@@ -96,7 +97,8 @@ class Groups(_Flat):
     rewards: float, integer or bool [S]; what is not finite counts as NaN. group_ids: int64 [S], equal for the responses
     of one prompt. lengths: int64 [S], response tokens.
     old_entropies: float [N] in nats under the policy that sampled (needed by gtpo*, grpo_s*). finished: bool [S], False
-    when cut at the length limit. max_new_tokens: that limit (needed by length penalties)."""
+    when cut at the length limit. max_new_tokens: that limit (needed by length penalties). named: float [S, K], the
+    several rewards whose mean by `weights` (K numbers) `rewards` are, for what takes them one by one (GDPO)."""
 
     rewards: Tensor
     group_ids: Tensor
@@ -104,11 +106,16 @@ class Groups(_Flat):
     old_entropies: Tensor | None = None
     finished: Tensor | None = None
     max_new_tokens: int | None = None
+    named: Tensor | None = None
+    weights: Sequence[float] = ()
 
     def __post_init__(self) -> None:
         check_given(self)
         if self.lengths.is_cpu:
             check_lengths(self, self.lengths.tolist())
+        if self.named is not None and self.named.shape != (wanted := (self.lengths.shape[0], len(self.weights))):
+            what = f"`named` has the shape {list(self.named.shape)}; expected: {list(wanted)}, a column for each weight"
+            raise UserError(what, where="Groups.named")
         _settle(self, ("rewards", "old_entropies"))
         rewards = torch.where(self.rewards.isfinite(), self.rewards, torch.nan)
         object.__setattr__(self, "rewards", rewards)  # a mean of -inf would pass for a group without a success

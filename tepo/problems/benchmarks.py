@@ -13,10 +13,10 @@ from tepo.common.errors import UserError, unknown_name
 from tepo.common.files import content_hash
 from tepo.common.schema import REQUIRED, Exclusive, derived, option, read
 from tepo.common.schema.document import load
-from tepo.config.run_config import Prompt
+from tepo.config.own_reward import read_prompt
 from tepo.problems.grader import GraderOptions
 from tepo.problems.problem import Problem
-from tepo.problems.prompt_format import PROMPTS
+from tepo.problems.prompt_format import template
 from tepo.problems.sources import Dataset, Fields, Procedural, content, load_dataset_problems, load_procedural
 from tepo.problems.splits import HASH_RANGES
 
@@ -43,7 +43,7 @@ class Benchmark:
     max_new_tokens: int = option(REQUIRED, "limit of a response", low=1)
     procedural: Procedural | None = option(None, "problems that are generated")
     dataset: Dataset | None = option(None, "problems that exist")
-    prompt: Prompt = option("raw", "the statement alone, or boxed: with the instruction to box the answer")
+    prompt: str = option("raw", "the statement alone, boxed: with the instruction to box, or text with {problem}")
     hash: str | None = option(None, "pins the content (tepo.problems.hashes.set_hash); a shipped set must have it")
     grader: GraderOptions = option(GraderOptions(), "what differs from the grader's defaults")
     tolerances: dict[str, float] = option({}, "problem id: absolute slack on its numbers", low=Exclusive(0))
@@ -75,7 +75,7 @@ class Benchmark:
         else:
             source = {"rows": content(self.dataset, self.name.partition(":")[0])}
         sampling = [self.count, self.samples, self.temperature, self.max_new_tokens]
-        return content_hash([source, sampling, PROMPTS[self.prompt], sorted(self.without)])
+        return content_hash([source, sampling, template(self.prompt), sorted(self.without)])
 
     @cached_property
     def grading(self) -> str:
@@ -120,7 +120,9 @@ def benchmark_names() -> list[str]:
 def parse_benchmark(path: Path) -> Benchmark:
     """Read and check one file of `evals/`."""
     document = load(path)
-    benchmark = replace(read(Benchmark, document.data, document.at), name=path.stem)
+    benchmark = read(Benchmark, document.data, document.at)
+    prompt = read_prompt(benchmark.prompt, path.parent, document.at.at("prompt"))
+    benchmark = replace(benchmark, name=path.stem, prompt=prompt)
     if (benchmark.procedural is None) == (benchmark.dataset is None):
         raise document.at.error("needs exactly one of `procedural` and `dataset`")
     if dataset := benchmark.dataset:

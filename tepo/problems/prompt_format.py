@@ -1,14 +1,16 @@
 """From a problem's statement to the tokens a policy continues.
 
-Two independent settings meet here. The problem set says what is asked (`prompt`: `raw`, the statement alone, or
-`boxed`, the statement and the instruction to box the answer). The model says how a request is wrapped (`wrap`: `auto`,
-the tokenizer's chat template where it has one and the base template otherwise; `base`, the base template always; `raw`,
-nothing around it). A `raw` problem set (the laptop's symbolic prompts) is never wrapped."""
+Two independent settings meet here. The problem set says what is asked (`prompt`: `raw`, the statement alone, `boxed`,
+the statement and the instruction to box the answer, or a text with `{problem}`). The model says how a request is
+wrapped (`wrap`: `auto`, the tokenizer's chat template where it has one and the base template otherwise; `base`, the
+base template always; `raw`, nothing around it). A `raw` problem set (the laptop's symbolic prompts) is never
+wrapped."""
 
 from collections.abc import Sequence
 from typing import Any, get_args
 
 from tepo.common.errors import UserError, unknown_name
+from tepo.config.own_reward import PLACE
 from tepo.config.run_config import Wrap
 
 BOXED_INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
@@ -55,11 +57,17 @@ def encode_prompts(
     return [list(ids) for ids in tokenizer(texts, add_special_tokens=not chat)["input_ids"]]
 
 
+def template(prompt: str) -> str:
+    """The text of a prompt, with {problem} for the statement. Raises UserError for a name that does not exist."""
+    if prompt not in PROMPTS and PLACE not in prompt:
+        raise unknown_name("prompt", prompt, PROMPTS)
+    return PROMPTS.get(prompt, prompt)
+
+
 def _request(statement: str, tokenizer: Any, prompt: str, wrap: str) -> tuple[str, bool]:
     """The statement with its instruction, and whether the chat template goes around it."""
-    if prompt not in PROMPTS:
-        raise unknown_name("prompt", prompt, PROMPTS)
+    request = template(prompt).replace(PLACE, statement)
     if wrap not in WRAPS:
         raise unknown_name("prompt wrap", wrap, WRAPS)
     chat = prompt != "raw" and wrap == "auto" and bool(getattr(tokenizer, "chat_template", None))
-    return PROMPTS[prompt].replace("{problem}", statement), chat
+    return request, chat

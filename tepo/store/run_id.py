@@ -16,7 +16,7 @@ _UNHASHED = {
     "model": "name path revision",
     # the objective holds the estimator
     "train": "checkpoint_every token_dump_every validate_every validation_problems kl_estimator",
-    "grader": "workers",
+    "grader": "workers recycle",
     "sampler": "servers margin tensor_parallel",
 }  # labels, paths, what `identity` covers by its content, and what changes no result; None: the section
 # Keys that came after RECIPE 3 and change nothing at the value here: left out at it, so that older ids keep.
@@ -24,6 +24,15 @@ _NEUTRAL: dict[str, dict[str, Any]] = {
     "model": {"lora_rank": 0, "lora_alpha": 32.0},
     "train": {"adam_beta2": 0.999, "collapse_window": 0},
     "engine": {"optimizer": "adamw"},
+    "data": {"reward": {}, "flip_rewards": 0.0},
+    "grader": {
+        "memory_mb": 1024,
+        "max_chars": 2000,
+        "max_depth": 40,
+        "fallbacks": [],
+        "relative_tolerance": 0.0,
+        "absolute_tolerance": 0.0,
+    },
 }
 
 
@@ -61,6 +70,11 @@ def settings(config: RunConfig) -> dict[str, Any]:
         parts["sampler"]["memory_fraction"] = 0.4
     if "kinds" in parts["objective"]:  # Python files of a user's own
         parts["objective"]["kinds"] = sorted(map(content_hash, parts["objective"]["kinds"].values()))
+    if rewards := parts["data"].get("reward"):  # by what is in the files; a name is a label, the order is that of a sum
+        parts["data"]["reward"] = [
+            [content_hash(one["text"]) if one["text"] else one["file"], one["function"], one["weight"]]
+            for one in rewards.values()
+        ]
     return parts
 
 

@@ -11,6 +11,7 @@ from tepo.common.files import content_hash
 from tepo.common.plugin_files import foreign_files
 from tepo.common.two_processes import two_processes
 from tepo.config.compose import check_override, compose
+from tepo.config.own_reward import foreign_rewards
 from tepo.config.run_config import RunConfig
 from tepo.jobs.validate import final_validation, validation_share
 from tepo.store.records.run_record import Record
@@ -70,6 +71,7 @@ class Unit:
         for key, asks in (
             ("model.trust_remote_code", self.config.model.trust_remote_code),
             ("objective.kinds", foreign_files(self.config.objective)),
+            ("data.reward", foreign_rewards(self.config.data)),
         ):
             if asks and key in last and not trust.wrote(last[key]):
                 fix = f"read it; --set {last[key]} names it yourself"

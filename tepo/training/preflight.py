@@ -4,19 +4,24 @@ a typo must not cost a run that fails after its start."""
 import logging
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tepo.common.errors import UserError
 from tepo.common.registry import untested
-from tepo.config.run_config import ModelConfig, RunConfig
+from tepo.config.run_config import ModelConfig, NamedReward, RunConfig
 from tepo.objectives import load_objective
 from tepo.objectives.testing.checks import check_runs
 from tepo.policy.model.shapes import check_length, positions_of
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import GraderOptions
+from tepo.problems.rewards.own_rewards import check_rewards
 from tepo.problems.sources import check_source
 from tepo.problems.training_sets import check_training_set
 from tepo.sampling.backends import sampler_backend
+from tepo.store.run_folder import RunFolder
+from tepo.store.run_id import identity
 from tepo.training.distributed import process_group
 from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
@@ -24,14 +29,15 @@ from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
 
 def check_settings(config: RunConfig) -> None:
     """Raise UserError for keys and values of the objective, the adapters, the tasks, the validation or the grader that
-    do not exist or cannot be, and for responses longer than the model."""
+    do not exist or cannot be, for rewards of a user's own that cannot be called, and for responses longer than the
+    model."""
     check_length(config.model.path, config.train.max_new_tokens + 1, positions_of(config.model.path))
     check_runs(load_objective(config.objective))
     model = config.model
     if not model.lora_rank and model.lora_alpha != ModelConfig.lora_alpha:
         fix = "set model.lora_rank, or leave model.lora_alpha out"
         raise UserError("no adapters to scale", where=f"model.lora_alpha={model.lora_alpha:g}", fix=fix)
-    GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)
+    check_rewards(config.data.reward, GraderOptions.of_training(config.grader))
     if config.data.kind == "procedural":
         from tepo.problems.procedural.generator import check_tasks
 
@@ -42,6 +48,38 @@ def check_settings(config: RunConfig) -> None:
         raise UserError("nothing to hold out of generated problems", where=where, fix=fix)
     if config.train.validate_every:
         check_validation_problems(config)
+
+
+def check_rewards_kept(config: RunConfig, folder: RunFolder) -> None:
+    """Raise UserError where this run differs from an unfinished one of its store in the text of a reward's file alone:
+    the file was changed between two starts, and the same command would train another run."""
+    rewards = config.data.reward
+    if not any(one.own for one in rewards.values()) or folder.started():
+        return
+
+    def alike(run: dict[str, Any]) -> dict[str, Any]:
+        data = {key: value for key, value in run["config"]["data"].items() if key != "reward"}
+        return {**{key: run[key] for key in ("recipe", "base", "problems")}, "config": {**run["config"], "data": data}}
+
+    own = alike(identity(config))
+    named = {name: replace(one, text="") for name, one in rewards.items()}
+    for file in folder.path.parent.glob("*/config.json"):
+        other = RunFolder(file.parent)
+        try:
+            stored = other.config()
+            kept = stored["full"]["data"].get("reward", {})
+            same_files = {name: NamedReward(**{**one, "text": ""}) for name, one in kept.items()} == named
+            if same_files and stored["seed"] == config.seed and alike(stored) == own and not other.finished():
+                step = max(other.checkpoints(), default=0)
+            else:
+                continue
+        except (UserError, KeyError, TypeError):  # damaged, or of another version
+            continue
+        if step:
+            changed = ", ".join(one.file for name, one in rewards.items() if one.text != kept[name]["text"])
+            what = f"the file of a reward changed since run {other.path.name} began, which is at step {step}"
+            fix = f"put the file back to go on, or remove {other.path} to train anew; config.json there keeps the text"
+            raise UserError(what, where=changed, fix=fix)
 
 
 def check_validation_problems(config: RunConfig) -> None:

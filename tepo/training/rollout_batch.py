@@ -32,20 +32,33 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A prompt, its G responses and their rewards, float32 [G];
-    `timeouts` of them are 0 because the grader gave the answer up."""
+    """A prompt, its G responses and the rewards that they are trained on, float32 [G];
+    `timeouts` of them are 0 because the grader gave the answer up.
+
+    scores: the rewards before `data.flip_rewards`, where it is set. named: rewards of a user's own, float32 [G, K],
+    with their `weights`. failures: why, for each response whose named rewards could not all be had."""
 
     prompt: Prompt
     responses: list[Response]
     rewards: np.ndarray
     timeouts: int = 0
+    scores: np.ndarray | None = None
+    named: np.ndarray | None = None
+    weights: tuple[float, ...] = ()
+    failures: tuple[str, ...] = ()
 
     @classmethod
     def joined(cls, parts: Sequence["Group"]) -> "Group":
         """Join parts of a group: all their responses, in order."""
         responses = [response for part in parts for response in part.responses]
         rewards = np.concatenate([part.rewards for part in parts])
-        return cls(parts[0].prompt, responses, rewards, sum(part.timeouts for part in parts))
+        scores, named = (
+            None if getattr(parts[0], name) is None else np.concatenate([getattr(part, name) for part in parts])
+            for name in ("scores", "named")
+        )
+        failures = tuple(itertools.chain(*(part.failures for part in parts)))
+        timeouts = sum(part.timeouts for part in parts)
+        return cls(parts[0].prompt, responses, rewards, timeouts, scores, named, parts[0].weights, failures)
 
 
 def even_chunks(count: int, parts: int) -> list[list[int]]:
@@ -58,6 +71,7 @@ def even_chunks(count: int, parts: int) -> list[list[int]]:
 class FlatRollout:
     """S sequences and N response tokens of the kept groups; old values are those of the policy that sampled them.
 
+    named: rewards of a user's own [S, K], or None, with their `weights`.
     sampler_logprobs, old_logprobs, old_entropies: float32 [N]. old_distribution: log-probs [N, V] of the
     policy that an exact KL is taken to, or None. kept: some sequences and their hidden states with the graph behind.
     """
@@ -71,6 +85,9 @@ class FlatRollout:
         self.offsets = np.concatenate([[0], np.cumsum(self.lengths)])
         self.finished = torch.tensor([response.finished for response in responses], device=device)
         self.rewards = torch.tensor(np.concatenate([group.rewards for group in groups]), device=device)
+        named = [group.named for group in groups if group.named is not None]
+        self.named = torch.tensor(np.concatenate(named), device=device) if named else None
+        self.weights = groups[0].weights
         uids = [group.prompt.number * size + index for group in groups for index in range(size)]
         self.uids = torch.tensor(uids, device=device)
         self.lengths_tensor = torch.from_numpy(self.lengths).to(device)
@@ -148,7 +165,16 @@ class FlatRollout:
 
     def for_advantages(self, max_new_tokens: int) -> Groups:
         """Rewards, lengths and old entropies, from which advantages are made once per rollout."""
-        return Groups(self.rewards, self.owners, self.lengths_tensor, self.old_entropies, self.finished, max_new_tokens)
+        return Groups(
+            self.rewards,
+            self.owners,
+            self.lengths_tensor,
+            self.old_entropies,
+            self.finished,
+            max_new_tokens,
+            self.named,
+            self.weights,
+        )
 
     def batch(self, advantages: Tensor, max_new_tokens: int) -> TokenBatch:
         """All tokens as the objective sees them, without current log-probs. advantages: float [N]."""

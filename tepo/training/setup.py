@@ -22,6 +22,7 @@ from tepo.policy.model.lora import add_adapters, base_revision, load_adapters, s
 from tepo.policy.model.model_location import load_options, resolve
 from tepo.policy.model.shapes import KNOWN, Shape
 from tepo.problems.grader import Grader, GraderOptions
+from tepo.problems.rewards.own_rewards import OwnRewards, try_out
 from tepo.sampling.backends import sampler_backend
 from tepo.sampling.embedded.decoder import longest
 from tepo.sampling.gap import MEAN, GapAlarm, ask, default_bound
@@ -35,7 +36,7 @@ from tepo.training.distributed.comm import Comm
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.backends import engine_backend, shares_weights
 from tepo.training.engine.engine import Engine
-from tepo.training.preflight import check_machine, check_settings
+from tepo.training.preflight import check_machine, check_rewards_kept, check_settings
 from tepo.training.resources.memory import CHOSEN, Gpus, choose, held_by_others, with_share
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.prefetch import BehaviorWeights, PrefetchedRollouts
@@ -45,6 +46,7 @@ from tepo.training.rollout.run_progress import Progress, resume, write_pending
 from tepo.training.update import Updater
 from tepo.training.validation import Validation
 
+_TRIED = 4  # problems on which rewards of a user's own are tried out
 PlannedSeconds = Callable[[RunConfig, Gpus], float | None]  # of a step; None where there is no plan
 
 
@@ -71,6 +73,7 @@ def prepare(config: RunConfig, folder: RunFolder, planned_seconds: PlannedSecond
 
     Raises UserError for settings that cannot be, or that this machine cannot meet."""
     check_settings(config)
+    check_rewards_kept(config, folder)
     if sampler_backend(config.sampler.kind).segments_may_grow(config):
         grow_segments()  # before the checks: some of them try what they check on the GPU
     chosen, reasons = chosen_here(config, planned_seconds)
@@ -199,8 +202,7 @@ def open_state(config: RunConfig, run: RunFolder) -> Iterator[TrainState]:
             if error is None or process_group.world_size() == 1:
                 engine.close()
 
-        options = GraderOptions(timeout=config.grader.timeout, workers=config.grader.workers)
-        grader = stack.enter_context(Grader(options))
+        grader = stack.enter_context(Grader(GraderOptions.of_training(config.grader)))
         saver = stack.enter_context(Saver(run, engine.comm))
         stream = PromptStream(config, policy.tokenizer)
         stream.check_positions(longest(policy.model.config))
@@ -210,7 +212,10 @@ def open_state(config: RunConfig, run: RunFolder) -> Iterator[TrainState]:
         if latest is not None:
             alarm.first = next(iter(run.metrics()), {}).get(MEAN)
         updater = Updater(config, objective, engine, alarm, initial_policy(config, objective, policy))
-        collector = Collector(config, stream, sampler, grader, engine.comm)
+        own = stack.enter_context(OwnRewards(config.data.reward, grader)) if config.data.reward else None
+        if own and latest is None:
+            try_out(own, [prompt.problem for prompt in stream.take(0, _TRIED)])
+        collector = Collector(config, stream, sampler, grader, engine.comm, own=own)
         tools = Tools(sampler, policy.tokenizer, grader)
         validation = Validation(config, tools, engine.comm) if config.train.validate_every else None
         progress = resume(run, latest, stream, device)

@@ -1,8 +1,8 @@
 """`tepo explain` and `tepo check-objective`: what an objective means, and whether it is sound."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
@@ -19,15 +19,18 @@ _OTHER = "The objective or run to compare it with (default: grpo_dapo)."
 _OPTIONS = (
     "The kinds of an axis (advantage, ratio …, or all) with every option; with OBJECTIVE, those of its files too."
 )
+_LINES = 40  # of a reward's file
 _AS_SHIPPED = "As shipped. Scales and studies set some values anew: `tepo explain RUN`."
 
 
 class Named(NamedTuple):
-    """An objective with what it is called; `run` is a line about the run that trained it, empty for one as shipped."""
+    """An objective with what it is called; `run` is a line about the run that trained it, empty for one as shipped.
+    rewards: of the user's own that it trained on, by name, as the run's configuration keeps them."""
 
     objective: "Objective"
     name: str
     run: str = ""
+    rewards: Mapping[str, Any] = {}
 
 
 def explain(
@@ -63,6 +66,8 @@ def explain(
     if this.run:
         typer.echo(("% " if latex else "") + this.run)
     typer.echo(to_latex(explanation) if latex else to_text(explanation, width=width))
+    if this.rewards and not latex:
+        typer.echo(f"\n{_shown_rewards(this.rewards)}")
     if not (this.run or overrides or latex):
         typer.echo(f"\n{_AS_SHIPPED}")
 
@@ -74,6 +79,22 @@ def _options_text(axis: str, objective: "Objective | None", width: int) -> str:
 
     files = dict(objective.files) if objective else {}
     return "\n\n\n".join(to_text(options_of(name, files), width) for name in (AXES if axis == "all" else [axis]))
+
+
+def _shown_rewards(rewards: Mapping[str, Any]) -> str:
+    """Rewards of a user's own, each with its weight and the first lines of its file, which is not executed."""
+    from tepo.common.files import content_hash
+
+    lines = ["reward: the mean, by weight, of"]
+    for name, one in rewards.items():
+        text = str(one.get("text", "")).splitlines()
+        source = (
+            f"{one['function']} in {one['file']}, text {content_hash(one['text'])}" if text else "the grader's verdict"
+        )
+        lines.append(f"  {name}, weight {one['weight']:g}: {source}")
+        lines += [f"    {line}".rstrip() for line in text[:_LINES]]
+        lines += [f"    … {len(text) - _LINES} more lines in the run's config.json"] if len(text) > _LINES else []
+    return "\n".join(lines)
 
 
 def _named(name: str, overrides: Sequence[str], store: Path) -> Named:
@@ -102,7 +123,7 @@ def _named(name: str, overrides: Sequence[str], store: Path) -> Named:
     steps = full["train"]["steps"]
     made_of = f"model {full['model']['name']}, data {full['data']['name']}, seed {full['seed']}"
     line = f"run {run.path.name}: {made_of}, {counted(steps, 'step')}, {status}"
-    return Named(trained, f"{run.path.name} ({trained.name})", line)
+    return Named(trained, f"{run.path.name} ({trained.name})", line, full["data"].get("reward", {}))
 
 
 _NAMED_OBJECTIVE = "An objective: NAME of objective/NAME.yaml in a folder of TEPO_PATH, or a shipped one."

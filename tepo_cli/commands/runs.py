@@ -33,7 +33,7 @@ def listing(
     A name with a folder behind it is a file in a folder of TEPO_PATH."""
     from rich.table import Table
 
-    from tepo.common.paths import GROUPS
+    from tepo.common.paths import GROUPS, PYTHON
     from tepo.common.paths import names as names_of
     from tepo.studies.study import CLAIMS
     from tepo_cli.screen import fixed, show
@@ -43,8 +43,9 @@ def listing(
     names.add_row("tepo eval", ", ".join(_named("evals")))
     for group in GROUPS:
         names.add_row(f"{group}=", ", ".join(_named(group)))
-    if names_of("kinds"):
-        names.add_row("kinds:", ", ".join(_named("kinds")))
+    for kind in PYTHON:
+        if names_of(kind):
+            names.add_row(f"{kind}:", ", ".join(_named(kind)))
     show(names)
     _runs(store, every)
 

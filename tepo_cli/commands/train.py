@@ -62,6 +62,8 @@ def describe_run(config: "RunConfig") -> None:
     shown = to_dict(config)
     if "kinds" in shown["objective"]:
         shown["objective"]["kinds"] = list(shown["objective"]["kinds"])  # the files, not what is in them
+    for reward in shown["data"]["reward"].values():
+        del reward["text"]
     print(yaml.safe_dump(_plain(shown), sort_keys=False, allow_unicode=True, width=math.inf), end="")
     steps, updates = folder.checkpoints(), train_config.epochs * train_config.mini_batches
     done = f", {counted(steps[-1], 'step')} done" if steps else ""
@@ -93,6 +95,9 @@ def warmstart(
         int | None, typer.Option(min=1, help="About so many steps instead of the recipe's, for a try.")
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of weights and problems.")] = 0,
+    noise: Annotated[
+        float, typer.Option(min=0, help="Times the recipe's bare answers, wrong results and left-out steps.")
+    ] = 1.0,
     measure: Annotated[bool, typer.Option(help="Measure the base on the benchmarks of its data.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
@@ -115,7 +120,7 @@ def warmstart(
     if name not in known:
         raise unknown_name("base", name, known)
     torch.set_num_threads(1)  # faster than two on a busy machine, and the same numbers everywhere
-    recipe = replace(known[name], seed=seed)
+    recipe = replace(known[name], seed=seed).with_noise(noise)
     if steps:
         recipe = recipe.shortened(steps)
     folder = out or Path(f"base-{name}")

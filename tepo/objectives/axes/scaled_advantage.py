@@ -141,8 +141,9 @@ class BatchScaled(OfResponses):
 @dataclass(frozen=True)
 class Decoupled(OfResponses):
     """Each reward normalised over the group by itself, summed, then whitened over the responses of the rollout. GDPO
-    2601.05242; TRL's `normalize_then_sum`. The rewards are the graded one and the length punishment of
-    `overlong: punish`; without the latter only the whitening is added. verl's `gdpo` whitens over tokens."""
+    2601.05242; TRL's `normalize_then_sum`. The rewards are the graded one, or those of `data.reward` with weights, and
+    the length punishment of `overlong: punish`; with a single one only the whitening is added. verl's `gdpo` whitens
+    over tokens."""
 
     eps: float = option(1e-6, "added to the standard deviations", source=EPS_SOURCE, low=0)
     explained = meaning(
@@ -154,7 +155,10 @@ class Decoupled(OfResponses):
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
         graded = groups.rewards.double()
-        parts = (graded, rewards - graded)
-        total = sum(group_moments(part, groups.group_ids).normalize(part, self.eps) for part in parts)
+        parts = [(1.0, graded)]
+        if groups.named is not None:
+            parts = list(zip(groups.weights, groups.named.double().unbind(1), strict=True))
+        parts.append((1.0, rewards - graded))
+        total = sum(w * group_moments(part, groups.group_ids).normalize(part, self.eps) for w, part in parts)
         assert isinstance(total, Tensor)
         return batch_moments(total, comm).normalize(total, self.eps)[groups.sequence]

@@ -20,6 +20,7 @@ from tokenizers import AddedToken
 from torch import Tensor
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
+from tepo.common.errors import UserError
 from tepo.common.files import commit_folder, write_json
 from tepo.common.randomness import derive
 from tepo.problems.procedural.generator import Example, generate_examples
@@ -67,6 +68,9 @@ class Phase:
     skip: float = 0.0  # probability that a step of a right chain is left out
 
 
+_NOISE = ("guesses", "slip", "chain_slip", "skip")
+
+
 @dataclass(frozen=True, slots=True)
 class Recipe:
     """Everything a base model is a function of. `tasks` maps a task to its weight."""
@@ -100,6 +104,20 @@ class Recipe:
             dataclasses.replace(phase, steps=max(1, round(phase.steps * steps / self.steps))) for phase in self.phases
         )
         return dataclasses.replace(self, phases=phases, warmup_steps=min(self.warmup_steps, steps // 10))
+
+    def with_noise(self, factor: float) -> "Recipe":
+        """The recipe with so many times the bare answers, wrong results and left-out steps. Raises UserError where a
+        share would exceed 1."""
+        phases = tuple(
+            dataclasses.replace(phase, **{name: factor * getattr(phase, name) for name in _NOISE})
+            for phase in self.phases
+        )
+        largest = max(getattr(phase, name) for phase in phases for name in _NOISE)
+        if largest > 1:
+            raise UserError(
+                f"a share of {largest:g} in the recipe", where=f"--noise {factor:g}", fix="at most 1 of each"
+            )
+        return dataclasses.replace(self, phases=phases)
 
 
 def build_model(recipe: Recipe, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:

@@ -26,7 +26,8 @@ class Grader:
         self.fingerprint = self.options.fingerprint()
         self._tolerant = bool(self.options.relative_tolerance or self.options.absolute_tolerance)
         self._cache: dict[tuple[str, str], tuple[bool, str]] = {}
-        self._pool = Pool(self.options)
+        tolerances = {"relative": self.options.relative_tolerance, "absolute": self.options.absolute_tolerance}
+        self._pool = Pool(self.options, "tepo.problems.grader.workers.worker", tolerances)
 
     def grade(self, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
         """A verdict for each (gold, response text), in order. Never raises for what a response holds."""
@@ -48,7 +49,7 @@ class Grader:
         outcomes = self._pool.run([request for _, request in requests]) if requests else []
         best: dict[tuple[str, str], Verdict] = {}
         for (key, _), outcome in zip(requests, outcomes, strict=True):
-            verdict = Verdict(outcome.correct, outcome.reason, key[1], outcome.seconds)
+            verdict = Verdict(outcome.value, outcome.reason, key[1], outcome.seconds)
             # of a gold's alternatives one that is met, then one that was given up, then the others
             best[key] = max(best.get(key, verdict), verdict, key=lambda one: (one.correct, one.reason in OUT_OF_BUDGET))
         for key, indices in undecided.items():
@@ -97,7 +98,7 @@ class Grader:
         requests = [(index, {"check": option}) for index, gold in enumerate(golds) for option in gold_answers(gold)]
         outcomes = self._pool.run([request for _, request in requests])
         judged = zip(requests, outcomes, strict=True)
-        return [(index, outcome.reason) for (index, _), outcome in judged if not outcome.correct]
+        return [(index, outcome.reason) for (index, _), outcome in judged if not outcome.value]
 
     def worker_pids(self) -> list[int]:
         """Process ids of the living workers (for measurements)."""

@@ -5,6 +5,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from tepo.common.errors import UserError, unknown_name
 from tepo.common.files import content_hash
+from tepo.config.run_config import GraderConfig
 
 FALLBACKS = ("phrase", "formula", "bare")
 REVISION = 8
@@ -15,7 +16,8 @@ _PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-ru
 
 @dataclass(frozen=True, slots=True)
 class GraderOptions:
-    """Options of a grader; the defaults are those of training and of every benchmark that asks for nothing else.
+    """Options of a grader; the defaults are those of training (`grader.*`, with one worker) and of every benchmark that
+    asks for nothing else.
 
     timeout: CPU seconds of a worker that one answer may take, however long the clock on the wall runs meanwhile (see
     `pool`). workers: processes (0: one per usable core, at most 8). memory_mb: address space of a worker. recycle:
@@ -44,6 +46,11 @@ class GraderOptions:
         for name in ("workers", "relative_tolerance", "absolute_tolerance"):
             if not getattr(self, name) >= 0:
                 raise UserError(f"grader option {name} must not be negative")
+
+    @classmethod
+    def of_training(cls, config: GraderConfig) -> "GraderOptions":
+        """The options that a run trains with."""
+        return cls(**{**vars(config), "fallbacks": tuple(config.fallbacks)})
 
     def fingerprint(self) -> str:
         """One line naming everything that can change a verdict: our revision, the packages under it, the options."""

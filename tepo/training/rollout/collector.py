@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice
 from operator import itemgetter
 from typing import TypeVar
@@ -20,6 +20,8 @@ from tepo.common.errors import Diverged
 from tepo.common.randomness import derive
 from tepo.config.run_config import RunConfig
 from tepo.problems.grader import Grader, given_up
+from tepo.problems.problem import Problem
+from tepo.problems.rewards.own_rewards import OwnRewards, check_failures
 from tepo.sampling.engine_ranks import EngineOfRank
 from tepo.sampling.sampler import GivenUp, Job, Response, Sampler, SamplingParams
 from tepo.store.early_stop import EarlyStop, Kind
@@ -36,6 +38,7 @@ from tepo.training.rollout_batch import Group, Prompt
 _ALONE, _MEETING = 0.25, 1.0
 _EXAMPLES = 8  # groups, or responses, of a step without a mixed group that are kept to look at
 T = TypeVar("T")
+Verdicts = tuple[int, list[float], tuple[str, ...]]  # a part, its rewards, and failures of own ones
 
 
 class NoMixedGroups(EarlyStop):
@@ -63,7 +66,7 @@ class NoMixedGroups(EarlyStop):
 class Collector:
     """Draws rollouts: each engine samples what the shared queue deals it, a rank of it grades that, then all ranks hold
     the same groups. comm: None in a single process. aside: makes the executor that grades beside the sampling. asked:
-    whether to stop."""
+    whether to stop. own: rewards in place of the grader's verdict."""
 
     config: RunConfig
     stream: PromptStream
@@ -72,6 +75,7 @@ class Collector:
     comm: Comm | None
     aside: Callable[[], Executor] = lambda: ThreadPoolExecutor(1)
     asked: Callable[[], bool] = signals.asked
+    own: OwnRewards | None = None
 
     @property
     def engine(self) -> EngineOfRank:
@@ -84,7 +88,8 @@ class Collector:
 
         Groups whose responses are all right or all wrong have no advantage and are dropped. What is under way beyond
         the last group taken is given up. Raises, on all ranks: NoMixedGroups, Diverged when the policy
-        has broken, Stopped when one of them was asked to stop.
+        has broken, Stopped when one of them was asked to stop, RunFailed when rewards of a user's own fail on more
+        than half of the responses to the first `prompts_per_step` prompts.
         """
         train, engine, margin = self.config.train, self.engine, self.config.sampler.margin
         count, size = train.prompts_per_step, train.samples_per_prompt
@@ -92,14 +97,17 @@ class Collector:
         block = math.ceil(count / 4) if self.sampler.side_by_side is None else 1
         choice = DynamicSampling(start, count, count * train.max_rounds, before, margin, size, block)
         shared = PromptQueue(engine.count, size, self.sampler.side_by_side)
+        failures: list[str] = []
         with closing(InFlight(self, step, metrics)) as in_flight:
             while not choice.complete:
                 for prompts in chain(choice.blocks(), [range(0)]):  # the last for what has waited for room
                     shared.add(prompts)
                     in_flight.add(shared.deal()[engine.index])
-                for part, right, graded in self._verdicts(in_flight, metrics):
-                    choice.grade(part // size, right, graded)
+                for part, rewards, failed in self._verdicts(in_flight, metrics):
+                    choice.grade(part // size, rewards)
                     shared.ended([part])
+                    failures += failed if part // size < start + count else ()
+                check_failures(failures, count * size)
                 in_flight.give_up(shared.give_up(choice.end))
         metrics.work.given_up.append(in_flight.lost_beyond(choice.end))
         taken = set(choice.taken)
@@ -116,17 +124,17 @@ class Collector:
             stats.append(GroupStats.joined(of_parts))
             if drawn[0]:
                 groups.append(Group.joined(drawn))
-        rollout = Rollout(groups, stats, choice.start + choice.added - choice.end)
+        rollout = Rollout(groups, stats, choice.start + choice.added - choice.end, self.own.names if self.own else ())
         if not rollout.groups:
             raise NoMixedGroups(rollout, step, [group for _, group in sorted(in_flight.groups.items())[:_EXAMPLES]])
         return rollout
 
-    def _verdicts(self, in_flight: "InFlight", metrics: StepMetrics) -> list[tuple[int, int, int]]:
-        """Parts that any rank has graded since the last look, each with its right responses and all."""
+    def _verdicts(self, in_flight: "InFlight", metrics: StepMetrics) -> list[Verdicts]:
+        """Parts that any rank has graded since the last look."""
         broken: Diverged | None = None
-        own: list[tuple[int, int, int]] | None
+        own: list[Verdicts] | None
         try:
-            own = [(part, GroupStats.of(group).right, len(group.responses)) for part, group in in_flight.graded()]
+            own = [(part, group.rewards.tolist(), group.failures) for part, group in in_flight.graded()]
         except Diverged as error:
             own, broken = None, error
         verdicts, asked = zip(*self._gather([(own, self.asked())], metrics), strict=True)
@@ -231,11 +239,51 @@ class InFlight:
     def _grade(self, ended: Sequence[tuple[int, Prompt, list[Response]]]) -> list[tuple[int, Group]]:
         """Grade parts: groups with their rewards."""
         texts = self.collector.stream.decode([row.tokens for _, _, responses in ended for row in responses])
-        golds = [prompt.problem.answer for _, prompt, responses in ended for _ in responses]
+        problems = [prompt.problem for _, prompt, responses in ended for _ in responses]
+        if self.collector.own:
+            return self._score(self.collector.own, ended, list(zip(problems, texts, strict=True)))
+        golds = [problem.answer for problem in problems]
         verdicts = iter(self.collector.grader.grade(list(zip(golds, texts, strict=True))))
         groups = []
         for part, prompt, responses in ended:
             own = list(islice(verdicts, len(responses)))
             rewards = np.array([verdict.correct for verdict in own], dtype=np.float32)
-            groups.append((part, Group(prompt, responses, rewards, given_up(verdict.reason for verdict in own))))
+            group = Group(prompt, responses, rewards, given_up(verdict.reason for verdict in own))
+            groups.append((part, self._noisy(part, group)))
         return groups
+
+    def _score(
+        self,
+        own: OwnRewards,
+        ended: Sequence[tuple[int, Prompt, list[Response]]],
+        answers: Sequence[tuple[Problem, str]],
+    ) -> list[tuple[int, Group]]:
+        """Take rewards of a user's own of parts. answers: problem and text of each response."""
+        scored = iter(own.score(answers))
+        groups = []
+        for part, prompt, responses in ended:
+            found = list(islice(scored, len(responses)))
+            group = Group(
+                prompt,
+                responses,
+                np.array([own.mean(one.rewards) for one in found], dtype=np.float32),
+                sum(one.given_up for one in found),
+                named=np.array([one.rewards for one in found], dtype=np.float32),
+                weights=own.weights,
+                failures=tuple(one.failure for one in found if one.failure),
+            )
+            groups.append((part, self._noisy(part, group)))
+        return groups
+
+    def _noisy(self, part: int, group: Group) -> Group:
+        """The group with the rewards of a share of its responses flipped, each by a draw of its own."""
+        config = self.collector.config
+        if not (share := config.data.flip_rewards):
+            return group
+        samples = range(part % self.size, part % self.size + len(group.responses))
+        keys = [derive(config.seed, "flip reward", self.step, group.prompt.number, sample) for sample in samples]
+        flips = np.array([key % 2**64 < share * 2**64 for key in keys])
+        rewards, named = np.where(flips, 1 - group.rewards, group.rewards), group.named
+        if named is not None:
+            named = np.where(flips[:, None], 1 - named, named)
+        return replace(group, rewards=rewards, scores=group.rewards, named=named)

@@ -5,7 +5,7 @@ A step trains the first `count` mixed groups in prompt order, whatever finishes 
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -30,13 +30,13 @@ class DynamicSampling:
     size: int
     block: int
     added: int = 0  # prompts drawn so far
-    right: dict[int, int] = field(default_factory=dict)  # of each prompt added, its right responses …
-    graded: dict[int, int] = field(default_factory=dict)  # … of so many graded ones
+    seen: dict[int, set[float]] = field(default_factory=dict)  # of each prompt added, its unlike rewards …
+    graded: dict[int, int] = field(default_factory=dict)  # … of so many graded responses
 
-    def grade(self, number: int, right: int, graded: int) -> None:
-        """Take the verdicts on some responses to an added prompt."""
-        self.right[number] += right
-        self.graded[number] += graded
+    def grade(self, number: int, rewards: Sequence[float]) -> None:
+        """Take the rewards of some responses to an added prompt."""
+        self.seen[number] |= set(rewards)
+        self.graded[number] += len(rewards)
 
     @property
     def taken(self) -> list[int]:
@@ -66,13 +66,13 @@ class DynamicSampling:
             size = self.block if self.added else max(self.before, self.count)
             block = range(self.start + self.added, self.start + min(self.added + size, self.cap))
             self.added += len(block)
-            self.right |= dict.fromkeys(block, 0)
+            self.seen |= {number: set() for number in block}
             self.graded |= dict.fromkeys(block, 0)
             yield block
 
     def _mixed(self, number: int) -> bool:
         """True where a group is known to be mixed, which it may be before all of it is graded."""
-        return 0 < self.right[number] < self.graded[number]
+        return len(self.seen[number]) > 1
 
     def _full(self, number: int) -> bool:
         return self.graded[number] == self.size

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 
 import numpy as np
 
@@ -13,32 +14,51 @@ from tepo.training.rollout_batch import Group
 class GroupStats:
     """Statistics of a group.
 
-    right: responses with reward 1. lengths: tokens of each response. cut: responses stopped by the length limit.
-    timeouts: answers that ran out of the grader's budget.
+    rewards: of each response, as it is trained on. scores: before `data.flip_rewards`; None where it is not set.
+    lengths: tokens of each response. cut: responses stopped by the length limit. timeouts: answers that ran out of the
+    grader's budget. named: rewards of a user's own, by response. failures: why, for each response without some.
     """
 
-    right: int
+    rewards: list[float]
+    scores: list[float] | None
     lengths: list[int]
     cut: int
     timeouts: int
+    named: list[list[float]]
+    failures: tuple[str, ...]
 
     @classmethod
     def of(cls, group: Group) -> "GroupStats":
-        lengths = [len(response.tokens) for response in group.responses]
-        cut = sum(not response.finished for response in group.responses)
-        return cls(int(group.rewards.sum()), lengths, cut, group.timeouts)
+        return cls(
+            group.rewards.tolist(),
+            None if group.scores is None else group.scores.tolist(),
+            [len(response.tokens) for response in group.responses],
+            sum(not response.finished for response in group.responses),
+            group.timeouts,
+            [] if group.named is None else group.named.tolist(),
+            group.failures,
+        )
 
     @classmethod
     def joined(cls, parts: Sequence["GroupStats"]) -> "GroupStats":
         """Join those of a group's parts, in order."""
-        lengths = [length for part in parts for length in part.lengths]
-        right, cut, timeouts = (sum(getattr(part, name) for part in parts) for name in ("right", "cut", "timeouts"))
-        return cls(right, lengths, cut, timeouts)
+        rewards, lengths, named, failures = (
+            list(chain(*(getattr(part, name) for part in parts)))
+            for name in ("rewards", "lengths", "named", "failures")
+        )
+        scores = None if parts[0].scores is None else list(chain(*(part.scores or () for part in parts)))
+        cut, timeouts = (sum(getattr(part, name) for part in parts) for name in ("cut", "timeouts"))
+        return cls(rewards, scores, lengths, cut, timeouts, named, tuple(failures))
+
+    @property
+    def true(self) -> list[float]:
+        """Rewards without noise."""
+        return self.rewards if self.scores is None else self.scores
 
     @property
     def mixed(self) -> bool:
-        """True with both right and wrong responses; otherwise the group has no advantage."""
-        return 0 < self.right < len(self.lengths)
+        """True where rewards differ, as of right and wrong responses; otherwise the group has no advantage."""
+        return len(set(self.rewards)) > 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,11 +66,13 @@ class Rollout:
     """The mixed groups of a step, and the statistics of every prompt consumed for them, both in prompt order.
 
     left_over: prompts added beyond the consumed ones. With several samplers it depends on who was faster.
+    names: of rewards of a user's own.
     """
 
     groups: list[Group]
     stats: list[GroupStats]
     left_over: int = 0
+    names: tuple[str, ...] = ()
 
     @property
     def consumed(self) -> int:
@@ -59,21 +81,22 @@ class Rollout:
 
     @property
     def all_right(self) -> int:
-        return sum(stats.right == len(stats.lengths) for stats in self.stats)
+        return sum(set(stats.rewards) == {1.0} for stats in self.stats)
 
     @property
     def all_wrong(self) -> int:
-        return sum(stats.right == 0 for stats in self.stats)
+        return sum(set(stats.rewards) == {0.0} for stats in self.stats)
 
     def metrics(self) -> dict[str, float]:
-        """Metrics of the draw by verl's names, and ours (rollout/, grader/); rewards and lengths are over all responses
-        to the consumed prompts, before the filter."""
-        right = np.array([stats.right for stats in self.stats])
+        """Metrics of the draw by verl's names, and ours (rollout/, grader/, reward/); rewards and lengths are over all
+        responses to the consumed prompts, before the filter."""
+        score = np.array([sum(stats.true) for stats in self.stats])
+        right = np.array([stats.true.count(1.0) for stats in self.stats])
         responses = np.array([len(stats.lengths) for stats in self.stats])
         lengths, size = np.concatenate([stats.lengths for stats in self.stats]), int(responses[0])
         halvings = [size >> shift for shift in range(size.bit_length()) if size >> shift >= 2]  # n, n/2 … down to 2
         return {
-            "critic/score/mean": float((right / responses).mean()),
+            "critic/score/mean": float((score / responses).mean()),
             **{f"critic/score/best@{k}": float(pass_at_k(responses, right, k).mean()) for k in halvings},
             "critic/rewards/kept_mean": float(np.mean([group.rewards.mean() for group in self.groups])),
             "response_length/mean": float(lengths.mean()),
@@ -87,4 +110,26 @@ class Rollout:
             "rollout/left_over": float(self.left_over),
             "grader/timeouts": float(sum(stats.timeouts for stats in self.stats)),
             "perf/sampled_tokens": float(lengths.sum()),
+            **self._of_noise(),
+            **self._of_own(),
         }
+
+    def _of_noise(self) -> dict[str, float]:
+        """The rewards that are trained on, where they are noisy."""
+        pairs = [pair for stats in self.stats for pair in zip(stats.scores or (), stats.rewards, strict=False)]
+        if not pairs:
+            return {}
+        flipped = sum(score != reward for score, reward in pairs)
+        return {
+            "critic/rewards/mean": float(np.mean([reward for _, reward in pairs])),
+            "rollout/flipped": float(flipped),
+        }
+
+    def _of_own(self) -> dict[str, float]:
+        """Mean of each reward of a user's own, and the responses on which one failed."""
+        if not self.names:
+            return {}
+        means = np.mean([row for stats in self.stats for row in stats.named], axis=0)
+        failed = sum(len(stats.failures) for stats in self.stats)
+        named = {f"reward/{name}/mean": float(mean) for name, mean in zip(self.names, means, strict=True)}
+        return named | {"reward/failed": float(failed)}

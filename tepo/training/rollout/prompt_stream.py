@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from random import Random
+from typing import Any
 
 import numpy as np
 from transformers import PreTrainedTokenizerBase
@@ -10,7 +11,7 @@ from tepo.common.errors import UserError
 from tepo.common.randomness import derive
 from tepo.config.run_config import RunConfig
 from tepo.problems.problem import Problem
-from tepo.problems.prompt_format import encode_prompts
+from tepo.problems.prompt_format import PROMPTS, encode_prompts, render_prompt
 from tepo.training.rollout_batch import Prompt
 
 # Procedural problems, which are made before the first step, in about 8 seconds; beyond them the stream starts over.
@@ -26,19 +27,15 @@ class PromptStream:
         self.tokenizer = tokenizer
         self.fresh = config.data.kind == "procedural"
         problems = _problems(config)
-        check_letters(problems, tokenizer)
+        form: Any = {"prompt": config.data.prompt, "wrap": config.model.wrap, "thinking": config.model.thinking}
+        own = config.data.prompt not in PROMPTS
+        check_letters(problems, tokenizer, render_prompt("", tokenizer, **form) if own else "")
         limit, self.new_tokens = config.train.max_prompt_tokens, config.train.max_new_tokens
-        tokens = encode_prompts(
-            [problem.prompt for problem in problems],
-            tokenizer,
-            prompt=config.data.prompt,
-            wrap=config.model.wrap,
-            thinking=config.model.thinking,
-        )
+        tokens = encode_prompts([problem.prompt for problem in problems], tokenizer, **form)
         self.overlong = sum(len(ids) > limit for ids in tokens)
         if self.overlong and config.data.overlong_prompts == "error":
             what = f"{self.overlong} of {len(problems)} prompts are longer than {limit} tokens"
-            where = f"data={config.data.name}, data.prompt={config.data.prompt}"
+            where = f"data={config.data.name}, data.prompt={'your own' if own else config.data.prompt}"
             fix = f"train.max_prompt_tokens={max(map(len, tokens))}, or data.overlong_prompts=drop or truncate"
             raise UserError(what, where=where, fix=fix)
         if config.data.overlong_prompts == "truncate":  # keeps the end, as the paper's code base does (A11)
@@ -83,12 +80,12 @@ class PromptStream:
         return self._shuffled[1]
 
 
-def check_letters(problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase) -> None:
-    """Raise UserError when the tokenizer drops letters or digits of the statements:
-    the policy would be asked something else.
+def check_letters(problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, prompt: str = "") -> None:
+    """Raise UserError when the tokenizer drops letters or digits of the statements, or of a prompt of the user's own
+    around them: the policy would be asked something else.
 
     Only ASCII is looked at, and case is not, because some tokenizers normalise the rest."""
-    every = {character for problem in problems for character in problem.prompt}
+    every = {character for problem in problems for character in problem.prompt} | set(prompt)
     used = {character for character in every if character.isascii() and character.isalnum()}
     held = {
         character: str(tokenizer.decode(tokenizer(character, add_special_tokens=False)["input_ids"]))
@@ -97,7 +94,7 @@ def check_letters(problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBas
     lost = [character for character, text in held.items() if character.casefold() not in text.casefold()]
     if lost:
         some = f"{', '.join(lost[:12])}{' …' if len(lost) > 12 else ''}"
-        what, where = f"the model's tokenizer has no {some}, which the problems use", str(tokenizer.name_or_path)
+        what, where = f"the model's tokenizer has no {some}, which the prompts use", str(tokenizer.name_or_path)
         fix = "another model (model=FOLDER); the shipped ones read digits and arithmetic alone (docs/scales.md)"
         raise UserError(what, where=where, fix=fix)
 

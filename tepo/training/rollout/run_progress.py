@@ -94,6 +94,9 @@ def _tensors(rollout: FlatRollout) -> Iterator[tuple[str, Tensor]]:
     yield "lengths", rollout.lengths_tensor.cpu()  # [S]
     yield "finished", rollout.finished.cpu()  # [S]
     yield "rewards", rollout.rewards.cpu()  # [S]
+    if rollout.named is not None:
+        yield "named", rollout.named.cpu()  # [S, K]
+        yield "weights", torch.tensor(rollout.weights, dtype=torch.float64)  # [K]
     yield "tokens", rollout.targets().to("cpu", torch.int32)  # [N]
     yield "sampler_logprobs", rollout.sampler_logprobs.cpu()  # [N]
     for name in _OLD:
@@ -114,7 +117,18 @@ def _groups(tensors: dict[str, Tensor], stream: PromptStream) -> list[Group]:
     numbers, timeouts = tensors["numbers"].tolist(), tensors["timeouts"].tolist()
     size = len(responses) // len(numbers)
     rewards = np.split(tensors["rewards"].numpy(), len(numbers))
+    named: Sequence[np.ndarray | None] = [None] * len(numbers)
+    weights: tuple[float, ...] = ()
+    if "named" in tensors:
+        named, weights = np.split(tensors["named"].numpy(), len(numbers)), tuple(tensors["weights"].tolist())
     return [
-        Group(stream.take(number, 1)[0], responses[index * size : (index + 1) * size], rewards[index], timeouts[index])
+        Group(
+            stream.take(number, 1)[0],
+            responses[index * size : (index + 1) * size],
+            rewards[index],
+            timeouts[index],
+            named=named[index],
+            weights=weights,
+        )
         for index, number in enumerate(numbers)
     ]

@@ -123,6 +123,20 @@ def test_a_base_measured_with_other_prompts_is_another_measurement(own: Path) ->
         measure(Request.of(other, trained=False), ["mine"])
 
 
+def test_a_prompt_of_its_own_counts_by_its_text(own: Path) -> None:
+    text = "Solve {problem}\nnow."
+    (own / "evals" / "ask.txt").write_text(f"{text}\n")
+    plain = load_benchmark("mine").fingerprint
+    declare(own, prompt="ask.txt")
+    of_file = load_benchmark("mine")
+    declare(own, prompt=text)
+    assert load_benchmark("mine").fingerprint == of_file.fingerprint != plain
+    assert of_file.prompt == text
+    declare(own, prompt="asc.txt")
+    with pytest.raises(UserError, match=r"unknown prompt 'asc.txt'.*cannot be read"):
+        load_benchmark("mine")
+
+
 def test_verify_prints_the_hash_of_what_is_there_and_goes_on_after_a_broken_file(
     own: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

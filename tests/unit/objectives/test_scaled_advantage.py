@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from tepo.common.errors import UserError
 from tepo.objectives import Groups, load_objective
 from tests.invariants.rows import changed
 from tests.unit.objectives.flat import tensor
@@ -86,6 +87,19 @@ def test_gdpo_normalises_each_reward_by_itself():
     part = 0.5 / math.sqrt(1 / 3)  # of each reward: 1, 0, 1, 0 and 0, 0, -1, -1
     total = tensor(2 * part, 0, 0, -2 * part)
     assert found == pytest.approx((total / total.std()).tolist(), rel=1e-5, abs=1e-9)
+
+
+def test_gdpo_takes_named_rewards_one_by_one_with_their_weights():
+    """Where the first differs by 1 and the second by 0.1, a sum would let the first decide."""
+    named = tensor([1, 0.1], [0, 0], [1, 0], [0, 0.1])
+    keep = {"overlong": {"kind": "keep"}}
+    given = Groups(named.mean(1), torch.tensor([1] * 4), torch.ones(4, dtype=torch.int64), named=named, weights=(3, 1))
+    part = 0.5 / math.sqrt(1 / 3)  # of each reward
+    total = tensor(4 * part, -4 * part, 2 * part, -2 * part)
+    found = load_objective(changed("gdpo", keep)).advantages(given)
+    assert found.tolist() == pytest.approx((total / total.std()).tolist(), rel=1e-4)
+    with pytest.raises(UserError, match="a column for each weight"):
+        Groups(named.mean(1), torch.tensor([1] * 4), torch.ones(4, dtype=torch.int64), named=named, weights=(1,))
 
 
 def test_gdpo_without_a_punishment_is_the_whitened_group_advantage():

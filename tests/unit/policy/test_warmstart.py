@@ -11,6 +11,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
+from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.evaluation.settings import Settings
 from tepo.jobs.measure import measure_in_memory
@@ -84,6 +85,15 @@ def test_the_texts_of_a_phase_have_its_shares():
     )  # three steps to leave out
     chains = [right(text, example.problem.answer) for text, example in zip(noisy, examples, strict=True) if "=" in text]
     assert sum(chains) / len(chains) == pytest.approx(0.7**3, abs=0.12)  # three results a chain
+
+
+def test_noise_is_a_factor_of_every_share_and_one_changes_nothing():
+    recipe = RECIPES["laptop"]
+    assert recipe.with_noise(1.0) == recipe
+    assert recipe.with_noise(2).phases == (Phase(1600, guesses=0.1), Phase(400, guesses=0.5, slip=0.36))
+    assert recipe.with_noise(0).phases == (Phase(1600), Phase(400))
+    with pytest.raises(UserError, match=r"a share of 1\.25"):
+        recipe.with_noise(5)
 
 
 def test_chains_of_all_lengths_are_wrong_equally_often():

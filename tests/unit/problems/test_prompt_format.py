@@ -79,6 +79,13 @@ def test_settings_that_cannot_be_met_are_refused():
         render_prompt("1", tokenizer(), prompt="boxed", wrap="bas")
 
 
+def test_a_prompt_of_ones_own_is_wrapped_as_a_boxed_one_is():
+    ask = "Solve {problem} now."
+    assert render_prompt("1+1", tokenizer(), prompt=ask, wrap="raw") == "Solve 1+1 now."
+    assert render_prompt("1+1", tokenizer(), prompt=ask) == "Question:\nSolve 1+1 now.\n\nAnswer:\n"
+    assert render_prompt("1+1", tokenizer(PLAIN), prompt=ask).startswith("<user>Solve 1+1 now.")
+
+
 def test_braces_in_a_statement_are_left_alone():
     assert render_prompt(r"{problem} {request} \frac{1}{2}", tokenizer(), prompt="boxed", wrap="raw").startswith(
         r"{problem} {request} \frac{1}{2}"

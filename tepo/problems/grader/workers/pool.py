@@ -17,16 +17,17 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from tepo.common.errors import RunFailed
 from tepo.problems.grader.options import GraderOptions
 from tepo.problems.grader.verdict import OUT_OF_BUDGET
 
 _ROOT = str(Path(__file__).resolve().parents[4])
-_MAIN = "from tepo.problems.grader.workers.worker import main; main()"
+_MAIN = "from {} import main; main()"
 _START_SECONDS = 120.0
 _TASKS_PER_WORKER = 4
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -49,10 +50,10 @@ _AGAIN = "again"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Result of one request: the worker's verdict, or a reason of OUT_OF_BUDGET, "crash" or "memory". `seconds` of CPU
-    time."""
+    """Result of one request: the worker's value and reason, or False and a reason of OUT_OF_BUDGET, "crash" or
+    "memory". `seconds` of CPU time."""
 
-    correct: bool
+    value: Any
     reason: str
     seconds: float
 
@@ -116,21 +117,20 @@ class _Worker:
 
 class Pool:
     """Runs requests in up to `options.workers` processes. Safe to call from any thread; batches of several threads take
-    turns."""
+    turns. module: the one whose `main` a worker runs (see `worker.serve`). settings: what it loads."""
 
-    def __init__(self, options: GraderOptions):
-        self._options = options
+    def __init__(self, options: GraderOptions, module: str, settings: Mapping[str, Any]):
+        self._options, self._main = options, _MAIN.format(module)
         self._limit = options.workers or min(8, len(os.sched_getaffinity(0)))
         limits = {"memory_mb": options.memory_mb, "timeout": options.timeout}
-        tolerances = {"relative": options.relative_tolerance, "absolute": options.absolute_tolerance}
-        self._settings = json.dumps(limits | tolerances)
+        self._settings = json.dumps({**settings, **limits}).encode() + b"\n"
         self._workers: list[_Worker] = []
         self._again: list[tuple[int, float]] = []
         self._lock = threading.Lock()
         self._owner = os.getpid()
         self._finalizer = weakref.finalize(self, _stop_all, self._workers, self._owner)
 
-    def run(self, requests: Sequence[dict[str, str]]) -> list[Outcome]:
+    def run(self, requests: Sequence[dict[str, Any]]) -> list[Outcome]:
         """An outcome for each request, in order."""
         with self._lock:
             if os.getpid() != self._owner:  # after a fork the pipes belong to the parent
@@ -157,7 +157,7 @@ class Pool:
         with self._lock:
             self._drop(list(self._workers))
 
-    def _serve(self, requests: Sequence[dict[str, str]], outcomes: list[Outcome | None]) -> None:
+    def _serve(self, requests: Sequence[dict[str, Any]], outcomes: list[Outcome | None]) -> None:
         """A first try of every request, and a second of those that work ended. What a first try ended is a new process
         when it comes back; it takes a second try before a first."""
         waiting, self._again = list(range(len(requests) - 1, -1, -1)), []
@@ -178,7 +178,7 @@ class Pool:
                     self._renew(worker)
             self._attend(outcomes)
 
-    def _alone(self, request: dict[str, str]) -> Outcome:
+    def _alone(self, request: dict[str, Any]) -> Outcome:
         """A second try: in a worker that judged nothing before, while no other computes or starts."""
         if not self._workers:
             self._workers.append(self._start())
@@ -194,22 +194,26 @@ class Pool:
 
     def _start(self) -> _Worker:
         path = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
-        command = [sys.executable, "-P", "-c", _MAIN, self._settings]
+        command = [sys.executable, "-P", "-c", self._main]
         environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
         pipe, null = subprocess.PIPE, subprocess.DEVNULL
         process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, env=environment)
         worker = _Worker(process, 0.0)
         worker.expect()
+        self._write(worker, self._settings)
         return worker
 
-    def _send(self, worker: _Worker, task: int, request: dict[str, str], one: _Try, before: float = 0.0) -> None:
+    def _send(self, worker: _Worker, task: int, request: dict[str, Any], one: _Try, before: float = 0.0) -> None:
         """before: CPU seconds of an earlier try."""
-        assert worker.process.stdin
         seconds, now = one.share * self._options.timeout, time.monotonic()
         worker.task, worker.began, worker.before = task, worker.cpu_seconds(), before
         worker.limit, worker.due, worker.stalled = worker.began + seconds, now + seconds, now + _STALLED * seconds
+        self._write(worker, json.dumps({**request, "first": one.first}).encode() + b"\n")
+
+    def _write(self, worker: _Worker, line: bytes) -> None:
+        assert worker.process.stdin
         with contextlib.suppress(BrokenPipeError):  # it died: `_collect` sees the end of its output
-            worker.process.stdin.write(json.dumps({**request, "first": one.first}).encode() + b"\n")
+            worker.process.stdin.write(line)
             worker.process.stdin.flush()
 
     def _attend(self, outcomes: list[Outcome | None]) -> None:
@@ -254,11 +258,11 @@ class Pool:
             else:
                 worker.meet(int(line.split()[1]))
         elif worker.task is not None:  # else of one that was killed as it wrote
-            correct, reason, seconds = json.loads(line)
+            value, reason, seconds = json.loads(line)
             if reason == _AGAIN:
                 self._again.append((worker.task, seconds))
             else:
-                outcomes[worker.task] = Outcome(correct, reason, worker.before + seconds)
+                outcomes[worker.task] = Outcome(value, reason, worker.before + seconds)
             worker.task, worker.served = None, worker.served + 1
             if reason in (_AGAIN, "memory", *OUT_OF_BUDGET) or worker.served >= self._options.recycle:
                 self._renew(worker)  # what was cut off may have left sympy's memory half written

@@ -14,6 +14,7 @@ import select
 import signal
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 _RECURSION = 6000
@@ -26,8 +27,14 @@ _WARM = (
 
 
 def main() -> None:
-    """Serve until the parent closes the pipe. argv[1]: JSON with memory_mb, timeout, relative, absolute."""
-    settings = json.loads(sys.argv[1])
+    """Compare answers until the parent closes the pipe. Settings: relative, absolute."""
+    serve(_load, _answer)
+
+
+def serve(load: Callable[[dict[str, Any]], Any], answer: Callable[[Any, bytes], tuple[Any, str]]) -> None:
+    """Serve until the parent closes the pipe. The first line of it: JSON with memory_mb, timeout and what `load` reads.
+    answer: value and reason for what was loaded and a line."""
+    settings = json.loads(sys.stdin.buffer.readline())
     for number in (signal.SIGINT, signal.SIGHUP):  # a terminal's, which the parent hears
         signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
@@ -38,11 +45,11 @@ def main() -> None:
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 1)
     os.dup2(null, 2)
-    decider = _load(settings)
+    loaded = load(settings)
     while True:
         judge = os.fork()
         if not judge:
-            _judge(decider, settings, replies)
+            _judge(lambda line: answer(loaded, line), settings, replies)
             os._exit(0)
         _kill_with_parent(judge)
         _, status = os.waitpid(judge, 0)
@@ -73,15 +80,15 @@ def _ended() -> bool:
         os.set_blocking(0, True)
 
 
-def _judge(decider: Any, settings: dict[str, Any], replies: Any) -> None:
-    """Say who judges, then a verdict for each line, until the parent closes the pipe."""
+def _judge(answer: Callable[[bytes], tuple[Any, str]], settings: dict[str, Any], replies: Any) -> None:
+    """Say who judges, then an answer to each line, until the parent closes the pipe."""
     replies.write(f"ready {os.getpid()}\n".encode())
     for line in sys.stdin.buffer:
         # CPU seconds: the parent's limit comes before it
         signal.setitimer(signal.ITIMER_PROF, 2 * settings["timeout"] + 10)
         started = time.process_time()
-        correct, reason = _answer(decider, line)
-        reply = json.dumps([correct, reason, time.process_time() - started])
+        value, reason = answer(line)
+        reply = json.dumps([value, reason, time.process_time() - started])
         signal.setitimer(signal.ITIMER_PROF, 0)
         replies.write(reply.encode() + b"\n")
 

@@ -18,7 +18,7 @@ def draw_of(start: int, count: int, cap: int, before: int, margin: float, block:
 
 
 def grade(choice: DynamicSampling, number: int, mixed: bool) -> None:
-    choice.grade(number, int(mixed), SIZE)
+    choice.grade(number, [mixed, *[False] * (SIZE - 1)])
 
 
 def plain_refills(mixed: Sequence[bool], count: int, cap: int) -> tuple[list[int], int]:
@@ -141,18 +141,18 @@ def test_a_group_is_known_to_be_mixed_before_all_of_it_is_graded() -> None:
     are not needed, but what is taken is awaited."""
     choice = draw_of(0, 2, 40, 0, 3.0)
     assert [len(block) for block in choice.blocks()] == [2, 1, 1, 1, 1]
-    choice.grade(1, 1, 2)
-    choice.grade(3, 0, 3)
+    choice.grade(1, [1, 0])
+    choice.grade(3, [0, 0, 0])
     assert choice.end == 40
-    choice.grade(3, 1, 1)
+    choice.grade(3, [1])
     assert choice.end == 4
     assert list(choice.blocks()) == []
     assert not choice.complete
-    choice.grade(0, 3, 3)
-    choice.grade(2, 0, SIZE)
-    choice.grade(1, 1, 2)
+    choice.grade(0, [1, 1, 1])
+    choice.grade(2, [0] * SIZE)
+    choice.grade(1, [1, 0])
     assert (choice.end, choice.complete) == (4, False)
-    choice.grade(0, 0, 1)
+    choice.grade(0, [0])
     assert (choice.taken, choice.end, choice.complete) == ([0, 1], 2, True)
 
 
@@ -172,7 +172,7 @@ def test_the_first_mixed_groups_are_taken_whatever_response_is_graded_first(
         order.shuffle(under_way)
         number = under_way.pop()
         graded = choice.graded[number]
-        choice.grade(number, int(right[number][graded]), 1)
+        choice.grade(number, [right[number][graded]])
         assert choice.end <= end
         end = choice.end
         under_way = [number for number in under_way if number < end]

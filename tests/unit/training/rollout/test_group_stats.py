@@ -1,5 +1,7 @@
 """What is counted of a step's prompts."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,7 @@ from tepo.training.rollout.group_stats import GroupStats, Rollout
 from tepo.training.rollout_batch import Group, Prompt
 
 
-def group(number: int, rewards: list[int], lengths: list[int], cut: int = 0, timeouts: int = 0) -> Group:
+def group(number: int, rewards: list[float], lengths: list[int], cut: int = 0, timeouts: int = 0) -> Group:
     """A graded group; the first `cut` responses were stopped by the length limit."""
     responses = [
         Response(np.zeros(length, np.int32), np.zeros(length, np.float32), None, index >= cut)
@@ -44,6 +46,30 @@ def test_a_rollout_counts_all_that_was_consumed() -> None:
             "perf/sampled_tokens": 54,
         }
     )
+
+
+def test_rewards_of_ones_own_and_noise_are_told_apart() -> None:
+    """Two groups of two: the first response of each is flipped. Named rewards are those that are trained on."""
+    plain = [group(number, [1, 0.25], [1, 1]) for number in range(2)]
+    noisy = [
+        replace(
+            one,
+            rewards=np.array([0, 0.25], dtype=np.float32),
+            scores=one.rewards,
+            named=np.array([[0, 0], [0.25, 1]], dtype=np.float32),
+            failures=("own.py:1: returned NaN",) if number else (),
+        )
+        for number, one in enumerate(plain)
+    ]
+    metrics = Rollout(noisy, [GroupStats.of(one) for one in noisy], names=("a", "b")).metrics()
+    assert metrics["critic/score/mean"] == (1 + 0.25) / 2
+    assert metrics["critic/score/best@2"] == 1
+    assert metrics["critic/rewards/mean"] == metrics["critic/rewards/kept_mean"] == 0.125
+    assert (metrics["rollout/flipped"], metrics["reward/failed"]) == (2, 1)
+    assert (metrics["reward/a/mean"], metrics["reward/b/mean"]) == (0.125, 0.5)
+    assert all(GroupStats.of(one).mixed for one in noisy)
+    joined = Group.joined(noisy)
+    assert GroupStats.of(joined) == GroupStats.joined([GroupStats.of(one) for one in noisy])
 
 
 @pytest.mark.parametrize(("size", "expected"), [(6, [6, 3]), (2, [2]), (1, []), (16, [16, 8, 4, 2])])

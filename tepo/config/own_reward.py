@@ -1,0 +1,91 @@
+"""A reward and a prompt of a user's own: `data.reward` and `data.prompt`, with the text of the files that they name.
+
+reward: FILE.py                                      # its function `reward(problem, response)`
+reward: {correct: grader, short: {file: FILE.py, function: short, weight: 0.2}}
+prompt: FILE                                         # or text, with {problem} where the statement goes
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tepo.common.errors import UserError, unknown_name
+from tepo.common.plugin_files import foreign, read_python
+from tepo.common.schema import Location
+from tepo.config.run_config import GRADER, DataConfig
+
+FORMS = ("raw", "boxed")  # prompts with a name
+PLACE = "{problem}"
+_KEYS = ("file", "function", "weight")
+_EXAMPLE = "reward: FILE.py, or reward: {correct: grader, short: {file: FILE.py, weight: 0.2}}"
+
+
+def read_rewards(value: Any, folder: Path, at: Location) -> dict[str, dict[str, Any]]:
+    """Name -> settings of each reward with the text of its file, for a file or a mapping of such settings.
+
+    folder: where a relative path starts. Raises UserError that names all that is wrong."""
+    if not value:
+        return {}
+    named = {re.sub(r"\W", "_", Path(value).stem): value} if isinstance(value, str) else value
+    if not isinstance(named, Mapping):
+        raise at.error(f"reward names a Python file, or several by name, not {value!r}", fix=_EXAMPLE)
+    rewards, mistakes = {}, []
+    for name, one in named.items():
+        try:
+            rewards[str(name)] = _reward(str(name), one, folder, at.at(str(name)))
+        except UserError as error:
+            mistakes.append(error)
+    raise_all(mistakes)
+    return rewards
+
+
+def raise_all(mistakes: list[UserError]) -> None:
+    """Raise a UserError that names them all; nothing where there is none."""
+    if mistakes:
+        first, *others = mistakes
+        more = "".join(f"\nand {error.what}\nin: {error.where}" for error in others)
+        raise UserError(first.what, where=f"{first.where}{more}", fix=first.fix)
+
+
+def _reward(name: str, value: Any, folder: Path, at: Location) -> dict[str, Any]:
+    if not re.fullmatch(r"\w+", name):
+        raise at.error(f"{name!r} is no name of a reward", fix="letters, digits and _: it is part of names of metrics")
+    given = {"file": value} if isinstance(value, str) else value
+    if not isinstance(given, Mapping) or not isinstance(given.get("file"), str) or not given["file"]:
+        raise at.error(f"the reward {name} names no file", fix=_EXAMPLE)
+    for key in given:
+        if key not in _KEYS:
+            raise at.at(str(key)).unknown(f"key of the reward {name}", key, _KEYS)
+    if given["file"] != GRADER:
+        path, text = read_python("rewards", given["file"], folder, at)
+        if not text.strip():
+            raise at.error(f"{path} is empty", fix="def reward(problem, response): return …")
+        return {**given, "file": path, "text": text}
+    if "function" in given:
+        raise at.at("function").error("the grader has no functions", fix="leave it out")
+    return dict(given)
+
+
+def foreign_rewards(data: DataConfig) -> list[str]:
+    """Files of rewards whose text is that of no file in `rewards/` of TEPO_PATH."""
+    return foreign("rewards", {one.file: one.text for one in data.reward.values() if one.own})
+
+
+def read_prompt(value: Any, folder: Path, at: Location) -> Any:
+    """A form by its name, or a template: text with `{problem}`, or what is in a file of text.
+
+    folder: where a relative path starts. Raises UserError for a name that does not exist, and a file that cannot be
+    read or has no place for the statement."""
+    if not isinstance(value, str) or value in FORMS or PLACE in value:
+        return value
+    path = folder / Path(value).expanduser()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        unknown, why = unknown_name("prompt", value, FORMS), getattr(error, "strerror", "not a text file in UTF-8")
+        what = f"{unknown.what}, and the file {path} cannot be read: {why}"
+        raise at.error(what, fix=f"{unknown.fix}; or text with {PLACE}, or a file of it") from None
+    if PLACE not in text:
+        raise at.error(f"{path} has no {PLACE}", fix=f"write {PLACE} where the statement goes")
+    return text.removesuffix("\n")

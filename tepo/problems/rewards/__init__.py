@@ -1,0 +1,1 @@
+"""Rewards of a user's own, in processes that may be killed."""

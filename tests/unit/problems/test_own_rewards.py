@@ -1,0 +1,221 @@
+"""Rewards of a user's own: what they give, what becomes of files that misbehave, and what makes them another run."""
+
+from pathlib import Path
+
+import pytest
+
+from tepo.common import trust
+from tepo.common.errors import RunFailed, UserError
+from tepo.config.compose import compose
+from tepo.config.run_config import NamedReward
+from tepo.problems.grader import Grader, GraderOptions
+from tepo.problems.problem import Problem
+from tepo.problems.rewards.own_rewards import OwnRewards, Scored, check_failures, check_rewards, try_out
+from tepo.store.run_id import run_id
+
+SUM = Problem("1", "1+1=", "2", "add")
+OPTIONS = GraderOptions(timeout=0.5, workers=1)
+FILE = """
+import random
+calls = 0
+
+def length(problem, response):
+    return min(len(response), 10) / 10
+
+def asked(problem, response):
+    return (problem.id, problem.prompt, problem.answer, problem.family) == ("1", "1+1=", "2", "add")
+
+def first(problem, response):
+    global calls
+    calls += 1
+    return calls == 1
+
+def drawn(problem, response):
+    return random.random()
+
+def nan(problem, response):
+    return float("nan")
+
+def two(problem, response):
+    print("to nobody")
+    return 2
+
+def word(problem, response):
+    return "right"
+
+def raises(problem, response):
+    raise ValueError("not " + response)
+
+def ends(problem, response):
+    import os
+    os._exit(0)
+
+def loops(problem, response):
+    while True:
+        pass
+
+def allocates(problem, response):
+    return len([0] * 10**10)
+"""
+
+
+def rewards(folder: Path, *functions: str, weight: float = 1.0, text: str = FILE) -> dict[str, NamedReward]:
+    (folder / "own.py").write_text(text)
+    each = ", ".join(
+        f"{name}: {{file: '{folder / 'own.py'}', function: {name}, weight: {weight}}}" for name in functions
+    )
+    return compose([f"data.reward={{{each}}}"]).data.reward
+
+
+def scored(named: dict[str, NamedReward], *texts: str) -> list[Scored]:
+    with Grader(OPTIONS) as grader, OwnRewards(named, grader) as own:
+        return own.score([(SUM, text) for text in texts])
+
+
+def test_functions_of_problem_and_response_and_the_verdict(tmp_path: Path) -> None:
+    named = {"correct": NamedReward("grader", weight=3.0)} | rewards(tmp_path, "length", "asked")
+    with Grader(OPTIONS) as grader, OwnRewards(named, grader) as own:
+        found = own.score([(SUM, "\\boxed{2}"), (SUM, "abc"), (SUM, "\\boxed{2}!!")])
+        assert [one.rewards for one in found] == [(1.0, 0.9, 1.0), (0.0, 0.3, 1.0), (1.0, 1.0, 1.0)]
+        assert [own.mean(one.rewards) for one in found] == pytest.approx([4.9 / 5, 1.3 / 5, 1])
+        assert own.mean(found[2].rewards) == 1.0
+    assert not any(one.failure for one in found)
+
+
+def test_a_reward_depends_on_no_other_call(tmp_path: Path) -> None:
+    texts = ["a", "bb", "c", "bb", "dd"]
+    found = scored(rewards(tmp_path, "first", "drawn"), *texts)
+    assert {one.rewards[0] for one in found} == {1.0}
+    assert len({one.rewards[1] for one in found}) == 1
+    assert found == scored(rewards(tmp_path, "first", "drawn"), *reversed(texts))
+
+
+@pytest.mark.parametrize(
+    ("function", "line", "said"),
+    [
+        ("nan", 19, "returned NaN"),
+        ("two", 22, "returned 2, which is outside [0, 1]"),
+        ("word", 26, "returned str, not a number or a bool"),
+        ("raises", 30, "ValueError: not abc"),
+        ("ends", 0, "ends ended its process"),
+        ("allocates", 0, "allocates out of memory"),
+    ],
+)
+def test_a_call_that_fails_counts_as_nothing_and_is_named(tmp_path: Path, function: str, line: int, said: str) -> None:
+    one, other = scored(rewards(tmp_path, function, "length"), "abc", "abc")
+    assert one.rewards == other.rewards == (0.0, 0.3)
+    assert one.failure == f"{tmp_path / 'own.py'}{f':{line}' if line else ''}: {said}"
+
+
+@pytest.mark.disaster
+def test_a_call_that_never_ends_is_ended(tmp_path: Path) -> None:
+    endless, after = scored(rewards(tmp_path, "loops"), "abc"), scored(rewards(tmp_path, "length"), "abc")
+    assert endless[0].rewards == (0.0,)
+    busy = "hardly ran at all"  # a machine that gave the worker no twentieth of its time
+    assert endless[0].failure in [
+        f"{tmp_path / 'own.py'}: loops {why}" for why in ("took more than grader.timeout", busy)
+    ]
+    assert after[0].rewards == (0.3,)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def reward(problem): return 1", "reward(problem) does not take a problem and a response"),
+        ("def other(problem, response): return 1", "no function 'reward'; there are: other"),
+        ("def reward(problem, response) return 1", "not valid Python"),
+        ("x = 1\nimport not_there", "own.py:2"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+    ],
+)
+def test_a_file_that_cannot_be_called_is_refused_before(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(UserError) as refused:
+        check_rewards(rewards(tmp_path, "reward", text=text), OPTIONS)
+    assert said in str(refused.value)
+    assert refused.value.exit_code == 2
+
+
+def test_all_mistakes_are_named_at_once(tmp_path: Path) -> None:
+    with pytest.raises(UserError) as refused:
+        check_rewards(rewards(tmp_path, "lenght", "length", "wrod"), OPTIONS)
+    assert "no function 'lenght'" in str(refused.value)
+    assert "no function 'wrod'" in str(refused.value)
+    with pytest.raises(UserError) as missing:
+        compose([f"data.reward={{a: {tmp_path / 'a.py'}, b: {tmp_path / 'b.py'}, c: {{weight: 1}}}}"])
+    assert all(name in str(missing.value) for name in ("a.py cannot be read", "b.py cannot be read", "c names no file"))
+
+
+def test_one_that_fails_on_all_that_it_is_tried_on_is_refused(tmp_path: Path) -> None:
+    refusal = pytest.raises(UserError, match="fails on all of 2 responses: ValueError")
+    with Grader(OPTIONS) as grader, OwnRewards(rewards(tmp_path, "raises"), grader) as own, refusal as refused:
+        try_out(own, [SUM])
+    assert refused.value.where == f"{tmp_path / 'own.py'}:30"
+
+
+def test_failures_end_a_step_where_they_are_more_than_half() -> None:
+    check_failures(["own.py:3: ValueError: a"] * 4, 8)
+    failures = ["own.py:9: returned NaN", *(f"own.py:3: ValueError: {n}" for n in range(4))]
+    with pytest.raises(RunFailed, match="more than half of 8 responses, as in: ValueError: 0") as ended:
+        check_failures(failures, 8)
+    assert ended.value.where == "own.py:3"
+
+
+def test_the_text_counts_in_the_id_and_the_name_does_not(tmp_path: Path) -> None:
+    for folder in ("a", "b"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "a" / "one.py").write_text("def reward(problem, response): return 1\n")
+    (tmp_path / "b" / "two.py").write_text("def reward(problem, response): return 1\n")
+    first, second = (run_id(compose([f"data.reward={tmp_path / name}"])) for name in ("a/one.py", "b/two.py"))
+    assert first == second != run_id(compose())
+    (tmp_path / "b" / "two.py").write_text("def reward(problem, response): return 0\n")
+    named = f"data.reward={{x: {{file: {tmp_path / 'a/one.py'}, weight: 2}}}}"
+    others = [f"data.reward={tmp_path / 'b/two.py'}", named, "data.flip_rewards=0.1", "grader.memory_mb=2048"]
+    assert len({first, *(run_id(compose([word])) for word in others)}) == 1 + len(others)
+    neutral = ["data.flip_rewards=0", "data.reward=null", "grader.recycle=1", "grader.max_chars=2000"]
+    assert {run_id(compose([word])) for word in neutral} == {run_id(compose())}
+
+
+def test_a_file_by_its_name_is_the_callers_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tepo.config.own_reward import foreign_rewards
+
+    text = "def reward(problem, response): return 1\n"
+    (tmp_path / "strange.py").write_text(text)
+    strange = compose([f"data.reward={tmp_path / 'strange.py'}"]).data
+    assert foreign_rewards(strange) == [str(tmp_path / "strange.py")]
+    (tmp_path / "rewards").mkdir()
+    (tmp_path / "rewards" / "mine.py").write_text(text)
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    assert foreign_rewards(compose(["data.reward=mine"]).data) == foreign_rewards(strange) == []
+
+
+def test_a_study_of_a_stranger_that_names_a_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tepo.studies.plan import make_plan
+    from tepo.studies.study import load_study
+
+    (tmp_path / "experiments").mkdir()
+    (tmp_path / "strange.py").write_text("def reward(problem, response): return 1\n")
+    word = f"data.reward={tmp_path / 'strange.py'}"
+    (tmp_path / "experiments" / "theirs.yaml").write_text(
+        f"title: theirs\nrows: [{{label: A, objective: gspo, overrides: ['{word}']}}]\n"
+        "scales: {laptop: {models: [laptop], seeds: [0]}}\n"
+    )
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    (unit,) = make_plan(load_study("theirs"), "laptop", store=tmp_path / "runs")
+    with trust.caller(), pytest.raises(UserError, match="--trust executes it"):
+        unit.as_typed()
+    with trust.caller():
+        trust.say([word])
+        assert word in unit.as_typed()
+
+
+def test_a_prompt_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "ask.txt").write_text("Say {problem}\nnow.\n")
+    file, text = compose([f"data.prompt={tmp_path / 'ask.txt'}"]), compose(["data.prompt=Say {problem}\nnow."])
+    assert file.data.prompt == text.data.prompt == "Say {problem}\nnow."
+    assert run_id(file) == run_id(text) != run_id(compose())
+    with pytest.raises(UserError, match=r"unknown prompt 'boxd'.*cannot be read") as unknown:
+        compose(["data.prompt=boxd"])
+    assert "did you mean 'boxed'" in unknown.value.fix
+    (tmp_path / "ask.txt").write_text("Say it")
+    with pytest.raises(UserError, match=r"has no \{problem\}"):
+        compose([f"data.prompt={tmp_path / 'ask.txt'}"])

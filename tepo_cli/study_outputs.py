@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tepo.common.errors import UserError
 from tepo.launch.local import unfinished
-from tepo.reporting.progress import Screen, say
+from tepo.reporting.progress import Screen, bar, console, say
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import Planned
 from tepo.studies.store_check import others_line
@@ -35,9 +35,10 @@ def check_outputs(out: Path, results_path: Path | None) -> None:
 def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | None) -> None:
     """The page, and the Markdown document if asked for."""
     from tepo.common.files import write_atomic
-    from tepo.results.page import page, render_all, results
+    from tepo.results.page import page, parts, render_all, results
 
-    rendered = render_all(planned, scale)
+    with bar("studies", parts(planned), quiet=not console.is_terminal, forks=True) as report:
+        rendered = render_all(planned, scale, report)
     write_atomic(out, page(rendered), "--out FILE")
     say(f"page: {out}")
     if results_path is not None:

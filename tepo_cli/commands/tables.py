@@ -142,9 +142,11 @@ def report(
     """Write one self-contained HTML page from what the store holds: tables, curves, configurations, tokens. Never
     trains."""
     from tepo.studies.plan_studies import plan_all
+    from tepo.reporting.progress import say
     from tepo_cli.study_outputs import check_outputs, write_outputs
 
     check_outputs(out, results)
+    say(f"planning: {' '.join(studies or STUDIES)}")
     planned = plan_all(
         studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=row_overrides(override, data)
     )

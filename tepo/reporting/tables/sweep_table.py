@@ -40,10 +40,20 @@ def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[Block]) -> tuple[Bl
             cells = {row.setting[axis]: averages.get(row.key, MISSING) for row in points}
             first = points[0]
             lines.append(TableRow(label, label, tuple(cells[value] for value in values), first.method, look=first.look))
-        title = ", ".join(filter(None, (f"Average accuracy by {axis}", environment)))
+        title = sweep_title(axis, environment)
         columns = tuple(Column(f"{axis}={value}", value) for value in values)
         blocks.append(ranked(Block(title, columns, tuple(lines), axis=axis)))
     return tuple(blocks)
+
+
+def sweep_title(axis: str, environment: str) -> str:
+    """Title of the block of an environment."""
+    return ", ".join(filter(None, (f"Average accuracy by {axis}", environment)))
+
+
+def environment_of(model: str, point: Mapping[str, str]) -> str:
+    """Name of the model, empty where a study has one alone, and of the values of all axes but the first."""
+    return ", ".join(filter(None, (model, setting_text(dict(list(point.items())[1:])))))
 
 
 def _by_label(rows: Sequence[RowSpec]) -> dict[str, list[RowSpec]]:
@@ -54,9 +64,7 @@ def _by_label(rows: Sequence[RowSpec]) -> dict[str, list[RowSpec]]:
 
 
 def _environment(row: RowSpec) -> str:
-    """Name of the model and of the values of all axes but the first."""
-    others: Mapping[str, str] = dict(list(row.setting.items())[1:])
-    return ", ".join(filter(None, (row.model, setting_text(others))))
+    return environment_of(row.model, row.setting)
 
 
 def sensitivity_blocks(rows: Sequence[RowSpec], frame: pd.DataFrame) -> tuple[Block, ...]:

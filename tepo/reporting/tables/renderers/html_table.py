@@ -27,15 +27,23 @@ def swatch(own: Look | None, method: str) -> str:
     )
 
 
-def render(table: Table, runs: Collection[str] = ()) -> str:
-    """runs: ids of runs that the page has an entry of; a row links to its first."""
+def render(table: Table) -> str:
+    """The table under its title."""
+    name, wide = escape(table.name), " wide" if is_wide(table) else ""
+    head = f'<section class="result{wide}" id="table-{name}"><h2>{escape(table.title)}</h2>'
+    return f"{head}{body(table)}</section>\n"
+
+
+def body(table: Table, runs: Collection[str] = ()) -> str:
+    """Blocks and notes. runs: ids of runs that the page has an entry of; a row links to its first."""
     notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
     blocks = "".join(_Markup(table, block, runs).text() for block in table.blocks)
-    wide = " wide" if any(len(block.columns) > _WIDE for block in table.blocks) else ""
-    return (
-        f'<section class="result{wide}" id="table-{escape(table.name)}"><h2>{escape(table.title)}</h2>'
-        f'{blocks}{_to_fill(table)}<ul class="notes">{notes}</ul></section>\n'
-    )
+    return f'{blocks}{_to_fill(table)}<ul class="notes">{notes}</ul>'
+
+
+def is_wide(table: Table) -> bool:
+    """Tell whether an upright sheet of A4 has no room for its columns."""
+    return any(len(block.columns) > _WIDE for block in table.blocks)
 
 
 def unmeasured(row: TableRow) -> bool:

@@ -36,8 +36,9 @@ def test_waiting_is_taken_from_its_phase() -> None:
     assert sum(parts.values()) == pytest.approx(12.0)
 
 
-def test_a_record_has_the_step_alone() -> None:
-    assert step_parts({"timing_s/step": 3.0}) == dict.fromkeys(PARTS, 0.0) | {"rest": 3.0}
+def test_a_record_has_the_step_alone_which_is_no_bar() -> None:
+    assert step_parts({"timing_s/step": 3.0}) == {}
+    assert step_time_figure([RunCurves("a record", "tepo", 0, [{"timing_s/step": 3.0}])]) is None
 
 
 def widths(figure: Figure) -> dict[str, list[float]]:

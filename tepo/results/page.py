@@ -55,8 +55,8 @@ def render_all(
     planned: Planned, scale: str, report: Callable[[float, str], None] = lambda done, note: None
 ) -> Rendered:
     """Read the store: the registered claims of the plan, the table and figures of each study (made by two processes),
-    the papers' comparisons beside ours, and every trained run of the plan. report: called with how many of its `parts` are
-    done, and the name of the last."""
+    the papers' comparisons beside ours, and every trained run of the plan. report: called with how many of its `parts`
+    are done, and the name of the last."""
     ordinary = [(study, units) for study, units in planned if not study.registered]
     registered = [units for study, units in planned if study.registered]
     distinct = unique(unit for _, units in planned for unit in units)
@@ -186,7 +186,7 @@ def results(rendered: Rendered, planned: Planned, scale: str, command: str) -> s
     distinct = unique(units)
     return "\n\n".join(
         [
-            f"# Results at {scale} scale",
+            f"# {'Claims and their studies' if rendered.head.sentences else 'Tables'} at {scale} scale",
             (
                 f"Written by `{command}`. Laptop figures are of a tiny model on procedural arithmetic; "
                 "the paper's figures stand in blocks of their own."

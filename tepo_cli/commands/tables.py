@@ -141,8 +141,8 @@ def report(
 ) -> None:
     """Write one self-contained HTML page from what the store holds: tables, curves, configurations, tokens. Never
     trains."""
-    from tepo.studies.plan_studies import plan_all
     from tepo.reporting.progress import say
+    from tepo.studies.plan_studies import plan_all
     from tepo_cli.study_outputs import check_outputs, write_outputs
 
     check_outputs(out, results)

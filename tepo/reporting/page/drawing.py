@@ -4,6 +4,7 @@ the seeds, a cross where a seed ended early, labels at the ends of the lines."""
 import math
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -133,7 +134,7 @@ def _line(row: dict[str, Any], panel: int, own: list[tuple[int, float]], front: 
 def _path(points: Sequence[tuple[float, float]]) -> str:
     """Steps from point to point in fifths of a point: a third of the letters of absolute positions."""
     rounded = [(round(5 * a), round(5 * b)) for a, b in points]
-    moves = [(c - a, d - b) for (a, b), (c, d) in zip(rounded, rounded[1:], strict=False)]
+    moves = [(c - a, d - b) for (a, b), (c, d) in pairwise(rounded)]
     start = f"M{rounded[0][0] / 5:g} {rounded[0][1] / 5:g}"
     return f"{start}l{' '.join(f'{a / 5:g} {b / 5:g}' for a, b in moves or [(0, 0)])}"
 

@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from tepo.reporting.figures.curves import RunCurves, svg
-from tepo.reporting.figures.step_time_figure import PARTS, step_parts, step_time_figure
+from tepo.reporting.figures.step_time_figure import step_parts, step_time_figure
 
 ROW = {
     "timing_s/step": 10.0,

@@ -140,7 +140,8 @@ def test_fits_every_screen_with_one_height_for_all(page: Page, path: Path, width
         assert page.run(_INVERTED, part) == (scheme == "dark"), f"{part} has the colours of the curves"
 
 
-_LABELS = """return [...document.querySelectorAll('.chart')].map((box) => JSON.parse(box.dataset.labels).map((one) => one.top))"""
+_LABELS = """return [...document.querySelectorAll('.chart')]
+    .map((box) => JSON.parse(box.dataset.labels).map((one) => one.top))"""
 
 
 @pytest.mark.parametrize("width", [400, 1400])
@@ -156,10 +157,8 @@ def test_no_label_at_the_end_of_a_line_lies_on_another(page: Page, path: Path, w
 def test_the_tooltip_leaves_the_plot_free(page: Page) -> None:
     page.point(".chart .u-over", 0, 0)
     page.wait("return document.querySelector('.tip:not([hidden])')")
-    lower = "return document.querySelector('.chart .u-over').getBoundingClientRect().bottom"
-    assert page.run("return document.querySelector('.tip:not([hidden])').getBoundingClientRect().top") >= page.run(
-        lower
-    )
+    end = "return document.querySelector(arguments[0]).getBoundingClientRect()[arguments[1]]"
+    assert page.run(end, ".tip:not([hidden])", "top") >= page.run(end, ".chart .u-over", "bottom")
 
 
 def test_on_paper_and_without_scripts_there_is_the_drawing(page: Page, path: Path) -> None:

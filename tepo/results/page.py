@@ -6,17 +6,19 @@ from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 from tepo.common import paths
 from tepo.common.text import counted, setting_text
 from tepo.common.two_processes import two_processes
 from tepo.config.compose import to_dict
 from tepo.launch.run_units import spent
-from tepo.reporting.figures.curves import svg, thinned
+from tepo.reporting.figures.curves import png, svg, thinned
+from tepo.reporting.figures.opening_figure import DPI, audit_line, headline, opening_figure, opening_table, text_figure
 from tepo.reporting.figures.step_time_figure import step_time_figure
 from tepo.reporting.page import PageFigure, PageStudy, build_page
 from tepo.reporting.page.charts import chart_data
-from tepo.reporting.page.head import PageHead
+from tepo.reporting.page.head import Link, PageHead
 from tepo.reporting.page.run_data import PageRun
 from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.page.sweep_map import CellRuns, sweep_maps
@@ -25,6 +27,7 @@ from tepo.reporting.tables.multiple_comparisons import one_family
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.reporting.tables.render import as_text
 from tepo.reporting.tables.sweep_table import environment_of, sweep_title
+from tepo.reporting.tables.table import Table
 from tepo.results.claim_outcomes import judge_claims
 from tepo.results.claims_table import claims_table, sentences
 from tepo.results.figures import curves, study_figures
@@ -143,9 +146,38 @@ def _model(unit: Unit, units: Sequence[Unit]) -> str:
     return unit.config.model.name if any(one.model != unit.model for one in units) else ""
 
 
-def page(rendered: Rendered) -> str:
-    """The self-contained HTML page."""
-    return build_page(rendered.head, rendered.studies, rendered.runs, rendered.samples)
+def page(rendered: Rendered, url: str = "", picture: str = "") -> str:
+    """The self-contained HTML page. url: where it will stand. picture: name of the file of `opening_picture` beside
+    it."""
+    head, table = rendered.head, opening_table([study.table for study in rendered.studies])
+    if url:
+        head = replace(head, link=Link(url, urljoin(url, picture), *_said(rendered, table)))
+    opening = None
+    if table is not None and any(one.paper is not None for one in table.comparisons):
+        opening = PageFigure("opening", f"{headline(table)}. {audit_line()}", svg(opening_figure(table, _ran(head))))
+    return build_page(head, rendered.studies, rendered.runs, rendered.samples, opening)
+
+
+def opening_picture(rendered: Rendered) -> bytes:
+    """The picture that a link to the page shows, as PNG."""
+    table = opening_table([study.table for study in rendered.studies])
+    if table is not None:
+        return png(opening_figure(table, _ran(rendered.head)), DPI)
+    return png(text_figure(*_said(rendered, None)), DPI)
+
+
+def _said(rendered: Rendered, table: Table | None) -> tuple[str, str]:
+    """Title and text of a link to the page."""
+    findings = [study.finding for study in rendered.studies if study.finding]
+    title = rendered.head.title if table is None else headline(table)
+    return title, findings[0] if table is None and findings else _ran(rendered.head)
+
+
+def _ran(head: PageHead) -> str:
+    """What was run, in a sentence."""
+    words = {"Model": "model {}", "Data": "data {}", "Steps": "{} steps", "Seeds": "seeds {}", "Runs": "{} runs"}
+    known = [(form, head.facts[name]) for name, form in words.items() if name in head.facts]
+    return ", ".join(form.format(text.removesuffix(" measured")) for form, text in known)
 
 
 def _page_run(unit: Unit, most: int) -> PageRun:

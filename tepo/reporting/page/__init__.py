@@ -55,9 +55,14 @@ class PageStudy:
 
 
 def build_page(
-    head: PageHead, studies: Sequence[PageStudy], runs: Sequence[PageRun], samples: Sequence[RunSamples] = ()
+    head: PageHead,
+    studies: Sequence[PageStudy],
+    runs: Sequence[PageRun],
+    samples: Sequence[RunSamples] = (),
+    opening: PageFigure | None = None,
 ) -> str:
-    """The page as HTML text. samples: what runs answered on benchmarks, as many of them as fit."""
+    """The page as HTML text. samples: what runs answered on benchmarks, as many of them as fit. opening: the figure of
+    the first screen."""
     apart = settings_apart([(run.label, run.seed) for run in runs], [run.config for run in runs])
     runs = [
         replace(run, label=f"{run.label} ({settings})") if settings else run
@@ -77,6 +82,7 @@ def build_page(
         head=head,
         # the word in bold at its beginning, and the rest
         claims=[said.removeprefix("**").partition("** ")[::2] for said in head.sentences],
+        opening=opening and _figure(opening),
         studies=[_study(study, set(names)) for study in studies],
         texts=packed(
             {

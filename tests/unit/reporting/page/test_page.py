@@ -6,8 +6,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from tepo.reporting.page import build_page
-from tepo.reporting.page.head import PageHead
+from tepo.reporting.page import PageStudy, build_page
+from tepo.reporting.page.head import Link, PageHead
 from tepo.reporting.tables.table import Table
 from tests.unit.reporting.pages import LONG, NASTY, page, unpacked
 
@@ -144,6 +144,15 @@ def test_samples_are_there_with_what_was_left_out(text: str, document: _Document
 
 def test_the_same_page_has_the_same_bytes(table: Table, text: str) -> None:
     assert page(table) == text
+
+
+def test_a_link_shows_title_text_and_picture(table: Table) -> None:
+    address = "https://example.org/results.png"
+    link = Link("https://example.org/results.html", address, 'A "finding" <here>', "What was run")
+    linked = build_page(PageHead("Title", link=link), [PageStudy(table)], [])
+    assert '<meta property="og:title" content="A &#34;finding&#34; &lt;here&gt;">' in linked
+    assert f'<meta property="og:image" content="{address}">' in linked
+    assert "og:" not in build_page(PageHead("Title"), [PageStudy(table)], [])
 
 
 def test_empty_page_and_dump_limit(table: Table) -> None:

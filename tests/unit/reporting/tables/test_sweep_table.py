@@ -1,5 +1,8 @@
 """A sweep's table of rows x settings and its figure, from made-up samples."""
 
+import itertools
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -152,3 +155,11 @@ def test_the_plane_has_the_figures_of_the_block() -> None:
     assert points == [[row.cells[4].mean, row.cells[0].mean] for row in block.rows]
     assert [text.get_text() for text in axes.texts] == ["A", "B"]
     assert axes.get_xlabel() == "lost over the grid, points"
+
+
+def test_no_label_of_the_plane_lies_on_another() -> None:
+    (block,) = shown(specs())
+    rows = tuple(replace(block.rows[0], key=f"row {index}", label=f"Method {index} of many") for index in range(9))
+    labels = plane_figure(replace(block, rows=rows)).axes[0].texts
+    boxes = [label.get_window_extent() for label in labels]
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))

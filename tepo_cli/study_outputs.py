@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tepo.common.errors import UserError
 from tepo.launch.local import unfinished
-from tepo.reporting.progress import Screen, say
+from tepo.reporting.progress import Screen, bar, console, say
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import Planned
 from tepo.studies.store_check import others_line
@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 _WHERE_AND_HOW = ("--jobs", "-j", "--store", "--out", "--results")
 
 
-def check_outputs(out: Path, results_path: Path | None) -> None:
-    """Raises UserError where a folder lies instead of a file: before the work, not after it."""
+def check_outputs(out: Path, results_path: Path | None, url: str = "") -> None:
+    """Raises UserError where a folder lies instead of a file, or for an address that is none: before the work, not
+    after it."""
+    if url and not url.startswith(("https://", "http://")):
+        raise UserError("not the address of a page", where=f"--url {url}", fix="--url https://HOST/results.html")
     for option, path in (("--out", out), ("--results", results_path)):
         if path is not None and path.is_dir():
             raise UserError(
@@ -32,14 +35,20 @@ def check_outputs(out: Path, results_path: Path | None) -> None:
             )
 
 
-def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | None) -> None:
-    """The page, and the Markdown document if asked for."""
+def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | None, url: str = "") -> None:
+    """The page, and the Markdown document if asked for. url: where the page will stand; then also the picture that a
+    link to it shows."""
     from tepo.common.files import write_atomic
     from tepo.results.document import write_results
-    from tepo.results.page import page, render_all
+    from tepo.results.page import opening_picture, page, parts, render_all
 
-    rendered = render_all(planned, scale)
-    write_atomic(out, page(rendered), "--out FILE")
+    with bar("studies", parts(planned), quiet=not console.is_terminal, forks=True) as report:
+        rendered = render_all(planned, scale, report)
+    picture = out.with_suffix(".png")
+    if url:
+        write_atomic(picture, opening_picture(rendered), "--out FILE")
+        say(f"picture of a link to it: {picture}")
+    write_atomic(out, page(rendered, url, picture.name), "--out FILE")
     say(f"page: {out}")
     if results_path is not None:
         # The command behind a document, without where things lie and how many ran at once

@@ -40,8 +40,10 @@ def say(text: str, out: Console = console) -> None:
 
 
 @contextmanager
-def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[float, str], None]]:
-    """A progress bar on standard error; the remaining time is that of the recent steps. Call it with (done, note)."""
+def bar(title: str, total: int, quiet: bool, *, forks: bool = False) -> Iterator[Callable[[float, str], None]]:
+    """A progress bar on standard error; the remaining time is that of the recent steps. Call it with (done, note).
+
+    forks: processes are forked meanwhile, so no thread draws it and its clock stands between the calls."""
     times = (TimeElapsedColumn(), TimeRemainingColumn())
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -50,10 +52,10 @@ def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[float, str], 
         *times,
         TextColumn("{task.fields[note]}", markup=False),
     )
-    with Progress(*columns, console=console, disable=quiet) as progress:
+    with Progress(*columns, console=console, disable=quiet, auto_refresh=not forks) as progress:
         task = progress.add_task(title, total=total, note="")
         try:
-            yield lambda done, note: progress.update(task, completed=done, note=note)
+            yield lambda done, note: progress.update(task, completed=done, note=note, refresh=forks)
         except UserError:  # the bar of what never began would stand above its message
             progress.live.transient = not progress.tasks[0].completed
             raise

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from matplotlib.figure import Figure
 
 from tepo.common.errors import UserError
+from tepo.common.text import setting_text
 from tepo.reporting.figures.curves import RunCurves
 from tepo.reporting.figures.paper_figures import paper_figure
 from tepo.reporting.figures.study_figures import (
@@ -38,8 +39,12 @@ class StudyFigure:
 
 
 def curves(units: Sequence[Unit]) -> list[RunCurves]:
-    """Metrics of trained units, one curve a row and seed."""
-    trained = {(unit.label, unit.seed): unit for unit in units if unit.row.objective is not None}
+    """Metrics of trained units, one curve a row and seed. Rows are called by their setting too where there are
+    several."""
+    several = len({setting_text(unit.row.setting.point) for unit in units}) > 1
+    trained = {
+        (unit.label if several else unit.row_label, unit.seed): unit for unit in units if unit.row.objective is not None
+    }
     return [
         RunCurves(label, unit.row.objective or "", seed, unit.run.metrics(), unit.row.look, bool(unit.run.ending()))
         for (label, seed), unit in trained.items()
@@ -69,11 +74,11 @@ def study_figures(study: Study, scale: str, units: Sequence[Unit], table: Table)
     figures = []
     if study.curve and (rows := [row for row in curve_rows(study, units) if row.fit]):
         drawn = scaling_figure(rows, study.curve.over)
-        figures.append(StudyFigure(study.name, f"Fitted curves of {study.title}", drawn))
+        figures.append(StudyFigure(study.name, "Fitted curves", drawn))
     tune = study.tune_at(scale)
     lines = tuned_lines(units, tune) if tune else []
     if any(line.best for line in lines):
-        caption = f"Expected best validation accuracy in {study.title}"
+        caption = "Expected best validation accuracy"
         figures.append(StudyFigure(study.name, caption, expected_best_figure(lines)))
     if tune and tune.first_range and any(line.best for line in lines):
         axis = shown_axes(tune.space)[tune.first_range]
@@ -82,8 +87,8 @@ def study_figures(study: Study, scale: str, units: Sequence[Unit], table: Table)
         figures.append(StudyFigure(f"{study.name}-settings", caption, drawn))
     swept = [block for block in table.blocks if block.axis]
     if any(cell.mean is not None for block in swept for row in block.rows for cell in row.cells):
-        figures.append(StudyFigure(table.name, f"Average accuracy in {table.title}", sweep_figure(swept)))
-        caption = f"Best score and what a blind choice loses in {table.title}"
+        figures.append(StudyFigure(table.name, "Average accuracy as lines", sweep_figure(swept)))
+        caption = "Best score and what a blind choice loses"
         planes = [plane_figure(block) for block in table.blocks if block.columns[0].key == BEST]
         figures += [StudyFigure(f"{table.name}-plane", caption, plane) for plane in planes]
     for number, group in enumerate([] if swept else study_groups(study, units), start=1):

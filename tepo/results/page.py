@@ -1,23 +1,31 @@
 """Results of several studies: what the page and the document are made of, and the HTML page."""
 
 import shlex
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Future, as_completed
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
+from urllib.parse import urljoin
 
 from tepo.common import paths
 from tepo.common.text import setting_text
 from tepo.common.two_processes import two_processes
 from tepo.config.compose import to_dict
 from tepo.reporting.figures.claims_figure import claims_figure
-from tepo.reporting.figures.curves import svg, thinned, training_figure
+from tepo.reporting.figures.curves import png, svg, thinned
+from tepo.reporting.figures.opening_figure import DPI, audit_line, headline, opening_figure, opening_table, text_figure
 from tepo.reporting.figures.step_time_figure import step_time_figure
-from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
+from tepo.reporting.page import PageFigure, PageStudy, build_page
 from tepo.reporting.page.charts import chart_data
-from tepo.reporting.page.head import PageHead
+from tepo.reporting.page.head import Link, PageHead
+from tepo.reporting.page.run_data import PageRun
 from tepo.reporting.page.sample_data import RunSamples
+from tepo.reporting.page.sweep_map import CellRuns, sweep_maps
 from tepo.reporting.page.token_view import read_dump
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
+from tepo.reporting.tables.sweep_table import environment_of, sweep_title
+from tepo.reporting.tables.table import Table
 from tepo.results.claim_outcomes import judge_claims
 from tepo.results.claims_table import NAME, claim_lines, claims_table, sentences
 from tepo.results.figures import curves, study_figures
@@ -26,7 +34,7 @@ from tepo.store.stored_responses import answered
 from tepo.studies.claims import load_claims
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
-from tepo.studies.study import Study
+from tepo.studies.study import CLAIMS, Study
 
 OWN = "-own"  # at the end of the name of a study's own figure
 SCOPE = (
@@ -51,22 +59,35 @@ class Rendered:
     samples: list[RunSamples]
 
 
-def render_all(planned: Planned, scale: str) -> Rendered:
+def render_all(
+    planned: Planned, scale: str, report: Callable[[float, str], None] = lambda done, note: None
+) -> Rendered:
     """Read the store: the registered claims of the plan, the table and figures of each study (made by two processes),
-    the papers' comparisons beside ours, and every trained run of the plan."""
+    the papers' comparisons beside ours, and every trained run of the plan. report: called with how many of its `parts`
+    are done, and the name of the last."""
     ordinary = [(study, units) for study, units in planned if not study.registered]
-    claimed, said = _claims([units for study, units in planned if study.registered])
+    registered = [units for study, units in planned if study.registered]
     distinct = unique(unit for _, units in planned for unit in units)
     trained = [unit for unit in distinct if unit.row.objective is not None and unit.run.metrics()]
     with two_processes() as pool:
+        claims = pool.submit(_claims, registered)
         largest_first = sorted(ordinary, key=lambda entry: -len(entry[1]))
         rendered = {study.name: pool.submit(_render, study, units, scale) for study, units in largest_first}
+        names: dict[Future[Any], str] = {claims: CLAIMS} | {future: name for name, future in rendered.items()}
         runs = [_page_run(unit, max(1, _DUMPS // len(trained))) for unit in trained]
         samples = page_samples([unit for unit in distinct if not unit.tuning])
+        for done, future in enumerate(as_completed(names), start=1):
+            report(done, names[future])
+        claimed, said = claims.result()
         studies = [rendered[study.name].result() for study, _ in ordinary]
     papers = [table for table in [paper_comparisons([one.table for one in studies])] if table.blocks[0].rows]
     head = head_of(planned, scale, said)
     return Rendered(head, [*claimed, *studies, *map(PageStudy, papers)], runs, samples)
+
+
+def parts(planned: Planned) -> int:
+    """How many parts `render_all` reports: each study, and the claims."""
+    return 1 + sum(not study.registered for study, _ in planned)
 
 
 def _claims(units: Sequence[Sequence[Unit]]) -> tuple[list[PageStudy], list[str]]:
@@ -86,24 +107,83 @@ def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
         PageFigure(f"{one.name}{OWN}", one.caption, svg(one.figure))
         for one in study_figures(study, scale, units, table)
     ]
-    settings: dict[str, list[Unit]] = {}
+    parts: dict[str, list[Unit]] = {}
     for unit in (unit for unit in units if not unit.tuning):
-        settings.setdefault(setting_text(unit.row.setting.point), []).append(unit)
-    figures = []
-    for number, (setting, part) in enumerate(settings.items(), start=1):
+        # rows that are tuned have each their own setting, and are drawn together
+        parts.setdefault("" if study.tune_at(scale) else _place(unit, units), []).append(unit)
+    figures, names = [], {}
+    for number, (place, part) in enumerate(parts.items(), start=1):
+        # the study is in its heading and the place in the caption, so that rows are called what tells them apart
         if shown := thinned([run for run in curves(part) if run.rows], _POINTS):
-            name = f"{study.name}-curves" + (f"-{number}" if setting else "")
-            title = study.title + (f": {setting}" if setting else "")
-            drawn = svg(training_figure(shown)), chart_data(shown)
-            figures.append(PageFigure(name, f"Training curves of {title}", *drawn))
+            names[place] = f"{study.name}-curves" + (f"-{number}" if place else "")
+            charts = chart_data(shown, baseline=study.baseline or "")
+            figures.append(PageFigure(names[place], ": ".join(filter(None, ("Training curves", place))), charts=charts))
             if times := step_time_figure(shown):
-                figures.append(PageFigure(f"{name}-times", f"Where the time of a step went: {title}", svg(times)))
-    return PageStudy(table, (*own, *figures))
+                caption = ": ".join(filter(None, ("Where the time of a step went", place)))
+                figures.append(PageFigure(f"{names[place]}-times", caption, svg(times)))
+    return PageStudy(table, (*own, *figures), sweep_maps(table, _cell_runs(units, names)))
 
 
-def page(rendered: Rendered) -> str:
-    """The self-contained HTML page."""
-    return build_page(rendered.head, rendered.studies, rendered.runs, rendered.samples)
+def _cell_runs(units: Sequence[Unit], figures: Mapping[str, str]) -> dict[tuple[str, str, str], CellRuns]:
+    """Runs behind each cell of a sweep's map. figures: place -> the figure that holds their curves."""
+    cells: dict[tuple[str, str, str], list[Unit]] = {}
+    for unit in units:
+        if unit.row.objective is not None and (point := unit.row.setting.point):
+            axis, value = next(iter(point.items()))
+            title = sweep_title(axis, environment_of(_model(unit, units), point))
+            cells.setdefault((title, unit.row_label, value), []).append(unit)
+    return {
+        key: CellRuns(
+            figures.get(_place(part[0], units), ""),
+            part[0].row_label,
+            tuple((unit.seed, unit.id, str(unit.run.ending() or "")) for unit in part),
+            all(unit.record is not None for unit in part),
+        )
+        for key, part in cells.items()
+    }
+
+
+def _place(unit: Unit, units: Sequence[Unit]) -> str:
+    """Model, where a study has several, and setting."""
+    return ", ".join(filter(None, (_model(unit, units), setting_text(unit.row.setting.point))))
+
+
+def _model(unit: Unit, units: Sequence[Unit]) -> str:
+    return unit.config.model.name if any(one.model != unit.model for one in units) else ""
+
+
+def page(rendered: Rendered, url: str = "", picture: str = "") -> str:
+    """The self-contained HTML page. url: where it will stand. picture: name of the file of `opening_picture` beside
+    it."""
+    head, table = rendered.head, opening_table([study.table for study in rendered.studies])
+    if url:
+        head = replace(head, link=Link(url, urljoin(url, picture), *_said(rendered, table)))
+    opening = None
+    if table is not None and any(one.paper is not None for one in table.comparisons):
+        opening = PageFigure("opening", f"{headline(table)}. {audit_line()}", svg(opening_figure(table, _ran(head))))
+    return build_page(head, rendered.studies, rendered.runs, rendered.samples, opening)
+
+
+def opening_picture(rendered: Rendered) -> bytes:
+    """The picture that a link to the page shows, as PNG."""
+    table = opening_table([study.table for study in rendered.studies])
+    if table is not None:
+        return png(opening_figure(table, _ran(rendered.head)), DPI)
+    return png(text_figure(*_said(rendered, None)), DPI)
+
+
+def _said(rendered: Rendered, table: Table | None) -> tuple[str, str]:
+    """Title and text of a link to the page."""
+    findings = [study.finding for study in rendered.studies if study.finding]
+    title = rendered.head.title if table is None else headline(table)
+    return title, findings[0] if table is None and findings else _ran(rendered.head)
+
+
+def _ran(head: PageHead) -> str:
+    """What was run, in a sentence."""
+    words = {"Model": "model {}", "Data": "data {}", "Steps": "{} steps", "Seeds": "seeds {}", "Runs": "{} runs"}
+    known = [(form, head.facts[name]) for name, form in words.items() if name in head.facts]
+    return ", ".join(form.format(text.removesuffix(" measured")) for form, text in known)
 
 
 def _page_run(unit: Unit, most: int) -> PageRun:

@@ -162,12 +162,8 @@ def _notes(scale: str, units: Sequence[Unit]) -> list[str]:
     if given_up := sum(unit.run.timeouts(name) for unit in units for name in unit.config.data.benchmarks):
         notes.append(f"Answers that ran out of the grader's budget and count as wrong: {given_up}.")
     # verdicts on generated problems, integers all, are the same under every revision of the grader (a test says so)
-    regraded = {
-        name
-        for unit in units
-        for name in unit.benchmarks
-        if (by := unit.run.grader(name)) and not is_of_today(by) and not load_benchmark(name).procedural
-    }
+    graders = {(name, by) for unit in units for name in unit.benchmarks if (by := unit.run.grader(name))}
+    regraded = {name for name, by in graders if not is_of_today(by) and not load_benchmark(name).procedural}
     if regraded:
         fix = "`tepo regrade` judges stored responses again; records hold counts alone."
         said = ", ".join(sorted(regraded))

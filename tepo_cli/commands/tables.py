@@ -141,18 +141,23 @@ def report(
     records: Records = False,
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     results: Annotated[Path | None, typer.Option(help="Also write the tables and verdicts as Markdown.")] = None,
+    url: Annotated[
+        str, typer.Option(help="Where the page will stand: a link to it then shows the finding and a picture.")
+    ] = "",
 ) -> None:
     """Write one self-contained HTML page from what the store holds: tables, curves, configurations, tokens. Never
     trains."""
+    from tepo.reporting.progress import say
     from tepo.studies.plan_studies import plan_all
     from tepo_cli.study_outputs import check_outputs, write_outputs
 
-    check_outputs(out, results)
+    check_outputs(out, results, url)
+    say(f"planning: {' '.join(studies or STUDIES)}")
     planned = plan_all(
         studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=row_overrides(override, data)
     )
     planned = filled(planned, records, store, scale, parse_seeds(seeds))
-    write_outputs(planned, scale, out, results)
+    write_outputs(planned, scale, out, results, url)
 
 
 def audit(

@@ -231,15 +231,20 @@ def svg(figure: Figure) -> str:
     return out.getvalue()
 
 
+def png(figure: Figure, dpi: int) -> bytes:
+    """The figure as a PNG image of this many pixels an inch."""
+    image = io.BytesIO()
+    with matplotlib.rc_context(STYLE):
+        figure.savefig(image, format="png", dpi=dpi)
+    return image.getvalue()
+
+
 def save(figure: Figure, folder: Path, name: str, option: str = STORE) -> list[Path]:
     """Write `name.svg` and `name.png` (144 dpi) into the folder, each by rename; returns both paths.
 
     option: see `write_atomic`.
     """
-    image = io.BytesIO()
-    with matplotlib.rc_context(STYLE):
-        figure.savefig(image, format="png", dpi=144)
     paths = [folder / f"{name}.svg", folder / f"{name}.png"]
     write_atomic(paths[0], svg(figure), option)
-    write_atomic(paths[1], image.getvalue(), option)
+    write_atomic(paths[1], png(figure, 144), option)
     return paths

@@ -28,9 +28,9 @@ step's own seconds."""
 
 
 def step_parts(row: Mapping[str, Any]) -> dict[str, float]:
-    """Seconds of a step by part; empty for a row that was not timed. On several ranks the share of each phase in which
-    ranks wait on average is taken from it."""
-    if _STEP not in row:
+    """Seconds of a step by part; empty for a row whose parts were not timed (a record keeps the whole alone). On
+    several ranks the share of each phase in which ranks wait on average is taken from it."""
+    if _STEP not in row or not any(_SECTION + name in row for name in PARTS):
         return {}
     spent = {name: float(row.get(_SECTION + name, 0.0)) for name in (*PARTS, "gather")}
     busy = {name: 1 - min(1.0, float(row.get(_BUBBLE + name, 0.0))) for name in PARTS}

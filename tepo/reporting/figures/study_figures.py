@@ -11,6 +11,8 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.text import Annotation
+from matplotlib.transforms import Bbox
 
 from tepo.evaluation.statistics.run_profiles import performance_profile
 from tepo.evaluation.statistics.scaling_fit import FIRST_PART, fit
@@ -139,6 +141,7 @@ def plane_figure(block: Block) -> Figure:
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(6.4, 4.6), layout="constrained")
         axes = figure.add_subplot()
+        labels: list[Annotation] = []
         for row in block.rows:
             x, y = (row.cells[keys.index(key)] for key in (across, BEST))
             at = (x.mean or 0.0, y.mean or 0.0)
@@ -153,11 +156,28 @@ def plane_figure(block: Block) -> Figure:
                 markersize=5,
                 label=row.label,
             )
-            axes.annotate(row.label, at, (5, 4), textcoords="offset points", fontsize=7)
+            labels.append(axes.annotate(row.label, at, (5, 4), textcoords="offset points", fontsize=7))
         axes.set_xlabel(f"{block.columns[keys.index(across)].title.lower()}, points")
         axes.set_ylabel("best average accuracy, %")
         axes.set_title(block.title, loc="left", fontsize=10)
-        return settled(figure)
+        settled(figure)
+        _apart(labels)
+        return figure
+
+
+def _apart(labels: Sequence[Annotation]) -> None:
+    """Put each label beside its point where it lies on no other: right or left, then step by step further off."""
+    placed: list[Bbox] = []
+    heights = [4 + sign * 8 * away for away in range(12) for sign in (1, -1)]
+    tries = [(side, height) for height in heights for side in ("left", "right")]
+    for label in labels:
+        for side, height in tries:
+            label.set_horizontalalignment(side)
+            label.xyann = (5 if side == "left" else -5, height)
+            box = label.get_window_extent()
+            if not box.count_overlaps(placed):
+                break
+        placed.append(box)
 
 
 def _error_bar(cell: Cell) -> list[list[float]] | None:

@@ -12,76 +12,57 @@ from typing import Any
 import jinja2
 from markupsafe import Markup
 
-from tepo.config.differences import NOT_A_SETTING, flat, settings_apart
-from tepo.reporting.colours import Look
+from tepo.config.differences import settings_apart
+from tepo.reporting.page.drawing import drawing
 from tepo.reporting.page.forest import forests
 from tepo.reporting.page.head import PageHead, finding
-from tepo.reporting.page.packed import packed, script_json
+from tepo.reporting.page.packed import packed
+from tepo.reporting.page.run_data import PageRun, run_data
 from tepo.reporting.page.sample_data import RunSamples, pack_samples
+from tepo.reporting.page.sweep_map import SweepMap, sentence
 from tepo.reporting.page.token_data import summary, token_data
-from tepo.reporting.page.token_view import TokenDump
 from tepo.reporting.tables.provenance_note import made_by
 from tepo.reporting.tables.renderers import csv, html_table, latex, markdown
 from tepo.reporting.tables.table import Table
 
-_MOST_COLUMNS = 8  # of settings; more are a text a run
-STYLES = (
-    *("vendor/uPlot.min.css", "page.css", "first.css", "tables.css"),
-    *("curves.css", "tokens.css", "side.css", "print.css"),
-)
-SCRIPTS = (
-    *("vendor/uPlot.iife.min.js", "tables.js", "cells.js", "copy.js"),
-    *("curves.js", "packed.js", "tokens.js", "side.js"),
-)
+STYLES = (*("page", "contents", "first", "tables", "map"), *("curves", "tokens", "runs", "print"))
+SCRIPTS = (*("packed", "contents", "tables", "cells", "copy"), *("curves", "map", "runs", "tokens", "side"))
 
 
 @dataclass(frozen=True)
 class PageFigure:
-    """name: unique on the page. svg: as `figures.curves.svg` gives it. charts: of `chart_data`, for curves that
-    are drawn anew where scripts run."""
+    """name: unique on the page. svg: as `figures.curves.svg` gives it; empty for curves, which are drawn from `charts`
+    (of `chart_data`)."""
 
     name: str
     caption: str
-    svg: str
+    svg: str = ""
     charts: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class PageStudy:
-    """One table with its figures."""
+    """One table with its figures, and the maps of a sweep."""
 
     table: Table
     figures: tuple[PageFigure, ...] = ()
-
-
-@dataclass(frozen=True)
-class PageRun:
-    """One run. config: nested mapping. facts: short things to know (steps, status, CPU seconds). tokens: dumps in step
-    order. sessions: those that trained and measured it, as `provenance.sessions` gives them. recorded: it is read
-    from a record, without responses. command: what trains it."""
-
-    id: str
-    label: str
-    method: str
-    seed: int
-    config: Mapping[str, Any]
-    facts: Mapping[str, Any]
-    tokens: Sequence[TokenDump] = ()
-    sessions: Sequence[Mapping[str, Any]] = ()
-    look: Look | None = None
-    recorded: bool = False
-    command: str = ""
+    maps: tuple[SweepMap, ...] = ()
 
     @property
-    def swatch(self) -> Markup:
-        """A piece of its line."""
-        return Markup(html_table.swatch(self.look, self.method))
+    def finding(self) -> str:
+        """The study in a sentence."""
+        return sentence(self.maps) or finding(self.table)
 
 
 def build_page(
-    head: PageHead, studies: Sequence[PageStudy], runs: Sequence[PageRun], samples: Sequence[RunSamples] = ()
+    head: PageHead,
+    studies: Sequence[PageStudy],
+    runs: Sequence[PageRun],
+    samples: Sequence[RunSamples] = (),
+    opening: PageFigure | None = None,
 ) -> str:
-    """The page as HTML text. samples: what runs answered on benchmarks, as many of them as fit."""
+    """The page as HTML text. samples: what runs answered on benchmarks, as many of them as fit. opening: the figure of
+    the first screen."""
     apart = settings_apart([(run.label, run.seed) for run in runs], [run.config for run in runs])
     runs = [
         replace(run, label=f"{run.label} ({settings})") if settings else run
@@ -97,19 +78,13 @@ def build_page(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    ids = {run.id for run in runs}
     return environment.get_template("page.html.j2").render(
         head=head,
-        **_first([study.table for study in studies], head),
-        studies=[
-            (
-                study,
-                Markup(html_table.render(study.table, ids)),
-                [(figure, inline_svg(figure)) for figure in study.figures],
-            )
-            for study in studies
-        ],
-        texts=script_json(
+        # the word in bold at its beginning, and the rest
+        claims=[said.removeprefix("**").partition("** ")[::2] for said in head.sentences],
+        opening=opening and _figure(opening),
+        studies=[_study(study, set(names)) for study in studies],
+        texts=packed(
             {
                 f"table-{study.table.name}": {
                     "Markdown": markdown.render(study.table),
@@ -119,34 +94,42 @@ def build_page(
                 for study in studies
             }
         ),
-        runs=[(run, flat(run.config)) for run in runs],
-        differing=_differing(runs),
-        rare=_rare(runs),
+        runs=run_data(runs),
         made_by=made_by([session for run in runs for session in run.sessions]),
-        recorded=sum(run.recorded for run in runs),
         unrecorded=sum(not run.sessions for run in runs),
         dumps=[summary(f"{label}, step {dump.step}", dump) for label, dump in shown],
-        tokens=packed(token_data(shown)),
+        tokens=packed(token_data(shown) | {"ids": {run.id: names[run.id] for run in runs if run.tokens}}),
         samples=pack_samples([replace(one, label=names.get(one.id, one.label)) for one in samples]),
-        curves=script_json(
-            {figure.name: figure.charts for study in studies for figure in study.figures if figure.charts}
-        ),
-        css=Markup("".join(map(_asset, STYLES))),
-        script=Markup("".join(map(_asset, SCRIPTS))),
+        css=Markup("".join(map(_asset, ("vendor/uPlot.min.css", *(f"styles/{name}.css" for name in STYLES))))),
+        script=Markup("".join(map(_asset, ("vendor/uPlot.iife.min.js", *(f"scripts/{name}.js" for name in SCRIPTS))))),
         licence=_asset("vendor/uPlot-LICENSE.txt"),
     )
 
 
-def _first(tables: Sequence[Table], head: PageHead) -> dict[str, Any]:
-    """Content of the first screen."""
-    shown = [forest for table in tables for forest in forests(table)]
+def _study(study: PageStudy, runs: set[str]) -> dict[str, Any]:
+    """Content of a study's part of the page. lead: the figure that stands open, where it has neither map nor
+    comparisons."""
+    shown = forests(study.table)
+    figures = [_figure(figure) for figure in study.figures]
     return {
-        "findings": [(table, text) for table in tables if (text := finding(table))],
+        "name": study.table.name,
+        "title": study.table.title,
+        "finding": study.finding,
+        "wide": html_table.is_wide(study.table),
+        "table": Markup(html_table.body(study.table, runs)),
         "forests": shown,
         "marks": {line.mark for forest in shown for line in forest.lines},
-        # the word in bold at its beginning, and the rest
-        "claims": [sentence.removeprefix("**").partition("** ")[::2] for sentence in head.sentences],
+        "maps": study.maps,
+        "figures": figures,
+        "lead": figures[:1] if not (shown or study.maps) else [],
     }
+
+
+def _figure(figure: PageFigure) -> dict[str, Any]:
+    charts = figure.charts
+    svg = inline_svg(figure) if charts is None else Markup(drawing(charts, figure.caption))
+    data, lifted = ("", False) if charts is None else (packed(charts), bool(charts["lifted"]))
+    return {"name": figure.name, "caption": figure.caption, "svg": svg, "data": data, "lifted": lifted}
 
 
 def inline_svg(figure: PageFigure) -> Markup:
@@ -163,18 +146,3 @@ def inline_svg(figure: PageFigure) -> Markup:
 
 def _asset(name: str) -> str:
     return (files("tepo.reporting.page") / "assets" / name).read_text(encoding="utf-8")
-
-
-def _differing(runs: Sequence[PageRun]) -> list[str]:
-    """Settings whose value is not the same in all runs."""
-    configs = [flat(run.config) for run in runs]
-    keys = dict.fromkeys(key for config in configs for key in config)
-    settings = [key for key in keys if not key.startswith(NOT_A_SETTING)]
-    return [key for key in settings if len({config.get(key, "") for config in configs}) > 1]
-
-
-def _rare(runs: Sequence[PageRun]) -> list[str]:
-    """Settings of each run that are not those of most runs of its objective; empty where settings have columns."""
-    if len(_differing(runs)) <= _MOST_COLUMNS:
-        return []
-    return settings_apart([run.method for run in runs], [run.config for run in runs])

@@ -5,7 +5,7 @@ Positions are shares of the plot's width in percent, so that the page can draw i
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.reporting.colours import UNTRAINED
@@ -111,7 +111,7 @@ def _forest(table: Table, block: Block, paper: Mapping[str, float]) -> Forest | 
         said = row.cells[outcome].text if outcome is not None else long.get(row.key, verdict)
         word = said if outcome is None or verdict in ("", said) else f"{said} ({verdict})"
         words = (_MARKS.get(verdict, "none"), word)
-        lines.append(_line(row, cell, words, paper.get(row.key), scale))
+        lines.append(_line(replace(row, label=block.label(row)), cell, words, paper.get(row.key), scale))
     against = baseline_of(block)
     part = block.title.removeprefix("Measured").removeprefix(": ") if against else ""
     compared_with = f"difference of the average to {against}, in points" if against else _A_TO_B

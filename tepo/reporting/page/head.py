@@ -16,15 +16,27 @@ _DECIDED = (Verdict.BETTER, Verdict.WORSE, Verdict.EQUIVALENT)
 
 
 @dataclass(frozen=True)
+class Link:
+    """A link to the page as others show it: where the page and its picture stand, title and text."""
+
+    url: str
+    picture: str
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
 class PageHead:
     """facts: what ran, name and value. notes: from the file of a study. sentences: the registered claims in Markdown,
-    each beginning with a word in bold. scope: what results at this scale can say and what they cannot."""
+    each beginning with a word in bold. scope: what results at this scale can say and what they cannot. link: None where
+    it is not known where the page will stand."""
 
     title: str
     facts: Mapping[str, str] = field(default_factory=dict)
     notes: Sequence[str] = ()
     sentences: Sequence[str] = ()
     scope: str = ""
+    link: Link | None = None
 
 
 def finding(table: Table) -> str:

@@ -29,7 +29,7 @@ def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[Block]) -> tuple[Bl
         if column.key == AVERAGE
     }
     seeds = max((len(row.seeds) for block in measured for row in block.rows), default=0)
-    over = "± over seeds and problems" if seeds > 1 else "± over problems alone"
+    over = "± is over seeds and problems." if seeds > 1 else "± is over problems alone."
     groups: dict[str, list[RowSpec]] = {}
     for row in rows:
         groups.setdefault(_environment(row), []).append(row)
@@ -43,10 +43,19 @@ def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[Block]) -> tuple[Bl
             first = points[0]
             shown = f"{label} {SAME}" if any(row.same_as for row in points) else label
             lines.append(TableRow(label, shown, tuple(cells[value] for value in values), first.method, look=first.look))
-        title = ", ".join(filter(None, (f"Average accuracy by {axis}", environment, over)))
         columns = tuple(Column(f"{axis}={value}", value) for value in values)
-        blocks.append(ranked(Block(title, columns, tuple(lines), axis=axis)))
+        blocks.append(ranked(Block(sweep_title(axis, environment), columns, tuple(lines), axis=axis, notes=(over,))))
     return tuple(blocks)
+
+
+def sweep_title(axis: str, environment: str) -> str:
+    """Title of the block of an environment."""
+    return ", ".join(filter(None, (f"Average accuracy by {axis}", environment)))
+
+
+def environment_of(model: str, point: Mapping[str, str]) -> str:
+    """Name of the model, empty where a study has one alone, and of the values of all axes but the first."""
+    return ", ".join(filter(None, (model, setting_text(dict(list(point.items())[1:])))))
 
 
 def _by_label(rows: Sequence[RowSpec]) -> dict[str, list[RowSpec]]:
@@ -57,9 +66,7 @@ def _by_label(rows: Sequence[RowSpec]) -> dict[str, list[RowSpec]]:
 
 
 def _environment(row: RowSpec) -> str:
-    """Name of the model and of the values of all axes but the first."""
-    others: Mapping[str, str] = dict(list(row.setting.items())[1:])
-    return ", ".join(filter(None, (row.model, setting_text(others))))
+    return environment_of(row.model, row.setting)
 
 
 def sensitivity_blocks(rows: Sequence[RowSpec], frame: pd.DataFrame) -> tuple[Block, ...]:

@@ -100,6 +100,11 @@ class Block:
     notes: tuple[str, ...] = ()
     axis: str = ""
 
+    def label(self, row: TableRow) -> str:
+        """The row's label without the setting that the title says already."""
+        place = self.title.partition(": ")[2]
+        return row.label.replace(f", {place}", "") if place else row.label
+
 
 @dataclass(frozen=True)
 class Comparison:

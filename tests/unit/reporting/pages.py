@@ -6,9 +6,10 @@ import json
 from dataclasses import replace
 
 from tepo.reporting.figures.curves import RunCurves, svg, training_figure
-from tepo.reporting.page import PageFigure, PageRun, PageStudy, build_page
+from tepo.reporting.page import PageFigure, PageStudy, build_page
 from tepo.reporting.page.charts import chart_data
 from tepo.reporting.page.head import PageHead
+from tepo.reporting.page.run_data import PageRun
 from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.page.token_view import TokenDump, parse_dump
 from tepo.reporting.tables.table import Table
@@ -77,12 +78,12 @@ def page(table: Table) -> str:
     runs = [run(1, LONG, "grpo_dapo", dump(4, "grpo_dapo", mask=False)), run(2, "TEPO", "tepo", *masked)]
     rows = [{"training/global_step": step, "critic/score/mean": 0.1 * step} for step in (1, 2, 3)]
     curves = [RunCurves(run.label, run.method, run.seed, rows) for run in runs]
-    drawn = svg(training_figure(curves)), chart_data(curves)
+    charts = chart_data(curves)
     wide = [
         replace(one, rows=[{**row, "actor/entropy": 1.0, "actor/grad_norm": 1.0} for row in one.rows]) for one in curves
     ]
     figures = (
-        *(PageFigure(name, f"Reward {NASTY}", *drawn) for name in ("first", "second")),
+        *(PageFigure(name, f"Reward {NASTY}", charts=charts) for name in ("first", "second")),
         PageFigure("wide", f"Only drawn {NASTY}", svg(training_figure(wide))),
     )
     head = PageHead(

@@ -2,14 +2,14 @@
 copy it."""
 
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
 
 from tepo.common.text import counted
 from tepo.reporting.colours import Look, look
 from tepo.reporting.tables.cells import Markup, number_text
-from tepo.reporting.tables.table import BASELINE, Block, Cell, Column, Kind, Table, TableRow, sections
+from tepo.reporting.tables.table import BASELINE, VERDICT, Block, Cell, Column, Kind, Table, TableRow, sections
 
 _MARKUP = Markup(escape, "<b>%s</b>", "<u>%s</u>", " <small>%s</small>")
 _WIDE = 13  # columns that an upright sheet of A4 has room for
@@ -27,15 +27,30 @@ def swatch(own: Look | None, method: str) -> str:
     )
 
 
-def render(table: Table, runs: Collection[str] = ()) -> str:
-    """runs: ids of runs that the page has an entry of; a row links to its first."""
+def render(table: Table) -> str:
+    """The table under its title."""
+    name, wide = escape(table.name), " wide" if is_wide(table) else ""
+    head = f'<section class="result{wide}" id="table-{name}"><h2>{escape(table.title)}</h2>'
+    return f"{head}{body(table)}</section>\n"
+
+
+def body(table: Table, runs: Collection[str] = ()) -> str:
+    """Blocks and notes. runs: ids of runs that the page has an entry of; a row links to its first."""
     notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
-    blocks = "".join(_Markup(table, block, runs).text() for block in table.blocks)
-    wide = " wide" if any(len(block.columns) > _WIDE for block in table.blocks) else ""
-    return (
-        f'<section class="result{wide}" id="table-{escape(table.name)}"><h2>{escape(table.title)}</h2>'
-        f'{blocks}{_to_fill(table)}<ul class="notes">{notes}</ul></section>\n'
-    )
+    blocks = "".join(_Markup(table, _verdict_first(block), runs).text() for block in table.blocks)
+    return f'{blocks}{_to_fill(table)}<ul class="notes">{notes}</ul>'
+
+
+def _verdict_first(block: Block) -> Block:
+    """The block with what is compared before the benchmarks: on a narrow screen the last columns lie out of sight."""
+    order = sorted(range(len(block.columns)), key=lambda index: block.columns[index].key not in ("delta", VERDICT))
+    rows = tuple(replace(row, cells=tuple(row.cells[index] for index in order)) for row in block.rows)
+    return replace(block, columns=tuple(block.columns[index] for index in order), rows=rows)
+
+
+def is_wide(table: Table) -> bool:
+    """Tell whether an upright sheet of A4 has no room for its columns."""
+    return any(len(block.columns) > _WIDE for block in table.blocks)
 
 
 def unmeasured(row: TableRow) -> bool:
@@ -96,7 +111,7 @@ class _Markup:
         return f"<tbody>{head}{''.join(map(self._row, rows))}</tbody>"
 
     def _row(self, row: TableRow) -> str:
-        label = escape(row.label)
+        label = escape(self.block.label(row))
         run = next((part for name in row.measured if (part := name.partition("/")[0]) in self.runs), None)
         label = f'<a href="#run-{escape(run)}">{label}</a>' if run else f"<span>{label}</span>"
         head = f'<th scope="row"><span class="label">{swatch(row.look, row.method)}{label}</span></th>'

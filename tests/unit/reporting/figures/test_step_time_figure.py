@@ -5,7 +5,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from tepo.reporting.figures.curves import RunCurves, svg
-from tepo.reporting.figures.step_time_figure import PARTS, step_parts, step_time_figure
+from tepo.reporting.figures.step_time_figure import step_parts, step_time_figure
 
 ROW = {
     "timing_s/step": 10.0,
@@ -36,8 +36,9 @@ def test_waiting_is_taken_from_its_phase() -> None:
     assert sum(parts.values()) == pytest.approx(12.0)
 
 
-def test_a_record_has_the_step_alone() -> None:
-    assert step_parts({"timing_s/step": 3.0}) == dict.fromkeys(PARTS, 0.0) | {"rest": 3.0}
+def test_a_record_has_the_step_alone_which_is_no_bar() -> None:
+    assert step_parts({"timing_s/step": 3.0}) == {}
+    assert step_time_figure([RunCurves("a record", "tepo", 0, [{"timing_s/step": 3.0}])]) is None
 
 
 def widths(figure: Figure) -> dict[str, list[float]]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tepo.reporting.figures.curves import STEP, RunCurves, thinned
-from tepo.reporting.page.charts import chart_data
+from tepo.reporting.page.charts import chart_data, means
 
 REWARD, LENGTH, SECONDS, TOKENS = "critic/score/mean", "response_length/mean", "timing_s/step", "perf/sampled_tokens"
 
@@ -14,14 +14,29 @@ def run(label: str, seed: int, rewards: list[float | None], ended: bool = False,
     return RunCurves(label, "tepo", seed, rows, ended=ended)
 
 
-def test_a_row_is_the_mean_and_the_range_of_its_seeds() -> None:
+def test_a_row_has_the_values_of_its_seeds_and_means_where_all_have_one() -> None:
     data = chart_data([run("a", 0, [0.1, 0.2, 0.3]), run("a", 1, [0.3, 0.6]), run("b", 0, [0.5, None, 0.7])])
     assert [panel["title"] for panel in data["panels"]] == ["Reward"]
     first, second = data["rows"]
-    assert (first["seeds"], first["at"]["steps"]) == (2, [1, 2])
-    assert first["curves"] == [{"mean": [20, 40], "low": [10, 20], "high": [30, 60]}]
-    assert second["curves"] == [{"mean": [50, None, 70]}]
+    assert (first["seeds"], first["at"]["steps"]) == ([0, 1], [1, 2, 3])
+    assert first["curves"] == [[[10, 20, 30], [30, 60, None]]]
+    assert means(first, 0) == [(0, 20), (1, 40)]
+    assert second["curves"] == [[[50, None, 70]]]
+    assert means(second, 0) == [(0, 50), (2, 70)]
     assert data["axes"] == [["steps", "training step"]]
+
+
+def test_of_many_rows_the_baseline_and_both_extremes_are_lifted() -> None:
+    rows = [run(f"row {index}", 0, [0.5, index / 10]) for index in range(7)]
+    assert chart_data(rows, baseline="row 3")["lifted"] == [0, 3, 6]
+    assert chart_data(rows[:6], baseline="row 3")["lifted"] == [], "few rows keep their colours all"
+
+
+def test_a_panel_is_logarithmic_where_one_row_flattens_the_others() -> None:
+    rows = [run(label, 0, [0.1, 0.2]) for label in "abc"]
+    assert not chart_data(rows)["panels"][0]["log"]
+    assert chart_data([*rows, run("d", 0, [0.1, 4.0])])["panels"][0]["log"]
+    assert not chart_data([*rows, run("d", 0, [0.0, 4.0])])["panels"][0]["log"], "a zero has no logarithm"
 
 
 def test_axes_sum_what_each_step_took() -> None:

@@ -1,11 +1,12 @@
 """The page's curves in a real browser: values by pointer and by keys, the legend, axes, a static drawing without
 scripts and on paper."""
 
+import itertools
 from pathlib import Path
 
 import pytest
 
-from tepo.reporting.figures.curves import STEP, RunCurves, svg, training_figure
+from tepo.reporting.figures.curves import STEP, RunCurves
 from tepo.reporting.page import PageFigure, PageStudy, build_page
 from tepo.reporting.page.charts import chart_data
 from tepo.reporting.page.head import PageHead
@@ -31,7 +32,7 @@ def path(table: Table, tmp_path_factory: pytest.TempPathFactory) -> Path:
         run("TEPO", "tepo", 1, 0.4),
         run("A row with a long label that needs a line of its own on a telephone", "gspo", 0, 0.1, ended=True),
     ]
-    figure = PageFigure("curves", "Training curves", svg(training_figure(runs)), chart_data(runs))
+    figure = PageFigure("curves", "Training curves", charts=chart_data(runs))
     path = tmp_path_factory.mktemp("curves") / "page.html"
     path.write_text(build_page(PageHead("Curves"), [PageStudy(table, (figure,))], []), encoding="utf-8")
     return path
@@ -110,16 +111,16 @@ def test_a_legend_button_hides_its_row_in_all_charts(page: Page) -> None:
 
 
 def test_axis_smoothing_and_scale_can_be_chosen(page: Page) -> None:
-    assert [option.text for option in page.all("figure select option")] == [
+    assert [option.text for option in page.all("figure .against option")] == [
         "training step",
         "wall time of the steps (seconds)",
     ]
-    page.choose("figure select", "time")
+    page.choose("figure .against", "time")
     page.one(".chart").send_keys("\ue010")
     assert page.one(".chart").get_attribute("aria-valuetext").startswith("40 wall time")
     assert page.texts(".panel .axis") == ["wall time of the steps (seconds)"] * 2
     smooth = page.run(_TICKS)
-    page.one("figure [type=checkbox]").click()
+    page.choose("figure .scale-of", "log")
     assert page.run(_TICKS) != smooth
     raw = ink(page, 1, TEPO)
     page.choose("figure [type=range]", "8", "input")
@@ -139,15 +140,37 @@ def test_fits_every_screen_with_one_height_for_all(page: Page, path: Path, width
         assert page.run(_INVERTED, part) == (scheme == "dark"), f"{part} has the colours of the curves"
 
 
+_LABELS = """return [...document.querySelectorAll('.chart')]
+    .map((box) => JSON.parse(box.dataset.labels).map((one) => one.top))"""
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_no_label_at_the_end_of_a_line_lies_on_another(page: Page, path: Path, width: int) -> None:
+    page.open(path, width)
+    page.run("document.querySelector('figure.live').scrollIntoView()")
+    page.wait("return document.querySelectorAll('.chart[data-labels]').length === 2")
+    for tops in page.run(_LABELS):
+        assert len(tops) == 3
+        assert all(abs(a - b) >= 12 for a, b in itertools.combinations(tops, 2))
+
+
+def test_the_tooltip_leaves_the_plot_free(page: Page) -> None:
+    page.point(".chart .u-over", 0, 0)
+    page.wait("return document.querySelector('.tip:not([hidden])')")
+    end = "return document.querySelector(arguments[0]).getBoundingClientRect()[arguments[1]]"
+    assert page.run(end, ".tip:not([hidden])", "top") >= page.run(end, ".chart .u-over", "bottom")
+
+
 def test_on_paper_and_without_scripts_there_is_the_drawing(page: Page, path: Path) -> None:
-    assert not page.one("figure > svg").is_displayed()
+    assert page.all("figure .drawn") == [], "until it is printed"
     page.screen(media="print")
-    assert page.one("figure > svg").is_displayed()
+    page.run("dispatchEvent(new Event('beforeprint')); dispatchEvent(new Event('beforeprint'))")
+    assert [one.is_displayed() for one in page.all("figure .drawn")] == [True]
     assert not page.one("figure .charts").is_displayed()
     page.command("Emulation.setScriptExecutionDisabled", value=True)
     try:
         page.open(path)
-        assert page.one("figure > svg").is_displayed()
+        assert page.one("figure .drawn").is_displayed()
         assert page.all("figure .charts") == []
     finally:
         page.command("Emulation.setScriptExecutionDisabled", value=False)

@@ -130,14 +130,14 @@ def test_rows_that_were_not_run_show_a_command_and_no_dashes() -> None:
     assert '<td class="missing none" colspan="3">not measured</td>' in text
     assert "1 row not measured yet. Run this to fill the table: " in text
     assert '<code class="command">tepo ablate &#x27;a study&#x27;</code>' in text
-    assert "Some seeds or benchmarks not measured yet." in html_table.render(replace(table, blocks=(block,)))
-    assert "Run this" not in html_table.render(replace(table, command=""))
+    assert "Some seeds or benchmarks not measured yet." in html_table.body(replace(table, blocks=(block,)))
+    assert "Run this" not in html_table.body(replace(table, command=""))
 
 
 def test_a_row_links_to_a_run_that_the_page_has() -> None:
     table = compared(("a", -1.0, "worse"))
-    assert html_table.render(table, {"r"}).count('<a href="#run-r">') == 2
-    assert "<a " not in html_table.render(table, {"other"})
+    assert html_table.body(table, {"r"}).count('<a href="#run-r">') == 2
+    assert "<a " not in html_table.body(table, {"other"})
 
 
 def test_fifty_rows_of_one_method_look_different() -> None:

@@ -1,14 +1,13 @@
 """The page as text: self-contained, well-formed, safe against what it shows, complete without JavaScript."""
 
-import json
 import re
 from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
 
-from tepo.reporting.page import build_page
-from tepo.reporting.page.head import PageHead
+from tepo.reporting.page import PageStudy, build_page
+from tepo.reporting.page.head import Link, PageHead
 from tepo.reporting.tables.table import Table
 from tests.unit.reporting.pages import LONG, NASTY, page, unpacked
 
@@ -25,11 +24,12 @@ class _Document(HTMLParser):
         self.links: list[str] = []
         self.outside: list[str] = []
         self.text: list[str] = []
-        self.scripts: list[str] = []
+        self.script, self.scripts = "", dict[str, str]()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         if tag not in _VOID:
             self.open.append(tag)
+        self.script = dict(attrs).get("id") or "" if tag == "script" else ""
         for name, value in attrs:
             if name == "id":
                 self.ids[str(value)] += 1
@@ -40,7 +40,10 @@ class _Document(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        (self.scripts if self.open and self.open[-1] == "script" else self.text).append(data)
+        if self.open and self.open[-1] == "script":
+            self.scripts[self.script] = self.scripts.get(self.script, "") + data
+        else:
+            self.text.append(data)
 
 
 @pytest.fixture(scope="module")
@@ -58,7 +61,8 @@ def document(text: str) -> _Document:
 def test_well_formed_with_unique_ids_and_links_that_lead_somewhere(document: _Document) -> None:
     assert document.open == []
     assert [name for name, count in document.ids.items() if count > 1] == []
-    assert {link[1:] for link in document.links if link.startswith("#")} <= set(document.ids)
+    links = {link[1:] for link in document.links if link.startswith("#")}
+    assert links - set(document.ids) == {"run-run-1"}, "a run is drawn when it is asked for"
 
 
 def test_loads_nothing_from_anywhere(text: str, document: _Document) -> None:
@@ -73,10 +77,10 @@ def test_loads_nothing_from_anywhere(text: str, document: _Document) -> None:
 
 
 def test_texts_cannot_break_out(text: str, document: _Document) -> None:
-    assert len(document.scripts) == 5
-    data = unpacked(document.scripts[0])
+    assert len(document.scripts) == 7
+    data = unpacked(document.scripts["token-data"])
     assert data["dumps"][1]["responses"][1]["tokens"][2] == NASTY
-    assert text.count("</script>") == 5
+    assert text.count("</script>") == 7
     assert NASTY.split("\u2028")[0] in "".join(document.text)
 
 
@@ -87,8 +91,6 @@ def test_everything_is_there_without_javascript(document: _Document) -> None:
         "As printed in the paper",
         "32.59",
         "tokens by class over 3 responses",
-        "objective.name",
-        "train.steps",
         "this objective has no mask",
         "made up",
         "Seeds",
@@ -104,30 +106,32 @@ def test_everything_is_there_without_javascript(document: _Document) -> None:
 def test_curves_are_there_as_numbers_and_as_a_drawing_with_the_licence_of_what_draws_them(
     text: str, document: _Document
 ) -> None:
-    curves = json.loads(document.scripts[2])
-    assert list(curves) == ["first", "second"]
-    assert curves["first"]["rows"][1]["label"] == "TEPO"
-    assert curves["first"]["rows"][1]["curves"][0]["mean"] == [10, 20, 30]
-    assert text.count("<svg role=") == 3
+    first, second = (unpacked(document.scripts[f"data-figure-{name}"]) for name in ("first", "second"))
+    assert first == second
+    assert first["rows"][1]["label"] == "TEPO"
+    assert first["rows"][1]["curves"][0] == [[10, 20, 30]]
+    assert text.count('<svg class="drawn" role="img"') == 2
+    assert text.count("<svg role=") == 1
     assert "The MIT License (MIT)" in "".join(document.text)
     assert "Leon Sorokin" in "".join(document.text)
 
 
-def test_only_differing_settings_are_columns(text: str) -> None:
-    overview = text[text.index('<section id="runs">') :]
-    heads = re.findall(r'<th scope="col">([^<]*)</th>', overview)
-    assert heads == ["Run", "Seed", "objective.name"]
+def test_a_row_has_the_settings_that_are_not_usual(document: _Document) -> None:
+    data = unpacked(document.scripts["run-data"])
+    assert data["usual"] == {"objective.name": "grpo_dapo", "train.steps": "4"}
+    assert [row["settings"] for row in data["rows"]] == [{}, {"objective.name": "tepo"}]
+    assert data["rows"][1]["seeds"] == [[1, "run-2", {"steps": 4}, False]]
 
 
 def test_data_holds_the_worked_out_mask_and_short_numbers(document: _Document) -> None:
-    plain, _, masked = unpacked(document.scripts[0])["dumps"]
+    plain, _, masked = unpacked(document.scripts["token-data"])["dumps"]
     assert (plain["applied"], masked["applied"]) == (False, True)
     assert plain["responses"][0]["values"]["mask"] == masked["responses"][0]["values"]["mask"]
     assert 0.3 in plain["responses"][0]["values"]["entropy"]
 
 
 def test_samples_are_there_with_what_was_left_out(text: str, document: _Document) -> None:
-    data = unpacked(document.scripts[1])
+    data = unpacked(document.scripts["samples"])
     assert [label for _, label in data["runs"]] == [f"{LONG}, seed 0", "TEPO, seed 1"]
     benchmark, problem, prompt, gold, answers, picked = data["problems"][0]
     assert (benchmark, problem, prompt, gold) == ("add3", "add3-0", "1+2=", "3")
@@ -140,6 +144,15 @@ def test_samples_are_there_with_what_was_left_out(text: str, document: _Document
 
 def test_the_same_page_has_the_same_bytes(table: Table, text: str) -> None:
     assert page(table) == text
+
+
+def test_a_link_shows_title_text_and_picture(table: Table) -> None:
+    address = "https://example.org/results.png"
+    link = Link("https://example.org/results.html", address, 'A "finding" <here>', "What was run")
+    linked = build_page(PageHead("Title", link=link), [PageStudy(table)], [])
+    assert '<meta property="og:title" content="A &#34;finding&#34; &lt;here&gt;">' in linked
+    assert f'<meta property="og:image" content="{address}">' in linked
+    assert "og:" not in build_page(PageHead("Title"), [PageStudy(table)], [])
 
 
 def test_empty_page_and_dump_limit(table: Table) -> None:

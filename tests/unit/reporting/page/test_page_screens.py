@@ -21,7 +21,9 @@ LABELS = """const scroll = document.querySelector("#table-panel_e .scroll"), hea
 OVER_THE_NEXT = """return [...document.querySelectorAll(".label > *")]
     .filter((one) => one.getBoundingClientRect().right > one.closest("th").getBoundingClientRect().right)
     .map((one) => one.outerHTML)"""
-DRAWN = "return document.querySelector('figure:not(.live) svg').getBoundingClientRect().width"
+DRAWN = """const figure = document.querySelector("figure:not(.live)");
+    figure.closest("details").open = true;
+    return figure.querySelector("svg").getBoundingClientRect().width"""
 CAPTIONS = """return [...document.querySelectorAll("caption span")].filter((one) => one.checkVisibility()
     && one.getBoundingClientRect().right > one.closest(".scroll").getBoundingClientRect().right + 1)
     .map((one) => one.textContent)"""
@@ -87,7 +89,6 @@ def test_the_contents_lead_to_every_part(path: Path, window: Page) -> None:
         "What differs",
         "What was claimed",
         "Table 3, Panel E",
-        "figures of Table 3, Panel E",
         "Runs side by side",
         "Tokens",
         "Runs",
@@ -154,7 +155,33 @@ def test_a_table_is_copied(path: Path, window: Page, name: str, part: str) -> No
 
 def test_a_row_leads_to_its_run_and_its_command(path: Path, window: Page) -> None:
     window.open(path, 800, part="#run-run-2")
-    assert window.run("return document.getElementById('run-run-2').open")
+    sought = "return document.querySelector('.fact.sought')?.id === arguments[0]"
+    window.wait(sought.replace("arguments[0]", "'run-run-2'"))
     window.run("location.hash = '#run-run-1'")
-    opened = "const done = arguments[0]; setTimeout(() => done(document.getElementById('run-run-1').open), 50)"
-    assert window.driver.execute_async_script(opened)
+    window.wait(sought.replace("arguments[0]", "'run-run-1'"))
+
+
+@pytest.mark.parametrize("width", [400, 800, 1400])
+def test_the_contents_stay_in_view_and_a_link_opens_what_is_folded(path: Path, window: Page, width: int) -> None:
+    window.open(path, width, part="#figure-wide")
+    assert window.one("#figure-wide").is_displayed()
+    seen = "const box = document.querySelector('nav').getBoundingClientRect(); return [box.top, box.bottom]"
+    top, bottom = window.run(seen)
+    assert top >= -1
+    assert bottom <= 900
+    assert window.run("return scrollY") > 100
+
+
+def test_settings_are_down_and_rows_across(path: Path, window: Page) -> None:
+    window.open(path)
+    window.run("document.getElementById('runs-view').open = true")
+    window.wait("return document.querySelector('#runs-view table')")
+    assert window.texts("#runs-view tbody:first-of-type th") == ["objective.name"]
+    assert window.texts("#runs-view tbody:first-of-type td") == ["grpo_dapo", "tepo"]
+    window.one("#runs-view [type=checkbox]").click()
+    assert window.texts("#runs-view tbody:first-of-type th") == ["objective.name", "train.steps"]
+    window.all("#runs-view .remove")[0].click()
+    assert len(window.all("#runs-view thead th")) == 2
+    window.one("#runs-view .controls button").click()
+    assert len(window.all("#runs-view thead th")) == 3
+    assert window.violations() == []

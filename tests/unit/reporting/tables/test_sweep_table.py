@@ -1,5 +1,6 @@
 """A sweep's table of rows x settings and its figure, from made-up samples."""
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -34,7 +35,7 @@ def test_each_cell_is_the_average_of_the_long_form_at_that_setting() -> None:
     rows = specs()
     long = table(rows)
     (block,) = sweep_blocks(rows, long.blocks)
-    assert block.title == "Average accuracy by learning_rate, ± over seeds and problems"
+    assert (block.title, block.notes) == ("Average accuracy by learning_rate", ("± is over seeds and problems.",))
     assert [column.title for column in block.columns] == list(RATES)
     assert [row.label for row in block.rows] == ["A", "B"]
     for row in block.rows:
@@ -73,7 +74,7 @@ def test_further_axes_and_models_are_blocks_of_their_own() -> None:
         *(RowSpec(f"{row.key}/2", row.label, setting={**row.setting, "epochs": "2"}) for row in specs()),
     ]
     titles = [block.title for block in sweep_blocks(rows, table(rows).blocks)]
-    assert titles == [f"Average accuracy by learning_rate, epochs={n}, ± over seeds and problems" for n in (1, 2)]
+    assert titles == [f"Average accuracy by learning_rate, epochs={n}" for n in (1, 2)]
 
 
 def test_the_figure_has_the_cells_of_the_table() -> None:
@@ -160,3 +161,11 @@ def test_the_plane_has_the_figures_of_the_block() -> None:
     assert points == [[row.cells[4].mean, row.cells[0].mean] for row in block.rows]
     assert [text.get_text() for text in axes.texts] == ["A", "B"]
     assert axes.get_xlabel() == "lost over the grid, points"
+
+
+def test_no_label_of_the_plane_lies_on_another() -> None:
+    (block,) = shown(specs())
+    rows = tuple(replace(block.rows[0], key=f"row {index}", label=f"Method {index} of many") for index in range(9))
+    labels = plane_figure(replace(block, rows=rows)).axes[0].texts
+    boxes = [label.get_window_extent() for label in labels]
+    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))

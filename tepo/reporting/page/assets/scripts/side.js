@@ -7,11 +7,6 @@
   const byId = (id) => document.getElementById(id);
   const TRAINING = "training (tokens)";
   const FILTERS = { disagree: "where they disagree, largest difference first", all: "all", left: "left right, right wrong", right: "right right, left wrong", both: "both right", none: "both wrong" };
-  const make = (name, properties = {}, ...children) => {
-    const element = Object.assign(document.createElement(name), properties);
-    element.append(...children);
-    return element;
-  };
   const state = { shown: [], at: 0 };
 
   const benchmarkEntries = problems.map(([benchmark, id, prompt, gold, answers, picks]) => ({

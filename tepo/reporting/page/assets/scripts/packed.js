@@ -1,4 +1,11 @@
-// What the page holds compressed: unpacked once, for all that read it.
+"use strict";
+// What the other scripts use: elements, what the page holds compressed (unpacked once), and the colours of tokens.
+const make = (name, properties = {}, ...children) => {
+  const element = Object.assign(document.createElement(name), properties);
+  element.append(...children);
+  return element;
+};
+
 const unpack = (() => {
   const known = new Map();
   return (id) => {

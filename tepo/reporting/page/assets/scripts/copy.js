@@ -1,19 +1,18 @@
 // Buttons that copy a table as Markdown, LaTeX or CSV, and a command. Where the clipboard is closed: a text to select.
 (() => {
-  const texts = JSON.parse(document.getElementById("table-texts").textContent);
-
+  // text: gives what is copied, or a promise of it
   function button(name, text, said, parent) {
     const one = document.createElement("button");
     one.type = "button";
     one.textContent = name;
     one.addEventListener("click", async () => {
       try {
-        await navigator.clipboard.writeText(text);
+        await navigator.clipboard.writeText(await text());
         said.textContent = "copied";
       } catch {
         const area = parent.querySelector("textarea") ?? document.createElement("textarea");
         area.readOnly = true;
-        area.value = text;
+        area.value = await text();
         area.setAttribute("aria-label", `${name}, to copy by hand`);
         parent.append(area);
         area.select();
@@ -29,23 +28,15 @@
     return said;
   }
 
-  for (const section of document.querySelectorAll("section.result")) {
+  for (const result of document.querySelectorAll(".result")) {
     const bar = document.createElement("p"), said = status();
     bar.className = "copy";
-    const buttons = Object.entries(texts[section.id] ?? {}).map(([name, text]) => button(name, text, said, bar));
-    bar.append("Copy as ", ...buttons, said);
-    section.querySelector(".notes").before(bar);
+    const text = (format) => async () => (await unpack("table-texts"))[result.id][format];
+    bar.append("Copy as ", ...["Markdown", "LaTeX", "CSV"].map((format) => button(format, text(format), said, bar)), said);
+    result.querySelector(".notes").before(bar);
   }
   for (const code of document.querySelectorAll(".fill code")) {
     const said = status();
-    code.after(" ", button("Copy", code.textContent, said, code.parentElement), " ", said);
+    code.after(" ", button("Copy", () => code.textContent, said, code.parentElement), " ", said);
   }
-
-  // A link to a run opens its entry.
-  const open = () => {
-    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
-    if (target instanceof HTMLDetailsElement) target.open = true;
-  };
-  addEventListener("hashchange", open);
-  open();
 })();

@@ -1,0 +1,108 @@
+"""The opening graphic: what the paper printed and what was measured here, in two aligned columns with axes of their own
+that are never joined, as other models on other problems give them."""
+
+import textwrap
+from collections import Counter
+from collections.abc import Sequence
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from tepo.common.text import counted
+from tepo.reporting.colours import look
+from tepo.reporting.figures.curves import STYLE
+from tepo.reporting.paper.audit import audit
+from tepo.reporting.tables.paper_comparisons import shows
+from tepo.reporting.tables.table import Comparison, Table
+
+INCHES, DPI = (12.0, 6.3), 100
+"""1200 x 630 pixels: the size of the picture that a link shows."""
+_MOST = 12  # rows that have room
+_LETTERS = 34  # of a label
+
+
+def opening_table(tables: Sequence[Table]) -> Table | None:
+    """The first table of which the paper printed a difference that was measured here; else the first that compares
+    anything; None for pages without comparisons."""
+    known = [table for table in tables if any(one.measured for one in table.comparisons)]
+    printed = [table for table in known if any(one.measured and one.paper is not None for one in table.comparisons)]
+    return next(iter([*printed, *known]), None)
+
+
+def headline(table: Table) -> str:
+    """The finding of the table from verdicts alone."""
+    measured = [one for one in table.comparisons if one.measured]
+    if printed := [one for one in measured if one.paper is not None]:
+        shown = sum(shows(one.paper, one.measured) for one in printed if one.paper is not None)
+        verb = "shows" if shown == 1 else "show"
+        return f"Of {counted(len(printed), 'difference')} that the paper prints, {shown or 'none'} {verb} here"
+    words = Counter(str(one.measured.verdict) for one in measured if one.measured)
+    said = ", ".join(f"{number} {word}" for word, number in words.most_common())
+    return f"{counted(len(measured), 'row')} against {measured[0].baseline.label}: {said}"
+
+
+def audit_line() -> str:
+    """The audit of the paper's own tables, in a sentence."""
+    known = audit()
+    return (
+        f"{known.following} of the paper's {len(known.averages)} printed averages follow from their own columns, and "
+        f"{known.checked - len(known.findings)} of its {known.checked} printed differences and ranks from its tables."
+    )
+
+
+def opening_figure(table: Table, what: str) -> Figure:
+    """Columns "The paper printed" (where it did) and "Measured here", a line a row. what: was run, in a few words."""
+    shown = [one for one in table.comparisons if one.measured and one.paper is not None]
+    shown = (shown or [one for one in table.comparisons if one.measured])[:_MOST]
+    printed = any(one.paper is not None for one in shown)
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=INCHES)
+        figure.text(0.03, 0.95, textwrap.fill(headline(table), 66), fontsize=21, fontweight="bold", va="top")
+        figure.text(0.03, 0.835, textwrap.fill(f"{table.title}: {what}", 130), fontsize=11, va="top", color="#444444")
+        if printed:
+            axes = figure.add_axes((0.29, 0.2, 0.32, 0.5))
+            _column(axes, shown, "The paper printed", [one.paper for one in shown])
+        right = figure.add_axes((0.65, 0.2, 0.32, 0.5) if printed else (0.29, 0.2, 0.66, 0.5))
+        _column(right, shown, "Measured here", [one.cell.mean for one in shown])
+        for index, one in enumerate(shown):
+            if one.cell.low is not None and one.cell.high is not None:
+                right.plot([one.cell.low, one.cell.high], [index, index], color="#333333", linewidth=1.4, zorder=1)
+        figure.axes[0].set_yticks(range(len(shown)), [_short(one.row.label) for one in shown], fontsize=11)
+        figure.text(0.03, 0.02, textwrap.fill(_caution(printed), 150), fontsize=10, va="bottom", color="#444444")
+        return figure
+
+
+def text_figure(title: str, text: str) -> Figure:
+    """A picture for a page that compares nothing."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=INCHES)
+        figure.text(0.05, 0.9, textwrap.fill(title, 46), fontsize=27, fontweight="bold", va="top")
+        figure.text(0.05, 0.55, textwrap.fill(text, 72), fontsize=18, va="top", linespacing=1.5)
+        return figure
+
+
+def _column(axes: Axes, shown: Sequence[Comparison], title: str, values: Sequence[float | None]) -> None:
+    for index, (one, value) in enumerate(zip(shown, values, strict=True)):
+        if value is not None:
+            colour = (one.row.look or look(one.row.method)).colour
+            axes.plot([value], [index], marker="o", markersize=9, color=colour, zorder=2)
+    axes.axvline(0, color="#555555", linewidth=1.2, zorder=0)
+    axes.set_yticks(range(len(shown)), [""] * len(shown))
+    axes.set_ylim(len(shown) - 0.5, -0.5)
+    axes.margins(x=0.1)
+    axes.set_title(title, loc="left", fontsize=13, fontweight="bold")
+    axes.set_xlabel(f"points against {_short(shown[0].baseline.label)}", fontsize=10)
+
+
+def _caution(printed: bool) -> str:
+    if not printed:
+        return "Dots: differences of the average; lines: 95% intervals."
+    return (
+        "Other models on other problems: the two columns have axes of their own. A difference that does not show here "
+        f"is not refuted, and one that shows is not confirmed. Lines: 95% intervals. {audit_line()}"
+    )
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"

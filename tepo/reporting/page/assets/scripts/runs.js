@@ -1,0 +1,74 @@
+// Runs, drawn when they are asked for: settings down, rows across, with what became of every seed.
+(() => {
+  const root = document.getElementById("runs-view");
+  if (root === null) return;
+  const MOST = 6;
+  let ready = null;
+
+  async function build() {
+    const { usual, rows } = await unpack("run-data");
+    const chosen = rows.length ? [...new Set([0, Math.min(1, rows.length - 1)])] : [];
+    const select = make("select", {}, ...rows.map((row, index) => new Option(`${row.label} (${row.seeds.length} seed${row.seeds.length === 1 ? "" : "s"})`, index)));
+    const every = make("input", { type: "checkbox" });
+    const add = make("button", { type: "button", textContent: "Add" });
+    const table = make("div", { className: "scroll", tabIndex: 0 });
+    table.setAttribute("role", "group");
+    table.setAttribute("aria-label", "Settings of the chosen rows");
+    const value = (row, key) => row.settings[key] ?? usual[key];
+
+    const line = (head, cells, differs = false) => {
+      const row = make("tr", { className: differs ? "differs" : "" }, make("th", { scope: "row", textContent: head }));
+      row.append(...cells.map((cell) => make("td", { className: "text" }, ...[cell].flat())));
+      return row;
+    };
+    const fact = ([seed, id, facts, recorded]) => {
+      const words = Object.entries(facts).filter(([name]) => name !== "run").map(([name, text]) => (name === "status" ? text : `${text} ${name}`));
+      return make("span", { className: "fact", id: `run-${id}` }, make("b", { textContent: `seed ${seed}` }), " ", make("code", { textContent: id }), ` ${words.join(", ")}${recorded ? ", from a record" : ""}`);
+    };
+
+    function draw() {
+      const shown = chosen.map((index) => rows[index]);
+      const apart = (key) => new Set(shown.map((row) => value(row, key))).size > 1;
+      const keys = Object.keys(usual).filter((key) => every.checked || (shown.length > 1 ? apart(key) : key in shown[0].settings));
+      const heads = shown.map((row, at) => {
+        const head = make("th", { scope: "col", className: "text" }), remove = make("button", { type: "button", textContent: "×", className: "remove" });
+        head.innerHTML = row.swatch;
+        remove.setAttribute("aria-label", `Remove ${row.label}`);
+        remove.addEventListener("click", () => { chosen.splice(at, 1); draw(); });
+        head.append(" ", row.label, ...(shown.length > 1 ? [" ", remove] : []));
+        return head;
+      });
+      const none = keys.length ? [] : [line("settings", shown.map(() => (shown.length > 1 ? "the same" : "the usual ones")))];
+      const body = make("tbody", {}, ...none, ...keys.map((key) => line(key, shown.map((row) => value(row, key)), apart(key))));
+      const ends = make("tbody", {}, line("runs", shown.map((row) => row.seeds.map(fact))), line("command", shown.map((row) => make("code", { textContent: row.command }))));
+      const caption = every.checked ? "all settings" : shown.length > 1 ? "the settings in which they differ" : "the settings that are not the usual ones";
+      table.replaceChildren(make("table", {}, make("caption", {}, make("span", { textContent: caption })), make("thead", {}, make("tr", {}, make("th", { scope: "col", textContent: "Setting" }), ...heads)), body, ends));
+      add.disabled = chosen.length >= MOST;
+    }
+    add.addEventListener("click", () => { if (!chosen.includes(Number(select.value))) { chosen.push(Number(select.value)); draw(); } });
+    every.addEventListener("change", draw);
+    root.append(make("p", { className: "controls" }, make("label", {}, "Row ", select), add, make("label", {}, every, " all settings")), table);
+    draw();
+
+    // the row of a run, in the place of the last
+    return (id) => {
+      const index = rows.findIndex((row) => row.seeds.some(([, known]) => known === id));
+      if (index < 0) return;
+      if (!chosen.includes(index)) { chosen.splice(1, chosen.length >= MOST ? 1 : 0, index); draw(); }
+      const fact = document.getElementById(`run-${id}`);
+      root.querySelectorAll(".fact.sought").forEach((one) => one.classList.remove("sought"));
+      fact.classList.add("sought");
+      fact.scrollIntoView({ block: "center" });
+    };
+  }
+
+  const drawn = () => (ready ??= build());
+  root.addEventListener("toggle", () => { if (root.open) drawn(); });
+  const follow = async () => {
+    if (!location.hash.startsWith("#run-")) return;
+    root.open = true;
+    (await drawn())?.(decodeURIComponent(location.hash.slice(5)));
+  };
+  addEventListener("hashchange", follow);
+  follow();
+})();

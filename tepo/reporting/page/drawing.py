@@ -1,0 +1,143 @@
+"""The curves of a figure as a small static drawing, for paper and where no scripts run: means over seeds, the range of
+the seeds, a cross where a seed ended early, labels at the ends of the lines."""
+
+import math
+from collections.abc import Iterable, Sequence
+from html import escape
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from tepo.reporting.page.charts import means
+
+_WIDTH, _HEIGHT, _ACROSS = 330, 175, 2  # of a panel, in points, and panels in a line
+_LEFT, _RIGHT, _TOP, _BOTTOM = 40, 112, 22, 34  # around the axes: ticks, labels of lines, title, axis
+_LINE = 10  # of text
+_LETTERS = 22  # of a label at the end of a line
+_GREY = "#b5b5b5"
+
+
+def drawing(data: dict[str, Any], caption: str) -> str:
+    """An SVG element of about 10 kB. data: of `chart_data`."""
+    panels = len(data["panels"])
+    across = min(_ACROSS, panels)
+    named = data["lifted"] or range(len(data["rows"]))
+    parts = [
+        f'<g transform="translate({_WIDTH * (index % across)} {_HEIGHT * (index // across)})">'
+        f"{_panel(data, index, named)}</g>"
+        for index in range(panels)
+    ]
+    width, height = _WIDTH * max(1, across), _HEIGHT * -(-panels // max(1, across))
+    return (
+        f'<svg class="drawn" role="img" aria-label="{escape(caption)}" viewBox="0 0 {width} {height}" '
+        f'width="{width}" height="{height}" font-family="system-ui, sans-serif" font-size="9" '
+        f'fill="none" stroke-linejoin="round">{"".join(parts)}</svg>'
+    )
+
+
+def ticks(low: float, high: float, log: bool = False) -> list[float]:
+    """Round values within the ends: about four, or powers of ten."""
+    if log:
+        powers = [10.0**power for power in range(math.ceil(math.log10(low)), math.floor(math.log10(high)) + 1)]
+        return powers if len(powers) > 1 else [low, high]
+    size = (high - low or 1.0) / 4
+    power = 10.0 ** math.floor(math.log10(size))
+    step = next(factor * power for factor in (1, 2, 5, 10) if factor * power >= size * (1 - 1e-9))
+    return [number * step for number in range(math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9) + 1)]
+
+
+def spread(wanted: Sequence[float], apart: float, low: float, high: float) -> list[float]:
+    """Positions near the wanted ones, in their order, at least so far apart and within the ends where they fit."""
+    order = np.argsort(wanted, kind="stable")
+    placed = list(wanted)
+    lowest = low
+    for index in order:
+        placed[index] = lowest = max(wanted[index], lowest)
+        lowest += apart
+    highest = high
+    for index in order[::-1]:
+        placed[index] = highest = min(placed[index], highest)
+        highest -= apart
+    return placed
+
+
+def _panel(data: dict[str, Any], panel: int, named: Iterable[int]) -> str:
+    about, log = data["panels"][panel], data["panels"][panel]["log"]
+    lines = {index: own for index, row in enumerate(data["rows"]) if (own := means(row, panel))}
+    every = [value for own in lines.values() for _, value in own]
+    steps = [data["rows"][index]["at"]["steps"][at] for index, own in lines.items() for at, _ in own]
+    low, high = (min(every), max(every)) if every else (0.0, 1.0)
+    low = low if log or low < 0 or low > 0.6 * high else 0.0
+    high = high if high > low else low + 1.0
+    wide, tall = _WIDTH - _LEFT - _RIGHT, _HEIGHT - _TOP - _BOTTOM
+    first, last = (min(steps), max(steps)) if steps else (0, 1)
+
+    def x(value: float) -> float:
+        return _LEFT + wide * (value - first) / (last - first or 1)
+
+    def y(value: float) -> float:
+        a, b, c = (math.log(max(part, 1e-12)) for part in (low, high, value)) if log else (low, high, value)
+        return _TOP + tall * (1 - (min(max(c, a), b) - a) / (b - a or 1))
+
+    text = [f'<text x="{_LEFT}" y="12" fill="#222"><tspan font-weight="600">{escape(about["title"])}</tspan> '
+            f'{escape(about["unit"])}{" (logarithmic)" if log else ""}</text>']  # fmt: skip
+    for value in ticks(low, high, log):
+        text.append(f'<path stroke="#ddd" d="M{_LEFT} {y(value):.1f}h{wide}"/>')
+        text.append(
+            f'<text x="{_LEFT - 4}" y="{y(value) + 3:.1f}" text-anchor="end" fill="#444">{_plain(value)}</text>'
+        )
+    for value in ticks(first, last):
+        text.append(
+            f'<text x="{x(value):.1f}" y="{_HEIGHT - _BOTTOM + 12}" text-anchor="middle" fill="#444">'
+            f"{_plain(value)}</text>"
+        )
+    text.append(
+        f'<text x="{_LEFT + wide / 2:g}" y="{_HEIGHT - 9}" text-anchor="middle" fill="#444">training step</text>'
+    )
+    front = [index for index in lines if not data["lifted"] or index in data["lifted"]]
+    for index in [*(index for index in lines if index not in front), *front]:
+        text.append(_line(data["rows"][index], panel, lines[index], index in front, x, y))
+    ends = [index for index in named if index in lines]
+    places = spread([y(lines[index][-1][1]) for index in ends], _LINE, _TOP, _HEIGHT - _BOTTOM)
+    for index, place in zip(ends, places, strict=True):
+        row = data["rows"][index]
+        label = row["label"] if len(row["label"]) <= _LETTERS else row["label"][: _LETTERS - 1] + "…"
+        text.append(
+            f'<text x="{_WIDTH - _RIGHT + 5}" y="{place + 3:.1f}" fill="{row["colour"]}">{escape(label)}</text>'
+        )
+    return "".join(text)
+
+
+def _line(row: dict[str, Any], panel: int, own: list[tuple[int, float]], front: bool, x: Any, y: Any) -> str:
+    at, colour = row["at"]["steps"], row["colour"] if front else _GREY
+    dash = f' stroke-dasharray="{" ".join(f"{1.3 * part:g}" for part in row["dash"])}"' if row["dash"] and front else ""
+    path = _path([(x(at[index]), y(value)) for index, value in own])
+    if not front:
+        return f'<path stroke="{colour}" d="{path}"/>'
+    seeds = [[seed[index] for seed in row["curves"][panel] if seed[index] is not None] for index, _ in own]
+    band = ""
+    if len(row["seeds"]) > 1:
+        places = [x(at[index]) for index, _ in own]
+        high, low = ([y(pick(values)) for values in seeds] for pick in (max, min))
+        around = _path([*zip(places, high, strict=True), *list(zip(places, low, strict=True))[::-1]])
+        band = f'<path fill="{colour}" fill-opacity=".14" d="{around}z"/>'
+    crosses = [(end["at"].get("steps"), end["values"][panel]) for end in row["ends"]]
+    marks = "".join(
+        f'<path stroke="{colour}" stroke-width="1.6" d="M{x(step) - 3:.1f} {y(value) - 3:.1f}l6 6m0-6l-6 6"/>'
+        for step, value in crosses
+        if step is not None and value is not None
+    )
+    return f'{band}<path stroke="{colour}" stroke-width="1.5"{dash} d="{path}"/>{marks}'
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    """Steps from point to point in fifths of a point: a third of the letters of absolute positions."""
+    rounded = [(round(5 * a), round(5 * b)) for a, b in points]
+    moves = [(c - a, d - b) for (a, b), (c, d) in pairwise(rounded)]
+    start = f"M{rounded[0][0] / 5:g} {rounded[0][1] / 5:g}"
+    return f"{start}l{' '.join(f'{a / 5:g} {b / 5:g}' for a, b in moves or [(0, 0)])}"
+
+
+def _plain(value: float) -> str:
+    return f"{value:.4g}".replace("-", "−")

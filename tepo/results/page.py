@@ -221,7 +221,8 @@ def head_of(planned: Planned, scale: str, sentences: Sequence[str] = ()) -> Page
     """Title and notes of the studies, and facts about their runs."""
     studies = [study for study, _ in planned if not study.registered]
     units = unique(unit for _, part in planned for unit in part)
-    notes = dict.fromkeys(note for study in studies for note in study.notes)
+    # of several studies each stands below its table alone
+    notes = studies[0].notes if len(studies) == 1 else ()
     trained = [unit for unit in units if unit.row.objective is not None]
     sessions = [session for unit in units for session in unit.run.sessions(unit.benchmarks)]
     days = sorted({str(session["started"])[:10] for session in sessions if session.get("started")})

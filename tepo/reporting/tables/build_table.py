@@ -273,13 +273,17 @@ def _block(part: Part, scores: pd.DataFrame, seeds: Mapping[str, Sequence[int]])
 def _without_equal_mean(blocks: Sequence[Block]) -> list[Block]:
     """The blocks without the column Mean where in every row it is what Avg. is, as printed."""
 
-    def printed(block: Block, row: TableRow, key: str) -> tuple[str, str]:
-        place = next(index for index, column in enumerate(block.columns) if column.key == key)
-        shown = row.cells[place], block.columns[place], block.decimals
+    def printed(block: Block, cells: Mapping[str, Cell], key: str) -> tuple[str, str]:
+        shown = cells[key], Column(key, key), block.decimals
         return format_value(*shown), format_interval(*shown)
 
-    rows = [(block, row) for block in blocks for row in block.rows]
-    if any(printed(*one, AVERAGE) != printed(*one, MEAN) for one in rows):
+    rows = [
+        (block, {column.key: cell for column, cell in zip(block.columns, row.cells, strict=True)})
+        for block in blocks
+        for row in block.rows
+    ]
+    measured = [one for one in rows if one[1][AVERAGE].mean is not None]
+    if not measured or any(printed(*one, AVERAGE) != printed(*one, MEAN) for one in measured):
         return list(blocks)
     return [_without_mean(block) for block in blocks]
 

@@ -86,7 +86,7 @@ def render_all(
 
 
 def parts(planned: Planned) -> int:
-    """How many parts `render_all` reports: each study, and the claims."""
+    """Number of parts that `render_all` reports: each study, and the claims."""
     return 1 + sum(not study.registered for study, _ in planned)
 
 
@@ -180,7 +180,7 @@ def _said(rendered: Rendered, table: Table | None) -> tuple[str, str]:
 
 
 def _ran(head: PageHead) -> str:
-    """What was run, in a sentence."""
+    """Runs of the page in a few words."""
     words = {"Model": "model {}", "Data": "data {}", "Steps": "{} steps", "Seeds": "seeds {}", "Runs": "{} runs"}
     known = [(form, head.facts[name]) for name, form in words.items() if name in head.facts]
     return ", ".join(form.format(text.removesuffix(" measured")) for form, text in known)

@@ -11,7 +11,7 @@ import matplotlib
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.text import Annotation
+from matplotlib.text import Annotation, Text
 from matplotlib.transforms import Bbox
 
 from tepo.evaluation.statistics.run_profiles import performance_profile
@@ -156,26 +156,32 @@ def plane_figure(block: Block) -> Figure:
                 markersize=5,
                 label=row.label,
             )
-            labels.append(axes.annotate(row.label, at, (5, 4), textcoords="offset points", fontsize=7))
+            to_point = {"arrowstyle": "-", "linewidth": 0.4, "color": "#999999", "shrinkA": 0, "shrinkB": 2}
+            label = axes.annotate(row.label, at, (5, 4), textcoords="offset points", fontsize=7, arrowprops=to_point)
+            labels.append(label)
         axes.set_xlabel(f"{block.columns[keys.index(across)].title.lower()}, points")
         axes.set_ylabel("best average accuracy, %")
         axes.set_title(block.title, loc="left", fontsize=10)
         settled(figure)
-        _apart(labels)
+        _apart(labels, axes)
         return figure
 
 
-def _apart(labels: Sequence[Annotation]) -> None:
-    """Put each label beside its point where it lies on no other: right or left, then step by step further off."""
-    placed: list[Bbox] = []
-    heights = [4 + sign * 8 * away for away in range(12) for sign in (1, -1)]
+def _apart(labels: Sequence[Annotation], axes: Axes) -> None:
+    """Put each label beside its point, within the axes, where it lies on no other label or point: right or left, then
+    step by step further off."""
+    points = [axes.transData.transform(label.xy) for label in labels]
+    placed = [Bbox.from_extents(x - 3, y - 3, x + 3, y + 3) for x, y in points]
+    within = axes.get_window_extent()
+    heights = [4 + sign * 8 * away for away in range(24) for sign in (1, -1)]
     tries = [(side, height) for height in heights for side in ("left", "right")]
     for label in labels:
         for side, height in tries:
             label.set_horizontalalignment(side)
-            label.xyann = (5 if side == "left" else -5, height)
-            box = label.get_window_extent()
-            if not box.count_overlaps(placed):
+            label.xyann = (6 if side == "left" else -6, height)
+            label.get_window_extent()  # puts it there
+            box = Text.get_window_extent(label)  # without the line to its point
+            if box.y1 <= within.y1 and box.y0 >= within.y0 and not box.count_overlaps(placed):
                 break
         placed.append(box)
 

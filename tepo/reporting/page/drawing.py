@@ -16,6 +16,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 40, 112, 22, 34  # around the axes: ticks, labels
 _LINE = 10  # of text
 _LETTERS = 22  # of a label at the end of a line
 _GREY = "#b5b5b5"
+_BEHIND = 18  # points of a grey line, about
+_FINE = 4  # parts of a point in which lines are drawn
 
 
 def drawing(data: dict[str, Any], caption: str) -> str:
@@ -84,59 +86,64 @@ def _panel(data: dict[str, Any], panel: int, named: Iterable[int]) -> str:
             f'{escape(about["unit"])}{" (logarithmic)" if log else ""}</text>']  # fmt: skip
     for value in ticks(low, high, log):
         text.append(f'<path stroke="#ddd" d="M{_LEFT} {y(value):.1f}h{wide}"/>')
-        text.append(
-            f'<text x="{_LEFT - 4}" y="{y(value) + 3:.1f}" text-anchor="end" fill="#444">{_plain(value)}</text>'
-        )
+        text.append(_text(_LEFT - 4, y(value) + 3, "end", _plain(value)))
     for value in ticks(first, last):
-        text.append(
-            f'<text x="{x(value):.1f}" y="{_HEIGHT - _BOTTOM + 12}" text-anchor="middle" fill="#444">'
-            f"{_plain(value)}</text>"
-        )
-    text.append(
-        f'<text x="{_LEFT + wide / 2:g}" y="{_HEIGHT - 9}" text-anchor="middle" fill="#444">training step</text>'
-    )
+        text.append(_text(x(value), _HEIGHT - _BOTTOM + 12, "middle", _plain(value)))
+    text.append(_text(_LEFT + wide / 2, _HEIGHT - 9, "middle", "training step"))
     front = [index for index in lines if not data["lifted"] or index in data["lifted"]]
-    for index in [*(index for index in lines if index not in front), *front]:
-        text.append(_line(data["rows"][index], panel, lines[index], index in front, x, y))
+    order = [*(index for index in lines if index not in front), *front]
+    drawn = "".join(_line(data["rows"][index], panel, lines[index], index in front, x, y) for index in order)
+    text.append(f'<g transform="scale({1 / _FINE:g})">{drawn}</g>')
     ends = [index for index in named if index in lines]
     places = spread([y(lines[index][-1][1]) for index in ends], _LINE, _TOP, _HEIGHT - _BOTTOM)
     for index, place in zip(ends, places, strict=True):
         row = data["rows"][index]
         label = row["label"] if len(row["label"]) <= _LETTERS else row["label"][: _LETTERS - 1] + "…"
-        text.append(
-            f'<text x="{_WIDTH - _RIGHT + 5}" y="{place + 3:.1f}" fill="{row["colour"]}">{escape(label)}</text>'
-        )
+        text.append(_text(_WIDTH - _RIGHT + 5, place + 3, "start", escape(label), row["colour"]))
     return "".join(text)
 
 
 def _line(row: dict[str, Any], panel: int, own: list[tuple[int, float]], front: bool, x: Any, y: Any) -> str:
-    at, colour = row["at"]["steps"], row["colour"] if front else _GREY
-    dash = f' stroke-dasharray="{" ".join(f"{1.3 * part:g}" for part in row["dash"])}"' if row["dash"] and front else ""
-    path = _path([(x(at[index]), y(value)) for index, value in own])
+    """Line, band and crosses of a row, in parts of a point."""
+    at = row["at"]["steps"]
+    path = _path([(x(at[index]), y(value)) for index, value in (own if front else _fewer(own))])
     if not front:
-        return f'<path stroke="{colour}" d="{path}"/>'
-    seeds = [[seed[index] for seed in row["curves"][panel] if seed[index] is not None] for index, _ in own]
+        return f'<path stroke="{_GREY}" stroke-width="{_FINE}" d="{path}"/>'
+    colour = row["colour"]
+    dash = f' stroke-dasharray="{" ".join(f"{1.3 * _FINE * part:g}" for part in row["dash"])}"' if row["dash"] else ""
     band = ""
     if len(row["seeds"]) > 1:
+        seeds = [[seed[index] for seed in row["curves"][panel] if seed[index] is not None] for index, _ in own]
         places = [x(at[index]) for index, _ in own]
         high, low = ([y(pick(values)) for values in seeds] for pick in (max, min))
         around = _path([*zip(places, high, strict=True), *list(zip(places, low, strict=True))[::-1]])
         band = f'<path fill="{colour}" fill-opacity=".14" d="{around}z"/>'
-    crosses = [(end["at"].get("steps"), end["values"][panel]) for end in row["ends"]]
+    size = 3 * _FINE
     marks = "".join(
-        f'<path stroke="{colour}" stroke-width="1.6" d="M{x(step) - 3:.1f} {y(value) - 3:.1f}l6 6m0-6l-6 6"/>'
-        for step, value in crosses
-        if step is not None and value is not None
+        f'<path stroke="{colour}" stroke-width="{1.6 * _FINE:g}" d="{_path([(x(end["at"]["steps"]), y(value))])}'
+        f'm{-size}{-size}l{2 * size} {2 * size}m0{-2 * size}l{-2 * size} {2 * size}"/>'
+        for end in row["ends"]
+        if (value := end["values"][panel]) is not None
     )
-    return f'{band}<path stroke="{colour}" stroke-width="1.5"{dash} d="{path}"/>{marks}'
+    return f'{band}<path stroke="{colour}" stroke-width="{1.5 * _FINE:g}"{dash} d="{path}"/>{marks}'
+
+
+def _fewer(own: list[tuple[int, float]]) -> list[tuple[int, float]]:
+    """The first point, the last and every so many between."""
+    apart = max(1, len(own) // _BEHIND)
+    return [*own[:-1:apart], own[-1]]
 
 
 def _path(points: Sequence[tuple[float, float]]) -> str:
-    """Steps from point to point in fifths of a point: a third of the letters of absolute positions."""
-    rounded = [(round(5 * a), round(5 * b)) for a, b in points]
+    """Steps from point to point in whole parts of a point, with the fewest letters."""
+    rounded = [(round(_FINE * a), round(_FINE * b)) for a, b in points]
     moves = [(c - a, d - b) for (a, b), (c, d) in pairwise(rounded)]
-    start = f"M{rounded[0][0] / 5:g} {rounded[0][1] / 5:g}"
-    return f"{start}l{' '.join(f'{a / 5:g} {b / 5:g}' for a, b in moves or [(0, 0)])}"
+    words = "".join(f"{' ' if a >= 0 else ''}{a}{' ' if b >= 0 else ''}{b}" for a, b in moves or [(0, 0)])
+    return f"M{rounded[0][0]} {rounded[0][1]}l{words}"
+
+
+def _text(x: float, y: float, anchor: str, text: str, colour: str = "#444") -> str:
+    return f'<text x="{x:.4g}" y="{y:.4g}" text-anchor="{anchor}" fill="{colour}">{text}</text>'
 
 
 def _plain(value: float) -> str:

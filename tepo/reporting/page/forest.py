@@ -95,7 +95,7 @@ def compared(block: Block) -> list[tuple[TableRow, Cell, str]]:
 def baseline_of(block: Block) -> str:
     """The label of the row that the others are compared with."""
     index = next(place for place, column in enumerate(block.columns) if column.key == VERDICT)
-    return next((row.label for row in block.rows if row.cells[index].text == BASELINE), "")
+    return next((block.label(row) for row in block.rows if row.cells[index].text == BASELINE), "")
 
 
 def _forest(table: Table, block: Block, paper: Mapping[str, float]) -> Forest | None:

@@ -29,7 +29,7 @@ class CellRuns:
 
     @property
     def ended(self) -> int:
-        """How many ended early; one that ended because all its answers were right is no failure."""
+        """Number of runs that ended early; one that ended because all its answers were right is no failure."""
         return sum(bool(ending) and not ending.startswith("saturation") for *_, ending in self.seeds)
 
 
@@ -45,7 +45,7 @@ class MapCell:
 
     @property
     def ended(self) -> str:
-        """How many of its seeds ended early; empty for none."""
+        """Seeds that ended early, as text; empty for none."""
         if self.runs is None or not self.runs.ended:
             return ""
         return f"{self.runs.ended} of {len(self.runs.seeds)} ended"
@@ -159,7 +159,7 @@ def _means(block: Block) -> list[float]:
 
 
 def _lost(table: Table) -> dict[str, float]:
-    """Of each row, as the table says; a row of several maps loses the same in all."""
+    """Average loss of each row, as the table says; a row of several maps loses the same in all."""
     return {row.key: mean for block in table.blocks for row, mean in _column(block, LOST)}
 
 

@@ -127,7 +127,11 @@ class _Markup:
             return f'<td class="text{first}">{value}</td>'
         if cell.mean is None:
             return f'<td class="missing{first}">{value}</td>'
-        title = "" if cell.low is None else f' title="{escape(_exact(row, column, cell))}"'
+        title = (
+            ""
+            if cell.low is None
+            else f' title="{escape(_exact(replace(row, label=self.block.label(row)), column, cell))}"'
+        )
         kind = f' class="{first.strip()}"' if first else ""
         return f'<td{kind} data-value="{cell.mean:.6g}"{title}>{value}</td>'
 

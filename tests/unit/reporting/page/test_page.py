@@ -152,7 +152,7 @@ def test_a_link_shows_title_text_and_picture(table: Table) -> None:
     linked = build_page(PageHead("Title", link=link), [PageStudy(table)], [])
     assert '<meta property="og:title" content="A &#34;finding&#34; &lt;here&gt;">' in linked
     assert f'<meta property="og:image" content="{address}">' in linked
-    assert "og:" not in build_page(PageHead("Title"), [PageStudy(table)], [])
+    assert 'property="og:' not in build_page(PageHead("Title"), [PageStudy(table)], [])
 
 
 def test_empty_page_and_dump_limit(table: Table) -> None:

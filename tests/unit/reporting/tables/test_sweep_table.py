@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.text import Text
 
 from tepo.reporting.figures.curves import svg
 from tepo.reporting.figures.study_figures import plane_figure, sweep_figure
@@ -167,5 +168,5 @@ def test_no_label_of_the_plane_lies_on_another() -> None:
     (block,) = shown(specs())
     rows = tuple(replace(block.rows[0], key=f"row {index}", label=f"Method {index} of many") for index in range(9))
     labels = plane_figure(replace(block, rows=rows)).axes[0].texts
-    boxes = [label.get_window_extent() for label in labels]
+    boxes = [Text.get_window_extent(label) for label in labels]
     assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))

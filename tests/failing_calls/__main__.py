@@ -23,13 +23,13 @@ def main() -> None:
     given = parser.parse_args()
     if reason := unavailable():
         sys.exit(reason)
-    outcomes: list[Outcome] = []
+    console, outcomes = Console(width=100, soft_wrap=True), list[Outcome]()
     with tempfile.TemporaryDirectory() as folder:
         for outcome in run_trials(Path(folder), given.every, given.workers):
             outcomes.append(outcome)
             if outcome.bad:
-                print(f"{outcome.fault} at {outcome.place}: {outcome.ended}", flush=True)
-    Console(width=100).print(table(outcomes))
+                console.print(f"{outcome.fault} at {outcome.place}: {outcome.ended}", markup=False, highlight=False)
+    console.print(table(outcomes))
     sys.exit(any(outcome.bad for outcome in outcomes))
 
 

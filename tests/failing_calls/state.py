@@ -1,5 +1,6 @@
 """The content of a user's folder but for what differs between two equal runs: times, costs, and names of half files."""
 
+import contextlib
 import hashlib
 import json
 import re
@@ -43,10 +44,8 @@ def _digest(path: Path) -> str:
     content = path.read_bytes()
     lasting = next((lasting for end, lasting in _LASTING.items() if path.name.endswith(end)), None)
     if lasting:
-        try:
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # half-written
             content = json.dumps(lasting(content), sort_keys=True).encode()
-        except (ValueError, KeyError, TypeError):  # half-written
-            pass
     return hashlib.sha256(content).hexdigest()
 
 

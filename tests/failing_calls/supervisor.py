@@ -1,8 +1,8 @@
 """A process whose system calls on the files of a folder are seen, and fail or end it where the supervisor says so.
 
-Linux hands the calls to the supervisor before it makes them (seccomp's user notifications: kernel 5.5, no privilege), so
-that those of libraries in C++ and Rust are among them, with or without libc between. Not seen are what a mapping of a
-file into memory writes, io_uring, and calls of the other machine type of a processor; the store uses none of them.
+Linux hands the calls to the supervisor before it makes them (seccomp's user notifications: Linux 5.5, no privilege), so
+that those of libraries in C++ and Rust are among them, with or without libc between. Not seen is what a mapping of a
+file into memory writes, and io_uring; the store uses neither.
 """
 
 import contextlib

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from tepo.common import paths
 from tepo.config.compose import compose
 from tepo.launch import forkserver
-from tests.failing_calls.state import State, key_of, lasting_name, read_state
+from tests.failing_calls.state import key_of, lasting_name, read_state
 from tests.failing_calls.supervisor import KILL, Call, Ended, Verdict, supervised
 
 _WORDS = [

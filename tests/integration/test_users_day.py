@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from safetensors.torch import load_file
 
 from tests.integration.installed import User
 from tests.integration.own_model import save_family, word_problems
@@ -117,8 +116,8 @@ prompts = Dataset.from_list([{"prompt": f"{number}+{number}="} for number in ran
 model = AutoModelForCausalLM.from_pretrained("tiny")
 before = torch.cat([part.detach().flatten().clone() for part in model.parameters()])
 
-tokenizer = AutoTokenizer.from_pretrained("tiny")
-trainer = ObjectiveTrainer(objective="tepo", model=model, reward_funcs=reward, args=args, train_dataset=prompts, processing_class=tokenizer)
+own = dict(train_dataset=prompts, processing_class=AutoTokenizer.from_pretrained("tiny"))
+trainer = ObjectiveTrainer(objective="tepo", model=model, reward_funcs=reward, args=args, **own)
 trainer.train()
 
 after = torch.cat([part.detach().flatten() for part in trainer.model.parameters()])
@@ -169,9 +168,8 @@ def test_a_day(user: User) -> None:
     assert "40 of 40 prompts are longer than 8 tokens" in said
     run = re.search(r"run ([0-9a-f]{12}): 2 steps", user.types(f"{train} train.max_new_tokens=12"))
     assert run
-    rows = [json.loads(line) for line in (user.folder / "runs" / run[1] / "metrics.jsonl").read_text().splitlines()]
-    assert [row["training/global_step"] for row in rows] == [1, 2]
-    assert 0 < rows[0]["critic/score/mean"] < 1
+    metrics = (user.folder / "runs" / run[1] / "metrics.jsonl").read_text().splitlines()
+    assert 0 < json.loads(metrics[0])["critic/score/mean"] < 1
 
     # noon: a benchmark, some of whose problems are in the training set
     own = [{**row, "id": f"bag-{number}"} for number, row in enumerate(word_problems(20, seed=1))]

@@ -1,4 +1,6 @@
-"""The content of a user's folder but for what differs between two equal runs: times, costs, and names of half files."""
+"""The content of a user's folder but for what differs between two equal runs: times, costs and names of half files.
+
+A process writes at its end what it has cost, so that one that dies leaves nothing of it."""
 
 import contextlib
 import hashlib
@@ -27,7 +29,7 @@ def read_state(home: Path, *, leftovers: bool = False) -> State:
     state: State = {}
     for path in sorted(home.rglob("*")):
         name = str(path.relative_to(home))
-        if path.name.endswith(".lock") or (path.is_dir() and any(path.iterdir())):
+        if path.name == "cost.json" or path.name.endswith(".lock") or (path.is_dir() and any(path.iterdir())):
             continue
         lasting = lasting_name(name)
         if lasting != name and not leftovers and not name.startswith("runs/"):
@@ -77,6 +79,5 @@ _LASTING: dict[str, Callable[[bytes], Any]] = {
     "manifest.json": _without("time"),
     "progress.json": _without("sha256", "own_sha256"),
     "provenance.json": lambda content: isinstance(json.loads(content)["sessions"], list),
-    "cost.json": lambda content: isinstance(json.loads(content), list),
     ".safetensors": _tensors,
 }

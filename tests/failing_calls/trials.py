@@ -75,7 +75,7 @@ _SAMPLED = {  # of each so many calls, evenly spread; ENOSPC and death have ever
     "open": ("EIO", "EACCES", FULL),
     "lock": ("ENOSYS", "ENOLCK", "EIO"),
 }
-_SAMPLE = 5
+_SAMPLE = 3
 _BATCH = 40  # trials between two looks at what they left
 _NEEDS_SPACE = ("write", "fsync", "rename", "unlink", "mkdir", "open")  # some file systems need it to unlink, too
 SAME, MESSAGE = "same bits", "message"

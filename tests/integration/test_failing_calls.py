@@ -14,7 +14,8 @@ from tepo.common.files import replace_folder, take_lock, write_atomic
 from tests.failing_calls.supervisor import KILL, Call, supervised, unavailable
 from tests.integration.commands import python
 
-pytestmark = pytest.mark.skipif(bool(unavailable()), reason=unavailable() or "available")
+_REASON = unavailable()
+pytestmark = pytest.mark.skipif(bool(_REASON), reason=_REASON)
 
 
 def failing(kind: str, number: int) -> Callable[[Call], int]:

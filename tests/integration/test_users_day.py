@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tepo.config.run_config import DataConfig
+from tepo.objectives.testing.checks import CHECKS
 from tests.integration.installed import User
 from tests.integration.own_model import save_family, word_problems
 from tests.unit.training.small import write
@@ -14,6 +16,7 @@ from tests.unit.training.small import write
 pytestmark = pytest.mark.disaster
 
 SMALL = "train.steps=2 train.prompts_per_step=8 train.samples_per_prompt=8 train.mini_batch_prompts=4"
+SHORT = "train.max_new_tokens=12"
 BAD_ROWS = [  # the line, and what is said of it
     (b'{"id": "a", "answer": "1"}', "no problem"),
     (b'{"id": "b", "problem": "What?", "answer": null}', "no answer"),
@@ -28,8 +31,12 @@ BAD_ROWS = [  # the line, and what is said of it
     (b'{"id": "k", "problem": "Wh\xe4t?", "answer": "1"}', "not text in UTF-8"),
     (b'{"id": "l", "problem": "\\ud83d", "answer": "1"}', "half a character"),
 ]
+REWARD = """
+def reward(problem, response):
+    return 1.0 if problem.answer in response else 0.0
+"""
 ADVANTAGE = '''
-"""A response's reward less the best of its group, so that only the best is never pushed down."""
+"""A response's reward less the best of its group: the best is not pushed, and the others are pushed down."""
 from dataclasses import dataclass
 
 import torch
@@ -46,15 +53,15 @@ class BelowBest:
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
         same = groups.group_ids[:, None] == groups.group_ids[None]
-        mean = (same * rewards[None]).sum(1) / same.sum(1)
-        return (self.scale * (rewards - mean))[groups.sequence]
+        best = torch.where(same, rewards[None], -torch.inf).amax(1)
+        return (self.scale * (rewards - best))[groups.sequence]
 
     def current(self, advantages: Tensor, batch: TokenBatch) -> Tensor:
         return advantages
 
     @property
     def explained(self) -> Part:
-        return Part(Line(f"A = {self.scale:g} (R_i - mean)", rf"A_{{i,t}} = {self.scale:g} (R_i - \\bar R)"))
+        return Part(Line(f"A = {self.scale:g} (R_i - max R)", rf"A_{{i,t}} = {self.scale:g} (R_i - \\max R)"))
 
 
 KINDS = {"advantage": {"below_best": BelowBest}}
@@ -166,7 +173,7 @@ def test_a_day(user: User) -> None:
     train = f"train model=./tiny data=words.jsonl objective=grpo_dapo {SMALL} --quiet"
     said = user.types(f"{train} train.max_prompt_tokens=8", code=2)
     assert "40 of 40 prompts are longer than 8 tokens" in said
-    run = re.search(r"run ([0-9a-f]{12}): 2 steps", user.types(f"{train} train.max_new_tokens=12"))
+    run = re.search(r"run ([0-9a-f]{12}): 2 steps", user.types(f"{train} {SHORT}"))
     assert run
     metrics = (user.folder / "runs" / run[1] / "metrics.jsonl").read_text().splitlines()
     assert 0 < json.loads(metrics[0])["critic/score/mean"] < 1
@@ -180,16 +187,24 @@ def test_a_day(user: User) -> None:
     for model in ("./tiny", f"runs/{run[1]}"):
         assert re.search(r"bags +[│|] +20 +[│|] +\d+\.\d\d", user.types(f"eval bags --model {model}"))
 
+    # one: a reward
+    if "reward" in DataConfig.__dataclass_fields__:
+        write(user.folder / "rewards/named.py", REWARD)
+        other = re.search(r"run ([0-9a-f]{12}): 2 steps", user.types(f"{train} {SHORT} data.reward=rewards/named.py"))
+        assert other
+        assert other[1] != run[1]
+        assert "named" in user.types(f"explain {other[1]}")
+
     # two: an advantage of one's own
     write(user.folder / "kinds/below_best.py", ADVANTAGE)
     user.declares("objective/below_best.yaml", OBJECTIVE)
     checked = user.types("check-objective below_best")
-    assert "FAIL" not in checked.upper().replace("FAILED 0", "")
-    assert "A = 2 (R_i - mean)" in user.types("explain below_best")
+    assert checked.count("pass") == len(CHECKS), checked
+    assert "A = 2 (R_i - max R)" in user.types("explain below_best")
 
     # three: a study with the untrained model and two seeds, and its records
     user.declares("experiments/bags.yaml", STUDY)
-    words = "--data words.jsonl --set train.max_new_tokens=12"
+    words = f"--data words.jsonl --set {SHORT}"
     assert "5 runs" in user.types(f"plan bags {words}")
     user.types(f"ablate bags {words} --jobs 2")
     table = user.types(f"table bags {words} --format csv")

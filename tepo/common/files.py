@@ -27,6 +27,10 @@ _SMALL = 1 << 20  # bytes: such a file is read as fast as its time stamp can be 
 _EXPLAINED = {
     errno.ENOSPC: "the disk is full",
     errno.EROFS: "the file system is read-only",
+    errno.EIO: "the disk reports an error (EIO)",
+    errno.ESTALE: "the network file system has lost the place",
+    errno.ENOSYS: "the file system lacks what that takes",
+    errno.EOPNOTSUPP: "the file system lacks what that takes",
     errno.EACCES: "no permission to write",
     errno.EPERM: "no permission to write",
     errno.EDQUOT: "the disk quota is used up",
@@ -116,11 +120,16 @@ def commit_folder(target: Path) -> Iterator[Path]:
 
 
 def replace_folder(finished: Path, target: Path) -> None:
-    """Give a finished folder the name of another one, which goes if it is there."""
+    """Give a finished folder the name of another one, which goes if it is there, and stays where that fails."""
     hidden = _hidden(target)
     with contextlib.suppress(FileNotFoundError):
         os.replace(target, hidden)
-    os.replace(finished, target)
+    try:
+        os.replace(finished, target)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.replace(hidden, target)
+        raise
     shutil.rmtree(hidden, ignore_errors=True)
 
 

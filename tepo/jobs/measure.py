@@ -25,7 +25,7 @@ from tepo.problems.prompt_format import encode_prompts
 from tepo.reporting.progress import benchmark_bar
 from tepo.sampling.backends import SamplerOptions
 from tepo.store.cost import Cost, work_of
-from tepo.store.evaluation_result import Result, check_current, load_result
+from tepo.store.evaluation_result import Result, check_current, load_result, remove_parts
 from tepo.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -99,7 +99,10 @@ def measure(
     if not request.run.path.exists():
         tokenizer_of(request.weights)  # a model without a tokenizer gets no folder, which would stay empty
     loaded, settings = [load_benchmark(name) for name in benchmarks], request.settings
-    there = all(request.stored(benchmark) for benchmark in loaded)
+    finished = [benchmark for benchmark in loaded if request.stored(benchmark)]
+    for benchmark in finished:
+        remove_parts(request.folder(benchmark.name))
+    there = len(finished) == len(loaded)
     if not there and request.config is None:  # torch says which backend it is
         settings = replace(settings, rows_per_part=request.sampler.backend.part_rows)
 

@@ -25,7 +25,7 @@ def train_and_draw(
     first. Raises UserError for what cannot be done `after`, before the training."""
     after.check(config)
     run = RunFolder.of(config)
-    before = len(run.metrics())
+    before = set(map(repr, run.metrics()))
     name = config.objective["name"]
     with bar(f"{name} seed {config.seed}", config.train.steps, quiet) as advance:
 
@@ -42,4 +42,4 @@ def train_and_draw(
     curves = RunCurves(name, name, config.seed, run.metrics(), ended=run.ending() is not None)
     if curves.rows:  # none where training ended with the first step
         save(training_figure([curves]), run.figures, "training")
-    return run.metrics()[before:]
+    return [row for row in run.metrics() if repr(row) not in before]  # also of steps that were trained again

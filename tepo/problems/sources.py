@@ -170,7 +170,9 @@ def _problem(row: Any) -> Problem:
         raise ValueError(f"no {', '.join(missing)}")
     if not isinstance(row["problem"], str):
         raise ValueError("the problem is no text")
-    if not isinstance(row["answer"], str | int | float):
+    if not row["problem"].strip():
+        raise ValueError("the problem is empty")
+    if isinstance(row["answer"], bool) or not isinstance(row["answer"], str | int | float):
         raise ValueError("the answer is neither a text nor a number")
     if str(row["answer"]).strip().lower() in ("", "nan"):
         raise ValueError("the gold answer is " + ("NaN" if str(row["answer"]).strip() else "empty"))

@@ -1,6 +1,7 @@
 """Results of measuring: a finished evaluation (`result.json`) with its counts of right samples, and a validation."""
 
 import os
+import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ RESULT = "result.json"
 AVERAGE = "val-core/average"  # the metric of a validation that chooses
 RIGHT = "/right@"  # in the names of counts a problem, before the number of responses to each
 TASK = "task.json"  # what is evaluated, from the first part on
+PARTS = "parts"  # rows while it runs: `tepo.store.samples_file`
 FORMAT = 1
 _AGAIN = "move the folder away and evaluate again"
 
@@ -73,6 +75,12 @@ def has_result(folder: Path) -> bool:
 def save_result(folder: Path, result: Result) -> None:
     """Write the result: from now on the evaluation is finished."""
     write_json(folder / RESULT, asdict(result))
+
+
+def remove_parts(folder: Path) -> None:
+    """Delete the parts of a finished evaluation, whose rows are in one file; also those that a kill after its end has
+    left. Needs no lock: who would read them reads the result."""
+    shutil.rmtree(folder / PARTS, ignore_errors=True)
 
 
 def load_result(folder: Path) -> Result | None:

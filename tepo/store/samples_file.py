@@ -5,7 +5,6 @@ problems share a part depends on what ended when; the file at the end does not.
 """
 
 import io
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 
 from tepo.common.errors import UserError
 from tepo.common.files import write_atomic
+from tepo.store.evaluation_result import PARTS
 
 SCHEMA = pa.schema(
     [
@@ -35,7 +35,6 @@ SCHEMA = pa.schema(
     ]
 )
 SAMPLES = "samples.parquet"
-_PARTS = "parts"
 _AGAIN = "delete the evaluation's folder and evaluate again"
 
 
@@ -71,22 +70,17 @@ def read_table(path: Path) -> pa.Table:
 
 def write_part(folder: Path, first: int, rows: Sequence[Mapping[str, Any]]) -> None:
     """Store all rows of some problems. first: the lowest index of a problem among them, which names the part."""
-    write_table(folder / _PARTS / f"{first:05d}.parquet", table_of(rows))
+    write_table(folder / PARTS / f"{first:05d}.parquet", table_of(rows))
 
 
 def read_parts(folder: Path, samples: int) -> dict[str, list[dict[str, Any]]]:
     """The rows of each problem that has all of its samples in one part, in the order of the samples. A damaged part
     counts as if it were not there."""
     stored: dict[str, list[dict[str, Any]]] = {}
-    for path in sorted((folder / _PARTS).glob("*.parquet")):
+    for path in sorted((folder / PARTS).glob("*.parquet")):
         with suppress(UserError):
             part: dict[str, list[dict[str, Any]]] = {}
             for row in read_table(path).to_pylist():
                 part.setdefault(row["problem"], []).append(row)
             stored |= {name: rows for name, rows in part.items() if len(rows) == samples}
     return stored
-
-
-def remove_parts(folder: Path) -> None:
-    """Delete the parts of a finished evaluation."""
-    shutil.rmtree(folder / _PARTS, ignore_errors=True)

@@ -2,23 +2,17 @@
 from an installed wheel, outside the checkout."""
 
 import json
-import os
 import re
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import yaml
 
 from tepo.objectives.testing.checks import CHECKS
+from tests.integration.installed import User
 from tests.integration.own_model import save_tiny
 from tests.unit.training.small import write
 
-ROOT = Path(__file__).parents[2]
-PIP = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
 SMALL = ["train.steps=2", "train.prompts_per_step=8", "train.samples_per_prompt=8", "train.mini_batch_prompts=4"]
 WORDS = ["zero", "one", "two", "three"]
 BENCHMARK = {
@@ -38,102 +32,20 @@ STUDY = {
 }
 
 
-SHELL = """
-import importlib, json, os, runpy, sys, tempfile
-from tepo.launch.forkserver import _WARM
-for name in _WARM:
-    importlib.import_module(name)
-for line in sys.stdin:
-    with tempfile.TemporaryFile("w+") as printed:
-        child = os.fork()
-        if not child:
-            os.dup2(printed.fileno(), 1)
-            os.dup2(printed.fileno(), 2)
-            sys.argv = json.loads(line)
-            runpy.run_path(sys.argv[0], run_name="__main__")
-            sys.exit()
-        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        printed.seek(0)
-        print(json.dumps([code, printed.read()]), flush=True)
-"""
-
-
-class User:
-    """A person in a folder of their own, with the wheel installed and nothing else of ours in reach. The first command
-    starts an interpreter, the others are forked by one that has done the imports."""
-
-    def __init__(self, folder: Path, site: Path):
-        self.folder, self.tepo = folder, site / "bin" / "tepo"
-        self.environment = {key: value for key, value in os.environ.items() if not key.startswith("TEPO_")}
-        self.environment |= {"PYTHONPATH": str(site), "TEPO_PATH": ".", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
-        self.shell: subprocess.Popen[str] | None = None
-
-    def types(self, command: str, *, code: int = 0) -> str:
-        """What a command prints, both streams, when it ends as it should."""
-        words = [str(self.tepo), *command.split()]
-        returned, printed = self._forked(words) if self.shell else self._alone(words)
-        assert returned == code, f"{command}\n{printed}"
-        assert "Traceback" not in printed
-        return printed
-
-    def _alone(self, words: list[str]) -> tuple[int, str]:
-        where: Any = {"cwd": self.folder, "env": self.environment, "text": True}
-        out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        done = subprocess.run([sys.executable, *words], **where, **out, timeout=300, check=False)
-        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        self.shell = subprocess.Popen([sys.executable, "-c", SHELL], **where, **streams)
-        return done.returncode, done.stdout
-
-    def _forked(self, words: list[str]) -> tuple[int, str]:
-        assert self.shell
-        assert self.shell.stdin
-        assert self.shell.stdout
-        self.shell.stdin.write(json.dumps(words) + "\n")
-        self.shell.stdin.flush()
-        returned, printed = json.loads(self.shell.stdout.readline())
-        return returned, printed
-
-    def writes(self, name: str, rows: Sequence[tuple[str, str]]) -> None:
-        lines = [
-            json.dumps({"id": number, "problem": problem, "answer": answer})
-            for number, (problem, answer) in enumerate(rows)
-        ]
-        (self.folder / name).parent.mkdir(exist_ok=True)
-        (self.folder / name).write_text("\n".join(lines) + "\n")
-
-    def declares(self, name: str, content: dict) -> None:
-        (self.folder / name).parent.mkdir(exist_ok=True)
-        (self.folder / name).write_text(yaml.safe_dump(content, allow_unicode=True))
-
-    def runs(self) -> set[str]:
-        return {path.parent.name for path in self.folder.glob("runs/*/manifest.json")}
-
-
 def problems(noun: str, count: int = 12) -> list[tuple[str, str]]:
     return [(f"Which {noun} is {WORDS[number % 4]}?", str(number % 4)) for number in range(count)]
 
 
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
-    place = tmp_path_factory.mktemp("new user")  # a folder with a space
-    subprocess.run([*PIP, "wheel", "--no-deps", "--no-build-isolation", "-w", place / "dist", ROOT], check=True)
-    (wheel,) = (place / "dist").glob("*.whl")
-    subprocess.run([*PIP, "install", "--no-deps", "--target", place / "site", wheel], check=True)
-    (place / "work").mkdir()
-    user = User(place / "work", place / "site")
-    where = [sys.executable, "-c", "import tepo, tepo_cli; print(tepo.__file__, tepo_cli.__file__)"]
-    found = subprocess.run(
-        where, cwd=user.folder, env=user.environment, capture_output=True, text=True, check=True
-    ).stdout
-    assert found.count(str(place / "site")) == 2, found
+    user = User.of_wheel(tmp_path_factory.mktemp("new user"))  # a folder with a space
     user.writes("words.jsonl", problems("digit"))
     user.writes("evals/digits.jsonl", problems("number"))
     user.declares("evals/digits.yaml", BENCHMARK)
     user.declares("experiments/ours.yaml", STUDY)
     save_tiny(user.folder / "tiny", *zip(*problems("digit"), strict=True))
     yield user
-    if user.shell:
-        user.shell.communicate()  # the end of its input ends it
+    user.leaves()
 
 
 def trained(said: str) -> str:

@@ -1,0 +1,263 @@
+"""Trials: one run with its evaluation, page and record, in which a call on a file fails, or the process dies before it.
+
+The commands are those a user types, forked by a process that has imported everything. A trial begins where the commands
+before it have left an undisturbed store. What a fault leaves behind is compared, and the same command is called once
+more, without a fault: then the folder must be the undisturbed one, but for times. Faults that leave the same behind
+share that call. A death leaves what was on disk at that moment, so that all deaths are copies of one run's folder; a
+few are real, by SIGKILL.
+"""
+
+import errno
+import importlib
+import json
+import os
+import shutil
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import NamedTuple
+
+from tepo.common import paths
+from tepo.config.compose import compose
+from tepo.launch import forkserver
+from tests.failing_calls.state import key_of, lasting_name, read_state
+from tests.failing_calls.supervisor import KILL, Call, Ended, Verdict, supervised
+
+_WORDS = [
+    "train.steps=2",
+    "train.prompts_per_step=8",
+    "train.samples_per_prompt=4",
+    "train.mini_batch_prompts=8",
+    "train.max_new_tokens=40",
+    "train.checkpoint_every=1",
+    "data.benchmarks=[add3]",
+]
+_STUDY = f"""
+title: mine
+baseline: GSPO
+rows:
+  - {{label: GSPO, objective: gspo}}
+scales:
+  laptop: {{models: [laptop], seeds: [0], overrides: {json.dumps(_WORDS)}}}
+"""
+_TRAIN = ("train", "objective=gspo", *_WORDS, "--quiet")
+COMMANDS = {
+    "train": _TRAIN,
+    "evaluate": (*_TRAIN, "--evaluate"),
+    "page": ("report", "mine", "--out", "page.html"),
+    "record": ("records", "write", "mine"),
+}
+_WARM = (
+    *forkserver._WARM,
+    "matplotlib.backends.backend_agg",
+    "matplotlib.backends.backend_svg",
+    "pandas",
+    "pyarrow.dataset",
+    "scipy.stats",
+    "tepo.jobs.model_card",
+    "tepo.problems.procedural",
+    "tepo.reporting.figures.curves",
+    "tepo.sampling.backends.torch",
+    "tepo.sampling.embedded.torch_sampler",
+    "tepo.training.engine.backends.torch",
+    "tepo.training.engine.torch_engine",
+)
+DEATH, KILLED, FULL = "death", "SIGKILL", "ENOSPC from then on"
+_SAMPLED = {  # of each so many calls, evenly spread; ENOSPC and death have every call
+    "write": ("EIO", FULL, KILLED),
+    "fsync": ("EIO",),
+    "rename": ("EIO", "EACCES", KILLED),
+    "unlink": ("EIO", "EACCES"),
+    "mkdir": ("EIO", "EACCES"),
+    "open": ("EIO", "EACCES", FULL),
+    "lock": ("ENOSYS", "ENOLCK", "EIO"),
+}
+_SAMPLE = 3
+_BATCH = 40  # trials between two looks at what they left
+_NEEDS_SPACE = ("write", "fsync", "rename", "unlink", "mkdir", "open")  # some file systems need it to unlink, too
+SAME, MESSAGE = "same bits", "message"
+
+
+class Place(NamedTuple):
+    """A call in one of the commands: which one of this kind on this path it is, from 1 on."""
+
+    command: str
+    call: Call
+    nth: int
+
+
+class Outcome(NamedTuple):
+    """A trial. ended: SAME, MESSAGE, or else what was bad."""
+
+    place: Place
+    fault: str
+    ended: str
+
+    @property
+    def bad(self) -> bool:
+        return self.ended not in (SAME, MESSAGE)
+
+
+def run_trials(folder: Path, every: int = 1, workers: int = 2) -> Iterator[Outcome]:
+    """All trials in an empty folder, each outcome as it comes. every: only each so-manieth trial of a fault."""
+    for name in _WARM:
+        importlib.import_module(name)
+    compose(["objective=gspo", *_WORDS])  # Hydra's part of it is kept
+    bench = _Bench(folder)
+    deaths = {place: key for command in COMMANDS for place, key in bench.record(command).items()}
+    again: dict[tuple[str, str], str] = {}
+    dead = list(deaths.items())[::every]
+    disturbed = list(_faults(list(deaths)))[::every]
+    with ProcessPoolExecutor(workers, get_context("fork")) as pool:
+
+        def ends(left: set[tuple[str, str]]) -> None:
+            new = [one for one in left if one not in again]
+            again.update(zip(new, pool.map(bench.again, *zip(*new, strict=True)) if new else (), strict=True))
+
+        ends({(place.command, key) for place, key in dead})
+        yield from (Outcome(place, DEATH, again[place.command, key]) for place, key in dead)
+        for first in range(0, len(disturbed), _BATCH):
+            batch = disturbed[first : first + _BATCH]
+            found = list(pool.map(bench.disturbed, *zip(*batch, strict=True)))
+            ends({(place.command, key) for (place, _), (_, key) in zip(batch, found, strict=True)})
+            for (place, fault), (ended, key) in zip(batch, found, strict=True):
+                after = again[place.command, key]
+                yield Outcome(place, fault, ended if after == SAME else f"{ended}; the same command again: {after}")
+
+
+def _faults(places: list[Place]) -> Iterator[tuple[Place, str]]:
+    """Each call with the faults that it meets, but for death."""
+    by_kind = defaultdict(list)
+    for place in places:
+        by_kind[place.call.kind].append(place)
+        if place.call.kind in _NEEDS_SPACE:
+            yield place, "ENOSPC"
+    for kind, names in _SAMPLED.items():
+        found = by_kind[kind]
+        step = max(1, len(found) // _SAMPLE)
+        for offset, name in enumerate(names):
+            yield from ((place, name) for place in found[offset % step :: step])
+
+
+class _Bench:
+    """The user's folder before and after each command, and what faults left of it, by the key of its state."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        home = self._before("train")
+        (home / "evals").mkdir(parents=True)
+        (home / "experiments").mkdir()
+        benchmark = (paths.shipped("evals") / "add3.yaml").read_text()
+        (home / "evals/add3.yaml").write_text(benchmark.replace("count: 200\n", "count: 4\n"))
+        (home / "experiments/mine.yaml").write_text(_STUDY)
+
+    def record(self, command: str) -> dict[Place, str]:
+        """Run a command undisturbed. Returns its calls, each with the key of the folder as it was before the call."""
+        home = self._after(command)
+        shutil.copytree(self._before(command), home)
+        found: dict[Place, str] = {}
+        met: Counter[Call] = Counter()
+
+        def look(call: Call) -> int:
+            call = call._replace(path=lasting_name(call.path))
+            met[call] += 1
+            found[Place(command, call, met[call])] = self._keep(command, home)
+            return 0
+
+        ended = _call(command, home, look)
+        assert ended.code == 0, ended.said
+        return found
+
+    def disturbed(self, place: Place, fault: str) -> tuple[str, str]:
+        """Run a command with one fault. Returns how it ended, and the key of the folder that it left."""
+        home = self._copy(self._before(place.command))
+        met = 0
+
+        def fail(call: Call) -> int:
+            nonlocal met
+            if met == place.nth:
+                return errno.ENOSPC if fault == FULL and call.kind in ("write", "mkdir", "open") else 0
+            met += call._replace(path=lasting_name(call.path)) == place.call
+            if met < place.nth:
+                return 0
+            return KILL if fault == KILLED else errno.ENOSPC if fault == FULL else getattr(errno, fault)
+
+        ended = _call(place.command, home, fail)
+        key = self._keep(place.command, home)
+        how = _judged(ended, fault)
+        if met < place.nth:
+            how = "the call was not made"
+        if how == SAME:
+            state, wanted = read_state(home), read_state(self._after(place.command))
+            missing = {name: there for name, there in wanted.items() if state.get(name) != there}
+            how = f"exit code 0 without {', '.join(missing)}" if missing else SAME
+        shutil.rmtree(home)
+        return how, key
+
+    def again(self, command: str, key: str) -> str:
+        """Call a command on what a fault has left. Returns SAME, or what is bad."""
+        home = self._copy(self._left(command, key))
+        ended = _call(command, home, lambda call: 0)
+        state, wanted = read_state(home), read_state(self._after(command))
+        shutil.rmtree(home)
+        if ended.code:
+            return f"exit code {ended.code}: {ended.said.strip()[-600:]}"
+        different = sorted(name for name in state.keys() | wanted.keys() if state.get(name) != wanted.get(name))
+        return f"another folder: {', '.join(different)}" if different else SAME
+
+    def _before(self, command: str) -> Path:
+        return self.folder / f"before {command}"
+
+    def _after(self, command: str) -> Path:
+        names = [*COMMANDS, "end"]
+        return self._before(names[names.index(command) + 1])
+
+    def _left(self, command: str, key: str) -> Path:
+        return self.folder / f"left by {command}" / key
+
+    def _copy(self, folder: Path) -> Path:
+        """A copy in which one process works."""
+        home = self.folder / f"trial {os.getpid()}"
+        shutil.copytree(folder, home)
+        return home
+
+    def _keep(self, command: str, home: Path) -> str:
+        """Keep a copy of a folder, unless there is one of its state. Returns the key."""
+        key = key_of(read_state(home, leftovers=True))
+        kept = self._left(command, key)
+        if not kept.exists():
+            half = kept.with_name(f"{key} {os.getpid()}")
+            shutil.copytree(home, half)
+            try:
+                half.rename(kept)
+            except OSError:  # another worker was first
+                shutil.rmtree(half)
+        return key
+
+
+def _call(command: str, home: Path, verdict: Verdict) -> Ended:
+    """Call a command in a folder."""
+
+    def work() -> None:
+        from tepo_cli.main import main
+
+        os.chdir(home)
+        os.environ["TEPO_PATH"] = "."
+        sys.argv = ["tepo", *COMMANDS[command]]
+        main()
+
+    return supervised(work, home, verdict)
+
+
+def _judged(ended: Ended, fault: str) -> str:
+    """How a command with a fault ended: SAME where it says that all went well."""
+    if fault == KILLED:
+        return MESSAGE if ended.code == -9 else f"exit code {ended.code} after SIGKILL"
+    if "Traceback" in ended.said or ended.code < 0:
+        return f"exit code {ended.code}: {ended.said.strip()[-600:]}"
+    if ended.code and ended.said.count("error: ") != 1:
+        return f"exit code {ended.code} without one message: {ended.said.strip()[-600:]}"
+    return MESSAGE if ended.code else SAME

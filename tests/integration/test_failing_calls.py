@@ -1,0 +1,107 @@
+"""Files under calls that fail and deaths at every call: the supervisor against real writers, and all trials."""
+
+import errno
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from tepo.common.errors import UserError
+from tepo.common.files import replace_folder, take_lock, write_atomic
+from tests.failing_calls.supervisor import KILL, Call, supervised, unavailable
+from tests.integration.commands import python
+
+_REASON = unavailable()
+pytestmark = pytest.mark.skipif(bool(_REASON), reason=_REASON)
+
+
+def failing(kind: str, number: int) -> Callable[[Call], int]:
+    """Each call of a kind fails."""
+    return lambda call: number if call.kind == kind else 0
+
+
+def test_calls_are_seen_whoever_makes_them_and_only_below_the_folder(tmp_path: Path) -> None:
+    inside, outside = tmp_path / "inside", tmp_path / "outside"
+    inside.mkdir()
+    seen: list[Call] = []
+
+    def work() -> None:
+        write_atomic(outside / "a", "text")
+        write_atomic(inside / "folder/b", "text")
+        save_file({"x": torch.zeros(2)}, inside / "c")  # Rust, without libc between
+
+    ended = supervised(work, inside, lambda call: seen.append(call) or 0)
+    assert ended.code == 0, ended.said
+    kinds = [call.kind for call in seen]
+    assert kinds[:5] == ["mkdir", "open", "write", "fsync", "rename"]
+    assert Call("rename", "folder/b") in seen
+    assert Call("rename", "c") in seen
+    assert (outside / "a").read_text() == (inside / "folder/b").read_text() == "text"
+
+
+@pytest.mark.parametrize("kind", ["mkdir", "open", "write", "fsync", "rename"])
+@pytest.mark.parametrize("number", [errno.EIO, errno.ENOSPC, errno.EACCES, errno.ENOSYS])
+def test_a_file_that_cannot_be_written_is_one_message_and_leaves_nothing(
+    tmp_path: Path, kind: str, number: int
+) -> None:
+    def work() -> None:
+        with pytest.raises(UserError, match="cannot write") as raised:
+            write_atomic(tmp_path / "new/file", "text")
+        assert raised.value.exit_code == 1
+
+    ended = supervised(work, tmp_path, failing(kind, number))
+    assert ended.code == 0, ended.said
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_death_is_one(tmp_path: Path) -> None:
+    ended = supervised(lambda: write_atomic(tmp_path / "file", "text"), tmp_path, failing("rename", KILL))
+    assert ended.code == -9
+    (left,) = tmp_path.iterdir()
+    assert re.fullmatch(r"\.file\.[0-9a-f]{8}", left.name)
+
+
+def test_a_folder_whose_successor_cannot_be_put_in_place_stays(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "name").write_text(name)
+    renames = 0
+
+    def second(call: Call) -> int:
+        nonlocal renames
+        renames += call.kind == "rename"
+        return errno.ENOSPC if call.kind == "rename" and renames == 2 else 0
+
+    def work() -> None:
+        with pytest.raises(OSError, match="No space left"):
+            replace_folder(tmp_path / "new", tmp_path / "old")
+
+    ended = supervised(work, tmp_path, second)
+    assert ended.code == 0, ended.said
+    assert (tmp_path / "old/name").read_text() == "old"
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.EIO])
+def test_a_file_system_without_locks_is_said(tmp_path: Path, number: int) -> None:
+    def work() -> None:
+        with pytest.raises(UserError, match="the file system does not lock files") as raised:
+            take_lock(tmp_path / ".lock")
+        assert raised.value.exit_code == 1
+
+    ended = supervised(work, tmp_path, failing("lock", number))
+    assert ended.code == 0, ended.said
+
+
+@pytest.mark.disaster
+def test_a_run_its_evaluation_page_and_record_end_with_the_same_bits_or_one_message() -> None:
+    """Every call with ENOSPC and with a death before it; a sample of the other faults."""
+    said = python("-m", "tests.failing_calls", code=0).stdout
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.splitlines() if line.startswith("│")]
+    trials = {(kind, fault): int(count) for kind, fault, count, *_ in rows}
+    kinds = {"write", "fsync", "rename", "unlink", "mkdir", "open"}
+    assert {kind for kind, fault in trials if fault == "death"} == {*kinds, "lock"}
+    assert all(trials[kind, "ENOSPC"] == trials[kind, "death"] for kind in kinds)
+    assert sum(trials.values()) > 400

@@ -1,4 +1,4 @@
-"""The content of a user's folder but for what differs between two equal runs: times, costs and names of half files.
+"""The content of a user's folder but for what differs between two equal runs: times, costs, versions and random names.
 
 A process writes at its end what it has cost, so that one that dies leaves nothing of it."""
 
@@ -80,4 +80,5 @@ _LASTING: dict[str, Callable[[bytes], Any]] = {
     "progress.json": _without("sha256", "own_sha256"),
     "provenance.json": lambda content: isinstance(json.loads(content)["sessions"], list),
     ".safetensors": _tensors,
+    "README.md": lambda content: [line for line in content.decode().splitlines() if not line.startswith("- tepo ")],
 }

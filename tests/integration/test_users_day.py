@@ -53,7 +53,7 @@ class BelowBest:
 
     def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
         same = groups.group_ids[:, None] == groups.group_ids[None]
-        best = torch.where(same, rewards[None], -torch.inf).amax(1)
+        best = torch.where(same, rewards[None], -torch.inf).amax(1) if len(rewards) else rewards
         return (self.scale * (rewards - best))[groups.sequence]
 
     def current(self, advantages: Tensor, batch: TokenBatch) -> Tensor:
@@ -61,7 +61,8 @@ class BelowBest:
 
     @property
     def explained(self) -> Part:
-        return Part(Line(f"A = {self.scale:g} (R_i - max R)", rf"A_{{i,t}} = {self.scale:g} (R_i - \\max R)"))
+        value = Line(f"A = {self.scale:g} (R_i - max R)", rf"A_{{i,t}} = {self.scale:g} (R_i - \\max R)")
+        return Part(definitions=(value,))
 
 
 KINDS = {"advantage": {"below_best": BelowBest}}

@@ -123,7 +123,7 @@ def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]]) -> list[ClaimO
     history, judged = ClaimHistory.read(claims.path), {}
     for batch in {claim.batch for claim in claims.testable}:
         family = [claim for claim in claims.testable if claim.batch == batch]
-        found = [result and result.difference for result in (results[claim.name] for claim in family)]
+        found = [result.difference if (result := results[claim.name]) else None for claim in family]
         decisions: Sequence[Decision | None] = [None] * len(family)
         if all(claim.expect for claim in family):
             decisions = decide(found, [(claim.margin or 0) / 100 for claim in family])

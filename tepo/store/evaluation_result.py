@@ -17,6 +17,7 @@ RESULT = "result.json"
 AVERAGE = "val-core/average"  # the metric of a validation that chooses
 RIGHT = "/right@"  # in the names of counts a problem, before the number of responses to each
 TASK = "task.json"  # what is evaluated, from the first part on
+SAMPLES = "samples.parquet"
 PARTS = "parts"  # rows while it runs: `tepo.store.samples_file`
 FORMAT = 1
 _AGAIN = "move the folder away and evaluate again"
@@ -123,8 +124,6 @@ def read_right_answers(folder: Path) -> RightAnswers | None:
     """Counts of a finished evaluation; None where there is none. Raises UserError when the samples are not what the
     result was computed from: nobody should believe such a table."""
     import pyarrow.parquet as pq
-
-    from tepo.store.samples_file import SAMPLES
 
     result = load_result(folder)
     if result is None:

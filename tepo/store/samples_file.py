@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from tepo.common.errors import UserError
 from tepo.common.files import write_atomic
-from tepo.store.evaluation_result import PARTS
+from tepo.store.evaluation_result import PARTS, SAMPLES
 
 SCHEMA = pa.schema(
     [
@@ -34,7 +34,6 @@ SCHEMA = pa.schema(
         ("grader", pa.string()),  # fingerprint of the grader that gave the verdict
     ]
 )
-SAMPLES = "samples.parquet"
 _AGAIN = "delete the evaluation's folder and evaluate again"
 
 

@@ -19,7 +19,7 @@ from tepo.reporting.tables.table import Comparison, Table
 INCHES, DPI = (12.0, 6.3), 100
 """1200 x 630 pixels: the size of the picture that a link shows."""
 _MOST = 12  # rows that have room
-_LETTERS = 34  # of a label
+_LETTERS = 44  # of a label
 
 
 def opening_table(tables: Sequence[Table]) -> Table | None:
@@ -39,7 +39,7 @@ def headline(table: Table) -> str:
         return f"Of {counted(len(printed), 'difference')} that the paper prints, {shown or 'none'} {verb} here"
     words = Counter(str(one.measured.verdict) for one in measured if one.measured)
     said = ", ".join(f"{number} {word}" for word, number in words.most_common())
-    return f"{counted(len(measured), 'row')} against {measured[0].baseline.label}: {said}"
+    return f"{counted(len(measured), 'row')} against {_baseline(measured)}: {said}"
 
 
 def audit_line() -> str:
@@ -54,7 +54,9 @@ def audit_line() -> str:
 def opening_figure(table: Table, what: str) -> Figure:
     """Columns "The paper printed" (where it did) and "Measured here", a line a row. what: was run, in a few words."""
     shown = [one for one in table.comparisons if one.measured and one.paper is not None]
-    shown = (shown or [one for one in table.comparisons if one.measured])[:_MOST]
+    shown = shown or [one for one in table.comparisons if one.measured]
+    more = f"{counted(len(shown) - _MOST, 'further row')} in the tables. " if len(shown) > _MOST else ""
+    shown = shown[:_MOST]
     printed = any(one.paper is not None for one in shown)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=INCHES)
@@ -68,8 +70,8 @@ def opening_figure(table: Table, what: str) -> Figure:
         for index, one in enumerate(shown):
             if one.cell.low is not None and one.cell.high is not None:
                 right.plot([one.cell.low, one.cell.high], [index, index], color="#333333", linewidth=1.4, zorder=1)
-        figure.axes[0].set_yticks(range(len(shown)), [_short(one.row.label) for one in shown], fontsize=11)
-        figure.text(0.03, 0.02, textwrap.fill(_caution(printed), 150), fontsize=10, va="bottom", color="#444444")
+        figure.axes[0].set_yticks(range(len(shown)), [_short(one.row.label) for one in shown], fontsize=10)
+        figure.text(0.03, 0.02, textwrap.fill(more + _caution(printed), 150), fontsize=10, va="bottom", color="#444444")
         return figure
 
 
@@ -92,7 +94,7 @@ def _column(axes: Axes, shown: Sequence[Comparison], title: str, values: Sequenc
     axes.set_ylim(len(shown) - 0.5, -0.5)
     axes.margins(x=0.1)
     axes.set_title(title, loc="left", fontsize=13, fontweight="bold")
-    axes.set_xlabel(f"points against {_short(shown[0].baseline.label)}", fontsize=10)
+    axes.set_xlabel(f"points against {_short(_baseline(shown))}", fontsize=10)
 
 
 def _caution(printed: bool) -> str:
@@ -104,5 +106,12 @@ def _caution(printed: bool) -> str:
     )
 
 
+def _baseline(shown: Sequence[Comparison]) -> str:
+    labels = {one.baseline.label for one in shown}
+    return labels.pop() if len(labels) == 1 else "the baseline of the same setting"
+
+
 def _short(text: str) -> str:
-    return text if len(text) <= _LETTERS else f"{text[: _LETTERS - 1]}…"
+    """The text, without its middle where it is long: its end may tell it apart from others."""
+    half = _LETTERS // 2
+    return text if len(text) <= _LETTERS else f"{text[: half - 1]}…{text[-half:]}"

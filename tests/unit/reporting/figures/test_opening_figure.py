@@ -24,6 +24,10 @@ def test_without_printed_differences_the_title_counts_verdicts(table: Table) -> 
     said = headline(without_paper(table))
     assert said.startswith("2 rows against GRPO/DAPO: ")
     assert all(f"1 {word}" in said for word in words)
+    first, *others = without_paper(table).comparisons
+    elsewhere = replace(first, baseline=replace(first.baseline, label="GRPO/DAPO, rate=2"))
+    several = headline(replace(table, comparisons=(elsewhere, *others)))
+    assert several.startswith("2 rows against the baseline of the same setting: ")
 
 
 def test_a_table_of_the_paper_comes_first_and_one_without_comparisons_is_none(table: Table) -> None:

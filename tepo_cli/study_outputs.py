@@ -39,8 +39,8 @@ def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | 
     """The page, and the Markdown document if asked for. url: where the page will stand; then also the picture that a
     link to it shows."""
     from tepo.common.files import write_atomic
-    from tepo.results.results_document import write_results
     from tepo.results.page import opening_picture, page, parts, render_all
+    from tepo.results.results_document import write_results
 
     with bar("studies", parts(planned), quiet=not console.is_terminal, forks=True) as report:
         rendered = render_all(planned, scale, report)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from tepo.common.errors import UserError
 from tepo.common.files import write_atomic
-from tepo.store.evaluation_result import PARTS, SAMPLES
+from tepo.store.evaluation_result import PARTS
 
 SCHEMA = pa.schema(
     [

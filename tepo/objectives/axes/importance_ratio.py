@@ -112,7 +112,8 @@ class Sequence:
 
     @property
     def explained(self) -> Part:
-        d, gap = Line("d_t", "d_{i,t}"), ()
+        gap: tuple[Line, ...] = ()
+        d = Line("d_t", "d_{i,t}")
         if self.to == "sampler":
             d, gap = Line("(d_t + g_t)", "(d_{i,t} + g_{i,t})"), (GAP,)
         value = {

@@ -11,8 +11,8 @@ import pytest
 from tepo.reporting.tables.render import as_text
 from tepo.reporting.tables.renderers.markdown import escaped
 from tepo.reporting.tables.table import Table
-from tepo.results.results_document import write_results
 from tepo.results.page import Rendered, page, render_all
+from tepo.results.results_document import write_results
 from tepo.results.study_result import StudyResult
 from tepo.results.tables import study_table
 from tepo.studies.plan import family_of

@@ -6,7 +6,7 @@ not watched."""
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Any, get_args, get_type_hints
 
@@ -174,7 +174,7 @@ def _wrong_return(
 
 
 def _wrong_tensor(
-    value: Any, expected: Expected, sizes: dict[str, int | None], holder: Groups | TokenBatch, *, scalar: bool
+    value: Any, expected: Expected, sizes: Mapping[str, int], holder: Groups | TokenBatch, *, scalar: bool
 ) -> tuple[str, str] | None:
     """The fault of a tensor, and a way out where there is an obvious one; None where it has none. Asks for no value."""
     if not isinstance(value, Tensor):

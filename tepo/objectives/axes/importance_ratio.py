@@ -112,10 +112,9 @@ class Sequence:
 
     @property
     def explained(self) -> Part:
-        gap: tuple[Line, ...] = ()
-        d = Line("d_t", "d_{i,t}")
-        if self.to == "sampler":
-            d, gap = Line("(d_t + g_t)", "(d_{i,t} + g_{i,t})"), (GAP,)
+        to_sampler = self.to == "sampler"
+        gap = (GAP,) if to_sampler else ()
+        d = Line("(d_t + g_t)", "(d_{i,t} + g_{i,t})") if to_sampler else Line("d_t", "d_{i,t}")
         value = {
             "geometric": Line(f"exp(1/T_i sum_t {d.text})", rf"\exp\Big(\tfrac{{1}}{{T_i}}\sum_t {d.latex}\Big)"),
             "arithmetic": Line(f"1/T_i sum_t exp({d.text})", rf"\tfrac{{1}}{{T_i}}\sum_t e^{{{d.latex}}}"),

@@ -21,11 +21,11 @@ from tepo.jobs.weights import Weights, tokenizer_of
 from tepo.problems.benchmarks import PAPER, load_benchmark
 from tepo.problems.prompt_format import render_prompt
 from tepo.reporting.progress import say
-from tepo.store.evaluation_result import Result
+from tepo.store.evaluation_result import SAMPLES, Result
 from tepo.store.find_run import find_run, runs
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import base_id
-from tepo.store.samples_file import SAMPLES, read_table
+from tepo.store.samples_file import read_table
 from tepo_cli.screen import fixed, show
 
 _RUN_ID = re.compile(r"(base-)?[0-9a-f]{12}")

@@ -24,8 +24,8 @@ from tepo.problems.grader import Grader, given_up
 from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Sampler
-from tepo.store.evaluation_result import TASK, Result, load_result, remove_parts, save_result
-from tepo.store.samples_file import SAMPLES, table_of, write_table
+from tepo.store.evaluation_result import SAMPLES, TASK, Result, load_result, remove_parts, save_result
+from tepo.store.samples_file import table_of, write_table
 
 
 def evaluate(

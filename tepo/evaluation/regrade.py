@@ -11,8 +11,8 @@ from tepo.evaluation.evaluate import conclude
 from tepo.evaluation.responses import grade_again
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
-from tepo.store.evaluation_result import RESULT, TASK, load_result, save_result
-from tepo.store.samples_file import SAMPLES, read_table, table_of, write_table
+from tepo.store.evaluation_result import RESULT, SAMPLES, TASK, load_result, save_result
+from tepo.store.samples_file import read_table, table_of, write_table
 
 _FLIPPED = ("problem", "sample", "gold", "extracted", "correct", "reason")
 

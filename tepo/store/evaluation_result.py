@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 RESULT = "result.json"
 AVERAGE = "val-core/average"  # the metric of a validation that chooses
 TASK = "task.json"  # what is evaluated, from the first part on
-PARTS = "parts"  # rows while it runs: `tepo.store.samples_file`
+SAMPLES = "samples.parquet"  # its rows, and parts of them while it runs: `tepo.store.samples_file`
+PARTS = "parts"
 FORMAT = 1
 _AGAIN = "move the folder away and evaluate again"
 
@@ -120,8 +121,6 @@ def read_right_answers(folder: Path) -> RightAnswers | None:
     """Counts of a finished evaluation; None where there is none. Raises UserError when the samples are not what the
     result was computed from: nobody should believe such a table."""
     import pyarrow.parquet as pq
-
-    from tepo.store.samples_file import SAMPLES
 
     result = load_result(folder)
     if result is None:

@@ -34,7 +34,6 @@ SCHEMA = pa.schema(
         ("grader", pa.string()),  # fingerprint of the grader that gave the verdict
     ]
 )
-SAMPLES = "samples.parquet"
 _AGAIN = "delete the evaluation's folder and evaluate again"
 
 

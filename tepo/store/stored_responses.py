@@ -55,7 +55,8 @@ def disagree(one: ProblemAnswers, other: ProblemAnswers) -> bool:
 def answered(folder: Path) -> list[ProblemAnswers]:
     """Stored responses of a finished evaluation, in the benchmark's order. Raises UserError for samples that cannot be
     read."""
-    from tepo.store.samples_file import SAMPLES, read_table  # needs pyarrow
+    from tepo.store.evaluation_result import SAMPLES
+from tepo.store.samples_file import read_table  # needs pyarrow
 
     rows = read_table(folder / SAMPLES).select([*_PROBLEM, *_ANSWER, "finish"]).to_pylist()
     return [

@@ -12,11 +12,10 @@ from tepo.common.errors import UserError
 from tepo.common.text import counted
 from tepo.problems.benchmarks import load_benchmark
 from tepo.store.checkpoint_files import has_digests
-from tepo.store.evaluation_result import Result, check_current, load_result
+from tepo.store.evaluation_result import SAMPLES, Result, check_current, load_result
 from tepo.store.find_run import runs
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import RECIPE
-from tepo.store.samples_file import SAMPLES
 from tepo.studies.plan import Unit, unique
 
 

@@ -16,10 +16,10 @@ from tepo.common.files import write_json
 from tepo.launch import slurm_job
 from tepo.launch.local import command
 from tepo.reporting.progress import Screen
-from tepo.store.evaluation_result import RESULT
+from tepo.store.evaluation_result import RESULT, SAMPLES
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import RECIPE
-from tepo.store.samples_file import SAMPLES, table_of, write_table
+from tepo.store.samples_file import table_of, write_table
 from tepo.studies.plan_studies import plan_all
 from tepo_cli import screen
 from tepo_cli.commands.train import train

@@ -18,8 +18,9 @@ from tepo.jobs.weights import Weights
 from tepo.policy.model.load_policy import load_policy
 from tepo.problems.benchmarks import load_benchmark
 from tepo.sampling.backends import SamplerOptions
+from tepo.store.evaluation_result import SAMPLES
 from tepo.store.run_folder import RunFolder
-from tepo.store.samples_file import SAMPLES, read_table
+from tepo.store.samples_file import read_table
 
 LIMIT = 3
 

@@ -19,8 +19,8 @@ from tepo.common.files import write_json
 from tepo.results.tables import read_samples, study_table
 from tepo.store.checkpoint_files import TensorFile
 from tepo.store.cost import Cost
+from tepo.store.evaluation_result import SAMPLES
 from tepo.store.run_folder import RunFolder
-from tepo.store.samples_file import SAMPLES
 from tepo.store.stored_responses import answered
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all

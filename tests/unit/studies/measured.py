@@ -7,8 +7,8 @@ import numpy as np
 from tepo.common.files import write_json
 from tepo.evaluation.scores import score
 from tepo.problems.benchmarks import load_benchmark
-from tepo.store.evaluation_result import Result
-from tepo.store.samples_file import SAMPLES, table_of, write_table
+from tepo.store.evaluation_result import SAMPLES, Result
+from tepo.store.samples_file import table_of, write_table
 from tepo.studies.plan import Unit
 
 

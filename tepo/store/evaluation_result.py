@@ -17,8 +17,8 @@ RESULT = "result.json"
 AVERAGE = "val-core/average"  # the metric of a validation that chooses
 RIGHT = "/right@"  # in the names of counts a problem, before the number of responses to each
 TASK = "task.json"  # what is evaluated, from the first part on
-SAMPLES = "samples.parquet"
-PARTS = "parts"  # rows while it runs: `tepo.store.samples_file`
+SAMPLES = "samples.parquet"  # its rows, and parts of them while it runs: `tepo.store.samples_file`
+PARTS = "parts"
 FORMAT = 1
 _AGAIN = "move the folder away and evaluate again"
 

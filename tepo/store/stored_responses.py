@@ -8,6 +8,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tepo.store.evaluation_result import SAMPLES
+
 _PROBLEM = ("problem", "prompt", "gold")
 _ANSWER = ("response", "extracted", "correct", "reason", "tokens")
 
@@ -55,7 +57,6 @@ def disagree(one: ProblemAnswers, other: ProblemAnswers) -> bool:
 def answered(folder: Path) -> list[ProblemAnswers]:
     """Stored responses of a finished evaluation, in the benchmark's order. Raises UserError for samples that cannot be
     read."""
-    from tepo.store.evaluation_result import SAMPLES
     from tepo.store.samples_file import read_table  # needs pyarrow
 
     rows = read_table(folder / SAMPLES).select([*_PROBLEM, *_ANSWER, "finish"]).to_pylist()

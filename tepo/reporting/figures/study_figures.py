@@ -4,7 +4,7 @@ fitted curves, and the expected best of k settings."""
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import matplotlib
 import numpy as np
@@ -141,7 +141,8 @@ def _apart(labels: Sequence[Annotation], axes: Axes) -> None:
     placed = [Bbox.from_extents(x - 3, y - 3, x + 3, y + 3) for x, y in points]
     within = axes.get_window_extent()
     heights = [4 + sign * 8 * away for away in range(24) for sign in (1, -1)]
-    tries = [(side, height) for height in heights for side in ("left", "right")]
+    sides: tuple[Literal["left", "right"], ...] = ("left", "right")
+    tries = [(side, height) for height in heights for side in sides]
     for label in labels:
         for side, height in tries:
             label.set_horizontalalignment(side)

@@ -2,7 +2,7 @@
 the seeds, a cross where a seed ended early, labels at the ends of the lines."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import pairwise
 from typing import Any
@@ -20,7 +20,7 @@ _BEHIND = 18  # points of a grey line, about
 _FINE = 4  # parts of a point in which lines are drawn
 
 
-def drawing(data: dict[str, Any], caption: str) -> str:
+def drawing(data: Mapping[str, Any], caption: str) -> str:
     """An SVG element of about 10 kB. data: of `chart_data`."""
     panels = len(data["panels"])
     across = min(_ACROSS, panels)
@@ -64,7 +64,7 @@ def spread(wanted: Sequence[float], apart: float, low: float, high: float) -> li
     return placed
 
 
-def _panel(data: dict[str, Any], panel: int, named: Iterable[int]) -> str:
+def _panel(data: Mapping[str, Any], panel: int, named: Iterable[int]) -> str:
     about, log = data["panels"][panel], data["panels"][panel]["log"]
     lines = {index: own for index, row in enumerate(data["rows"]) if (own := means(row, panel))}
     every = [value for own in lines.values() for _, value in own]

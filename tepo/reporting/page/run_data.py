@@ -48,9 +48,9 @@ def run_data(runs: Sequence[PageRun]) -> RunData:
     settings: dict[tuple[Any, ...], dict[str, str]] = {}
     for run in runs:
         own = {key: value for key, value in flat(run.config).items() if not key.startswith(NOT_A_SETTING)}
-        same = (run.label, *own.items())
-        rows.setdefault(same, []).append(run)
-        settings[same] = own
+        row = (run.label, *own.items())
+        rows.setdefault(row, []).append(run)
+        settings[row] = own
     counts: dict[str, Counter[str]] = {}
     for own in settings.values():
         for key, value in own.items():

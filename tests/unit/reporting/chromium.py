@@ -10,7 +10,7 @@ from typing import Any
 
 SHEET = 687
 """CSS pixels of the 182 mm between the margins of A4."""
-KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "ArrowRight": 39, "ArrowDown": 40}
+KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowRight": 39, "ArrowDown": 40}
 _OUTSIDE = """
 const sideways = document.documentElement.scrollWidth > innerWidth ? ["the document"] : [];
 return sideways.concat([...document.querySelectorAll("body *")].filter((one) => one.checkVisibility()

@@ -18,6 +18,9 @@ LABELS = """const scroll = document.querySelector("#table-panel_e .scroll"), hea
     const box = scroll.getBoundingClientRect(), share = head.getBoundingClientRect().width / box.width;
     scroll.scrollLeft = 200;
     return [share, head.getBoundingClientRect().left - box.left]"""
+VERDICTS_OUT_OF_SIGHT = """return [...document.querySelectorAll("#table-panel_e td.text")]
+    .filter((one) => one.getBoundingClientRect().right > one.closest(".scroll").getBoundingClientRect().right + 1)
+    .map((one) => one.textContent)"""
 OVER_THE_NEXT = """return [...document.querySelectorAll(".label > *")]
     .filter((one) => one.getBoundingClientRect().right > one.closest("th").getBoundingClientRect().right)
     .map((one) => one.outerHTML)"""
@@ -71,6 +74,12 @@ def test_labels_stay_in_sight_and_leave_room_for_numbers(path: Path, window: Pag
     share, moved = window.run(LABELS)
     assert share < 0.45
     assert moved == 0
+
+
+@pytest.mark.parametrize("width", [400, 800])
+def test_difference_and_verdict_are_in_sight_before_the_benchmarks(path: Path, window: Page, width: int) -> None:
+    window.open(path, width)
+    assert window.run(VERDICTS_OUT_OF_SIGHT) == []
 
 
 def test_on_a_phone_labels_and_captions_break_and_drawings_keep_a_size_that_can_be_read(
@@ -132,6 +141,8 @@ def test_tooltips_by_keyboard(path: Path, window: Page) -> None:
     window.press("ArrowDown")
     assert "TEPO-w/o. KL, gcd: " in tip(window)
     window.press("End")
+    assert "Mean: " in tip(window)
+    window.press("Home")
     assert "Δ Avg.: " in tip(window)
     assert window.run(TIP_SEEN)
     assert window.run("return document.activeElement.getAttribute('aria-describedby')") == "tip"

@@ -46,8 +46,8 @@ def same_runs(study: Study, scale: str, units: Sequence[Unit]) -> SameRuns:
     groups: dict[tuple[str, tuple[str, ...]], dict[str, list[Unit]]] = {}
     for unit in units:
         if unit.row.objective is not None:
-            rows = groups.setdefault((unit.model, unit.row.setting.overrides), {})
-            rows.setdefault(row_key(unit), []).append(unit)
+            group = groups.setdefault((unit.model, unit.row.setting.overrides), {})
+            group.setdefault(row_key(unit), []).append(unit)
     same: dict[str, str] = {}
     apart: dict[tuple[str, str], list[str]] = {}
     found: dict[tuple[str, str], list[str]] = {}

@@ -161,7 +161,7 @@ def _wrong_return(
         return None
     if isinstance(value, Term) and not (isinstance(value.total, Tensor) and not value.total.dim()):
         return "no single number as `total`", "a tensor without dimensions, as `total(scale * values)`", ""
-    sizes: dict[str, int | None] = {"token": holder.tokens, "response": len(holder.lengths)}
+    sizes = {"token": holder.tokens, "response": len(holder.lengths)}
     for name, expected in _RETURNED.get(member, {}).items():
         tensor, label = (getattr(value, name), f"`{name}` as ") if name else (value, "")
         if tensor is None:

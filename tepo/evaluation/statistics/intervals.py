@@ -140,7 +140,7 @@ def _problems(cells: Mapping[str, np.ndarray]) -> int:
 
 @dataclass(frozen=True)
 class Variances:
-    """Variances of a weighted mean: by problems, with its degrees of freedom, and by seeds; NaN where there is one seed, which
+    """Variances of a weighted mean: by problems, with its degrees of freedom, and by seeds; NaN with one seed, which
     says nothing about their spread."""
 
     problems: float

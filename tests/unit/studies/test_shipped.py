@@ -47,10 +47,10 @@ def test_every_row_composes_and_its_objective_loads(scale: str, tmp_path: Path) 
     assert {study.name for study, _ in planned} == {name for name in study_names() if not load_study(name).panels}
     for study, units in planned:
         chosen, tune = study.scale(scale), study.tune_at(scale)
-        seeds = len((tune or chosen).seeds)  # in an empty store nothing is chosen, so nothing is reported
-        assert (
-            len(units) == sum(len(chosen.models) * (seeds if row.objective else 1) for row in study.rows_at(scale)) > 0
-        )
+        seeds = [  # in an empty store nothing is chosen, so nothing is reported
+            1 if row.base else len(tune.seeds_of(row.setting) if tune else chosen.seeds) for row in study.rows_at(scale)
+        ]
+        assert len(units) == len(chosen.models) * sum(seeds) > 0
         for unit in units:
             _check(unit)
         if study.rows[0].reference is not None:

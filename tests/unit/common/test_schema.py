@@ -10,10 +10,9 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.common.schema import REQUIRED, Exclusive, Location, derived, option, read
 from tepo.common.schema.document import load
-from tepo.config.run_config import Prompt, RunConfig
+from tepo.config.run_config import RunConfig
 from tepo.problems.benchmarks import Benchmark
 from tepo.problems.grader import GraderOptions
-from tepo.problems.prompt_format import PROMPTS
 from tepo.problems.training_sets import TrainingSet
 from tepo.studies.study import Study
 from tests.integration.commands import python
@@ -115,10 +114,6 @@ def written(kind: Any) -> list[Any]:
 @pytest.mark.parametrize("kind", [RunConfig, Study, Benchmark, TrainingSet])
 def test_every_field_says_what_it_means(kind: type) -> None:
     assert [part.name for part in written(kind) if not part.metadata.get("meaning")] == []
-
-
-def test_a_prompt_has_a_template() -> None:
-    assert set(PROMPTS) == set(get_args(Prompt))
 
 
 def test_a_key_that_a_merge_brings_is_not_there_twice(tmp_path: Path) -> None:

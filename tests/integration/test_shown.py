@@ -116,8 +116,8 @@ def test_page_and_configuration_show_the_objective_of_the_loss(store: Path) -> N
     tepo("report", "mine", "--store", store, "--out", page, *WORDS, TEPO_PATH=str(store.parent))
     text = page.read_text()
     (held,) = re.findall(r'id="run-data">([^<]+)<', text)
-    assert unpacked(held)["usual"]["objective.penalty.estimator"] == "full"
-    assert "<dt>objective.penalty.coefficient</dt><dd>1</dd>" in text
+    usual = unpacked(held)["usual"]
+    assert (usual["objective.penalty.coefficient"], usual["objective.penalty.estimator"]) == ("1", "full")
     stored = [read_table(run_of(store) / "eval" / name / "samples.parquet")["problem"] for name in ("add3", "max4")]
     count = sum(len(problems.unique()) for problems in stored)
     assert f"{count} of {count} benchmark problems, with all their stored responses, of 2 runs" in text

@@ -174,6 +174,8 @@ def test_a_changed_row_is_named(toy, tmp_path, monkeypatch):
     ("line", "message"),
     [
         ('{"id": 1, "problem": "p"}', "line 1: no answer"),
+        ('{"id": 1, "problem": " ", "answer": "4"}', "line 1: the problem is empty"),
+        ('{"id": 1, "problem": "p", "answer": true}', "line 1: the answer is neither a text nor a number"),
         ("{", "line 1"),
         ('{"id": "a", "problem": "p", "answer": "1"}\n' * 2, "same id"),
     ],

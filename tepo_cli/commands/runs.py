@@ -28,9 +28,9 @@ def listing(
     store: Store = Path("runs"),
     every: Annotated[bool, typer.Option("--all", help="Every run, one plain line each.")] = False,
 ) -> None:
-    """Studies, objectives, models, data and benchmarks that can be named, and the runs in the store.
+    """List what can be run, and the runs in the store.
 
-    A name with a folder behind it is a file in a folder of TEPO_PATH."""
+    Studies, objectives, models, data and benchmarks can be named. A name with a folder behind it is a file in a folder of TEPO_PATH."""
     from rich.table import Table
 
     from tepo.common.paths import GROUPS
@@ -163,9 +163,9 @@ def watch(
     every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Look once and end; so it is in a pipe.")] = False,
 ) -> None:
-    """Show the runs that are being trained, and those that have just ended, with their reward and entropy so far.
+    """Follow the runs that train, with their curves.
 
-    Reads the store alone: start it beside a study, end it with Ctrl-C."""
+    Shows those that are being trained, and those that have just ended. Reads the store alone: start it beside a study, end it with Ctrl-C."""
     import time
 
     from rich.live import Live

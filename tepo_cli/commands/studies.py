@@ -49,8 +49,10 @@ def ablate(
     slurm: Slurm = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; run nothing.")] = False,
 ) -> None:
-    """Run one study: train and measure what the store does not have yet, then print its table beside the paper's. One
-    with `tune:` tries its settings first, then runs each row at the one that validation chose."""
+    """Run one study and print its table beside the paper's.
+
+    Trains and measures what the store does not have yet. A study with `tune:` tries its settings first, then runs each
+    row at the one that validation chose."""
     from tepo.launch.run_units import run_planned
     from tepo.reporting.tables.render import check_format
     from tepo.studies.plan_studies import plan_all
@@ -106,7 +108,9 @@ def reproduce(
         bool, typer.Option("--dry-run", help="Show the plan; run nothing (`tepo plan` prices it).")
     ] = False,
 ) -> None:
-    """Regenerate the papers' tables and figures and a page about all of it; rows that tables share are trained once."""
+    """Run the papers' tables and figures, and write their page.
+
+    Rows that tables share are trained once."""
     from tepo.launch.run_units import run_planned
     from tepo.studies.plan_studies import plan_all
     from tepo_cli.show_plan import show_jobs, show_plan
@@ -146,9 +150,11 @@ def plan(
     gpus: Annotated[int | None, typer.Option(min=1, help="Only machines of N GPUs.", show_default=False)] = None,
     brief: Annotated[bool, typer.Option("--brief", help="Totals only.")] = False,
 ) -> None:
-    """Show runs and evaluations, what the store has, and a price with what it is based on; of models on
-    GPUs disk, memory by part and what does not fit. A row whose setting is not chosen yet (`tune:`) is priced as the
-    mean of its draws.
+    """Price a study before it runs: time, dollars, disk.
+
+    The first line is the answer. Under it stand what the price is based on, what the store has, and of models on GPUs
+    disk, memory and what does not fit. A row whose setting is not chosen yet (`tune:`) is priced as the mean of its
+    draws.
 
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
     from tepo.common.errors import UserError
@@ -192,9 +198,10 @@ def power(
     override: SetAsRun = None,
     records: Records = False,
 ) -> None:
-    """Show the seeds and problems that a difference needs to be found with 80%, at the test and correction of the
-    verdicts, and the smallest difference that the planned seeds find. Estimated from rows in the store with two seeds
-    or more; runs nothing."""
+    """Show the seeds and problems that a difference needs.
+
+    It is to be found with 80%, at the test and correction of the verdicts. Also shown is the smallest difference that
+    the planned seeds find. Estimated from rows in the store with two seeds or more; runs nothing."""
     from tepo.studies.plan_studies import plan_all
     from tepo_cli.show_power import show_power
 
@@ -220,8 +227,10 @@ def claims(
         int | None, typer.Option(help="Print the hash of this batch, for a public timestamp.", show_default=False)
     ] = None,
 ) -> None:
-    """Show the claims of experiments/claims.yaml: plan, price and dates of each, and its verdict when all of its runs
-    are there. The family is always the whole batch."""
+    """Show the registered claims with their verdicts.
+
+    They are those of experiments/claims.yaml, each with plan, price and dates, and its verdict when all of its runs are
+    there. The family is always the whole batch."""
     from tepo.common.errors import UserError, unknown_name
     from tepo.launch.run_units import Slots, run_units
     from tepo.reporting.tables.render import check_format

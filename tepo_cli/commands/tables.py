@@ -36,7 +36,9 @@ def table(
     override: SetAsRun = None,
     records: Records = False,
 ) -> None:
-    """Render a table from what the store holds; a row that was not run is a dash."""
+    """Print a study's table from what the store holds.
+
+    A row that was not run is a dash."""
     from tepo.reporting.tables.render import check_format
     from tepo.studies.plan_studies import plan_all
     from tepo_cli.study_outputs import show_tables
@@ -64,9 +66,9 @@ def figure(
     ] = "steps",
     out: Annotated[Path, typer.Option(help="Folder for the SVG and PNG files.")] = Path("figures"),
 ) -> None:
-    """Draw a figure from what the store holds; never trains (`tepo ablate figures` does).
+    """Draw a figure from what the store holds.
 
-    `all` draws the papers' figures whose rows were run, names the others, and ends with exit code 1 if there are any.
+    It never trains (`tepo ablate figures` does). `all` draws the papers' figures whose rows were run, names the others, and ends with exit code 1 if there are any.
     A study with `vary:`, `curve:` or `tune:` has figures of its name: accuracy over what varies and what a blind choice
     costs, the fits of its curves, the expected best of k settings."""
     from tepo.common.errors import unknown_name
@@ -139,8 +141,9 @@ def report(
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     results: Annotated[Path | None, typer.Option(help="Also write the tables and verdicts as Markdown.")] = None,
 ) -> None:
-    """Write one self-contained HTML page from what the store holds: tables, curves, configurations, tokens. Never
-    trains."""
+    """Write one HTML page from what the store holds.
+
+    It is self-contained: tables, curves, configurations, tokens. Never trains."""
     from tepo.studies.plan_studies import plan_all
     from tepo_cli.study_outputs import check_outputs, write_outputs
 
@@ -157,7 +160,9 @@ def audit(
         bool, typer.Option("--all", help="Show every row's average, not only those that do not follow.")
     ] = False,
 ) -> None:
-    """Recompute the paper's averages, differences and ranks from its own columns."""
+    """Recompute the paper's averages, differences and ranks.
+
+    They are recomputed from the paper's own columns."""
     from tepo.reporting.paper import audit as library
     from tepo.reporting.paper.audit_view import render
     from tepo.reporting.progress import Screen

@@ -96,7 +96,9 @@ def warmstart(
     measure: Annotated[bool, typer.Option(help="Measure the base on the benchmarks of its data.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
-    """Warm-start a tiny policy on generated solutions; train from it with `model.path=FOLDER`."""
+    """Warm-start a tiny policy on generated solutions.
+
+    Train from it with `model.path=FOLDER`."""
     from dataclasses import replace
 
     import torch

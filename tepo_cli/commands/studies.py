@@ -56,7 +56,7 @@ def ablate(
     from tepo.launch.run_units import run_planned
     from tepo.reporting.tables.render import check_format
     from tepo.studies.plan_studies import plan_all
-    from tepo_cli.show_plan import show_jobs, show_plan
+    from tepo_cli.show_plan import count, show_jobs, show_units
     from tepo_cli.study_outputs import show_tables
 
     check_format(format)  # now, not after an hour of training
@@ -69,7 +69,8 @@ def ablate(
             from tepo.launch.unit_checks import check_rows  # imports torch
 
             check_rows(units)
-        show_plan(units)
+        say(count(units))
+        show_units(units)
         show_jobs(units, where, store)
         return
     planned = run_planned(plan, scale, where)
@@ -113,7 +114,7 @@ def reproduce(
     Rows that tables share are trained once."""
     from tepo.launch.run_units import run_planned
     from tepo.studies.plan_studies import plan_all
-    from tepo_cli.show_plan import show_jobs, show_plan
+    from tepo_cli.show_plan import count, show_jobs, show_units
     from tepo_cli.study_outputs import check_outputs, write_outputs
 
     check_outputs(out, results)
@@ -131,7 +132,8 @@ def reproduce(
         planned = with_records(planned, scale, chosen)
     if dry_run:
         units = [unit for _, units in planned for unit in units]
-        show_plan(units)
+        say(count(units))
+        show_units(units)
         show_jobs(units, where, store)
         return
     write_outputs(planned, scale, out, results)
@@ -148,7 +150,10 @@ def plan(
     records: Records = False,
     card: Annotated[str | None, typer.Option(help="Only this card: h100, a100, rtx4090 …", show_default=False)] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="Only machines of N GPUs.", show_default=False)] = None,
-    brief: Annotated[bool, typer.Option("--brief", help="Totals only.")] = False,
+    brief: Annotated[bool, typer.Option("--brief", help="Totals only, no tables.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Every run with its id; memory by part and phase, with what is assumed.")
+    ] = False,
 ) -> None:
     """Price a study before it runs: time, dollars, disk.
 
@@ -161,8 +166,10 @@ def plan(
     from tepo.studies.plan_studies import plan_all
     from tepo.studies.tuning_result import undecided
     from tepo_cli.screen import say_wrapped
-    from tepo_cli.show_plan import show_plan, show_power_line, show_price
+    from tepo_cli.show_plan import count, show_power_line, show_price, show_rows, show_units
 
+    if brief and verbose:
+        raise UserError("a plan that is both short and long", where="--brief --verbose", fix="leave out one of them")
     if scale == "laptop" and (card or gpus):
         raise UserError("a plan on the laptop takes no GPU", where="--card, --gpus", fix="--scale single_gpu or paper")
     planned = plan_all(studies, scale, store=store, seeds=parse_seeds(seeds), overrides=row_overrides(override, data))
@@ -175,17 +182,28 @@ def plan(
         from tepo.launch.unit_checks import check_rows
 
         check_rows(units)
-    show_plan(units, brief=brief)
+    later = undecided(planned, scale, parse_seeds(seeds))
+    hours = []
+    if scale != "laptop":
+        from tepo_cli.show_fit import answer, hours_on, show_cards, show_disk, show_fits
+
+        hours = hours_on(units, card, gpus)
+        said = f": {answer(units, hours, gpus)}" if hours else ""
+        say_wrapped(count(units, *later) + said)
+    show_price(units, scale, store, *later)
     for tune in filter(None, (study.tune_at(scale) for study, _ in planned)):
         for line in tune.gap_lines:
             say_wrapped(line)
-    show_price(units, scale, store, *undecided(planned, scale, parse_seeds(seeds)))
     show_power_line(planned)
     if scale != "laptop":
-        from tepo_cli.show_fit import show_disk, show_fits
-
         show_disk(units)
-        show_fits(units, card, gpus)
+    if brief:
+        return
+    if scale != "laptop":
+        show_cards(units, hours, gpus)
+    (show_units if verbose else show_rows)(units)
+    if scale != "laptop":
+        show_fits(units, card, gpus, verbose=verbose)
 
 
 def power(

@@ -24,7 +24,7 @@ from tepo.studies.plan_studies import plan_all
 from tepo_cli import screen
 from tepo_cli.commands.train import train
 from tepo_cli.main import main
-from tepo_cli.show_plan import show_plan
+from tepo_cli.show_plan import show_units
 from tepo_cli.study_outputs import show_tables
 from tests.integration.commands import alone, tepo
 
@@ -41,7 +41,7 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("narrow")
 def test_a_plan_cuts_no_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ((_, units),) = plan_all(["panel-e"], "laptop", store=tmp_path)
-    show_plan(units)
+    show_units(units)
     shown = capsys.readouterr().err
     assert all(f" {unit.id} " in shown for unit in units)
     assert "7 benchmarks" in shown

@@ -40,8 +40,8 @@ def hours_on(units: Sequence[Unit], card: str | None = None, gpus: int | None = 
 
 
 def answer(units: Sequence[Unit], found: Sequence[StudyHours], gpus: int | None) -> str:
-    """Hours and dollars on the machine with the least product of both of those that every run fits on, or on `gpus` such
-    cards side by side; then what does not fit on which."""
+    """Hours and dollars on one machine, or on `gpus` cards side by side; then what does not fit on which. Of those that
+    every run fits on it is the machine with the least product of hours and dollars."""
     several = _several_ranks(unfinished(unique(units)))
     fitting = [one for one in found if not one.unfit]
     if fitting:
@@ -52,13 +52,13 @@ def answer(units: Sequence[Unit], found: Sequence[StudyHours], gpus: int | None)
         parts = [f"{best.clock(cards):,.1f} h{what} on {name}, about ${best.dollars:,.0f}"]
     else:
         parts = ["no machine that every run fits on"]
-    refused: dict[str, list[str]] = {}
-    for one in found:
-        for model in one.unfit:
-            refused.setdefault(model, []).append(one.machine.name if several else one.machine.card.name)
-    for model, names in refused.items():
+    refused: dict[tuple[str, ...], list[str]] = {}
+    for model in dict.fromkeys(model for one in found for model in one.unfit):
+        on = (one.machine.name if several else one.machine.card.name for one in found if model in one.unfit)
+        refused.setdefault(tuple(on), []).append(model)
+    for names, models in refused.items():
         where = ", ".join(names) if len(names) <= _FEW else f"{len(names)} of {len(found)} machines"
-        parts.append(f"{model} does not fit on {where}")
+        parts.append(f"{', '.join(models)} {'does' if len(models) == 1 else 'do'} not fit on {where}")
     return "; ".join(parts)
 
 

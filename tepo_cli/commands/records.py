@@ -46,7 +46,8 @@ def write(
 def show(names: Names = None, scale: Scale = "laptop") -> None:
     """Show what is recorded.
 
-    A line a file, or with names a line a run, and whether it counts as one of today's plan. `xzcat records/NAME.jsonl.xz` prints all of a file."""
+    A line a file, or with names a line a run, and whether it counts as one of today's plan.
+    `xzcat records/NAME.jsonl.xz` prints all of a file."""
     from tepo_cli.show_records import show_files, show_runs
 
     if names:

@@ -56,6 +56,7 @@ def ablate(
     from tepo.launch.run_units import run_planned
     from tepo.reporting.tables.render import check_format
     from tepo.studies.plan_studies import plan_all
+    from tepo_cli.screen import say_wrapped
     from tepo_cli.show_plan import count, show_jobs, show_units
     from tepo_cli.study_outputs import show_tables
 
@@ -69,7 +70,7 @@ def ablate(
             from tepo.launch.unit_checks import check_rows  # imports torch
 
             check_rows(units)
-        say(count(units))
+        say_wrapped(count(units))
         show_units(units)
         show_jobs(units, where, store)
         return
@@ -114,6 +115,7 @@ def reproduce(
     Rows that tables share are trained once."""
     from tepo.launch.run_units import run_planned
     from tepo.studies.plan_studies import plan_all
+    from tepo_cli.screen import say_wrapped
     from tepo_cli.show_plan import count, show_jobs, show_units
     from tepo_cli.study_outputs import check_outputs, write_outputs
 
@@ -132,7 +134,7 @@ def reproduce(
         planned = with_records(planned, scale, chosen)
     if dry_run:
         units = [unit for _, units in planned for unit in units]
-        say(count(units))
+        say_wrapped(count(units))
         show_units(units)
         show_jobs(units, where, store)
         return
@@ -185,9 +187,12 @@ def plan(
     later = undecided(planned, scale, parse_seeds(seeds))
     hours = []
     if scale != "laptop":
-        from tepo_cli.show_fit import answer, hours_on, show_cards, show_disk, show_fits
+        from tepo.reporting.progress import waiting
 
-        hours = hours_on(units, card, gpus)
+        with waiting("simulating a step and the benchmarks on each machine"):
+            from tepo_cli.show_fit import answer, hours_on, show_cards, show_disk, show_fits
+
+            hours = hours_on(units, card, gpus)
         said = f": {answer(units, hours, gpus)}" if hours else ""
         say_wrapped(count(units, *later) + said)
     show_price(units, scale, store, *later)

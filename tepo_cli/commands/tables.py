@@ -68,7 +68,8 @@ def figure(
 ) -> None:
     """Draw a figure from what the store holds.
 
-    It never trains (`tepo ablate figures` does). `all` draws the papers' figures whose rows were run, names the others, and ends with exit code 1 if there are any.
+    It never trains (`tepo ablate figures` does). `all` draws the papers' figures whose rows were run, names the others,
+    and ends with exit code 1 if there are any.
     A study with `vary:`, `curve:` or `tune:` has figures of its name: accuracy over what varies and what a blind choice
     costs, the fits of its curves, the expected best of k settings."""
     from tepo.common.errors import unknown_name

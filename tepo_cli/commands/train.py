@@ -38,8 +38,11 @@ def train(
     if dry_run:
         describe_run(config)
         return
-    from tepo.jobs.measure import After
-    from tepo_cli.train_run import run_training
+    from tepo.reporting.progress import waiting
+
+    with waiting(f"loading torch for {config.model.name}", quiet):
+        from tepo.jobs.measure import After
+        from tepo_cli.train_run import run_training
 
     run_training(config, After(evaluate, validate), quiet=quiet, hand_over=context.obj)
 

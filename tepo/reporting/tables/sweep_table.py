@@ -103,8 +103,8 @@ def _notes(axis: str, environments: int) -> tuple[str, ...]:
     )
     return (
         f"Best: at the best {axis} of the grid, chosen on these very problems, so a little too high. Average "
-        "loss against the best: points that a value drawn blindly from the grid "
-        f"loses.{several if environments > 1 else ''} Intervals: bootstrap over seeds. This describes; it decides nothing.",
+        f"loss against the best: points that a value drawn blindly loses.{several if environments > 1 else ''} "
+        "Intervals: bootstrap over seeds. This describes; it decides nothing.",
     )
 
 

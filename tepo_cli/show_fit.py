@@ -95,8 +95,8 @@ def show_fits(
 
 
 def show_cards(units: Sequence[Unit], found: Sequence[StudyHours], gpus: int | None = None) -> None:
-    """Where a run takes one card: hours of all runs on 1, 4 and 8 cards, or on as many as asked for, a run each
-    (--gpus 1 --jobs N)."""
+    """Hours of all runs on 1, 4 and 8 cards, or on as many as asked for, a run each (--gpus 1 --jobs N); nothing where
+    a run takes several."""
     todo = unfinished(unique(units))
     if not todo or _several_ranks(todo):
         return

@@ -17,6 +17,7 @@ export TOKENIZERS_PARALLELISM := false
 
 demo: $(VENV)/.base
 	$(BIN)/tepo ablate panel-e --scale laptop --jobs 2
+	@echo "its page: $(BIN)/tepo report panel-e && xdg-open report.html"
 
 # What fails within seconds comes first; the suite builds the documentation. mypy takes a core for a minute when its cache
 # is empty, so it runs beside the tests.

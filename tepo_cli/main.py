@@ -10,6 +10,7 @@ from functools import partial
 from typing import Annotated, Any, TextIO, cast
 
 import typer
+from typer.core import TyperGroup
 
 from tepo import __version__
 from tepo.common import signals, trust
@@ -41,7 +42,26 @@ def _version(wanted: bool) -> None:
         raise typer.Exit
 
 
+class _Grouped(TyperGroup):
+    """Commands under the headings of their panels, in the order of registration; typer groups them with rich alone."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        shown = {name: command for name, command in self.commands.items() if not command.hidden}
+        width = max(map(len, shown))
+        panels = {name: str(getattr(command, "rich_help_panel", None) or "Commands") for name, command in shown.items()}
+        for panel in dict.fromkeys(panels.values()):
+            with formatter.section(panel):
+                formatter.write_dl(
+                    [
+                        (name.ljust(width), command.get_short_help_str(formatter.width - width - 6))
+                        for name, command in shown.items()
+                        if panels[name] == panel
+                    ]
+                )
+
+
 app = typer.Typer(
+    cls=_Grouped,
     no_args_is_help=True,
     pretty_exceptions_show_locals=False,
     rich_markup_mode=None,  # plain help: importing rich for it takes longer than everything else together
@@ -60,30 +80,32 @@ def tepo(
     context.with_resource(trust.caller())
 
 
-app.command()(train)
-app.command("eval")(evaluate)
-app.command()(ablate)
-app.command()(reproduce)
+_RUN, _LOOK, _EXPLAIN, _MAINTAIN = "Run", "Look", "Explain", "Maintain"
+
+app.command(rich_help_panel=_RUN)(train)
+app.command("eval", rich_help_panel=_RUN)(evaluate)
+app.command(rich_help_panel=_RUN)(plan)
+app.command(rich_help_panel=_RUN)(ablate)
+app.command(rich_help_panel=_RUN)(reproduce)
+app.command(rich_help_panel=_RUN)(warmstart)
 app.command(hidden=True)(base)
 app.command(hidden=True)(measure)
-app.command()(warmstart)
-app.command()(grade)
-app.command()(regrade)
-app.add_typer(data_app, name="data")
-app.command()(plan)
-app.command()(power)
-app.command()(table)
-app.command()(figure)
-app.command()(report)
-app.command()(claims)
-app.add_typer(records_app, name="records")
-app.command()(audit)
-app.command()(explain)
-app.command()(responses)
-app.command("check-objective")(check_objective)
-app.command()(doctor)
-app.command("list")(listing)
-app.command()(watch)
+app.command("list", rich_help_panel=_LOOK)(listing)
+app.command(rich_help_panel=_LOOK)(watch)
+app.command(rich_help_panel=_LOOK)(table)
+app.command(rich_help_panel=_LOOK)(figure)
+app.command(rich_help_panel=_LOOK)(report)
+app.command(rich_help_panel=_LOOK)(claims)
+app.command(rich_help_panel=_LOOK)(responses)
+app.command(rich_help_panel=_EXPLAIN)(explain)
+app.command("check-objective", rich_help_panel=_EXPLAIN)(check_objective)
+app.command(rich_help_panel=_EXPLAIN)(power)
+app.command(rich_help_panel=_EXPLAIN)(audit)
+app.command(rich_help_panel=_MAINTAIN)(doctor)
+app.add_typer(data_app, name="data", rich_help_panel=_MAINTAIN)
+app.add_typer(records_app, name="records", rich_help_panel=_MAINTAIN)
+app.command(rich_help_panel=_MAINTAIN)(grade)
+app.command(rich_help_panel=_MAINTAIN)(regrade)
 
 
 def _spelt(error: UnicodeError) -> tuple[str, int]:

@@ -9,7 +9,7 @@ from tepo.config.run_config import RunConfig
 from tepo.launch.local import unfinished
 from tepo.planning.fit import Fit, fit, measured_peaks, needs_reference, takes
 from tepo.planning.gpus import ASSUMPTIONS, chosen, machines, single_gpus
-from tepo.planning.study_totals import card_hours, study_disk
+from tepo.planning.study_totals import StudyHours, study_disk, study_hours
 from tepo.sampling.backends.vllm import ASLEEP, WORK
 from tepo.studies.plan import Unit, unique
 from tepo.training.engine.backends import engine_backend
@@ -28,11 +28,50 @@ _ASSUMED = (
     f"{ASLEEP / GIB:.1f} GiB)."
 )
 _COUNTS = (1, 4, 8)  # cards side by side
+_FEW = 3  # machines that are named in a sentence
 
 
-def show_fits(units: Iterable[Unit], card: str | None = None, gpus: int | None = None) -> None:
-    """One table for each model and setting in a plan; rows that take the same share one. Under them, where a run takes
-    one card, hours and dollars of the plan on several. card, gpus: on these machines alone."""
+def hours_on(units: Sequence[Unit], card: str | None = None, gpus: int | None = None) -> list[StudyHours]:
+    """Hours of what is to do, on each machine or, where a run takes one card, on each card; none where nothing is.
+    card, gpus: on these machines alone."""
+    todo = unfinished(unique(units))
+    there = chosen(machines(), card, gpus) if _several_ranks(todo) else chosen(single_gpus(), card, None)
+    return [study_hours(todo, machine) for machine in there] if todo else []
+
+
+def answer(units: Sequence[Unit], found: Sequence[StudyHours], gpus: int | None) -> str:
+    """Hours and dollars on one machine, or on `gpus` cards side by side; then what does not fit on which. Of those that
+    every run fits on it is the machine with the least product of hours and dollars."""
+    several = _several_ranks(unfinished(unique(units)))
+    fitting = [one for one in found if not one.unfit]
+    if fitting:
+        best = min(fitting, key=lambda one: one.clock(1) * one.dollars)
+        cards = 1 if several else gpus or 1
+        name = best.machine.name if several else f"{'one' if cards == 1 else cards} {best.machine.card.name}"
+        what = " of training" if several else ""
+        parts = [f"{best.clock(cards):,.1f} h{what} on {name}, about ${best.dollars:,.0f}"]
+    else:
+        parts = ["no machine that every run fits on"]
+    refused: dict[tuple[str, ...], list[str]] = {}
+    for model in dict.fromkeys(model for one in found for model in one.unfit):
+        on = (one.machine.name if several else one.machine.card.name for one in found if model in one.unfit)
+        refused.setdefault(tuple(on), []).append(model)
+    for names, models in refused.items():
+        where = ", ".join(names) if len(names) <= _FEW else f"{len(names)} of {len(found)} machines"
+        parts.append(f"{', '.join(models)} {'does' if len(models) == 1 else 'do'} not fit on {where}")
+    return "; ".join(parts)
+
+
+def _several_ranks(units: Iterable[Unit]) -> bool:
+    """True where a run may take several GPUs, and so a machine of them."""
+    return any(engine_backend(unit.config.engine.kind).several_ranks for unit in units)
+
+
+def show_fits(
+    units: Iterable[Unit], card: str | None = None, gpus: int | None = None, *, verbose: bool = False
+) -> None:
+    """One table for each model and setting in a plan; rows that take the same share one. card, gpus: on these machines
+    alone. verbose: memory by part and phase, what the plan chooses, and what it assumes."""
     units = list(units)
     groups: dict[tuple[str, bool], list[Unit]] = {}
     for unit in units:
@@ -44,39 +83,47 @@ def show_fits(units: Iterable[Unit], card: str | None = None, gpus: int | None =
     ]
     every = {one for some in settings for one in some}
     for alike, some in zip(groups.values(), settings, strict=True):
-        show_fit(alike[0].config, "" if set(some) == every else "; ".join(some), card, gpus)
+        _show_fit(alike[0].config, "" if set(some) == every else "; ".join(some), card, gpus, verbose=verbose)
         peaks = [found for unit in alike if (found := measured_peaks(unit.run.metrics()))]
         if peaks:
             said = ", ".join(f"{phase} {max(one[phase] for one in peaks):.1f} GiB" for phase in peaks[0])
             say_wrapped(
                 f"measured in {counted(len(peaks), 'run')} of the store, the most of a GPU that was taken: {said}"
             )
+    if groups:
+        _say_assumed(card, verbose=verbose)
+
+
+def show_cards(units: Sequence[Unit], found: Sequence[StudyHours], gpus: int | None = None) -> None:
+    """Hours of all runs on 1, 4 and 8 cards, or on as many as asked for, a run each (--gpus 1 --jobs N); nothing where
+    a run takes several."""
     todo = unfinished(unique(units))
-    if todo and not any(engine_backend(unit.config.engine.kind).several_ranks for unit in todo):
-        _show_cards(todo, card, gpus)
-
-
-def _show_cards(todo: Sequence[Unit], card: str | None, gpus: int | None) -> None:
-    """Hours of all runs on 1, 4 and 8 cards, or on as many as asked for, a run each (--gpus 1 --jobs N)."""
+    if not todo or _several_ranks(todo):
+        return
     counts = _COUNTS if gpus is None else (gpus,)
     title = f"{counted(len(todo), 'run')} with benchmarks, one on each card: hours of a run, hours of all, dollars"
     table = Table(*map(fixed, ("card", "a run", *(f"on {count}" for count in counts), "$")), title=title)
-    for machine in chosen(single_gpus(), card, None):
-        hours = card_hours(todo, machine)
-        if hours is None:
-            table.add_row(machine.card.name, *["no"] * (len(counts) + 2))
+    for hours in found:
+        if hours.unfit:
+            table.add_row(hours.machine.card.name, *["no"] * (len(counts) + 2))
             continue
         shortest, longest = min(hours.runs), max(hours.runs)
         one = f"{longest:.1f}" if longest - shortest < 0.05 else f"{shortest:.1f} to {longest:.1f}"
         table.add_row(
-            machine.card.name, one, *(f"{hours.clock(count):.1f}" for count in counts), f"{hours.dollars:.0f}"
+            hours.machine.card.name, one, *(f"{hours.clock(count):.1f}" for count in counts), f"{hours.dollars:.0f}"
         )
     show(table, stderr=True)
 
 
-def show_fit(config: RunConfig, settings: str = "", card: str | None = None, gpus: int | None = None) -> None:
-    """GiB of each GPU by part, seconds of a step and dollars of the run, on every machine; under the table what does
-    not fit and what would help. settings: of a sweep, those that it holds for, where others take something else."""
+def show_fit(config: RunConfig, card: str | None = None) -> None:
+    """All that is planned of one run (`_show_fit`, verbose)."""
+    _show_fit(config, "", card, None, verbose=True)
+    _say_assumed(card, verbose=True)
+
+
+def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | None, *, verbose: bool) -> None:
+    """GiB of each GPU, seconds of a step and dollars of the run, on every machine; under the table what does not fit
+    and what would help. settings: of a sweep, those that it holds for, where others take something else."""
     reference = needs_reference(config)
     several = engine_backend(config.engine.kind).several_ranks
     there = chosen(machines(), card, gpus) if several else chosen(single_gpus(), card, None)
@@ -86,22 +133,30 @@ def show_fit(config: RunConfig, settings: str = "", card: str | None = None, gpu
         f"{f', {settings}' if settings else ''}: "
         f"GiB of each GPU, seconds a step, dollars of {config.train.steps} steps"
     )
-    table = Table(*map(fixed, ("machine", *_PARTS, "sampler", "cache", *_PHASES, "of", "s", "$")), title=title)
+    sizes = (*_PARTS, "sampler", "cache", *_PHASES) if verbose else ("peak",)
+    table = Table(*map(fixed, ("machine", *sizes, "of", "s", "$")), title=title)
     for one in fits:
-        table.add_row(one.machine.name, *_figures(one, config.train.steps))
+        table.add_row(one.machine.name, *_figures(one, sizes, config.train.steps))
     show(table, stderr=True)
     for one in fits:
         if one.problem:
             say_wrapped(f"{one.machine.name}: does not fit, {one.problem}. {_remedy(one)}")
+    if not verbose:
+        return
     _say_chosen(fits)
     times = [f"{one.machine.name} {_seconds(one)}" for one in fits if not one.problem]
     if times:
         say_wrapped(f"seconds of a step (rollout + old log-probs + updates + rest): {'; '.join(times)}")
-    prices = ", ".join(
-        f"{gpu} {price}" for gpu, price in sorted({(one.machine.card.name, one.machine.card.price) for one in fits})
-    )
-    say_wrapped(f"{ASSUMPTIONS}; $ a GPU-hour: {prices}")
-    say_wrapped(_ASSUMED)
+
+
+def _say_assumed(card: str | None, *, verbose: bool) -> None:
+    """The prices of cards, and the assumptions or where they are found."""
+    prices = sorted({(one.card.name, one.card.price) for one in chosen(machines(), card, None)})
+    if verbose:
+        say_wrapped(ASSUMPTIONS)
+        say_wrapped(_ASSUMED)
+    said = f"$ a GPU-hour, assumed: {', '.join(f'{name} {price}' for name, price in prices)}"
+    say_wrapped(said if verbose else f"{said}; --verbose has memory by part and phase, the choices and assumptions")
 
 
 def _say_chosen(fits: Iterable[Fit]) -> None:
@@ -115,12 +170,9 @@ def _say_chosen(fits: Iterable[Fit]) -> None:
         say_wrapped(f"{key} is null, so it becomes {'; '.join(said)}")
 
 
-def _figures(one: Fit, steps: int) -> list[str]:
-    memory = one.memory
-    parts = [getattr(memory, part) for part in _PARTS]
-    phases = [getattr(memory, phase) for phase in _PHASES]
-    sizes = [*parts, memory.sampler, memory.cache, *phases, one.machine.card.bytes]
-    cells = [f"{size / GIB:.1f}" if size else "–" for size in sizes]
+def _figures(one: Fit, sizes: Sequence[str], steps: int) -> list[str]:
+    numbers = [*(getattr(one.memory, name) for name in sizes), one.machine.card.bytes]
+    cells = [f"{size / GIB:.1f}" if size else "–" for size in numbers]
     return [*cells, *(["no", "no"] if one.problem else [f"{one.time.total:.0f}", f"{one.cost(steps):.0f}"])]
 
 

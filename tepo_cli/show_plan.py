@@ -1,6 +1,7 @@
 """A plan on the screen: its units, their price, and what the store holds beside them."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.table import Table
@@ -15,23 +16,33 @@ from tepo.studies.tuning_result import Later
 from tepo_cli.screen import fixed, say_wrapped, show
 
 
-def show_plan(units: Sequence[Unit], brief: bool = False) -> None:
-    """One line a unit: what would be trained and measured."""
-    if brief:
-        say(f"{counted(len(unique(units)), 'run')}, {len(unfinished(unique(units)))} to do")
-        return
+def count(units: Sequence[Unit], *later: Sequence[Later]) -> str:
+    """Runs of a plan and those to do; later: those of rows whose settings are not known yet."""
+    more = sum(one.runs for part in later for one in part)
+    runs = f"{counted(len(unique(units)), 'run')}, {len(unfinished(unique(units)))} to do"
+    return runs + (f" and {more} at settings not chosen yet" if more else "")
+
+
+def show_rows(units: Sequence[Unit]) -> None:
+    """One line a row, over its seeds: what would be trained and measured."""
+    for model in dict.fromkeys(unit.config.model.name for unit in units):
+        rows: dict[str, list[Unit]] = {}
+        for unit in (unit for unit in units if unit.config.model.name == model):
+            rows.setdefault(unit.label, []).append(unit)
+        table = Table("row", *map(fixed, ("seeds", "train", "measure")), title=f"plan: model {model}")
+        for label, alike in rows.items():
+            seeds = ", ".join(dict.fromkeys(str(unit.seed) for unit in alike))
+            table.add_row(label, seeds, *(_together(map(state, alike)) for state in (_to_train, _to_measure)))
+        show(table, stderr=True)
+
+
+def show_units(units: Sequence[Unit]) -> None:
+    """One line a unit, with its id."""
     for model in dict.fromkeys(unit.config.model.name for unit in units):
         table = Table("row", *map(fixed, ("seed", "run", "train", "measure")), title=f"plan: model {model}")
         for unit in (unit for unit in units if unit.config.model.name == model):
-            done = "recorded" if unit.record else "done"
-            train = (
-                "–"
-                if unit.row.objective is None
-                else (done if unit.trained() else counted(unit.config.train.steps, "step"))
-            )
-            table.add_row(unit.label, str(unit.seed), unit.id, train, _to_measure(unit))
+            table.add_row(unit.label, str(unit.seed), unit.id, _to_train(unit), _to_measure(unit))
         show(table, stderr=True)
-    say(f"{counted(len(unique(units)), 'run')}, {len(unfinished(unique(units)))} to do")
 
 
 def show_jobs(units: Sequence[Unit], where: Slots, store: Path) -> None:
@@ -43,6 +54,21 @@ def show_jobs(units: Sequence[Unit], where: Slots, store: Path) -> None:
         print(preview(jobs, where.slurm, store), end="")
 
 
+def _together(states: Iterable[str]) -> str:
+    """`2 x done, 1 x 36 steps`: the states of a row's seeds, one that all share without its number."""
+    numbers = Counter(states)
+    shared = len(numbers) == 1
+    return ", ".join(state if shared else f"{number} x {state}" for state, number in numbers.items())
+
+
+def _to_train(unit: Unit) -> str:
+    if unit.row.objective is None:
+        return "–"
+    if unit.trained():
+        return "recorded" if unit.record else "done"
+    return counted(unit.config.train.steps, "step")
+
+
 def _to_measure(unit: Unit) -> str:
     if unit.to_measure() == 0:
         return "recorded" if unit.record else "done"
@@ -52,14 +78,16 @@ def _to_measure(unit: Unit) -> str:
 def show_price(
     units: Sequence[Unit], scale: str, store: Path, shortlists: Sequence[Later] = (), choices: Sequence[Later] = ()
 ) -> None:
-    """CPU time, tokens and disk of what is to do, and the measurements behind them. shortlists, choices: runs of rows
-    whose settings are not known yet, priced as the mean of those that may be taken."""
+    """Runs and CPU time of what is to do in one line; then tokens, disk and the measurements behind them. At a scale of
+    GPUs `show_fit.answer` has counted the runs. shortlists, choices: runs of rows whose settings are not known yet,
+    priced as the mean of those that may be taken."""
     from tepo.planning.laptop_cost import price, probe, unpriced
     from tepo.store.find_run import costs
 
     todo = unfinished(unique(units))
     if not todo:
-        say_wrapped("nothing to do")
+        if scale == "laptop":
+            say(count(units))
         return
     known = [
         cost for cost in costs(store) if any(cost.prices(unit.config) for unit in todo)
@@ -84,6 +112,11 @@ def show_price(
             alternatives = [unit for setting in one.settings for unit in setting]
             total = total.plus(price(alternatives, known, ""), one.taken / len(one.settings))
         spent[what] = total.cpu_s - before
+    cpu = f"{_time(total.cpu_s, 'CPU ')}, about {_time(total.cpu_s / 2)} on two idle cores"
+    say_wrapped(f"{count(units, shortlists, choices)}: {cpu}" if scale == "laptop" else f"measured: {cpu}")
+    say_wrapped(
+        f"{total.tokens / 1e6:.1f}M sampled tokens, {total.disk_bytes / 2**20:.0f} MiB of disk; from {total.basis}"
+    )
     if choices:
         hours = {what: f"{seconds / 3600:.2f} of the CPU hours" for what, seconds in spent.items()}
         parts = [f"tuning: {hours['tuning']}"]
@@ -99,11 +132,14 @@ def show_price(
             f"{len(choices[0].settings)} settings"
         )
         say_wrapped("; ".join(parts))
-    say_wrapped(
-        f"price: {total.cpu_s / 3600:.2f} CPU hours "
-        f"({total.cpu_s:.0f} s; about {total.cpu_s / 2 / 60:.0f} minutes on two idle cores), "
-        f"{total.tokens / 1e6:.1f}M sampled tokens, {total.disk_bytes / 2**20:.0f} MiB of disk; from {total.basis}"
-    )
+
+
+def _time(seconds: float, kind: str = "") -> str:
+    """`40 seconds`, `2.1 CPU minutes`, `3.5 CPU hours`."""
+    for size, unit in ((3600, "hours"), (60, "minutes")):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {kind}{unit}"
+    return counted(round(seconds), f"{kind}second")
 
 
 def show_power_line(planned: Planned) -> None:

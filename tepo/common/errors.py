@@ -28,9 +28,12 @@ class Diverged(RunFailed):
     ends there with its last weights; anything else fails."""
 
 
+_FEW = 12  # names that are listed beside the nearest one
+
+
 def unknown_name(kind: str, name: str, known: Iterable[str], *, where: str = "") -> UserError:
-    """The error for a name that does not exist, with the nearest valid one:
-    that begins with it or has it as a part (dapo of grpo_dapo), else by spelling."""
+    """The error for a name that does not exist, with the nearest valid one: that begins with it or has it as a part
+    (dapo of grpo_dapo), else by spelling. All are listed where none is near, or where they are few."""
     known = sorted(known)
     starting = [longer for longer in known if name and longer.startswith(name)]
     near = (
@@ -38,5 +41,6 @@ def unknown_name(kind: str, name: str, known: Iterable[str], *, where: str = "")
         or [longer for longer in known if name in re.split(r"[._-]", longer)]
         or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     )
-    fix = f"did you mean {near[0]!r}? " if near else ""
-    return UserError(f"unknown {kind} {name!r}", where=where, fix=fix + f"valid: {', '.join(known)}")
+    listed = "" if near and len(known) > _FEW else f"valid: {', '.join(known)}"
+    fix = " ".join(filter(None, (f"did you mean {near[0]!r}?" if near else "", listed)))
+    return UserError(f"unknown {kind} {name!r}", where=where, fix=fix)

@@ -1,55 +1,70 @@
-"""Disk space of the runs of a study, and their GPU hours on cards that each train one run, under the assumptions of
+"""Disk space of the runs of a study, and their GPU hours on a machine, under the assumptions of
 `tepo.planning.gpus`."""
 
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tepo.planning.fit import fit, needs_reference, takes
+from tepo.planning.fit import Fit, fit, needs_reference, takes
 from tepo.planning.gpus import Machine
 from tepo.policy.model.shapes import shape_of
 from tepo.studies.plan import Unit, unique
+from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.run_disk import run_disk
 
 
 @dataclass(frozen=True, slots=True)
-class CardHours:
-    """Hours of the single runs of a study on one kind of card, in the order in which they start."""
+class StudyHours:
+    """Hours of the single runs of a study on one kind of machine, in the order in which they start. unfit: models that
+    do not fit; with any the runs are not all there."""
 
     machine: Machine
     runs: tuple[float, ...]
+    unfit: tuple[str, ...] = ()
 
-    def clock(self, cards: int) -> float:
-        """Hours by the clock: a card that is free takes the next run."""
-        free = [0.0] * cards
+    def clock(self, machines: int) -> float:
+        """Hours by the clock: a machine that is free takes the next run."""
+        free = [0.0] * machines
         for hours in self.runs:
             heapq.heapreplace(free, free[0] + hours)
         return max(free)
 
     @property
     def dollars(self) -> float:
-        return sum(self.runs) * self.machine.card.price
+        return sum(self.runs) * self.machine.ranks * self.machine.card.price
 
 
-def card_hours(units: Sequence[Unit], machine: Machine) -> CardHours | None:
-    """Hours of training and measuring every unit; None where one does not fit on the card. Units with the same key
-    (`takes`), as most rows of a study have, are looked at once."""
-    found: dict[tuple[object, ...], float] = {}
-    runs = []
+def study_hours(units: Sequence[Unit], machine: Machine) -> StudyHours:
+    """Hours of training and measuring every unit, without the measuring where an engine has several ranks. Units with
+    the same key (`takes`), as most rows of a study have, are looked at once."""
+    found: dict[tuple[object, ...], float | None] = {}
+    runs, unfit = [], []
     for unit in units:
         config, trained = unit.config, unit.row.objective is not None
+        if trained:
+            unit.as_typed()  # its objective is loaded
         reference = trained and needs_reference(config)
         key = takes(config), *config.data.benchmarks, trained, reference
         if key not in found:
             fitted = fit(config, machine, reference=reference)
-            if fitted.problem:
-                return None
-            from tepo.planning.step_time import benchmark_time  # imports torch
+            found[key] = None if fitted.problem else _hours(fitted, trained)
+        hours = found[key]
+        if hours is None:
+            unfit.append(config.model.name)
+        else:
+            runs.append(hours)
+    return StudyHours(machine, tuple(runs), tuple(dict.fromkeys(unfit)))
 
-            measuring = benchmark_time(fitted.config, shape_of(config.model.path), machine, fitted.memory)
-            found[key] = (trained * config.train.steps * fitted.time.total + measuring) / 3600
-        runs.append(found[key])
-    return CardHours(machine, tuple(runs))
+
+def _hours(fitted: Fit, trained: bool) -> float:
+    """Hours of a run on its machine."""
+    from tepo.planning.step_time import benchmark_time  # imports torch
+
+    config = fitted.config
+    seconds = config.train.steps * fitted.time.total if trained else 0.0
+    if not engine_backend(config.engine.kind).several_ranks:
+        seconds += benchmark_time(config, shape_of(config.model.path), fitted.machine, fitted.memory)
+    return seconds / 3600
 
 
 @dataclass(frozen=True, slots=True)

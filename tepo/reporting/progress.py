@@ -1,7 +1,7 @@
 """Progress for people: bars and lines on standard error, or in a notebook's cell."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -37,6 +37,13 @@ console = Screen(stderr=True)
 def say(text: str, out: Console = console) -> None:
     """One line; the terminal wraps it where it must, so that it can be copied as one."""
     out.print(text, soft_wrap=True)
+
+
+@contextmanager
+def waiting(text: str, quiet: bool = False) -> Iterator[None]:
+    """A line that moves on a terminal while nothing else can be shown, and is gone afterwards; in a file nothing."""
+    with nullcontext() if quiet or not console.is_terminal else console.status(text):
+        yield
 
 
 @contextmanager

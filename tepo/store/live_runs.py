@@ -13,7 +13,8 @@ from tepo.common.files import parse_json
 from tepo.store.find_run import runs
 from tepo.store.run_folder import is_configuration, outcome_of
 
-REWARD, ENTROPY, SECONDS = "critic/score/mean", "actor/entropy", "timing_s/step"
+REWARD, ENTROPY, LENGTH = "critic/score/mean", "actor/entropy", "response_length/mean"
+SECONDS = "timing_s/step"
 _BARS = "▁▂▃▄▅▆▇█"
 SILENCE = "silent"
 RECENT = 600.0  # seconds for which a run that has ended is still shown
@@ -22,8 +23,9 @@ SILENT = 900.0  # seconds without a new step after which a run that says it runs
 
 @dataclass(frozen=True)
 class LiveRun:
-    """One run. status: in words. step, steps: done, and in all. rewards, entropies: of each step. left: seconds to the
-    end by its recent steps, None where it has none. moved: when it last wrote something, in seconds since 1970."""
+    """One run. status: in words. step, steps: done, and in all. rewards, entropies, lengths: of each step, the last in
+    tokens of a response. left: seconds to the end by its recent steps, None where it has none. moved: when it last
+    wrote something, in seconds since 1970."""
 
     id: str
     objective: str
@@ -34,6 +36,7 @@ class LiveRun:
     steps: int
     rewards: tuple[float, ...]
     entropies: tuple[float, ...]
+    lengths: tuple[float, ...]
     left: float | None
     moved: float
 
@@ -61,7 +64,7 @@ def live_runs(store: Path, now: float | None = None) -> list[LiveRun]:
         left = (steps - len(rows)) * sum(seconds) / len(seconds) if running and seconds and not silent else None
         status = f"{SILENCE} for {duration(now - moved)}" if silent else outcome_of(manifest)
         names = config["objective"]["name"], config["model"]["name"], config["seed"]
-        curves = _values(rows, REWARD), _values(rows, ENTROPY)
+        curves = (_values(rows, metric) for metric in (REWARD, ENTROPY, LENGTH))
         found.append(LiveRun(run.path.name, *names, status, len(rows), steps, *curves, left, moved))
     return sorted(found, key=lambda live: (-live.moved, live.id))
 

@@ -41,9 +41,11 @@ def doctor(
     selftest: Annotated[bool, typer.Option(help=_SELFTEST)] = True,
     acceptance: Annotated[Path, typer.Option(metavar="FILE", help=_ACCEPTANCE)] = Path("gpu_acceptance.json"),
 ) -> None:
-    """Versions, engines, cores, GPUs, disk, the scales that fit; what is missing and how to get it; with --store the
-    damaged runs of a store; then each installed engine for two steps, and on a GPU attention, the fused log-prob,
-    updates and sampling against their limits. Exit code 1 when one fails or a run is damaged."""
+    """Check this machine: versions, engines, GPUs, disk.
+
+    Shows also the scales that fit, what is missing and how to get it; with --store the damaged runs of a store; then
+    each installed engine for two steps, and on a GPU attention, the fused log-prob, updates and sampling against their
+    limits. Exit code 1 when one fails or a run is damaged."""
     from tepo.reporting.progress import Screen, say
 
     console, checks = Screen(), [*_packages(), *_programs(), *_machine(store or Path("runs"))]

@@ -53,8 +53,9 @@ def evaluate(
     store: Store = Path("runs"),
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
-    """Evaluate by the paper's protocol: one row a sample on disk, scores with intervals. Goes on where it was
-    interrupted."""
+    """Measure a model on benchmarks by the paper's protocol.
+
+    One row a sample on disk, scores with intervals. Goes on where it was interrupted."""
     models = list(dict.fromkeys(models))
     kinds = (["base"], ["train"])
     if configured := [one for one in models if one.split(maxsplit=1)[:1] in kinds and not Path(one).exists()]:
@@ -144,7 +145,9 @@ def regrade(
     store: Store = Path("runs"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the flipped verdicts; change nothing.")] = False,
 ) -> None:
-    """Grade stored responses with the grader of today, show every flipped verdict, and store verdicts and scores."""
+    """Grade stored responses with the grader of today.
+
+    Shows every flipped verdict, and stores verdicts and scores."""
     from contextlib import nullcontext
 
     from tepo.evaluation.regrade import evaluations
@@ -196,7 +199,9 @@ def responses(
     ] = None,
     store: Store = Path("runs"),
 ) -> None:
-    """Print the stored responses to a benchmark's problems with their verdicts: all of what the page shows a part of.
+    """Print stored responses with their verdicts.
+
+    Shows all of what the page shows a part of.
 
     `--show disagree` with `--vs`: problems of which one run answers at least half right, and the other does not."""
     from tepo.common.errors import UserError

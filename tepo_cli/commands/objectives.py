@@ -42,8 +42,10 @@ def explain(
     trust: Trust = False,
     store: Store = Path("runs"),
 ) -> None:
-    """Print the formula of an objective, or of what a run trained, what is detached, its constants with their sources,
-    and how it differs from another; or all kinds of an axis with their options."""
+    """Print the formula of an objective, with its sources.
+
+    Or of what a run trained; what is detached, its constants with their sources, and how it differs from another; or all
+    kinds of an axis with their options."""
     import shutil
     from dataclasses import replace
 
@@ -134,7 +136,9 @@ def check_objective(
     objective: Annotated[str, typer.Argument(help=_NAMED_OBJECTIVE)],
     settings: Annotated[list[str] | None, typer.Argument(help=_OWN_SETTINGS, show_default=False)] = None,
 ) -> None:
-    """Check that an objective's gradient depends on nothing but its data, is a gradient, and is what it says it is.
+    """Check an objective's gradient, and what it depends on.
+
+    It must depend on nothing but its data, be a gradient, and be what it says it is.
 
     Exit code 1 where a check fails, 2 where the objective cannot be read."""
     from rich.table import Table

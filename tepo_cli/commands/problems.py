@@ -24,8 +24,10 @@ def verify(
         bool, typer.Option("--golds/--no-golds", help="Also list golds that the grader cannot read.")
     ] = True,
 ) -> None:
-    """Check the problem sets and print the hash of what is there, from files, TEPO_DATA or the hub. A set that is not
-    the pinned one is an error that names the rows; the others are checked all the same."""
+    """Check the problem sets and print their hashes.
+
+    They are read from files, TEPO_DATA or the hub. A set that is not the pinned one is an error that names the rows;
+    the others are checked all the same."""
     from tepo.common import paths
     from tepo.common.errors import UserError, unknown_name
     from tepo.problems.training_sets import is_file, training_names
@@ -94,8 +96,9 @@ def contamination(
         Path | None, typer.Option(help="Write the ids of the training problems to leave out, one a line.")
     ] = None,
 ) -> None:
-    """Count benchmark problems that a training set holds almost verbatim (Jaccard index of 24-character shingles), by
-    benchmark."""
+    """Count benchmark problems that a training set holds.
+
+    They are there almost verbatim (Jaccard index of 24-character shingles); counted by benchmark."""
     from tepo.common.files import write_atomic
     from tepo.problems.benchmarks import load_benchmark
     from tepo.problems.contamination import SAME, SIMILAR, overlaps
@@ -140,7 +143,9 @@ def grade(
     timeout: Annotated[float, typer.Option(help="CPU seconds one answer may take.")] = 3.0,
     workers: Annotated[int, typer.Option(help="Worker processes; 0 is one per core.")] = 0,
 ) -> None:
-    """Grade rows of {"gold", "prediction"} and write each back with verdict, reason, extracted and seconds.
+    """Grade answers: rows of {"gold", "prediction"}.
+
+    Each row is written back with verdict, reason, extracted and seconds.
 
     The answer of a prediction is its last box. Without any box it is what follows "answer is", or the last formula of a
     sentence, or all of the prediction if it is short.

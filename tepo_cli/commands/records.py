@@ -7,7 +7,7 @@ import typer
 
 from tepo_cli.cli_options import JOBS, Jobs, Scale, SetAsRun, Store, Trust, check_store_exists
 
-app = typer.Typer(help="Finished runs as small records: write, show, and run some anew.", no_args_is_help=True)
+app = typer.Typer(help="Finished runs as small records: write, show, rerun.", no_args_is_help=True)
 Names = Annotated[
     list[str] | None, typer.Argument(help="Studies, or claims (default: all that have records).", show_default=False)
 ]
@@ -23,8 +23,10 @@ def write(
         Path | None, typer.Option(help="Folder of the files (default: records/ beside the study's folder).")
     ] = None,
 ) -> None:
-    """Record the finished runs of a store, a file a study. A file keeps its records of runs that the store does not
-    hold, so that a study can be run in parts on several machines."""
+    """Record the finished runs of a store, a file a study.
+
+    A file keeps its records of runs that the store does not hold, so that a study can be run in parts on several
+    machines."""
     from tepo.common.text import counted
     from tepo.studies.records.read import file_of, plan_by_file
     from tepo.studies.records.write import record_study
@@ -42,7 +44,9 @@ def write(
 
 @app.command()
 def show(names: Names = None, scale: Scale = "laptop") -> None:
-    """Show what is recorded: a line a file, or with names a line a run, and whether it counts as one of today's plan.
+    """Show what is recorded.
+
+    A line a file, or with names a line a run, and whether it counts as one of today's plan.
     `xzcat records/NAME.jsonl.xz` prints all of a file."""
     from tepo_cli.show_records import show_files, show_runs
 
@@ -61,8 +65,10 @@ def check(
     jobs: Jobs = JOBS,
     trust: Trust = False,
 ) -> None:
-    """Run some recorded runs anew, drawn at random, in a store of their own, and compare the verdicts problem by
-    problem. Ends with exit code 1 where any differ. Another kind of CPU may round otherwise."""
+    """Run some recorded runs anew and compare the verdicts.
+
+    They are drawn at random, run in a store of their own and compared problem by problem. Ends with exit code 1 where
+    any differ. Another kind of CPU may round otherwise."""
     import secrets
     import shutil
     import tempfile

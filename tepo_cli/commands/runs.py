@@ -28,9 +28,10 @@ def listing(
     store: Store = Path("runs"),
     every: Annotated[bool, typer.Option("--all", help="Every run, one plain line each.")] = False,
 ) -> None:
-    """Studies, objectives, models, data and benchmarks that can be named, and the runs in the store.
+    """List what can be run, and the runs in the store.
 
-    A name with a folder behind it is a file in a folder of TEPO_PATH."""
+    Studies, objectives, models, data and benchmarks can be named. A name with a folder behind it is a file in a
+    folder of TEPO_PATH."""
     from rich.table import Table
 
     from tepo.common.paths import GROUPS, PYTHON
@@ -156,7 +157,8 @@ def _line(run: "RunFolder", config: dict[str, Any]) -> list[str]:
 
 
 _SPARKS = 16  # characters of a curve where the screen has no edge
-_LONGEST, _SHORTEST = 40, 4  # of one in a terminal
+_LONGEST, _SHORTEST = 40, 2  # of one in a terminal
+_CURVES = ("reward", "entropy", "length")
 
 
 def watch(
@@ -164,9 +166,10 @@ def watch(
     every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
     once: Annotated[bool, typer.Option("--once", help="Look once and end; so it is in a pipe.")] = False,
 ) -> None:
-    """Show the runs that are being trained, and those that have just ended, with their reward and entropy so far.
+    """Follow the runs that train, with their curves.
 
-    Reads the store alone: start it beside a study, end it with Ctrl-C."""
+    Shows those that are being trained, and those that have just ended. Reads the store alone: start it beside a study,
+    end it with Ctrl-C."""
     import time
 
     from rich.live import Live
@@ -194,15 +197,16 @@ def watch(
 def _cells(run: "LiveRun", sparks: int = _SPARKS) -> list[str]:
     from tepo.store.live_runs import duration, sparkline
 
-    reward = f"{100 * run.rewards[-1]:5.1f}%" if run.rewards else ""
-    entropy = f"{run.entropies[-1]:.3f}" if run.entropies else ""
+    curves = (
+        f"{sparkline(values, sparks)} {values[-1]:{form}}" if values else ""
+        for values, form in ((run.rewards, "6.1%"), (run.entropies, ".3f"), (run.lengths, ".0f"))
+    )
     return [
         run.id,
         run.objective,
         str(run.seed),
         f"{run.step}/{run.steps}",
-        f"{sparkline(run.rewards, sparks)} {reward}".strip(),
-        f"{sparkline(run.entropies, sparks)} {entropy}".strip(),
+        *curves,
         "" if run.left is None else duration(run.left),
         run.status,
     ]
@@ -218,7 +222,14 @@ def _head(runs: "Sequence[LiveRun]", store: Path) -> str:
 
 
 def _plain(runs: "Sequence[LiveRun]", store: Path) -> list[str]:
-    return [_head(runs, store), *("  ".join(filter(None, _cells(run))) for run in runs)]
+    """Lines without a heading, in which each curve has its name before it."""
+    lines = []
+    for run in runs:
+        cells = _cells(run)
+        for index, name in enumerate(_CURVES, start=4):
+            cells[index] = cells[index] and f"{name} {cells[index]}"
+        lines.append("  ".join(filter(None, cells)))
+    return [_head(runs, store), *lines]
 
 
 def _table(runs: "Sequence[LiveRun]", store: Path, screen: "Screen") -> "RenderableType":
@@ -241,7 +252,7 @@ def _grid(rows: list[list[str]]) -> "Table":
 
     from tepo_cli.screen import fixed
 
-    heads = ("run", "objective", "seed", "step", "reward", "entropy", "left", "status")
+    heads = ("run", "objective", "seed", "step", *_CURVES, "left", "status")
     table = Table(*map(fixed, heads), box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for cells in rows:
         table.add_row(*cells)

@@ -49,12 +49,15 @@ def ablate(
     slurm: Slurm = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; run nothing.")] = False,
 ) -> None:
-    """Run one study: train and measure what the store does not have yet, then print its table beside the paper's. One
-    with `tune:` tries its settings first, then runs each row at the one that validation chose."""
+    """Run one study and print its table beside the paper's.
+
+    Trains and measures what the store does not have yet. A study with `tune:` tries its settings first, then runs each
+    row at the one that validation chose."""
     from tepo.launch.run_units import run_planned
     from tepo.reporting.tables.render import check_format
     from tepo.studies.plan_studies import plan_all
-    from tepo_cli.show_plan import show_jobs, show_plan
+    from tepo_cli.screen import say_wrapped
+    from tepo_cli.show_plan import count, show_jobs, show_units
     from tepo_cli.study_outputs import show_tables
 
     check_format(format)  # now, not after an hour of training
@@ -67,7 +70,8 @@ def ablate(
             from tepo.launch.unit_checks import check_rows  # imports torch
 
             check_rows(units)
-        show_plan(units)
+        say_wrapped(count(units))
+        show_units(units)
         show_jobs(units, where, store)
         return
     planned = run_planned(plan, scale, where)
@@ -106,10 +110,13 @@ def reproduce(
         bool, typer.Option("--dry-run", help="Show the plan; run nothing (`tepo plan` prices it).")
     ] = False,
 ) -> None:
-    """Regenerate the papers' tables and figures and a page about all of it; rows that tables share are trained once."""
+    """Run the papers' tables and figures, and write their page.
+
+    Rows that tables share are trained once."""
     from tepo.launch.run_units import run_planned
     from tepo.studies.plan_studies import plan_all
-    from tepo_cli.show_plan import show_jobs, show_plan
+    from tepo_cli.screen import say_wrapped
+    from tepo_cli.show_plan import count, show_jobs, show_units
     from tepo_cli.study_outputs import check_outputs, write_outputs
 
     check_outputs(out, results)
@@ -127,7 +134,8 @@ def reproduce(
         planned = with_records(planned, scale, chosen)
     if dry_run:
         units = [unit for _, units in planned for unit in units]
-        show_plan(units)
+        say_wrapped(count(units))
+        show_units(units)
         show_jobs(units, where, store)
         return
     write_outputs(planned, scale, out, results)
@@ -144,19 +152,26 @@ def plan(
     records: Records = False,
     card: Annotated[str | None, typer.Option(help="Only this card: h100, a100, rtx4090 …", show_default=False)] = None,
     gpus: Annotated[int | None, typer.Option(min=1, help="Only machines of N GPUs.", show_default=False)] = None,
-    brief: Annotated[bool, typer.Option("--brief", help="Totals only.")] = False,
+    brief: Annotated[bool, typer.Option("--brief", help="Totals only, no tables.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Every run with its id; memory by part and phase, with what is assumed.")
+    ] = False,
 ) -> None:
-    """Show runs and evaluations, what the store has, and a price with what it is based on; of models on
-    GPUs disk, memory by part and what does not fit. A row whose setting is not chosen yet (`tune:`) is priced as the
-    mean of its draws.
+    """Price a study before it runs: time, dollars, disk.
+
+    The first line is the answer. Under it stand what the price is based on, what the store has, and of models on GPUs
+    disk, memory and what does not fit. A row whose setting is not chosen yet (`tune:`) is priced as the mean of its
+    draws.
 
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
     from tepo.common.errors import UserError
     from tepo.studies.plan_studies import plan_all
     from tepo.studies.tuning_result import undecided
     from tepo_cli.screen import say_wrapped
-    from tepo_cli.show_plan import show_plan, show_power_line, show_price
+    from tepo_cli.show_plan import count, show_power_line, show_price, show_rows, show_units
 
+    if brief and verbose:
+        raise UserError("a plan that is both short and long", where="--brief --verbose", fix="leave out one of them")
     if scale == "laptop" and (card or gpus):
         raise UserError("a plan on the laptop takes no GPU", where="--card, --gpus", fix="--scale single_gpu or paper")
     planned = plan_all(studies, scale, store=store, seeds=parse_seeds(seeds), overrides=row_overrides(override, data))
@@ -169,17 +184,31 @@ def plan(
         from tepo.launch.unit_checks import check_rows
 
         check_rows(units)
-    show_plan(units, brief=brief)
+    later = undecided(planned, scale, parse_seeds(seeds))
+    hours = []
+    if scale != "laptop":
+        from tepo.reporting.progress import waiting
+
+        with waiting("simulating a step and the benchmarks on each machine"):
+            from tepo_cli.show_fit import answer, hours_on, show_cards, show_disk, show_fits
+
+            hours = hours_on(units, card, gpus)
+        said = f": {answer(units, hours, gpus)}" if hours else ""
+        say_wrapped(count(units, *later) + said)
+    show_price(units, scale, store, *later)
     for tune in filter(None, (study.tune_at(scale) for study, _ in planned)):
         for line in tune.gap_lines:
             say_wrapped(line)
-    show_price(units, scale, store, *undecided(planned, scale, parse_seeds(seeds)))
     show_power_line(planned)
     if scale != "laptop":
-        from tepo_cli.show_fit import show_disk, show_fits
-
         show_disk(units)
-        show_fits(units, card, gpus)
+    if brief:
+        return
+    if scale != "laptop":
+        show_cards(units, hours, gpus)
+    (show_units if verbose else show_rows)(units)
+    if scale != "laptop":
+        show_fits(units, card, gpus, verbose=verbose)
 
 
 def power(
@@ -192,9 +221,10 @@ def power(
     override: SetAsRun = None,
     records: Records = False,
 ) -> None:
-    """Show the seeds and problems that a difference needs to be found with 80%, at the test and correction of the
-    verdicts, and the smallest difference that the planned seeds find. Estimated from rows in the store with two seeds
-    or more; runs nothing."""
+    """Show the seeds and problems that a difference needs.
+
+    It is to be found with 80%, at the test and correction of the verdicts. Also shown is the smallest difference that
+    the planned seeds find. Estimated from rows in the store with two seeds or more; runs nothing."""
     from tepo.studies.plan_studies import plan_all
     from tepo_cli.show_power import show_power
 
@@ -220,8 +250,10 @@ def claims(
         int | None, typer.Option(help="Print the hash of this batch, for a public timestamp.", show_default=False)
     ] = None,
 ) -> None:
-    """Show the claims of experiments/claims.yaml: plan, price and dates of each, and its verdict when all of its runs
-    are there. The family is always the whole batch."""
+    """Show the registered claims with their verdicts.
+
+    They are those of experiments/claims.yaml, each with plan, price and dates, and its verdict when all of its runs are
+    there. The family is always the whole batch."""
     from tepo.common.errors import UserError, unknown_name
     from tepo.launch.run_units import Slots, run_units
     from tepo.reporting.tables.render import check_format

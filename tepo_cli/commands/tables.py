@@ -39,7 +39,9 @@ def table(
         bool, typer.Option("--profiles", help="Add what single runs say: the chance to beat the baseline's, profiles.")
     ] = False,
 ) -> None:
-    """Render a table from what the store holds; a row that was not run is a dash."""
+    """Print a study's table from what the store holds.
+
+    A row that was not run is a dash."""
     from tepo.reporting.tables.render import check_format
     from tepo.studies.plan_studies import plan_all
     from tepo_cli.study_outputs import show_tables
@@ -67,9 +69,10 @@ def figure(
     ] = "steps",
     out: Annotated[Path, typer.Option(help="Folder for the SVG and PNG files.")] = Path("figures"),
 ) -> None:
-    """Draw a figure from what the store holds; never trains (`tepo ablate figures` does).
+    """Draw a figure from what the store holds.
 
-    `all` draws the papers' figures whose rows were run, names the others, and ends with exit code 1 if there are any.
+    It never trains (`tepo ablate figures` does). `all` draws the papers' figures whose rows were run, names the others,
+    and ends with exit code 1 if there are any.
     A study with `vary:`, `curve:` or `tune:` has figures of its name: accuracy over what varies and what a blind choice
     costs, the fits of its curves, the expected best of k settings. One without `vary:` has the profiles of its runs."""
     from tepo.common.errors import unknown_name
@@ -145,8 +148,9 @@ def report(
         str, typer.Option(help="Where the page will stand: a link to it then shows the finding and a picture.")
     ] = "",
 ) -> None:
-    """Write one self-contained HTML page from what the store holds: tables, curves, configurations, tokens. Never
-    trains."""
+    """Write one HTML page from what the store holds.
+
+    It is self-contained: tables, curves, configurations, tokens. Never trains."""
     from tepo.reporting.progress import say
     from tepo.studies.plan_studies import plan_all
     from tepo_cli.study_outputs import check_outputs, write_outputs
@@ -165,7 +169,9 @@ def audit(
         bool, typer.Option("--all", help="Show every row's average, not only those that do not follow.")
     ] = False,
 ) -> None:
-    """Recompute the paper's averages, differences and ranks from its own columns."""
+    """Recompute the paper's averages, differences and ranks.
+
+    They are recomputed from the paper's own columns."""
     from tepo.reporting.paper import audit as library
     from tepo.reporting.paper.audit_view import render
     from tepo.reporting.progress import Screen

@@ -38,8 +38,11 @@ def train(
     if dry_run:
         describe_run(config)
         return
-    from tepo.jobs.measure import After
-    from tepo_cli.train_run import run_training
+    from tepo.reporting.progress import waiting
+
+    with waiting(f"loading torch for {config.model.name}", quiet):
+        from tepo.jobs.measure import After
+        from tepo_cli.train_run import run_training
 
     run_training(config, After(evaluate, validate), quiet=quiet, hand_over=context.obj)
 
@@ -101,7 +104,9 @@ def warmstart(
     measure: Annotated[bool, typer.Option(help="Measure the base on the benchmarks of its data.")] = True,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
-    """Warm-start a tiny policy on generated solutions; train from it with `model.path=FOLDER`."""
+    """Warm-start a tiny policy on generated solutions.
+
+    Train from it with `model.path=FOLDER`."""
     from dataclasses import replace
 
     import torch

@@ -46,8 +46,8 @@ def swept(store: Path, command: str, *words: str | Path, name: str = "my-sweep")
 
 def test_a_sweep_from_plan_to_page(store: Path) -> None:
     planned = swept(store, "plan")
-    assert "5 runs, 4 to do" in planned  # three of the four trained ones, and the base
-    assert re.search(r"price: .*from medians over 1 measured run", planned)
+    # three of the four trained ones, and the base
+    assert re.search(r"^5 runs, 4 to do: [\d.]+ CPU .* on two idle cores\n.*from medians over 1 measured run", planned)
     for setting in SETTINGS:
         assert len(re.findall(rf"GSPO, {setting} ", planned)) == 1
     assert re.search(rf"GSPO, {SETTINGS[0]} .*done", planned)

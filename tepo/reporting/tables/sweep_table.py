@@ -96,7 +96,7 @@ def sensitivity_blocks(rows: Sequence[RowSpec], frame: pd.DataFrame) -> tuple[Bl
         Column("at", f"at {axis}", Kind.TEXT),
         Column("near", f"within {NEAR:g} points", Kind.TEXT),
         Column("borne", f"within {TOLERATED:g} points up to", Kind.TEXT),
-        Column(LOST, "Lost over the grid"),
+        Column(LOST, "Average loss against the best"),
         *([Column(ONE_FOR_ALL, "Sensitivity")] if environments > 1 else []),
     )
     title = f"What each row bears over {axis}, ± over seeds alone"
@@ -109,8 +109,8 @@ def _notes(axis: str, environments: int) -> tuple[str, ...]:
         "(Adkins et al. 2024)."
     )
     return (
-        f"Best: at the best {axis} of the grid, chosen on these very problems, so a little too high. Lost over the "
-        f"grid: points that a value drawn blindly from it loses against the best.{several if environments > 1 else ''} "
+        f"Best: at the best {axis} of the grid, chosen on these very problems, so a little too high. Average "
+        f"loss against the best: points that a value drawn blindly loses.{several if environments > 1 else ''} "
         "Intervals: bootstrap over seeds. This describes; it decides nothing.",
     )
 

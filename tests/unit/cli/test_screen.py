@@ -15,7 +15,7 @@ from tepo.common.errors import UserError
 from tepo.common.files import write_json
 from tepo.launch import slurm_job
 from tepo.launch.local import command
-from tepo.reporting.progress import Screen
+from tepo.reporting.progress import Screen, waiting
 from tepo.store.evaluation_result import RESULT, SAMPLES
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import RECIPE
@@ -24,7 +24,7 @@ from tepo.studies.plan_studies import plan_all
 from tepo_cli import screen
 from tepo_cli.commands.train import train
 from tepo_cli.main import main
-from tepo_cli.show_plan import show_plan
+from tepo_cli.show_plan import show_rows, show_units
 from tepo_cli.study_outputs import show_tables
 from tests.integration.commands import alone, tepo
 
@@ -41,11 +41,37 @@ def narrow(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("narrow")
 def test_a_plan_cuts_no_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ((_, units),) = plan_all(["panel-e"], "laptop", store=tmp_path)
-    show_plan(units)
+    show_units(units)
     shown = capsys.readouterr().err
     assert all(f" {unit.id} " in shown for unit in units)
     assert "7 benchmarks" in shown
     assert "…" not in shown
+
+
+def test_a_plan_has_a_line_a_row_over_its_seeds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ((_, units),) = plan_all(["panel-e"], "laptop", store=tmp_path, seeds=[0, 1, 2])
+    units[0].folder.mkdir()
+    units[0].run.mark("finished")
+    show_rows(units)
+    lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("│")]
+    assert len(lines) == 5
+    assert re.search(r"0, 1, 2 +│ 1 x done, 2 x 36 steps +│ 7 benchmarks", lines[0])
+    assert re.search(r"0, 1, 2 +│ 36 steps +│ 7 benchmarks", lines[1])
+
+
+def test_what_is_waited_for_is_said_on_a_terminal_alone(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with waiting("loading torch"):
+        pass
+    assert capsys.readouterr().err == ""
+    monkeypatch.setattr(Console, "is_terminal", True)
+    with waiting("loading torch", quiet=True):
+        pass
+    assert capsys.readouterr().err == ""
+    with waiting("loading torch"):
+        pass
+    assert "loading torch" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("narrow")

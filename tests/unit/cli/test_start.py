@@ -1,6 +1,7 @@
 """What a command imports before it does anything: a table that is read from disk must not wait for torch."""
 
 import json
+import re
 import shlex
 import subprocess
 import sys
@@ -79,3 +80,16 @@ def test_completion_is_shown_for_the_shell_that_asks() -> None:
 
 def test_help_says_what_exit_codes_mean() -> None:
     assert "3 another process has the run" in " ".join(alone("--help").stdout.split())
+
+
+@pytest.mark.parametrize("group", [(), ("data",), ("records",)], ids=" ".join)
+def test_the_short_help_of_a_command_is_whole_in_80_columns(group: tuple[str, ...]) -> None:
+    lines = alone(*group, "--help", COLUMNS="80").stdout.partition("-h, --help")[2].partition("Exit codes")[0]
+    shown = re.findall(r"^  [a-z-]+  +(.+)$", lines, re.MULTILINE)
+    assert len(shown) > 1
+    assert [line for line in shown if not re.search(r"[^.]\.$", line)] == []
+
+
+def test_commands_stand_under_what_they_are_for() -> None:
+    headings = re.findall(r"^(\w+):\n  (\S+)", alone("--help").stdout, re.MULTILINE)
+    assert headings[1:] == [("Run", "train"), ("Look", "list"), ("Explain", "explain"), ("Maintain", "doctor")]

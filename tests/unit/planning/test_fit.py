@@ -18,7 +18,7 @@ from tepo.studies.study import load_study
 from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.gpu_cards import H100, Card
 from tepo.training.resources.memory import GIB, TAKEN, Gpus, memory
-from tepo_cli.show_fit import show_fit, show_fits
+from tepo_cli.show_fit import hours_on, show_cards, show_fit, show_fits
 
 CONFIGS = {name: compose(["scale=paper", f"model={name}"]) for name in options("model") if name != "laptop"}
 BY_NAME = {machine.name: machine for machine in machines()}
@@ -277,10 +277,13 @@ def test_a_plan_of_one_card_shows_that_card_alone(capsys: pytest.CaptureFixture[
     show_fits(units, "h100", 8)
     shown = capsys.readouterr().err
     assert " 8 H100 " in shown
+    assert "optimiser" not in shown  # the parts are behind --verbose
     assert not re.search(r"A100|H200|L40S|RTX|2 x 8|\b1 H100", shown)
     single = make_plan(load_study("panel-e"), "single_gpu", store=tmp_path)[:1]
-    show_fits(single, "rtx4090", 3)
+    show_fits(single, "rtx4090", 3, verbose=True)
+    show_cards(single, hours_on(single, "rtx4090", 3), 3)
     shown = capsys.readouterr().err
+    assert "optimiser" in shown
     assert "RTX 4090" in shown
     assert "on 3" in shown
     assert not re.search(r"A100|H100|H200|L40S|on 8", shown)

@@ -18,7 +18,7 @@ def run(store: Path, seed: int, status: str, rewards: list[float], age: float = 
     folder.create(config)
     for step, reward in enumerate(rewards, start=1):
         row = {"training/global_step": step, "critic/score/mean": reward, "actor/entropy": 0.5, "timing_s/step": 2.0}
-        folder.append_metrics(row)
+        folder.append_metrics(row | {"response_length/mean": 31.0})
     folder.mark(status)
     moved = time.time() - age
     for file in (folder.metrics_file, folder.manifest_file):

@@ -128,7 +128,13 @@ def test_what_each_row_bears() -> None:
     """A: 60, 50, 30; B: 50, 50, 60, give or take two points."""
     (block,) = shown(specs())
     titles = [column.title for column in block.columns]
-    assert titles == ["Best", "at learning_rate", "within 2 points", "within 10 points up to", "Lost over the grid"]
+    assert titles == [
+        "Best",
+        "at learning_rate",
+        "within 2 points",
+        "within 10 points up to",
+        "Average loss against the best",
+    ]
     a, b = block.rows
     assert (a.cells[1].text, b.cells[1].text) == ("1e-4", "1e-3")
     assert b.cells[3].text == "1e-3"
@@ -161,7 +167,7 @@ def test_the_plane_has_the_figures_of_the_block() -> None:
     points = [container.lines[0].get_xydata()[0].tolist() for container in axes.containers]
     assert points == [[row.cells[4].mean, row.cells[0].mean] for row in block.rows]
     assert [text.get_text() for text in axes.texts] == ["A", "B"]
-    assert axes.get_xlabel() == "lost over the grid, points"
+    assert axes.get_xlabel() == "average loss against the best, points"
 
 
 def test_no_label_of_the_plane_lies_on_another() -> None:

@@ -64,8 +64,11 @@ def live_runs(store: Path, now: float | None = None) -> list[LiveRun]:
         left = (steps - len(rows)) * sum(seconds) / len(seconds) if running and seconds and not silent else None
         status = f"{SILENCE} for {duration(now - moved)}" if silent else outcome_of(manifest)
         names = config["objective"]["name"], config["model"]["name"], config["seed"]
-        curves = (_values(rows, metric) for metric in (REWARD, ENTROPY, LENGTH))
-        found.append(LiveRun(run.path.name, *names, status, len(rows), steps, *curves, left, moved))
+        rewards, entropies, lengths = (_values(rows, metric) for metric in (REWARD, ENTROPY, LENGTH))
+        done = len(rows)
+        found.append(
+            LiveRun(run.path.name, *names, status, done, steps, rewards, entropies, lengths, left=left, moved=moved)
+        )
     return sorted(found, key=lambda live: (-live.moved, live.id))
 
 

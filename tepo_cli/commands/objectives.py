@@ -44,8 +44,8 @@ def explain(
 ) -> None:
     """Print the formula of an objective, with its sources.
 
-    Or of what a run trained; what is detached, its constants with their sources, and how it differs from another; or all
-    kinds of an axis with their options."""
+    Or of what a run trained; what is detached, its constants with their sources, and how it differs from another; or
+    all kinds of an axis with their options."""
     import shutil
     from dataclasses import replace
 

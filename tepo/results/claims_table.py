@@ -151,9 +151,9 @@ def _shared(judged: Sequence[ClaimOutcome]) -> list[str]:
 def _text(claim: Claim) -> str:
     refuted = f"Refuted by: {claim.refuted_by}."
     if not (claim.a and claim.b):
-        return f"{claim.name}: {claim.sentence}. Needs {claim.needs}. {refuted}"
+        return f"{claim.name}: {claim.sentence.rstrip('.')}. Needs {claim.needs}. {refuted}"
     return (
-        f"{claim.name}: {claim.sentence}. A: {claim.a.label}; B: {claim.b.label}. Settings: {claim.rule}. "
+        f"{claim.name}: {claim.sentence.rstrip('.')}. A: {claim.a.label}; B: {claim.b.label}. Settings: {claim.rule}. "
         f"Seeds {', '.join(map(str, claim.seeds))}; new test problems from seed {claim.problems}. "
         f"Region: {_region(claim)}. {refuted}"
     )
@@ -166,7 +166,11 @@ def sentences(claims: Claims, judged: Sequence[ClaimOutcome]) -> list[str]:
     others = [one for one in judged if one not in decided]
     return [
         *map(_sentence, [*decided, *others]),
-        *(f"**Not testable yet.** {claim.sentence}. It needs {claim.needs}." for claim in claims.claims if claim.needs),
+        *(
+            f"**Not testable yet.** {claim.sentence.rstrip('.')}. It needs {claim.needs}."
+            for claim in claims.claims
+            if claim.needs
+        ),
     ]
 
 
@@ -176,14 +180,14 @@ def _sentence(one: ClaimOutcome) -> str:
     assert claim.b
     if found is None:
         plan = f" {one.seeds_to_decide[0].upper()}{one.seeds_to_decide[1:]}." if one.seeds_to_decide else ""
-        return f"**Not run yet.** {claim.sentence}. {one.done} of {counted(len(one.units), 'run')} measured.{plan}"
+        return f"**Not run yet.** {claim.sentence.rstrip('.')}. {one.done} of {counted(len(one.units), 'run')} measured.{plan}"
     size = f"{100 * found.delta:+.1f} {claim.unit}".replace("-", "−")
     ends = f"{LEVEL:.0%} interval {100 * found.low:.1f} to {100 * found.high:.1f}".replace("-", "−")
     what = "" if claim.measure == "accuracy" else " of entropy at equal reward"
     assert one.outcome
     rule = f"By the composite rule of {COMPOSITE_SINCE:%Y-%m-%d}" if one.decision else "By its region"
     text = (
-        f"**{one.outcome.capitalize()}.** {claim.sentence}. {claim.a.label} against {claim.b.label}: {size}{what} "
+        f"**{one.outcome.capitalize()}.** {claim.sentence.rstrip('.')}. {claim.a.label} against {claim.b.label}: {size}{what} "
         f"({ends}; {counted(len(one.units), 'run')}, seeds {claim.seeds[0]} to {claim.seeds[-1]}; registered "
         f"{one.since}, run {one.ran}). {rule}, {_region(claim)}: {_composite(one)}. Refuted by: {claim.refuted_by}."
     )

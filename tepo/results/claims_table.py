@@ -175,19 +175,19 @@ def sentences(claims: Claims, judged: Sequence[ClaimOutcome]) -> list[str]:
 
 
 def _sentence(one: ClaimOutcome) -> str:
-    claim, found = one.claim, one.difference
+    claim, found, said = one.claim, one.difference, one.claim.sentence.rstrip(".")
     assert claim.a
     assert claim.b
     if found is None:
         plan = f" {one.seeds_to_decide[0].upper()}{one.seeds_to_decide[1:]}." if one.seeds_to_decide else ""
-        return f"**Not run yet.** {claim.sentence.rstrip('.')}. {one.done} of {counted(len(one.units), 'run')} measured.{plan}"
+        return f"**Not run yet.** {said}. {one.done} of {counted(len(one.units), 'run')} measured.{plan}"
     size = f"{100 * found.delta:+.1f} {claim.unit}".replace("-", "−")
     ends = f"{LEVEL:.0%} interval {100 * found.low:.1f} to {100 * found.high:.1f}".replace("-", "−")
     what = "" if claim.measure == "accuracy" else " of entropy at equal reward"
     assert one.outcome
     rule = f"By the composite rule of {COMPOSITE_SINCE:%Y-%m-%d}" if one.decision else "By its region"
     text = (
-        f"**{one.outcome.capitalize()}.** {claim.sentence.rstrip('.')}. {claim.a.label} against {claim.b.label}: {size}{what} "
+        f"**{one.outcome.capitalize()}.** {said}. {claim.a.label} against {claim.b.label}: {size}{what} "
         f"({ends}; {counted(len(one.units), 'run')}, seeds {claim.seeds[0]} to {claim.seeds[-1]}; registered "
         f"{one.since}, run {one.ran}). {rule}, {_region(claim)}: {_composite(one)}. Refuted by: {claim.refuted_by}."
     )

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from tepo.config.run_config import DataConfig
 from tepo.objectives.testing.checks import CHECKS
 from tests.integration.installed import User
 from tests.integration.own_model import save_family, word_problems
@@ -189,12 +188,11 @@ def test_a_day(user: User) -> None:
         assert re.search(r"bags +[│|] +20 +[│|] +\d+\.\d\d", user.types(f"eval bags --model {model}"))
 
     # one: a reward
-    if "reward" in DataConfig.__dataclass_fields__:
-        write(user.folder / "rewards/named.py", REWARD)
-        other = re.search(r"run ([0-9a-f]{12}): 2 steps", user.types(f"{train} {SHORT} data.reward=rewards/named.py"))
-        assert other
-        assert other[1] != run[1]
-        assert "named" in user.types(f"explain {other[1]}")
+    write(user.folder / "rewards/named.py", REWARD)
+    other = re.search(r"run ([0-9a-f]{12}): 2 steps", user.types(f"{train} {SHORT} data.reward=rewards/named.py"))
+    assert other
+    assert other[1] != run[1]
+    assert "named" in user.types(f"explain {other[1]}")
 
     # two: an advantage of one's own
     write(user.folder / "kinds/below_best.py", ADVANTAGE)

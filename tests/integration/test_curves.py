@@ -48,11 +48,11 @@ def test_curves_from_training_to_page(tmp_path: Path) -> None:
     assert cells["laptop/GSPO", "ceiling_delta"]["value"] == ""
 
     written = [Path(line) for line in run("figure", "--out", tmp_path / "figures").splitlines()]
-    assert [path.name for path in written] == ["figure-mine.svg", "figure-mine.png"]
+    assert [path.name for path in written if path.suffix == ".svg"] == ["figure-mine.svg", "figure-mine-profiles.svg"]
     drawn = written[0].read_text()
     for text in ("GRPO/DAPO (fit not trusted)", "GSPO (fit not trusted)", "responses drawn"):
         assert f">{text}</text>" in drawn
     run("report", "--out", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    assert "Fitted curves of curves of a few steps" in page
+    assert "<figcaption>Fitted curves " in page
     assert "Fitted to validation accuracy over responses drawn" in page

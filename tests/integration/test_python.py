@@ -136,7 +136,7 @@ def test_the_examples_are_cells_of_a_notebook(folder: Path, tmp_path: Path, monk
 
     table, shown, trained, refused = (shown_in(cell) for cell in notebook.cells)
     assert "baseline" in table
-    assert "| GRPO |" in shown
+    assert "| GRPO" in shown
     assert "weights: " in trained
     assert "did you mean 'group_normalized'" in refused
     assert len(list(tmp_path.glob("runs/*/manifest.json"))) == 3

@@ -59,8 +59,8 @@ def test_everything_is_shown_without_the_store(user: Path) -> None:
     assert "5 runs, 0 to do" in called(user, "plan", "mine", *away)
     called(user, "reproduce", "mine", *away, "--out", "page.html", "--results", "results.md")
     page = (user / "page.html").read_text()
-    assert "4 of 4 runs are read from records" in page
-    assert "Training curves of mine" in page
+    assert "4 runs of 2 rows. 4 are read from records" in page
+    assert "<figcaption>Training curves " in page
     assert 'id="tokens"' not in page
     assert "Made by" in page
     assert "5 of 5 runs measured" in (user / "results.md").read_text()

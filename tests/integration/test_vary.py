@@ -83,10 +83,10 @@ def test_a_sweep_from_plan_to_page(store: Path) -> None:
 
     swept(store, "report", "--out", store.parent / "page.html")
     page = (store.parent / "page.html").read_text()
-    assert "Average accuracy in a sweep" in page
-    assert "Best score and what a blind choice loses in a sweep" in page
+    assert "<figcaption>Average accuracy as lines " in page
+    assert "<figcaption>Best score and what a blind choice loses " in page
     for setting in SETTINGS:
-        assert f"Training curves of a sweep: {setting}" in page
+        assert f"<figcaption>Training curves: {setting} " in page
 
 
 def test_what_cannot_be_drawn_is_said(store: Path) -> None:

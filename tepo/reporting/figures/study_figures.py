@@ -226,7 +226,7 @@ def scaling_figure(rows: Sequence[CurveRow], over: str) -> Figure:
 def profile_figure(group: RunGroup) -> Figure:
     """Performance profiles, the share of scores above each accuracy, a line a row with its pointwise 95% band; beside
     them each row's probability of improvement over the baseline, where the group has one."""
-    thresholds = np.linspace(0, 1, 201)
+    thresholds = np.linspace(0, 1, 51)
     with matplotlib.rc_context(STYLE):
         panels = 1 if group.baseline is None else 2
         figure = Figure(figsize=(6.4 * panels, max(4.0, 1 + 0.28 * len(group.rows))), layout="constrained")

@@ -38,7 +38,7 @@ def said(text: str) -> tuple[list[str], list[str]]:
 
 def section(text: str, name: str) -> str:
     """The table of a study on a page, as text."""
-    found = re.search(rf'<section class="result[^"]*" id="table-{name}">.*?</section>', text, re.DOTALL)
+    found = re.search(rf'<details class="fold result[^"]*" id="table-{name}".*?</details>', text, re.DOTALL)
     assert found
     return html.unescape(re.sub(r"<[^>]+>", "", found[0]))
 

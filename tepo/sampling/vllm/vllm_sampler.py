@@ -254,13 +254,19 @@ class VllmSampler:
 
     def close(self) -> None:
         """Drop the engine and its memory. vLLM ends torch's process group with it, so on several ranks this comes last
-        in a process. It would keep the embedding and the head of a model whose weights were reloaded; its buffers it
-        shares with its next one."""
-        self.llm.apply_model(lambda model: empty(model.parameters()))
+        in a process. It would keep a model whose weights were reloaded: embedding, head, and on a CPU with AMX the
+        weights that its layers have packed; its buffers it shares with its next one."""
+        self.llm.apply_model(_emptied)
         self.llm.llm_engine.engine_core.shutdown()
         del self.llm
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
+
+
+def _emptied(model: torch.nn.Module) -> None:
+    empty(model.parameters())
+    for layer in model.modules():
+        vars(layer).pop("cpu_linear", None)  # holds the packed weight of `dispatch_cpu_unquantized_gemm`
 
 
 class EngineQueue:

@@ -16,8 +16,8 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 40, 112, 22, 34  # around the axes: ticks, labels
 _LINE = 10  # of text
 _LETTERS = 22  # of a label at the end of a line
 _GREY = "#b5b5b5"
-_BEHIND = 18  # points of a grey line, about
-_FINE = 4  # parts of a point in which lines are drawn
+_BEHIND, _AHEAD = 12, 40  # points of a grey line and of one in colour, about
+_FINE = 2  # parts of a point in which lines are drawn
 
 
 def drawing(data: Mapping[str, Any], caption: str) -> str:
@@ -105,8 +105,8 @@ def _panel(data: Mapping[str, Any], panel: int, named: Iterable[int]) -> str:
 
 def _line(row: Mapping[str, Any], panel: int, own: list[tuple[int, float]], front: bool, x: Any, y: Any) -> str:
     """Line, band and crosses of a row, in parts of a point."""
-    at = row["at"]["steps"]
-    path = _path([(x(at[index]), y(value)) for index, value in (own if front else _fewer(own))])
+    at, own = row["at"]["steps"], _fewer(own, _AHEAD if front else _BEHIND)
+    path = _path([(x(at[index]), y(value)) for index, value in own])
     if not front:
         return f'<path stroke="{_GREY}" stroke-width="{_FINE}" d="{path}"/>'
     colour = row["colour"]
@@ -128,9 +128,9 @@ def _line(row: Mapping[str, Any], panel: int, own: list[tuple[int, float]], fron
     return f'{band}<path stroke="{colour}" stroke-width="{1.5 * _FINE:g}"{dash} d="{path}"/>{marks}'
 
 
-def _fewer(own: list[tuple[int, float]]) -> list[tuple[int, float]]:
+def _fewer(own: list[tuple[int, float]], points: int) -> list[tuple[int, float]]:
     """The first point, the last and every so many between."""
-    apart = max(1, len(own) // _BEHIND)
+    apart = max(1, len(own) // points)
     return [*own[:-1:apart], own[-1]]
 
 

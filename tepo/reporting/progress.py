@@ -1,12 +1,14 @@
 """Progress for people: bars and lines on standard error, or in a notebook's cell."""
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.segment import Segment
+from rich.spinner import Spinner
 from rich.text import Text
 
 from tepo.common.errors import UserError
@@ -42,8 +44,11 @@ def say(text: str, out: Console = console) -> None:
 @contextmanager
 def waiting(text: str, quiet: bool = False) -> Iterator[None]:
     """A line that moves on a terminal while nothing else can be shown, and is gone afterwards; in a file nothing."""
-    with nullcontext() if quiet or not console.is_terminal else console.status(text):
+    if quiet or not console.is_terminal:
         yield
+    else:  # drawn at once, where a `Status` waits for its clock
+        with Live(Spinner("dots", text), console=console, transient=True):
+            yield
 
 
 @contextmanager

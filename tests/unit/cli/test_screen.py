@@ -66,6 +66,7 @@ def test_what_is_waited_for_is_said_on_a_terminal_alone(
         pass
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(Console, "is_terminal", True)
+    monkeypatch.setenv("TERM", "xterm")
     with waiting("loading torch", quiet=True):
         pass
     assert capsys.readouterr().err == ""

@@ -211,7 +211,8 @@ def test_settings_that_take_the_same_share_a_table(
             "scales:\n  paper: {models: [qwen2.5-7b], seeds: [2]}\n"
         )
         show_fits(make_plan(load_study("mine"), "paper", store=tmp_path))
-        titles.append([line.strip() for line in capsys.readouterr().err.splitlines() if "GiB of each GPU," in line])
+        shown = " ".join(capsys.readouterr().err.split())  # a title is as wide as its table, and wraps
+        titles.append(re.findall(r"qwen2\.5-7b[^:]*: GiB of each GPU,", shown))
     (one,), (short, long) = titles
     assert one.startswith("qwen2.5-7b: GiB")
     for title, length in ((short, 4096), (long, 8192)):

@@ -7,7 +7,6 @@ from tepo.common.files import write_atomic
 from tepo.common.text import counted
 from tepo.launch.run_units import spent
 from tepo.reporting.page import PageFigure, PageStudy
-from tepo.reporting.page.head import finding
 from tepo.reporting.tables.render import as_text
 from tepo.reporting.tables.renderers.markdown import escaped
 from tepo.results.claims_table import NAME as CLAIMS
@@ -24,11 +23,11 @@ def write_results(path: Path, rendered: Rendered, planned: Planned, scale: str, 
     others = [study for study in rendered.studies if study.table.name != CLAIMS]
     units = [unit for _, units in planned for unit in units]
     distinct = unique(units)
-    said = [(study.table.title, finding(study.table)) for study in others]
+    said = [(study.table.title, study.finding) for study in others]
     found = [f"- **{escaped(title)}.** {escaped(text)}" for title, text in said if text]
     done = sum(unit.done() for unit in distinct)
     parts = [
-        f"# Results at {scale} scale",
+        f"# {'Claims and their studies' if claims else 'Tables'} at {scale} scale",
         f"Written by `{command}`.",
         *([f"> {rendered.head.scope}"] if rendered.head.scope else []),
         *(part for study in claims for part in _first_screen(path, study)),

@@ -15,7 +15,7 @@ from tepo.common.errors import UserError
 from tepo.common.files import write_json
 from tepo.launch import slurm_job
 from tepo.launch.local import command
-from tepo.reporting.progress import Screen, waiting
+from tepo.reporting.progress import Screen, console, waiting
 from tepo.store.evaluation_result import RESULT, SAMPLES
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import RECIPE
@@ -66,6 +66,7 @@ def test_what_is_waited_for_is_said_on_a_terminal_alone(
         pass
     assert capsys.readouterr().err == ""
     monkeypatch.setattr(Console, "is_terminal", True)
+    monkeypatch.setattr(console, "is_interactive", True)
     monkeypatch.setenv("TERM", "xterm")
     with waiting("loading torch", quiet=True):
         pass

@@ -22,6 +22,7 @@ from typing import IO, Any
 from tepo.common.errors import BUSY, UserError
 
 _HEX = "[0-9a-f]" * 8
+TEMPORARY = ".*.*.????????"  # pattern of a file that was being written, also by an earlier version
 _DEEPEST = 100  # levels of JSON
 _SMALL = 1 << 20  # bytes: such a file is read as fast as its time stamp can be trusted, which counts in milliseconds
 _EXPLAINED = {

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tepo.common.errors import UserError
-from tepo.common.files import parse_json, write_json
+from tepo.common.files import TEMPORARY, parse_json, remove_leftovers, write_json
 
 if TYPE_CHECKING:
     from tepo.problems.benchmarks import Benchmark
@@ -79,9 +79,10 @@ def save_result(folder: Path, result: Result) -> None:
 
 
 def remove_parts(folder: Path) -> None:
-    """Delete the parts of a finished evaluation, whose rows are in one file; also those that a kill after its end has
-    left. Needs no lock: who would read them reads the result."""
+    """Delete the parts of a finished evaluation, whose rows are in one file; also those, and files half written, that a
+    kill after its end has left. Needs no lock: who would read them reads the result."""
     shutil.rmtree(folder / PARTS, ignore_errors=True)
+    remove_leftovers(folder, TEMPORARY)
 
 
 def load_result(folder: Path) -> Result | None:

@@ -32,6 +32,7 @@ from tepo import __version__
 from tepo.common import provenance
 from tepo.common.errors import BUSY, UserError
 from tepo.common.files import (
+    TEMPORARY,
     content_hash,
     explain_write_errors,
     no_link,
@@ -63,10 +64,9 @@ from tepo.store.run_id import RECIPE, base_id, identity, run_id, settings
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
 _STEP = "training/global_step"
 _COSTS = ("steps", "benchmarks", "cpu_s", "training_s", "measuring_s", "tokens", "core_s")  # numbers of a `Cost`
-_TEMPORARY = ".*.*.????????"  # a file of ours that was being written, also by an earlier version
 _LEFT = {  # by purpose of a lock: what killed processes that held it leave behind
-    "train": ("checkpoints/.step_*", *(place + _TEMPORARY for place in ("", "tokens/", "figures/", "checkpoints/*/"))),
-    "measure": tuple(place + _TEMPORARY for place in ("", "eval/*/", "eval/*/parts/")),
+    "train": ("checkpoints/.step_*", *(place + TEMPORARY for place in ("", "tokens/", "figures/", "checkpoints/*/"))),
+    "measure": tuple(place + TEMPORARY for place in ("", "eval/*/", "eval/*/parts/")),
 }
 
 

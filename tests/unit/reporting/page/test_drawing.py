@@ -56,6 +56,6 @@ def test_the_drawing_names_the_rows_that_keep_their_colours() -> None:
 
 def test_a_cross_stands_where_a_seed_ended_early() -> None:
     whole, early = run("a", 0, 0.5), run("a", 1, 0.1, steps=9, ended=True)
-    cross = r"m-12-12l24 24m0-24l-24 24"
+    cross = r"m-6-6l12 12m0-12l-12 12"
     assert not re.search(cross, drawing(chart_data([whole]), ""))
     assert len(re.findall(cross, drawing(chart_data([whole, early]), ""))) == 2

@@ -225,16 +225,26 @@ class _Bench:
         return home
 
     def _keep(self, command: str, home: Path) -> str:
-        """Keep a copy of a folder, unless there is one of its state. Returns the key."""
-        key = key_of(read_state(home, leftovers=True))
-        kept = self._left(command, key)
-        if not kept.exists():
-            half = kept.with_name(f"{key} {os.getpid()}")
-            shutil.copytree(home, half)
+        """Keep a copy of a folder, unless there is one of its state. Returns the key.
+
+        A call of another thread that was let go may still be under way, such as a rename: until it has ended, a file
+        that was listed can be gone, so the folder is read again. That thread's next call waits for its own turn."""
+        while True:
+            half = self._left(command, f"half of {os.getpid()}")
             try:
-                half.rename(kept)
-            except OSError:  # another worker was first
-                shutil.rmtree(half)
+                key = key_of(read_state(home, leftovers=True))
+                if (kept := self._left(command, key)).exists():
+                    return key
+                shutil.copytree(home, half)
+                if key_of(read_state(half, leftovers=True)) == key:
+                    break
+            except (FileNotFoundError, shutil.Error):
+                pass
+            shutil.rmtree(half, ignore_errors=True)
+        try:
+            half.rename(kept)
+        except OSError:  # another worker was first
+            shutil.rmtree(half)
         return key
 
 

@@ -12,7 +12,7 @@ from functools import cached_property
 import numpy as np
 
 from tepo.evaluation.statistics.comparison import Difference, compare, pair_rows
-from tepo.evaluation.statistics.entropy_at_equal_reward import entropy_difference, entropy_gap
+from tepo.evaluation.statistics.entropy_at_equal_reward import entropy_gap
 from tepo.evaluation.statistics.equivalence import Decision, decide
 from tepo.evaluation.statistics.exact_tests import exchange_p, sign_flip_p
 from tepo.evaluation.statistics.intervals import LEVEL
@@ -29,8 +29,11 @@ from tepo.evaluation.statistics.power import (
 )
 from tepo.evaluation.statistics.region import Outcome
 from tepo.evaluation.statistics.region_decision import RegionDecision, judge_regions
+from tepo.evaluation.statistics.training_measures import Rows, late_mean, paired_difference, steps_to
 from tepo.results.claim_history import ClaimHistory
 from tepo.results.tables import read_samples, row_key
+from tepo.store.evaluation_result import AVERAGE
+from tepo.store.records.thinned_metrics import BEST, pack, unpack
 from tepo.studies.claims import Claim, Claims
 from tepo.studies.plan import Unit
 
@@ -55,9 +58,9 @@ class ClaimOutcome:
     its runs are measured, as looking at half of them and going on would make more false alarms than are promised. Until
     then spread is that of the measured claims on the same benchmarks, if any. registered: date of the commit since
     which it reads as it does; late: its batch was registered before. family: number of claims in its batch, over which
-    verdicts are corrected. by_seed: the difference on each seed, in shares or nats. exact_p: two-sided, of this claim
-    alone and without a distribution of luck: that chance dealt the runs to A and B (`exchange_p`), or for entropy,
-    which is compared seed by seed, the signs (`sign_flip_p`)."""
+    verdicts are corrected. by_seed: the difference on each seed, in hundreds of the claim's unit. exact_p: two-sided,
+    of this claim alone and without a distribution of luck: that chance dealt the runs to A and B (`exchange_p`), or for
+    measures of training, which are compared seed by seed, the signs (`sign_flip_p`)."""
 
     claim: Claim
     units: Sequence[Unit]
@@ -168,19 +171,39 @@ def _result(claim: Claim, units: Sequence[Unit]) -> _Result | None:
     """The two rows of a claim compared; None until everything is measured."""
     if not all(unit.done() for unit in units):
         return None
-    if claim.measure == "entropy":
-        runs: dict[str, dict[int, np.ndarray]] = {}
-        for unit in units:
-            rows = [[row["critic/score/mean"], row["actor/entropy"]] for row in unit.run.metrics()]
-            runs.setdefault(row_key(unit), {})[unit.seed] = np.array(rows, dtype=float)
+    if claim.measure != "accuracy":
+        runs: dict[str, dict[int, Rows]] = {}
+        for unit in units:  # read as a record keeps them: the verdict must not depend on which of the two is there
+            runs.setdefault(row_key(unit), {})[unit.seed] = unpack(pack(unit.run.metrics()))
         (_, base), (name, other) = runs.items()
-        pairs = [(other[seed], base[seed]) for seed in other]
-        difference = entropy_difference(name, pairs)
+        gaps = [_gap(claim, other[seed], base[seed]) for seed in other]
+        difference = paired_difference(name, claim.measure, gaps)
         spread = spread_of_seeds(difference.error * difference.seeds**0.5)
-        gaps = [entropy_gap(*pair) for pair in pairs]
         return _Result(difference, spread, gaps, float(sign_flip_p(np.array(gaps))))
     frame, baseline = read_samples(units), row_key(units[0])
     (difference,), (pair,) = compare(frame, baseline), pair_rows(frame, baseline)
     by_row = frame.groupby(["row", "seed"])["correct"].mean()
     exact = float(exchange_p(by_row[pair.row].to_numpy(), by_row[baseline].to_numpy()))
     return _Result(difference, spread_of(pair.cells, pair.weights) if pair.cells else None, pair.by_seed(), exact)
+
+
+def _gap(claim: Claim, a: Rows, b: Rows) -> float:
+    """Run a minus run b in what a claim measures of training, in hundreds of its unit; NaN where one lacks it."""
+    if claim.measure == "entropy":
+        pair = [np.array([[row["critic/score/mean"], row["actor/entropy"]] for row in rows], float) for rows in (a, b)]
+        return entropy_gap(*pair)
+    first, second = (_figure(claim, rows) for rows in (a, b))
+    return first - second
+
+
+def _figure(claim: Claim, rows: Rows) -> float:
+    """What a claim measures of a run by itself, in hundreds of its unit."""
+    if claim.measure == "late_entropy":
+        return late_mean(rows, "actor/entropy")
+    if claim.measure == "late_length":
+        return late_mean(rows, "response_length/mean") / 100
+    if claim.measure == "late_best":
+        sizes = [int(name.removeprefix(BEST)) for name in rows[-1] if name.startswith(BEST)]
+        return late_mean(rows, f"{BEST}{max(sizes)}") if sizes else float("nan")
+    assert claim.threshold is not None
+    return steps_to(rows, AVERAGE, claim.threshold / 100) / 100

@@ -10,7 +10,8 @@
         rule: how the settings were chosen
         known: [what was known when it was written, exploratory runs too]
         region: {at_least: 2}                    # of A minus B; or at_most: -2, between: [-2, 2], outside: [-2, 2]
-        measure: accuracy                        # points; or entropy: at equal reward in training, hundredths of a nat
+        measure: accuracy                        # points; or one of `MEASURES`
+        threshold: 55                            # with steps_to: validation accuracy, percent
         seeds: [130, 131, 132, 133, 134, 135, 136, 137]
         problems: 7104                           # seed of newly generated test problems
         refuted_by: a difference below 2 points
@@ -40,7 +41,16 @@ FEWEST_SEEDS = 8
 SCALE = "laptop"
 _EXAMPLE = "see experiments/claims.yaml"
 Expected = Literal["better", "worse", "equivalent"]
-Measure = Literal["accuracy", "entropy"]
+Measure = Literal["accuracy", "entropy", "late_entropy", "late_length", "late_best", "steps_to"]
+MEASURES: dict[Measure, tuple[str, str]] = {
+    "accuracy": ("points", ""),
+    "entropy": ("hundredths of a nat", " of entropy at equal reward"),
+    "late_entropy": ("hundredths of a nat", " of entropy in the last quarter of training"),
+    "late_length": ("tokens", " a response in the last quarter of training"),
+    "late_best": ("points", " of the best response of a group in the last quarter of training"),
+    "steps_to": ("steps", " to the threshold"),
+}
+"""Unit of a measure, and what it is of, to be put behind the unit; accuracy is on the test problems after training."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +64,7 @@ class Side:
 
 @dataclass(frozen=True)
 class StatedRegion:
-    """Region of A minus B that a claim states: one of the four, in points or hundredths of a nat."""
+    """Region of A minus B that a claim states: one of the four, in the unit of its measure."""
 
     at_least: float | None = option(None, "this or more")
     at_most: float | None = option(None, "this or less")
@@ -106,8 +116,9 @@ class Claim:
     batch: int = option(1, "the claims that it is registered and judged with", low=1)
     region: StatedRegion | None = option(None, "where A minus B lies by the claim")
     expect: tuple[Expected, ...] = option((), "in place of a region: outcomes of A against B, any of them")
-    measure: Measure = option("accuracy", "after training on the test problems; or entropy at equal reward in training")
-    margin: float | None = option(None, "with expect: points or hundredths of a nat that matter", low=Exclusive(0))
+    measure: Measure = option("accuracy", "after training on the test problems; the others are of training itself")
+    threshold: float | None = option(None, "with steps_to: validation accuracy in percent", low=Exclusive(0), high=100)
+    margin: float | None = option(None, "with expect: what matters, in the unit of the measure", low=Exclusive(0))
     seeds: tuple[int, ...] = option((), f"at least {FEWEST_SEEDS}, used for no choice", low=0)
     problems: int | None = option(None, "seed of newly generated test problems", low=0)
     needs: str = option("", "what is missing to run it")
@@ -116,12 +127,12 @@ class Claim:
     @property
     def unit(self) -> str:
         """Unit of the difference, of its margin and of its region."""
-        return "points" if self.measure == "accuracy" else "hundredths of a nat"
+        return MEASURES[self.measure][0]
 
     @property
     def tested(self) -> Region:
-        """The region that the composite rule tests, in shares or nats: the one stated, or the one that `expect` and
-        `margin` mean."""
+        """The region that the composite rule tests, in hundreds of its unit, so in shares or nats: the one stated, or
+        the one that `expect` and `margin` mean."""
         if self.region is not None:
             low, high = self.region.ends
             return Region(low / 100, high / 100, bool(self.region.outside))
@@ -202,6 +213,12 @@ def _check_form(claim: Claim, claims: Claims, here: Location) -> None:
                 )
     elif frozenset(claim.expect) not in _REGIONS:
         raise here.at("expect").error("a claim of every outcome says nothing", fix="leave one out")
+    if (claim.measure == "steps_to") != (claim.threshold is not None):
+        fix = "name the accuracy to reach with `threshold:`, in percent, for `measure: steps_to` alone"
+        raise here.at("measure").error("`steps_to` and `threshold` belong together", fix=fix)
+    if claim.threshold is not None and not any(word.startswith("train.validate_every=") for word in claim.settings):
+        what = "steps to a threshold are told by validations, and the claim has none"
+        raise here.at("settings").error(what, fix="add train.validate_every=6")
     first = next(other for other in claims.testable if other.batch == claim.batch)
     if (first.region is None) != (claim.region is None):
         what = f"a batch is judged as one: {first.name} has another form"

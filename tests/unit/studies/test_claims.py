@@ -15,6 +15,7 @@ from tepo.reporting.tables.table import Table
 from tepo.results.claim_history import ClaimHistory
 from tepo.results.claim_outcomes import judge_claims
 from tepo.results.claims_table import claims_table, sentences
+from tepo.store.records.thinned_metrics import pack, unpack
 from tepo.studies.claims import Claims, load_claims, study_of
 from tepo.studies.plan import make_plan
 from tepo.studies.plan_studies import plan_all, plan_studies
@@ -71,6 +72,9 @@ def file(tmp_path: Path) -> Path:
         ("    rule: fixed here\n", "", "the claim lacks `rule:`"),
         ("    margin: 5\n", "", "the claim lacks `margin:`"),
         ("margin: 5", "margin: 0", "margin"),
+        ("margin: 5", "measure: steps_to\n    margin: 5", "`steps_to` and `threshold` belong together"),
+        ("margin: 5", "threshold: 40\n    margin: 5", "`steps_to` and `threshold` belong together"),
+        ("margin: 5", "measure: steps_to\n    threshold: 40\n    margin: 5", "told by validations"),
         (", 107]", "]", "fewer than 8 seeds"),
         (", 107]", ", 100]", "a seed is listed twice"),
         ("[better]", "[nice]", "expect"),
@@ -242,6 +246,46 @@ def test_entropy_is_compared_at_equal_reward_in_training(file: Path, tmp_path: P
     delta = shown.blocks[0].rows[0].cells[0]
     assert delta.mean == pytest.approx(3.0, abs=0.05)
     assert delta.low < delta.mean < delta.high
+
+
+@pytest.mark.parametrize(
+    ("measure", "delta"),
+    [("measure: late_entropy", 2.0), ("measure: late_length", -5.0), ("measure: late_best", 10.0),
+     ("measure: steps_to\n    threshold: 40", -60.0)],
+)  # fmt: skip
+def test_training_is_compared_late_and_by_the_steps_to_a_threshold(
+    measure: str, delta: float, file: Path, tmp_path: Path
+) -> None:
+    """A reaches any accuracy twice as early and ends with 0.02 nats more, 5 tokens less and 10 points more, give or
+    take by its seed. From 200 steps on a record keeps some of them: the verdict is that of the records."""
+    settings = text("first").replace("settings: [", "settings: [train.validate_every=10, ")
+    file.write_text(settings.replace("    margin: 5\n", f"    {measure}\n    margin: 0.5\n"))
+    claims = load_claims(file)
+    ((_, units),) = plan_studies([study_of(claim) for claim in claims.testable], "laptop", store=tmp_path)
+    for unit in units:
+        finish(unit, 0.5)
+        unit.run.metrics_file.unlink()
+        ahead, luck = unit.row.label.endswith("A"), 1 + 0.1 * (unit.seed % 2 - 0.5)
+        for step in range(1, 201):
+            row = {
+                "training/global_step": step,
+                "actor/entropy": 0.1 + ahead * 0.02 * luck,
+                "response_length/mean": 70 - ahead * 5 * luck + (step - 176) / 50,
+                "critic/score/best@4": 0.2,
+                "critic/score/best@8": 0.6 + ahead * 0.1 * luck,
+            }
+            if step % 10 == 0:
+                row["val-core/average"] = step / 300 * (1 + ahead)
+            unit.run.append_metrics(row)
+    shown = claims_table(claims, judge_claims(claims, [units]), ())
+    found = shown.blocks[0].rows[0].cells[0]
+    assert found.mean == pytest.approx(delta, abs=0.05)
+    for unit in units:
+        kept = unpack(pack(unit.run.metrics()))
+        unit.run.metrics_file.unlink()
+        for row in kept:
+            unit.run.append_metrics(row)
+    assert claims_table(claims, judge_claims(claims, [units]), ()).blocks[0].rows[0].cells[0] == found
 
 
 @pytest.mark.slow

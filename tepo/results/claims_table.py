@@ -155,9 +155,14 @@ def _text(claim: Claim) -> str:
         return f"{claim.name}: {claim.sentence.rstrip('.')}. Needs {claim.needs}. {refuted}"
     return (
         f"{claim.name}: {claim.sentence.rstrip('.')}. A: {claim.a.label}; B: {claim.b.label}. Settings: {claim.rule}. "
-        f"Seeds {', '.join(map(str, claim.seeds))}; new test problems from seed {claim.problems}. "
+        f"{_runs(claim)}; new test problems from seed {claim.problems}. "
         f"Region: {_region(claim)}. {refuted}"
     )
+
+
+def _runs(claim: Claim) -> str:
+    seeds = f"Seeds {', '.join(map(str, claim.seeds))}"
+    return f"{seeds} from each of {len(claim.bases)} bases, for a new base" if claim.bases else seeds
 
 
 def sentences(claims: Claims, judged: Sequence[ClaimOutcome]) -> list[str]:
@@ -185,11 +190,12 @@ def _sentence(one: ClaimOutcome) -> str:
     size = f"{100 * found.delta:+.1f} {claim.unit}".replace("-", "−")
     ends = f"{LEVEL:.0%} interval {100 * found.low:.1f} to {100 * found.high:.1f}".replace("-", "−")
     what = MEASURES[claim.measure][1]
+    on = f", for a new base, from {len(claim.bases)}" if claim.bases else ""
     assert one.outcome
     rule = f"By the composite rule of {COMPOSITE_SINCE:%Y-%m-%d}" if one.decision else "By its region"
     text = (
         f"**{one.outcome.capitalize()}.** {said}. {claim.a.label} against {claim.b.label}: {size}{what} "
-        f"({ends}; {counted(len(one.units), 'run')}, seeds {claim.seeds[0]} to {claim.seeds[-1]}; registered "
+        f"({ends}{on}; {counted(len(one.units), 'run')}, seeds {claim.seeds[0]} to {claim.seeds[-1]}; registered "
         f"{one.since}, run {one.ran}). {rule}, {_region(claim)}: {_composite(one)}. Refuted by: {claim.refuted_by}."
     )
     return f"{text} {claim.means}" if claim.means and one.outcome is Outcome.HOLDS else text

@@ -13,6 +13,7 @@
         measure: accuracy                        # points; or one of `MEASURES`
         threshold: 55                            # with steps_to: validation accuracy, percent
         seeds: [130, 131, 132, 133, 134, 135, 136, 137]
+        bases: {one: [model.path=base-1], …}     # if given, each is run from all of these, and the base is random
         problems: 7104                           # seed of newly generated test problems
         refuted_by: a difference below 2 points
       - {name: later, sentence: …, refuted_by: …, needs: what is missing to run it}
@@ -36,8 +37,11 @@ from tepo.config.compose import compose, options
 from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.region import Outcome, Region
 from tepo.studies.study import CLAIMS, Row, Scale, Study, check_seeds, check_words
+from tepo.studies.vary import Vary, Words
 
 FEWEST_SEEDS = 8
+FEWEST_BASES = 5
+BASE = "base"  # the axis of a claim's bases
 SCALE = "laptop"
 _EXAMPLE = "see experiments/claims.yaml"
 Expected = Literal["better", "worse", "equivalent"]
@@ -120,6 +124,7 @@ class Claim:
     threshold: float | None = option(None, "with steps_to: validation accuracy in percent", low=Exclusive(0), high=100)
     margin: float | None = option(None, "with expect: what matters, in the unit of the measure", low=Exclusive(0))
     seeds: tuple[int, ...] = option((), f"at least {FEWEST_SEEDS}, used for no choice", low=0)
+    bases: dict[str, Words] = option({}, "name: settings of a base; A and B are compared for a new one of their kind")
     problems: int | None = option(None, "seed of newly generated test problems", low=0)
     needs: str = option("", "what is missing to run it")
     means: str = option("", "what follows where it holds; it may be written after the runs")
@@ -192,7 +197,9 @@ def load_claims(path: Path | None = None) -> Claims:
         _check_form(claim, claims, here)
         with here.at("seeds").named():
             check_seeds(list(claim.seeds))
-        if len(claim.seeds) < FEWEST_SEEDS:
+        if claim.bases:
+            _check_bases(claim, here)
+        elif len(claim.seeds) < FEWEST_SEEDS:
             raise here.at("seeds").error(f"fewer than {FEWEST_SEEDS} seeds decide little", fix="name more fresh ones")
         for key in ("a", "b"):
             side = getattr(claim, key)
@@ -201,6 +208,17 @@ def load_claims(path: Path | None = None) -> Claims:
             check_words(side.overrides, here.at(key, "overrides"))
         check_words(claim.settings, here.at("settings"))
     return claims
+
+
+def _check_bases(claim: Claim, here: Location) -> None:
+    """Raise UserError unless the bases can stand for others."""
+    if len(claim.bases) < FEWEST_BASES:
+        what = f"fewer than {FEWEST_BASES} bases say little of a new one"
+        raise here.at("bases").error(what, fix="tepo warmstart laptop --seed 6 makes another")
+    if len(claim.seeds) < 2:
+        raise here.at("seeds").error("one seed does not tell a base from its luck", fix="name two or more")
+    for name, words in claim.bases.items():
+        check_words(words, here.at("bases", name))
 
 
 def _check_form(claim: Claim, claims: Claims, here: Location) -> None:
@@ -236,4 +254,8 @@ def study_of(claim: Claim) -> Study:
     rows = tuple(Row(f"{claim.name}: {side.label}", side.objective, overrides=side.overrides) for side in sides)
     words = (*claim.settings, f"data.benchmarks=[{fresh}]")
     scales = {SCALE: Scale(("laptop",), claim.seeds, words)}
-    return Study(claim.sentence, baseline=rows[0].label, rows=rows, scales=scales, name=claim.name, registered=True)
+    vary: Vary = {BASE: dict(claim.bases)} if claim.bases else {}
+    return Study(
+        claim.sentence, baseline=rows[0].label, rows=rows, scales=scales, vary=vary, drawn=BASE if vary else "",
+        name=claim.name, registered=True,
+    )  # fmt: skip

@@ -1,6 +1,7 @@
 """Claims: what their file may say, the study behind each, the dates, and verdicts that wait for all runs."""
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,8 @@ from tepo.reporting.tables.table import Table
 from tepo.results.claim_history import ClaimHistory
 from tepo.results.claim_outcomes import judge_claims
 from tepo.results.claims_table import claims_table, sentences
+from tepo.results.environments import environment_blocks
+from tepo.results.tables import read_samples
 from tepo.store.records.thinned_metrics import pack, unpack
 from tepo.studies.claims import Claims, load_claims, study_of
 from tepo.studies.plan import make_plan
@@ -408,3 +411,40 @@ def test_a_claim_that_is_not_run_says_how_many_seeds_would_decide_it(file: Path,
     notes = claims_table(claims, judged, ()).notes
     assert [note.endswith(wide) for note in notes if note.startswith("wide: ")] == [True]
     assert f"{narrow}." in sentences(claims, judged)[2]
+
+
+BASES = ", ".join(f"b{number}: [train.warmup_steps={number}]" for number in range(5))  # each a run of its own
+
+
+def test_bases_are_a_random_effect_of_a_claim(file: Path, tmp_path: Path) -> None:
+    """A is ahead by 30 points on four bases and behind by 30 on one: for these five it is ahead, for a new one that is
+    open; where it is ahead on all of them, it is for a new one too."""
+    one = regions(100, 1, mixed="{at_least: 2}", sure="{at_least: 2}")
+    several = re.sub(r"seeds: \[(\d+), (\d+), (\d+).*?\]", rf"seeds: [\1, \2, \3]\n    bases: {{{BASES}}}", one)
+    file.write_text("claims:\n" + several)
+    claims = load_claims(file)
+    planned = plan_studies([study_of(claim) for claim in claims.testable], "laptop", store=tmp_path / "runs")
+    for study, units in planned:
+        assert len(units) == 2 * 5 * 3
+        for unit in units:
+            behind = study.name == "mixed" and unit.row.setting.point["base"] == "b0"
+            finish(unit, 0.5 if not unit.row.label.endswith("A") else 0.2 if behind else 0.8)
+    judged = judge_claims(claims, [units for _, units in planned])
+    found = cells(claims_table(claims, judged, ()))
+    assert (found["mixed"]["claim"], found["sure"]["claim"]) == ("undecided", "holds")
+    mixed = judged[0].difference
+    assert mixed is not None
+    assert mixed.seeds == 5
+    study, units = planned[0]
+    (block,) = environment_blocks(study, "laptop", units, read_samples(units))
+    these, new, between = block.rows[0].cells
+    assert these.mean == new.mean == pytest.approx(100 * mixed.delta)
+    assert these.low > 0 > new.low == pytest.approx(100 * mixed.low)
+    assert float(between.text) > 20
+
+
+def test_a_claim_over_bases_needs_five_of_them(file: Path) -> None:
+    one = regions(100, 1, few="{at_least: 2}")
+    file.write_text("claims:\n" + one + "    bases: {a: [train.warmup_steps=1], b: [train.warmup_steps=2]}\n")
+    with pytest.raises(UserError, match="fewer than 5 bases"):
+        load_claims(file)

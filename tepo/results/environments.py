@@ -19,8 +19,7 @@ _Keys = dict[str, dict[str, str]]  # label -> value of the drawn axis -> row key
 def environment_blocks(study: Study, scale: str, units: Sequence[Unit], samples: pd.DataFrame) -> tuple[Block, ...]:
     """A block for each model and setting of the other axes: every row against the baseline, in the mean over the drawn
     axis. samples: as `read_samples` gives them. A row that lacks an environment has no figures."""
-    assert study.drawn
-    axis = shown_axes(study.vary_at(scale))[study.drawn]
+    axis = shown_axes(study.vary_at(scale))[study.scale(scale).drawn]
     groups: dict[tuple[str, str], _Keys] = {}
     first: dict[str, Unit] = {}
     models = {unit.model for unit in units}

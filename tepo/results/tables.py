@@ -106,7 +106,7 @@ def _results(study: Study, scale: str, units: Sequence[Unit], family: int) -> Ta
     if specs[0].setting:
         added = (*sweep_blocks(specs, table.blocks), *sensitivity_blocks(specs, samples))
         table = replace(table, blocks=(*added, *table.blocks))
-    if study.drawn:
+    if study.scale(scale).drawn:
         table = replace(table, blocks=(*environment_blocks(study, scale, units, samples), *table.blocks))
     if study.curve:
         block, notes = curve_part(study, units)

@@ -253,9 +253,8 @@ def study_of(claim: Claim) -> Study:
     sides = (claim.b, claim.a)
     rows = tuple(Row(f"{claim.name}: {side.label}", side.objective, overrides=side.overrides) for side in sides)
     words = (*claim.settings, f"data.benchmarks=[{fresh}]")
-    scales = {SCALE: Scale(("laptop",), claim.seeds, words)}
+    scales = {SCALE: Scale(("laptop",), claim.seeds, words, drawn=BASE if claim.bases else "")}
     vary: Vary = {BASE: dict(claim.bases)} if claim.bases else {}
     return Study(
-        claim.sentence, baseline=rows[0].label, rows=rows, scales=scales, vary=vary, drawn=BASE if vary else "",
-        name=claim.name, registered=True,
-    )  # fmt: skip
+        claim.sentence, baseline=rows[0].label, rows=rows, scales=scales, vary=vary, name=claim.name, registered=True
+    )

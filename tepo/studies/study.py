@@ -95,6 +95,7 @@ class Scale:
     overrides: Words = option((), "overrides of all rows")
     vary: Vary = option({}, "axes at this scale, in place of the study's of the same name")
     tune: Tune | None = option(None, "at this scale, in place of the study's")
+    drawn: str = option("", "axis whose values are draws of a population, as bases are: rows are compared over it too")
     same_as: dict[str, str] = option({}, "label: that of the row that it trains as at this scale, but for rounding")
 
 
@@ -136,7 +137,6 @@ class Study:
     models: dict[str, str] = option({}, "model: the paper's name for it")
     figures: tuple[Figure, ...] = option((), "the paper's figures, and the rows in each")
     vary: Vary = option({}, "settings that the rows are crossed with")
-    drawn: str = option("", "axis whose values are draws of a population, as bases are: rows are compared over it too")
     curve: CurveSettings | None = option(None, "how validation scores over compute are fitted and compared")
     tune: Tune | None = option(None, "settings drawn for each row, to report it at its best")
     notes: tuple[str, ...] = option((), "sentences that stand below the table and at the head of its page")
@@ -300,13 +300,11 @@ def _check_sweep(study: Study, scale: str, at: Location) -> None:
 
 def _check_drawn(study: Study, scale: str, at: Location) -> None:
     """Check that rows can be compared over the drawn axis."""
-    if not study.drawn:
-        return
-    vary, where = study.vary_at(scale), at.at("drawn")
-    if study.drawn not in vary:
-        raise where.unknown("axis of `vary:`", study.drawn, vary)
-    if study.baseline is None:
-        raise where.error("`drawn:` compares rows with a baseline", fix="baseline: LABEL of one row")
+    drawn, here = study.scale(scale).drawn, at.at("scales", scale, "drawn")
+    if drawn and drawn not in (vary := study.vary_at(scale)):
+        raise here.unknown("axis of `vary:`", drawn, vary)
+    if drawn and study.baseline is None:
+        raise here.error("`drawn:` compares rows with a baseline", fix="baseline: LABEL of one row")
 
 
 def check_apart(seeds: Iterable[int], tune: Tune) -> None:

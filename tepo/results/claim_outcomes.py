@@ -4,14 +4,14 @@ The composite rule tests what a claim says as it is written (`tepo.evaluation.st
 before it keep the verdict of their own rule (`tepo.evaluation.statistics.equivalence`), and show the other beside it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cached_property
 
 import numpy as np
 
-from tepo.evaluation.statistics.comparison import Difference, compare, pair_rows
+from tepo.evaluation.statistics.comparison import Difference, corrected, pair_rows
 from tepo.evaluation.statistics.entropy_at_equal_reward import entropy_difference, entropy_gap
 from tepo.evaluation.statistics.equivalence import Decision, decide
 from tepo.evaluation.statistics.exact_tests import exchange_p, sign_flip_p
@@ -39,9 +39,11 @@ COMPOSITE_SINCE = date(2026, 11, 25)
 
 @dataclass(frozen=True)
 class _Result:
-    """A measured claim: its difference and the spread of it, the difference on each seed, and the exact p."""
+    """A measured claim: its difference, also over some seeds, the spread of it, the difference on each seed, and the
+    exact p."""
 
     difference: Difference
+    over: Callable[[Collection[int]], Difference]
     spread: Spread | None
     by_seed: Sequence[float]
     exact_p: float
@@ -57,7 +59,8 @@ class ClaimOutcome:
     which it reads as it does; late: its batch was registered before. family: number of claims in its batch, over which
     verdicts are corrected. by_seed: the difference on each seed, in shares or nats. exact_p: two-sided, of this claim
     alone and without a distribution of luck: that chance dealt the runs to A and B (`exchange_p`), or for entropy,
-    which is compared seed by seed, the signs (`sign_flip_p`)."""
+    which is compared seed by seed, the signs (`sign_flip_p`). over: the difference where none but these seeds was
+    run."""
 
     claim: Claim
     units: Sequence[Unit]
@@ -69,6 +72,7 @@ class ClaimOutcome:
     family: int
     by_seed: Sequence[float] = ()
     exact_p: float | None = None
+    over: Callable[[Collection[int]], Difference] | None = None
 
     @property
     def difference(self) -> Difference | None:
@@ -140,6 +144,7 @@ def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]]) -> list[ClaimO
                 len(family),
                 by_seed=result.by_seed if (result := results[claim.name]) else (),
                 exact_p=result.exact_p if result else None,
+                over=result.over if result else None,
             )
     return [judged[claim.name] for claim in claims.testable]
 
@@ -174,13 +179,19 @@ def _result(claim: Claim, units: Sequence[Unit]) -> _Result | None:
             rows = [[row["critic/score/mean"], row["actor/entropy"]] for row in unit.run.metrics()]
             runs.setdefault(row_key(unit), {})[unit.seed] = np.array(rows, dtype=float)
         (_, base), (name, other) = runs.items()
-        pairs = [(other[seed], base[seed]) for seed in other]
-        difference = entropy_difference(name, pairs)
+        pairs = {seed: (other[seed], base[seed]) for seed in other}
+
+        def over(seeds: Collection[int]) -> Difference:
+            return entropy_difference(name, [pairs[seed] for seed in pairs if seed in seeds])
+
+        difference = over(pairs)
         spread = spread_of_seeds(difference.error * difference.seeds**0.5)
-        gaps = [entropy_gap(*pair) for pair in pairs]
-        return _Result(difference, spread, gaps, float(sign_flip_p(np.array(gaps))))
+        gaps = [entropy_gap(*pair) for pair in pairs.values()]
+        return _Result(difference, over, spread, gaps, float(sign_flip_p(np.array(gaps))))
     frame, baseline = read_samples(units), row_key(units[0])
-    (difference,), (pair,) = compare(frame, baseline), pair_rows(frame, baseline)
+    (pair,) = pair_rows(frame, baseline)
+    (difference,) = corrected([pair.difference()])
     by_row = frame.groupby(["row", "seed"])["correct"].mean()
     exact = float(exchange_p(by_row[pair.row].to_numpy(), by_row[baseline].to_numpy()))
-    return _Result(difference, spread_of(pair.cells, pair.weights) if pair.cells else None, pair.by_seed(), exact)
+    spread = spread_of(pair.cells, pair.weights) if pair.cells else None
+    return _Result(difference, lambda seeds: pair.over(seeds).difference(), spread, pair.by_seed(), exact)

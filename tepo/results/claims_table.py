@@ -9,8 +9,9 @@ from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.evaluation.statistics.region import Outcome
 from tepo.planning.laptop_cost import price
 from tepo.reporting.figures.claims_figure import ClaimLine
+from tepo.reporting.page.verdict_choices import PARTS, Compared, Family, VerdictChoices, choices_of
 from tepo.reporting.tables.cells import format_interval, format_value
-from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Table, TableRow, percent_cell
+from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Table, TableRow, outcome_words, percent_cell
 from tepo.results.claim_outcomes import COMPOSITE_SINCE, ClaimOutcome
 from tepo.results.tables import record_notes
 from tepo.store.cost import Cost
@@ -44,6 +45,18 @@ def claims_table(claims: Claims, judged: Sequence[ClaimOutcome], known: Sequence
         rows.append(TableRow(claim.name, claim.name, cells, sentence=claim.sentence))
     notes = (*_notes(claims, judged), *record_notes([unit for one in judged for unit in one.units]))
     return Table(NAME, "Claims registered before their runs", (Block("Claims", _COLUMNS, tuple(rows)),), notes)
+
+
+def claim_choices(judged: Sequence[ClaimOutcome]) -> VerdictChoices | None:
+    """Outcomes of the measured claims by the composite rule: alone and in the batch, over some of the seeds, and with
+    other ends of the region. None where no claim is measured."""
+    if not any(one.over for one in judged):
+        return None
+    batches: dict[int, list[Compared]] = {}
+    for one in judged:
+        compared = Compared(one.claim.sentence, one.claim.seeds, one.over, one.claim.tested)
+        batches.setdefault(one.claim.batch, []).append(compared)
+    return choices_of(NAME, [Family(part, len(part)) for part in batches.values()], PARTS, "1")
 
 
 def claim_lines(judged: Sequence[ClaimOutcome]) -> list[ClaimLine]:
@@ -81,7 +94,7 @@ def _cells(one: ClaimOutcome, known: Sequence[Cost]) -> tuple[Cell, ...]:
     words = (
         one.decision.verdict if one.decision else "",
         one.outcome or "",
-        _composite(one),
+        outcome_words(one.composite) if one.composite else "",
         "" if one.exact_p is None else f"{one.exact_p:.2g}",
         " or ".join(claim.expect) or _region(claim),
         f"{claim.margin:g} {claim.unit}" if claim.margin else "",
@@ -89,14 +102,6 @@ def _cells(one: ClaimOutcome, known: Sequence[Cost]) -> tuple[Cell, ...]:
     )
     delta = percent_cell(found.delta, found.low, found.high) if found else MISSING
     return (delta, *(Cell(text=text) for text in words))
-
-
-def _composite(one: ClaimOutcome) -> str:
-    """Outcome by the composite rule, with its corrected p."""
-    if one.composite is None:
-        return ""
-    outcome, p = one.composite.outcome, one.composite.p
-    return outcome if outcome is Outcome.NOT_COMPARABLE else f"{outcome} (p {'< 0.001' if p < 0.001 else f'{p:.2g}'})"
 
 
 def _region(claim: Claim) -> str:
@@ -178,9 +183,10 @@ def _sentence(one: ClaimOutcome) -> str:
     claim, found, said = one.claim, one.difference, one.claim.sentence.rstrip(".")
     assert claim.a
     assert claim.b
-    if found is None:
+    if found is None or one.composite is None:
         plan = f" {one.seeds_to_decide[0].upper()}{one.seeds_to_decide[1:]}." if one.seeds_to_decide else ""
         return f"**Not run yet.** {said}. {one.done} of {counted(len(one.units), 'run')} measured.{plan}"
+    composite = outcome_words(one.composite)
     size = f"{100 * found.delta:+.1f} {claim.unit}".replace("-", "−")
     ends = f"{LEVEL:.0%} interval {100 * found.low:.1f} to {100 * found.high:.1f}".replace("-", "−")
     what = "" if claim.measure == "accuracy" else " of entropy at equal reward"
@@ -189,6 +195,6 @@ def _sentence(one: ClaimOutcome) -> str:
     text = (
         f"**{one.outcome.capitalize()}.** {said}. {claim.a.label} against {claim.b.label}: {size}{what} "
         f"({ends}; {counted(len(one.units), 'run')}, seeds {claim.seeds[0]} to {claim.seeds[-1]}; registered "
-        f"{one.since}, run {one.ran}). {rule}, {_region(claim)}: {_composite(one)}. Refuted by: {claim.refuted_by}."
+        f"{one.since}, run {one.ran}). {rule}, {_region(claim)}: {composite}. Refuted by: {claim.refuted_by}."
     )
     return f"{text} {claim.means}" if claim.means and one.outcome is Outcome.HOLDS else text

@@ -23,11 +23,12 @@ from tepo.reporting.page.run_data import PageRun
 from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.page.sweep_map import CellRuns, sweep_maps
 from tepo.reporting.page.token_view import read_dump
+from tepo.reporting.page.verdict_choices import verdict_choices
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.reporting.tables.sweep_table import environment_of, sweep_title
 from tepo.reporting.tables.table import Table
 from tepo.results.claim_outcomes import judge_claims
-from tepo.results.claims_table import NAME, claim_lines, claims_table, sentences
+from tepo.results.claims_table import NAME, claim_choices, claim_lines, claims_table, sentences
 from tepo.results.figures import curves, study_figures
 from tepo.results.tables import study_table
 from tepo.store.stored_responses import answered
@@ -98,7 +99,8 @@ def _claims(units: Sequence[Sequence[Unit]]) -> tuple[list[PageStudy], list[str]
     judged = judge_claims(claims, units)
     lines = claim_lines(judged)
     figures = (PageFigure(f"{NAME}{OWN}", "Registered claims", svg(claims_figure(lines))),) if lines else ()
-    return [PageStudy(claims_table(claims, judged, ()), figures)], sentences(claims, judged)
+    study = PageStudy(claims_table(claims, judged, ()), figures, choices=claim_choices(judged))
+    return [study], sentences(claims, judged)
 
 
 def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
@@ -121,7 +123,7 @@ def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
             if times := step_time_figure(shown):
                 caption = ": ".join(filter(None, ("Where the time of a step went", place)))
                 figures.append(PageFigure(f"{names[place]}-times", caption, svg(times)))
-    return PageStudy(table, (*own, *figures), sweep_maps(table, _cell_runs(units, names)))
+    return PageStudy(table, (*own, *figures), sweep_maps(table, _cell_runs(units, names)), verdict_choices(table))
 
 
 def _cell_runs(units: Sequence[Unit], figures: Mapping[str, str]) -> dict[tuple[str, str, str], CellRuns]:

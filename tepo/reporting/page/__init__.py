@@ -21,12 +21,13 @@ from tepo.reporting.page.run_data import PageRun, run_data
 from tepo.reporting.page.sample_data import RunSamples, pack_samples
 from tepo.reporting.page.sweep_map import SweepMap, sentence
 from tepo.reporting.page.token_data import summary, token_data
+from tepo.reporting.page.verdict_choices import VerdictChoices
 from tepo.reporting.tables.provenance_note import made_by
 from tepo.reporting.tables.renderers import csv, html_table, latex, markdown
 from tepo.reporting.tables.table import Table
 
-STYLES = (*("page", "contents", "first", "tables", "map"), *("curves", "tokens", "runs", "print"))
-SCRIPTS = (*("packed", "contents", "tables", "cells", "copy"), *("curves", "map", "runs", "tokens", "side"))
+STYLES = (*("page", "contents", "first", "tables", "map"), *("choices", "curves", "tokens", "runs", "print"))
+SCRIPTS = (*("packed", "contents", "tables", "cells", "copy"), *("curves", "map", "choices", "runs", "tokens", "side"))
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,12 @@ class PageFigure:
 
 @dataclass(frozen=True)
 class PageStudy:
-    """One table with its figures, and the maps of a sweep."""
+    """One table with its figures, the maps of a sweep, and its verdicts under other choices."""
 
     table: Table
     figures: tuple[PageFigure, ...] = ()
     maps: tuple[SweepMap, ...] = ()
+    choices: VerdictChoices | None = None
 
     @property
     def finding(self) -> str:
@@ -120,6 +122,7 @@ def _study(study: PageStudy, runs: set[str]) -> dict[str, Any]:
         "forests": shown,
         "marks": {line.mark for forest in shown for line in forest.lines},
         "maps": study.maps,
+        "choices": study.choices,
         "figures": figures,
         "lead": figures[:1] if not (shown or study.maps) else [],
     }

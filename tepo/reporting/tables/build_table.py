@@ -13,9 +13,10 @@ from tepo.evaluation.statistics.comparison import (
     COLUMNS,
     MEAN,
     Difference,
+    Pair,
     check_frame,
-    compare,
     corrected,
+    pair_rows,
     summarize,
 )
 from tepo.evaluation.statistics.intervals import FEWEST
@@ -121,14 +122,16 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
     if spec.baseline is not None and spec.baseline not in {row.label for row in spec.rows}:
         raise unknown_name("baseline row", spec.baseline, (row.label for row in spec.rows), where=f"table {spec.name}")
     frame = _measured_samples(samples, spec)
-    seeds = {str(row): sorted(part.unique()) for row, part in frame.groupby("row")["seed"]}
+    seeds = {str(row): part.unique().tolist() for row, part in frame.groupby("row")["seed"]}
     blocks = _without_equal_mean([_block(part, _scores(frame, part), seeds) for part in spec.parts()])
     comparisons: list[Comparison] = []
     if spec.baseline:
-        differences = _differences(frame, spec)
-        pairs = [_compared(block, part, spec, differences) for block, part in zip(blocks, spec.parts(), strict=True)]
-        blocks = [block for block, _ in pairs]
-        comparisons = [one for _, part in pairs for one in part]
+        pairs = _pairs(frame, spec)
+        differences = corrected([pair.difference() for pair in pairs], _family(spec))
+        measured = {pair.row: (one, pair) for one, pair in zip(differences, pairs, strict=True)}
+        compared = [_compared(block, part, spec, measured) for block, part in zip(blocks, spec.parts(), strict=True)]
+        blocks = [block for block, _ in compared]
+        comparisons = [one for _, part in compared for one in part]
     printed = [reference_block(part.rows, spec.reference) for part in spec.parts()]
     return Table(
         spec.name,
@@ -158,9 +161,9 @@ def _scores(frame: pd.DataFrame, part: Part) -> pd.DataFrame:
     return scores
 
 
-def _differences(frame: pd.DataFrame, spec: TableSpec) -> dict[str, Difference]:
-    """Differences by row key, Holm-corrected over the family."""
-    differences: list[Difference] = []
+def _pairs(frame: pd.DataFrame, spec: TableSpec) -> list[Pair]:
+    """Rows beside the baseline of their part."""
+    pairs: list[Pair] = []
     for part in spec.parts():
         measured = _same_seeds(
             frame[frame["row"].isin([row.key for row in part.rows])],
@@ -169,8 +172,8 @@ def _differences(frame: pd.DataFrame, spec: TableSpec) -> dict[str, Difference]:
         complete = set(measured["benchmark"].unique()) == set(part.benchmarks) and measured["row"].nunique() > 1
         for key in (row.key for row in part.rows if row.label == spec.baseline):
             if complete and (measured["row"] == key).any():
-                differences += compare(measured, key)
-    return {one.row: one for one in corrected(differences, _family(spec))}
+                pairs += pair_rows(measured, key)
+    return pairs
 
 
 def _family(spec: TableSpec) -> int:
@@ -180,13 +183,13 @@ def _family(spec: TableSpec) -> int:
 
 
 def _compared(
-    block: Block, part: Part, spec: TableSpec, differences: Mapping[str, Difference]
+    block: Block, part: Part, spec: TableSpec, measured: Mapping[str, tuple[Difference, Pair]]
 ) -> tuple[Block, list[Comparison]]:
     """The block of a part with the columns Δ and Verdict, and what they show."""
     pairs = zip(block.rows, part.rows, strict=True)
     baseline = next((row for row, its in pairs if its.label == spec.baseline), None)
     comparisons = {
-        row.key: Comparison(row, baseline, _printed(spec, row, baseline), differences.get(row.key))
+        row.key: Comparison(row, baseline, _printed(spec, row, baseline), *measured.get(row.key, (None, None)))
         for row in block.rows
         if baseline is not None and row is not baseline
     }

@@ -7,13 +7,15 @@ own, under the paper's benchmark names. `tepo.reporting.tables.build_table` make
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from tepo.common.text import counted
-from tepo.evaluation.statistics.comparison import Difference
+from tepo.evaluation.statistics.comparison import Difference, Pair
 from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.intervals import LEVEL
+from tepo.evaluation.statistics.region import Outcome
+from tepo.evaluation.statistics.region_decision import RegionDecision
 from tepo.reporting.colours import Look
 
 
@@ -41,7 +43,7 @@ class Cell:
 
 
 MISSING = Cell()
-_TESTED = (Verdict.BETTER, Verdict.WORSE, Verdict.NOT_DECIDED)
+_TESTED = (Verdict.BETTER, Verdict.WORSE, Verdict.EQUIVALENT, Verdict.NOT_DECIDED)
 VERDICT = "verdict"  # the column of words for a difference
 BASELINE = "baseline"  # the word where other rows have a verdict
 IDENTICAL = "identical here"  # the same, of a row whose runs are those of another until rounding parts them
@@ -74,8 +76,8 @@ class Column:
 class TableRow:
     """`section` opens a group of rows ("Panel E: ..."); a new value prints a heading. `look`: colour and dash in
     figures and on the page, the same for this row everywhere; None: that of `method`. measured: ids of the runs and
-    benchmarks behind it, by which it is known in other tables; empty: in this table alone. seeds: those measured.
-    sentence: what it is about, where the label is a name."""
+    benchmarks behind it, by which it is known in other tables; empty: in this table alone. seeds: those measured, as
+    they are declared. sentence: what it is about, where the label is a name."""
 
     key: str
     label: str
@@ -109,12 +111,14 @@ class Block:
 @dataclass(frozen=True)
 class Comparison:
     """A row beside the baseline of its block. paper: the printed difference of their averages, in points; None where
-    the paper has not both. measured: ours; None where a row was not measured."""
+    the paper has not both. measured: ours, with the runs that it is estimated from; None where a row was not
+    measured."""
 
     row: TableRow
     baseline: TableRow
     paper: float | None
     measured: Difference | None
+    pair: Pair | None = field(default=None, compare=False, repr=False)
 
     @property
     def cell(self) -> Cell:
@@ -125,10 +129,7 @@ class Comparison:
     @property
     def words(self) -> str:
         """The verdict with its corrected p: "better (p = .012)". Empty where a row was not measured."""
-        one = self.measured
-        if one is None:
-            return ""
-        return f"{one.verdict} ({p_text(one.p_holm)})" if one.verdict in _TESTED else str(one.verdict)
+        return "" if self.measured is None else verdict_words(self.measured.verdict, self.measured.p_holm)
 
     @property
     def long_words(self) -> str:
@@ -156,6 +157,17 @@ class Table:
 def verdict_in(text: str) -> str:
     """The verdict that a cell of words begins with; its first words where it is none."""
     return next((str(one) for one in Verdict if text.startswith(one)), text.partition(":")[0])
+
+
+def verdict_words(verdict: Verdict, p: float) -> str:
+    """A verdict with the p behind it, where it has one."""
+    return f"{verdict} ({p_text(p)})" if verdict in _TESTED else str(verdict)
+
+
+def outcome_words(decision: RegionDecision) -> str:
+    """The outcome of a claim by its region, with the corrected p."""
+    outcome, p = decision.outcome, decision.p
+    return outcome if outcome is Outcome.NOT_COMPARABLE else f"{outcome} (p {'< 0.001' if p < 0.001 else f'{p:.2g}'})"
 
 
 def p_text(p: float) -> str:

@@ -138,7 +138,7 @@ class VerdictChoices:
             [strip.intervals, [[[one.text for one in part] for part in own] for own in strip.words]]
             for strip in self.strips
         ]
-        legend = {one.mark: one.word for one in self.legend}
+        legend = {one.glyph: one.word for one in self.legend}
         names = {"seeds": self.seeds, "margins": self.margins, "declared": self.declared, "legend": legend}
         return packed(names | {"strips": strips})
 

@@ -23,12 +23,12 @@
       fields.forEach((field, axis) => { field.querySelectorAll("input")[chosen[axis]].checked = true; });
       table.querySelectorAll(".chosen").forEach((cell) => cell.classList.remove("chosen"));
       strips.forEach(([intervals, words], index) => {
-        const cell = bodies[index].cells[family][seed * margins.length + margin], mark = cell.classList[0];
+        const cell = bodies[index].cells[family][seed * margins.length + margin], mark = cell.textContent;
         cell.classList.add("chosen");
         bodies[index].said.textContent = `${words[family][seed][margin]}; ${intervals[seed]}`;
         counts[mark] = (counts[mark] ?? 0) + 1;
       });
-      status.textContent = `${names.map(([name, values], axis) => `${name} ${values[chosen[axis]]}`).join(", ")}: ${Object.entries(legend).filter(([mark]) => counts[mark]).map(([mark, word]) => `${word} ${counts[mark]}`).join(", ")}.`;
+      status.textContent = `${names.map(([name, values], axis) => `${name} ${values[chosen[axis]]}`).join(", ")}: ${Object.entries(legend).filter(([mark]) => counts[mark]).map(([mark, word]) => `${word}: ${counts[mark]}`).join("; ")}.`;
     }
 
     table.addEventListener("click", (event) => {

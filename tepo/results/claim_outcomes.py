@@ -185,13 +185,13 @@ def _result(claim: Claim, units: Sequence[Unit]) -> _Result | None:
             return entropy_difference(name, [pairs[seed] for seed in pairs if seed in seeds])
 
         difference = over(pairs)
-        spread = spread_of_seeds(difference.error * difference.seeds**0.5)
         gaps = [entropy_gap(*pair) for pair in pairs.values()]
+        spread = spread_of_seeds(difference.error * difference.seeds**0.5)
         return _Result(difference, over, spread, gaps, float(sign_flip_p(np.array(gaps))))
     frame, baseline = read_samples(units), row_key(units[0])
     (pair,) = pair_rows(frame, baseline)
     (difference,) = corrected([pair.difference()])
     by_row = frame.groupby(["row", "seed"])["correct"].mean()
     exact = float(exchange_p(by_row[pair.row].to_numpy(), by_row[baseline].to_numpy()))
-    spread = spread_of(pair.cells, pair.weights) if pair.cells else None
-    return _Result(difference, lambda seeds: pair.over(seeds).difference(), spread, pair.by_seed(), exact)
+    luck = spread_of(pair.cells, pair.weights) if pair.cells else None
+    return _Result(difference, lambda seeds: pair.over(seeds).difference(), luck, pair.by_seed(), exact)

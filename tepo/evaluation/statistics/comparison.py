@@ -3,7 +3,6 @@ docs/evaluation.md.
 
 Data: a pandas DataFrame with a line a sample and the columns row, seed, benchmark, problem, sample, correct."""
 
-import functools
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -207,8 +206,7 @@ def _joint(cells: Mapping[str, pd.DataFrame], wanted: Sequence[str]) -> dict[str
 
 def _shared_seeds(cells: Mapping[str, pd.DataFrame]) -> tuple[int, ...]:
     """Seeds that all benchmarks have, rising."""
-    first, *others = (table.index for table in cells.values())
-    return tuple(functools.reduce(lambda left, right: left.intersection(right), others, first))
+    return tuple(sorted(set.intersection(*(set(table.index) for table in cells.values()))))
 
 
 def _line(row: str, name: str, estimate: Estimate, shape: tuple[int, ...], samples: int) -> dict[str, object]:

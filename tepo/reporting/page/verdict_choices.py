@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from markupsafe import Markup
 
-from tepo.evaluation.statistics.comparison import Difference, corrected
+from tepo.evaluation.statistics.comparison import Difference, Pair, corrected
 from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.equivalence import Decision, decide
 from tepo.evaluation.statistics.region import Outcome, Region
@@ -154,7 +154,7 @@ def verdict_choices(table: Table) -> VerdictChoices | None:
         Compared(
             block.label(row),
             order,
-            lambda seeds, pair=pair: pair.over(seeds).difference(),
+            _over(pair),
             swatch=Markup(swatch(row.look, row.method)),
             section=block.title.partition(": ")[2],
             shown=verdict != IDENTICAL,
@@ -167,6 +167,10 @@ def verdict_choices(table: Table) -> VerdictChoices | None:
         return None
     size = next(one.measured.family for one in known.values() if one.measured)
     return choices_of(table.name, [Family(family, size)], MARGINS, "0", order)
+
+
+def _over(pair: Pair) -> Callable[[Collection[int]], Difference]:
+    return lambda seeds: pair.over(seeds).difference()
 
 
 def choices_of(

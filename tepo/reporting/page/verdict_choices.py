@@ -55,7 +55,7 @@ class Compared:
 
     label: str
     seeds: Sequence[int]
-    over: Callable[[Collection[int]], Difference] | None
+    over: Callable[[Sequence[int]], Difference] | None
     region: Region | None = None
     swatch: Markup | None = None
     section: str = ""
@@ -169,7 +169,7 @@ def verdict_choices(table: Table) -> VerdictChoices | None:
     return choices_of(table.name, [Family(family, size)], MARGINS, "0", order)
 
 
-def _over(pair: Pair) -> Callable[[Collection[int]], Difference]:
+def _over(pair: Pair) -> Callable[[Sequence[int]], Difference]:
     return lambda seeds: pair.over(seeds).difference()
 
 
@@ -178,7 +178,7 @@ def choices_of(
 ) -> VerdictChoices:
     """Choices for all that was measured. margins: by name; for claims, times the ends of the region. declared: name of
     the margin that the table has. The other arguments are as in the result."""
-    sets = seed_sets(max(len(one.seeds) for family in families for one in family.compared))
+    sets = _seed_sets({len(one.seeds) for family in families for one in family.compared})
     if not sets:
         return VerdictChoices(name)
     strips = [strip for family in families for strip in _strips(family, sets, margins)]
@@ -188,13 +188,15 @@ def choices_of(
     )
 
 
-def seed_sets(seeds: int) -> dict[str, list[Places]]:
-    """Choices among so many seeds: the first few, all of them, and each left out in turn. Empty for fewer than two."""
+def _seed_sets(counts: Collection[int]) -> dict[str, list[Places]]:
+    """Choices of seeds, of which the comparisons have so many: the first few, all of them, and each left out in turn.
+    Empty for fewer than two."""
+    seeds = max(counts)
     if seeds < 2:
         return {}
     every = tuple(range(seeds))
     sets = {f"first {count}": [every[:count]] for count in _FIRST if count < seeds}
-    sets[f"all {seeds}"] = [every]
+    sets[f"all {seeds}" if len(counts) == 1 else "all"] = [every]
     if seeds > 2:
         sets["one left out"] = [every[:left] + every[left + 1 :] for left in every]
     return sets

@@ -2,6 +2,7 @@
 
 import html
 import re
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
@@ -9,8 +10,9 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from tepo.evaluation.statistics.entropy_at_equal_reward import entropy_difference
+from tepo.evaluation.statistics.comparison import Difference
 from tepo.evaluation.statistics.region import Region
+from tepo.evaluation.statistics.training_measures import paired_difference
 from tepo.reporting.page import PageStudy, build_page
 from tepo.reporting.page.head import PageHead
 from tepo.reporting.page.verdict_choices import (
@@ -138,10 +140,11 @@ def test_a_larger_family_never_decides_more() -> None:
 def test_claims_are_judged_by_their_region_scaled_in_their_batch() -> None:
     """Student's t of the differences of three seeds, and Holm's of two claims of which one is not measured."""
     gaps = dict(zip((4, 1, 9), (0.03, 0.05, 0.04), strict=True))
-    runs = {seed: (ramp(gap), ramp(0.0)) for seed, gap in gaps.items()}
-    measured = Compared(
-        "One", tuple(gaps), lambda seeds: entropy_difference("one", [runs[seed] for seed in seeds]), Region(low=0.02)
-    )
+
+    def over(seeds: Sequence[int]) -> Difference:
+        return paired_difference("one", "entropy", [gaps[seed] for seed in seeds])
+
+    measured = Compared("One", tuple(gaps), over, Region(low=0.02))
     waiting = Compared("Two", (0, 1, 2), None, Region(low=0.02))
     one = choices_of("claims", [Family((measured, waiting), 2)], PARTS, "1")
     (strip,) = one.strips
@@ -153,11 +156,6 @@ def test_claims_are_judged_by_their_region_scaled_in_their_batch() -> None:
             assert cell(one, strip, family, "all 3", name)[0] == f"{word} (p {factor * p:.2g})", (name, t)
     assert strip.intervals[0].startswith("+4.0 [")
     assert strip.intervals[1] == "+3.5 to +4.5"
-
-
-def ramp(entropy: float) -> np.ndarray:
-    """A run whose reward rises, at one entropy."""
-    return np.stack([np.linspace(0, 1, 30), np.full(30, 0.5 + entropy)], axis=-1)
 
 
 def test_one_seed_has_no_strip_and_a_reason() -> None:

@@ -24,12 +24,12 @@ def write_results(path: Path, rendered: Rendered, planned: Planned, scale: str, 
     units = [unit for _, units in planned for unit in units]
     distinct = unique(units)
     said = [(study.table.title, study.finding) for study in others]
-    found = [f"- **{escaped(title)}.** {escaped(text)}" for title, text in said if text]
+    found = [f"- **{escaped(title)}.** {escaped(text)}." for title, text in said if text]
     done = sum(unit.done() for unit in distinct)
     parts = [
         f"# {'Claims and their studies' if claims else 'Tables'} at {scale} scale",
         f"Written by `{command}`.",
-        *([f"> {rendered.head.scope}"] if rendered.head.scope else []),
+        f"> {' '.join(filter(None, (rendered.head.ran, rendered.head.scope)))}",
         *(part for study in claims for part in _first_screen(path, study)),
         *(["## Each study in a sentence", "\n".join(found)] if found else []),
         "## Appendix: all tables",

@@ -17,28 +17,38 @@ _ROW = 0.34  # inches
 
 @dataclass(frozen=True)
 class ClaimLine:
-    """A measured claim. delta, low, high: A above B with its 95% interval; seeds: the difference on each seed; region:
-    the differences that the claim says, its ends infinite where it has none. All in `unit`."""
+    """A claim. pair: "A against B". details: what is compared, how, on which seeds and since when. outcome: empty where
+    it is not measured, then it has no numbers. delta, low, high: A above B with its 95% interval; seeds: the difference
+    on each seed; regions: the differences that the claim says, from the first to the second, which may be infinite. All
+    in `unit`."""
 
     name: str
-    outcome: str
-    delta: float
-    low: float
-    high: float
-    seeds: Sequence[float]
-    region: tuple[float, float]
+    sentence: str
+    pair: str
+    details: str
     unit: str
+    outcome: str = ""
+    delta: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    seeds: Sequence[float] = ()
+    regions: Sequence[tuple[float, float]] = ()
+
+
+def by_unit(claims: Sequence[ClaimLine]) -> dict[str, list[ClaimLine]]:
+    """The measured claims of each unit: those that hold first, then the refuted ones, the largest differences first."""
+    order = {"holds": 0, "refuted": 1}
+    units: dict[str, list[ClaimLine]] = {}
+    for one in sorted(claims, key=lambda one: (order.get(one.outcome, 2), -one.delta)):
+        if one.outcome:
+            units.setdefault(one.unit, []).append(one)
+    return units
 
 
 def claims_figure(claims: Sequence[ClaimLine]) -> Figure:
-    """A forest plot: a panel for each unit, a line a claim, those that hold first. The shaded part of a line is what
-    the claim says, so a claim holds where the interval lies within it. Small dots are seeds."""
-    units = list(dict.fromkeys(claim.unit for claim in claims))
-    order = {"holds": 0, "refuted": 1}
-    panels = [
-        sorted((one for one in claims if one.unit == unit), key=lambda one: (order.get(one.outcome, 2), -one.delta))
-        for unit in units
-    ]
+    """A forest plot: a panel for each unit, a line a claim. The shaded part of a line is what the claim says, so a
+    claim holds where the interval lies within it. Small dots are seeds."""
+    panels = by_unit(claims).values()
     heights = [len(panel) + 1.6 for panel in panels]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(8.6, _ROW * sum(heights) + 0.3), layout="constrained")
@@ -49,14 +59,16 @@ def claims_figure(claims: Sequence[ClaimLine]) -> Figure:
 
 
 def _draw(axes: Axes, claims: Sequence[ClaimLine]) -> None:
-    ends = [end for one in claims for end in (one.low, one.high, *one.seeds, *filter(math.isfinite, one.region))]
+    stated = [end for one in claims for region in one.regions for end in region if math.isfinite(end)]
+    ends = [*stated, *(end for one in claims for end in (one.low, one.high, *one.seeds))]
     left, right = min([*ends, 0.0]), max([*ends, 0.0])
     room = 0.04 * (right - left or 1.0)
     left, right = left - room, right + room
     for place, one in enumerate(reversed(claims)):
         colour, marker = _LOOKS.get(one.outcome, _OPEN)
-        low, high = max(one.region[0], left), min(one.region[1], right)
-        axes.fill_between([low, high], place - 0.42, place + 0.42, color="#e9eef5", linewidth=0)
+        for low, high in one.regions:
+            ends = [max(low, left), min(high, right)]
+            axes.fill_between(ends, place - 0.42, place + 0.42, color="#e9eef5", linewidth=0)
         axes.plot(one.seeds, [place] * len(one.seeds), ".", color=colour, markersize=4, alpha=0.45)
         axes.plot([one.low, one.high], [place, place], color=colour, linewidth=1.8, solid_capstyle="butt")
         axes.plot([one.delta], [place], marker, color=colour, markersize=5.5)

@@ -1,13 +1,11 @@
 """A sweep as a map: method x setting, shaded by accuracy, the rows that lose least first, cells whose runs ended early
 hatched; each cell leads to the curves of its seeds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
 
 from markupsafe import Markup
 
-from tepo.common.text import counted
 from tepo.reporting.page.packed import packed
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.renderers.html_table import swatch
@@ -92,35 +90,6 @@ def sweep_maps(table: Table, known: Known) -> tuple[SweepMap, ...]:
     lost = _lost(table)
     blocks = [block for block in table.blocks if block.axis and _means(block)]
     return tuple(_map(f"{table.name}-{number}", block, lost, known) for number, block in enumerate(blocks, start=1))
-
-
-def sentence(maps: Sequence[SweepMap]) -> str:
-    """Between which averages the rows lie at the best and at the worst value of the first map, and which row loses
-    least and most over its grid."""
-    if not maps:
-        return ""
-    one = maps[0]
-    columns = list(zip(*(row.cells for row in one.rows), strict=True))
-    known = [(at, [cell.mean for cell in column if cell.mean is not None]) for at, column in enumerate(columns)]
-    known = [(at, means) for at, means in known if means]
-    best, worst = (pick(known, key=lambda entry: median(entry[1])) for pick in (max, min))
-    rows = counted(len(best[1]), "row")
-    parts = [f"At {one.axis}={one.values[best[0]]} the averages of {rows} lie {_between(best[1])}"]
-    if worst != best:
-        runs = [cell.runs for cell in columns[worst[0]] if cell.runs]
-        ended, total = sum(cell.ended for cell in runs), sum(len(cell.seeds) for cell in runs)
-        early = f", and {ended} of {counted(total, 'run')} ended early" if ended else ""
-        parts.append(f"at {one.values[worst[0]]} {_between(worst[1])}{early}")
-    lost = sorted((row.lost, row.label) for row in one.rows if row.lost is not None)
-    text = f"{'; '.join(parts)}."
-    if len(lost) > 1:
-        (least, first), (most, last) = lost[0], lost[-1]
-        text += f" Over the grid {first} loses least against its best ({least:.1f} points), {last} most ({most:.1f})."
-    return text
-
-
-def _between(means: Sequence[float]) -> str:
-    return f"between {min(means):.1f} and {max(means):.1f}" if len(means) > 1 else f"at {means[0]:.1f}"
 
 
 def _map(name: str, block: Block, lost: Mapping[str, float], known: Known) -> SweepMap:

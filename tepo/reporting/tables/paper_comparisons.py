@@ -18,17 +18,19 @@ _DECIDED = (Verdict.BETTER, Verdict.WORSE)
 
 def paper_comparisons(tables: Sequence[Table]) -> Table:
     """One row for each compared row of each table that the paper printed too; a section for each table."""
-    rows, shown = [], 0
+    rows, shown, undecidable = [], 0, 0
     for table in tables:
         for one in table.comparisons:
             if one.paper is not None:
                 shown += shows(one.paper, one.measured)
+                undecidable += one.measured is not None and one.measured.verdict is Verdict.ONE_SEED
                 key, label = f"{table.name}/{one.row.key}", f"{one.row.label} against {one.baseline.label}"
                 cells = (Cell(one.paper), one.cell, Cell(text=outcome(one)))
                 rows.append(TableRow(key, label, cells, one.row.method, table.title, one.row.look))
     note = (
         f"{shown} of {len(rows)} differences of the papers show here: "
-        "same sign, and better or worse as in the table of its study."
+        "same sign, and better or worse as in the table of its study"
+        + (f"; {undecidable} have one seed, so no verdict." if undecidable else ".")
     )
     block = Block("The papers' differences to the baseline of their table, and ours", _COLUMNS, tuple(rows), decimals=2)
     caution = (
@@ -48,6 +50,8 @@ def outcome(one: Comparison) -> str:
     assert one.paper is not None
     if one.measured is None or math.isnan(one.measured.delta):
         return "not measured"
+    if one.measured.verdict is Verdict.ONE_SEED:
+        return one.words
     if one.measured.verdict not in _DECIDED:
         return f"does not show: {one.words}"
     return f"{'shows' if shows(one.paper, one.measured) else 'opposite'}: {one.words}"

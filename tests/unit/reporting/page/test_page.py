@@ -94,8 +94,8 @@ def test_everything_is_there_without_javascript(document: _Document) -> None:
         "this objective has no mask",
         "made up",
         "Seeds",
-        "Against GRPO/DAPO, in points: better: KL(A > 0 ∧ ΔH < 0) 100% [x_y] +",
-        "printed in the paper: another model, other problems",
+        "KL(A > 0 ∧ ΔH < 0) 100% [x_y] ends above GRPO/DAPO",
+        "Paper: printed there, of another model on other problems",
         "paper +1.74",
         "1 row not measured yet",
     ):

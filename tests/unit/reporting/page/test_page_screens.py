@@ -65,7 +65,7 @@ def test_every_screen_holds_it(path: Path, window: Page, width: int) -> None:
 
 def test_the_first_screen_of_a_phone_shows_what_differs_and_by_how_much(path: Path, window: Page) -> None:
     window.open(path, 400)
-    for selector in ("h1", ".facts", "#findings li", ".forest tbody tr:last-child .verdict"):
+    for selector in ("h1", ".ran", ".forest tbody tr:last-child .verdict"):
         assert 0 < window.run(LOWER_END, selector) <= 900, selector
 
 
@@ -95,13 +95,12 @@ def test_on_a_phone_labels_and_captions_break_and_drawings_keep_a_size_that_can_
 def test_the_contents_lead_to_every_part(path: Path, window: Page) -> None:
     window.open(path)
     assert window.run("return [...document.querySelectorAll('nav a')].map((one) => one.textContent)") == [
-        "What differs",
-        "What was claimed",
+        "What was found",
         "Table 3, Panel E",
         "Runs side by side",
         "Tokens",
         "Runs",
-        "Made by",
+        "Provenance",
     ]
     assert window.run(LEAD_NOWHERE) == []
 

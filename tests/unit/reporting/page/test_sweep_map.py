@@ -9,7 +9,7 @@ from tepo.reporting.figures.curves import STEP, RunCurves
 from tepo.reporting.page import PageFigure, PageStudy, build_page
 from tepo.reporting.page.charts import chart_data
 from tepo.reporting.page.head import PageHead
-from tepo.reporting.page.sweep_map import CellRuns, SweepMap, sentence, sweep_maps
+from tepo.reporting.page.sweep_map import CellRuns, SweepMap, sweep_maps
 from tepo.reporting.tables.sweep_table import LOST, sweep_title
 from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Table, TableRow
 from tests.unit.reporting.chromium import SHEET, Page
@@ -54,14 +54,6 @@ def test_a_cell_says_how_many_of_its_runs_ended_early(maps: Sequence[SweepMap]) 
     assert [cell.ended for cell in maps[0].rows[1].cells] == ["", "", "1 of 2 ended"]
     saturated = CellRuns("", "a", ((0, "x", "saturation at step 3"),))
     assert saturated.ended == 0, "all right is no failure"
-
-
-def test_the_sentence_says_where_the_rows_lie_and_which_lose_least_and_most(maps: Sequence[SweepMap]) -> None:
-    assert sentence(maps) == (
-        "At rate=1e-4 the averages of 2 rows lie between 68.0 and 70.0; at 1e-3 between 0.5 and 60.0, and 1 of 4 runs "
-        "ended early. Over the grid stands loses least against its best (3.3 points), falls most (36.5)."
-    )
-    assert sentence(()) == ""
 
 
 @pytest.fixture(scope="module")

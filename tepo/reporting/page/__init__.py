@@ -30,6 +30,8 @@ from tepo.reporting.tables.table import Table
 STYLES = (*("page", "contents", "first", "tables", "map"), *("curves", "tokens", "runs", "print"))
 SCRIPTS = (*("packed", "contents", "tables", "cells", "copy"), *("curves", "map", "runs", "tokens", "side"))
 
+_MANY, _FEW_PANELS, _ALL_PANELS = 8, 2, 5  # a page with more figures of curves draws fewer panels where no script runs
+
 
 @dataclass(frozen=True)
 class PageFigure:
@@ -74,6 +76,8 @@ def build_page(
     ]
     names = {run.id: f"{run.label}, seed {run.seed}" for run in runs}
     shown = [(names[run.id], dump) for run in runs for dump in run.tokens]
+    live = sum(figure.charts is not None for study in studies for figure in study.figures)
+    panels = _FEW_PANELS if live > _MANY else _ALL_PANELS
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tepo.reporting.page"),
         autoescape=True,
@@ -85,13 +89,13 @@ def build_page(
     return environment.get_template("page.html.j2").render(
         head=head,
         finding=head.finding or next((study.finding for study in studies if study.finding), head.title),
-        opening=opening and _figure(opening),
-        studies=[_study(study, set(names)) for study in studies],
+        opening=opening and _figure(opening, panels),
+        studies=[_study(study, set(names), panels) for study in studies],
         texts=packed(
             {
                 f"table-{study.table.name}": {
                     "Markdown": markdown.render(study.table),
-                    "LaTeX": latex.render(study.table),
+                    "LaTeX": "\n\n".join(map(latex.tabular, study.table.blocks)),
                     "CSV": csv.render(study.table),
                 }
                 for study in studies
@@ -109,11 +113,11 @@ def build_page(
     )
 
 
-def _study(study: PageStudy, runs: set[str]) -> dict[str, Any]:
+def _study(study: PageStudy, runs: set[str], panels: int) -> dict[str, Any]:
     """Content of a study's part of the page. lead: the figure that stands open, where it has neither map nor
     comparisons."""
     shown = claim_forests(study.claims) if study.claims else forests(study.table)
-    figures = [] if study.claims else [_figure(figure) for figure in study.figures]
+    figures = [] if study.claims else [_figure(figure, panels) for figure in study.figures]
     # what stands in the details of the claims is not said again below the table
     blocks = tuple(replace(block, notes=()) for block in study.table.blocks) if study.claims else study.table.blocks
     return {
@@ -130,12 +134,12 @@ def _study(study: PageStudy, runs: set[str]) -> dict[str, Any]:
     }
 
 
-def _figure(figure: PageFigure) -> dict[str, Any]:
+def _figure(figure: PageFigure, panels: int) -> dict[str, Any]:
     charts = figure.charts
     svg = (
         inline_svg(figure.name, figure.caption, figure.svg)
         if charts is None
-        else Markup(drawing(charts, figure.caption))
+        else Markup(drawing(charts, figure.caption, panels))
     )
     narrow = inline_svg(f"{figure.name}-narrow", figure.caption, figure.narrow) if figure.narrow else ""
     data, lifted = ("", False) if charts is None else (packed(charts), bool(charts["lifted"]))

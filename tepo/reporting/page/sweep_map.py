@@ -10,7 +10,7 @@ from tepo.reporting.page.packed import packed
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.renderers.html_table import swatch
 from tepo.reporting.tables.sweep_table import LOST
-from tepo.reporting.tables.table import Block, Cell, Column, Table, TableRow
+from tepo.reporting.tables.table import SAME, Block, Cell, Column, Table, TableRow
 
 _SCORE = Column("", "")
 
@@ -51,12 +51,14 @@ class MapCell:
 
 @dataclass(frozen=True)
 class MapRow:
-    """lost: average loss over the grid against the row's best, in points; None before all of it is measured."""
+    """same: its runs or its averages are those of another row. lost: average loss over the grid against the row's best,
+    in points; None before all of it is measured."""
 
     label: str
     swatch: Markup
     cells: tuple[MapCell, ...]
     lost: float | None
+    same: bool
 
 
 @dataclass(frozen=True)
@@ -97,13 +99,14 @@ def _map(name: str, block: Block, lost: Mapping[str, float], known: Known) -> Sw
     values = tuple(column.title for column in block.columns)
     rows = [
         MapRow(
-            row.label,
+            row.label.removesuffix(f" {SAME}"),
             Markup(swatch(row.look, row.method)),
             tuple(
                 _cell(cell, highest, known.get((block.title, row.key, value)))
                 for cell, value in zip(row.cells, values, strict=True)
             ),
             lost.get(row.key),
+            row.label.endswith(SAME),
         )
         for row in block.rows
     ]

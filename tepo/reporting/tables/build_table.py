@@ -207,7 +207,7 @@ def _compared(
 def _marked(block: Block, spec: TableSpec) -> Block:
     """The block with marks at rows of which a run ended before its last step, and at those that are another one."""
     ended = {row.key for row in spec.rows if row.endings}
-    same = {row.key for row in spec.rows if row.same_as} | {key for group in _equal_rows(block) for key in group}
+    same = {row.key for row in spec.rows if row.same_as} | {key for group in equal_rows(block) for key in group}
     rows = []
     for row in block.rows:
         marks = [mark for mark, keys in ((_ENDED, ended), (SAME, same)) if row.key in keys]
@@ -215,7 +215,7 @@ def _marked(block: Block, spec: TableSpec) -> Block:
     return replace(block, rows=tuple(rows))
 
 
-def _equal_rows(block: Block, known: Collection[str] = ()) -> list[list[str]]:
+def equal_rows(block: Block, known: Collection[str] = ()) -> list[list[str]]:
     """Keys of the rows that agree in every score of a block, two or more together. known: rows that are left out."""
     scores = [index for index, column in enumerate(block.columns) if column.kind is Kind.SCORE]
     groups: dict[tuple[Cell, ...], list[str]] = {}
@@ -329,7 +329,7 @@ def _same_notes(spec: TableSpec, blocks: Sequence[Block]) -> list[str]:
         )
     known = {row.key for row in spec.rows if row.same_as}
     shown = {row.key: row.shown for row in spec.rows}
-    if groups := [" and ".join(map(shown.__getitem__, keys)) for one in blocks for keys in _equal_rows(one, known)]:
+    if groups := [" and ".join(map(shown.__getitem__, keys)) for one in blocks for keys in equal_rows(one, known)]:
         notes.append(f"{SAME} Equal in every cell: {'; '.join(groups)}.")
     return notes
 

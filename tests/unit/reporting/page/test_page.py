@@ -116,6 +116,13 @@ def test_curves_are_there_as_numbers_and_as_a_drawing_with_the_licence_of_what_d
     assert "Leon Sorokin" in "".join(document.text)
 
 
+def test_a_table_is_copied_to_a_paper_as_its_tabular(document: _Document) -> None:
+    latex = unpacked(document.scripts["table-texts"])["table-panel_e"]["LaTeX"]
+    assert latex.startswith(r"\begin{tabular}{l")
+    assert latex.endswith(r"\end{tabular}")
+    assert "documentclass" not in latex
+
+
 def test_a_row_has_the_settings_that_are_not_usual(document: _Document) -> None:
     data = unpacked(document.scripts["run-data"])
     assert data["usual"] == {"objective.name": "grpo_dapo", "train.steps": "4"}

@@ -76,7 +76,7 @@ def test_a_table_without_a_printed_baseline_gives_nothing() -> None:
         (1.0, None, "not measured"),
         (1.0, Difference("r", AVERAGE, math.nan), "not measured"),
         (1.0, VERDICTS[Verdict.NOT_DECIDED], "does not show: not decided (p = .40)"),
-        (1.0, VERDICTS[Verdict.ONE_SEED], "does not show: one seed: no verdict"),
+        (1.0, VERDICTS[Verdict.ONE_SEED], "one seed: no verdict"),
         (1.0, VERDICTS[Verdict.NOT_COMPARABLE], "does not show: not comparable"),
     ],
 )

@@ -38,10 +38,10 @@
         head.append(" ", row.label, ...(shown.length > 1 ? [" ", remove] : []));
         return head;
       });
-      const none = keys.length ? [] : [line("settings", shown.map(() => (shown.length > 1 ? "the same" : "the usual ones")))];
+      const none = keys.length ? [] : [line("settings", shown.map(() => (shown.length > 1 ? "the same" : "those of most rows")))];
       const body = make("tbody", {}, ...none, ...keys.map((key) => line(key, shown.map((row) => value(row, key)), apart(key))));
       const ends = make("tbody", {}, line("runs", shown.map((row) => row.seeds.map(fact))), line("command", shown.map((row) => make("code", { textContent: row.command }))));
-      const caption = every.checked ? "all settings" : shown.length > 1 ? "the settings in which they differ" : "the settings that are not the usual ones";
+      const caption = every.checked ? "all settings" : shown.length > 1 ? "the settings in which they differ" : "the settings in which it differs from most rows";
       table.replaceChildren(make("table", {}, make("caption", {}, make("span", { textContent: caption })), make("thead", {}, make("tr", {}, make("th", { scope: "col", textContent: "Setting" }), ...heads)), body, ends));
       add.disabled = chosen.length >= MOST;
     }

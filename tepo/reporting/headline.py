@@ -15,7 +15,7 @@ from tepo.reporting.tables.sweep_table import LOST, TOLERATED
 from tepo.reporting.tables.table import BASELINE, IDENTICAL, VERDICT, Block, Cell, Table, TableRow, verdict_in
 
 OUTCOME = "claim"  # the column of a registered claim's outcome
-_FEW = 3  # rows that a sentence names
+_FEW, _LETTERS = 3, 90  # rows that a sentence names, and what their names take at most
 _NO_VERDICT = "One seed, so no verdict"
 
 
@@ -112,8 +112,8 @@ def _verdicts(blocks: Sequence[Block]) -> str:
 
 def _subject(labels: Sequence[str], total: int, verbs: tuple[str, str] = ("ends", "end")) -> str:
     """ "A and B end", "12 of 16 rows end"."""
-    if len(labels) <= _FEW:
-        who = _listed(labels)
+    if len(labels) <= _FEW and len(named := _listed(labels)) <= _LETTERS:
+        who = named
     else:
         who = f"All {total} rows" if len(labels) == total else f"{len(labels)} of {total} rows"
     return f"{who} {verbs[len(labels) > 1]}"
@@ -140,7 +140,8 @@ def _sweep(block: Block, table: Table) -> str:
     if len(high) == 1:
         parts = [f"At {setting} the average is {_ends(high)}", *([f"{at_worst} {_ends(low)}"] if worst != best else [])]
     else:
-        parts = [f"At {setting} all {len(high)} rows lie within {max(high) - min(high):.1f} points ({_ends(high)})"]
+        rows = "both" if len(high) == 2 else f"all {len(high)}"
+        parts = [f"At {setting} {rows} rows lie within {max(high) - min(high):.1f} points ({_ends(high)})"]
         pairs = [(row.cells[best].mean, row.cells[worst].mean) for row in block.rows]
         fall = min((a - b for a, b in pairs if a is not None and b is not None), default=0.0)
         if fall >= TOLERATED:

@@ -8,14 +8,16 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
+from matplotlib.figure import Figure
+
 from tepo.common import paths
 from tepo.common.text import counted, setting_text
 from tepo.common.two_processes import two_processes
 from tepo.config.compose import to_dict
 from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.figures.claims_figure import claims_figure
-from tepo.reporting.figures.curves import png, svg, thinned
-from tepo.reporting.figures.opening_figure import DPI, columns_figure, opening_figure, opening_table, text_figure
+from tepo.reporting.figures.curves import svg, thinned
+from tepo.reporting.figures.opening_figure import columns_figure, opening_figure, opening_table, text_figure
 from tepo.reporting.figures.step_time_figure import step_time_figure
 from tepo.reporting.headline import headline, paper_headline
 from tepo.reporting.page import PageFigure, PageStudy, build_page
@@ -29,7 +31,7 @@ from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.reporting.tables.sweep_table import environment_of, sweep_title
 from tepo.reporting.tables.table import Table
 from tepo.results.claim_outcomes import judge_claims
-from tepo.results.claims_table import NAME, claim_lines, claims_table
+from tepo.results.claims_table import claim_lines, claims_table
 from tepo.results.figures import curves, study_figures
 from tepo.results.tables import study_table
 from tepo.store.stored_responses import answered
@@ -98,10 +100,7 @@ def _claims(units: Sequence[Sequence[Unit]]) -> list[PageStudy]:
         return []
     claims = load_claims()
     judged = judge_claims(claims, units)
-    lines = tuple(claim_lines(claims, judged))
-    measured = any(one.outcome for one in lines)
-    figures = (PageFigure(f"{NAME}{OWN}", "Registered claims", svg(claims_figure(lines))),) if measured else ()
-    return [PageStudy(claims_table(claims, judged, ()), figures, claims=lines)]
+    return [PageStudy(claims_table(claims, judged, ()), claims=tuple(claim_lines(claims, judged)))]
 
 
 def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
@@ -156,7 +155,7 @@ def _model(unit: Unit, units: Sequence[Unit]) -> str:
 
 
 def page(rendered: Rendered, url: str = "", picture: str = "") -> str:
-    """The self-contained HTML page. url: where it will stand. picture: name of the file of `opening_picture` beside
+    """The self-contained HTML page. url: where it will stand. picture: name of the file of `opening_graphic` beside
     it."""
     table = opening_table([study.table for study in rendered.studies])
     said = _said(rendered, table)
@@ -169,12 +168,14 @@ def page(rendered: Rendered, url: str = "", picture: str = "") -> str:
     return build_page(head, rendered.studies, rendered.runs, rendered.samples, opening)
 
 
-def opening_picture(rendered: Rendered) -> bytes:
-    """The picture that a link to the page shows, as PNG."""
+def opening_graphic(rendered: Rendered) -> Figure:
+    """The finding as a graphic: the picture that a link to the page shows."""
     table = opening_table([study.table for study in rendered.studies])
-    if table is not None:
-        return png(opening_figure(table, rendered.head.ran), DPI)
-    return png(text_figure(*_said(rendered, None)), DPI)
+    finding, ran = _said(rendered, table)
+    for study in rendered.studies:
+        if any(one.outcome for one in study.claims):
+            return claims_figure(study.claims, finding, ran)
+    return opening_figure(table, ran) if table is not None else text_figure(finding, ran)
 
 
 def _said(rendered: Rendered, opening: Table | None) -> tuple[str, str]:

@@ -1,18 +1,20 @@
 """All registered claims in one figure: each difference with its interval and its seeds, beside what the claim says."""
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from tepo.reporting.figures.curves import STYLE, settled
+from tepo.reporting.figures.curves import LINK_INCHES, STYLE, settled
 
 _LOOKS = {"holds": ("#009E73", "o"), "refuted": ("#D55E00", "X")}  # told apart without colour too
 _OPEN = ("#767676", "s")
-_ROW = 0.34  # inches
+_MOST, _LETTERS = 30, 72  # lines that have room, and letters of a claim
 
 
 @dataclass(frozen=True)
@@ -45,14 +47,20 @@ def by_unit(claims: Sequence[ClaimLine]) -> dict[str, list[ClaimLine]]:
     return units
 
 
-def claims_figure(claims: Sequence[ClaimLine]) -> Figure:
-    """A forest plot: a panel for each unit, a line a claim. The shaded part of a line is what the claim says, so a
-    claim holds where the interval lies within it. Small dots are seeds."""
-    panels = by_unit(claims).values()
-    heights = [len(panel) + 1.6 for panel in panels]
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(8.6, _ROW * sum(heights) + 0.3), layout="constrained")
-        grid = figure.add_gridspec(len(panels), 1, height_ratios=heights)
+def claims_figure(claims: Sequence[ClaimLine], title: str, what: str) -> Figure:
+    """A forest plot in the size of the picture of a link: a panel for each unit, a line a claim. The shaded part of a
+    line is what the claim says, so a claim holds where the interval lies within it. Small dots are seeds. what: was
+    run, in a sentence."""
+    measured = sum(bool(one.outcome) for one in claims)
+    more = f" {measured - _MOST} further claims are on the page." if measured > _MOST else ""
+    panels = by_unit([one for part in by_unit(claims).values() for one in part][:_MOST]).values()
+    with matplotlib.rc_context({**STYLE, "font.size": 8}):
+        figure = Figure(figsize=LINK_INCHES, layout=ConstrainedLayoutEngine(rect=(0.02, 0.05, 0.96, 0.76)))
+        figure.text(0.03, 0.96, title, fontsize=21, fontweight="bold", va="top")
+        figure.text(0.03, 0.885, textwrap.fill(what, 140), fontsize=11, va="top", color="#444444")
+        key = f"Shaded: what a claim says. Lines: 95% intervals of A above B. Dots: seeds.{more}"
+        figure.text(0.03, 0.02, key, fontsize=10, color="#444444")
+        grid = figure.add_gridspec(len(panels), 1, height_ratios=[len(panel) + 1.6 for panel in panels])
         for number, panel in enumerate(panels):
             _draw(figure.add_subplot(grid[number]), panel)
         return settled(figure)
@@ -75,6 +83,7 @@ def _draw(axes: Axes, claims: Sequence[ClaimLine]) -> None:
     axes.axvline(0, color="#333333", linewidth=0.8)
     axes.set_xlim(left, right)
     axes.set_ylim(-0.6, len(claims) - 0.4)
-    axes.set_yticks(range(len(claims)), [f"{one.name}: {one.outcome}" for one in reversed(claims)], fontsize=8)
+    names = [f"{textwrap.shorten(one.sentence, _LETTERS, placeholder=' …')}: {one.outcome}" for one in reversed(claims)]
+    axes.set_yticks(range(len(claims)), names)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(f"A above B, {claims[0].unit}")

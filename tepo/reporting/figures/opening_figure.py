@@ -11,13 +11,11 @@ from matplotlib.ticker import MaxNLocator
 
 from tepo.common.text import counted
 from tepo.reporting.colours import look
-from tepo.reporting.figures.curves import STYLE
+from tepo.reporting.figures.curves import LINK_INCHES, STYLE
 from tepo.reporting.headline import headline, paper_headline
 from tepo.reporting.paper.audit import audit
 from tepo.reporting.tables.table import Comparison, Table
 
-INCHES, DPI = (12.0, 6.3), 100
-"""1200 x 630 pixels: the size of the picture that a link shows."""
 _MOST = 12  # rows that have room
 _FAINT = "#444444"
 
@@ -45,7 +43,7 @@ def opening_figure(table: Table, what: str) -> Figure:
     shown, more = _shown(table)
     printed = any(one.paper is not None for one in shown)
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=INCHES)
+        figure = Figure(figsize=LINK_INCHES)
         title = textwrap.fill(paper_headline(table) or headline(table), 66)
         figure.text(0.03, 0.95, title, fontsize=21, fontweight="bold", va="top")
         figure.text(0.03, 0.835, textwrap.fill(f"{table.title}. {what}", 130), fontsize=11, va="top", color=_FAINT)
@@ -91,7 +89,7 @@ def _shown(table: Table) -> tuple[list[Comparison], str]:
 def text_figure(title: str, text: str) -> Figure:
     """A picture for a page that compares nothing."""
     with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=INCHES)
+        figure = Figure(figsize=LINK_INCHES)
         figure.text(0.05, 0.9, textwrap.fill(title, 46), fontsize=27, fontweight="bold", va="top")
         figure.text(0.05, 0.55, textwrap.fill(text, 72), fontsize=18, va="top", linespacing=1.5)
         return figure

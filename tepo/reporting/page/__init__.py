@@ -47,8 +47,7 @@ class PageFigure:
 
 @dataclass(frozen=True)
 class PageStudy:
-    """One table with its figures, and the maps of a sweep. claims: of a table of registered claims, whose figures are
-    for documents: the page draws the claims themselves."""
+    """One table with its figures, the maps of a sweep, and the claims of a table of registered claims."""
 
     table: Table
     figures: tuple[PageFigure, ...] = ()
@@ -117,7 +116,7 @@ def _study(study: PageStudy, runs: set[str], panels: int) -> dict[str, Any]:
     """Content of a study's part of the page. lead: the figure that stands open, where it has neither map nor
     comparisons."""
     shown = claim_forests(study.claims) if study.claims else forests(study.table)
-    figures = [] if study.claims else [_figure(figure, panels) for figure in study.figures]
+    figures = [_figure(figure, panels) for figure in study.figures]
     # what stands in the details of the claims is not said again below the table
     blocks = tuple(replace(block, notes=()) for block in study.table.blocks) if study.claims else study.table.blocks
     return {

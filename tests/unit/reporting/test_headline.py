@@ -82,17 +82,17 @@ CASES = {
     ),
     "a sweep that falls": (
         sweep(FALLS, {"a": (36.5, 30.0, 40.0), "b": (8.3, 7.0, 9.0)}),
-        "At rate=1e-4 all 2 rows lie within 2.0 points (68.0 to 70.0); at 1e-3 every one falls by 23 points or more "
+        "At rate=1e-4 both rows lie within 2.0 points (68.0 to 70.0); at 1e-3 every one falls by 23 points or more "
         "(0.5 to 45.0); b loses least over the grid (8.3 on average), a most (36.5)",
     ),
     "a sweep whose losses overlap": (
         sweep({"a": (70.0, 69.0, 60.0), "b": (68.0, 66.0, 65.0)}, {"a": (3.0, 1.0, 5.0), "b": (2.0, 1.0, 3.0)}),
-        "At rate=1e-4 all 2 rows lie within 2.0 points (68.0 to 70.0); at 1e-3 they lie from 60.0 to 65.0; what they "
+        "At rate=1e-4 both rows lie within 2.0 points (68.0 to 70.0); at 1e-3 they lie from 60.0 to 65.0; what they "
         "lose over the grid cannot be told apart",
     ),
     "a sweep under one seed": (
         sweep({"a": (70.0, 69.0, None), "b": (68.0, 66.0, None)}),
-        "At rate=1e-4 all 2 rows lie within 2.0 points (68.0 to 70.0); at 4e-4 they lie from 66.0 to 69.0",
+        "At rate=1e-4 both rows lie within 2.0 points (68.0 to 70.0); at 4e-4 they lie from 66.0 to 69.0",
     ),
     "a sweep of one row": (sweep({"a": (70.0, 30.0, 0.5)}), "At rate=1e-4 the average is 70.0; at 1e-3 0.5"),
     "a sweep that has not begun": (sweep({"a": (None, None, None)}), ""),

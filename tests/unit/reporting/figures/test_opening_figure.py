@@ -9,15 +9,8 @@ import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from tepo.reporting.figures.curves import png
-from tepo.reporting.figures.opening_figure import (
-    DPI,
-    audit_line,
-    columns_figure,
-    opening_figure,
-    opening_table,
-    text_figure,
-)
+from tepo.reporting.figures.curves import LINK_DPI, png
+from tepo.reporting.figures.opening_figure import audit_line, columns_figure, opening_figure, opening_table, text_figure
 from tepo.reporting.tables.table import Table
 
 Draw = Callable[[Table], Figure]
@@ -73,4 +66,4 @@ def test_no_label_lies_on_another_or_is_cut(draw: Draw, table: Table) -> None:
 
 def test_the_picture_has_the_size_that_links_show(table: Table) -> None:
     for figure in (opening_figure(table, ""), text_figure("A title", "A finding.")):
-        assert struct.unpack(">II", png(figure, DPI)[16:24]) == (1200, 630)
+        assert struct.unpack(">II", png(figure, LINK_DPI)[16:24]) == (1200, 630)

@@ -19,8 +19,8 @@ from tepo.studies.plan_studies import Planned
 
 
 def write_results(path: Path, rendered: Rendered, planned: Planned, scale: str, command: str) -> None:
-    """Write the document, and its pictures as SVG beside it: `NAME-opening.svg`, `NAME-STUDY.svg`. command: the one behind it, which the
-    document names."""
+    """Write the document, and its pictures as SVG beside it: `NAME-opening.svg`, `NAME-STUDY.svg`. command: the one
+    behind it, which the document names."""
     claims = [study for study in rendered.studies if study.table.name == CLAIMS]
     others = [study for study in rendered.studies if study.table.name != CLAIMS]
     units = [unit for _, units in planned for unit in units]
@@ -59,8 +59,9 @@ def _first_screen(claims: PageStudy) -> Iterable[str]:
 def _tables(path: Path, study: PageStudy) -> Iterable[str]:
     title, _, rest = as_text(study.table, "markdown").strip().partition("\n")
     yield f"#{title}"  # below the appendix
-    yield from (f"![{escaped(one.title)}]({_beside(path, f'{one.name}-map').name})" for one in study.maps)
-    yield from (f"![{escaped(figure.caption)}]({_file(path, figure).name})" for figure in _own(study))
+    images = [(one.title, _beside(path, f"{one.name}-map")) for one in study.maps]
+    images += [(figure.caption, _file(path, figure)) for figure in _own(study)]
+    yield from (f"![{escaped(title)}]({file.name})" for title, file in images)
     yield rest.strip()
 
 

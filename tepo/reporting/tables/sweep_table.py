@@ -13,7 +13,7 @@ from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.evaluation.statistics.sensitivity import Interval, Sensitivity, sensitivity
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.build_table import RowSpec, equal_rows
-from tepo.reporting.tables.table import MISSING, SAME, Block, Cell, Column, Kind, TableRow, percent_cell, ranked
+from tepo.reporting.tables.table import MISSING, SAME, Block, Cell, Column, Kind, TableRow, percent_cell
 
 NEAR, TOLERATED = 2.0, 10.0  # points below a row's best
 BEST, LOST, ONE_FOR_ALL = "best", "lost", "one_for_all"
@@ -47,7 +47,7 @@ def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[Block]) -> tuple[Bl
         block = Block(sweep_title(axis, environment), columns, tuple(lines), axis=axis, notes=(over,))
         same = {key for keys in equal_rows(block) for key in keys} | {row.label for row in part if row.same_as}
         lines = [replace(row, label=f"{row.label} {SAME}") if row.key in same else row for row in lines]
-        blocks.append(ranked(replace(block, rows=tuple(lines))))
+        blocks.append(replace(block, rows=tuple(lines)))  # ranked where each average is from
     return tuple(blocks)
 
 

@@ -46,8 +46,8 @@ def test_each_cell_is_the_average_of_the_long_form_at_that_setting() -> None:
             cell = row.cells[index]
             assert (cell.mean, cell.low, cell.high, cell.n) == (average.mean, average.low, average.high, average.n)
             assert line.label == f"{row.label}, learning_rate={rate}"
-    assert [cell.rank for cell in block.rows[0].cells][::2] == [1, 2]  # the best of a column is the best at a setting
-    assert [cell.rank for cell in block.rows[1].cells][::2] == [2, 1]
+    assert [cell.rank for cell in block.rows[0].cells][::2] == [1, 0]  # the best of a column is the best at a setting
+    assert [cell.rank for cell in block.rows[1].cells][::2] == [0, 1]
 
 
 def test_a_row_is_compared_with_the_baseline_at_its_own_setting() -> None:

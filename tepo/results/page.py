@@ -154,9 +154,9 @@ def _model(unit: Unit, units: Sequence[Unit]) -> str:
     return unit.config.model.name if any(one.model != unit.model for one in units) else ""
 
 
-def page(rendered: Rendered, url: str = "", picture: str = "") -> str:
+def page(rendered: Rendered, url: str = "", picture: str = "", command: str = "") -> str:
     """The self-contained HTML page. url: where it will stand. picture: name of the file of `opening_graphic` beside
-    it."""
+    it. command: makes the page."""
     table = opening_table([study.table for study in rendered.studies])
     said = _said(rendered, table)
     link = Link(url, urljoin(url, picture), *said) if url else None
@@ -164,7 +164,7 @@ def page(rendered: Rendered, url: str = "", picture: str = "") -> str:
     if table is not None and paper_headline(table):
         drawn = svg(columns_figure(table)), svg(columns_figure(table, narrow=True))
         opening = PageFigure("opening", f"{table.title}: {paper_headline(table)}", *drawn)
-    head = replace(rendered.head, finding=said[0], link=link)
+    head = replace(rendered.head, finding=said[0], link=link, command=command)
     return build_page(head, rendered.studies, rendered.runs, rendered.samples, opening)
 
 

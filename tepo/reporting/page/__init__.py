@@ -88,6 +88,7 @@ def build_page(
     return environment.get_template("page.html.j2").render(
         head=head,
         finding=head.finding or next((study.finding for study in studies if study.finding), head.title),
+        cite=_cite(head),
         opening=opening and _figure(opening, panels),
         studies=[_study(study, set(names), panels) for study in studies],
         texts=packed(
@@ -110,6 +111,12 @@ def build_page(
         script=Markup("".join(map(_asset, ("vendor/uPlot.iife.min.js", *(f"scripts/{name}.js" for name in SCRIPTS))))),
         licence=_asset("vendor/uPlot-LICENSE.txt"),
     )
+
+
+def _cite(head: PageHead) -> str:
+    """Title of the page, version, days of the runs and command: the part that is the same in all its figures."""
+    said = [head.title, *(head.facts.get(name, "") for name in ("Version", "Ran")), head.command]
+    return ". ".join(filter(None, said))
 
 
 def _study(study: PageStudy, runs: set[str], panels: int) -> dict[str, Any]:

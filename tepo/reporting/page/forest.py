@@ -89,7 +89,8 @@ def claim_forests(claims: Sequence[ClaimLine]) -> list[Forest]:
 
 
 def _claim_forest(unit: str, claims: Sequence[ClaimLine]) -> Forest:
-    scale = _Scale.over([end for one in claims for end in (one.low, one.delta, one.high)])
+    stated = [end for one in claims for region in one.regions for end in region if math.isfinite(end)]
+    scale = _Scale.over([*stated, *(end for one in claims for end in (one.low, one.delta, one.high))])
     lines = [
         replace(
             _line(one.sentence, "", Cell(one.delta, one.low, one.high), (_MARKS[one.outcome], one.outcome), scale),
@@ -166,8 +167,10 @@ class _Scale:
         return tuple((self.position(value), text) for value, text in zip(self.ticks, texts, strict=True))
 
     def edge(self, value: float) -> float:
-        """Percent of the width of the end of a region, at the edge of the plot where it is infinite."""
-        return (0.0 if value < 0 else 100.0) if math.isinf(value) else self.position(value)
+        """Percent of the width of the end of a region, at the edge of the plot where it leaves the scale."""
+        if self.ticks[0] <= value <= self.ticks[-1]:
+            return self.position(value)
+        return 0.0 if value < 0 else 100.0
 
     def position(self, value: float) -> float:
         """Percent of the width, within its margins."""

@@ -18,8 +18,8 @@ class Link:
 class PageHead:
     """title: what the page is about. ran: what was run, in a sentence that a stranger understands. finding: what was
     found; empty: the headline of the first study. facts: about the runs, name and value. notes: from the file of a
-    study. scope: what results at this scale can say and what they cannot. link: None where it is not known where the
-    page will stand."""
+    study. scope: what results at this scale can say and what they cannot. command: makes the page. link: None where it
+    is not known where the page will stand."""
 
     title: str
     facts: Mapping[str, str] = field(default_factory=dict)
@@ -27,4 +27,5 @@ class PageHead:
     scope: str = ""
     ran: str = ""
     finding: str = ""
+    command: str = ""
     link: Link | None = None

@@ -277,7 +277,7 @@ def _block(part: Part, frame: pd.DataFrame, seeds: Mapping[str, Sequence[int]]) 
 
 def _alike(part: Part, frame: pd.DataFrame, scores: pd.DataFrame) -> dict[str, set[str]]:
     """By column the rows that cannot be told apart from its best one: those whose difference to it, on the same seeds
-    and problems, has a p of 5% or more by itself. Columns of fewer than two rows, or without intervals, are left out."""
+    and problems, has a p of 5% or more by itself. Left out: columns of one row, or without intervals."""
     best: dict[str, list[str]] = {}
     for column, lines in scores.groupby("benchmark", sort=False):
         if len(lines) > 1 and lines["low"].notna().all():

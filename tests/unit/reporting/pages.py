@@ -86,7 +86,10 @@ def page(table: Table) -> str:
         *(PageFigure(name, f"Reward {NASTY}", charts=charts) for name in ("first", "second")),
         PageFigure("wide", f"Only drawn {NASTY}", svg(training_figure(wide))),
     )
-    head = PageHead(f"Laptop {NASTY}", {"Scale": "laptop", "Seeds": "0, 1"}, ["made up"], ran=f"Trained {NASTY}.")
+    head = PageHead(
+        f"Laptop {NASTY}", {"Scale": "laptop", "Version": "tepo 0.1.0"}, ["made up"], ran=f"Trained {NASTY}."
+    )
+    head = replace(head, command="tepo report panel-e")
     return build_page(head, [PageStudy(_measured_by(table, "run-1"), figures)], runs, samples())
 
 

@@ -75,6 +75,10 @@ def test_claims_are_sorted_by_outcome_beside_what_they_say() -> None:
     assert [line.verdict for line in points.lines] == ["holds", "refuted", "undecided"]
     assert [line.mark for line in points.lines] == ["holds", "refuted", "noise"]
     assert [line.label for line in nats.lines] == ["e works"]
+    (beside,) = claim_forests([claim("beside", "refuted", 0.1, (5.0, math.inf))])[0].lines
+    (beyond,) = claim_forests([claim("beyond", "refuted", 0.1, (5000.0, math.inf))])[0].lines
+    assert beside.high < beside.regions[0][0] < 100, "what a claim says is on the scale"
+    assert beyond.regions == ((100.0, 100.0),), "or is not drawn, where it lies far off"
     ((start, end),) = points.lines[0].regions
     assert points.zero < start < points.lines[0].at < end == 100
     (below, above) = points.lines[2].regions

@@ -93,7 +93,7 @@ def test_everything_is_there_without_javascript(document: _Document) -> None:
         "tokens by class over 3 responses",
         "this objective has no mask",
         "made up",
-        "Seeds",
+        "Version",
         "KL(A > 0 ∧ ΔH < 0) 100% [x_y] ends above GRPO/DAPO",
         "Paper: printed there, of another model on other problems",
         "paper +1.74",

@@ -39,6 +39,9 @@ TIP_SEEN = """const box = document.getElementById("tip").getBoundingClientRect()
     return box.left >= 0 && box.right <= innerWidth"""
 FOCUS_COPY = """[...document.querySelectorAll("#table-panel_e .copy button")]
     .find((one) => one.textContent === arguments[0]).focus()"""
+TOOLS = """return [...document.querySelectorAll(arguments[0])].filter((one) =>
+    one.querySelectorAll(".download").length !== 2 || one.querySelector(`.anchor[href='#${one.id}']`) === null)
+    .map((one) => one.id)"""
 SAID = "return document.querySelector('.copy [role=status]').textContent === 'copied'"
 TEXT_AREA = """const area = document.createElement("textarea");
     area.id = "pasted";
@@ -157,10 +160,29 @@ def test_a_table_is_copied(path: Path, window: Page, name: str, part: str) -> No
     window.run(FOCUS_COPY, name)
     window.press("Enter")
     window.wait(SAID)
+    assert part in pasted(window)
+
+
+def pasted(window: Page) -> str:
+    """What was copied last."""
     window.run(TEXT_AREA)
     event = {"key": "v", "code": "KeyV", "modifiers": 2, "commands": ["paste"]}
     window.command("Input.dispatchKeyEvent", type="keyDown", **event)
-    assert part in window.run("return document.getElementById('pasted').value")
+    return window.run("return document.getElementById('pasted').value")
+
+
+@pytest.mark.parametrize("part", ["figure", ".plots"])
+def test_beside_each_figure_it_is_cited_and_downloaded(path: Path, window: Page, part: str) -> None:
+    window.open(path, 800)
+    assert window.run(TOOLS, part) == []
+    window.run("document.querySelector(`${arguments[0]} .download`).closest('details')?.setAttribute('open', '')", part)
+    window.run("document.querySelector(`${arguments[0]} .download`).focus()", part)
+    window.press("Enter")
+    window.wait("return [...document.querySelectorAll('[role=status]')].some((one) => one.textContent === 'copied')")
+    said = pasted(window)
+    assert said.startswith("Laptop ")
+    assert "tepo 0.1.0. tepo report panel-e." in said
+    assert window.run("return document.querySelector(arguments[0]).id", part) == said.rpartition("#")[2]
 
 
 def test_a_row_leads_to_its_run_and_its_command(path: Path, window: Page) -> None:

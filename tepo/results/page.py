@@ -33,6 +33,7 @@ from tepo.reporting.tables.table import Table
 from tepo.results.claim_outcomes import judge_claims
 from tepo.results.claims_table import claim_lines, claims_table
 from tepo.results.figures import curves, study_figures
+from tepo.results.run_scores import accuracies
 from tepo.results.tables import study_table
 from tepo.store.stored_responses import answered
 from tepo.studies.claims import load_claims
@@ -191,6 +192,8 @@ def _page_run(unit: Unit, most: int) -> PageRun:
     rows = unit.run.metrics()
     seconds = sum(value for row in rows if isinstance(value := row.get("perf/cpu_s"), int | float))
     facts = {"run": unit.id, "status": unit.run.outcome(), "steps": len(rows), "CPU seconds": round(seconds, 1)}
+    if (scores := accuracies(unit)) is not None:
+        facts["% right"] = round(100 * sum(scores) / len(scores), 1)
     if unit.record:
         config, dumps = to_dict(unit.config), []
     else:

@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tepo.reporting.page import build_page
+from tepo.reporting.page.head import PageHead
+from tepo.reporting.page.run_data import PageRun
 from tests.unit.reporting.chromium import SHEET, Page
 
 pytestmark = [pytest.mark.chromium, pytest.mark.slow, pytest.mark.disaster]
@@ -42,6 +45,15 @@ FOCUS_COPY = """[...document.querySelectorAll("#table-panel_e .copy button")]
 TOOLS = """return [...document.querySelectorAll(arguments[0])].filter((one) =>
     one.querySelectorAll(".download").length !== 2 || one.querySelector(`.anchor[href='#${one.id}']`) === null)
     .map((one) => one.id)"""
+OVERLAPS = """const boxes = [...document.querySelectorAll(".ticks")].map((one) => [...one.children]
+    .map((label) => label.getBoundingClientRect()));
+    return boxes.flatMap((row) => row.slice(1).filter((box, at) => box.left < row[at].right)).map((box) => box.left)"""
+CUT_CAPTIONS = """return [...document.querySelectorAll("caption, figcaption, .caption, summary")]
+    .filter((one) => one.checkVisibility() && !one.matches(".sr")).filter((one) => {
+        const text = document.createRange();
+        text.selectNodeContents(one);
+        return [...text.getClientRects()].some((box) => box.right > innerWidth + 1);
+    }).map((one) => one.textContent.slice(0, 60))"""
 SAID = "return document.querySelector('.copy [role=status]').textContent === 'copied'"
 TEXT_AREA = """const area = document.createElement("textarea");
     area.id = "pasted";
@@ -208,12 +220,42 @@ def test_settings_are_down_and_rows_across(path: Path, window: Page) -> None:
     window.open(path)
     window.run("document.getElementById('runs-view').open = true")
     window.wait("return document.querySelector('#runs-view table')")
-    assert window.texts("#runs-view tbody:first-of-type th") == ["objective.name"]
-    assert window.texts("#runs-view tbody:first-of-type td") == ["grpo_dapo", "tepo"]
+    sides = "#runs-view .scroll:not(.grouped)"
+    assert window.texts(f"{sides} tbody:first-of-type th") == ["objective.name"]
+    assert window.texts(f"{sides} tbody:first-of-type td") == ["grpo_dapo", "tepo"]
     window.one("#runs-view [type=checkbox]").click()
-    assert window.texts("#runs-view tbody:first-of-type th") == ["objective.name", "train.steps"]
+    assert window.texts(f"{sides} tbody:first-of-type th") == ["objective.name", "train.steps"]
     window.all("#runs-view .remove")[0].click()
-    assert len(window.all("#runs-view thead th")) == 2
+    assert len(window.all(f"{sides} thead th")) == 2
     window.one("#runs-view .controls button").click()
-    assert len(window.all("#runs-view thead th")) == 3
+    assert len(window.all(f"{sides} thead th")) == 3
     assert window.violations() == []
+
+
+def test_all_runs_stand_in_groups_with_means_and_ranges(tmp_path: Path, window: Page) -> None:
+    known = [("tepo", 0, 50.0, "finished"), ("tepo", 1, 70.0, "collapse at step 3"), ("gspo", 0, 40.0, "finished")]
+    runs = [
+        PageRun(
+            f"{name}-{seed}", name.upper(), name, seed, {"objective": {"name": name}}, {"status": end, "% right": right}
+        )
+        for name, seed, right, end in known
+    ]
+    path = tmp_path / "page.html"
+    path.write_text(build_page(PageHead("Runs"), [], runs), encoding="utf-8")
+    window.open(path, 400)
+    window.run("document.getElementById('runs-view').open = true")
+    window.wait("return document.querySelector('.grouped table')")
+    assert window.texts(".grouped tbody th") == ["tepo", "gspo"]
+    assert window.texts(".grouped tbody td") == ["2", "60.0 (50.0 to 70.0)", "1", "–", "1", "40.0", "0", "–"]
+    window.choose("#runs-by", "")
+    assert window.texts(".grouped tbody th") == ["TEPO", "GSPO"]
+    assert window.outside() == []
+    assert window.violations() == []
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_no_label_lies_on_another_and_no_caption_is_cut(path: Path, window: Page, width: int) -> None:
+    window.open(path, width)
+    window.unpacked()
+    assert window.run(OVERLAPS) == []
+    assert window.run(CUT_CAPTIONS) == []

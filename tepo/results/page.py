@@ -262,7 +262,9 @@ def _ran(facts: Mapping[str, str], scale: str, units: Sequence[Unit]) -> str:
     if seeds := {unit.seed for unit in units if unit.row.objective is not None}:
         known = ranges(seeds)
         under = counted(len(seeds), "seed") if known.count(",") > 1 else f"seed{'s' * (len(seeds) > 1)} {known}"
-        what = f"trained by RL on {data} for {facts['Steps']} steps with {under}"
+        steps = sorted({unit.config.train.steps for unit in units if unit.row.objective is not None})
+        length = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
+        what = f"trained by RL on {data} for {length} steps with {under}"
     done = sum(unit.done() for unit in units)
     runs = counted(len(units), "run") if done == len(units) else f"{done} of {counted(len(units), 'run')} measured"
     return f"{who}, {what}: {runs}, each on {_benchmarks(units[0].config.data.benchmarks)}."

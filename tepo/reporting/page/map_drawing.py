@@ -1,5 +1,7 @@
 """A sweep's map as a drawing, for documents: method x value, shaded by accuracy, hatched where runs ended early."""
 
+from typing import Any
+
 import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
@@ -31,7 +33,7 @@ def map_figure(sweep: SweepMap) -> Figure:
             for at, cell in enumerate(row.cells):
                 share = 0.04 + 0.5 * (cell.share or 0.0)
                 shade = tuple(1 - share * (1 - part) for part in _BLUE)
-                hatch = {"hatch": "////", "edgecolor": _RED} if cell.ended else {}
+                hatch: dict[str, Any] = {"hatch": "////", "edgecolor": _RED} if cell.ended else {}
                 axes.add_patch(Rectangle((at + 0.02, down + 0.04), 0.96, 0.92, facecolor=shade, linewidth=0, **hatch))
                 plain = {"facecolor": "white", "edgecolor": "none", "pad": 1} if cell.ended else None
                 axes.text(at + 0.5, down + 0.5, cell.text, ha="center", va="center", bbox=plain)

@@ -9,7 +9,7 @@
   async function build() {
     const { usual, rows } = await unpack("run-data");
     const chosen = rows.length ? [...new Set([0, Math.min(1, rows.length - 1)])] : [];
-    const select = make("select", {}, ...rows.map((row, index) => new Option(`${row.label} (${row.seeds.length} seed${row.seeds.length === 1 ? "" : "s"})`, index)));
+    const select = make("select", { id: "runs-row" }, ...rows.map((row, index) => new Option(`${row.label} (${row.seeds.length} seed${row.seeds.length === 1 ? "" : "s"})`, index)));
     const every = make("input", { type: "checkbox" });
     const add = make("button", { type: "button", textContent: "Add" });
     const table = make("div", { className: "scroll", tabIndex: 0 });

@@ -184,7 +184,7 @@ def _averages(table: Table) -> str:
     means = [mean for _, mean in measured]
     if len(measured) == 1:
         return f"{measured[0][0]} answers {_ends(means)}% right on average"
-    return f"The averages of {len(measured)} rows, compared with none, lie from {_ends(means)}"
+    return f"{len(measured)} rows without a baseline average {_ends(means)}"
 
 
 def _ends(means: Sequence[float]) -> str:

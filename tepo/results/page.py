@@ -42,7 +42,7 @@ from tepo.studies.plan_studies import Planned
 from tepo.studies.study import CLAIMS, Study
 
 OWN = "-own"  # at the end of the name of a study's own figure
-_LAPTOP = "A policy of 0.2M parameters", "procedural arithmetic"
+_KNOWN = {"laptop": "A policy of 0.2M parameters"}  # what a stranger does not know by name
 SCOPE = (
     "Results at this scale can speak of the mechanics of optimisation: size of steps, clipping, off-policy updates, "
     "variance of estimators. They cannot speak of long chains of thought (responses have 28 tokens), of exploration "
@@ -249,15 +249,18 @@ def head_of(planned: Planned, scale: str) -> PageHead:
         {name: text for name, text in facts.items() if text},
         tuple(notes),
         SCOPE if scale == "laptop" else "",
-        _ran(facts, scale, units),
+        _ran(units),
     )
 
 
-def _ran(facts: Mapping[str, str], scale: str, units: Sequence[Unit]) -> str:
+def _ran(units: Sequence[Unit]) -> str:
     """A sentence that a stranger understands: who was trained on what, how long, how often, and how it was measured."""
     if not units:
         return ""
-    who, data = _LAPTOP if scale == "laptop" else (facts["Model"], facts["Data"])
+    models = list(dict.fromkeys(unit.config.model.name for unit in units))
+    who = f"{len(models)} models ({', '.join(models)})" if len(models) > 1 else _KNOWN.get(models[0], models[0])
+    generated = all(unit.config.data.kind == "procedural" for unit in units)
+    data = "procedural arithmetic" if generated else ", ".join(dict.fromkeys(unit.config.data.name for unit in units))
     what = "as it is"
     if seeds := {unit.seed for unit in units if unit.row.objective is not None}:
         known = ranges(seeds)

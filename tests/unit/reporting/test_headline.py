@@ -97,7 +97,7 @@ CASES = {
     "a sweep of one row": (sweep({"a": (70.0, 30.0, 0.5)}), "At rate=1e-4 the average is 70.0; at 1e-3 0.5"),
     "a sweep that has not begun": (sweep({"a": (None, None, None)}), ""),
     "a study without a baseline": (
-        scored(10.0, None, 70.0), "The averages of 2 rows, compared with none, lie from 10.0 to 70.0",
+        scored(10.0, None, 70.0), "2 rows without a baseline average 10.0 to 70.0",
     ),
     "one run": (scored(50.0), "row 0 answers 50.0% right on average"),
     "nothing measured": (scored(None), "Nothing measured yet"),

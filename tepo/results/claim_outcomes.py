@@ -4,6 +4,7 @@ The composite rule tests what a claim says as it is written (`tepo.evaluation.st
 before it keep the verdict of their own rule (`tepo.evaluation.statistics.equivalence`), and show the other beside it.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -11,8 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from tepo.evaluation.statistics.comparison import Difference, compare, pair_rows
-from tepo.evaluation.statistics.entropy_at_equal_reward import entropy_difference, entropy_gap
+from tepo.evaluation.statistics.comparison import AVERAGE, Difference, Pair, compare, difference_of, pair_rows
+from tepo.evaluation.statistics.entropy_at_equal_reward import entropy_gap
+from tepo.evaluation.statistics.environments import over_environments
 from tepo.evaluation.statistics.equivalence import Decision, decide
 from tepo.evaluation.statistics.exact_tests import exchange_p, sign_flip_p
 from tepo.evaluation.statistics.intervals import LEVEL
@@ -29,9 +31,12 @@ from tepo.evaluation.statistics.power import (
 )
 from tepo.evaluation.statistics.region import Outcome
 from tepo.evaluation.statistics.region_decision import RegionDecision, judge_regions
+from tepo.evaluation.statistics.training_measures import Rows, late_mean, paired_difference, steps_to
 from tepo.results.claim_history import ClaimHistory
 from tepo.results.tables import read_samples, row_key
-from tepo.studies.claims import Claim, Claims
+from tepo.store.evaluation_result import AVERAGE as VALIDATED
+from tepo.store.records.thinned_metrics import BEST, pack, unpack
+from tepo.studies.claims import BASE, Claim, Claims
 from tepo.studies.plan import Unit
 
 COMPOSITE_SINCE = date(2026, 11, 25)
@@ -39,7 +44,7 @@ COMPOSITE_SINCE = date(2026, 11, 25)
 
 @dataclass(frozen=True)
 class _Result:
-    """A measured claim: its difference and the spread of it, the difference on each seed, and the exact p."""
+    """A measured claim: its difference and the spread of it, the difference on each seed or base, and the exact p."""
 
     difference: Difference
     spread: Spread | None
@@ -55,9 +60,9 @@ class ClaimOutcome:
     its runs are measured, as looking at half of them and going on would make more false alarms than are promised. Until
     then spread is that of the measured claims on the same benchmarks, if any. registered: date of the commit since
     which it reads as it does; late: its batch was registered before. family: number of claims in its batch, over which
-    verdicts are corrected. by_seed: the difference on each seed, in shares or nats. exact_p: two-sided, of this claim
-    alone and without a distribution of luck: that chance dealt the runs to A and B (`exchange_p`), or for entropy,
-    which is compared seed by seed, the signs (`sign_flip_p`)."""
+    verdicts are corrected. by_seed: the difference on each seed, or on each base, in hundreds of the claim's
+    unit. exact_p: two-sided, of this claim alone and without a distribution of luck: that chance dealt the runs to A
+    and B (`exchange_p`), or for measures of training and over bases, which are paired, the signs (`sign_flip_p`)."""
 
     claim: Claim
     units: Sequence[Unit]
@@ -88,8 +93,8 @@ class ClaimOutcome:
 
     @cached_property
     def seeds_to_decide(self) -> str:
-        """Seeds with which the composite rule would decide the claim if A and B were equal, for plans: beside a result
-        it would invite to add seeds until one likes it."""
+        """Seeds, or bases, with which the composite rule would decide the claim if A and B were equal, for plans:
+        beside a result it would invite to add seeds until one likes it."""
         if self.spread is None:
             return ""
         region = self.claim.tested
@@ -98,7 +103,8 @@ class ClaimOutcome:
         level = 2 * (1 - LEVEL) / self.family  # one-sided
         nearest = min(abs(region.low), abs(region.high))
         count = seeds_needed(self.spread, nearest, level, thresholds) or f"more than {MOST_SEEDS}"
-        return f"{count} seeds would decide it with {POWER:.0%} if A and B were equal"
+        units = "bases" if self.claim.bases else "seeds"
+        return f"{count} {units} would decide it with {POWER:.0%} if A and B were equal"
 
     @property
     def ran(self) -> str:
@@ -168,19 +174,72 @@ def _result(claim: Claim, units: Sequence[Unit]) -> _Result | None:
     """The two rows of a claim compared; None until everything is measured."""
     if not all(unit.done() for unit in units):
         return None
-    if claim.measure == "entropy":
-        runs: dict[str, dict[int, np.ndarray]] = {}
-        for unit in units:
-            rows = [[row["critic/score/mean"], row["actor/entropy"]] for row in unit.run.metrics()]
-            runs.setdefault(row_key(unit), {})[unit.seed] = np.array(rows, dtype=float)
-        (_, base), (name, other) = runs.items()
-        pairs = [(other[seed], base[seed]) for seed in other]
-        difference = entropy_difference(name, pairs)
-        spread = spread_of_seeds(difference.error * difference.seeds**0.5)
-        gaps = [entropy_gap(*pair) for pair in pairs]
-        return _Result(difference, spread, gaps, float(sign_flip_p(np.array(gaps))))
-    frame, baseline = read_samples(units), row_key(units[0])
-    (difference,), (pair,) = compare(frame, baseline), pair_rows(frame, baseline)
+    if claim.measure != "accuracy":
+        return _in_training(claim, units)
+    pairs = []
+    for part in _by_base(units).values():
+        frame, baseline = read_samples(part), row_key(part[0])
+        pairs += pair_rows(frame, baseline)
+    if claim.bases:
+        return _over_bases(pairs)
+    (difference,), (pair,) = compare(frame, baseline), pairs
     by_row = frame.groupby(["row", "seed"])["correct"].mean()
     exact = float(exchange_p(by_row[pair.row].to_numpy(), by_row[baseline].to_numpy()))
     return _Result(difference, spread_of(pair.cells, pair.weights) if pair.cells else None, pair.by_seed(), exact)
+
+
+def _by_base(units: Sequence[Unit]) -> dict[str, list[Unit]]:
+    """The units of each base of a claim; all of them under one name where it names none."""
+    groups: dict[str, list[Unit]] = {}
+    for unit in units:
+        groups.setdefault(unit.row.setting.point.get(BASE, ""), []).append(unit)
+    return groups
+
+
+def _over_bases(pairs: Sequence[Pair]) -> _Result:
+    """A minus B on a new base. pairs: one a base."""
+    known = [pair.cells for pair in pairs if pair.cells]
+    if len(known) < len(pairs):
+        return _Result(Difference(pairs[0].row, AVERAGE), None, (), math.nan)
+    means = {name: np.stack([cells[name].mean(axis=0) for cells in known]) for name in known[0]}
+    new, weights = over_environments(known, pairs[0].weights).new, pairs[0].weights
+    by_base = [float(np.mean(pair.by_seed())) for pair in pairs]
+    difference = difference_of(pairs[0].row, AVERAGE, new, len(pairs))
+    return _Result(difference, spread_of(means, weights), by_base, float(sign_flip_p(np.array(by_base))))
+
+
+def _in_training(claim: Claim, units: Sequence[Unit]) -> _Result:
+    """A minus B on each seed; with bases the mean over the seeds of each base."""
+    gaps = []
+    for part in _by_base(units).values():
+        runs: dict[str, dict[int, Rows]] = {}
+        for unit in part:  # read as a record keeps them: the verdict must not depend on which of the two is there
+            runs.setdefault(row_key(unit), {})[unit.seed] = unpack(pack(unit.run.metrics()))
+        (_, base), (name, other) = runs.items()
+        by_seed = [_gap(claim, other[seed], base[seed]) for seed in other]
+        gaps += [float(np.mean(by_seed))] if claim.bases else by_seed
+    difference = paired_difference(name, claim.measure, gaps)
+    spread = spread_of_seeds(difference.error * difference.seeds**0.5)
+    return _Result(difference, spread, gaps, float(sign_flip_p(np.array(gaps))))
+
+
+def _gap(claim: Claim, a: Rows, b: Rows) -> float:
+    """Run a minus run b in what a claim measures of training, in hundreds of its unit; NaN where one lacks it."""
+    if claim.measure == "entropy":
+        pair = [np.array([[row["critic/score/mean"], row["actor/entropy"]] for row in rows], float) for rows in (a, b)]
+        return entropy_gap(*pair)
+    first, second = (_figure(claim, rows) for rows in (a, b))
+    return first - second
+
+
+def _figure(claim: Claim, rows: Rows) -> float:
+    """What a claim measures of a run by itself, in hundreds of its unit."""
+    if claim.measure == "late_entropy":
+        return late_mean(rows, "actor/entropy")
+    if claim.measure == "late_length":
+        return late_mean(rows, "response_length/mean") / 100
+    if claim.measure == "late_best":
+        sizes = [int(name.removeprefix(BEST)) for name in rows[-1] if name.startswith(BEST)]
+        return late_mean(rows, f"{BEST}{max(sizes)}") if sizes else float("nan")
+    assert claim.threshold is not None
+    return steps_to(rows, VALIDATED, claim.threshold / 100) / 100

@@ -15,11 +15,12 @@ from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Tabl
 from tepo.results.claim_outcomes import COMPOSITE_SINCE, ClaimOutcome
 from tepo.results.tables import record_notes
 from tepo.store.cost import Cost
-from tepo.studies.claims import FEWEST_SEEDS, Claim, Claims
+from tepo.studies.claims import FEWEST_SEEDS, MEASURES, Claim, Claims
 
 NAME = "registered"  # of the table
 _COLUMNS = (
     Column("delta", "Δ", Kind.DELTA),
+    Column("unit", "Unit", Kind.TEXT),
     Column("verdict", "A against B", Kind.TEXT),
     Column("claim", "The claim", Kind.TEXT),
     Column("composite", "Composite rule", Kind.TEXT),
@@ -39,7 +40,8 @@ def claims_table(claims: Claims, judged: Sequence[ClaimOutcome], known: Sequence
     rows = []
     for claim in claims.claims:
         if claim.needs:
-            cells = (MISSING, Cell(), Cell(text="not testable yet"), *[Cell()] * (len(_COLUMNS) - 3))
+            said = {"delta": MISSING, "claim": Cell(text="not testable yet")}
+            cells = tuple(said.get(column.key, Cell()) for column in _COLUMNS)
         else:
             cells = _cells(by_name[claim.name], known)
         rows.append(TableRow(claim.name, claim.name, cells, sentence=claim.sentence))
@@ -61,7 +63,8 @@ def claim_lines(claims: Claims, judged: Sequence[ClaimOutcome]) -> list[ClaimLin
 
 def _claim_line(claim: Claim, one: ClaimOutcome | None, usual: str) -> ClaimLine:
     pair = f"{claim.a.label} against {claim.b.label}" if claim.a and claim.b else ""
-    line = ClaimLine(claim.name, claim.sentence.rstrip("."), pair, _details(claim, one, usual), claim.unit)
+    unit = "".join(MEASURES[claim.measure])
+    line = ClaimLine(claim.name, claim.sentence.rstrip("."), pair, _details(claim, one, usual), unit)
     if one is None or one.difference is None:
         return line
     tested = 100 * claim.tested.low, 100 * claim.tested.high
@@ -81,14 +84,11 @@ def summary(table: Table) -> str:
     """The claims of their table in Markdown, a line each: the sentence, the outcomes, and the difference."""
     (block,) = table.blocks
     place = {column.key: index for index, column in enumerate(block.columns)}
-    lines = [
-        "| claim | outcome | composite rule | A above B, points (entropy: hundredths of a nat) |",
-        "| :-- | :-- | :-- | --: |",
-    ]
+    lines = ["| claim | outcome | composite rule | A above B |", "| :-- | :-- | :-- | --: |"]
     for row in block.rows:
-        outcome, composite = (row.cells[place[key]].text for key in ("claim", "composite"))
+        unit, outcome, composite = (row.cells[place[key]].text for key in ("unit", "claim", "composite"))
         delta, column = row.cells[place["delta"]], block.columns[place["delta"]]
-        measured = f"{format_value(delta, column, 1)} {format_interval(delta, column, 1)}".strip()
+        measured = f"{format_value(delta, column, 1)} {format_interval(delta, column, 1)} {unit}".strip()
         cells = (f"{row.sentence} (`{row.label}`)", outcome or "not run yet", composite, measured)
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines)
@@ -98,6 +98,7 @@ def _cells(one: ClaimOutcome, known: Sequence[Cost]) -> tuple[Cell, ...]:
     claim, total, found = one.claim, len(one.units), one.difference
     priced = f"{price(one.units, known, '').cpu_s / 3600:.2f}" if known or one.done == total else ""
     words = (
+        claim.unit,
         one.decision.verdict if one.decision else "",
         one.outcome or "",
         _composite(one),
@@ -132,20 +133,21 @@ def _region(claim: Claim) -> str:
 def _notes(claims: Claims, judged: Sequence[ClaimOutcome]) -> tuple[str, ...]:
     batches = sorted({claim.batch for claim in claims.testable})
     sizes = [sum(claim.batch == batch for claim in claims.testable) for batch in batches]
+    used = dict.fromkeys(claim.measure for claim in claims.testable)
+    measures = ", ".join("points of average accuracy" if one == "accuracy" else "".join(MEASURES[one]) for one in used)
     families = ", ".join(f"batch {batch} of {size}" for batch, size in zip(batches, sizes, strict=True))
     usual = _usual_refutation(claims)
     least = smallest_exchange_p(FEWEST_SEEDS, FEWEST_SEEDS), smallest_sign_flip_p(FEWEST_SEEDS)
     return (
-        "Δ = A above B with its 95% interval: points of average accuracy, or hundredths of a nat of entropy at equal "
-        "reward in training (docs/evaluation.md). Verdicts are at 5%, corrected by Holm's procedure over the claims of "
-        f"a batch, measured or not: {families}.",
+        f"Δ = A above B with its 95% interval: {measures} (docs/evaluation.md). Verdicts are at 5%, corrected by "
+        f"Holm's procedure over the claims of a batch, measured or not: {families}.",
         "A against B is the rule of claims with a margin: better or worse where the difference is not 0, equivalent "
         "where it is within the margin.",
         f"The composite rule, since {COMPOSITE_SINCE:%Y-%m-%d}, tests the region that a claim states: it holds where "
         "all outside is rejected, and is refuted where the region is. Claims of an earlier day keep the verdict of "
         "their own rule. p: one-sided, corrected, of what was rejected, or where nothing was the smaller of the two.",
         "Exact p: two-sided, of the claim alone, that the runs of A and of B have one distribution, by dealing them "
-        f"anew, so without normal luck; {FEWEST_SEEDS} runs each give none below {least[0]:.2g}. Of entropy, by the "
+        f"anew, so without normal luck; {FEWEST_SEEDS} runs each give none below {least[0]:.2g}. Of training, by the "
         f"signs of the seeds: none below {least[1]:.2g}. What is smaller rests on Student's t.",
         "A claim is judged when all of its runs are measured. Registered: the commit since which it reads as it does.",
         *_shared(judged),
@@ -184,9 +186,14 @@ def _details(claim: Claim, one: ClaimOutcome | None, usual: str) -> str:
         f"By the composite rule of {COMPOSITE_SINCE:%Y-%m-%d}: {_composite(one)}." if one.decision else "",
         "" if one.difference else f"Not run yet: {one.done} of {counted(len(one.units), 'run')} measured.",
         f"{one.seeds_to_decide[0].upper()}{one.seeds_to_decide[1:]}." if one.seeds_to_decide else "",
-        f"Settings: {claim.rule}. {counted(len(one.units), 'run')}, seeds {', '.join(map(str, claim.seeds))}; new test "
-        f"problems from seed {claim.problems}. Registered {one.since}{f', run {one.ran}' if one.ran else ''}.",
+        f"Settings: {claim.rule}. {counted(len(one.units), 'run')}. {_runs(claim)}; new test problems from seed "
+        f"{claim.problems}. Registered {one.since}{f', run {one.ran}' if one.ran else ''}.",
         refuted,
         claim.means if one.outcome is Outcome.HOLDS else "",
     ]
     return " ".join(filter(None, parts))
+
+
+def _runs(claim: Claim) -> str:
+    seeds = f"Seeds {', '.join(map(str, claim.seeds))}"
+    return f"{seeds} from each of {len(claim.bases)} bases, for a new base" if claim.bases else seeds

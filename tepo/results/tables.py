@@ -20,6 +20,7 @@ from tepo.reporting.tables.expected_max_table import with_settings
 from tepo.reporting.tables.provenance_note import mixed
 from tepo.reporting.tables.sweep_table import sensitivity_blocks, sweep_blocks
 from tepo.reporting.tables.table import Table
+from tepo.results.environments import environment_blocks
 from tepo.results.same_runs import same_runs
 from tepo.results.scaling_fits import curve_part
 from tepo.results.tuned_part import tuned_lines, tuned_part
@@ -105,6 +106,8 @@ def _results(study: Study, scale: str, units: Sequence[Unit], family: int) -> Ta
     if specs[0].setting:
         added = (*sweep_blocks(specs, table.blocks), *sensitivity_blocks(specs, samples))
         table = replace(table, blocks=(*added, *table.blocks))
+    if study.drawn:
+        table = replace(table, blocks=(*environment_blocks(study, scale, units, samples), *table.blocks))
     if study.curve:
         block, notes = curve_part(study, units)
         table = replace(table, blocks=(block, *table.blocks), notes=(*table.notes, *notes))

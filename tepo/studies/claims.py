@@ -10,8 +10,10 @@
         rule: how the settings were chosen
         known: [what was known when it was written, exploratory runs too]
         region: {at_least: 2}                    # of A minus B; or at_most: -2, between: [-2, 2], outside: [-2, 2]
-        measure: accuracy                        # points; or entropy: at equal reward in training, hundredths of a nat
+        measure: accuracy                        # points; or one of `MEASURES`
+        threshold: 55                            # with steps_to: validation accuracy, percent
         seeds: [130, 131, 132, 133, 134, 135, 136, 137]
+        bases: {one: [model.path=base-1], …}     # if given, each is run from all of these, and the base is random
         problems: 7104                           # seed of newly generated test problems
         refuted_by: a difference below 2 points
       - {name: later, sentence: …, refuted_by: …, needs: what is missing to run it}
@@ -35,12 +37,24 @@ from tepo.config.compose import compose, options
 from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.region import Outcome, Region
 from tepo.studies.study import CLAIMS, Row, Scale, Study, check_seeds, check_words
+from tepo.studies.vary import Vary, Words
 
 FEWEST_SEEDS = 8
+FEWEST_BASES = 5
+BASE = "base"  # the axis of a claim's bases
 SCALE = "laptop"
 _EXAMPLE = "see experiments/claims.yaml"
 Expected = Literal["better", "worse", "equivalent"]
-Measure = Literal["accuracy", "entropy"]
+Measure = Literal["accuracy", "entropy", "late_entropy", "late_length", "late_best", "steps_to"]
+MEASURES: dict[Measure, tuple[str, str]] = {
+    "accuracy": ("points", ""),
+    "entropy": ("hundredths of a nat", " of entropy at equal reward"),
+    "late_entropy": ("hundredths of a nat", " of entropy in the last quarter of training"),
+    "late_length": ("tokens", " a response in the last quarter of training"),
+    "late_best": ("points", " of the best response of a group in the last quarter of training"),
+    "steps_to": ("steps", " to the threshold"),
+}
+"""Unit of a measure, and what it is of, to be put behind the unit; accuracy is on the test problems after training."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +68,7 @@ class Side:
 
 @dataclass(frozen=True)
 class StatedRegion:
-    """Region of A minus B that a claim states: one of the four, in points or hundredths of a nat."""
+    """Region of A minus B that a claim states: one of the four, in the unit of its measure."""
 
     at_least: float | None = option(None, "this or more")
     at_most: float | None = option(None, "this or less")
@@ -106,9 +120,11 @@ class Claim:
     batch: int = option(1, "the claims that it is registered and judged with", low=1)
     region: StatedRegion | None = option(None, "where A minus B lies by the claim")
     expect: tuple[Expected, ...] = option((), "in place of a region: outcomes of A against B, any of them")
-    measure: Measure = option("accuracy", "after training on the test problems; or entropy at equal reward in training")
-    margin: float | None = option(None, "with expect: points or hundredths of a nat that matter", low=Exclusive(0))
+    measure: Measure = option("accuracy", "after training on the test problems; the others are of training itself")
+    threshold: float | None = option(None, "with steps_to: validation accuracy in percent", low=Exclusive(0), high=100)
+    margin: float | None = option(None, "with expect: what matters, in the unit of the measure", low=Exclusive(0))
     seeds: tuple[int, ...] = option((), f"at least {FEWEST_SEEDS}, used for no choice", low=0)
+    bases: dict[str, Words] = option({}, "name: settings of a base; A and B are compared for a new one of their kind")
     problems: int | None = option(None, "seed of newly generated test problems", low=0)
     needs: str = option("", "what is missing to run it")
     means: str = option("", "what follows where it holds; it may be written after the runs")
@@ -116,12 +132,12 @@ class Claim:
     @property
     def unit(self) -> str:
         """Unit of the difference, of its margin and of its region."""
-        return "points" if self.measure == "accuracy" else "hundredths of a nat"
+        return MEASURES[self.measure][0]
 
     @property
     def tested(self) -> Region:
-        """The region that the composite rule tests, in shares or nats: the one stated, or the one that `expect` and
-        `margin` mean."""
+        """The region that the composite rule tests, in hundreds of its unit, so in shares or nats: the one stated, or
+        the one that `expect` and `margin` mean."""
         if self.region is not None:
             low, high = self.region.ends
             return Region(low / 100, high / 100, bool(self.region.outside))
@@ -181,7 +197,9 @@ def load_claims(path: Path | None = None) -> Claims:
         _check_form(claim, claims, here)
         with here.at("seeds").named():
             check_seeds(list(claim.seeds))
-        if len(claim.seeds) < FEWEST_SEEDS:
+        if claim.bases:
+            _check_bases(claim, here)
+        elif len(claim.seeds) < FEWEST_SEEDS:
             raise here.at("seeds").error(f"fewer than {FEWEST_SEEDS} seeds decide little", fix="name more fresh ones")
         for key in ("a", "b"):
             side = getattr(claim, key)
@@ -190,6 +208,17 @@ def load_claims(path: Path | None = None) -> Claims:
             check_words(side.overrides, here.at(key, "overrides"))
         check_words(claim.settings, here.at("settings"))
     return claims
+
+
+def _check_bases(claim: Claim, here: Location) -> None:
+    """Raise UserError unless the bases can stand for others."""
+    if len(claim.bases) < FEWEST_BASES:
+        what = f"fewer than {FEWEST_BASES} bases say little of a new one"
+        raise here.at("bases").error(what, fix="tepo warmstart laptop --seed 6 makes another")
+    if len(claim.seeds) < 2:
+        raise here.at("seeds").error("one seed does not tell a base from its luck", fix="name two or more")
+    for name, words in claim.bases.items():
+        check_words(words, here.at("bases", name))
 
 
 def _check_form(claim: Claim, claims: Claims, here: Location) -> None:
@@ -202,6 +231,12 @@ def _check_form(claim: Claim, claims: Claims, here: Location) -> None:
                 )
     elif frozenset(claim.expect) not in _REGIONS:
         raise here.at("expect").error("a claim of every outcome says nothing", fix="leave one out")
+    if (claim.measure == "steps_to") != (claim.threshold is not None):
+        fix = "name the accuracy to reach with `threshold:`, in percent, for `measure: steps_to` alone"
+        raise here.at("measure").error("`steps_to` and `threshold` belong together", fix=fix)
+    if claim.threshold is not None and not any(word.startswith("train.validate_every=") for word in claim.settings):
+        what = "steps to a threshold are told by validations, and the claim has none"
+        raise here.at("settings").error(what, fix="add train.validate_every=6")
     first = next(other for other in claims.testable if other.batch == claim.batch)
     if (first.region is None) != (claim.region is None):
         what = f"a batch is judged as one: {first.name} has another form"
@@ -219,4 +254,8 @@ def study_of(claim: Claim) -> Study:
     rows = tuple(Row(f"{claim.name}: {side.label}", side.objective, overrides=side.overrides) for side in sides)
     words = (*claim.settings, f"data.benchmarks=[{fresh}]")
     scales = {SCALE: Scale(("laptop",), claim.seeds, words)}
-    return Study(claim.sentence, baseline=rows[0].label, rows=rows, scales=scales, name=claim.name, registered=True)
+    vary: Vary = {BASE: dict(claim.bases)} if claim.bases else {}
+    return Study(
+        claim.sentence, baseline=rows[0].label, rows=rows, scales=scales, vary=vary, drawn=BASE if vary else "",
+        name=claim.name, registered=True,
+    )  # fmt: skip

@@ -136,6 +136,7 @@ class Study:
     models: dict[str, str] = option({}, "model: the paper's name for it")
     figures: tuple[Figure, ...] = option((), "the paper's figures, and the rows in each")
     vary: Vary = option({}, "settings that the rows are crossed with")
+    drawn: str = option("", "axis whose values are draws of a population, as bases are: rows are compared over it too")
     curve: CurveSettings | None = option(None, "how validation scores over compute are fitted and compared")
     tune: Tune | None = option(None, "settings drawn for each row, to report it at its best")
     notes: tuple[str, ...] = option((), "sentences that stand below the table and at the head of its page")
@@ -240,6 +241,7 @@ def parse_study(path: Path) -> Study:
         raise at.at("curve").error("`curve:` compares rows with a baseline", fix="baseline: LABEL of one row")
     for name in study.scales:
         _check_sweep(study, name, at)
+        _check_drawn(study, name, at)
         _check_same(study, name, at)
     # models that stand in for others at another scale are compared with the same figures
     pairs = [pair for scale in options("scale") for pair in scale_studies(scale).stand_ins.items()]
@@ -294,6 +296,17 @@ def _check_sweep(study: Study, scale: str, at: Location) -> None:
             _check_free(getattr(row, part), keys, word, here.at(part))
         for model, words in row.by_model.items():
             _check_free(words, keys, word, here.at("by_model", model))
+
+
+def _check_drawn(study: Study, scale: str, at: Location) -> None:
+    """Check that rows can be compared over the drawn axis."""
+    if not study.drawn:
+        return
+    vary, where = study.vary_at(scale), at.at("drawn")
+    if study.drawn not in vary:
+        raise where.unknown("axis of `vary:`", study.drawn, vary)
+    if study.baseline is None:
+        raise where.error("`drawn:` compares rows with a baseline", fix="baseline: LABEL of one row")
 
 
 def check_apart(seeds: Iterable[int], tune: Tune) -> None:

@@ -4,12 +4,7 @@ A method that learns faster has less entropy at the same step without being the 
 at the same reward. Both series are smoothed by a running mean; at each level of reward that both runs cross, each has
 the entropy at its first crossing."""
 
-from collections.abc import Sequence
-
 import numpy as np
-
-from tepo.evaluation.statistics.comparison import Difference
-from tepo.evaluation.statistics.intervals import LEVEL, Tails
 
 WINDOW = 5  # steps of the running mean
 _LEVELS = 50
@@ -33,18 +28,3 @@ def entropy_gap(a: np.ndarray, b: np.ndarray) -> float:
         rising = np.flatnonzero(np.r_[True, highest[1:] > highest[:-1]])  # a new highest reward
         entropies.append(np.interp(levels, highest[rising], run[rising, 1]))
     return float((entropies[0] - entropies[1]).mean())
-
-
-def entropy_difference(row: str, pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> Difference:
-    """The gap over pairs of runs with the same seed: its mean, and Student's t over the seeds. Seeds without a common
-    reward do not count; fewer than two others give no interval."""
-    gaps = np.array([entropy_gap(a, b) for a, b in pairs])
-    gaps = gaps[~np.isnan(gaps)]
-    seeds = len(gaps)
-    if seeds < 2:
-        return Difference(row, "entropy", float(gaps.mean()) if seeds else float("nan"), seeds=seeds)
-    mean, error = float(gaps.mean()), float(gaps.std(ddof=1) / seeds**0.5)
-    tails = Tails(float("inf"), seeds - 1, 1.0)
-    half = float(tails.quantile((1 + LEVEL) / 2)) * error
-    p = float(2 * tails.below(-abs(mean) / error)) if error else float(mean == 0)
-    return Difference(row, "entropy", mean, mean - half, mean + half, half, p, seeds=seeds, error=error, tails=tails)

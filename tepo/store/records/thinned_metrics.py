@@ -22,7 +22,8 @@ _DRAWN = {
     "response_length/mean": 3,
     "timing_s/step": 2,
 }
-_BEST = re.compile(r"critic/score/best@(\d+)$")  # figures show the two largest
+BEST = "critic/score/best@"
+_BEST = re.compile(rf"{BEST}(\d+)$")  # figures show the two largest
 _VALIDATED = ("val-core/", "val-aux/", "start/val-")
 _POINTS = 60  # of a curve, about: more are not seen
 

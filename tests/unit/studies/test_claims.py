@@ -2,6 +2,7 @@
 
 import math
 import os
+import re
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +17,9 @@ from tepo.reporting.tables.table import Table
 from tepo.results.claim_history import ClaimHistory
 from tepo.results.claim_outcomes import judge_claims
 from tepo.results.claims_table import claim_lines, claims_table
+from tepo.results.environments import environment_blocks
+from tepo.results.tables import read_samples
+from tepo.store.records.thinned_metrics import pack, unpack
 from tepo.studies.claims import Claims, load_claims, study_of
 from tepo.studies.plan import make_plan
 from tepo.studies.plan_studies import plan_all, plan_studies
@@ -72,6 +76,9 @@ def file(tmp_path: Path) -> Path:
         ("    rule: fixed here\n", "", "the claim lacks `rule:`"),
         ("    margin: 5\n", "", "the claim lacks `margin:`"),
         ("margin: 5", "margin: 0", "margin"),
+        ("margin: 5", "measure: steps_to\n    margin: 5", "`steps_to` and `threshold` belong together"),
+        ("margin: 5", "threshold: 40\n    margin: 5", "`steps_to` and `threshold` belong together"),
+        ("margin: 5", "measure: steps_to\n    threshold: 40\n    margin: 5", "told by validations"),
         (", 107]", "]", "fewer than 8 seeds"),
         (", 107]", ", 100]", "a seed is listed twice"),
         ("[better]", "[nice]", "expect"),
@@ -245,6 +252,46 @@ def test_entropy_is_compared_at_equal_reward_in_training(file: Path, tmp_path: P
     assert delta.low < delta.mean < delta.high
 
 
+@pytest.mark.parametrize(
+    ("measure", "delta"),
+    [("measure: late_entropy", 2.0), ("measure: late_length", -5.0), ("measure: late_best", 10.0),
+     ("measure: steps_to\n    threshold: 40", -60.0)],
+)  # fmt: skip
+def test_training_is_compared_late_and_by_the_steps_to_a_threshold(
+    measure: str, delta: float, file: Path, tmp_path: Path
+) -> None:
+    """A reaches any accuracy twice as early and ends with 0.02 nats more, 5 tokens less and 10 points more, give or
+    take by its seed. From 200 steps on a record keeps some of them: the verdict is that of the records."""
+    settings = text("first").replace("settings: [", "settings: [train.validate_every=10, ")
+    file.write_text(settings.replace("    margin: 5\n", f"    {measure}\n    margin: 0.5\n"))
+    claims = load_claims(file)
+    ((_, units),) = plan_studies([study_of(claim) for claim in claims.testable], "laptop", store=tmp_path)
+    for unit in units:
+        finish(unit, 0.5)
+        unit.run.metrics_file.unlink()
+        ahead, luck = unit.row.label.endswith("A"), 1 + 0.1 * (unit.seed % 2 - 0.5)
+        for step in range(1, 201):
+            row = {
+                "training/global_step": step,
+                "actor/entropy": 0.1 + ahead * 0.02 * luck,
+                "response_length/mean": 70 - ahead * 5 * luck + (step - 176) / 50,
+                "critic/score/best@4": 0.2,
+                "critic/score/best@8": 0.6 + ahead * 0.1 * luck,
+            }
+            if step % 10 == 0:
+                row["val-core/average"] = step / 300 * (1 + ahead)
+            unit.run.append_metrics(row)
+    shown = claims_table(claims, judge_claims(claims, [units]), ())
+    found = shown.blocks[0].rows[0].cells[0]
+    assert found.mean == pytest.approx(delta, abs=0.05)
+    for unit in units:
+        kept = unpack(pack(unit.run.metrics()))
+        unit.run.metrics_file.unlink()
+        for row in kept:
+            unit.run.append_metrics(row)
+    assert claims_table(claims, judge_claims(claims, [units]), ()).blocks[0].rows[0].cells[0] == found
+
+
 @pytest.mark.slow
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "experiments/claims.yaml", text("first"))
@@ -290,7 +337,7 @@ def test_claims_in_words(file: Path, tmp_path: Path) -> None:
     assert (up.sentence, up.pair, up.outcome, up.unit) == ("It works", "A against B", "holds", "points")
     assert (up.low, up.delta, up.high) == (100 * one.low, 100 * one.delta, 100 * one.high)
     assert up.regions == ((5.0, math.inf),)
-    assert "16 runs, seeds 110, 111, " in up.details
+    assert "16 runs. Seeds 110, 111, " in up.details
     assert up.details.endswith(" So be it.")
     assert close.outcome == "undecided"
     assert "seeds would" not in close.details
@@ -371,3 +418,40 @@ def test_a_claim_that_is_not_run_says_how_many_seeds_would_decide_it(file: Path,
     details = {one.name: one.details for one in claim_lines(claims, judged)}
     assert f"{wide}." in details["wide"]
     assert f"{narrow}." in details["narrow"]
+
+
+BASES = ", ".join(f"b{number}: [train.warmup_steps={number}]" for number in range(5))  # each a run of its own
+
+
+def test_bases_are_a_random_effect_of_a_claim(file: Path, tmp_path: Path) -> None:
+    """A is ahead by 30 points on four bases and behind by 30 on one: for these five it is ahead, for a new one that is
+    open; where it is ahead on all of them, it is for a new one too."""
+    one = regions(100, 1, mixed="{at_least: 2}", sure="{at_least: 2}")
+    several = re.sub(r"seeds: \[(\d+), (\d+), (\d+).*?\]", rf"seeds: [\1, \2, \3]\n    bases: {{{BASES}}}", one)
+    file.write_text("claims:\n" + several)
+    claims = load_claims(file)
+    planned = plan_studies([study_of(claim) for claim in claims.testable], "laptop", store=tmp_path / "runs")
+    for study, units in planned:
+        assert len(units) == 2 * 5 * 3
+        for unit in units:
+            behind = study.name == "mixed" and unit.row.setting.point["base"] == "b0"
+            finish(unit, 0.5 if not unit.row.label.endswith("A") else 0.2 if behind else 0.8)
+    judged = judge_claims(claims, [units for _, units in planned])
+    found = cells(claims_table(claims, judged, ()))
+    assert (found["mixed"]["claim"], found["sure"]["claim"]) == ("undecided", "holds")
+    mixed = judged[0].difference
+    assert mixed is not None
+    assert mixed.seeds == 5
+    study, units = planned[0]
+    (block,) = environment_blocks(study, "laptop", units, read_samples(units))
+    these, new, between = block.rows[0].cells
+    assert these.mean == new.mean == pytest.approx(100 * mixed.delta)
+    assert these.low > 0 > new.low == pytest.approx(100 * mixed.low)
+    assert float(between.text) > 20
+
+
+def test_a_claim_over_bases_needs_five_of_them(file: Path) -> None:
+    one = regions(100, 1, few="{at_least: 2}")
+    file.write_text("claims:\n" + one + "    bases: {a: [train.warmup_steps=1], b: [train.warmup_steps=2]}\n")
+    with pytest.raises(UserError, match="fewer than 5 bases"):
+        load_claims(file)

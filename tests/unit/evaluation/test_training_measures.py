@@ -1,0 +1,46 @@
+"""Measures of training by which claims compare runs, on runs whose answer is known."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tepo.evaluation.statistics.training_measures import late_mean, paired_difference, steps_to
+
+
+def rows(values: list[float | None], metric: str = "m") -> list[dict[str, Any]]:
+    """A step for each value; one without leaves the metric out."""
+    steps = enumerate(values, start=1)
+    return [{"training/global_step": step} | ({} if value is None else {metric: value}) for step, value in steps]
+
+
+def test_late_is_the_last_quarter_of_what_is_there() -> None:
+    assert late_mean(rows([9.0] * 6 + [1.0, 3.0]), "m") == 2.0
+    assert late_mean(rows([9.0] * 6 + [None, 3.0]), "m") == 3.0
+    assert math.isnan(late_mean(rows([9.0] * 6 + [None, None]), "m"))
+
+
+def test_steps_to_a_threshold_are_interpolated_on_the_running_mean() -> None:
+    """Validated every second step with 0.0, 0.1, 0.2, ...: the mean of three at its middle step is the line itself."""
+    line = rows([None if step % 2 else step / 20 for step in range(1, 21)])
+    assert steps_to(line, "m", 0.55) == pytest.approx(11.0)
+    assert steps_to(line, "m", 0.0) == 4.0  # the middle of the first window
+    assert steps_to(line, "m", 2.0) == 20.0  # never: all steps
+    assert math.isnan(steps_to(line[:5], "m", 0.1))
+
+
+def test_one_lucky_validation_is_not_an_arrival() -> None:
+    lucky = rows([0.2, 0.2, 0.7, 0.2, 0.2, 0.2, 0.5, 0.5, 0.5, 0.5])
+    assert steps_to(lucky, "m", 0.45) > 6
+
+
+def test_over_seeds_it_is_the_t_test() -> None:
+    gaps = np.random.default_rng(0).normal(0.02, 0.01, 8)
+    found = paired_difference("r", "late_entropy", [*gaps, math.nan])
+    wanted = stats.ttest_1samp(gaps, 0).confidence_interval(0.95)
+    assert (found.delta, found.low, found.high) == pytest.approx((gaps.mean(), wanted.low, wanted.high))
+    assert found.p == pytest.approx(stats.ttest_1samp(gaps, 0).pvalue)
+    assert found.seeds == 8
+    assert paired_difference("r", "late_entropy", [math.nan] * 3).seeds == 0

@@ -40,8 +40,8 @@ def claims_table(claims: Claims, judged: Sequence[ClaimOutcome], known: Sequence
     rows = []
     for claim in claims.claims:
         if claim.needs:
-            said = {"delta": MISSING, "claim": Cell(text="not testable yet")}
-            cells = tuple(said.get(column.key, Cell()) for column in _COLUMNS)
+            known_cells = {"delta": MISSING, "claim": Cell(text="not testable yet")}
+            cells = tuple(known_cells.get(column.key, Cell()) for column in _COLUMNS)
         else:
             cells = _cells(by_name[claim.name], known)
         rows.append(TableRow(claim.name, claim.name, cells, sentence=claim.sentence))

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-from tepo.reporting.figures.curves import LINK_INCHES, STYLE, settled
+from tepo.reporting.figures.curves import LINK_INCHES, STYLE
 
 _LOOKS = {"holds": ("#009E73", "o"), "refuted": ("#D55E00", "X")}  # told apart without colour too
 _OPEN = ("#767676", "s")
 _MOST, _LETTERS = 30, 72  # lines that have room, and letters of a claim
+_LEFT, _TOP, _BOTTOM, _AXIS = 0.43, 0.81, 0.05, 2.4  # shares of the figure; lines that an axis takes
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,17 @@ def claims_figure(claims: Sequence[ClaimLine], title: str, what: str) -> Figure:
     more = f" {measured - _MOST} further claims are on the page." if measured > _MOST else ""
     panels = by_unit([one for part in by_unit(claims).values() for one in part][:_MOST]).values()
     with matplotlib.rc_context({**STYLE, "font.size": 8}):
-        figure = Figure(figsize=LINK_INCHES, layout=ConstrainedLayoutEngine(rect=(0.02, 0.05, 0.96, 0.76)))
+        figure = Figure(figsize=LINK_INCHES)
         figure.text(0.03, 0.96, title, fontsize=21, fontweight="bold", va="top")
         figure.text(0.03, 0.885, textwrap.fill(what, 140), fontsize=11, va="top", color="#444444")
         key = f"Shaded: what a claim says. Lines: 95% intervals of A above B. Dots: seeds.{more}"
         figure.text(0.03, 0.02, key, fontsize=10, color="#444444")
-        grid = figure.add_gridspec(len(panels), 1, height_ratios=[len(panel) + 1.6 for panel in panels])
-        for number, panel in enumerate(panels):
-            _draw(figure.add_subplot(grid[number]), panel)
-        return settled(figure)
+        line = (_TOP - _BOTTOM) / sum(len(panel) + _AXIS for panel in panels)
+        above = _TOP
+        for panel in panels:
+            _draw(figure.add_axes((_LEFT, above - line * len(panel), 0.97 - _LEFT, line * len(panel))), panel)
+            above -= line * (len(panel) + _AXIS)
+        return figure
 
 
 def _draw(axes: Axes, claims: Sequence[ClaimLine]) -> None:

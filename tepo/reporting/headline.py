@@ -80,34 +80,39 @@ def _claims(table: Table) -> str:
 
 def _verdicts(blocks: Sequence[Block]) -> str:
     """Verdicts of all blocks together; a row that is another one is not counted."""
-    rows = [(_within(block, row), cell, word) for block in blocks for row, cell, word in compared(block)]
+    rows = [(_within(block, row), cell.mean, word) for block in blocks for row, cell, word in compared(block)]
     rows = [entry for entry in rows if entry[2] != IDENTICAL] or rows
-    baseline = next((column.group for column in blocks[0].columns if column.key == VERDICT), "").removeprefix(
-        "Against "
-    )
-    baseline = baseline or baseline_of(blocks[0])
+    total, (first, *_), baseline = len(rows), rows, _baseline(blocks[0])
     apart = f" (separately for {len(blocks)} settings)" if len(blocks) > 1 else ""
     named: dict[str, list[str]] = {}
     for label, _, word in rows:
         named.setdefault(word, []).append(label)
-    if len(named) == 1 and Verdict.ONE_SEED in named:
-        deltas = sorted(cell.mean for _, cell, _ in rows if cell.mean is not None)
-        ends = [number_text(delta, 1, "+") for delta in (deltas[0], deltas[-1])]
-        lies = f"{rows[0][0]} lies {ends[0]}" if len(rows) == 1 else f"{len(rows)} rows lie {ends[0]} to {ends[1]}"
-        return f"{_NO_VERDICT}: {lies} points from {baseline}{apart}"
+    if set(named) <= {Verdict.ONE_SEED, Verdict.NOT_COMPARABLE}:
+        deltas = [delta for _, delta, _ in rows if delta is not None]
+        ends = " to ".join(number_text(end, 1, "+") for end in dict.fromkeys((min(deltas), max(deltas))))
+        who = f"{first[0]} lies" if total == 1 else f"{total} rows lie"
+        return (
+            f"{_NO_VERDICT if Verdict.ONE_SEED in named else 'No verdict'}: {who} {ends} points from {baseline}{apart}"
+        )
     up, down, alike = (named.get(word, []) for word in (Verdict.BETTER, Verdict.WORSE, Verdict.EQUIVALENT))
-    open_rows = len(rows) - len(up) - len(down) - len(alike)
-    if open_rows == len(rows):
-        subject = rows[0][0] if len(rows) == 1 else f"None of {len(rows)} rows"
-        return f"{subject} can{'not' if len(rows) == 1 else ''} be told apart from {baseline}{apart}"
-    total = len(rows)
+    undecided = total - len(up) - len(down) - len(alike)
+    if undecided == total:
+        who = f"{first[0]} cannot" if total == 1 else f"None of {total} rows can"
+        return f"{who} be told apart from {baseline}{apart}"
     parts = [f"{_subject(up, total)} above {baseline}"] if up else []
-    none = "" if len(down) == total else ", none above"
-    parts += [f"{_subject(down, total)} below{'' if up else f' {baseline}{none}'}"] if down else []
+    if down:
+        none = "" if len(down) == total else ", none above"
+        parts.append(f"{_subject(down, total)} below" + ("" if up else f" {baseline}{none}"))
     if alike:
-        parts.append(f"{_subject(alike, total, ('is', 'are'))} equivalent{'' if parts else f' to {baseline}'}")
-    rest = f"; {open_rows} not decided" if open_rows else ""
+        parts.append(f"{_subject(alike, total, ('is', 'are'))} equivalent" + ("" if parts else f" to {baseline}"))
+    rest = f"; {undecided} not decided" if undecided else ""
     return f"{', '.join(parts)}{rest}{apart}"
+
+
+def _baseline(block: Block) -> str:
+    """Name of the row that the others are compared with, whatever the setting of the block."""
+    group = next(column.group for column in block.columns if column.key == VERDICT)
+    return group.removeprefix("Against ") or baseline_of(block)
 
 
 def _subject(labels: Sequence[str], total: int, verbs: tuple[str, str] = ("ends", "end")) -> str:
@@ -145,7 +150,7 @@ def _sweep(block: Block, table: Table) -> str:
         pairs = [(row.cells[best].mean, row.cells[worst].mean) for row in block.rows]
         fall = min((a - b for a, b in pairs if a is not None and b is not None), default=0.0)
         if fall >= TOLERATED:
-            parts.append(f"{at_worst} every one falls by {fall:.0f} points or more ({_ends(low)})")
+            parts.append(f"{at_worst} every one falls by {int(fall)} points or more ({_ends(low)})")
         elif worst != best:
             parts.append(f"{at_worst} they lie from {_ends(low)}")
     return "; ".join([*parts, *_losses(table)])

@@ -73,6 +73,9 @@ CASES = {
     "one seed, one row": (
         compared(("a", -4.0, str(Verdict.ONE_SEED))), "One seed, so no verdict: a lies −4.0 points from plain",
     ),
+    "too few problems": (
+        compared(("a", -4.0, str(Verdict.NOT_COMPARABLE))), "No verdict: a lies −4.0 points from plain",
+    ),
     "a row that is another one does not count": (
         compared(("a", -1.0, "worse"), ("b", 0.0, "identical here")), "a ends below plain",
     ),

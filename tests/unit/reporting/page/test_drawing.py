@@ -59,3 +59,9 @@ def test_a_cross_stands_where_a_seed_ended_early() -> None:
     cross = r"m-6-6l12 12m0-12l-12 12"
     assert not re.search(cross, drawing(chart_data([whole]), "", 5))
     assert len(re.findall(cross, drawing(chart_data([whole, early]), "", 5))) == 2
+
+
+def test_a_page_with_many_figures_draws_the_first_panels_alone() -> None:
+    rows = [{STEP: step, "critic/score/mean": 0.1, "actor/entropy": 1.0, "actor/grad_norm": 1.0} for step in (1, 2)]
+    data = chart_data([RunCurves("a", "tepo", 0, rows)])
+    assert [text.count('<g transform="translate') for text in (drawing(data, "", 2), drawing(data, "", 5))] == [2, 3]

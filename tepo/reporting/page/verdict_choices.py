@@ -16,7 +16,7 @@ from tepo.evaluation.statistics.equivalence import Decision, decide
 from tepo.evaluation.statistics.region import Outcome, Region
 from tepo.evaluation.statistics.region_decision import judge_regions
 from tepo.reporting.colours import UNTRAINED
-from tepo.reporting.page.forest import compared
+from tepo.reporting.headline import compared
 from tepo.reporting.page.packed import packed
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.renderers.html_table import swatch

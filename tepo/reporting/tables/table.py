@@ -6,9 +6,10 @@ own, under the paper's benchmark names. `tepo.reporting.tables.build_table` make
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from types import MappingProxyType
 
 from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import Difference, Pair
@@ -31,7 +32,8 @@ class Kind(StrEnum):
 class Cell:
     """mean, low, high: percent (points for a delta); low/high: ends of the 95% interval, None when there is none.
 
-    n: samples behind the mean. rank: 1 best, 2 second of its column, 0 otherwise. text: for TEXT columns.
+    n: samples behind the mean. rank: 1 best of its column or not told apart from it, 2 second, 0 otherwise. text: for
+    TEXT columns.
     """
 
     mean: float | None = None
@@ -182,8 +184,9 @@ def p_text(p: float) -> str:
     return f"p = {p:.{digits}f}".replace("0.", ".")
 
 
-def ranked(block: Block) -> Block:
-    """The block with rank 1 (best) and 2 (second) set in every SCORE column.
+def ranked(block: Block, alike: Mapping[str, Collection[str]] = MappingProxyType({})) -> Block:
+    """The block with rank 1 (best) and 2 (second) set in every SCORE column. alike: by column the keys of the rows that
+    cannot be told apart from its best one, which have rank 1 too; such a column has no second.
 
     Equal at the printed precision is equal: a reader must not see 34.2 in bold beside a plain 34.2. A column with fewer
     than two measured rows is not ranked.
@@ -193,10 +196,12 @@ def ranked(block: Block) -> Block:
         values = [rounded(mean, block.decimals) for cells in rows if (mean := cells[index].mean) is not None]
         if column.kind is not Kind.SCORE or len(values) < 2:
             continue
-        order = sorted(set(values), reverse=True)[:2]
-        for cells in rows:
+        order = sorted(set(values), reverse=True)[: 1 if column.key in alike else 2]
+        for row, cells in zip(block.rows, rows, strict=True):
             mean = cells[index].mean
-            if mean is not None and (value := rounded(mean, block.decimals)) in order:
+            if row.key in alike.get(column.key, ()):
+                cells[index] = replace(cells[index], rank=1)
+            elif mean is not None and (value := rounded(mean, block.decimals)) in order:
                 cells[index] = replace(cells[index], rank=order.index(value) + 1)
     return replace(
         block, rows=tuple(replace(row, cells=tuple(cells)) for row, cells in zip(block.rows, rows, strict=True))

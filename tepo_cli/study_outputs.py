@@ -39,26 +39,31 @@ def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | 
     """The page, and the Markdown document if asked for. url: where the page will stand; then also the picture that a
     link to it shows."""
     from tepo.common.files import write_atomic
-    from tepo.results.page import opening_picture, page, parts, render_all
+    from tepo.reporting.figures.curves import LINK_DPI, png
+    from tepo.results.page import opening_graphic, page, parts, render_all
     from tepo.results.results_document import write_results
 
     with bar("studies", parts(planned), quiet=not console.is_terminal, forks=True) as report:
         rendered = render_all(planned, scale, report)
     picture = out.with_suffix(".png")
     if url:
-        write_atomic(picture, opening_picture(rendered), "--out FILE")
+        write_atomic(picture, png(opening_graphic(rendered), LINK_DPI), "--out FILE")
         say(f"picture of a link to it: {picture}")
-    write_atomic(out, page(rendered, url, picture.name), "--out FILE")
+    write_atomic(out, page(rendered, url, picture.name, _command()), "--out FILE")
     say(f"page: {out}")
     if results_path is not None:
-        # The command behind a document, without where things lie and how many ran at once
-        kept, skip = ["tepo"], False
-        for word in sys.argv[1:]:
-            if not skip and word.split("=")[0] not in _WHERE_AND_HOW:
-                kept.append(shlex.quote(word))
-            skip = word in _WHERE_AND_HOW
-        write_results(results_path, rendered, planned, scale, " ".join(kept))
+        write_results(results_path, rendered, planned, scale, _command())
         say(f"results: {results_path}")
+
+
+def _command() -> str:
+    """The command behind a document, without where things lie and how many ran at once."""
+    kept, skip = ["tepo"], False
+    for word in sys.argv[1:]:
+        if not skip and word.split("=")[0] not in _WHERE_AND_HOW:
+            kept.append(shlex.quote(word))
+        skip = word in _WHERE_AND_HOW
+    return " ".join(kept)
 
 
 def show_tables(planned: Planned, scale: str, format: str, profiles: bool = False) -> None:

@@ -5,14 +5,14 @@ before it keep the verdict of their own rule (`tepo.evaluation.statistics.equiva
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
 from functools import cached_property
 
 import numpy as np
 
-from tepo.evaluation.statistics.comparison import AVERAGE, Difference, Pair, compare, difference_of, pair_rows
+from tepo.evaluation.statistics.comparison import AVERAGE, Difference, Pair, corrected, difference_of, pair_rows
 from tepo.evaluation.statistics.entropy_at_equal_reward import entropy_gap
 from tepo.evaluation.statistics.environments import over_environments
 from tepo.evaluation.statistics.equivalence import Decision, decide
@@ -39,14 +39,17 @@ from tepo.store.records.thinned_metrics import BEST, pack, unpack
 from tepo.studies.claims import BASE, Claim, Claims
 from tepo.studies.plan import Unit
 
+Places = Sequence[int]
 COMPOSITE_SINCE = date(2026, 11, 25)
 
 
 @dataclass(frozen=True)
 class _Result:
-    """A measured claim: its difference and the spread of it, the difference on each seed or base, and the exact p."""
+    """A measured claim: its difference, also over some seeds or bases, the spread of it, the difference on each seed or
+    base, and the exact p."""
 
     difference: Difference
+    over: Callable[[Places], Difference]
     spread: Spread | None
     by_seed: Sequence[float]
     exact_p: float
@@ -62,7 +65,8 @@ class ClaimOutcome:
     which it reads as it does; late: its batch was registered before. family: number of claims in its batch, over which
     verdicts are corrected. by_seed: the difference on each seed, or on each base, in hundreds of the claim's
     unit. exact_p: two-sided, of this claim alone and without a distribution of luck: that chance dealt the runs to A
-    and B (`exchange_p`), or for measures of training and over bases, which are paired, the signs (`sign_flip_p`)."""
+    and B (`exchange_p`), or for measures of training and over bases, which are paired, the signs (`sign_flip_p`).
+    over: the difference of some of its seeds, or bases, by their place."""
 
     claim: Claim
     units: Sequence[Unit]
@@ -74,6 +78,7 @@ class ClaimOutcome:
     family: int
     by_seed: Sequence[float] = ()
     exact_p: float | None = None
+    over: Callable[[Places], Difference] | None = None
 
     @property
     def difference(self) -> Difference | None:
@@ -146,6 +151,7 @@ def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]]) -> list[ClaimO
                 len(family),
                 by_seed=result.by_seed if (result := results[claim.name]) else (),
                 exact_p=result.exact_p if result else None,
+                over=result.over if result else None,
             )
     return [judged[claim.name] for claim in claims.testable]
 
@@ -182,10 +188,16 @@ def _result(claim: Claim, units: Sequence[Unit]) -> _Result | None:
         pairs += pair_rows(frame, baseline)
     if claim.bases:
         return _over_bases(pairs)
-    (difference,), (pair,) = compare(frame, baseline), pairs
+    (pair,) = pairs
+
+    def over(places: Places) -> Difference:
+        return pair.over([claim.seeds[place] for place in places]).difference()
+
+    (difference,) = corrected([pair.difference()])
     by_row = frame.groupby(["row", "seed"])["correct"].mean()
     exact = float(exchange_p(by_row[pair.row].to_numpy(), by_row[baseline].to_numpy()))
-    return _Result(difference, spread_of(pair.cells, pair.weights) if pair.cells else None, pair.by_seed(), exact)
+    spread = spread_of(pair.cells, pair.weights) if pair.cells else None
+    return _Result(difference, over, spread, pair.by_seed(), exact)
 
 
 def _by_base(units: Sequence[Unit]) -> dict[str, list[Unit]]:
@@ -200,12 +212,18 @@ def _over_bases(pairs: Sequence[Pair]) -> _Result:
     """A minus B on a new base. pairs: one a base."""
     known = [pair.cells for pair in pairs if pair.cells]
     if len(known) < len(pairs):
-        return _Result(Difference(pairs[0].row, AVERAGE), None, (), math.nan)
+        nothing = Difference(pairs[0].row, AVERAGE)
+        return _Result(nothing, lambda places: nothing, None, (), math.nan)
+    weights = pairs[0].weights
+
+    def over(places: Places) -> Difference:
+        new = over_environments([known[place] for place in places], weights).new
+        return difference_of(pairs[0].row, AVERAGE, new, len(places))
+
     means = {name: np.stack([cells[name].mean(axis=0) for cells in known]) for name in known[0]}
-    new, weights = over_environments(known, pairs[0].weights).new, pairs[0].weights
     by_base = [float(np.mean(pair.by_seed())) for pair in pairs]
-    difference = difference_of(pairs[0].row, AVERAGE, new, len(pairs))
-    return _Result(difference, spread_of(means, weights), by_base, float(sign_flip_p(np.array(by_base))))
+    exact = float(sign_flip_p(np.array(by_base)))
+    return _Result(over(range(len(pairs))), over, spread_of(means, weights), by_base, exact)
 
 
 def _in_training(claim: Claim, units: Sequence[Unit]) -> _Result:
@@ -218,9 +236,13 @@ def _in_training(claim: Claim, units: Sequence[Unit]) -> _Result:
         (_, base), (name, other) = runs.items()
         by_seed = [_gap(claim, other[seed], base[seed]) for seed in other]
         gaps += [float(np.mean(by_seed))] if claim.bases else by_seed
-    difference = paired_difference(name, claim.measure, gaps)
+
+    def over(places: Places) -> Difference:
+        return paired_difference(name, claim.measure, [gaps[place] for place in places])
+
+    difference = over(range(len(gaps)))
     spread = spread_of_seeds(difference.error * difference.seeds**0.5)
-    return _Result(difference, spread, gaps, float(sign_flip_p(np.array(gaps))))
+    return _Result(difference, over, spread, gaps, float(sign_flip_p(np.array(gaps))))
 
 
 def _gap(claim: Claim, a: Rows, b: Rows) -> float:

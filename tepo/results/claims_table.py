@@ -1,16 +1,18 @@
-"""Registered claims as a table, and as the sentences that open the page."""
+"""Registered claims: their table, their lines in figures and on the page, and their summary in Markdown."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tepo.common.text import counted
 from tepo.evaluation.statistics.exact_tests import smallest_exchange_p, smallest_sign_flip_p
-from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.evaluation.statistics.region import Outcome
 from tepo.planning.laptop_cost import price
 from tepo.reporting.figures.claims_figure import ClaimLine
+from tepo.reporting.page.verdict_choices import PARTS, Compared, Family, VerdictChoices, choices_of
 from tepo.reporting.tables.cells import format_interval, format_value
-from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Table, TableRow, percent_cell
+from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Table, TableRow, outcome_words, percent_cell
 from tepo.results.claim_outcomes import COMPOSITE_SINCE, ClaimOutcome
 from tepo.results.tables import record_notes
 from tepo.store.cost import Cost
@@ -39,25 +41,58 @@ def claims_table(claims: Claims, judged: Sequence[ClaimOutcome], known: Sequence
     rows = []
     for claim in claims.claims:
         if claim.needs:
-            said = {"delta": MISSING, "claim": Cell(text="not testable yet")}
-            cells = tuple(said.get(column.key, Cell()) for column in _COLUMNS)
+            known_cells = {"delta": MISSING, "claim": Cell(text="not testable yet")}
+            cells = tuple(known_cells.get(column.key, Cell()) for column in _COLUMNS)
         else:
             cells = _cells(by_name[claim.name], known)
         rows.append(TableRow(claim.name, claim.name, cells, sentence=claim.sentence))
     notes = (*_notes(claims, judged), *record_notes([unit for one in judged for unit in one.units]))
-    return Table(NAME, "Claims registered before their runs", (Block("Claims", _COLUMNS, tuple(rows)),), notes)
+    said = tuple(
+        f"{one.name}: {one.sentence}. {one.pair}. {one.details}".replace(" . ", " ")
+        for one in claim_lines(claims, judged)
+    )
+    return Table(
+        NAME, "Claims registered before their runs", (Block("Claims", _COLUMNS, tuple(rows), notes=said),), notes
+    )
 
 
-def claim_lines(judged: Sequence[ClaimOutcome]) -> list[ClaimLine]:
-    """The measured claims, to be drawn in their units."""
-    lines = []
+def claim_choices(judged: Sequence[ClaimOutcome]) -> VerdictChoices | None:
+    """Outcomes of the measured claims by the composite rule: alone and in the batch, over some of the seeds, and with
+    other ends of the region. None where no claim is measured."""
+    if not any(one.over for one in judged):
+        return None
+    batches: dict[int, list[Compared]] = {}
     for one in judged:
-        if found := one.difference:
-            low, high = 100 * one.claim.tested.low, 100 * one.claim.tested.high
-            seeds, unit = [100 * value for value in one.by_seed], one.claim.unit
-            ends = 100 * found.delta, 100 * found.low, 100 * found.high
-            lines.append(ClaimLine(one.claim.name, str(one.outcome), *ends, seeds, (low, high), unit))
-    return lines
+        compared = Compared(
+            one.claim.sentence, range(len(one.claim.bases or one.claim.seeds)), one.over, one.claim.tested
+        )
+        batches.setdefault(one.claim.batch, []).append(compared)
+    return choices_of(NAME, [Family(part, len(part)) for part in batches.values()], PARTS, "1")
+
+
+def claim_lines(claims: Claims, judged: Sequence[ClaimOutcome]) -> list[ClaimLine]:
+    """All claims in order, to be drawn in their units, with what is to be known of each."""
+    by_name = {one.claim.name: one for one in judged}
+    return [_claim_line(claim, by_name.get(claim.name), _usual_refutation(claims)) for claim in claims.claims]
+
+
+def _claim_line(claim: Claim, one: ClaimOutcome | None, usual: str) -> ClaimLine:
+    pair = f"{claim.a.label} against {claim.b.label}" if claim.a and claim.b else ""
+    unit = "".join(MEASURES[claim.measure])
+    line = ClaimLine(claim.name, claim.sentence.rstrip("."), pair, _details(claim, one, usual), unit)
+    if one is None or one.difference is None:
+        return line
+    tested = 100 * claim.tested.low, 100 * claim.tested.high
+    low, delta, high = (100 * end for end in (one.difference.low, one.difference.delta, one.difference.high))
+    return replace(
+        line,
+        outcome=str(one.outcome),
+        delta=delta,
+        low=low,
+        high=high,
+        seeds=[100 * value for value in one.by_seed],
+        regions=((-math.inf, tested[0]), (tested[1], math.inf)) if claim.tested.outside else (tested,),
+    )
 
 
 def summary(table: Table) -> str:
@@ -81,7 +116,7 @@ def _cells(one: ClaimOutcome, known: Sequence[Cost]) -> tuple[Cell, ...]:
         claim.unit,
         one.decision.verdict if one.decision else "",
         one.outcome or "",
-        _composite(one),
+        outcome_words(one.composite) if one.composite else "",
         "" if one.exact_p is None else f"{one.exact_p:.2g}",
         " or ".join(claim.expect) or _region(claim),
         f"{claim.margin:g} {claim.unit}" if claim.margin else "",
@@ -89,14 +124,6 @@ def _cells(one: ClaimOutcome, known: Sequence[Cost]) -> tuple[Cell, ...]:
     )
     delta = percent_cell(found.delta, found.low, found.high) if found else MISSING
     return (delta, *(Cell(text=text) for text in words))
-
-
-def _composite(one: ClaimOutcome) -> str:
-    """Outcome by the composite rule, with its corrected p."""
-    if one.composite is None:
-        return ""
-    outcome, p = one.composite.outcome, one.composite.p
-    return outcome if outcome is Outcome.NOT_COMPARABLE else f"{outcome} (p {'< 0.001' if p < 0.001 else f'{p:.2g}'})"
 
 
 def _region(claim: Claim) -> str:
@@ -116,8 +143,8 @@ def _notes(claims: Claims, judged: Sequence[ClaimOutcome]) -> tuple[str, ...]:
     used = dict.fromkeys(claim.measure for claim in claims.testable)
     measures = ", ".join("points of average accuracy" if one == "accuracy" else "".join(MEASURES[one]) for one in used)
     families = ", ".join(f"batch {batch} of {size}" for batch, size in zip(batches, sizes, strict=True))
+    usual = _usual_refutation(claims)
     least = smallest_exchange_p(FEWEST_SEEDS, FEWEST_SEEDS), smallest_sign_flip_p(FEWEST_SEEDS)
-    waiting = {one.claim.name: one.seeds_to_decide for one in judged if one.composite is None}
     return (
         f"Δ = A above B with its 95% interval: {measures} (docs/evaluation.md). Verdicts are at 5%, corrected by "
         f"Holm's procedure over the claims of a batch, measured or not: {families}.",
@@ -131,7 +158,7 @@ def _notes(claims: Claims, judged: Sequence[ClaimOutcome]) -> tuple[str, ...]:
         f"signs of the seeds: none below {least[1]:.2g}. What is smaller rests on Student's t.",
         "A claim is judged when all of its runs are measured. Registered: the commit since which it reads as it does.",
         *_shared(judged),
-        *(" ".join(filter(None, [_text(claim), waiting.get(claim.name, "")])) for claim in claims.claims),
+        *([f"Refuted by, where a claim has nothing else: {usual}."] if usual else []),
     )
 
 
@@ -149,53 +176,33 @@ def _shared(judged: Sequence[ClaimOutcome]) -> list[str]:
     ]
 
 
-def _text(claim: Claim) -> str:
-    refuted = f"Refuted by: {claim.refuted_by}."
-    if not (claim.a and claim.b):
-        return f"{claim.name}: {claim.sentence.rstrip('.')}. Needs {claim.needs}. {refuted}"
-    return (
-        f"{claim.name}: {claim.sentence.rstrip('.')}. A: {claim.a.label}; B: {claim.b.label}. Settings: {claim.rule}. "
-        f"{_runs(claim)}; new test problems from seed {claim.problems}. "
-        f"Region: {_region(claim)}. {refuted}"
-    )
+def _usual_refutation(claims: Claims) -> str:
+    """Outcome that would refute most claims, to be said once; empty where each has its own."""
+    ((text, number),) = Counter(claim.refuted_by for claim in claims.claims).most_common(1) or (("", 0),)
+    return text if number > 1 else ""
+
+
+def _details(claim: Claim, one: ClaimOutcome | None, usual: str) -> str:
+    """Region of a claim, how and on which seeds it is tested, since when, and what follows where it holds.
+    usual: what refutes it is not said where it is this."""
+    refuted = "" if claim.refuted_by == usual else f"Refuted by: {claim.refuted_by}."
+    if one is None:
+        return " ".join(filter(None, (f"Not testable yet: it needs {claim.needs}.", refuted)))
+    parts = [
+        f"Region: {_region(claim)}.",
+        f"By the composite rule of {COMPOSITE_SINCE:%Y-%m-%d}: {outcome_words(one.composite)}."
+        if one.decision and one.composite
+        else "",
+        "" if one.difference else f"Not run yet: {one.done} of {counted(len(one.units), 'run')} measured.",
+        f"{one.seeds_to_decide[0].upper()}{one.seeds_to_decide[1:]}." if one.seeds_to_decide else "",
+        f"Settings: {claim.rule}. {counted(len(one.units), 'run')}. {_runs(claim)}; new test problems from seed "
+        f"{claim.problems}. Registered {one.since}{f', run {one.ran}' if one.ran else ''}.",
+        refuted,
+        claim.means if one.outcome is Outcome.HOLDS else "",
+    ]
+    return " ".join(filter(None, parts))
 
 
 def _runs(claim: Claim) -> str:
     seeds = f"Seeds {', '.join(map(str, claim.seeds))}"
     return f"{seeds} from each of {len(claim.bases)} bases, for a new base" if claim.bases else seeds
-
-
-def sentences(claims: Claims, judged: Sequence[ClaimOutcome]) -> list[str]:
-    """A paragraph in Markdown for each claim: how it came out, by how much, from which runs, and what would refute it;
-    undecided ones last."""
-    decided = [one for one in judged if one.outcome in (Outcome.HOLDS, Outcome.REFUTED)]
-    others = [one for one in judged if one not in decided]
-    return [
-        *map(_sentence, [*decided, *others]),
-        *(
-            f"**Not testable yet.** {claim.sentence.rstrip('.')}. It needs {claim.needs}."
-            for claim in claims.claims
-            if claim.needs
-        ),
-    ]
-
-
-def _sentence(one: ClaimOutcome) -> str:
-    claim, found, said = one.claim, one.difference, one.claim.sentence.rstrip(".")
-    assert claim.a
-    assert claim.b
-    if found is None:
-        plan = f" {one.seeds_to_decide[0].upper()}{one.seeds_to_decide[1:]}." if one.seeds_to_decide else ""
-        return f"**Not run yet.** {said}. {one.done} of {counted(len(one.units), 'run')} measured.{plan}"
-    size = f"{100 * found.delta:+.1f} {claim.unit}".replace("-", "−")
-    ends = f"{LEVEL:.0%} interval {100 * found.low:.1f} to {100 * found.high:.1f}".replace("-", "−")
-    what = MEASURES[claim.measure][1]
-    on = f", for a new base, from {len(claim.bases)}" if claim.bases else ""
-    assert one.outcome
-    rule = f"By the composite rule of {COMPOSITE_SINCE:%Y-%m-%d}" if one.decision else "By its region"
-    text = (
-        f"**{one.outcome.capitalize()}.** {said}. {claim.a.label} against {claim.b.label}: {size}{what} "
-        f"({ends}{on}; {counted(len(one.units), 'run')}, seeds {claim.seeds[0]} to {claim.seeds[-1]}; registered "
-        f"{one.since}, run {one.ran}). {rule}, {_region(claim)}: {_composite(one)}. Refuted by: {claim.refuted_by}."
-    )
-    return f"{text} {claim.means}" if claim.means and one.outcome is Outcome.HOLDS else text

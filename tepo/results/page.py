@@ -8,14 +8,18 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
 
+from matplotlib.figure import Figure
+
 from tepo.common import paths
-from tepo.common.text import setting_text
+from tepo.common.text import counted, setting_text
 from tepo.common.two_processes import two_processes
 from tepo.config.compose import to_dict
+from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.figures.claims_figure import claims_figure
-from tepo.reporting.figures.curves import png, svg, thinned
-from tepo.reporting.figures.opening_figure import DPI, audit_line, headline, opening_figure, opening_table, text_figure
+from tepo.reporting.figures.curves import svg, thinned
+from tepo.reporting.figures.opening_figure import columns_figure, opening_figure, opening_table, text_figure
 from tepo.reporting.figures.step_time_figure import step_time_figure
+from tepo.reporting.headline import headline, paper_headline
 from tepo.reporting.page import PageFigure, PageStudy, build_page
 from tepo.reporting.page.charts import chart_data
 from tepo.reporting.page.head import Link, PageHead
@@ -23,12 +27,14 @@ from tepo.reporting.page.run_data import PageRun
 from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.page.sweep_map import CellRuns, sweep_maps
 from tepo.reporting.page.token_view import read_dump
+from tepo.reporting.page.verdict_choices import verdict_choices
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.reporting.tables.sweep_table import environment_of, sweep_title
 from tepo.reporting.tables.table import Table
 from tepo.results.claim_outcomes import judge_claims
-from tepo.results.claims_table import NAME, claim_lines, claims_table, sentences
+from tepo.results.claims_table import claim_choices, claim_lines, claims_table
 from tepo.results.figures import curves, study_figures
+from tepo.results.run_scores import accuracies
 from tepo.results.tables import study_table
 from tepo.store.stored_responses import answered
 from tepo.studies.claims import load_claims
@@ -37,11 +43,12 @@ from tepo.studies.plan_studies import Planned
 from tepo.studies.study import CLAIMS, Study
 
 OWN = "-own"  # at the end of the name of a study's own figure
+_KNOWN = {"laptop": "A policy of 0.2M parameters"}  # what a stranger does not know by name
 SCOPE = (
-    "A policy of 0.2M parameters is trained by RL on procedural arithmetic, 36 steps unless a row says otherwise. That "
-    "can speak of the mechanics of optimisation: size of steps, clipping, off-policy updates, variance of estimators. "
-    "It cannot speak of long chains of thought (its own have 28 tokens), of exploration from a strong base (RL first "
-    "undoes injected noise), of where training ends (36 steps end before the plateau) or of another base than its own."
+    "Results at this scale can speak of the mechanics of optimisation: size of steps, clipping, off-policy updates, "
+    "variance of estimators. They cannot speak of long chains of thought (responses have 28 tokens), of exploration "
+    "from a strong base (RL first undoes injected noise), of where training ends (36 steps end before the plateau) or "
+    "of another base."
 )
 _POINTS = 200  # of a curve on the page: more are not seen
 _DUMPS = 200  # of tokens on the page
@@ -78,11 +85,10 @@ def render_all(
         samples = page_samples([unit for unit in distinct if not unit.tuning])
         for done, future in enumerate(as_completed(names), start=1):
             report(done, names[future])
-        claimed, said = claims.result()
+        claimed = claims.result()
         studies = [rendered[study.name].result() for study, _ in ordinary]
     papers = [table for table in [paper_comparisons([one.table for one in studies])] if table.blocks[0].rows]
-    head = head_of(planned, scale, said)
-    return Rendered(head, [*claimed, *studies, *map(PageStudy, papers)], runs, samples)
+    return Rendered(head_of(planned, scale), [*claimed, *studies, *map(PageStudy, papers)], runs, samples)
 
 
 def parts(planned: Planned) -> int:
@@ -90,15 +96,14 @@ def parts(planned: Planned) -> int:
     return 1 + sum(not study.registered for study, _ in planned)
 
 
-def _claims(units: Sequence[Sequence[Unit]]) -> tuple[list[PageStudy], list[str]]:
-    """The table of the registered claims, and their sentences; units: of each, none where the plan has none."""
+def _claims(units: Sequence[Sequence[Unit]]) -> list[PageStudy]:
+    """The registered claims; units: of each, none where the plan has none."""
     if not units:
-        return [], []
+        return []
     claims = load_claims()
     judged = judge_claims(claims, units)
-    lines = claim_lines(judged)
-    figures = (PageFigure(f"{NAME}{OWN}", "Registered claims", svg(claims_figure(lines))),) if lines else ()
-    return [PageStudy(claims_table(claims, judged, ()), figures)], sentences(claims, judged)
+    lines = tuple(claim_lines(claims, judged))
+    return [PageStudy(claims_table(claims, judged, ()), choices=claim_choices(judged), claims=lines)]
 
 
 def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
@@ -121,7 +126,7 @@ def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
             if times := step_time_figure(shown):
                 caption = ": ".join(filter(None, ("Where the time of a step went", place)))
                 figures.append(PageFigure(f"{names[place]}-times", caption, svg(times)))
-    return PageStudy(table, (*own, *figures), sweep_maps(table, _cell_runs(units, names)))
+    return PageStudy(table, (*own, *figures), sweep_maps(table, _cell_runs(units, names)), verdict_choices(table))
 
 
 def _cell_runs(units: Sequence[Unit], figures: Mapping[str, str]) -> dict[tuple[str, str, str], CellRuns]:
@@ -152,38 +157,36 @@ def _model(unit: Unit, units: Sequence[Unit]) -> str:
     return unit.config.model.name if any(one.model != unit.model for one in units) else ""
 
 
-def page(rendered: Rendered, url: str = "", picture: str = "") -> str:
-    """The self-contained HTML page. url: where it will stand. picture: name of the file of `opening_picture` beside
-    it."""
-    head, table = rendered.head, opening_table([study.table for study in rendered.studies])
-    if url:
-        head = replace(head, link=Link(url, urljoin(url, picture), *_said(rendered, table)))
+def page(rendered: Rendered, url: str = "", picture: str = "", command: str = "") -> str:
+    """The self-contained HTML page. url: where it will stand. picture: name of the file of `opening_graphic` beside
+    it. command: makes the page."""
+    table = opening_table([study.table for study in rendered.studies])
+    said = _said(rendered, table)
+    link = Link(url, urljoin(url, picture), *said) if url else None
     opening = None
-    if table is not None and any(one.paper is not None for one in table.comparisons):
-        opening = PageFigure("opening", f"{headline(table)}. {audit_line()}", svg(opening_figure(table, _ran(head))))
+    if table is not None and paper_headline(table):
+        drawn = svg(columns_figure(table)), svg(columns_figure(table, narrow=True))
+        opening = PageFigure("opening", f"{table.title}: {paper_headline(table)}", *drawn)
+    head = replace(rendered.head, finding=said[0], link=link, command=command)
     return build_page(head, rendered.studies, rendered.runs, rendered.samples, opening)
 
 
-def opening_picture(rendered: Rendered) -> bytes:
-    """The picture that a link to the page shows, as PNG."""
+def opening_graphic(rendered: Rendered) -> Figure:
+    """The finding as a graphic: the picture that a link to the page shows."""
     table = opening_table([study.table for study in rendered.studies])
-    if table is not None:
-        return png(opening_figure(table, _ran(rendered.head)), DPI)
-    return png(text_figure(*_said(rendered, None)), DPI)
+    finding, ran = _said(rendered, table)
+    for study in rendered.studies:
+        if any(one.outcome for one in study.claims):
+            return claims_figure(study.claims, finding, ran)
+    return opening_figure(table, ran) if table is not None else text_figure(finding, ran)
 
 
-def _said(rendered: Rendered, table: Table | None) -> tuple[str, str]:
-    """Title and text of a link to the page."""
-    findings = [study.finding for study in rendered.studies if study.finding]
-    title = rendered.head.title if table is None else headline(table)
-    return title, findings[0] if table is None and findings else _ran(rendered.head)
-
-
-def _ran(head: PageHead) -> str:
-    """Runs of the page in a few words."""
-    words = {"Model": "model {}", "Data": "data {}", "Steps": "{} steps", "Seeds": "seeds {}", "Runs": "{} runs"}
-    known = [(form, head.facts[name]) for name, form in words.items() if name in head.facts]
-    return ", ".join(form.format(text.removesuffix(" measured")) for form, text in known)
+def _said(rendered: Rendered, opening: Table | None) -> tuple[str, str]:
+    """Finding of the page, and what was run. It is that of the registered claims; without claims what shows of the
+    paper's differences, or what the first study found."""
+    claims = [study.finding for study in rendered.studies if any(one.outcome for one in study.claims)]
+    others = [paper_headline(opening) or headline(opening)] if opening else [one.finding for one in rendered.studies]
+    return next(filter(None, [*claims, *others]), rendered.head.title), rendered.head.ran
 
 
 def _page_run(unit: Unit, most: int) -> PageRun:
@@ -191,6 +194,8 @@ def _page_run(unit: Unit, most: int) -> PageRun:
     rows = unit.run.metrics()
     seconds = sum(value for row in rows if isinstance(value := row.get("perf/cpu_s"), int | float))
     facts = {"run": unit.id, "status": unit.run.outcome(), "steps": len(rows), "CPU seconds": round(seconds, 1)}
+    if (scores := accuracies(unit)) is not None:
+        facts["% right"] = round(100 * sum(scores) / len(scores), 1)
     if unit.record:
         config, dumps = to_dict(unit.config), []
     else:
@@ -217,7 +222,7 @@ def _spread(dumps: Sequence[Path], most: int) -> list[Path]:
     return [dumps[-1 - index * len(dumps) // count] for index in range(count)][::-1]
 
 
-def head_of(planned: Planned, scale: str, sentences: Sequence[str] = ()) -> PageHead:
+def head_of(planned: Planned, scale: str) -> PageHead:
     """Title and notes of the studies, and facts about their runs."""
     studies = [study for study, _ in planned if not study.registered]
     units = unique(unit for _, part in planned for unit in part)
@@ -245,9 +250,40 @@ def head_of(planned: Planned, scale: str, sentences: Sequence[str] = ()) -> Page
         f"{_title(planned)}, {scale} scale",
         {name: text for name, text in facts.items() if text},
         tuple(notes),
-        sentences,
         SCOPE if scale == "laptop" else "",
+        _ran(units),
     )
+
+
+def _ran(units: Sequence[Unit]) -> str:
+    """A sentence that a stranger understands: who was trained on what, how long, how often, and how it was measured."""
+    if not units:
+        return ""
+    models = list(dict.fromkeys(unit.config.model.name for unit in units))
+    who = f"{len(models)} models ({', '.join(models)})" if len(models) > 1 else _KNOWN.get(models[0], models[0])
+    generated = all(unit.config.data.kind == "procedural" for unit in units)
+    data = "procedural arithmetic" if generated else ", ".join(dict.fromkeys(unit.config.data.name for unit in units))
+    what = "as it is"
+    if seeds := {unit.seed for unit in units if unit.row.objective is not None}:
+        known = ranges(seeds)
+        under = counted(len(seeds), "seed") if known.count(",") > 1 else f"seed{'s' * (len(seeds) > 1)} {known}"
+        steps = sorted({unit.config.train.steps for unit in units if unit.row.objective is not None})
+        length = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
+        what = f"trained by RL on {data} for {length} steps with {under}"
+    done = sum(unit.done() for unit in units)
+    runs = counted(len(units), "run") if done == len(units) else f"{done} of {counted(len(units), 'run')} measured"
+    return f"{who}, {what}: {runs}, each on {_benchmarks(units[0].config.data.benchmarks)}."
+
+
+def _benchmarks(names: Sequence[str]) -> str:
+    """Their number, and their protocol where they have one."""
+    protocols = {(one.count, one.samples) for one in map(load_benchmark, names)}
+    of = (
+        "".join(f" of {n} problems with {counted(k, 'response')} each" for n, k in protocols)
+        if len(protocols) == 1
+        else ""
+    )
+    return f"{counted(len(names), 'benchmark')}{of}"
 
 
 def _title(planned: Planned) -> str:

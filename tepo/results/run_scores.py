@@ -17,7 +17,7 @@ def study_groups(study: Study, units: Sequence[Unit]) -> list[RunGroup]:
     and one that lacks a benchmark of its row is left out."""
     rows = units_by_row([unit for unit in units if not unit.tuning])
     scores = {
-        key: np.array([one for unit in row if (one := _accuracies(unit)) is not None]) for key, row in rows.items()
+        key: np.array([one for unit in row if (one := accuracies(unit)) is not None]) for key, row in rows.items()
     }
     return run_groups(row_specs(rows), scores, baseline_label(study, units))
 
@@ -29,7 +29,7 @@ def with_profiles(table: Table, study: Study, units: Sequence[Unit]) -> Table:
     return replace(table, blocks=(*table.blocks, *profile_blocks(groups)), notes=(*table.notes, note))
 
 
-def _accuracies(unit: Unit) -> list[float] | None:
+def accuracies(unit: Unit) -> list[float] | None:
     """Accuracies on the benchmarks of a unit, in the order of their names; None where one was not measured."""
     accuracies = []
     for name in sorted(unit.config.data.benchmarks):

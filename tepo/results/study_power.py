@@ -92,5 +92,5 @@ def _measured(baseline: Sequence[Unit], others: Sequence[Sequence[Unit]]) -> lis
         if pair.cells and spread:
             means = np.array([pair.cells[name].mean() for name in sorted(pair.cells)])
             delta = float(spread.weights @ means)
-            found.append(MeasuredDifference(pair.row, row_key(baseline[0]), delta, pair.seeds, spread))
+            found.append(MeasuredDifference(pair.row, row_key(baseline[0]), delta, len(pair.seeds), spread))
     return found

@@ -3,9 +3,8 @@ docs/evaluation.md.
 
 Data: a pandas DataFrame with a line a sample and the columns row, seed, benchmark, problem, sample, correct."""
 
-import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -84,14 +83,7 @@ def compare(
 ) -> list[Difference]:
     """Every other row against `baseline`, row after row, Holm-corrected over everything returned. on: benchmarks,
     AVERAGE or MEAN. Raises UserError for a baseline that is not there."""
-    differences = []
-    for pair in pair_rows(frame, baseline, on):
-        if pair.cells is None:
-            differences.append(Difference(pair.row, pair.benchmark))
-        else:
-            one = estimate(pair.cells, pair.weights, draws=draws, seed=seed)
-            differences.append(difference_of(pair.row, pair.benchmark, one, pair.seeds))
-    return corrected(differences)
+    return corrected([pair.difference(draws=draws, seed=seed) for pair in pair_rows(frame, baseline, on)])
 
 
 def difference_of(row: str, benchmark: str, one: Estimate, seeds: int) -> Difference:
@@ -104,16 +96,27 @@ def difference_of(row: str, benchmark: str, one: Estimate, seeds: int) -> Differ
 @dataclass(frozen=True)
 class Pair:
     """A row minus the baseline: benchmark -> x[s, p] - base[s, p] over the seeds that both have; None where seeds or
-    problems are not shared. weights: of the benchmarks, None where all count alike."""
+    problems are not shared. weights: of the benchmarks, None where all count alike. seeds: those that both have, rising
+    as in the cells."""
 
     row: str
     benchmark: str
     cells: dict[str, np.ndarray] | None
     weights: dict[str, float] | None
+    seeds: tuple[int, ...] = ()
 
-    @property
-    def seeds(self) -> int:
-        return len(next(iter(self.cells.values()))) if self.cells else 0
+    def over(self, seeds: Collection[int]) -> "Pair":
+        """The same two rows where none but these seeds was run."""
+        kept = [place for place, seed in enumerate(self.seeds) if seed in seeds]
+        cells = {name: x[kept] for name, x in self.cells.items()} if self.cells and kept else None
+        return replace(self, cells=cells, seeds=tuple(self.seeds[place] for place in kept))
+
+    def difference(self, *, draws: int = DRAWS, seed: int = 0) -> Difference:
+        """The estimate, by itself."""
+        if self.cells is None:
+            return Difference(self.row, self.benchmark)
+        one = estimate(self.cells, self.weights, draws=draws, seed=seed)
+        return difference_of(self.row, self.benchmark, one, len(self.seeds))
 
     def by_seed(self) -> list[float]:
         """The difference on each seed, weighted as the comparison weights benchmarks; none where nothing is shared."""
@@ -136,13 +139,15 @@ def pair_rows(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,)
     for row, cells in by_row.items():
         for column in () if row == baseline else on:
             wanted = everything if column in (AVERAGE, MEAN) else [column]
-            base, differences = by_row[baseline], None
+            base, tables = by_row[baseline], dict[str, pd.DataFrame]()
             if all(
                 name in cells and name in base and cells[name].columns.equals(base[name].columns) for name in wanted
             ):
-                differences = _joint({name: (cells[name] - base[name]).dropna() for name in wanted}, wanted)
+                tables = {name: (cells[name] - base[name]).dropna() for name in wanted}
+            differences = _joint(tables, wanted)
+            seeds = _shared_seeds(tables) if differences else ()
             weights = {name: sizes[name] for name in wanted} if differences and column == AVERAGE else None
-            pairs.append(Pair(row, column, differences, weights))
+            pairs.append(Pair(row, column, differences, weights, seeds))
     return pairs
 
 
@@ -195,8 +200,13 @@ def _joint(cells: Mapping[str, pd.DataFrame], wanted: Sequence[str]) -> dict[str
     """x[s, p] of all wanted benchmarks over the seeds that have all of them, or None."""
     if any(name not in cells for name in wanted):
         return None
-    shared = functools.reduce(lambda left, right: left.intersection(right), (cells[name].index for name in wanted))
-    return {name: cells[name].loc[shared].to_numpy() for name in wanted} if len(shared) else None
+    shared = list(_shared_seeds({name: cells[name] for name in wanted}))
+    return {name: cells[name].loc[shared].to_numpy() for name in wanted} if shared else None
+
+
+def _shared_seeds(cells: Mapping[str, pd.DataFrame]) -> tuple[int, ...]:
+    """Seeds that all benchmarks have, rising."""
+    return tuple(sorted(set.intersection(*(set(table.index) for table in cells.values()))))
 
 
 def _line(row: str, name: str, estimate: Estimate, shape: tuple[int, ...], samples: int) -> dict[str, object]:

@@ -38,6 +38,16 @@ class Decision:
             return Verdict.BETTER if one.delta > 0 else Verdict.WORSE
         return Verdict.UNDECIDED
 
+    @property
+    def p(self) -> float:
+        """The p behind the verdict; where it is undecided, the smaller of the two."""
+        match self.verdict:
+            case Verdict.EQUIVALENT:
+                return self.p_equivalence
+            case Verdict.BETTER | Verdict.WORSE:
+                return self.p_difference
+        return min(self.p_difference, self.p_equivalence)
+
 
 def decide(differences: Sequence[Difference | None], margins: Sequence[float]) -> list[Decision | None]:
     """Each difference at its margin, corrected over all of them. None: not measured yet, which counts in the family."""

@@ -4,7 +4,7 @@ Two hypotheses stand behind a region, and exactly one of them is true: the true 
 claim holds where the first is rejected and is refuted where the second is. docs/evaluation.md gives the tests."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -29,6 +29,11 @@ class Region:
     low: float = -math.inf
     high: float = math.inf
     outside: bool = False
+
+    def times(self, factor: float) -> "Region":
+        """The region with its finite ends times a factor."""
+        low, high = (end * factor if math.isfinite(end) else end for end in (self.low, self.high))
+        return replace(self, low=low, high=high)
 
     def p_values(self, one: "Difference") -> tuple[float, float]:
         """(p of "the truth is not in the region", p of "it is"), each one-sided where the region has one end. Both NaN

@@ -42,6 +42,9 @@ STYLE: dict[Any, Any] = {
     "svg.hashsalt": "tepo",  # the same figure gives the same file
 }
 
+LINK_INCHES, LINK_DPI = (12.0, 6.3), 100
+"""1200 x 630 pixels: the size of the picture that a link shows."""
+
 
 @dataclass(frozen=True)
 class RunCurves:

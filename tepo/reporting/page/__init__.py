@@ -13,45 +13,53 @@ import jinja2
 from markupsafe import Markup
 
 from tepo.config.differences import settings_apart
+from tepo.reporting.figures.claims_figure import ClaimLine
+from tepo.reporting.headline import headline
 from tepo.reporting.page.drawing import drawing
-from tepo.reporting.page.forest import forests
-from tepo.reporting.page.head import PageHead, finding
+from tepo.reporting.page.forest import claim_forests, forests
+from tepo.reporting.page.head import PageHead
 from tepo.reporting.page.packed import packed
 from tepo.reporting.page.run_data import PageRun, run_data
 from tepo.reporting.page.sample_data import RunSamples, pack_samples
-from tepo.reporting.page.sweep_map import SweepMap, sentence
+from tepo.reporting.page.sweep_map import SweepMap
 from tepo.reporting.page.token_data import summary, token_data
+from tepo.reporting.page.verdict_choices import VerdictChoices
 from tepo.reporting.tables.provenance_note import made_by
 from tepo.reporting.tables.renderers import csv, html_table, latex, markdown
 from tepo.reporting.tables.table import Table
 
-STYLES = (*("page", "contents", "first", "tables", "map"), *("curves", "tokens", "runs", "print"))
-SCRIPTS = (*("packed", "contents", "tables", "cells", "copy"), *("curves", "map", "runs", "tokens", "side"))
+STYLES = (*("page", "contents", "first", "tables", "map"), *("choices", "curves", "tokens", "runs", "print"))
+SCRIPTS = (*("packed", "contents", "tables", "cells", "copy"), *("curves", "map", "choices", "runs", "tokens", "side"))
+
+_MANY, _FEW_PANELS, _ALL_PANELS = 8, 2, 5  # a page with more figures of curves draws fewer panels where no script runs
 
 
 @dataclass(frozen=True)
 class PageFigure:
     """name: unique on the page. svg: as `figures.curves.svg` gives it; empty for curves, which are drawn from `charts`
-    (of `chart_data`)."""
+    (of `chart_data`). narrow: the same for a phone; empty: `svg` is scrolled there."""
 
     name: str
     caption: str
     svg: str = ""
+    narrow: str = ""
     charts: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
 class PageStudy:
-    """One table with its figures, and the maps of a sweep."""
+    """One table with its figures, the maps of a sweep, its verdicts under other choices, and the claims of a table of
+    registered claims."""
 
     table: Table
     figures: tuple[PageFigure, ...] = ()
     maps: tuple[SweepMap, ...] = ()
+    choices: VerdictChoices | None = None
+    claims: tuple[ClaimLine, ...] = ()
 
     @property
     def finding(self) -> str:
-        """The study in a sentence: its verdicts, or where its map lies high and low."""
-        return (not self.table.comparisons and sentence(self.maps)) or finding(self.table)
+        return headline(self.table)
 
 
 def build_page(
@@ -70,6 +78,8 @@ def build_page(
     ]
     names = {run.id: f"{run.label}, seed {run.seed}" for run in runs}
     shown = [(names[run.id], dump) for run in runs for dump in run.tokens]
+    live = sum(figure.charts is not None for study in studies for figure in study.figures)
+    panels = _FEW_PANELS if live > _MANY else _ALL_PANELS
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tepo.reporting.page"),
         autoescape=True,
@@ -80,15 +90,15 @@ def build_page(
     )
     return environment.get_template("page.html.j2").render(
         head=head,
-        # the word in bold at its beginning, and the rest
-        claims=[said.removeprefix("**").partition("** ")[::2] for said in head.sentences],
-        opening=opening and _figure(opening),
-        studies=[_study(study, set(names)) for study in studies],
+        finding=head.finding or next((study.finding for study in studies if study.finding), head.title),
+        cite=_cite(head),
+        opening=opening and _figure(opening, panels),
+        studies=[_study(study, set(names), panels) for study in studies],
         texts=packed(
             {
                 f"table-{study.table.name}": {
                     "Markdown": markdown.render(study.table),
-                    "LaTeX": latex.render(study.table),
+                    "LaTeX": "\n\n".join(map(latex.tabular, study.table.blocks)),
                     "CSV": csv.render(study.table),
                 }
                 for study in studies
@@ -106,44 +116,65 @@ def build_page(
     )
 
 
-def _study(study: PageStudy, runs: set[str]) -> dict[str, Any]:
+def _cite(head: PageHead) -> str:
+    """Title of the page, version, days of the runs and command: the part that is the same in all its figures."""
+    said = [head.title, *(head.facts.get(name, "") for name in ("Version", "Ran")), head.command]
+    return ". ".join(filter(None, said))
+
+
+def _study(study: PageStudy, runs: set[str], panels: int) -> dict[str, Any]:
     """Content of a study's part of the page. lead: the figure that stands open, where it has neither map nor
     comparisons."""
-    shown = forests(study.table)
-    figures = [_figure(figure) for figure in study.figures]
+    shown = claim_forests(study.claims) if study.claims else forests(study.table)
+    figures = [_figure(figure, panels) for figure in study.figures]
+    # what stands in the details of the claims is not said again below the table
+    blocks = tuple(replace(block, notes=()) for block in study.table.blocks) if study.claims else study.table.blocks
     return {
         "name": study.table.name,
         "title": study.table.title,
         "finding": study.finding,
         "wide": html_table.is_wide(study.table),
-        "table": Markup(html_table.body(study.table, runs)),
+        "table": Markup(html_table.body(replace(study.table, blocks=blocks), runs)),
         "forests": shown,
-        "marks": {line.mark for forest in shown for line in forest.lines},
+        "waiting": [claim for claim in study.claims if not claim.outcome],
         "maps": study.maps,
+        "choices": study.choices,
         "figures": figures,
         "lead": figures[:1] if not (shown or study.maps) else [],
     }
 
 
-def _figure(figure: PageFigure) -> dict[str, Any]:
+def _figure(figure: PageFigure, panels: int) -> dict[str, Any]:
     charts = figure.charts
-    svg = inline_svg(figure) if charts is None else Markup(drawing(charts, figure.caption))
+    svg = (
+        inline_svg(figure.name, figure.caption, figure.svg)
+        if charts is None
+        else Markup(drawing(charts, figure.caption, panels))
+    )
+    narrow = inline_svg(f"{figure.name}-narrow", figure.caption, figure.narrow) if figure.narrow else ""
     data, lifted = ("", False) if charts is None else (packed(charts), bool(charts["lifted"]))
-    return {"name": figure.name, "caption": figure.caption, "svg": svg, "data": data, "lifted": lifted}
+    return {
+        "name": figure.name,
+        "caption": figure.caption,
+        "svg": svg,
+        "narrow": narrow,
+        "data": data,
+        "lifted": lifted,
+    }
 
 
-def inline_svg(figure: PageFigure) -> Markup:
-    """The figure's SVG element with ids of its own, so that several can stand in one document, in half of its bytes:
+def inline_svg(name: str, caption: str, svg: str) -> Markup:
+    """A figure's SVG element with ids of its own, so that several can stand in one document, in half of its bytes:
     tenths of a point, without the groups' names, line ends and turns by nothing."""
-    svg = re.sub(r"<metadata>.*?</metadata>", "", figure.svg[figure.svg.index("<svg") :], flags=re.S)
+    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.S)
     svg = re.sub(r'\b(?:d|x|y)="[^"]*"', lambda found: re.sub(r"(\.\d)\d+", r"\1", found[0]), svg)
     svg = re.sub(r'(?<=<g) id="[^"]*"| transform="rotate\(-0 [^"]*"', "", svg)
     svg = re.sub(r"\n\s*(?=<)", "", svg)
-    prefix = re.sub(r"\W", "-", figure.name) + "-"
+    prefix = re.sub(r"\W", "-", name) + "-"
     svg = re.sub(r'\bid="', f'id="{prefix}', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}", svg)
     svg = re.sub(r'href="#', f'href="#{prefix}', svg)
-    label = Markup.escape(figure.caption)
+    label = Markup.escape(caption)
     return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{label}"', 1))
 
 

@@ -20,9 +20,9 @@ _BEHIND, _AHEAD = 12, 40  # points of a grey line and of one in colour, about
 _FINE = 2  # parts of a point in which lines are drawn
 
 
-def drawing(data: Mapping[str, Any], caption: str) -> str:
-    """An SVG element of about 10 kB. data: of `chart_data`."""
-    panels = len(data["panels"])
+def drawing(data: Mapping[str, Any], caption: str, most: int) -> str:
+    """An SVG element of about 3 kB a panel. data: of `chart_data`. most: panels that are drawn, the first ones."""
+    panels = min(most, len(data["panels"]))
     across = min(_ACROSS, panels)
     named = data["lifted"] or range(len(data["rows"]))
     parts = [

@@ -1,18 +1,16 @@
 """A sweep as a map: method x setting, shaded by accuracy, the rows that lose least first, cells whose runs ended early
 hatched; each cell leads to the curves of its seeds."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from statistics import median
 
 from markupsafe import Markup
 
-from tepo.common.text import counted
 from tepo.reporting.page.packed import packed
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.renderers.html_table import swatch
 from tepo.reporting.tables.sweep_table import LOST
-from tepo.reporting.tables.table import Block, Cell, Column, Table, TableRow
+from tepo.reporting.tables.table import SAME, Block, Cell, Column, Table, TableRow
 
 _SCORE = Column("", "")
 
@@ -53,12 +51,14 @@ class MapCell:
 
 @dataclass(frozen=True)
 class MapRow:
-    """lost: average loss over the grid against the row's best, in points; None before all of it is measured."""
+    """same: its runs or its averages are those of another row. lost: average loss over the grid against the row's best,
+    in points; None before all of it is measured."""
 
     label: str
     swatch: Markup
     cells: tuple[MapCell, ...]
     lost: float | None
+    same: bool
 
 
 @dataclass(frozen=True)
@@ -94,47 +94,19 @@ def sweep_maps(table: Table, known: Known) -> tuple[SweepMap, ...]:
     return tuple(_map(f"{table.name}-{number}", block, lost, known) for number, block in enumerate(blocks, start=1))
 
 
-def sentence(maps: Sequence[SweepMap]) -> str:
-    """Between which averages the rows lie at the best and at the worst value of the first map, and which row loses
-    least and most over its grid."""
-    if not maps:
-        return ""
-    one = maps[0]
-    columns = list(zip(*(row.cells for row in one.rows), strict=True))
-    known = [(at, [cell.mean for cell in column if cell.mean is not None]) for at, column in enumerate(columns)]
-    known = [(at, means) for at, means in known if means]
-    best, worst = (pick(known, key=lambda entry: median(entry[1])) for pick in (max, min))
-    rows = counted(len(best[1]), "row")
-    parts = [f"At {one.axis}={one.values[best[0]]} the averages of {rows} lie {_between(best[1])}"]
-    if worst != best:
-        runs = [cell.runs for cell in columns[worst[0]] if cell.runs]
-        ended, total = sum(cell.ended for cell in runs), sum(len(cell.seeds) for cell in runs)
-        early = f", and {ended} of {counted(total, 'run')} ended early" if ended else ""
-        parts.append(f"at {one.values[worst[0]]} {_between(worst[1])}{early}")
-    lost = sorted((row.lost, row.label) for row in one.rows if row.lost is not None)
-    text = f"{'; '.join(parts)}."
-    if len(lost) > 1:
-        (least, first), (most, last) = lost[0], lost[-1]
-        text += f" Over the grid {first} loses least against its best ({least:.1f} points), {last} most ({most:.1f})."
-    return text
-
-
-def _between(means: Sequence[float]) -> str:
-    return f"between {min(means):.1f} and {max(means):.1f}" if len(means) > 1 else f"at {means[0]:.1f}"
-
-
 def _map(name: str, block: Block, lost: Mapping[str, float], known: Known) -> SweepMap:
     highest = max(_means(block)) or 1.0
     values = tuple(column.title for column in block.columns)
     rows = [
         MapRow(
-            row.label,
+            row.label.removesuffix(f" {SAME}"),
             Markup(swatch(row.look, row.method)),
             tuple(
                 _cell(cell, highest, known.get((block.title, row.key, value)))
                 for cell, value in zip(row.cells, values, strict=True)
             ),
             lost.get(row.key),
+            row.label.endswith(SAME),
         )
         for row in block.rows
     ]

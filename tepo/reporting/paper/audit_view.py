@@ -77,7 +77,7 @@ def _averages(audit: Audit, every_row: bool) -> Table:
                 row.label.split(" (leads")[0],
                 f"{row.average:.2f}",
                 f"{check.recomputed:.2f}",
-                _minus(f"{check.difference:+.2f}"),
+                _minus(f"{round(check.difference, 2) + 0.0:+.2f}"),  # 0.00, not -0.00
                 style="" if check.follows or not every_row else "bold",
             )
     return table

@@ -13,12 +13,14 @@ from tepo.evaluation.statistics.comparison import (
     COLUMNS,
     MEAN,
     Difference,
+    Pair,
     check_frame,
     compare,
     corrected,
+    pair_rows,
     summarize,
 )
-from tepo.evaluation.statistics.intervals import FEWEST
+from tepo.evaluation.statistics.intervals import FEWEST, LEVEL
 from tepo.reporting.colours import UNTRAINED, Look
 from tepo.reporting.paper.reference import PAPER, PAPER_BENCHMARKS, PaperRow
 from tepo.reporting.tables.cells import format_interval, format_value
@@ -121,14 +123,16 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
     if spec.baseline is not None and spec.baseline not in {row.label for row in spec.rows}:
         raise unknown_name("baseline row", spec.baseline, (row.label for row in spec.rows), where=f"table {spec.name}")
     frame = _measured_samples(samples, spec)
-    seeds = {str(row): sorted(part.unique()) for row, part in frame.groupby("row")["seed"]}
-    blocks = _without_equal_mean([_block(part, _scores(frame, part), seeds) for part in spec.parts()])
+    seeds = {str(row): part.unique().tolist() for row, part in frame.groupby("row")["seed"]}
+    blocks = _without_equal_mean([_block(part, frame, seeds) for part in spec.parts()])
     comparisons: list[Comparison] = []
     if spec.baseline:
-        differences = _differences(frame, spec)
-        pairs = [_compared(block, part, spec, differences) for block, part in zip(blocks, spec.parts(), strict=True)]
-        blocks = [block for block, _ in pairs]
-        comparisons = [one for _, part in pairs for one in part]
+        pairs = _pairs(frame, spec)
+        differences = corrected([pair.difference() for pair in pairs], _family(spec))
+        measured = {pair.row: (one, pair) for one, pair in zip(differences, pairs, strict=True)}
+        compared = [_compared(block, part, spec, measured) for block, part in zip(blocks, spec.parts(), strict=True)]
+        blocks = [block for block, _ in compared]
+        comparisons = [one for _, part in compared for one in part]
     printed = [reference_block(part.rows, spec.reference) for part in spec.parts()]
     return Table(
         spec.name,
@@ -158,19 +162,16 @@ def _scores(frame: pd.DataFrame, part: Part) -> pd.DataFrame:
     return scores
 
 
-def _differences(frame: pd.DataFrame, spec: TableSpec) -> dict[str, Difference]:
-    """Differences by row key, Holm-corrected over the family."""
-    differences: list[Difference] = []
+def _pairs(frame: pd.DataFrame, spec: TableSpec) -> list[Pair]:
+    """Rows beside the baseline of their part."""
+    pairs: list[Pair] = []
     for part in spec.parts():
-        measured = _same_seeds(
-            frame[frame["row"].isin([row.key for row in part.rows])],
-            {row.key for row in part.rows if row.method == UNTRAINED},
-        )
+        measured = _part_samples(part, frame)
         complete = set(measured["benchmark"].unique()) == set(part.benchmarks) and measured["row"].nunique() > 1
         for key in (row.key for row in part.rows if row.label == spec.baseline):
             if complete and (measured["row"] == key).any():
-                differences += compare(measured, key)
-    return {one.row: one for one in corrected(differences, _family(spec))}
+                pairs += pair_rows(measured, key)
+    return pairs
 
 
 def _family(spec: TableSpec) -> int:
@@ -180,13 +181,13 @@ def _family(spec: TableSpec) -> int:
 
 
 def _compared(
-    block: Block, part: Part, spec: TableSpec, differences: Mapping[str, Difference]
+    block: Block, part: Part, spec: TableSpec, measured: Mapping[str, tuple[Difference, Pair]]
 ) -> tuple[Block, list[Comparison]]:
     """The block of a part with the columns Δ and Verdict, and what they show."""
     pairs = zip(block.rows, part.rows, strict=True)
     baseline = next((row for row, its in pairs if its.label == spec.baseline), None)
     comparisons = {
-        row.key: Comparison(row, baseline, _printed(spec, row, baseline), differences.get(row.key))
+        row.key: Comparison(row, baseline, _printed(spec, row, baseline), *measured.get(row.key, (None, None)))
         for row in block.rows
         if baseline is not None and row is not baseline
     }
@@ -207,7 +208,7 @@ def _compared(
 def _marked(block: Block, spec: TableSpec) -> Block:
     """The block with marks at rows of which a run ended before its last step, and at those that are another one."""
     ended = {row.key for row in spec.rows if row.endings}
-    same = {row.key for row in spec.rows if row.same_as} | {key for group in _equal_rows(block) for key in group}
+    same = {row.key for row in spec.rows if row.same_as} | {key for group in equal_rows(block) for key in group}
     rows = []
     for row in block.rows:
         marks = [mark for mark, keys in ((_ENDED, ended), (SAME, same)) if row.key in keys]
@@ -215,7 +216,7 @@ def _marked(block: Block, spec: TableSpec) -> Block:
     return replace(block, rows=tuple(rows))
 
 
-def _equal_rows(block: Block, known: Collection[str] = ()) -> list[list[str]]:
+def equal_rows(block: Block, known: Collection[str] = ()) -> list[list[str]]:
     """Keys of the rows that agree in every score of a block, two or more together. known: rows that are left out."""
     scores = [index for index, column in enumerate(block.columns) if column.kind is Kind.SCORE]
     groups: dict[tuple[Cell, ...], list[str]] = {}
@@ -233,6 +234,12 @@ def _printed(spec: TableSpec, row: TableRow, baseline: TableRow) -> float | None
     return spec.reference[row.key].average - spec.reference[baseline.key].average
 
 
+def _part_samples(part: Part, frame: pd.DataFrame) -> pd.DataFrame:
+    """Samples of the rows of a part, ready to be compared seed by seed."""
+    measured = frame[frame["row"].isin([row.key for row in part.rows])]
+    return _same_seeds(measured, {row.key for row in part.rows if row.method == UNTRAINED})
+
+
 def _same_seeds(frame: pd.DataFrame, untrained: set[str]) -> pd.DataFrame:
     """The frame with the untrained rows, measured once, repeated for every seed of the others: each run started from
     them."""
@@ -245,7 +252,8 @@ def _same_seeds(frame: pd.DataFrame, untrained: set[str]) -> pd.DataFrame:
     )
 
 
-def _block(part: Part, scores: pd.DataFrame, seeds: Mapping[str, Sequence[int]]) -> Block:
+def _block(part: Part, frame: pd.DataFrame, seeds: Mapping[str, Sequence[int]]) -> Block:
+    scores = _scores(frame, part)
     columns = [Column(key, name, group="Benchmarks") for key, name in part.benchmarks.items()]
     columns += [Column(key, name, group="All of them") for key, name in ((AVERAGE, "Avg."), (MEAN, "Mean"))]
     measured = {
@@ -267,7 +275,26 @@ def _block(part: Part, scores: pd.DataFrame, seeds: Mapping[str, Sequence[int]])
                 tuple(map(int, seeds.get(row.key, ()))),
             )
         )
-    return ranked(Block(f"Measured: {part.title}" if part.title else "Measured", tuple(columns), tuple(lines)))
+    title = f"Measured: {part.title}" if part.title else "Measured"
+    return ranked(Block(title, tuple(columns), tuple(lines)), _alike(part, frame, scores))
+
+
+def _alike(part: Part, frame: pd.DataFrame, scores: pd.DataFrame) -> dict[str, set[str]]:
+    """By column the rows that cannot be told apart from its best one: those whose difference to it, on the same seeds
+    and problems, has a p of 5% or more by itself. Left out: columns of one row, or without intervals."""
+    best: dict[str, list[str]] = {}
+    for column, lines in scores.groupby("benchmark", sort=False):
+        if len(lines) > 1 and lines["low"].notna().all():
+            best.setdefault(str(lines.loc[lines["mean"].idxmax(), "row"]), []).append(str(column))
+    if not best:
+        return {}
+    measured = _part_samples(part, frame)
+    alike: dict[str, set[str]] = {column: set() for columns in best.values() for column in columns}
+    for row, columns in best.items():
+        for one in compare(measured, row, columns):
+            if one.p >= 1 - LEVEL:
+                alike[one.benchmark].add(one.row)
+    return alike
 
 
 def _without_equal_mean(blocks: Sequence[Block]) -> list[Block]:
@@ -329,7 +356,7 @@ def _same_notes(spec: TableSpec, blocks: Sequence[Block]) -> list[str]:
         )
     known = {row.key for row in spec.rows if row.same_as}
     shown = {row.key: row.shown for row in spec.rows}
-    if groups := [" and ".join(map(shown.__getitem__, keys)) for one in blocks for keys in _equal_rows(one, known)]:
+    if groups := [" and ".join(map(shown.__getitem__, keys)) for one in blocks for keys in equal_rows(one, known)]:
         notes.append(f"{SAME} Equal in every cell: {'; '.join(groups)}.")
     return notes
 
@@ -352,10 +379,15 @@ def _notes(frame: pd.DataFrame, spec: TableSpec, blocks: Sequence[Block]) -> lis
     mean = "Mean = plain mean over the benchmarks" if means else "the plain mean over the benchmarks is the same here"
     over = f"training seeds ({', '.join(map(str, seeds))}) and problems" if len(seeds) > 1 else "problems alone"
     notes = [
-        f"Avg. = mean over all samples (the paper's micro-average); {mean}; best in bold, second underlined.",
+        f"Avg. = mean over all samples (the paper's micro-average); {mean}.",
         f"± = half of the 95% interval over {over} (bootstrap, clustered by problem); both ends where ± would leave "
         "0 to 100.",
     ]
+    if any(cell.rank == 1 for block in blocks for row in block.rows for cell in row.cells):
+        notes.append(
+            "Bold: the best of a column, and what cannot be told apart from it: on the same problems and seeds p of "
+            "their difference, by itself, is .05 or more."
+        )
     if len(seeds) == 1:
         notes.append(ONE_SEED)
     if spec.baseline:

@@ -18,24 +18,33 @@ _DECIDED = (Verdict.BETTER, Verdict.WORSE)
 
 def paper_comparisons(tables: Sequence[Table]) -> Table:
     """One row for each compared row of each table that the paper printed too; a section for each table."""
-    rows, shown = [], 0
-    for table in tables:
-        for one in table.comparisons:
-            if one.paper is not None:
-                shown += shows(one.paper, one.measured)
-                key, label = f"{table.name}/{one.row.key}", f"{one.row.label} against {one.baseline.label}"
-                cells = (Cell(one.paper), one.cell, Cell(text=outcome(one)))
-                rows.append(TableRow(key, label, cells, one.row.method, table.title, one.row.look))
+    printed = [(table, one, one.paper) for table in tables for one in table.comparisons if one.paper is not None]
+    rows = [
+        TableRow(
+            f"{table.name}/{one.row.key}",
+            f"{one.row.label} against {one.baseline.label}",
+            (Cell(paper), one.cell, Cell(text=outcome(one))),
+            one.row.method,
+            table.title,
+            one.row.look,
+        )
+        for table, one, paper in printed
+    ]
+    shown = sum(shows(paper, one.measured) for _, one, paper in printed)
+    lacking = sum(one.measured is None for _, one, _ in printed)
+    alone = sum(one.measured is not None and one.measured.verdict is Verdict.ONE_SEED for _, one, _ in printed)
     note = (
-        f"{shown} of {len(rows)} differences of the papers show here: "
-        "same sign, and better or worse as in the table of its study."
+        f"{shown} of {len(rows)} differences of the papers show here: same sign, and better or worse as in the table "
+        "of its study"
+        + (f"; {lacking} not measured" if lacking else "")
+        + (f"; {alone} of one seed, so without a verdict" if alone else "")
     )
     block = Block("The papers' differences to the baseline of their table, and ours", _COLUMNS, tuple(rows), decimals=2)
     caution = (
         "Other models on other problems: "
         "a difference that does not show here is not refuted, one that shows is not confirmed."
     )
-    return Table("claims", "What of the papers' comparisons shows at this scale", (block,), (note, caution))
+    return Table("claims", "What of the papers' comparisons shows at this scale", (block,), (f"{note}.", caution))
 
 
 def shows(paper: float, here: Difference | None) -> bool:
@@ -48,6 +57,8 @@ def outcome(one: Comparison) -> str:
     assert one.paper is not None
     if one.measured is None or math.isnan(one.measured.delta):
         return "not measured"
+    if one.measured.verdict is Verdict.ONE_SEED:
+        return one.words
     if one.measured.verdict not in _DECIDED:
         return f"does not show: {one.words}"
     return f"{'shows' if shows(one.paper, one.measured) else 'opposite'}: {one.words}"

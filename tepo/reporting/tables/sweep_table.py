@@ -3,6 +3,7 @@ the range near it, and how much it depends on the choice)."""
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -11,8 +12,8 @@ from tepo.common.text import setting_text
 from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.evaluation.statistics.sensitivity import Interval, Sensitivity, sensitivity
 from tepo.reporting.colours import UNTRAINED
-from tepo.reporting.tables.build_table import RowSpec
-from tepo.reporting.tables.table import MISSING, SAME, Block, Cell, Column, Kind, TableRow, percent_cell, ranked
+from tepo.reporting.tables.build_table import RowSpec, equal_rows
+from tepo.reporting.tables.table import MISSING, SAME, Block, Cell, Column, Kind, TableRow, percent_cell
 
 NEAR, TOLERATED = 2.0, 10.0  # points below a row's best
 BEST, LOST, ONE_FOR_ALL = "best", "lost", "one_for_all"
@@ -41,10 +42,12 @@ def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[Block]) -> tuple[Bl
         for label, points in _by_label(part).items():
             cells = {row.setting[axis]: averages.get(row.key, MISSING) for row in points}
             first = points[0]
-            shown = f"{label} {SAME}" if any(row.same_as for row in points) else label
-            lines.append(TableRow(label, shown, tuple(cells[value] for value in values), first.method, look=first.look))
+            lines.append(TableRow(label, label, tuple(cells[value] for value in values), first.method, look=first.look))
         columns = tuple(Column(f"{axis}={value}", value) for value in values)
-        blocks.append(ranked(Block(sweep_title(axis, environment), columns, tuple(lines), axis=axis, notes=(over,))))
+        block = Block(sweep_title(axis, environment), columns, tuple(lines), axis=axis, notes=(over,))
+        same = {key for keys in equal_rows(block) for key in keys} | {row.label for row in part if row.same_as}
+        lines = [replace(row, label=f"{row.label} {SAME}") if row.key in same else row for row in lines]
+        blocks.append(replace(block, rows=tuple(lines)))  # ranked where each average is from
     return tuple(blocks)
 
 

@@ -6,14 +6,17 @@ own, under the paper's benchmark names. `tepo.reporting.tables.build_table` make
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from types import MappingProxyType
 
 from tepo.common.text import counted
-from tepo.evaluation.statistics.comparison import Difference
+from tepo.evaluation.statistics.comparison import Difference, Pair
 from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.intervals import LEVEL
+from tepo.evaluation.statistics.region import Outcome
+from tepo.evaluation.statistics.region_decision import RegionDecision
 from tepo.reporting.colours import Look
 
 
@@ -29,7 +32,8 @@ class Kind(StrEnum):
 class Cell:
     """mean, low, high: percent (points for a delta); low/high: ends of the 95% interval, None when there is none.
 
-    n: samples behind the mean. rank: 1 best, 2 second of its column, 0 otherwise. text: for TEXT columns.
+    n: samples behind the mean. rank: 1 best of its column or not told apart from it, 2 second, 0 otherwise. text: for
+    TEXT columns.
     """
 
     mean: float | None = None
@@ -41,7 +45,7 @@ class Cell:
 
 
 MISSING = Cell()
-_TESTED = (Verdict.BETTER, Verdict.WORSE, Verdict.NOT_DECIDED)
+_TESTED = (Verdict.BETTER, Verdict.WORSE, Verdict.EQUIVALENT, Verdict.NOT_DECIDED)
 VERDICT = "verdict"  # the column of words for a difference
 BASELINE = "baseline"  # the word where other rows have a verdict
 IDENTICAL = "identical here"  # the same, of a row whose runs are those of another until rounding parts them
@@ -74,8 +78,8 @@ class Column:
 class TableRow:
     """`section` opens a group of rows ("Panel E: ..."); a new value prints a heading. `look`: colour and dash in
     figures and on the page, the same for this row everywhere; None: that of `method`. measured: ids of the runs and
-    benchmarks behind it, by which it is known in other tables; empty: in this table alone. seeds: those measured.
-    sentence: what it is about, where the label is a name."""
+    benchmarks behind it, by which it is known in other tables; empty: in this table alone. seeds: those measured, as
+    they are declared. sentence: what it is about, where the label is a name."""
 
     key: str
     label: str
@@ -109,12 +113,14 @@ class Block:
 @dataclass(frozen=True)
 class Comparison:
     """A row beside the baseline of its block. paper: the printed difference of their averages, in points; None where
-    the paper has not both. measured: ours; None where a row was not measured."""
+    the paper has not both. measured: ours, with the runs that it is estimated from; None where a row was not
+    measured."""
 
     row: TableRow
     baseline: TableRow
     paper: float | None
     measured: Difference | None
+    pair: Pair | None = field(default=None, compare=False, repr=False)
 
     @property
     def cell(self) -> Cell:
@@ -125,10 +131,7 @@ class Comparison:
     @property
     def words(self) -> str:
         """The verdict with its corrected p: "better (p = .012)". Empty where a row was not measured."""
-        one = self.measured
-        if one is None:
-            return ""
-        return f"{one.verdict} ({p_text(one.p_holm)})" if one.verdict in _TESTED else str(one.verdict)
+        return "" if self.measured is None else verdict_words(self.measured.verdict, self.measured.p_holm)
 
     @property
     def long_words(self) -> str:
@@ -158,6 +161,17 @@ def verdict_in(text: str) -> str:
     return next((str(one) for one in Verdict if text.startswith(one)), text.partition(":")[0])
 
 
+def verdict_words(verdict: Verdict, p: float) -> str:
+    """A verdict with the p behind it, where it has one."""
+    return f"{verdict} ({p_text(p)})" if verdict in _TESTED else str(verdict)
+
+
+def outcome_words(decision: RegionDecision) -> str:
+    """The outcome of a claim by its region, with the corrected p."""
+    outcome, p = decision.outcome, decision.p
+    return outcome if outcome is Outcome.NOT_COMPARABLE else f"{outcome} (p {'< 0.001' if p < 0.001 else f'{p:.2g}'})"
+
+
 def p_text(p: float) -> str:
     """A p-value as papers print it, on the side of the level where it lies: "p = .012", "p = .21", "p < .001"."""
     if p < 0.001:
@@ -170,8 +184,9 @@ def p_text(p: float) -> str:
     return f"p = {p:.{digits}f}".replace("0.", ".")
 
 
-def ranked(block: Block) -> Block:
-    """The block with rank 1 (best) and 2 (second) set in every SCORE column.
+def ranked(block: Block, alike: Mapping[str, Collection[str]] = MappingProxyType({})) -> Block:
+    """The block with rank 1 (best) and 2 (second) set in every SCORE column. alike: by column the keys of the rows that
+    cannot be told apart from its best one, which have rank 1 too; such a column has no second.
 
     Equal at the printed precision is equal: a reader must not see 34.2 in bold beside a plain 34.2. A column with fewer
     than two measured rows is not ranked.
@@ -181,10 +196,12 @@ def ranked(block: Block) -> Block:
         values = [rounded(mean, block.decimals) for cells in rows if (mean := cells[index].mean) is not None]
         if column.kind is not Kind.SCORE or len(values) < 2:
             continue
-        order = sorted(set(values), reverse=True)[:2]
-        for cells in rows:
+        order = sorted(set(values), reverse=True)[: 1 if column.key in alike else 2]
+        for row, cells in zip(block.rows, rows, strict=True):
             mean = cells[index].mean
-            if mean is not None and (value := rounded(mean, block.decimals)) in order:
+            if row.key in alike.get(column.key, ()):
+                cells[index] = replace(cells[index], rank=1)
+            elif mean is not None and (value := rounded(mean, block.decimals)) in order:
                 cells[index] = replace(cells[index], rank=order.index(value) + 1)
     return replace(
         block, rows=tuple(replace(row, cells=tuple(cells)) for row, cells in zip(block.rows, rows, strict=True))

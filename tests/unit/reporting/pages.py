@@ -87,8 +87,9 @@ def page(table: Table) -> str:
         PageFigure("wide", f"Only drawn {NASTY}", svg(training_figure(wide))),
     )
     head = PageHead(
-        f"Laptop {NASTY}", {"Scale": "laptop", "Seeds": "0, 1"}, ["made up"], [f"**Holds.** A claim {NASTY}."]
+        f"Laptop {NASTY}", {"Scale": "laptop", "Version": "tepo 0.1.0"}, ["made up"], ran=f"Trained {NASTY}."
     )
+    head = replace(head, command="tepo report panel-e")
     return build_page(head, [PageStudy(_measured_by(table, "run-1"), figures)], runs, samples())
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tepo.common.files import write_json
 from tepo.config.compose import compose
-from tepo.results.page import head_of, ranges, render_all
+from tepo.results.page import head_of, page, ranges, render_all
 from tepo.results.tables import fill_command, study_table
 from tepo.store.run_id import run_id
 from tepo.studies.plan import Unit
@@ -60,6 +60,26 @@ def test_title_notes_and_facts_of_an_own_study(study: Study, tmp_path: Path) -> 
         "Ran": "2026-01-02",
         "Cost": "0.50 CPU hours",
     }
+
+
+def test_what_was_run_is_a_sentence(study: Study, tmp_path: Path) -> None:
+    def ran(**given: Sequence) -> str:
+        return head_of(planned(study, tmp_path / "runs", overrides=["train.steps=2"], **given), "laptop").ran
+
+    finish(planned(study, tmp_path / "runs", overrides=["train.steps=2"])[0][1][0], 0.5)
+    assert ran() == (
+        "A policy of 0.2M parameters, trained by RL on procedural arithmetic for 2 steps with seeds 3 to 5: 1 of 6 "
+        "runs measured, each on 1 benchmark of 200 problems with 4 responses each."
+    )
+    assert "with seed 3: 1 of 2 runs measured" in ran(seeds=[3])
+    assert "with 5 seeds: " in ran(seeds=[3, 5, 7, 9, 11])
+
+
+def test_the_finding_of_the_page_is_that_of_its_study(study: Study, tmp_path: Path) -> None:
+    plan = planned(study, tmp_path / "runs", overrides=["train.steps=2"])
+    for unit in plan[0][1]:
+        finish(unit, 0.8 if unit.row.label == "plain" else 0.5)
+    assert "<h1>with a penalty ends below plain</h1>" in page(render_all(plan, "laptop"))
 
 
 def test_many_studies_have_a_title_for_all() -> None:

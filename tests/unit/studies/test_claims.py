@@ -1,5 +1,6 @@
 """Claims: what their file may say, the study behind each, the dates, and verdicts that wait for all runs."""
 
+import math
 import os
 import re
 import subprocess
@@ -15,7 +16,7 @@ from tepo.problems.splits import split_of
 from tepo.reporting.tables.table import Table
 from tepo.results.claim_history import ClaimHistory
 from tepo.results.claim_outcomes import judge_claims
-from tepo.results.claims_table import claims_table, sentences
+from tepo.results.claims_table import claim_lines, claims_table
 from tepo.results.environments import environment_blocks
 from tepo.results.tables import read_samples
 from tepo.store.records.thinned_metrics import pack, unpack
@@ -331,15 +332,21 @@ def test_claims_in_words(file: Path, tmp_path: Path) -> None:
         for unit in units:
             finish(unit, {"up": 0.8, "close": 0.54}[study.name] if unit.row.label.endswith("A") else 0.5)
     judged = judge_claims(claims, [units for _, units in planned])
-    up, close, later = sentences(claims, judged)
+    close, up, later = claim_lines(claims, judged)
     one = judged[1].difference
-    assert up.startswith(f"**Holds.** It works. A against B: +{100 * one.delta:.1f} points (95% interval ")
-    assert "16 runs, seeds 110 to 117" in up
-    assert up.endswith("Refuted by: it does not. So be it.")
-    assert close.startswith("**Undecided.**")
-    assert "seeds would" not in close
-    assert "By the composite rule of 2026-11-25, at least +5 points: undecided (p " in close
-    assert later == "**Not testable yet.** It will work. It needs a machine."
+    assert (up.sentence, up.pair, up.outcome, up.unit) == ("It works", "A against B", "holds", "points")
+    assert (up.low, up.delta, up.high) == (100 * one.low, 100 * one.delta, 100 * one.high)
+    assert up.regions == ((5.0, math.inf),)
+    assert "16 runs. Seeds 110, 111, " in up.details
+    assert up.details.endswith(" So be it.")
+    assert close.outcome == "undecided"
+    assert "seeds would" not in close.details
+    assert "So be it" not in close.details
+    assert "By the composite rule of 2026-11-25: undecided (p " in close.details
+    assert (later.outcome, later.details) == ("", "Not testable yet: it needs a machine.")
+    notes = " ".join(claims_table(claims, judged, ()).notes)
+    assert "Refuted by, where a claim has nothing else: it does not." in notes
+    assert "Refuted by" not in " ".join(one.details for one in (close, up, later)), "said once"
 
 
 def test_a_batch_from_the_second_on_states_regions(file: Path, tmp_path: Path) -> None:
@@ -408,9 +415,9 @@ def test_a_claim_that_is_not_run_says_how_many_seeds_would_decide_it(file: Path,
     assert first == ""
     assert wide.endswith(" seeds would decide it with 80% if A and B were equal")
     assert int(wide.split()[0]) < int(narrow.split()[0])
-    notes = claims_table(claims, judged, ()).notes
-    assert [note.endswith(wide) for note in notes if note.startswith("wide: ")] == [True]
-    assert f"{narrow}." in sentences(claims, judged)[2]
+    details = {one.name: one.details for one in claim_lines(claims, judged)}
+    assert f"{wide}." in details["wide"]
+    assert f"{narrow}." in details["narrow"]
 
 
 BASES = ", ".join(f"b{number}: [train.warmup_steps={number}]" for number in range(5))  # each a run of its own

@@ -8,8 +8,8 @@ from itertools import groupby
 
 from tepo.common.text import counted
 from tepo.reporting.colours import Look, look
-from tepo.reporting.tables.cells import Markup, number_text
-from tepo.reporting.tables.table import BASELINE, VERDICT, Block, Cell, Column, Kind, Table, TableRow, sections
+from tepo.reporting.tables.cells import Markup
+from tepo.reporting.tables.table import BASELINE, SAME, VERDICT, Block, Cell, Kind, Table, TableRow, sections
 
 _MARKUP = Markup(escape, "<b>%s</b>", "<u>%s</u>", " <small>%s</small>")
 _WIDE = 13  # columns that an upright sheet of A4 has room for
@@ -111,38 +111,24 @@ class _Markup:
         return f"<tbody>{head}{''.join(map(self._row, rows))}</tbody>"
 
     def _row(self, row: TableRow) -> str:
-        label = escape(self.block.label(row))
+        label = escape(self.block.label(row)).replace(f" {SAME}", " <small>identical</small>")
         run = next((part for name in row.measured if (part := name.partition("/")[0]) in self.runs), None)
         label = f'<a href="#run-{escape(run)}">{label}</a>' if run else f"<span>{label}</span>"
         head = f'<th scope="row"><span class="label">{swatch(row.look, row.method)}{label}</span></th>'
         if unmeasured(row):
             return f'<tr>{head}<td class="missing none" colspan="{len(row.cells)}">not measured</td></tr>'
-        cells = (self._cell(row, index, cell) for index, cell in enumerate(row.cells))
-        return f"<tr>{head}{''.join(cells)}</tr>"
+        cells = (self._cell(index, cell) for index, cell in enumerate(row.cells))
+        seeds = f' data-seeds="{", ".join(map(str, row.seeds))}"' if row.seeds else ""
+        return f"<tr{seeds}>{head}{''.join(cells)}</tr>"
 
-    def _cell(self, row: TableRow, index: int, cell: Cell) -> str:
+    def _cell(self, index: int, cell: Cell) -> str:
+        """ends: the interval and the responses behind a value, which the page's tooltips show."""
         column, first = self.block.columns[index], self._first(index)
         value = _MARKUP.cell(cell, column, self.block.decimals)
         if column.kind is Kind.TEXT:
             return f'<td class="text{first}">{value}</td>'
         if cell.mean is None:
             return f'<td class="missing{first}">{value}</td>'
-        title = (
-            ""
-            if cell.low is None
-            else f' title="{escape(_exact(replace(row, label=self.block.label(row)), column, cell))}"'
-        )
+        ends = "" if cell.low is None else f' data-ends="{cell.low:.2f} {cell.high:.2f} {cell.n}"'
         kind = f' class="{first.strip()}"' if first else ""
-        return f'<td{kind} data-value="{cell.mean:.6g}"{title}>{value}</td>'
-
-
-def _exact(row: TableRow, column: Column, cell: Cell) -> str:
-    """Tooltip of a cell: the measurement that it rests on."""
-    assert cell.mean is not None
-    assert cell.low is not None
-    assert cell.high is not None
-    mean, low, high = (number_text(value, 2) for value in (cell.mean, cell.low, cell.high))
-    parts = [f"{row.label}, {column.title}: {mean}", f"95% interval {low} to {high}"]
-    parts += [f"n = {counted(cell.n, 'response')}"] if cell.n else []
-    parts += [f"seed{'' if len(row.seeds) == 1 else 's'} {', '.join(map(str, row.seeds))}"] if row.seeds else []
-    return "; ".join(parts)
+        return f'<td{kind} data-value="{cell.mean:.6g}"{ends}>{value}</td>'

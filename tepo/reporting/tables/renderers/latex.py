@@ -2,7 +2,7 @@
 paper."""
 
 from tepo.reporting.tables.cells import Markup
-from tepo.reporting.tables.table import Kind, Table
+from tepo.reporting.tables.table import Block, Kind, Table
 
 _PREAMBLE = r"""\documentclass{article}
 \usepackage[T1]{fontenc}
@@ -50,18 +50,23 @@ def render(table: Table) -> str:
     """The document. Characters without a LaTeX form here are kept: `inputenc` says so if the font lacks them."""
     parts = [_PREAMBLE, rf"\textbf{{{escape(table.title)}}}\par\medskip" + "\n"]
     for block in table.blocks:
-        align = "".join("l" if column.kind is Kind.TEXT else "r" for column in block.columns)
-        lines = [rf"\textit{{{escape(block.title)}}}\par\smallskip", rf"\begin{{tabular}}{{l{align}}}", r"\toprule"]
-        lines += [" & ".join(["", *(escape(column.title) for column in block.columns)]) + r" \\"]
-        for section, rows in _MARKUP.lines(block):
-            lines.append(r"\midrule")
-            if section:
-                lines.append(rf"\multicolumn{{{len(block.columns) + 1}}}{{l}}{{\textit{{{section}}}}} \\")
-            lines += [" & ".join(cells) + r" \\" for cells in rows]
-        parts.append("\n".join([*lines, r"\bottomrule", r"\end{tabular}\par\medskip", ""]))
+        parts += [rf"\textit{{{escape(block.title)}}}\par\smallskip", "\n", tabular(block), "\\par\\medskip\n"]
         parts += [_note(note) for note in block.notes]
     parts += [_note(note) for note in table.notes]
     return "".join(parts) + "\\end{document}\n"
+
+
+def tabular(block: Block) -> str:
+    """A block as a `tabular` (booktabs) for a paper, without its title."""
+    align = "".join("l" if column.kind is Kind.TEXT else "r" for column in block.columns)
+    lines = [rf"\begin{{tabular}}{{l{align}}}", r"\toprule"]
+    lines += [" & ".join(["", *(escape(column.title) for column in block.columns)]) + r" \\"]
+    for section, rows in _MARKUP.lines(block):
+        lines.append(r"\midrule")
+        if section:
+            lines.append(rf"\multicolumn{{{len(block.columns) + 1}}}{{l}}{{\textit{{{section}}}}} \\")
+        lines += [" & ".join(cells) + r" \\" for cells in rows]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
 
 def _note(text: str) -> str:

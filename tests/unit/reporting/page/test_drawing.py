@@ -45,7 +45,7 @@ def test_labels_are_spread_in_their_order_within_the_ends() -> None:
 
 def test_the_drawing_names_the_rows_that_keep_their_colours() -> None:
     runs = [run(f"row <{index}>", seed, index / 10) for index in range(1, 13) for seed in (0, 1)]
-    text = drawing(chart_data(runs, baseline="row <5>"), "Curves & more")
+    text = drawing(chart_data(runs, baseline="row <5>"), "Curves & more", 5)
     root = ElementTree.fromstring(text)
     assert root.attrib["aria-label"] == "Curves & more"
     names = [one.text for one in root.iter("text") if one.text and one.text.startswith("row")]
@@ -57,5 +57,11 @@ def test_the_drawing_names_the_rows_that_keep_their_colours() -> None:
 def test_a_cross_stands_where_a_seed_ended_early() -> None:
     whole, early = run("a", 0, 0.5), run("a", 1, 0.1, steps=9, ended=True)
     cross = r"m-6-6l12 12m0-12l-12 12"
-    assert not re.search(cross, drawing(chart_data([whole]), ""))
-    assert len(re.findall(cross, drawing(chart_data([whole, early]), ""))) == 2
+    assert not re.search(cross, drawing(chart_data([whole]), "", 5))
+    assert len(re.findall(cross, drawing(chart_data([whole, early]), "", 5))) == 2
+
+
+def test_a_page_with_many_figures_draws_the_first_panels_alone() -> None:
+    rows = [{STEP: step, "critic/score/mean": 0.1, "actor/entropy": 1.0, "actor/grad_norm": 1.0} for step in (1, 2)]
+    data = chart_data([RunCurves("a", "tepo", 0, rows)])
+    assert [text.count('<g transform="translate') for text in (drawing(data, "", 2), drawing(data, "", 5))] == [2, 3]

@@ -1,5 +1,6 @@
-"""The first screen: positions on the forest plot, and sentences that say what differs."""
+"""Forest plots: positions of differences and of what claims say, and the tables beside them."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,8 +8,8 @@ import pytest
 from tepo.evaluation.statistics.comparison import Difference
 from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.reporting.colours import UNTRAINED, look, looks
-from tepo.reporting.page.forest import Forest, forests
-from tepo.reporting.page.head import finding
+from tepo.reporting.figures.claims_figure import ClaimLine
+from tepo.reporting.page.forest import Forest, claim_forests, forests
 from tepo.reporting.tables.renderers import html_table
 from tepo.reporting.tables.table import BASELINE, VERDICT, Block, Cell, Column, Comparison, Kind, Table, TableRow
 
@@ -45,12 +46,44 @@ def test_positions_rise_with_the_values_and_lie_within_the_plot() -> None:
         assert 0 < line.low < line.at < line.high < 100
         assert line.beyond == ()
     first = forest.lines[0]
-    assert (first.text, first.interval, first.printed) == ("−3.0", "[−4.0, −2.0]", "+1.25")
-    assert forest.zero < first.paper < positions[2]
+    assert (first.text, first.interval) == ("−3.0", "[−4.0, −2.0]")
     assert [line.mark for line in forest.lines] == ["worse", "noise", "better"]
     ticks = {text: x for x, text in forest.ticks}
     assert ticks["0"] == forest.zero
     assert forest.lines[2].at == pytest.approx(ticks["+2"])
+
+
+def test_what_the_paper_printed_is_text_and_moves_nothing_on_our_axis() -> None:
+    rows = [("a", -3.0, "worse"), ("b", 0.5, "not decided")]
+    printed, plain = one(compared(*rows, paper=41.25)), one(compared(*rows))
+    assert [line.printed for line in printed.lines] == ["+41.25", ""]
+    assert printed.ticks == plain.ticks
+    assert [(line.low, line.at, line.high) for line in printed.lines] == [
+        (line.low, line.at, line.high) for line in plain.lines
+    ]
+
+
+def test_claims_are_sorted_by_outcome_beside_what_they_say() -> None:
+    def claim(name: str, outcome: str, delta: float, *regions: tuple[float, float], unit: str = "points") -> ClaimLine:
+        known = ClaimLine(name, f"{name} works", "A against B", "details", unit)
+        return replace(known, outcome=outcome, delta=delta, low=delta - 1, high=delta + 1, regions=regions)
+
+    far = claim("far", "undecided", 2.5, (-math.inf, -2.0), (2.0, math.inf))
+    holds, entropy = claim("holds", "holds", 4.0, (2.0, math.inf)), claim("e", "refuted", 0.1, (-1, 1), unit="nats")
+    waiting = ClaimLine("later", "It will work", "", "needs a machine", "points")
+    points, nats = claim_forests([far, claim("refuted", "refuted", -3.0, (2.0, math.inf)), holds, waiting, entropy])
+    assert [line.verdict for line in points.lines] == ["holds", "refuted", "undecided"]
+    assert [line.mark for line in points.lines] == ["holds", "refuted", "noise"]
+    assert [line.label for line in nats.lines] == ["e works"]
+    (beside,) = claim_forests([claim("beside", "refuted", 0.1, (5.0, math.inf))])[0].lines
+    (beyond,) = claim_forests([claim("beyond", "refuted", 0.1, (5000.0, math.inf))])[0].lines
+    assert beside.high < beside.regions[0][0] < 100, "what a claim says is on the scale"
+    assert beyond.regions == ((100.0, 100.0),), "or is not drawn, where it lies far off"
+    ((start, end),) = points.lines[0].regions
+    assert points.zero < start < points.lines[0].at < end == 100
+    (below, above) = points.lines[2].regions
+    assert below[0] == 0
+    assert below[1] < points.zero < above[0] == start
 
 
 def test_what_leaves_the_scale_is_marked() -> None:
@@ -75,25 +108,6 @@ def test_any_size_has_a_scale(values: tuple[float, ...]) -> None:
 def test_a_table_that_compares_nothing_has_no_plot() -> None:
     table = compared()
     assert forests(table) == []
-    assert finding(table) == "Highest average of 1 row: plain, 50.0."
-    assert finding(replace(table, blocks=())) == "note"
-
-
-def test_the_sentence_names_the_largest_differences_and_counts_the_rest() -> None:
-    rows = [("a", -1.0, "worse"), ("b", -4.0, "worse"), ("c", -2.0, "worse"), ("d", -3.0, "worse")]
-    text = finding(compared(*rows, ("e", 2.0, "better"), ("f", 0.1, "not decided"), ("g", 0.2, "not decided")))
-    assert text.replace("\u00a0", " ") == (
-        "Against plain, in points: better: e +2.0 [1.0, 3.0]; worse: b −4.0 [−5.0, −3.0], d −3.0 [−4.0, −2.0], "
-        "c −2.0 [−3.0, −1.0], and 1 more; not decided: 2 of 7."
-    )
-
-
-def test_one_seed_gives_differences_and_no_verdict() -> None:
-    one_seed = str(Verdict.ONE_SEED)
-    text = finding(compared(("a", -1.0, one_seed), ("b", 3.0, one_seed))).replace("\u00a0", " ")
-    assert text.startswith("Against plain, in points: b +3.0 [2.0, 4.0], a −1.0 [−2.0, 0.0]. One seed: differences of")
-    assert "another CPU" in text
-    assert "better" not in text
 
 
 def test_the_plot_says_seeds_comparisons_and_p_where_nothing_is_decided() -> None:
@@ -104,15 +118,6 @@ def test_the_plot_says_seeds_comparisons_and_p_where_nothing_is_decided() -> Non
     (line,) = one(replace(table, comparisons=(comparison,))).lines
     assert line.verdict == "not decided: 3 seeds, 7 comparisons, p = .21"
     assert line.mark == "noise"
-
-
-def test_settings_are_one_sentence() -> None:
-    table = compared(("a", -1.0, "worse"))
-    (block,) = table.blocks
-    several = [replace(block, title=f"Measured: rate={rate}") for rate in (1, 2)]
-    text = finding(replace(table, blocks=tuple(several))).replace("\u00a0", " ")
-    assert text.startswith("Against plain, each of 2 settings or models apart, in points: worse: a (rate=1) −1.0 [")
-    assert "a (rate=2) −1.0" in text
 
 
 def test_every_verdict_has_a_shape() -> None:

@@ -96,8 +96,8 @@ def test_is_small_enough_and_quick_enough(path: Path, window: Page) -> None:
     assert window.one("#step").text == "600 (3 of 3)"
     assert window.one("#side .note").text.startswith("100 of 100 benchmark problems")
     window.run("document.getElementById('runs-view').open = true")
-    window.wait("return document.querySelectorAll('#runs-view option').length > 0")
-    assert len(window.all("#runs-view option")) == RUNS // SEEDS
+    window.wait("return document.querySelectorAll('#runs-row option').length > 0")
+    assert len(window.all("#runs-row option")) == RUNS // SEEDS
 
 
 def test_nothing_is_cut(path: Path, window: Page) -> None:

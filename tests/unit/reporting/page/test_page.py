@@ -93,9 +93,9 @@ def test_everything_is_there_without_javascript(document: _Document) -> None:
         "tokens by class over 3 responses",
         "this objective has no mask",
         "made up",
-        "Seeds",
-        "Against GRPO/DAPO, in points: better: KL(A > 0 ∧ ΔH < 0) 100% [x_y] +",
-        "printed in the paper: another model, other problems",
+        "Version",
+        "KL(A > 0 ∧ ΔH < 0) 100% [x_y] ends above GRPO/DAPO",
+        "Paper: printed there, of another model on other problems",
         "paper +1.74",
         "1 row not measured yet",
     ):
@@ -114,6 +114,13 @@ def test_curves_are_there_as_numbers_and_as_a_drawing_with_the_licence_of_what_d
     assert text.count("<svg role=") == 1
     assert "The MIT License (MIT)" in "".join(document.text)
     assert "Leon Sorokin" in "".join(document.text)
+
+
+def test_a_table_is_copied_to_a_paper_as_its_tabular(document: _Document) -> None:
+    latex = unpacked(document.scripts["table-texts"])["table-panel_e"]["LaTeX"]
+    assert latex.startswith(r"\begin{tabular}{l")
+    assert latex.endswith(r"\end{tabular}")
+    assert "documentclass" not in latex
 
 
 def test_a_row_has_the_settings_that_are_not_usual(document: _Document) -> None:

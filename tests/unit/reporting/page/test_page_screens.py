@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tepo.reporting.page import build_page
+from tepo.reporting.page.head import PageHead
+from tepo.reporting.page.run_data import PageRun
 from tests.unit.reporting.chromium import SHEET, Page
 
 pytestmark = [pytest.mark.chromium, pytest.mark.slow, pytest.mark.disaster]
@@ -39,6 +42,18 @@ TIP_SEEN = """const box = document.getElementById("tip").getBoundingClientRect()
     return box.left >= 0 && box.right <= innerWidth"""
 FOCUS_COPY = """[...document.querySelectorAll("#table-panel_e .copy button")]
     .find((one) => one.textContent === arguments[0]).focus()"""
+TOOLS = """return [...document.querySelectorAll(arguments[0])].filter((one) =>
+    one.querySelectorAll(".download").length !== 2 || one.querySelector(`.anchor[href='#${one.id}']`) === null)
+    .map((one) => one.id)"""
+OVERLAPS = """const boxes = [...document.querySelectorAll(".ticks")].map((one) => [...one.children]
+    .map((label) => label.getBoundingClientRect()));
+    return boxes.flatMap((row) => row.slice(1).filter((box, at) => box.left < row[at].right)).map((box) => box.left)"""
+CUT_CAPTIONS = """return [...document.querySelectorAll("caption, figcaption, .caption, summary")]
+    .filter((one) => one.checkVisibility() && !one.matches(".sr")).filter((one) => {
+        const text = document.createRange();
+        text.selectNodeContents(one);
+        return [...text.getClientRects()].some((box) => box.right > innerWidth + 1);
+    }).map((one) => one.textContent.slice(0, 60))"""
 SAID = "return document.querySelector('.copy [role=status]').textContent === 'copied'"
 TEXT_AREA = """const area = document.createElement("textarea");
     area.id = "pasted";
@@ -65,7 +80,7 @@ def test_every_screen_holds_it(path: Path, window: Page, width: int) -> None:
 
 def test_the_first_screen_of_a_phone_shows_what_differs_and_by_how_much(path: Path, window: Page) -> None:
     window.open(path, 400)
-    for selector in ("h1", ".facts", "#findings li", ".forest tbody tr:last-child .verdict"):
+    for selector in ("h1", ".ran", ".forest tbody tr:last-child .verdict"):
         assert 0 < window.run(LOWER_END, selector) <= 900, selector
 
 
@@ -95,13 +110,12 @@ def test_on_a_phone_labels_and_captions_break_and_drawings_keep_a_size_that_can_
 def test_the_contents_lead_to_every_part(path: Path, window: Page) -> None:
     window.open(path)
     assert window.run("return [...document.querySelectorAll('nav a')].map((one) => one.textContent)") == [
-        "What differs",
-        "What was claimed",
+        "What was found",
         "Table 3, Panel E",
         "Runs side by side",
         "Tokens",
         "Runs",
-        "Made by",
+        "Provenance",
     ]
     assert window.run(LEAD_NOWHERE) == []
 
@@ -158,10 +172,29 @@ def test_a_table_is_copied(path: Path, window: Page, name: str, part: str) -> No
     window.run(FOCUS_COPY, name)
     window.press("Enter")
     window.wait(SAID)
+    assert part in pasted(window)
+
+
+def pasted(window: Page) -> str:
+    """What was copied last."""
     window.run(TEXT_AREA)
     event = {"key": "v", "code": "KeyV", "modifiers": 2, "commands": ["paste"]}
     window.command("Input.dispatchKeyEvent", type="keyDown", **event)
-    assert part in window.run("return document.getElementById('pasted').value")
+    return window.run("return document.getElementById('pasted').value")
+
+
+@pytest.mark.parametrize("part", ["figure", ".plots"])
+def test_beside_each_figure_it_is_cited_and_downloaded(path: Path, window: Page, part: str) -> None:
+    window.open(path, 800)
+    assert window.run(TOOLS, part) == []
+    window.run("document.querySelector(`${arguments[0]} .download`).closest('details')?.setAttribute('open', '')", part)
+    window.run("document.querySelector(`${arguments[0]} .download`).focus()", part)
+    window.press("Enter")
+    window.wait("return [...document.querySelectorAll('[role=status]')].some((one) => one.textContent === 'copied')")
+    said = pasted(window)
+    assert said.startswith("Laptop ")
+    assert "tepo 0.1.0. tepo report panel-e." in said
+    assert window.run("return document.querySelector(arguments[0]).id", part) == said.rpartition("#")[2]
 
 
 def test_a_row_leads_to_its_run_and_its_command(path: Path, window: Page) -> None:
@@ -187,12 +220,42 @@ def test_settings_are_down_and_rows_across(path: Path, window: Page) -> None:
     window.open(path)
     window.run("document.getElementById('runs-view').open = true")
     window.wait("return document.querySelector('#runs-view table')")
-    assert window.texts("#runs-view tbody:first-of-type th") == ["objective.name"]
-    assert window.texts("#runs-view tbody:first-of-type td") == ["grpo_dapo", "tepo"]
+    sides = "#runs-view .scroll:not(.grouped)"
+    assert window.texts(f"{sides} tbody:first-of-type th") == ["objective.name"]
+    assert window.texts(f"{sides} tbody:first-of-type td") == ["grpo_dapo", "tepo"]
     window.one("#runs-view [type=checkbox]").click()
-    assert window.texts("#runs-view tbody:first-of-type th") == ["objective.name", "train.steps"]
+    assert window.texts(f"{sides} tbody:first-of-type th") == ["objective.name", "train.steps"]
     window.all("#runs-view .remove")[0].click()
-    assert len(window.all("#runs-view thead th")) == 2
+    assert len(window.all(f"{sides} thead th")) == 2
     window.one("#runs-view .controls button").click()
-    assert len(window.all("#runs-view thead th")) == 3
+    assert len(window.all(f"{sides} thead th")) == 3
     assert window.violations() == []
+
+
+def test_all_runs_stand_in_groups_with_means_and_ranges(tmp_path: Path, window: Page) -> None:
+    known = [("tepo", 0, 50.0, "finished"), ("tepo", 1, 70.0, "collapse at step 3"), ("gspo", 0, 40.0, "finished")]
+    runs = [
+        PageRun(
+            f"{name}-{seed}", name.upper(), name, seed, {"objective": {"name": name}}, {"status": end, "% right": right}
+        )
+        for name, seed, right, end in known
+    ]
+    path = tmp_path / "page.html"
+    path.write_text(build_page(PageHead("Runs"), [], runs), encoding="utf-8")
+    window.open(path, 400)
+    window.run("document.getElementById('runs-view').open = true")
+    window.wait("return document.querySelector('.grouped table')")
+    assert window.texts(".grouped tbody th") == ["tepo", "gspo"]
+    assert window.texts(".grouped tbody td") == ["2", "60.0 (50.0 to 70.0)", "1", "–", "1", "40.0", "0", "–"]
+    window.choose("#runs-by", "")
+    assert window.texts(".grouped tbody th") == ["TEPO", "GSPO"]
+    assert window.outside() == []
+    assert window.violations() == []
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+def test_no_label_lies_on_another_and_no_caption_is_cut(path: Path, window: Page, width: int) -> None:
+    window.open(path, width)
+    window.unpacked()
+    assert window.run(OVERLAPS) == []
+    assert window.run(CUT_CAPTIONS) == []

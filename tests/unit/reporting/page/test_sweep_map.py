@@ -1,17 +1,21 @@
-"""The map of a sweep: order, sentence, hatching; in a real browser its cells, its slider and its keys."""
+"""The map of a sweep: order, hatching, its drawing; in a real browser its cells, its slider and its keys."""
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from tepo.reporting.figures.curves import STEP, RunCurves
 from tepo.reporting.page import PageFigure, PageStudy, build_page
 from tepo.reporting.page.charts import chart_data
 from tepo.reporting.page.head import PageHead
-from tepo.reporting.page.sweep_map import CellRuns, SweepMap, sentence, sweep_maps
+from tepo.reporting.page.map_drawing import map_figure
+from tepo.reporting.page.sweep_map import CellRuns, SweepMap, sweep_maps
 from tepo.reporting.tables.sweep_table import LOST, sweep_title
-from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Table, TableRow
+from tepo.reporting.tables.table import MISSING, SAME, Block, Cell, Column, Table, TableRow
 from tests.unit.reporting.chromium import SHEET, Page
 
 RATES = ("1e-4", "4e-4", "1e-3")
@@ -56,12 +60,27 @@ def test_a_cell_says_how_many_of_its_runs_ended_early(maps: Sequence[SweepMap]) 
     assert saturated.ended == 0, "all right is no failure"
 
 
-def test_the_sentence_says_where_the_rows_lie_and_which_lose_least_and_most(maps: Sequence[SweepMap]) -> None:
-    assert sentence(maps) == (
-        "At rate=1e-4 the averages of 2 rows lie between 68.0 and 70.0; at 1e-3 between 0.5 and 60.0, and 1 of 4 runs "
-        "ended early. Over the grid stands loses least against its best (3.3 points), falls most (36.5)."
-    )
-    assert sentence(()) == ""
+def test_the_drawing_has_the_cells_of_the_map_and_hatches_those_that_ended(maps: tuple[SweepMap, ...]) -> None:
+    figure = map_figure(maps[0])
+    (axes,) = figure.axes
+    words = [text.get_text() for text in axes.texts]
+    assert words[:5] == ["1e-4", "4e-4", "1e-3", "loses", "stands"]
+    for row in maps[0].rows:
+        assert {row.label, *(cell.text for cell in row.cells)} <= set(words)
+    assert [bool(cell.get_hatch()) for cell in axes.patches] == [
+        bool(c.ended) for row in maps[0].rows for c in row.cells
+    ]
+    assert "Hatched: runs ended early." in figure.texts[-1].get_text()
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    heads = [text.get_window_extent(renderer) for text in axes.texts[:4]]
+    assert all(left.x1 < right.x0 for left, right in pairwise(heads))
+
+
+def test_rows_that_are_alike_are_marked(table: Table) -> None:
+    grid, lost = table.blocks
+    rows = tuple(replace(row, label=f"{row.label} {SAME}") if row.key == "falls" else row for row in grid.rows)
+    (one,) = sweep_maps(replace(table, blocks=(replace(grid, rows=rows), lost)), {})
+    assert [(row.label, row.same) for row in one.rows] == [("stands", False), ("falls", True), ("not run", False)]
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,7 @@ def test_a_table_without_a_printed_baseline_gives_nothing() -> None:
         (1.0, None, "not measured"),
         (1.0, Difference("r", AVERAGE, math.nan), "not measured"),
         (1.0, VERDICTS[Verdict.NOT_DECIDED], "does not show: not decided (p = .40)"),
-        (1.0, VERDICTS[Verdict.ONE_SEED], "does not show: one seed: no verdict"),
+        (1.0, VERDICTS[Verdict.ONE_SEED], "one seed: no verdict"),
         (1.0, VERDICTS[Verdict.NOT_COMPARABLE], "does not show: not comparable"),
     ],
 )
@@ -87,3 +87,12 @@ def test_words(paper: float, here: Difference | None, words: str) -> None:
 
 def test_the_corrected_p_decides() -> None:
     assert {verdict: one.verdict for verdict, one in VERDICTS.items()} == {verdict: verdict for verdict in VERDICTS}
+
+
+def test_the_note_counts_what_was_not_measured_and_what_has_no_verdict() -> None:
+    row = TableRow("r", "r", ())
+    measured = (VERDICTS[Verdict.BETTER], VERDICTS[Verdict.ONE_SEED], None)
+    compared = tuple(Comparison(row, row, 1.0, one) for one in measured)
+    note = paper_comparisons([Table("t", "t", (), comparisons=compared)]).notes[0]
+    assert note.startswith("1 of 3 differences of the papers show here: ")
+    assert note.endswith("; 1 not measured; 1 of one seed, so without a verdict.")

@@ -46,8 +46,8 @@ def test_each_cell_is_the_average_of_the_long_form_at_that_setting() -> None:
             cell = row.cells[index]
             assert (cell.mean, cell.low, cell.high, cell.n) == (average.mean, average.low, average.high, average.n)
             assert line.label == f"{row.label}, learning_rate={rate}"
-    assert [cell.rank for cell in block.rows[0].cells][::2] == [1, 2]  # the best of a column is the best at a setting
-    assert [cell.rank for cell in block.rows[1].cells][::2] == [2, 1]
+    assert [cell.rank for cell in block.rows[0].cells][::2] == [1, 0]  # the best of a column is the best at a setting
+    assert [cell.rank for cell in block.rows[1].cells][::2] == [0, 1]
 
 
 def test_a_row_is_compared_with_the_baseline_at_its_own_setting() -> None:
@@ -67,6 +67,15 @@ def test_a_row_that_is_another_one_at_some_setting_is_marked() -> None:
     rows = [replace(row, same_as="A") if row.key == "b/2e-4" else row for row in specs()]
     (block,) = sweep_blocks(rows, table(rows).blocks)
     assert [row.label for row in block.rows] == ["A", f"B {SAME}"]
+
+
+def test_a_row_with_the_averages_of_another_one_is_marked() -> None:
+    measured = table(specs()).blocks
+    cells = measured[0].rows[0].cells
+    same = [replace(block, rows=tuple(replace(row, cells=cells) for row in block.rows)) for block in measured]
+    assert [row.label for row in sweep_blocks(specs(), same)[0].rows] == [f"A {SAME}", f"B {SAME}"]
+    (block,) = sweep_blocks(specs(), measured)
+    assert [row.label for row in block.rows] == ["A", "B"]
 
 
 def test_further_axes_and_models_are_blocks_of_their_own() -> None:

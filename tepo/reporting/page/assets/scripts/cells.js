@@ -5,8 +5,19 @@
   tip.setAttribute("role", "tooltip");
   document.body.append(tip);
 
+  // the measurement that a value rests on
+  function words(cell) {
+    const row = cell.parentElement, { seeds } = row.dataset, column = row.closest("table").tHead.rows;
+    const [low, high, n] = cell.dataset.ends.split(" ");
+    const text = (number) => Number(number).toFixed(2).replace(/^-(0\.00)$/, "$1").replace("-", "−");
+    const parts = [`${row.cells[0].innerText.trim()}, ${column[column.length - 1].cells[cell.cellIndex].innerText.trim()}: ${text(cell.dataset.value)}`, `95% interval ${text(low)} to ${text(high)}`];
+    if (Number(n)) parts.push(`n = ${Number(n).toLocaleString("en")} response${n === "1" ? "" : "s"}`);
+    if (seeds) parts.push(`seed${seeds.includes(",") ? "s" : ""} ${seeds}`);
+    return parts.join("; ");
+  }
+
   function show(cell) {
-    tip.textContent = cell.dataset.tip;
+    tip.textContent = words(cell);
     tip.hidden = false;
     const place = cell.getBoundingClientRect();
     const left = Math.min(place.left, document.documentElement.clientWidth - tip.offsetWidth - 8);
@@ -17,8 +28,8 @@
 
   function next(cell, key) {
     const row = cell.parentElement;
-    const inRow = [...row.querySelectorAll("td[data-tip]")];
-    const rows = [...row.closest("table").querySelectorAll("tbody tr")].filter((one) => one.cells[cell.cellIndex]?.dataset.tip);
+    const inRow = [...row.querySelectorAll("td[data-ends]")];
+    const rows = [...row.closest("table").querySelectorAll("tbody tr")].filter((one) => one.cells[cell.cellIndex]?.dataset.ends);
     return {
       ArrowRight: inRow[inRow.indexOf(cell) + 1],
       ArrowLeft: inRow[inRow.indexOf(cell) - 1],
@@ -30,17 +41,13 @@
   }
 
   for (const table of document.querySelectorAll("table")) {
-    const cells = [...table.querySelectorAll("td[title]")];
+    const cells = [...table.querySelectorAll("td[data-ends]")];
     if (cells.length === 0) continue;
-    for (const cell of cells) {
-      cell.dataset.tip = cell.title;
-      cell.removeAttribute("title");
-      cell.tabIndex = -1;
-    }
+    cells.forEach((cell) => { cell.tabIndex = -1; });
     let current = cells[0];
     current.tabIndex = 0;
     table.addEventListener("focusin", (event) => {
-      const cell = event.target.closest("td[data-tip]");
+      const cell = event.target.closest("td[data-ends]");
       if (cell === null) return;
       current.tabIndex = -1;
       current.removeAttribute("aria-describedby");
@@ -51,12 +58,12 @@
     });
     table.addEventListener("focusout", hide);
     table.addEventListener("pointerover", (event) => {
-      const cell = event.target.closest("td[data-tip]");
+      const cell = event.target.closest("td[data-ends]");
       if (cell !== null) show(cell); else hide();
     });
     table.addEventListener("pointerleave", hide);
     table.addEventListener("keydown", (event) => {
-      const cell = event.target.closest("td[data-tip]");
+      const cell = event.target.closest("td[data-ends]");
       if (cell === null || event.ctrlKey || event.altKey || event.metaKey) return;
       const other = next(cell, event.key);
       if (other === undefined) return;

@@ -1,4 +1,4 @@
-// Contents: what is in view is marked; a link into a part that is folded opens it; figures can be downloaded.
+// Contents: what is in view is marked; a link into a part that is folded opens it.
 (() => {
   const links = new Map([...document.querySelectorAll("nav a")].map((link) => [link.hash.slice(1), link]));
   const nav = document.querySelector("nav");
@@ -27,18 +27,4 @@
   };
   addEventListener("hashchange", open);
   if (location.hash) open();
-
-  // the drawing of a figure as a file
-  for (const figure of document.querySelectorAll("figure")) {
-    const button = make("button", { type: "button", className: "download", textContent: "SVG" });
-    button.setAttribute("aria-label", `Download ${figure.querySelector("figcaption").firstChild.textContent.trim()} as SVG`);
-    button.addEventListener("click", () => {
-      const source = figure.querySelector("noscript")?.textContent ?? figure.querySelector(".scroll > svg").outerHTML;
-      const svg = source.includes("xmlns=") ? source : source.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"');
-      const link = make("a", { href: URL.createObjectURL(new Blob([svg], { type: "image/svg+xml" })), download: `${figure.id}.svg` });
-      link.click();
-      URL.revokeObjectURL(link.href);
-    });
-    figure.querySelector("figcaption").append(button);
-  }
 })();

@@ -193,7 +193,7 @@ const curves = (() => {
         legend: { show: false },
         cursor: { sync: { key: figure.id }, points: { show: false }, y: false },
         scales: { x: { time: false }, y: { distr: log(panel) ? 3 : 1 } },
-        axes: [{ ...axis, size: 36, space: 60 }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : number(tick))) }],
+        axes: [{ ...axis, size: 36, space: 36 }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => (tick === null ? "" : number(tick))) }],
         series,
         bands,
         hooks: { draw: [(chart) => { one.chart = chart; ends(chart, panel); if (one.room) labels(one); }], setCursor: [(chart) => { one.chart = chart; read(one); }] },

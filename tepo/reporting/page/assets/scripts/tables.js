@@ -1,5 +1,5 @@
 // Tables sort by a click (or Enter) on a column head: falling, rising, as it was. Sections stay where they are; dashes go last.
-for (const table of document.querySelectorAll("table:not(.forest, .map)")) {
+for (const table of document.querySelectorAll("table:not(.forest, .map, .strips)")) {
   const heads = [...table.querySelectorAll("thead tr:last-child th")];
   const bodies = [...table.tBodies];
   const original = bodies.map((body) => [...body.rows]);

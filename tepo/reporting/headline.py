@@ -1,0 +1,201 @@
+"""Findings of tables in a sentence, by rule from verdicts, intervals and what a sweep loses: never the highest of
+many."""
+
+from collections import Counter
+from collections.abc import Sequence
+from statistics import median
+
+from tepo.common.text import counted
+from tepo.evaluation.statistics.comparison import AVERAGE
+from tepo.evaluation.statistics.comparison_verdict import Verdict
+from tepo.evaluation.statistics.region import Outcome
+from tepo.reporting.tables.cells import number_text
+from tepo.reporting.tables.paper_comparisons import shows
+from tepo.reporting.tables.sweep_table import LOST, TOLERATED
+from tepo.reporting.tables.table import BASELINE, IDENTICAL, VERDICT, Block, Cell, Table, TableRow, verdict_in
+
+OUTCOME = "claim"  # the column of a registered claim's outcome
+_FEW, _LETTERS = 3, 90  # rows that a sentence names, and what their names take at most
+_NO_VERDICT = "One seed, so no verdict"
+
+
+def headline(table: Table) -> str:
+    """Finding of the table: how its claims came out, what its rows are beside their baseline, what a sweep does to
+    them, or where their averages lie. For a table of anything else its first note; empty without one."""
+    columns = {column.key for block in table.blocks for column in block.columns}
+    if OUTCOME in columns:
+        return _claims(table)
+    if blocks := [block for block in table.blocks if compared(block)]:
+        return _verdicts(blocks)
+    for block in table.blocks:
+        if block.axis and (found := _sweep(block, table)):
+            return found
+    if AVERAGE in columns:
+        return _averages(table)
+    return table.notes[0].rstrip(".") if table.notes else ""
+
+
+def paper_headline(table: Table) -> str:
+    """Number of the differences printed in the paper that show here, of those that were measured; empty for none."""
+    printed = [(one.paper, one.measured) for one in table.comparisons if one.measured and one.paper is not None]
+    if not printed:
+        return ""
+    differences = counted(len(printed), "difference")
+    if all(here.verdict is Verdict.ONE_SEED for _, here in printed):
+        return f"{_NO_VERDICT} on {differences} that the paper prints"
+    shown = sum(shows(paper, here) for paper, here in printed)
+    return f"Of {differences} that the paper prints, {shown or 'none'} {'show' if shown > 1 else 'shows'} here"
+
+
+def compared(block: Block) -> list[tuple[TableRow, Cell, str]]:
+    """The rows of a block with their measured difference and verdict; empty where it compares none."""
+    index = {column.key: place for place, column in enumerate(block.columns)}
+    if "delta" not in index or VERDICT not in index:
+        return []
+    rows = [(row, row.cells[index["delta"]], verdict_in(row.cells[index[VERDICT]].text)) for row in block.rows]
+    return [(row, cell, verdict) for row, cell, verdict in rows if cell.mean is not None]
+
+
+def baseline_of(block: Block) -> str:
+    """The label of the row that the others are compared with."""
+    index = next(place for place, column in enumerate(block.columns) if column.key == VERDICT)
+    return next((block.label(row) for row in block.rows if row.cells[index].text == BASELINE), "")
+
+
+def _claims(table: Table) -> str:
+    words = Counter(
+        cell.text
+        for block in table.blocks
+        for row in block.rows
+        for column, cell in zip(block.columns, row.cells, strict=True)
+        if column.key == OUTCOME
+    )
+    known = {outcome: words[outcome] for outcome in Outcome if words[outcome]}
+    if not known:
+        return f"{counted(words.total(), 'registered claim')}, none of them measured yet"
+    verbs = {Outcome.HOLDS: ("holds", "hold")}
+    parts = [f"{n} {verbs.get(outcome, (f'is {outcome}', f'are {outcome}'))[n > 1]}" for outcome, n in known.items()]
+    return f"Of {counted(sum(known.values()), 'registered claim')} {_listed(parts)}"
+
+
+def _verdicts(blocks: Sequence[Block]) -> str:
+    """Verdicts of all blocks together; a row that is another one is not counted."""
+    rows = [(_within(block, row), cell.mean, word) for block in blocks for row, cell, word in compared(block)]
+    rows = [entry for entry in rows if entry[2] != IDENTICAL] or rows
+    total, (first, *_), baseline = len(rows), rows, _baseline(blocks[0])
+    apart = f" (separately for {len(blocks)} settings)" if len(blocks) > 1 else ""
+    named: dict[str, list[str]] = {}
+    for label, _, word in rows:
+        named.setdefault(word, []).append(label)
+    if set(named) <= {Verdict.ONE_SEED, Verdict.NOT_COMPARABLE}:
+        deltas = [delta for _, delta, _ in rows if delta is not None]
+        ends = " to ".join(number_text(end, 1, "+") for end in dict.fromkeys((min(deltas), max(deltas))))
+        who = f"{first[0]} lies" if total == 1 else f"{total} rows lie"
+        return (
+            f"{_NO_VERDICT if Verdict.ONE_SEED in named else 'No verdict'}: {who} {ends} points from {baseline}{apart}"
+        )
+    up, down, alike = (named.get(word, []) for word in (Verdict.BETTER, Verdict.WORSE, Verdict.EQUIVALENT))
+    undecided = total - len(up) - len(down) - len(alike)
+    if undecided == total:
+        who = f"{first[0]} cannot" if total == 1 else f"None of {total} rows can"
+        return f"{who} be told apart from {baseline}{apart}"
+    parts = [f"{_subject(up, total)} above {baseline}"] if up else []
+    if down:
+        none = "" if len(down) == total else ", none above"
+        parts.append(f"{_subject(down, total)} below" + ("" if up else f" {baseline}{none}"))
+    if alike:
+        parts.append(f"{_subject(alike, total, ('is', 'are'))} equivalent" + ("" if parts else f" to {baseline}"))
+    rest = f"; {undecided} not decided" if undecided else ""
+    return f"{', '.join(parts)}{rest}{apart}"
+
+
+def _baseline(block: Block) -> str:
+    """Name of the row that the others are compared with, whatever the setting of the block."""
+    group = next(column.group for column in block.columns if column.key == VERDICT)
+    return group.removeprefix("Against ") or baseline_of(block)
+
+
+def _subject(labels: Sequence[str], total: int, verbs: tuple[str, str] = ("ends", "end")) -> str:
+    """ "A and B end", "12 of 16 rows end"."""
+    if len(labels) <= _FEW and len(named := _listed(labels)) <= _LETTERS:
+        who = named
+    else:
+        who = f"All {total} rows" if len(labels) == total else f"{len(labels)} of {total} rows"
+    return f"{who} {verbs[len(labels) > 1]}"
+
+
+def _within(block: Block, row: TableRow) -> str:
+    """The label, with the model or setting of its block where it does not name that."""
+    part = block.title.partition(": ")[2]
+    label = block.label(row)
+    return f"{label} ({part})" if part else label
+
+
+def _sweep(block: Block, table: Table) -> str:
+    """Averages of the rows at the value that suits most and at the worst one, and which lose least and most over
+    the grid, where their intervals lie apart."""
+    columns = [[mean for row in block.rows if (mean := row.cells[at].mean) is not None] for at in _places(block)]
+    known = [at for at in _places(block) if columns[at]]
+    if not known:
+        return ""
+    best, worst = (pick(known, key=lambda at: median(columns[at])) for pick in (max, min))
+    where = block.title.partition(", ")[2]
+    setting = f"{block.axis}={block.columns[best].title}{f', {where}' if where else ''}"
+    high, low, at_worst = columns[best], columns[worst], f"at {block.columns[worst].title}"
+    if len(high) == 1:
+        parts = [f"At {setting} the average is {_ends(high)}", *([f"{at_worst} {_ends(low)}"] if worst != best else [])]
+    else:
+        rows = "both" if len(high) == 2 else f"all {len(high)}"
+        parts = [f"At {setting} {rows} rows lie within {max(high) - min(high):.1f} points ({_ends(high)})"]
+        pairs = [(row.cells[best].mean, row.cells[worst].mean) for row in block.rows]
+        fall = min((a - b for a, b in pairs if a is not None and b is not None), default=0.0)
+        if fall >= TOLERATED:
+            parts.append(f"{at_worst} every one falls by {int(fall)} points or more ({_ends(low)})")
+        elif worst != best:
+            parts.append(f"{at_worst} they lie from {_ends(low)}")
+    return "; ".join([*parts, *_losses(table)])
+
+
+def _places(block: Block) -> range:
+    return range(len(block.columns))
+
+
+def _losses(table: Table) -> list[str]:
+    lost = [
+        (cell.mean, cell.low, cell.high, row.label)
+        for block in table.blocks
+        for row in block.rows
+        for column, cell in zip(block.columns, row.cells, strict=True)
+        if column.key == LOST and cell.mean is not None and cell.low is not None and cell.high is not None
+    ]
+    if len(lost) < 2:
+        return []
+    (least, _, end, first), (most, start, _, last) = min(lost), max(lost)
+    if end >= start:
+        return ["what they lose over the grid cannot be told apart"]
+    return [f"{first} loses least over the grid ({least:.1f} on average), {last} most ({most:.1f})"]
+
+
+def _averages(table: Table) -> str:
+    measured = [
+        (row.label, cell.mean)
+        for block in table.blocks
+        for row in block.rows
+        for column, cell in zip(block.columns, row.cells, strict=True)
+        if row.measured and column.key == AVERAGE and cell.mean is not None
+    ]
+    if not measured:
+        return "Nothing measured yet"
+    means = [mean for _, mean in measured]
+    if len(measured) == 1:
+        return f"{measured[0][0]} answers {_ends(means)}% right on average"
+    return f"{len(measured)} rows without a baseline average {_ends(means)}"
+
+
+def _ends(means: Sequence[float]) -> str:
+    return " to ".join(dict.fromkeys(number_text(end, 1) for end in (min(means), max(means))))
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))

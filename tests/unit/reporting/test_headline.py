@@ -1,0 +1,131 @@
+"""Findings in a sentence: a table of cases, from a sweep to one run without a baseline."""
+
+from dataclasses import replace
+
+import pytest
+
+from tepo.evaluation.statistics.comparison import Difference
+from tepo.evaluation.statistics.comparison_verdict import Verdict
+from tepo.reporting.headline import headline, paper_headline
+from tepo.reporting.tables.sweep_table import LOST, sweep_title
+from tepo.reporting.tables.table import BASELINE, VERDICT, Block, Cell, Column, Comparison, Kind, Table, TableRow
+
+AVERAGES = Column("average", "Avg.")
+
+
+def compared(*rows: tuple[str, float, str], titles: tuple[str, ...] = ("Measured",)) -> Table:
+    """Rows beside one that is called plain, the same in a block of each title."""
+    columns = (AVERAGES, Column("delta", "Δ", Kind.DELTA), Column(VERDICT, "Verdict", Kind.TEXT))
+    base = TableRow("plain", "plain", (Cell(50.0), Cell(), Cell(text=BASELINE)))
+    lines = [TableRow(name, name, (Cell(50.0 + delta), Cell(delta), Cell(text=word))) for name, delta, word in rows]
+    return Table("mine", "Mine", tuple(Block(title, columns, (base, *lines)) for title in titles), ("note.",))
+
+
+def sweep(
+    scores: dict[str, tuple[float | None, ...]], lost: dict[str, tuple[float, float, float]] | None = None
+) -> Table:
+    """Averages at three learning rates, and what each row loses over them: mean, low, high."""
+    rates = ("1e-4", "4e-4", "1e-3")
+    rows = tuple(TableRow(name, name, tuple(map(Cell, means))) for name, means in scores.items())
+    grid = Block(sweep_title("rate", ""), tuple(Column(f"rate={one}", one) for one in rates), rows, axis="rate")
+    losses = tuple(TableRow(name, name, (Cell(*ends),)) for name, ends in (lost or {}).items())
+    return Table("mine", "Mine", (grid, Block("Borne", (Column(LOST, "Lost"),), losses)))
+
+
+def claims(*outcomes: str) -> Table:
+    column = Column("claim", "The claim", Kind.TEXT)
+    rows = tuple(TableRow(str(n), str(n), (Cell(text=text),)) for n, text in enumerate(outcomes))
+    return Table("registered", "Claims", (Block("Claims", (column,), rows),))
+
+
+def scored(*means: float | None) -> Table:
+    rows = tuple(TableRow(str(n), f"row {n}", (Cell(mean),), measured=("x",)) for n, mean in enumerate(means))
+    return Table("mine", "Mine", (Block("Measured", (AVERAGES,), rows),))
+
+
+FALLS = {"a": (70.0, 30.0, 0.5), "b": (68.0, 66.0, 45.0)}
+CASES = {
+    "claims of three outcomes": (
+        claims("holds", "refuted", "holds", "undecided", "not testable yet"),
+        "Of 4 registered claims 2 hold, 1 is refuted and 1 is undecided",
+    ),
+    "one claim": (claims("refuted"), "Of 1 registered claim 1 is refuted"),
+    "claims before their runs": (claims("", "not testable yet"), "2 registered claims, none of them measured yet"),
+    "rows below": (
+        compared(("a", -3.0, "worse (p = .01)"), ("b", -1.0, "worse"), ("c", 0.1, "not decided (p = .9)")),
+        "a and b end below plain, none above; 1 not decided",
+    ),
+    "all below": (compared(*((name, -1.0, "worse") for name in "abcd")), "All 4 rows end below plain"),
+    "many below, some above": (
+        compared(*((name, -1.0, "worse") for name in "abcd"), ("e", 2.0, "better"), ("f", 0.0, "equivalent")),
+        "e ends above plain, 4 of 6 rows end below, f is equivalent",
+    ),
+    "none decided": (
+        compared(("a", 1.0, "not decided"), ("b", 2.0, "not decided")), "None of 2 rows can be told apart from plain",
+    ),
+    "one row, not decided": (compared(("a", 1.0, "not decided")), "a cannot be told apart from plain"),
+    "one row, above": (compared(("a", 1.0, "better")), "a ends above plain"),
+    "equivalent": (compared(("a", 0.1, "equivalent"), ("b", 0.1, "equivalent")), "a and b are equivalent to plain"),
+    "one seed": (
+        compared(("a", -4.0, str(Verdict.ONE_SEED)), ("b", 0.4, str(Verdict.ONE_SEED))),
+        "One seed, so no verdict: 2 rows lie −4.0 to +0.4 points from plain",
+    ),
+    "one seed, one row": (
+        compared(("a", -4.0, str(Verdict.ONE_SEED))), "One seed, so no verdict: a lies −4.0 points from plain",
+    ),
+    "too few problems": (
+        compared(("a", -4.0, str(Verdict.NOT_COMPARABLE))), "No verdict: a lies −4.0 points from plain",
+    ),
+    "a row that is another one does not count": (
+        compared(("a", -1.0, "worse"), ("b", 0.0, "identical here")), "a ends below plain",
+    ),
+    "settings": (
+        compared(("a", -1.0, "worse"), titles=("Measured: rate=1", "Measured: rate=2")),
+        "a (rate=1) and a (rate=2) end below plain (separately for 2 settings)",
+    ),
+    "a sweep that falls": (
+        sweep(FALLS, {"a": (36.5, 30.0, 40.0), "b": (8.3, 7.0, 9.0)}),
+        "At rate=1e-4 both rows lie within 2.0 points (68.0 to 70.0); at 1e-3 every one falls by 23 points or more "
+        "(0.5 to 45.0); b loses least over the grid (8.3 on average), a most (36.5)",
+    ),
+    "a sweep whose losses overlap": (
+        sweep({"a": (70.0, 69.0, 60.0), "b": (68.0, 66.0, 65.0)}, {"a": (3.0, 1.0, 5.0), "b": (2.0, 1.0, 3.0)}),
+        "At rate=1e-4 both rows lie within 2.0 points (68.0 to 70.0); at 1e-3 they lie from 60.0 to 65.0; what they "
+        "lose over the grid cannot be told apart",
+    ),
+    "a sweep under one seed": (
+        sweep({"a": (70.0, 69.0, None), "b": (68.0, 66.0, None)}),
+        "At rate=1e-4 both rows lie within 2.0 points (68.0 to 70.0); at 4e-4 they lie from 66.0 to 69.0",
+    ),
+    "a sweep of one row": (sweep({"a": (70.0, 30.0, 0.5)}), "At rate=1e-4 the average is 70.0; at 1e-3 0.5"),
+    "a sweep that has not begun": (sweep({"a": (None, None, None)}), ""),
+    "a study without a baseline": (
+        scored(10.0, None, 70.0), "2 rows without a baseline average 10.0 to 70.0",
+    ),
+    "one run": (scored(50.0), "row 0 answers 50.0% right on average"),
+    "nothing measured": (scored(None), "Nothing measured yet"),
+    "another table": (replace(compared(), blocks=()), "note"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_finding_in_a_sentence(case: str) -> None:
+    table, sentence = CASES[case]
+    assert headline(table) == sentence
+
+
+@pytest.mark.parametrize(
+    ("paper", "seeds", "sentence"),
+    [
+        ((1.0, 2.0, -1.0), 3, "Of 3 differences that the paper prints, 2 show here"),
+        ((1.0,), 3, "Of 1 difference that the paper prints, 1 shows here"),
+        ((-1.0,), 3, "Of 1 difference that the paper prints, none shows here"),
+        ((1.0, 2.0), 1, "One seed, so no verdict on 2 differences that the paper prints"),
+        ((None,), 3, ""),
+    ],
+)
+def test_what_shows_of_the_paper(paper: tuple[float | None, ...], seeds: int, sentence: str) -> None:
+    row = TableRow("a", "a", ())
+    better = Difference("a", "average", 0.01, 0.005, 0.015, p=0.001, p_holm=0.001, seeds=seeds)
+    comparisons = tuple(Comparison(row, row, one, better) for one in paper)
+    assert paper_headline(Table("mine", "Mine", (), comparisons=comparisons)) == sentence

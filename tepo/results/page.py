@@ -22,7 +22,6 @@ from tepo.reporting.page.head import Link, PageHead
 from tepo.reporting.page.run_data import PageRun
 from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.page.sweep_map import CellRuns, sweep_maps
-from tepo.reporting.page.token_view import read_dump
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.reporting.tables.sweep_table import environment_of, sweep_title
 from tepo.reporting.tables.table import Table
@@ -31,6 +30,7 @@ from tepo.results.claims_table import NAME, claim_lines, claims_table, sentences
 from tepo.results.figures import curves, study_figures
 from tepo.results.tables import study_table
 from tepo.store.stored_responses import answered
+from tepo.store.stored_tokens import read_dump
 from tepo.studies.claims import load_claims
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned

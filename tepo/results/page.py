@@ -138,6 +138,7 @@ def _cell_runs(units: Sequence[Unit], figures: Mapping[str, str]) -> dict[tuple[
             part[0].row_label,
             tuple((unit.seed, unit.id, str(unit.run.ending() or "")) for unit in part),
             all(unit.record is not None for unit in part),
+            {unit.id: excerpt for unit in part if (excerpt := unit.run.excerpt())},
         )
         for key, part in cells.items()
     }

@@ -78,6 +78,7 @@ def build_page(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["packed"] = packed
     return environment.get_template("page.html.j2").render(
         head=head,
         # the word in bold at its beginning, and the rest

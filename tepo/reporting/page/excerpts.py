@@ -1,7 +1,6 @@
 """Excerpts of runs that fell as the page shows them: before and after, tokens coloured by the change of entropy."""
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
@@ -64,8 +63,8 @@ def _origin(excerpt: Excerpt) -> str:
     if again.differs == 0:
         return f"{said}; it equals the recorded one in all figures on record."
     return (
-        f"{said}; another processor or version rounds otherwise, so from step {again.differs} on it is another run than "
-        "the one recorded, whose curves and scores are above."
+        f"{said}. From step {again.differs} on its figures are others than the recorded ones above: they are equal on "
+        "the same kind of processor and the same versions alone."
     )
 
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from tepo.evaluation.statistics.comparison import AVERAGE, Difference, Pair, corrected, difference_of, pair_rows
 from tepo.evaluation.statistics.entropy_at_equal_reward import entropy_gap
-from tepo.evaluation.statistics.environments import over_environments
 from tepo.evaluation.statistics.equivalence import Decision, decide
 from tepo.evaluation.statistics.exact_tests import exchange_p, sign_flip_p
 from tepo.evaluation.statistics.intervals import LEVEL
+from tepo.evaluation.statistics.over_environments import over_environments
 from tepo.evaluation.statistics.power import (
     MOST_SEEDS,
     POWER,
@@ -255,7 +255,7 @@ def _gap(claim: Claim, a: Rows, b: Rows) -> float:
 
 
 def _figure(claim: Claim, rows: Rows) -> float:
-    """What a claim measures of a run by itself, in hundreds of its unit."""
+    """A run's own figure in the measure of a claim, in hundreds of its unit."""
     if claim.measure == "late_entropy":
         return late_mean(rows, "actor/entropy")
     if claim.measure == "late_length":

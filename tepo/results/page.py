@@ -26,7 +26,6 @@ from tepo.reporting.page.head import Link, PageHead
 from tepo.reporting.page.run_data import PageRun
 from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.page.sweep_map import CellRuns, sweep_maps
-from tepo.reporting.page.token_view import read_dump
 from tepo.reporting.page.verdict_choices import verdict_choices
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.reporting.tables.sweep_table import environment_of, sweep_title
@@ -37,6 +36,7 @@ from tepo.results.figures import curves, study_figures
 from tepo.results.run_scores import accuracies
 from tepo.results.tables import study_table
 from tepo.store.stored_responses import answered
+from tepo.store.stored_tokens import read_dump
 from tepo.studies.claims import load_claims
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
@@ -143,6 +143,7 @@ def _cell_runs(units: Sequence[Unit], figures: Mapping[str, str]) -> dict[tuple[
             part[0].row_label,
             tuple((unit.seed, unit.id, str(unit.run.ending() or "")) for unit in part),
             all(unit.record is not None for unit in part),
+            {unit.id: excerpt for unit in part if (excerpt := unit.run.excerpt())},
         )
         for key, part in cells.items()
     }

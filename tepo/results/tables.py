@@ -20,7 +20,7 @@ from tepo.reporting.tables.expected_max_table import with_settings
 from tepo.reporting.tables.provenance_note import mixed
 from tepo.reporting.tables.sweep_table import sensitivity_blocks, sweep_blocks
 from tepo.reporting.tables.table import Table
-from tepo.results.environments import environment_blocks
+from tepo.results.drawn_axis import environment_blocks
 from tepo.results.same_runs import same_runs
 from tepo.results.scaling_fits import curve_part
 from tepo.results.tuned_part import tuned_lines, tuned_part

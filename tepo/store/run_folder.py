@@ -59,6 +59,7 @@ from tepo.store.evaluation_result import (
     load_result,
     read_right_answers,
 )
+from tepo.store.excerpt import Excerpt, excerpt_of
 from tepo.store.run_id import RECIPE, base_id, identity, run_id, settings
 
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
@@ -122,6 +123,11 @@ class RunFolder:
     def token_dumps(self) -> list[Path]:
         """The per-token diagnostics that are there, by step."""
         return sorted((self.path / "tokens").glob("step_*.json"))
+
+    def excerpt(self) -> Excerpt | None:
+        """Responses from before and after the reward fell; None where it did not, or where too few dumps are left."""
+        dumps = {int(path.stem.removeprefix("step_")): path for path in self.token_dumps()}
+        return excerpt_of(self.metrics(), self.ending(), dumps) if len(dumps) > 1 else None
 
     # what it is and how it ended ------------------------------------------------------------------------------------
     def create(self, config: RunConfig) -> None:

@@ -22,18 +22,31 @@ def write(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the files (default: records/ beside the study's folder).")
     ] = None,
+    excerpts: Annotated[
+        bool, typer.Option("--excerpts", help="Add only responses of a few recorded runs that fell, chosen by rule.")
+    ] = False,
 ) -> None:
     """Record the finished runs of a store, a file a study.
 
     A file keeps its records of runs that the store does not hold, so that a study can be run in parts on several
-    machines."""
+    machines. With --excerpts the records stay as they are, and of a few runs that fell responses from before and after
+    are added, as far as the store holds these runs, made again with train.token_dump_every=1."""
+    import shlex
+
     from tepo.common.text import counted
     from tepo.studies.records.read import file_of, plan_by_file
-    from tepo.studies.records.write import record_study
+    from tepo.studies.records.write import record_excerpts, record_study
 
     check_store_exists(store)
     for name, planned in plan_by_file(names, scale, store, override or ()).items():
         path = out / file_of(name).name if out else file_of(name)
+        if excerpts:
+            quoted = record_excerpts(path, planned)
+            typer.echo(f"{path}: {counted(quoted.known, 'excerpt')}, {len(quoted.lacking)} lacking")
+            for unit in quoted.lacking:
+                words = [*unit.overrides, "train.token_dump_every=1", f"store={store}"]
+                typer.echo(f"  {unit.label}, seed {unit.seed}: {shlex.join(['tepo', 'train', *words])}")
+            continue
         written = record_study(path, planned)
         size = f", {path.stat().st_size / 1000:.1f} kB" if written.recorded else "; nothing written"
         typer.echo(

@@ -88,6 +88,7 @@ def build_page(
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters["packed"] = packed
     return environment.get_template("page.html.j2").render(
         head=head,
         finding=head.finding or next((study.finding for study in studies if study.finding), head.title),

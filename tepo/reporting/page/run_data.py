@@ -8,8 +8,8 @@ from typing import Any
 from tepo.config.differences import NOT_A_SETTING, flat
 from tepo.reporting.colours import Look
 from tepo.reporting.page.packed import packed
-from tepo.reporting.page.token_view import TokenDump
 from tepo.reporting.tables.renderers.html_table import swatch
+from tepo.store.stored_tokens import TokenDump
 
 
 @dataclass(frozen=True)

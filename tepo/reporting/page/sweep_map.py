@@ -2,15 +2,17 @@
 hatched; each cell leads to the curves of its seeds."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from markupsafe import Markup
 
+from tepo.reporting.page.excerpts import ShownExcerpt, shown_excerpt
 from tepo.reporting.page.packed import packed
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.renderers.html_table import swatch
 from tepo.reporting.tables.sweep_table import LOST
 from tepo.reporting.tables.table import SAME, Block, Cell, Column, Table, TableRow
+from tepo.store.excerpt import Excerpt
 
 _SCORE = Column("", "")
 
@@ -18,12 +20,14 @@ _SCORE = Column("", "")
 @dataclass(frozen=True)
 class CellRuns:
     """The runs behind a cell. figure, label: the figure that holds their curves, and their row in it. seeds: seed, id
-    and ending of each ("" for one that trained to its last step). recorded: they are read from records."""
+    and ending of each ("" for one that trained to its last step). recorded: they are read from records. excerpts: by
+    id, of runs that fell."""
 
     figure: str
     label: str
     seeds: tuple[tuple[int, str, str], ...]
     recorded: bool = False
+    excerpts: Mapping[str, Excerpt] = field(default_factory=dict)
 
     @property
     def ended(self) -> int:
@@ -75,6 +79,18 @@ class SweepMap:
     def ended(self) -> bool:
         """True where a cell is hatched."""
         return any(cell.ended for row in self.rows for cell in row.cells)
+
+    @property
+    def excerpts(self) -> list[ShownExcerpt]:
+        """Excerpts of all cells."""
+        return [
+            shown_excerpt(run, f"{row.label}, {self.axis}={value}, seed {seed}", cell.runs.excerpts[run])
+            for row in self.rows
+            for value, cell in zip(self.values, row.cells, strict=True)
+            if cell.runs
+            for seed, run, _ in cell.runs.seeds
+            if run in cell.runs.excerpts
+        ]
 
     @property
     def data(self) -> str:

@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tepo.reporting.page.token_view import CLASSES, TokenDump, TokenResponse, class_counts, mask_of, token_classes
+from tepo.reporting.page.token_view import CLASSES, class_counts, mask_of, token_classes
+from tepo.store.stored_tokens import TokenDump, TokenResponse
 
 VIEWS = (
     ("entropy_change", "Entropy change", "diverging",

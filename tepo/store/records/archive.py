@@ -4,6 +4,7 @@
     {"made_by": "91ac…", "tepo": "0.1.0", "commit": …, "cpu": …}                 versions and machines, each once
     {"run": "0d7d…", "study": …, "label": …, "right": {"3f2a…": "4434…"}, …}     a run; right: of each problem, in order
     {"metrics": "0d7d…", "steps": 36, …}                                         of a run: `thinned_metrics`
+    {"excerpt": "0d7d…", "before": {…}, "after": {…}, …}                         of a few runs: responses with tokens
 
 Lines of a kind stand together, which saves a tenth of the size.
 """
@@ -20,6 +21,7 @@ from tepo.common.files import content_hash, parse_json, write_atomic
 from tepo.store.cost import Cost
 from tepo.store.early_stop import read_ending
 from tepo.store.evaluation_result import RIGHT, Validated
+from tepo.store.excerpt import Again, Excerpt, pack_excerpt, unpack_excerpt
 from tepo.store.records.run_record import Measured, Record, Verdicts, facts_of
 from tepo.store.records.thinned_metrics import pack, unpack
 
@@ -55,6 +57,9 @@ def read_records(path: Path) -> list[Record]:
                 key = value.pop("metrics")
                 unpack(value)  # now, not when it is drawn
                 records[key] = replace(records[key], shown=value)
+            elif "excerpt" in value:
+                key = value.pop("excerpt")
+                records[key] = replace(records[key], quoted=unpack_excerpt(value, _again(value, makers)))
             else:
                 records[value["run"]] = _record(value, benchmarks, makers)
         except (ValueError, TypeError, LookupError, AttributeError) as error:
@@ -69,7 +74,8 @@ def write_records(path: Path, records: Iterable[Record]) -> None:
     records = sorted(records, key=lambda record: (record.name, record.id))
     runs = [_line(record, shared) for record in records]
     metrics = [{"metrics": record.id, **record.shown} for record in records if record.shown["steps"]]
-    lines = [*dict(sorted(shared.items())).values(), *runs, *metrics]
+    excerpts = [_excerpt_line(record.id, record.quoted, shared) for record in records if record.quoted]
+    lines = [*dict(sorted(shared.items())).values(), *runs, *metrics, *excerpts]
     packed = "".join(f"{json.dumps(line, separators=(',', ':'), ensure_ascii=False)}\n" for line in lines).encode()
     _check_size(packed, path)
     write_atomic(path, lzma.compress(packed, filters=_FILTERS), "--out DIR")
@@ -101,7 +107,7 @@ def _line(record: Record, shared: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "seed": record.seed,
         "words": record.words,
         "ending": None if record.ended is None else asdict(record.ended),
-        "made": [[_key("made_by", facts_of(one), shared), one.get("started"), one.get("ended")] for one in record.made],
+        "made": _made_line(record.made, shared),
         "cost": [asdict(cost) for cost in record.cost],
         **({} if record.validation is None else {"validation": _validation_line(record.validation)}),
         "timeouts": {name: one.timeouts for name, one in record.verdicts.items() if one.timeouts},
@@ -110,6 +116,24 @@ def _line(record: Record, shared: dict[str, dict[str, Any]]) -> dict[str, Any]:
             for one in record.verdicts.values()
         },
     }
+
+
+def _made_line(made: Iterable[Mapping[str, Any]], shared: dict[str, dict[str, Any]]) -> list[list[Any]]:
+    return [[_key("made_by", facts_of(one), shared), one.get("started"), one.get("ended")] for one in made]
+
+
+def _made(line: list[list[Any]], makers: Mapping[str, Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    return tuple({"started": started, "ended": ended, **makers[key]} for key, started, ended in line)
+
+
+def _excerpt_line(run: str, excerpt: Excerpt, shared: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    again = excerpt.again and {"made": _made_line(excerpt.again.made, shared), "differs": excerpt.again.differs}
+    return {"excerpt": run, "again": again, **pack_excerpt(excerpt)}
+
+
+def _again(line: dict[str, Any], makers: Mapping[str, Mapping[str, Any]]) -> Again | None:
+    again = line["again"]
+    return None if again is None else Again(_made(again["made"], makers), int(again["differs"]))
 
 
 def _validation_line(validation: Validated) -> dict[str, Any]:
@@ -163,7 +187,7 @@ def _record(line: dict[str, Any], benchmarks: Mapping[str, Measured], makers: Ma
         seed=line["seed"],
         words=tuple(line["words"]),
         ended=None if line["ending"] is None else read_ending(line["ending"]),
-        made=tuple({"started": started, "ended": ended, **makers[key]} for key, started, ended in line["made"]),
+        made=_made(line["made"], makers),
         cost=tuple(Cost(**cost) for cost in line["cost"]),
         shown=pack([]),  # until its line comes
         verdicts=verdicts,

@@ -10,6 +10,7 @@ from typing import Any
 from tepo.store.cost import Cost
 from tepo.store.early_stop import Ending
 from tepo.store.evaluation_result import RightAnswers, Validated
+from tepo.store.excerpt import Excerpt
 from tepo.store.records.thinned_metrics import unpack
 from tepo.store.run_folder import RunFolder
 
@@ -37,7 +38,7 @@ class Verdicts:
 @dataclass(frozen=True)
 class Record(RunFolder):
     """The folder of a run, or of a base, without its files. path: ends with the run's id. study, label, model, seed: by
-    which a reader knows it. words: the overrides that it was made with."""
+    which a reader knows it. words: the overrides that it was made with. quoted: of a few runs that fell."""
 
     recipe: int
     study: str
@@ -51,6 +52,7 @@ class Record(RunFolder):
     shown: Mapping[str, Any]
     verdicts: Mapping[str, Verdicts]
     validation: Validated | None = None
+    quoted: Excerpt | None = None
 
     @property
     def id(self) -> str:
@@ -77,6 +79,9 @@ class Record(RunFolder):
 
     def validated(self) -> Validated | None:
         return self.validation
+
+    def excerpt(self) -> Excerpt | None:
+        return self.quoted
 
     def has(self, benchmark: str) -> bool:
         return benchmark in self.verdicts

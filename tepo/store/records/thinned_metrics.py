@@ -9,7 +9,8 @@ step.
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from itertools import accumulate, pairwise
+from itertools import accumulate, pairwise, zip_longest
+from operator import ne
 from typing import Any
 
 _STEP, _RESPONSES = "training/global_step", "training/responses"
@@ -22,6 +23,7 @@ _DRAWN = {
     "response_length/mean": 3,
     "timing_s/step": 2,
 }
+_COSTS = ("perf/cpu", "timing_s/")
 BEST = "critic/score/best@"
 _BEST = re.compile(rf"{BEST}(\d+)$")  # figures show the two largest
 _VALIDATED = ("val-core/", "val-aux/", "start/val-")
@@ -61,6 +63,17 @@ def unpack(metrics: Metrics) -> list[dict[str, Any]]:
     for step, part in metrics["validated"].items():
         rows[int(step) - 1].update(part)
     return rows
+
+
+def differing_step(one: Metrics, other: Metrics) -> int:
+    """The first step at which two runs differ in what is kept of them, but for their costs; 0 where none does."""
+    nothing: dict[str, Any] = {}
+    pairs = zip_longest(unpack(one), unpack(other), fillvalue=nothing)
+    return next((step for step, pair in enumerate(pairs, start=1) if ne(*map(_lasting, pair))), 0)
+
+
+def _lasting(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if not name.startswith(_COSTS)}
 
 
 def _drawn_steps(steps: int) -> list[int]:

@@ -100,7 +100,8 @@ class RecordsById:
             names.add(record.name)
             if one := by_id.get(record.id):
                 verdicts, validation = {**record.verdicts, **one.verdicts}, one.validation or record.validation
-                record = replace(one, verdicts=verdicts, validation=validation)
+                quoted = one.quoted or record.quoted
+                record = replace(one, verdicts=verdicts, validation=validation, quoted=quoted)
             by_id[record.id] = record
         return cls(by_id, names)
 

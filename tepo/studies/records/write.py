@@ -11,12 +11,16 @@ from tepo.common.files import exclusive, parse_json, write_json
 from tepo.policy.model.model_location import BASES, RECIPE_FILE, base_fingerprint, read_bases
 from tepo.store.cost import Cost
 from tepo.store.evaluation_result import load_result
+from tepo.store.excerpt import Again, Excerpt
 from tepo.store.records.archive import merged, read_records, write_records
 from tepo.store.records.run_record import Measured, Record, Verdicts, facts_of
-from tepo.store.records.thinned_metrics import pack
+from tepo.store.records.thinned_metrics import differing_step, pack
+from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import RECIPE
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
+from tepo.studies.records.fallen import fallen, sweep_runs
+from tepo.studies.records.read import RecordsById
 from tepo.studies.store_check import check_contents
 
 _TASK = ("fingerprint", "grading", "content_hash", "wrap", "thinking")  # what makes a result one of today's benchmark
@@ -51,6 +55,46 @@ def record_study(path: Path, planned: Planned) -> Written:
             write_records(path, records)
     known = {record.id for record in records}
     return Written(len(new), len(records) - len(new), sum(unit.id not in known for unit in units))
+
+
+@dataclass(frozen=True)
+class Quoted:
+    """known: runs of which the file now has an excerpt. lacking: those of which it should have one and the store has no
+    dumps of a fall."""
+
+    known: int
+    lacking: tuple[Unit, ...]
+
+
+def record_excerpts(path: Path, planned: Planned) -> Quoted:
+    """Add to the records of a file excerpts of the runs that `fallen` chooses, as far as the store holds these runs
+    with their token dumps, and drop those of other runs. Nothing else of a record changes: an excerpt of a run that was
+    made again says so. Raises UserError where nothing is on record, and as `record_study` does."""
+    with exclusive(path):
+        records = {record.id: record for record in read_records(path)}
+        if not records:
+            what, fix = "nothing is on record of which there could be excerpts", "first `tepo records write` without it"
+            raise UserError(what, where=str(path), fix=fix)
+        known = RecordsById.of(records.values())
+        chosen: dict[str, Unit] = {}
+        for study, units in planned:
+            filled = {unit.id: unit for unit in (known.fill(study, unit) for unit in units) if unit.record}
+            chosen |= {id: filled[id] for id in fallen(sweep_runs(filled.values()))}
+        for id, record in records.items():
+            new = _excerpt(record, RunFolder(chosen[id].folder)) if id in chosen else None
+            records[id] = replace(record, quoted=new or (record.quoted if id in chosen else None))
+        write_records(path, records.values())
+    lacking = tuple(unit for id, unit in chosen.items() if records[id].quoted is None)
+    return Quoted(len(chosen) - len(lacking), lacking)
+
+
+def _excerpt(record: Record, run: RunFolder) -> Excerpt | None:
+    """Excerpt of a recorded run from its folder in the store, which may be that of the same run made again."""
+    excerpt = run.excerpt() if run.finished() else None
+    sessions = _joined(run.sessions(()))
+    if excerpt is None or {one["started"] for one in sessions} <= {one["started"] for one in record.made}:
+        return excerpt
+    return replace(excerpt, again=Again(sessions, differing_step(record.shown, pack(run.metrics()))))
 
 
 def _record_bases(file: Path, units: Sequence[Unit]) -> None:

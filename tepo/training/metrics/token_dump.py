@@ -1,5 +1,5 @@
 """Per-token diagnostics of one mini-batch as a JSON file, for the token view
-(format: docs/tables.md, tepo.reporting.page.token_view)."""
+(format: docs/tables.md, tepo.store.stored_tokens)."""
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,9 +13,9 @@ from transformers import PreTrainedTokenizerBase
 
 from tepo.common.files import write_atomic
 from tepo.objectives import Loss, TokenBatch
+from tepo.store.stored_tokens import FORMAT
 from tepo.training.rollout_batch import FlatRollout
 
-FORMAT = 1
 KeptTokens: TypeAlias = tuple[list[int], dict[str, Tensor]]  # a micro-batch's sequences and its `per_token`
 
 

@@ -11,9 +11,9 @@ from tepo.reporting.page.charts import chart_data
 from tepo.reporting.page.head import PageHead
 from tepo.reporting.page.run_data import PageRun
 from tepo.reporting.page.sample_data import RunSamples
-from tepo.reporting.page.token_view import TokenDump, parse_dump
 from tepo.reporting.tables.table import Table
 from tepo.store.stored_responses import Answer, ProblemAnswers
+from tepo.store.stored_tokens import TokenDump, parse_dump
 
 NASTY = "</script><b>&amp;\u2028"
 LONG = f"GRPO/DAPO {NASTY} penalty.coefficient=0.01, learning_rate=1e-4"

@@ -1,5 +1,6 @@
 """Runs that are trained and measured as far as files can tell."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import numpy as np
@@ -12,12 +13,39 @@ from tepo.store.samples_file import table_of, write_table
 from tepo.studies.plan import Unit
 
 
+def fall(unit: Unit, rewards: Sequence[float], said: str = "9", *, made: str = "2026-01-02") -> None:
+    """Files as of a unit that trained these rewards and then collapsed, with a dump of each step: two responses to each
+    of three prompts, in tokens of one letter."""
+    unit.run.create(unit.config)
+    for step, reward in enumerate(rewards, start=1):
+        unit.run.append_metrics({"training/global_step": step, "critic/score/mean": reward, "perf/cpu_s": 1.5})
+        responses = [
+            {"prompt": f"{group}+{step}=", "answer": "1", "reward": reward, "finished": True, "group": group,
+             "tokens": list(f"{group}{member}{said}"),
+             "values": {"entropy": [0.1234567] * (2 + len(said)), "entropy_change": [-0.5, 0.5] + [0.0] * len(said),
+                        "advantage": [1.0] * (2 + len(said))}}
+            for group in (7, 3, 5) for member in (0, 1)
+        ]  # fmt: skip
+        write_json(unit.run.tokens(step), {"format": 1, "step": step, "objective": "gpg", "responses": responses})
+    ending = {"kind": "collapse", "step": len(rewards) + 1, "why": "all wrong"}
+    unit.run.mark("finished", steps=len(rewards), ending=ending)
+    session = {"what": "train", "started": f"{made}T10:00:00+00:00", "ended": None}
+    write_json(unit.folder / "provenance.json", {"sessions": [session]})
+
+
 def finish(unit: Unit, chance: float, problems: int = 60, **metrics: float) -> None:
     """Files as of a unit that was trained, with these metrics, and measured, every sample right with this chance."""
     unit.run.create(unit.config)
     for step in range(1, unit.config.train.steps + 1):
         unit.run.append_metrics({"training/global_step": step, **metrics})
     unit.run.mark("finished", steps=unit.config.train.steps)
+    session = {"what": "train", "started": "2026-01-02T10:00:00+00:00", "ended": None}
+    write_json(unit.folder / "provenance.json", {"sessions": [session]})
+    measure(unit, chance, problems)
+
+
+def measure(unit: Unit, chance: float, problems: int = 60) -> None:
+    """Files as of a measurement, every sample right with this chance."""
     (name,) = unit.config.data.benchmarks
     right = np.random.default_rng(unit.seed + round(1000 * chance)).random((problems, 4)) < chance
     samples = table_of([
@@ -31,5 +59,3 @@ def finish(unit: Unit, chance: float, problems: int = 60, **metrics: float) -> N
     task = {"fingerprint": load_benchmark(name).fingerprint}
     result = Result(name, problems, 4, float(right.mean()), None, score(samples), {}, "g", task)
     write_json(folder / "result.json", asdict(result))
-    session = {"what": "train", "started": "2026-01-02T10:00:00+00:00", "ended": None}
-    write_json(unit.folder / "provenance.json", {"sessions": [session]})

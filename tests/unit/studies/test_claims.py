@@ -17,7 +17,7 @@ from tepo.reporting.tables.table import Table
 from tepo.results.claim_history import ClaimHistory
 from tepo.results.claim_outcomes import judge_claims
 from tepo.results.claims_table import claim_lines, claims_table
-from tepo.results.environments import environment_blocks
+from tepo.results.drawn_axis import environment_blocks
 from tepo.results.tables import read_samples
 from tepo.store.records.thinned_metrics import pack, unpack
 from tepo.studies.claims import Claims, load_claims, study_of

@@ -14,9 +14,9 @@ from tepo.reporting.page.charts import chart_data
 from tepo.reporting.page.head import PageHead
 from tepo.reporting.page.run_data import PageRun
 from tepo.reporting.page.sample_data import RunSamples
-from tepo.reporting.page.token_view import TokenDump, TokenResponse
 from tepo.reporting.tables.table import Table
 from tepo.store.stored_responses import Answer, ProblemAnswers
+from tepo.store.stored_tokens import TokenDump, TokenResponse
 from tests.unit.reporting.chromium import SHEET, Page, chromium
 
 pytestmark = [pytest.mark.chromium, pytest.mark.slow, pytest.mark.disaster]

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tepo.common.errors import UserError
-from tepo.reporting.page.token_view import class_counts, mask_of, parse_dump, read_dump, token_classes
+from tepo.reporting.page.token_view import class_counts, mask_of, token_classes
+from tepo.store.stored_tokens import parse_dump, read_dump
 
 
 def response(tokens: list[str], **values: list) -> dict:

@@ -22,27 +22,10 @@
     };
   }
 
-  // a response before the run ended early and one after, coloured by the change of entropy
-  async function responses(seeds) {
-    const tokens = document.getElementById("token-view") === null ? { dumps: [], ids: {} } : await unpack("token-data");
-    const parts = [];
-    for (const [seed, id, ending] of seeds) {
-      const dumps = tokens.dumps.filter((dump) => dump.run === tokens.ids[id]), end = Number(/step (\d+)/.exec(ending)?.[1] ?? Infinity);
-      if (dumps.length === 0) continue;
-      const last = dumps.at(-1), first = dumps[0], chosen = first === last ? [first] : [first, last];
-      const prompt = first.responses.map((one) => one.prompt).find((text) => last.responses.some((one) => one.prompt === text));
-      for (const dump of chosen) {
-        const one = dump.responses.find((response) => response.prompt === prompt) ?? dump.responses[0];
-        const values = one.values.entropy_change ?? [], limit = tokenColours.end("diverging", dump.responses, "entropy_change");
-        parts.push(make("p", { className: "note", textContent: `seed ${seed}, step ${dump.step}${dump === last && end < Infinity ? `, the run ended at ${end}` : ""}: ${one.prompt} → ${one.reward > 0 ? "right" : "wrong"}` }));
-        parts.push(make("p", { className: "said" }, ...one.tokens.map((text, at) => {
-          const span = make("span", { textContent: tokenColours.visible(text) });
-          span.style.backgroundColor = tokenColours.colour("diverging", limit, values[at]);
-          return span;
-        })));
-      }
-    }
-    return parts;
+  // what runs of these seeds answered before and after they fell, as the page's maker wrote and escaped it
+  async function excerpts(sweep, seeds) {
+    const packed = seeds.map(([, id]) => `excerpt-${sweep.id}-${id}`).filter((id) => document.getElementById(id));
+    return Promise.all(packed.map(async (id) => make("div", { className: "excerpt", innerHTML: await unpack(id) })));
   }
 
   async function build(sweep) {
@@ -70,8 +53,9 @@
         panel.append(place);
         curves.build(place, seedRows(structuredClone(await unpack(`data-figure-${figure}`)), name, seeds));
       }
-      const said = await responses(seeds);
-      panel.append(...(said.length ? said : [make("p", { className: "note", textContent: recorded ? "Read from records, which hold scores and curves: the responses of these runs were not kept." : "These runs were trained without token dumps: train.token_dump_every=N keeps responses." })]));
+      const said = await excerpts(sweep, seeds);
+      if (chosen !== button) return; // another cell since
+      panel.append(...(said.length ? said : [make("p", { className: "note", textContent: recorded ? "Read from records, which hold responses of a few runs that fell, chosen by rule: those of these runs were not kept." : "No responses: train.token_dump_every=1 keeps those of a run whose reward falls." })]));
     }
 
     const buttons = original.map((line, row) => [...line.cells].slice(1).map((cell, at) => {

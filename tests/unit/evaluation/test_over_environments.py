@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tepo.evaluation.statistics.environments import over_environments
+from tepo.evaluation.statistics.over_environments import over_environments
 
 BASES, SEEDS, PROBLEMS = 5, 3, 40
 

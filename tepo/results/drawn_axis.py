@@ -7,7 +7,7 @@ import pandas as pd
 
 from tepo.common.text import setting_text
 from tepo.evaluation.statistics.comparison import Pair, pair_rows
-from tepo.evaluation.statistics.environments import over_environments
+from tepo.evaluation.statistics.over_environments import over_environments
 from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, TableRow, percent_cell
 from tepo.studies.plan import Unit, row_key
 from tepo.studies.study import Study

@@ -1,0 +1,94 @@
+"""An excerpt of a run whose reward fell: what it answered before and after, with the entropy of each token."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from tepo.store.early_stop import Ending, read_ending
+from tepo.store.stored_tokens import FORMAT, TokenDump, TokenResponse, parse_dump, read_dump
+
+RESPONSES = 4  # of a passage
+KEPT = 0.5  # of the highest reward: a step with as much comes before the fall
+_STEP, _REWARD = "training/global_step", "critic/score/mean"
+_VALUES = ("entropy", "entropy_change")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A few responses of a step. reward: mean of all responses that the step drew."""
+
+    reward: float
+    dump: TokenDump
+
+
+@dataclass(frozen=True)
+class Again:
+    """A run made again for its excerpt alone. made: its sessions. differs: the first step at which a figure is another
+    one than on record, 0 where none is."""
+
+    made: tuple[Mapping[str, Any], ...]
+    differs: int
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """before, after: responses of the last step of which the reward had not fallen, and of the run's last step.
+    ending: of the run that they are from. again: None where that is the run itself."""
+
+    before: Passage
+    after: Passage
+    ending: Ending | None
+    again: Again | None = None
+
+
+def excerpt_of(rows: Sequence[Mapping[str, Any]], ending: Ending | None, dumps: Mapping[int, Path]) -> Excerpt | None:
+    """The first responses of two dumps: of the last one whose step had at least `KEPT` of the
+    run's highest reward, and of the last of all. None where that is the same one, so nothing fell, or where dumps are
+    missing. rows: the run's metrics. dumps: by step. Raises UserError for a damaged dump."""
+    rewards = {row[_STEP]: row[_REWARD] for row in rows if _REWARD in row}
+    if not rewards or max(rewards) not in dumps:
+        return None
+    kept = [step for step in dumps if rewards.get(step, 0.0) >= KEPT * max(rewards.values())]
+    if not kept or max(kept) == max(rewards):
+        return None
+    before, after = (Passage(rewards[step], _short(read_dump(dumps[step]))) for step in (max(kept), max(rewards)))
+    return Excerpt(before, after, ending)
+
+
+def pack_excerpt(excerpt: Excerpt) -> dict[str, Any]:
+    """All but `again` as a value for JSON."""
+    return {
+        "ending": excerpt.ending and asdict(excerpt.ending),
+        **{
+            name: {"reward": passage.reward, "format": FORMAT, **asdict(passage.dump)}
+            for name, passage in (("before", excerpt.before), ("after", excerpt.after))
+        },
+    }
+
+
+def unpack_excerpt(value: Mapping[str, Any], again: Again | None) -> Excerpt:
+    """Raises ValueError, TypeError or KeyError for what `pack_excerpt` did not make."""
+    before, after = (Passage(float(value[name]["reward"]), parse_dump(value[name])) for name in ("before", "after"))
+    return Excerpt(before, after, None if value["ending"] is None else read_ending(value["ending"]), again)
+
+
+def _short(dump: TokenDump) -> TokenDump:
+    """The first response to each prompt, then the second ones, until they are enough: prompts and responses in the
+    order in which they were drawn. Values with three digits."""
+    drawn: Counter[int] = Counter()
+    turns = []
+    for response in dump.responses:
+        turns.append((drawn[response.group], response.group, response))
+        drawn[response.group] += 1
+    first = sorted(turns, key=lambda turn: turn[:2])[:RESPONSES]
+    return replace(dump, responses=tuple(replace(one, values=_shown(one)) for *_, one in first))
+
+
+def _shown(response: TokenResponse) -> dict[str, list[float | None]]:
+    return {
+        name: [None if number is None else float(f"{number:.3g}") for number in response.values[name]]
+        for name in _VALUES
+        if name in response.values
+    }

@@ -1,0 +1,164 @@
+"""Excerpts of runs that fell: which steps and responses they hold, and records keep them and change nothing else."""
+
+import json
+import lzma
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tepo.common.errors import UserError
+from tepo.store.excerpt import Excerpt
+from tepo.store.records.archive import read_records
+from tepo.studies.plan import Unit
+from tepo.studies.plan_studies import plan_all
+from tepo.studies.records.read import file_of, with_records
+from tepo.studies.records.write import record_excerpts, record_study
+from tests.unit.studies.measured import fall, finish, measure
+from tests.unit.training.small import write
+
+STUDY = """
+title: rates
+rows:
+  - {label: GPG, objective: gpg}
+  - {label: GSPO, objective: gspo}
+scales:
+  laptop:
+    models: [laptop]
+    seeds: [0]
+    vary: {train.learning_rate: [1e-4, 1e-3]}
+    overrides: [train.steps=4, "data.benchmarks=[add3]"]
+"""
+REWARDS = (0.3, 0.4, 0.21, 0.05)
+HOSTILE = "</script><script>alert(1)</script>\u2028'\""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write(tmp_path / "own/experiments/rates.yaml", STUDY)
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path / "own"))
+    return file_of("rates")
+
+
+def planned(store: Path) -> list[tuple]:
+    return plan_all(["rates"], "laptop", store=store)
+
+
+def fallen_run(store: Path) -> Unit:
+    """GPG at the large rate."""
+    return next(unit for _, units in planned(store) for unit in units if unit.label == "GPG, learning_rate=1e-3")
+
+
+def recorded(path: Path, store: Path, said: str = "9") -> None:
+    """All four runs on record, of which one fell."""
+    for _, units in planned(store):
+        for unit in units:
+            if unit.id == fallen_run(store).id:
+                fall(unit, REWARDS, said)
+                measure(unit, 0.1)
+            else:
+                finish(unit, 0.5)
+    record_study(path, planned(store))
+
+
+def excerpts(path: Path) -> list[Excerpt]:
+    return [record.quoted for record in read_records(path) if record.quoted]
+
+
+def test_before_is_the_last_step_with_half_of_the_highest_reward_and_after_the_last(own: Path, tmp_path: Path) -> None:
+    unit = fallen_run(tmp_path)
+    fall(unit, REWARDS)
+    excerpt = unit.run.excerpt()
+    assert excerpt
+    assert [(one.dump.step, one.reward) for one in (excerpt.before, excerpt.after)] == [(3, 0.21), (4, 0.05)]
+    assert str(excerpt.ending) == "collapse at step 5"
+    said = ["".join(one.tokens) for one in excerpt.before.dump.responses]
+    assert said == ["309", "509", "709", "319"], "the first to each prompt as they were drawn, then the second ones"
+    assert excerpt.before.dump.responses[0].values == {"entropy": [0.123] * 3, "entropy_change": [-0.5, 0.5, 0.0]}
+
+
+@pytest.mark.parametrize("rewards", [(0.3, 0.35, 0.2), (0.3,)])
+def test_a_run_that_did_not_fall_has_none(own: Path, tmp_path: Path, rewards: tuple[float, ...]) -> None:
+    unit = fallen_run(tmp_path)
+    fall(unit, rewards)
+    assert unit.run.excerpt() is None
+
+
+@pytest.mark.parametrize("missing", [(4,), (1, 2, 3)])
+def test_a_run_without_the_dumps_that_it_takes_has_none(own: Path, tmp_path: Path, missing: tuple[int, ...]) -> None:
+    unit = fallen_run(tmp_path)
+    fall(unit, REWARDS)
+    for step in missing:
+        unit.run.tokens(step).unlink()
+    assert unit.run.excerpt() is None
+
+
+def test_a_record_gives_back_what_the_store_had_and_is_otherwise_as_it_was(own: Path, tmp_path: Path) -> None:
+    recorded(own, tmp_path / "runs", HOSTILE)
+    before = read_records(own)
+    wanted = fallen_run(tmp_path / "runs")
+    assert record_excerpts(own, planned(tmp_path / "runs")).known == 1
+    assert [replace(record, quoted=None) for record in read_records(own)] == before
+    ((_, units),) = with_records(planned(tmp_path / "empty"), "laptop")
+    (read,) = (unit.run.excerpt() for unit in units if unit.run.excerpt())
+    assert read == wanted.run.excerpt()
+    assert read
+    assert read.again is None, "it is from the recorded run itself"
+    assert "".join(read.after.dump.responses[0].tokens) == f"30{HOSTILE}"
+    first = own.read_bytes()
+    record_excerpts(own, planned(tmp_path / "runs"))
+    assert own.read_bytes() == first
+
+
+def test_of_a_run_made_again_it_says_when_and_from_where_on_it_differs(own: Path, tmp_path: Path) -> None:
+    recorded(own, tmp_path / "runs")
+    fall(fallen_run(tmp_path / "equal"), REWARDS, made="2026-03-04")
+    record_excerpts(own, planned(tmp_path / "equal"))
+    (equal,) = excerpts(own)
+    assert equal.again
+    assert (equal.again.differs, equal.again.made[0]["started"][:10]) == (0, "2026-03-04")
+    fall(fallen_run(tmp_path / "longer"), (0.3, 0.4, 0.2, 0.05, 0.01), made="2026-03-04")
+    record_excerpts(own, planned(tmp_path / "longer"))
+    (longer,) = excerpts(own)
+    assert longer.again
+    assert longer.again.differs == 3
+    assert (longer.after.dump.step, str(longer.ending)) == (5, "collapse at step 6")
+    (record,) = (record for record in read_records(own) if record.quoted)
+    assert (len(record.metrics()), str(record.ended)) == (4, "collapse at step 5"), "the record itself stays"
+
+
+def test_what_the_store_lacks_is_named_and_what_is_there_is_kept(own: Path, tmp_path: Path) -> None:
+    recorded(own, tmp_path / "runs")
+    lacking = record_excerpts(own, planned(tmp_path / "empty"))
+    assert [unit.label for unit in lacking.lacking] == ["GPG, learning_rate=1e-3"]
+    record_excerpts(own, planned(tmp_path / "runs"))
+    kept = record_excerpts(own, planned(tmp_path / "empty"))
+    assert (kept.known, kept.lacking) == (1, ())
+    record_study(own, planned(tmp_path / "runs"))
+    assert excerpts(own) == [], "a record that is written anew is of a run that may be another"
+
+
+def test_nothing_on_record_is_refused(own: Path, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nothing is on record"):
+        record_excerpts(own, planned(tmp_path / "runs"))
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda value: value.pop("after"),
+        lambda value: value["before"]["responses"][0]["tokens"].pop(),
+        lambda value: value.update(ending={"kind": "late"}),
+        lambda value: value.update(again={"made": [["nobody", "", ""]], "differs": 1}),
+        lambda value: value.update(excerpt="no such run"),
+    ],
+)
+def test_a_damaged_excerpt_is_named(own: Path, tmp_path: Path, spoil) -> None:
+    recorded(own, tmp_path / "runs")
+    record_excerpts(own, planned(tmp_path / "runs"))
+    *lines, last = lzma.decompress(own.read_bytes()).decode().splitlines()
+    value = json.loads(last)
+    spoil(value)
+    own.write_bytes(lzma.compress("\n".join([*lines, json.dumps(value)]).encode()))
+    with pytest.raises(UserError, match=f"line {len(lines) + 1} of the records is damaged"):
+        read_records(own)

@@ -37,7 +37,8 @@ def write(
     from tepo.studies.records.read import file_of, plan_by_file
     from tepo.studies.records.write import record_excerpts, record_study
 
-    check_store_exists(store)
+    if not excerpts:  # which says what to run where there is no store yet
+        check_store_exists(store)
     for name, planned in plan_by_file(names, scale, store, override or ()).items():
         path = out / file_of(name).name if out else file_of(name)
         if excerpts:

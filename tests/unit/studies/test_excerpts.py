@@ -1,4 +1,4 @@
-"""Excerpts of runs that fell: which steps and responses they hold, and records keep them and change nothing else."""
+"""Excerpts of runs that fell: which steps and responses they hold, and that records keep them and stay as they are."""
 
 import json
 import lzma

@@ -13,9 +13,11 @@ from tepo.reporting.paper.reference import load_table
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.results.figures import curves
 from tepo.results.tables import study_table
+from tepo.store.excerpt import pack_excerpt
 from tepo.studies.plan import Unit, make_plan
 from tepo.studies.plan_studies import plan_all
-from tepo.studies.records.read import plan_by_file, recorded_names, with_records
+from tepo.studies.records.fallen import fallen, sweep_runs
+from tepo.studies.records.read import plan_by_file, record_files, recorded_names, with_records
 from tepo.studies.study import SCALES, load_study, study_names
 
 
@@ -128,3 +130,15 @@ def test_shipped_records_are_of_today(tmp_path: Path) -> None:
         units = [unit for _, part in with_records(planned, "laptop") for unit in part]
         assert [unit.label for unit in units if unit.stale] == []
         assert any(unit.record for unit in units)
+
+
+def test_shipped_records_are_small_and_quote_the_runs_that_the_rule_takes(tmp_path: Path) -> None:
+    assert sum(path.stat().st_size for path in record_files()) < 3_000_000
+    for name in ("stability", "stability_more"):
+        (planned,) = plan_by_file([name], "laptop", tmp_path).values()
+        units = [unit for _, part in with_records(planned, "laptop") for unit in part]
+        quoted = {unit.id: excerpt for unit in units if (excerpt := unit.run.excerpt())}
+        assert set(quoted) == set(fallen(sweep_runs(units))) != set()
+        for excerpt in quoted.values():
+            assert len(json.dumps(pack_excerpt(excerpt))) < 40_000
+            assert excerpt.again, "a run of a study keeps no dumps: it was made again, and says so"

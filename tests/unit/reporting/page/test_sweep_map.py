@@ -2,7 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+<<<<<<< HEAD
 from itertools import pairwise
+=======
+>>>>>>> dumps
 from pathlib import Path
 
 import pytest
@@ -11,13 +14,22 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from tepo.reporting.figures.curves import STEP, RunCurves
 from tepo.reporting.page import PageFigure, PageStudy, build_page
 from tepo.reporting.page.charts import chart_data
+from tepo.reporting.page.excerpts import shown_excerpt
 from tepo.reporting.page.head import PageHead
 from tepo.reporting.page.map_drawing import map_figure
 from tepo.reporting.page.sweep_map import CellRuns, SweepMap, sweep_maps
 from tepo.reporting.tables.sweep_table import LOST, sweep_title
+<<<<<<< HEAD
 from tepo.reporting.tables.table import MISSING, SAME, Block, Cell, Column, Table, TableRow
+=======
+from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Table, TableRow
+from tepo.store.early_stop import Ending
+from tepo.store.excerpt import Again, Excerpt, Passage
+from tepo.store.stored_tokens import parse_dump
+>>>>>>> dumps
 from tests.unit.reporting.chromium import SHEET, Page
 
+HOSTILE = "</script><img src=x onerror=alert(1)>\t"
 RATES = ("1e-4", "4e-4", "1e-3")
 SCORES = {"falls": (70.0, 30.0, 0.5), "stands": (68.0, 66.0, 60.0), "not run": (None, None, None)}
 TITLE = sweep_title("rate", "")
@@ -25,6 +37,21 @@ TITLE = sweep_title("rate", "")
 
 def ending(label: str, rate: str, seed: int) -> str:
     return "collapse at step 5" if label == "falls" and rate == "1e-3" and seed else ""
+
+
+def quoted() -> Excerpt:
+    """Of a run made again that went another way; one token would break careless HTML."""
+
+    def passage(step: int, reward: float, *tokens: str) -> Passage:
+        response = {"prompt": "1+2=", "answer": "3", "reward": float(step < 3), "finished": step < 3, "tokens": tokens}
+        changes = [(-0.2, 0.2, None, 0.01)[place % 4] for place in range(len(tokens))]
+        values = {"entropy": [0.5] * len(tokens), "entropy_change": changes}
+        responses = [{**response, "tokens": list(tokens), "values": values}] * 2
+        return Passage(reward, parse_dump({"format": 1, "step": step, "objective": "gpg", "responses": responses}))
+
+    again = Again(({"started": "2026-03-04T10:00:00+00:00"},), 2)
+    before, after = passage(2, 0.31, "3", "<eos>"), passage(4, 0.02, "9", HOSTILE, "9", "9", "9")
+    return Excerpt(before, after, Ending("collapse", 5, "all wrong"), again)
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +69,11 @@ def table() -> Table:
 def maps(table: Table) -> Sequence[SweepMap]:
     known = {
         (TITLE, label, rate): CellRuns(
-            f"rates-{rate}", label, tuple((seed, f"{label}-{seed}", ending(label, rate, seed)) for seed in (0, 1)), True
+            f"rates-{rate}",
+            label,
+            tuple((seed, f"{label}-{seed}", ending(label, rate, seed)) for seed in (0, 1)),
+            True,
+            {"falls-1": quoted()} if (label, rate) == ("falls", "1e-3") else {},
         )
         for label in ("falls", "stands")
         for rate in RATES
@@ -115,16 +146,63 @@ def lines(page: Page) -> list[str]:
 @pytest.mark.slow
 def test_a_cell_shows_the_curves_of_its_seeds_by_keyboard(page: Page) -> None:
     page.run("document.querySelector('button.cell').focus()")
-    page.press("ArrowDown", "End", "Enter")
+    page.press("End", "Enter")
+    page.wait("return document.querySelectorAll('.seeds .chart canvas').length === 2")
+    assert "those of these runs were not kept" in page.one(".seeds").text
+    page.press("Enter", "ArrowDown", "Enter")
     page.wait("return document.querySelectorAll('.seeds .chart canvas').length === 2")
     panel = page.one(".seeds")
     assert panel.text.startswith("falls at rate=1e-3: 0.5")
     assert "seed 1: collapse at step 5" in panel.text
-    assert "responses of these runs were not kept" in panel.text
     assert page.texts(".seeds .legend .row") == ["seed 0", "seed 1"]
     assert page.violations() == []
     page.press("Enter")
     assert not panel.is_displayed(), "the same cell again closes it"
+
+
+def test_an_excerpt_is_in_the_colours_of_both_passages() -> None:
+    shown = shown_excerpt("run", "falls", quoted())
+    assert [level for level, _ in shown.passages[1].responses[0].tokens] == ["c6", "h6", "", "", "c6"]
+    assert shown.passages[1].facts == "step 4, reward 0.02; it ended with collapse at step 5"
+    assert shown.passages[1].responses[0].facts == "mean entropy 0.500, change −0.048, cut off at the length limit"
+    assert "made again on 2026-03-04 with the same settings. From step 2 on its figures are others" in shown.origin
+    same = replace(quoted(), again=Again(({"started": "2026-03-04T10:00:00+00:00"},), 0))
+    assert "it equals the recorded one in all figures on record" in shown_excerpt("run", "falls", same).origin
+    assert shown_excerpt("run", "falls", replace(quoted(), again=None)).origin == ""
+    without = replace(quoted().before.dump.responses[0], values={}, tokens=["", "\n"])
+    passage = Passage(0.1, replace(quoted().before.dump, responses=(without,)))
+    bare = shown_excerpt("run", "falls", Excerpt(passage, passage, None))
+    assert bare.passages[0].responses[0].tokens == (("", "∅"), ("", "↵\n"))
+
+
+@pytest.mark.chromium
+@pytest.mark.slow
+@pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (400, "dark")])
+def test_a_cell_shows_what_a_run_answered_before_and_after(window: Page, path: Path, width: int, scheme: str) -> None:
+    window.open(path, width, scheme=scheme)
+    window.wait("return document.querySelectorAll('button.cell').length === 9")
+    assert window.texts(".map .quoted") == ["responses"]
+    assert window.all(".said i") == [], "nothing is drawn before a cell is opened"
+    window.run("document.querySelector('button.cell:has(.quoted)').focus()")
+    window.press("Enter")
+    window.wait("return document.querySelectorAll('.passage').length === 2")
+    said = "return [...document.querySelectorAll('.passage .said')].map((one) => one.textContent)"
+    assert window.run(said) == ["3<eos>"] * 2 + [f"9{HOSTILE}".replace("\t", "→\t") + "999"] * 2
+    assert window.all(".seeds img") == []
+    assert window.texts(".answer b") == ["✓ right"] * 2 + ["✗ wrong"] * 2
+    assert "run made again on 2026-03-04 with the same settings" in window.one(".excerpt").text
+    surer, less_sure, same = (
+        window.style(f".passage .said i{place}", "backgroundColor") for place in (".c6", ".h6", ":not([class])")
+    )
+    assert len({surer, less_sure, same}) == 3
+    left, right = (one.rect for one in window.all(".passage"))
+    assert (left["x"] < right["x"]) == (width > 600), "side by side, or under each other on a phone"
+    assert (left["y"] < right["y"]) == (width < 600)
+    assert window.violations() == []
+    assert window.outside() == []
+    window.screen(SHEET, media="print")
+    assert window.one(".passage").is_displayed(), "what is open is printed"
+    assert window.cut() == []
 
 
 @pytest.mark.chromium
@@ -153,10 +231,19 @@ def test_the_map_fits_a_phone_and_a_sheet_and_is_there_without_scripts(page: Pag
         "return [...document.querySelectorAll('details:not([open])')].filter((one) => one.checkVisibility()).length"
     )
     assert page.run(closed) == 0, "no closed triangle is printed"
+    assert page.all(".passage") == [], "what was not opened is not printed"
     page.command("Emulation.setScriptExecutionDisabled", value=True)
     try:
         page.open(path)
-        assert page.texts(".map td") == ["68.0", "66.0", "60.0", "70.0", "30.0", "0.5\n1 of 2 ended", "–", "–", "–"]
+        fallen = "0.5\n1 of 2 ended\nresponses"
+        assert page.texts(".map td") == ["68.0", "66.0", "60.0", "70.0", "30.0", fallen, "–", "–", "–"]
+        (folded,) = page.all("noscript > details")
+        assert folded.text == "Responses before and after: falls, rate=1e-3, seed 1"
+        folded.find_element("css selector", "summary").click()
+        assert [one.text for one in folded.find_elements("css selector", ".answer b")] == ["✓ right"] * 2 + [
+            "✗ wrong"
+        ] * 2
+        assert page.all("details img") == []
         assert page.all("button.cell") == []
     finally:
         page.command("Emulation.setScriptExecutionDisabled", value=False)

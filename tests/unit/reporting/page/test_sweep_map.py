@@ -2,10 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-<<<<<<< HEAD
 from itertools import pairwise
-=======
->>>>>>> dumps
 from pathlib import Path
 
 import pytest
@@ -19,14 +16,10 @@ from tepo.reporting.page.head import PageHead
 from tepo.reporting.page.map_drawing import map_figure
 from tepo.reporting.page.sweep_map import CellRuns, SweepMap, sweep_maps
 from tepo.reporting.tables.sweep_table import LOST, sweep_title
-<<<<<<< HEAD
 from tepo.reporting.tables.table import MISSING, SAME, Block, Cell, Column, Table, TableRow
-=======
-from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Table, TableRow
 from tepo.store.early_stop import Ending
 from tepo.store.excerpt import Again, Excerpt, Passage
 from tepo.store.stored_tokens import parse_dump
->>>>>>> dumps
 from tests.unit.reporting.chromium import SHEET, Page
 
 HOSTILE = "</script><img src=x onerror=alert(1)>\t"

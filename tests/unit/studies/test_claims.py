@@ -110,7 +110,7 @@ def test_mistakes_name_file_line_and_key(file: Path, old: str, new: str, message
     assert "claims.yaml:" in str(error.value)
 
 
-SHOWN = ("smaller_step", "tuned_again")  # made of runs of claims, and choose nothing by them
+SHOWN = ("smaller_step", "tuned_again", "bases", "long_sparse")  # made of runs of claims, and choose nothing by them
 
 
 def test_the_shipped_claims_use_seeds_and_problems_of_their_own() -> None:

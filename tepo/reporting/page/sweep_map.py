@@ -82,7 +82,7 @@ class SweepMap:
 
     @property
     def excerpts(self) -> list[ShownExcerpt]:
-        """Those of all cells."""
+        """Excerpts of all cells."""
         return [
             shown_excerpt(run, f"{row.label}, {self.axis}={value}, seed {seed}", cell.runs.excerpts[run])
             for row in self.rows

@@ -1,4 +1,4 @@
-"""What kind each token of a dump is, and which kinds a mask takes."""
+"""Classes of the tokens of a dump, and how many of each a mask takes."""
 
 import re
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Kind of each token of a dump, and the kinds that a mask takes."""
+"""Classes of the tokens of a dump, and how many of each a mask takes."""
 
 import re
 from collections.abc import Sequence

@@ -10,7 +10,6 @@ step.
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate, pairwise, zip_longest
-from operator import ne
 from typing import Any
 
 _STEP, _RESPONSES = "training/global_step", "training/responses"
@@ -67,9 +66,8 @@ def unpack(metrics: Metrics) -> list[dict[str, Any]]:
 
 def differing_step(one: Metrics, other: Metrics) -> int:
     """The first step at which two runs differ in what is kept of them, but for their costs; 0 where none does."""
-    nothing: dict[str, Any] = {}
-    pairs = zip_longest(unpack(one), unpack(other), fillvalue=nothing)
-    return next((step for step, pair in enumerate(pairs, start=1) if ne(*map(_lasting, pair))), 0)
+    rows, others = (list(map(_lasting, unpack(metrics))) for metrics in (one, other))
+    return next((step for step, pair in enumerate(zip_longest(rows, others), start=1) if pair[0] != pair[1]), 0)
 
 
 def _lasting(row: Mapping[str, Any]) -> dict[str, Any]:

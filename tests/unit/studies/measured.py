@@ -17,8 +17,9 @@ def fall(unit: Unit, rewards: Sequence[float], said: str = "9", *, made: str = "
     """Files as of a unit that trained these rewards and then collapsed, with a dump of each step: two responses to each
     of three prompts, in tokens of one letter."""
     unit.run.create(unit.config)
+    seconds = float(made[-2:])  # on another day it takes another time
     for step, reward in enumerate(rewards, start=1):
-        unit.run.append_metrics({"training/global_step": step, "critic/score/mean": reward, "perf/cpu_s": 1.5})
+        unit.run.append_metrics({"training/global_step": step, "critic/score/mean": reward, "perf/cpu_s": seconds})
         responses = [
             {"prompt": f"{group}+{step}=", "answer": "1", "reward": reward, "finished": True, "group": group,
              "tokens": list(f"{group}{member}{said}"),

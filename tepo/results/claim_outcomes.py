@@ -13,7 +13,6 @@ from functools import cached_property
 import numpy as np
 
 from tepo.evaluation.statistics.comparison import AVERAGE, Difference, Pair, corrected, difference_of, pair_rows
-from tepo.evaluation.statistics.entropy_at_equal_reward import entropy_gap
 from tepo.evaluation.statistics.equivalence import Decision, decide
 from tepo.evaluation.statistics.exact_tests import exchange_p, sign_flip_p
 from tepo.evaluation.statistics.intervals import LEVEL
@@ -31,7 +30,7 @@ from tepo.evaluation.statistics.power import (
 )
 from tepo.evaluation.statistics.region import Outcome
 from tepo.evaluation.statistics.region_decision import RegionDecision, judge_regions
-from tepo.evaluation.statistics.training_measures import Rows, late_mean, paired_difference, steps_to
+from tepo.evaluation.statistics.training_measures import Rows, entropy_gap, late_mean, paired_difference, steps_to
 from tepo.results.claim_history import ClaimHistory
 from tepo.results.tables import read_samples, row_key
 from tepo.store.evaluation_result import AVERAGE as VALIDATED
@@ -166,12 +165,12 @@ def run_dates(units: Sequence[Unit]) -> list[datetime]:
 def _spread_of_others(
     claim: Claim, claims: Claims, runs: Mapping[str, Sequence[Unit]], results: Mapping[str, _Result | None]
 ) -> Spread | None:
-    """Mean spread of the measured claims of the same measure on benchmarks of the same names."""
+    """Mean spread of the measured claims of the same measure on benchmarks of the same names: of seeds, or of bases."""
 
-    def names(one: Claim) -> list[str]:
-        return [name.partition(":")[0] for name in runs[one.name][0].benchmarks]
+    def kind(one: Claim) -> tuple[str, bool, list[str]]:
+        return one.measure, bool(one.bases), [name.partition(":")[0] for name in runs[one.name][0].benchmarks]
 
-    like = [other for other in claims.testable if other.measure == claim.measure and names(other) == names(claim)]
+    like = [other for other in claims.testable if kind(other) == kind(claim)]
     spreads = [one.spread for one in filter(None, (results[one.name] for one in like)) if one.spread]
     return pooled([one for one in spreads if np.array_equal(one.problems, spreads[0].problems)]) if spreads else None
 

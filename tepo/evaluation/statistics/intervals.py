@@ -78,6 +78,12 @@ class Estimate:
     error: float
     tails: Tails
 
+    @classmethod
+    def symmetric(cls, mean: float, error: float, tails: Tails) -> "Estimate":
+        """The interval that the tails alone give, without a bootstrap's shape."""
+        half = float(tails.quantile((1 + LEVEL) / 2)) * error
+        return cls(mean, mean - half, mean + half, error, tails)
+
     @property
     def half(self) -> float:
         """Half the width of the interval, for printing mean ± half."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tepo.evaluation.statistics.intervals import DRAWS, LEVEL, UNKNOWN, Estimate, Tails, crossed_variances, estimate
+from tepo.evaluation.statistics.intervals import DRAWS, UNKNOWN, Estimate, Tails, crossed_variances, estimate
 
 Cells = Mapping[str, np.ndarray]  # benchmark -> x [S, P]
 
@@ -52,6 +52,4 @@ def _these(mean: float, of_seeds: float, freedom: int, of_problems: float, probl
     total = of_seeds + of_problems
     if math.isnan(total):
         return Estimate(mean, math.nan, math.nan, math.nan, UNKNOWN)
-    tails = Tails(problems, freedom, of_seeds / total if total else 0.0)
-    half = float(tails.quantile((1 + LEVEL) / 2)) * total**0.5
-    return Estimate(mean, mean - half, mean + half, total**0.5, tails)
+    return Estimate.symmetric(mean, total**0.5, Tails(problems, freedom, of_seeds / total if total else 0.0))

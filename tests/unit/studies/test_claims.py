@@ -455,3 +455,21 @@ def test_a_claim_over_bases_needs_five_of_them(file: Path) -> None:
     file.write_text("claims:\n" + one + "    bases: {a: [train.warmup_steps=1], b: [train.warmup_steps=2]}\n")
     with pytest.raises(UserError, match="fewer than 5 bases"):
         load_claims(file)
+
+
+def test_a_claim_over_bases_is_not_priced_by_the_spread_of_seeds(file: Path, tmp_path: Path) -> None:
+    """One that is measured over seeds says how many seeds another needs, and nothing of the number of bases."""
+    over_bases = re.sub(
+        r"seeds: \[(\d+), (\d+), (\d+).*?\]",
+        rf"seeds: [\1, \2, \3]\n    bases: {{{BASES}}}",
+        regions(200, 1, bases="{at_least: 2}"),
+    )
+    file.write_text("claims:\n" + regions(100, 1, done="{at_least: 2}", planned="{at_least: 2}") + over_bases)
+    claims = load_claims(file)
+    planned = plan_studies([study_of(claim) for claim in claims.testable], "laptop", store=tmp_path / "runs")
+    for unit in planned[0][1]:
+        finish(unit, 0.5)
+    done, seeds, bases = judge_claims(claims, [units for _, units in planned])
+    assert done.difference
+    assert seeds.seeds_to_decide
+    assert bases.seeds_to_decide == ""

@@ -9,6 +9,7 @@ from tepo.results.tables import study_table
 from tepo.studies.plan import make_plan
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.study import Study, parse_study
+from tests.unit.studies.measured import finish
 
 ROWS = "title: x\nbaseline: a\nrows:\n  - {label: a, objective: tepo_no_kl%s}\n  - {label: b, objective: gspo}\n"
 SCALES = "scales:\n  laptop: {models: [laptop], seeds: [0]%s}\n"
@@ -163,3 +164,40 @@ def test_the_command_line_cannot_set_what_varies(tmp_path: Path) -> None:
     """Every setting would be one run under several labels."""
     with pytest.raises(UserError, match=r"train\.learning_rate is what the study stability varies"):
         plan_all(["stability"], "laptop", store=tmp_path, overrides=["train.learning_rate=1e-4"])
+
+
+@pytest.mark.parametrize(
+    ("rows", "axis", "what", "line"),
+    [
+        (ROWS, "clib", "unknown axis of `vary:` 'clib'", 12),
+        (ROWS.replace("baseline: a\n", ""), "clip", "compares rows with a baseline", 11),
+    ],
+)
+def test_what_is_drawn_is_an_axis_of_a_study_with_a_baseline(
+    rows: str, axis: str, what: str, line: int, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError) as caught:
+        study(tmp_path, rows % "" + CLIP + SCALES % f", drawn: {axis}")
+    assert what in caught.value.what
+    assert f"mine.yaml:{line}" in caught.value.where
+
+
+DRAWN = ', drawn: clip, overrides: ["data.benchmarks=[add3]"]'
+
+
+def test_a_drawn_axis_is_pooled_where_a_row_has_all_of_it(tmp_path: Path) -> None:
+    """With one environment unmeasured the mean over the others would be of another population."""
+    mine = study(tmp_path, ROWS % "" + CLIP + SCALES.replace("[0]", "[0, 1]") % DRAWN)
+    units = make_plan(mine, "laptop", store=tmp_path / "runs")
+
+    def pooled() -> list[float | None]:
+        blocks = study_table(mine, "laptop", units).blocks[:2]
+        assert [block.title.partition(" in the mean over ")[2][:4] for block in blocks] == ["clip"] * 2
+        return [row.cells[0].mean for block in blocks for row in block.rows]
+
+    assert pooled() == [None, None]
+    for unit in units[:-1]:
+        finish(unit, 0.8 if unit.row.label == "b" else 0.5)
+    first, second = pooled()
+    assert second is None
+    assert first == pytest.approx(30, abs=8)  # drawn: 60 problems, 2 seeds, 2 settings

@@ -30,7 +30,14 @@ from tepo.evaluation.statistics.power import (
 )
 from tepo.evaluation.statistics.region import Outcome
 from tepo.evaluation.statistics.region_decision import RegionDecision, judge_regions
-from tepo.evaluation.statistics.training_measures import Rows, entropy_gap, late_mean, paired_difference, steps_to
+from tepo.evaluation.statistics.training_measures import (
+    Rows,
+    entropy_gap,
+    late_mean,
+    log_mean,
+    paired_difference,
+    steps_to,
+)
 from tepo.results.claim_history import ClaimHistory
 from tepo.results.tables import read_samples, row_key
 from tepo.store.evaluation_result import AVERAGE as VALIDATED
@@ -262,5 +269,7 @@ def _figure(claim: Claim, rows: Rows) -> float:
     if claim.measure == "late_best":
         sizes = [int(name.removeprefix(BEST)) for name in rows[-1] if name.startswith(BEST)]
         return late_mean(rows, f"{BEST}{max(sizes)}") if sizes else float("nan")
+    if claim.measure == "realised_kl":
+        return log_mean(rows, "actor/realised_kl_k3")
     assert claim.threshold is not None
     return steps_to(rows, VALIDATED, claim.threshold / 100) / 100

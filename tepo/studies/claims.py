@@ -45,13 +45,14 @@ BASE = "base"  # the axis of a claim's bases
 SCALE = "laptop"
 _EXAMPLE = "see experiments/claims.yaml"
 Expected = Literal["better", "worse", "equivalent"]
-Measure = Literal["accuracy", "entropy", "late_entropy", "late_length", "late_best", "steps_to"]
+Measure = Literal["accuracy", "entropy", "late_entropy", "late_length", "late_best", "realised_kl", "steps_to"]
 MEASURES: dict[Measure, tuple[str, str]] = {
     "accuracy": ("points", ""),
     "entropy": ("hundredths of a nat", " of entropy at equal reward"),
     "late_entropy": ("hundredths of a nat", " of entropy in the last quarter of training"),
     "late_length": ("tokens", " a response in the last quarter of training"),
     "late_best": ("points", " of the best response of a group in the last quarter of training"),
+    "realised_kl": ("percent", " of realised KL a rollout"),
     "steps_to": ("steps", " to the threshold"),
 }
 """Unit of a measure, and what it is of, to be put behind the unit; accuracy is on the test problems after training."""

@@ -25,6 +25,12 @@ def late_mean(rows: Rows, metric: str) -> float:
     return float(np.mean(values)) if values else float("nan")
 
 
+def log_mean(rows: Rows, metric: str) -> float:
+    """Logarithm of a metric's mean over all steps, whose difference is a ratio; NaN where it has none above 0."""
+    values = [row[metric] for row in rows if row.get(metric) is not None]
+    return float(np.log(np.mean(values))) if values and np.mean(values) > 0 else float("nan")
+
+
 def steps_to(rows: Rows, metric: str, threshold: float) -> float:
     """Steps after which the running mean of a validated metric over three validations first reaches a threshold,
     between two of them linearly; all of the steps where it never does, so that the longer run is not made shorter.

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from tepo.evaluation.statistics.training_measures import entropy_gap, late_mean, paired_difference, steps_to
+from tepo.evaluation.statistics.training_measures import entropy_gap, late_mean, log_mean, paired_difference, steps_to
 
 
 def rows(values: list[float | None], metric: str = "m") -> list[dict[str, Any]]:
@@ -20,6 +20,12 @@ def test_late_is_the_last_quarter_of_what_is_there() -> None:
     assert late_mean(rows([9.0] * 6 + [1.0, 3.0]), "m") == 2.0
     assert late_mean(rows([9.0] * 6 + [None, 3.0]), "m") == 3.0
     assert math.isnan(late_mean(rows([9.0] * 6 + [None, None]), "m"))
+
+
+def test_logarithm_of_the_mean_of_what_is_there() -> None:
+    assert log_mean(rows([1.0, None, 3.0]), "m") == pytest.approx(math.log(2))
+    assert math.isnan(log_mean(rows([None]), "m"))
+    assert math.isnan(log_mean(rows([0.0, 0.0]), "m"))
 
 
 def test_steps_to_a_threshold_are_interpolated_on_the_running_mean() -> None:

@@ -255,13 +255,15 @@ def test_entropy_is_compared_at_equal_reward_in_training(file: Path, tmp_path: P
 @pytest.mark.parametrize(
     ("measure", "delta"),
     [("measure: late_entropy", 2.0), ("measure: late_length", -5.0), ("measure: late_best", 10.0),
+     ("measure: realised_kl", 69.3),
      ("measure: steps_to\n    threshold: 40", -60.0)],
 )  # fmt: skip
 def test_training_is_compared_late_and_by_the_steps_to_a_threshold(
     measure: str, delta: float, file: Path, tmp_path: Path
 ) -> None:
     """A reaches any accuracy twice as early and ends with 0.02 nats more, 5 tokens less and 10 points more, give or
-    take by its seed. From 200 steps on a record keeps some of them: the verdict is that of the records."""
+    take by its seed; its realised KL is twice as much. From 200 steps on a record keeps some of them: the verdict
+    is that of the records."""
     settings = text("first").replace("settings: [", "settings: [train.validate_every=10, ")
     file.write_text(settings.replace("    margin: 5\n", f"    {measure}\n    margin: 0.5\n"))
     claims = load_claims(file)
@@ -275,6 +277,7 @@ def test_training_is_compared_late_and_by_the_steps_to_a_threshold(
                 "training/global_step": step,
                 "actor/entropy": 0.1 + ahead * 0.02 * luck,
                 "response_length/mean": 70 - ahead * 5 * luck + (step - 176) / 50,
+                "actor/realised_kl_k3": (0.02 + 0.01 * (step % 3)) * 2**ahead,
                 "critic/score/best@4": 0.2,
                 "critic/score/best@8": 0.6 + ahead * 0.1 * luck,
             }

@@ -31,6 +31,7 @@ from tepo.evaluation.statistics.power import (
 from tepo.evaluation.statistics.region import Outcome
 from tepo.evaluation.statistics.region_decision import RegionDecision, judge_regions
 from tepo.evaluation.statistics.training_measures import (
+    REALISED_KL,
     Rows,
     entropy_gap,
     late_mean,
@@ -270,6 +271,6 @@ def _figure(claim: Claim, rows: Rows) -> float:
         sizes = [int(name.removeprefix(BEST)) for name in rows[-1] if name.startswith(BEST)]
         return late_mean(rows, f"{BEST}{max(sizes)}") if sizes else float("nan")
     if claim.measure == "realised_kl":
-        return log_mean(rows, "actor/realised_kl_k3")
+        return log_mean(rows, REALISED_KL)
     assert claim.threshold is not None
     return steps_to(rows, VALIDATED, claim.threshold / 100) / 100

@@ -12,18 +12,20 @@ import pandas as pd
 from tepo.common.paths import departure
 from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import COLUMNS
+from tepo.evaluation.statistics.training_measures import REALISED_KL
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader.options import REVISION, is_of_today
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.tables.expected_max_table import with_settings
 from tepo.reporting.tables.provenance_note import mixed
-from tepo.reporting.tables.sweep_table import sensitivity_blocks, sweep_blocks
+from tepo.reporting.tables.sweep_table import realised_kl_blocks, sensitivity_blocks, sweep_blocks
 from tepo.reporting.tables.table import Table
 from tepo.results.drawn_axis import environment_blocks
 from tepo.results.same_runs import same_runs
 from tepo.results.scaling_fits import curve_part
 from tepo.results.tuned_part import tuned_lines, tuned_part
+from tepo.store.records.thinned_metrics import pack, unpack
 from tepo.studies.plan import Unit, family_of, recipe_words, row_key, unique
 from tepo.studies.study import Study, printed
 
@@ -105,6 +107,8 @@ def _results(study: Study, scale: str, units: Sequence[Unit], family: int) -> Ta
     table = replace(build_table(samples, spec), command=command)
     if specs[0].setting:
         added = (*sweep_blocks(specs, table.blocks), *sensitivity_blocks(specs, samples))
+        if study.realised_kl:
+            added = (*added, *realised_kl_blocks(specs, _realised_kl(rows)))
         table = replace(table, blocks=(*added, *table.blocks))
     if study.scale(scale).drawn:
         table = replace(table, blocks=(*environment_blocks(study, scale, units, samples), *table.blocks))
@@ -112,6 +116,20 @@ def _results(study: Study, scale: str, units: Sequence[Unit], family: int) -> Ta
         block, notes = curve_part(study, units)
         table = replace(table, blocks=(block, *table.blocks), notes=(*table.notes, *notes))
     return table
+
+
+def _realised_kl(rows: Mapping[str, Sequence[Unit]]) -> dict[str, float]:
+    """Mean over seeds and steps of what a record keeps of each run, by a row's key; rows without runs have none."""
+    steps = {
+        key: [
+            kl
+            for unit in units
+            for step in unpack(pack(unit.run.metrics()))
+            if (kl := step.get(REALISED_KL)) is not None
+        ]
+        for key, units in rows.items()
+    }
+    return {key: float(np.mean(found)) for key, found in steps.items() if found}
 
 
 def units_by_row(units: Sequence[Unit]) -> dict[str, list[Unit]]:

@@ -15,6 +15,7 @@
       laptop: {models: [laptop], seeds: [0], overrides: [], same_as: {TIS: GRPO/DAPO}}
       paper: {models: [qwen2.5-7b], seeds: [1, 2], overrides: []}
     vary: {train.learning_rate: [1e-4, 2e-4, 4e-4]}      # a sweep: each row at each setting (`tepo.studies.vary`)
+    realised_kl: true                                    # of each cell of a sweep, beside its accuracy
     curve: {over: samples, margin: 2}                    # fitted (`CurveSettings`)
     tune: {draws: 8, seeds: [50], space: …}              # or each row at the best setting drawn (`tepo.studies.tune`)
 
@@ -139,6 +140,7 @@ class Study:
     vary: Vary = option({}, "settings that the rows are crossed with")
     curve: CurveSettings | None = option(None, "how validation scores over compute are fitted and compared")
     tune: Tune | None = option(None, "settings drawn for each row, to report it at its best")
+    realised_kl: bool = option(False, "a sweep shows the realised KL of each cell beside its accuracy")
     notes: tuple[str, ...] = option((), "sentences that stand below the table and at the head of its page")
     name: str = derived("", "the file's name names the study")
     registered: bool = derived(False, "it decides a registered claim, with the claim's own seeds and settings")

@@ -15,6 +15,7 @@ _VALIDATIONS = 3  # of the running mean of scores
 _WINDOW = 5  # steps of the running mean of reward and entropy
 _LEVELS = 50  # of reward
 _STEP = "training/global_step"
+REALISED_KL = "actor/realised_kl_k3"  # how far the updates of a rollout take the policy
 
 Rows = Sequence[Mapping[str, Any]]
 

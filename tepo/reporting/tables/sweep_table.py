@@ -31,24 +31,46 @@ def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[Block]) -> tuple[Bl
     }
     seeds = max((len(row.seeds) for block in measured for row in block.rows), default=0)
     over = "± is over seeds and problems." if seeds > 1 else "± is over problems alone."
+    identical = {_environment(row) + row.label for row in rows if row.same_as}
+    blocks = []
+    for environment, block in _grids(rows, averages, Kind.SCORE).items():
+        axis = block.axis
+        same = {key for keys in equal_rows(block) for key in keys}
+        lines = [
+            replace(row, label=f"{row.label} {SAME}") if row.key in same or environment + row.key in identical else row
+            for row in block.rows
+        ]
+        title = sweep_title(axis, environment)
+        blocks.append(replace(block, title=title, rows=tuple(lines), notes=(over,)))
+    return tuple(blocks)
+
+
+def realised_kl_blocks(rows: Sequence[RowSpec], found: Mapping[str, float]) -> tuple[Block, ...]:
+    """Rows x values of the first axis, the realised KL in each cell. found: nats a token, by a row's key."""
+    shown = {key: Cell(text=f"{kl:.3g}") for key, kl in found.items()}
+    note = "Mean of actor/realised_kl_k3 over seeds and steps: how far the updates of a rollout take the policy."
+    return tuple(
+        replace(block, title=", ".join(filter(None, (f"Realised KL by {block.axis}", environment))), notes=(note,))
+        for environment, block in _grids(rows, shown, Kind.TEXT).items()
+    )
+
+
+def _grids(rows: Sequence[RowSpec], cells: Mapping[str, Cell], kind: Kind) -> dict[str, Block]:
+    """Rows x values of the first axis, a block without a title for each environment; none is ranked."""
     groups: dict[str, list[RowSpec]] = {}
     for row in rows:
         groups.setdefault(_environment(row), []).append(row)
-    blocks = []
+    grids = {}
     for environment, part in groups.items():
         axis = next(iter(part[0].setting))
-        values = dict.fromkeys(row.setting[axis] for row in part)
+        columns = tuple(Column(f"{axis}={value}", value, kind) for value in {row.setting[axis]: None for row in part})
         lines = []
         for label, points in _by_label(part).items():
-            cells = {row.setting[axis]: averages.get(row.key, MISSING) for row in points}
-            first = points[0]
-            lines.append(TableRow(label, label, tuple(cells[value] for value in values), first.method, look=first.look))
-        columns = tuple(Column(f"{axis}={value}", value) for value in values)
-        block = Block(sweep_title(axis, environment), columns, tuple(lines), axis=axis, notes=(over,))
-        same = {key for keys in equal_rows(block) for key in keys} | {row.label for row in part if row.same_as}
-        lines = [replace(row, label=f"{row.label} {SAME}") if row.key in same else row for row in lines]
-        blocks.append(replace(block, rows=tuple(lines)))  # ranked where each average is from
-    return tuple(blocks)
+            at = {row.setting[axis]: cells.get(row.key, MISSING) for row in points}
+            own = tuple(at[column.title] for column in columns)
+            lines.append(TableRow(label, label, own, points[0].method, look=points[0].look))
+        grids[environment] = Block("", columns, tuple(lines), axis=axis)
+    return grids
 
 
 def sweep_title(axis: str, environment: str) -> str:

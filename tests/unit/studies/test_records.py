@@ -95,6 +95,25 @@ def test_a_study_that_tunes_is_chosen_and_reported_from_records(own: Path, tmp_p
     assert len(read(tmp_path / "empty")) == 4
 
 
+def test_a_sweep_shows_the_realised_kl_of_its_cells_from_records_too(own: Path, tmp_path: Path) -> None:
+    """The mean over seeds and steps, in the digits that a record keeps; a row of which nothing is known has a dash."""
+    sweep = "realised_kl: true\nvary: {train.learning_rate: [1e-4, 4e-4], train.epochs: [1, 2]}\n"
+    (own / "experiments" / "mine.yaml").write_text(STUDY + sweep)
+    ((study, units),) = planned(tmp_path / "runs")
+    for unit in units:
+        if unit.row.label == "GSPO" and unit.row.setting.point["epochs"] == "2":
+            continue
+        step = 0.01234 * (1 + unit.seed) * unit.config.train.epochs
+        finish(unit, 0.5, **{"actor/realised_kl_k3": step * (2 if unit.config.train.learning_rate > 2e-4 else 1)})
+    record_study(file_of("mine"), [(study, units)])
+    ours, theirs = (study_table(study, "laptop", part).blocks for part in (units, read(tmp_path / "empty")))
+    assert ours == theirs
+    found = {block.title: block for block in ours if block.title.startswith("Realised KL")}
+    assert list(found) == ["Realised KL by learning_rate, epochs=1", "Realised KL by learning_rate, epochs=2"]
+    shown = [[[cell.text for cell in row.cells] for row in block.rows] for block in found.values()]
+    assert shown == [[["0.0247", "0.0493"]] * 2, [["0.0493", "0.0993"], ["", ""]]]
+
+
 def test_every_phase_of_tuning_is_read_from_records_with_counts_a_problem(own: Path, tmp_path: Path) -> None:
     tune = "tune: {draws: 3, seeds: [50, 51], default: true, shortlist: {after: 1, keep: 1}, space: {%s}}\n"
     (own / "experiments" / "mine.yaml").write_text(STUDY + tune % "train.learning_rate: {log: [3e-5, 1e-3]}")

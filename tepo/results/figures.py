@@ -11,6 +11,7 @@ from tepo.common.text import setting_text
 from tepo.reporting.figures.curves import RunCurves
 from tepo.reporting.figures.paper_figures import paper_figure
 from tepo.reporting.figures.study_figures import (
+    LINES,
     expected_best_figure,
     plane_figure,
     profile_figure,
@@ -87,7 +88,7 @@ def study_figures(study: Study, scale: str, units: Sequence[Unit], table: Table)
         figures.append(StudyFigure(f"{study.name}-settings", caption, drawn))
     swept = [block for block in table.blocks if block.axis]
     if any(cell.mean is not None for block in swept for row in block.rows for cell in row.cells):
-        figures.append(StudyFigure(table.name, "Average accuracy as lines", sweep_figure(swept)))
+        figures.append(StudyFigure(table.name, LINES, sweep_figure(swept)))
         caption = "Best score and what a blind choice loses"
         planes = [plane_figure(block) for block in table.blocks if block.columns[0].key == BEST]
         figures += [StudyFigure(f"{table.name}-plane", caption, plane) for plane in planes]

@@ -106,7 +106,9 @@ def _results(study: Study, scale: str, units: Sequence[Unit], family: int) -> Ta
     command = "" if all(unit.done() for unit in units) else fill_command(study, scale, units)
     table = replace(build_table(samples, spec), command=command)
     if specs[0].setting:
-        added = (*sweep_blocks(specs, table.blocks), *sensitivity_blocks(specs, samples))
+        added = sweep_blocks(specs, table.blocks)
+        if next(iter(specs[0].setting)) != study.scale(scale).drawn:  # of what is drawn none is chosen
+            added = (*added, *sensitivity_blocks(specs, samples))
         if study.realised_kl:
             added = (*added, *realised_kl_blocks(specs, _realised_kl(rows)))
         table = replace(table, blocks=(*added, *table.blocks))

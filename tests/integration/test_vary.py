@@ -83,7 +83,7 @@ def test_a_sweep_from_plan_to_page(store: Path) -> None:
 
     swept(store, "report", "--out", store.parent / "page.html")
     page = (store.parent / "page.html").read_text()
-    assert "<figcaption>Average accuracy as lines " in page
+    assert "<figcaption>Average accuracy as lines " not in page, "the map says it"
     assert "<figcaption>Best score and what a blind choice loses " in page
     for setting in SETTINGS:
         assert f"<figcaption>Training curves: {setting} " in page

@@ -24,6 +24,7 @@ from tepo.reporting.tables.scaling_table import COMPUTE, CurveRow
 from tepo.reporting.tables.sweep_table import BEST, LOST, ONE_FOR_ALL
 from tepo.reporting.tables.table import Block, Cell, TableRow
 
+LINES = "Average accuracy as lines"  # caption of a sweep's figure
 _LOG_FROM = 8  # values that span this factor or more are shown on a log axis
 
 

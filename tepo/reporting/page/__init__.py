@@ -14,6 +14,7 @@ from markupsafe import Markup
 
 from tepo.config.differences import settings_apart
 from tepo.reporting.figures.claims_figure import ClaimLine
+from tepo.reporting.figures.study_figures import LINES
 from tepo.reporting.headline import headline
 from tepo.reporting.page.drawing import drawing
 from tepo.reporting.page.forest import claim_forests, forests
@@ -127,7 +128,8 @@ def _study(study: PageStudy, runs: set[str], panels: int) -> dict[str, Any]:
     """Content of a study's part of the page. lead: the figure that stands open, where it has neither map nor
     comparisons."""
     shown = claim_forests(study.claims) if study.claims else forests(study.table)
-    figures = [_figure(figure, panels) for figure in study.figures]
+    # a map says what its lines would, in cells that open
+    figures = [_figure(one, panels) for one in study.figures if not (study.maps and one.caption == LINES)]
     # what stands in the details of the claims is not said again below the table
     blocks = tuple(replace(block, notes=()) for block in study.table.blocks) if study.claims else study.table.blocks
     return {
@@ -171,6 +173,8 @@ def inline_svg(name: str, caption: str, svg: str) -> Markup:
     svg = re.sub(r'\b(?:d|x|y)="[^"]*"', lambda found: re.sub(r"(\.\d)\d+", r"\1", found[0]), svg)
     svg = re.sub(r'(?<=<g) id="[^"]*"| transform="rotate\(-0 [^"]*"', "", svg)
     svg = re.sub(r"\n\s*(?=<)", "", svg)
+    svg = re.sub(r'\bd="[^"]*"', lambda found: re.sub(r" ?\n|(?<=[MLCQ]) ", "", found[0]), svg)
+    svg = re.sub(r'\bstyle="[^"]*"', lambda found: re.sub(r"(?<=[:;]) ", "", found[0]), svg)
     prefix = re.sub(r"\W", "-", name) + "-"
     svg = re.sub(r'\bid="', f'id="{prefix}', svg)
     svg = re.sub(r"url\(#", f"url(#{prefix}", svg)

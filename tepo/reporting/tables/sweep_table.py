@@ -50,7 +50,7 @@ def realised_kl_blocks(rows: Sequence[RowSpec], found: Mapping[str, float]) -> t
     shown = {key: Cell(text=f"{kl:.3g}") for key, kl in found.items()}
     note = "Mean of actor/realised_kl_k3 over seeds and steps: how far the updates of a rollout take the policy."
     return tuple(
-        replace(block, title=", ".join(filter(None, (f"Realised KL by {block.axis}", environment))), notes=(note,))
+        replace(block, title=sweep_title(block.axis, environment, "Realised KL"), axis="", notes=(note,))
         for environment, block in _grids(rows, shown, Kind.TEXT).items()
     )
 
@@ -73,9 +73,9 @@ def _grids(rows: Sequence[RowSpec], cells: Mapping[str, Cell], kind: Kind) -> di
     return grids
 
 
-def sweep_title(axis: str, environment: str) -> str:
+def sweep_title(axis: str, environment: str, what: str = "Average accuracy") -> str:
     """Title of the block of an environment."""
-    return ", ".join(filter(None, (f"Average accuracy by {axis}", environment)))
+    return ", ".join(filter(None, (f"{what} by {axis}", environment)))
 
 
 def environment_of(model: str, point: Mapping[str, str]) -> str:

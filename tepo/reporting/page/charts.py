@@ -50,7 +50,7 @@ def _row(label: str, runs: Sequence[RunCurves], panels: Sequence[Panel]) -> dict
         "dash": style.dash,
         "seeds": [run.seed for run in known],
         "at": {
-            axis: [_short(float(np.mean([one[step] for one in every if step in one])), 6) for step in steps]
+            axis: [_short(float(np.mean([one[step] for one in every if step in one])), 4) for step in steps]
             for axis, every in places.items()
             if every and all(every)
         },
@@ -69,7 +69,7 @@ def _end(run: RunCurves, panels: Sequence[Panel]) -> dict[str, Any]:
     places = {axis: positions(run.rows, axis) for axis in AXES}
     return {
         "seed": run.seed,
-        "at": {axis: _short(max(where.values()), 6) for axis, where in places.items() if where},
+        "at": {axis: _short(max(where.values()), 4) for axis, where in places.items() if where},
         "values": [
             _short(panel.scale * float(own[-1])) if own.size else None
             for panel, own in zip(panels, values, strict=True)
@@ -91,7 +91,7 @@ def _lifted(rows: Sequence[dict[str, Any]], baseline: str) -> list[int]:
     return sorted({*named, *extremes})
 
 
-def _short(number: float, digits: int = 4) -> float:
+def _short(number: float, digits: int = 3) -> float:
     """Few digits, as an integer where it is one: more are not seen."""
     short = float(f"{number:.{digits}g}")
     return int(short) if short.is_integer() else short

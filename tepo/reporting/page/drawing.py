@@ -17,6 +17,7 @@ _LINE = 10  # of text
 _LETTERS = 22  # of a label at the end of a line
 _GREY = "#b5b5b5"
 _BEHIND, _AHEAD = 12, 40  # points of a grey line and of one in colour, about
+_APART = 2  # points of a line for one of its band
 _FINE = 2  # parts of a point in which lines are drawn
 
 
@@ -113,8 +114,9 @@ def _line(row: Mapping[str, Any], panel: int, own: list[tuple[int, float]], fron
     dash = f' stroke-dasharray="{" ".join(f"{1.3 * _FINE * part:g}" for part in row["dash"])}"' if row["dash"] else ""
     band = ""
     if len(row["seeds"]) > 1:
-        seeds = [[seed[index] for seed in row["curves"][panel] if seed[index] is not None] for index, _ in own]
-        places = [x(at[index]) for index, _ in own]
+        some = [*own[:-1:_APART], own[-1]]
+        seeds = [[seed[index] for seed in row["curves"][panel] if seed[index] is not None] for index, _ in some]
+        places = [x(at[index]) for index, _ in some]
         high, low = ([y(pick(values)) for values in seeds] for pick in (max, min))
         around = _path([*zip(places, high, strict=True), *list(zip(places, low, strict=True))[::-1]])
         band = f'<path fill="{colour}" fill-opacity=".14" d="{around}z"/>'

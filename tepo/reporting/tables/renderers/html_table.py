@@ -23,7 +23,7 @@ def swatch(own: Look | None, method: str) -> str:
     dash = f' stroke-dasharray="{" ".join(f"{2 * part:g}" for part in style.dash)}"' if style.dash else ""
     return (
         '<svg class="swatch" width="36" height="8" aria-hidden="true">'
-        f'<line x1="0" x2="36" y1="4" y2="4" stroke="{style.colour}" stroke-width="2.5"{dash}/></svg>'
+        f'<path d="M0 4h36" stroke="{style.colour}" stroke-width="2.5"{dash}/></svg>'
     )
 
 

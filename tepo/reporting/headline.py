@@ -12,7 +12,7 @@ from tepo.evaluation.statistics.region import Outcome
 from tepo.reporting.tables.cells import number_text
 from tepo.reporting.tables.paper_comparisons import shows
 from tepo.reporting.tables.sweep_table import LOST, TOLERATED
-from tepo.reporting.tables.table import BASELINE, IDENTICAL, VERDICT, Block, Cell, Table, TableRow, verdict_in
+from tepo.reporting.tables.table import BASELINE, IDENTICAL, NEW, VERDICT, Block, Cell, Table, TableRow, verdict_in
 
 OUTCOME = "claim"  # the column of a registered claim's outcome
 _FEW, _LETTERS = 3, 90  # rows that a sentence names, and what their names take at most
@@ -25,6 +25,8 @@ def headline(table: Table) -> str:
     columns = {column.key for block in table.blocks for column in block.columns}
     if OUTCOME in columns:
         return _claims(table)
+    if found := next(filter(None, map(_drawn, table.blocks)), ""):
+        return found
     if blocks := [block for block in table.blocks if compared(block)]:
         return _verdicts(blocks)
     for block in table.blocks:
@@ -107,6 +109,29 @@ def _verdicts(blocks: Sequence[Block]) -> str:
         parts.append(f"{_subject(alike, total, ('is', 'are'))} equivalent" + ("" if parts else f" to {baseline}"))
     rest = f"; {undecided} not decided" if undecided else ""
     return f"{', '.join(parts)}{rest}{apart}"
+
+
+def _drawn(block: Block) -> str:
+    """Where rows lie over an axis whose values are drawn, by their intervals for a new value; empty for another block,
+    or before all of its rows are measured."""
+    at = next((place for place, column in enumerate(block.columns) if column.key == NEW), None)
+    if at is None:
+        return ""
+    rows = [(row.label, row.cells[at].low, row.cells[at].high) for row in block.rows]
+    known = [(label, low, high) for label, low, high in rows if low is not None and high is not None]
+    if not known or len(known) < len(rows):
+        return ""
+    baseline, _, axis = block.title.removeprefix("Against ").partition(" in the mean over ")
+    up = [label for label, low, _ in known if low > 0]
+    down = [label for label, _, high in known if high < 0]
+    if not up and not down:
+        return f"For a new {axis} the interval of each of {counted(len(rows), 'row')} against {baseline} holds 0"
+    parts = [f"{_subject(up, len(rows), ('lies', 'lie'))} above {baseline}"] if up else []
+    parts += [f"{_subject(down, len(rows), ('lies', 'lie'))} below {baseline}"] if down else []
+    none = ", none above" if not up else ", none below" if not down else ""
+    rest = len(rows) - len(up) - len(down)
+    alike = f"; {rest} cannot be told apart" if rest else ""
+    return f"For a new {axis} {' and '.join(parts)}{none}{alike}, by intervals"
 
 
 def _baseline(block: Block) -> str:

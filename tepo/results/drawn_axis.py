@@ -8,7 +8,7 @@ import pandas as pd
 from tepo.common.text import setting_text
 from tepo.evaluation.statistics.comparison import Pair, pair_rows
 from tepo.evaluation.statistics.over_environments import over_environments
-from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, TableRow, percent_cell
+from tepo.reporting.tables.table import MISSING, NEW, Block, Cell, Column, Kind, TableRow, percent_cell
 from tepo.studies.plan import Unit, row_key
 from tepo.studies.study import Study
 from tepo.studies.vary import shown_axes
@@ -40,7 +40,7 @@ def environment_blocks(study: Study, scale: str, units: Sequence[Unit], samples:
         ]  # fmt: skip
         columns = (
             Column("these", f"Δ, these {len(base)}", Kind.DELTA),
-            Column("new", "Δ, a new one", Kind.DELTA),
+            Column(NEW, "Δ, a new one", Kind.DELTA),
             Column("between", "SD between, points", Kind.TEXT),
         )
         title = ", ".join(filter(None, (f"Against {study.baseline} in the mean over {axis}", *where)))

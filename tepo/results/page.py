@@ -50,6 +50,7 @@ SCOPE = (
     "from a strong base (RL first undoes injected noise), of where training ends (36 steps end before the plateau) or "
     "of another base."
 )
+_NAMED = 4  # models that the first sentence names
 _POINTS = 200  # of a curve on the page: more are not seen
 _DUMPS = 200  # of tokens on the page
 _READ = 80_000_000  # characters of responses at most: reading more takes longer than all of the page
@@ -261,7 +262,8 @@ def _ran(units: Sequence[Unit]) -> str:
     if not units:
         return ""
     models = list(dict.fromkeys(unit.config.model.name for unit in units))
-    who = f"{len(models)} models ({', '.join(models)})" if len(models) > 1 else _KNOWN.get(models[0], models[0])
+    named = f" ({', '.join(models)})" if len(models) <= _NAMED else ""
+    who = f"{len(models)} models{named}" if len(models) > 1 else _KNOWN.get(models[0], models[0])
     generated = all(unit.config.data.kind == "procedural" for unit in units)
     data = "procedural arithmetic" if generated else ", ".join(dict.fromkeys(unit.config.data.name for unit in units))
     what = "as it is"

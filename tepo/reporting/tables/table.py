@@ -47,6 +47,7 @@ class Cell:
 MISSING = Cell()
 _TESTED = (Verdict.BETTER, Verdict.WORSE, Verdict.EQUIVALENT, Verdict.NOT_DECIDED)
 VERDICT = "verdict"  # the column of words for a difference
+NEW = "new"  # the column of a difference for a new value of an axis whose values are drawn
 BASELINE = "baseline"  # the word where other rows have a verdict
 IDENTICAL = "identical here"  # the same, of a row whose runs are those of another until rounding parts them
 SAME = "≡"  # mark of such a row, and of one that agrees with another in every cell

@@ -8,7 +8,7 @@ from tepo.evaluation.statistics.comparison import Difference
 from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.reporting.headline import headline, paper_headline
 from tepo.reporting.tables.sweep_table import LOST, sweep_title
-from tepo.reporting.tables.table import BASELINE, VERDICT, Block, Cell, Column, Comparison, Kind, Table, TableRow
+from tepo.reporting.tables.table import BASELINE, NEW, VERDICT, Block, Cell, Column, Comparison, Kind, Table, TableRow
 
 AVERAGES = Column("average", "Avg.")
 
@@ -41,6 +41,13 @@ def claims(*outcomes: str) -> Table:
 def scored(*means: float | None) -> Table:
     rows = tuple(TableRow(str(n), f"row {n}", (Cell(mean),), measured=("x",)) for n, mean in enumerate(means))
     return Table("mine", "Mine", (Block("Measured", (AVERAGES,), rows),))
+
+
+def drawn(*ends: tuple[float, float] | None) -> Table:
+    """Intervals of rows against one that is called plain, for a new base, before verdicts on each base."""
+    rows = [TableRow(str(n), f"row {n}", (Cell(*([sum(e) / 2, *e] if e else [])),)) for n, e in enumerate(ends)]
+    block = Block("Against plain in the mean over base", (Column(NEW, "Δ, a new one", Kind.DELTA),), tuple(rows))
+    return Table("mine", "Mine", (block, *compared(("row 0", -1.0, "worse")).blocks))
 
 
 FALLS = {"a": (70.0, 30.0, 0.5), "b": (68.0, 66.0, 45.0)}
@@ -83,6 +90,18 @@ CASES = {
         compared(("a", -1.0, "worse"), titles=("Measured: rate=1", "Measured: rate=2")),
         "a (rate=1) and a (rate=2) end below plain (separately for 2 settings)",
     ),
+    "bases": (
+        drawn((-3.0, -1.0), (-1.0, 1.0), (-2.0, -0.1)),
+        "For a new base row 0 and row 2 lie below plain, none above; 1 cannot be told apart, by intervals",
+    ),
+    "bases, on both sides": (
+        drawn((-3.0, -1.0), (1.0, 2.0)),
+        "For a new base row 1 lies above plain and row 0 lies below plain, by intervals",
+    ),
+    "bases, none apart": (
+        drawn((-3.0, 1.0), (-1.0, 2.0)), "For a new base the interval of each of 2 rows against plain holds 0",
+    ),
+    "bases that are not all measured": (drawn((-3.0, -1.0), None), "row 0 ends below plain"),
     "a sweep that falls": (
         sweep(FALLS, {"a": (36.5, 30.0, 40.0), "b": (8.3, 7.0, 9.0)}),
         "At rate=1e-4 both rows lie within 2.0 points (68.0 to 70.0); at 1e-3 every one falls by 23 points or more "

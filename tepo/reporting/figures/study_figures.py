@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import astuple
 from functools import partial
+from textwrap import fill
 from typing import Any, Literal
 
 import matplotlib
@@ -25,6 +26,7 @@ from tepo.reporting.tables.sweep_table import BEST, LOST, ONE_FOR_ALL
 from tepo.reporting.tables.table import Block, Cell, TableRow
 
 LINES = "Average accuracy as lines"  # caption of a sweep's figure
+_TITLE = 44  # letters of a line of a narrow panel's title
 _LOG_FROM = 8  # values that span this factor or more are shown on a log axis
 
 
@@ -216,7 +218,8 @@ def scaling_figure(rows: Sequence[CurveRow], over: str) -> Figure:
                 axes.plot(line, 100 * fit(curve.until(split)).at(line), color="#555555", dashes=(4, 2), linewidth=1)
                 axes.axvline(split, color="#bbbbbb", linewidth=0.6)
             axes.axhline(100 * row.fit.ceiling.mean, color=colour, linestyle=":", linewidth=1)
-            axes.set_title(row.label + (" (fit not trusted)" if row.fit.doubt else ""), loc="left", fontsize=9)
+            title = row.label + (" (fit not trusted)" if row.fit.doubt else "")
+            axes.set_title(fill(title, _TITLE), loc="left", fontsize=9)
             axes.set_xlabel(COMPUTE[over])
             axes.set_ylabel("validation accuracy, %")
         for axes in panels[len(rows) :]:

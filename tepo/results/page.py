@@ -47,8 +47,8 @@ _KNOWN = {"laptop": "A policy of 0.2M parameters"}  # what a stranger does not k
 SCOPE = (
     "Results at this scale can speak of the mechanics of optimisation: size of steps, clipping, off-policy updates, "
     "variance of estimators. They cannot speak of long chains of thought (responses have 28 tokens, the longest 200), "
-    "of exploration from a strong base (RL first undoes injected noise), of where training ends (36 steps end before the "
-    "plateau) or of a base of another recipe."
+    "of exploration from a strong base (RL first undoes injected noise), of where training ends (36 steps end before "
+    "the plateau) or of a base of another recipe."
 )
 _NAMED = 4  # models that the first sentence names
 _POINTS = 200  # of a curve on the page: more are not seen

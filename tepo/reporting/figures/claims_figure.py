@@ -9,11 +9,13 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tepo.common.text import counted
 from tepo.reporting.figures.curves import LINK_INCHES, STYLE
 
 _LOOKS = {"holds": ("#009E73", "o"), "refuted": ("#D55E00", "X")}  # told apart without colour too
 _OPEN = ("#767676", "s")
-_MOST, _LETTERS = 30, 72  # lines that have room, and letters of a claim
+_LINES = 30  # that have room
+_LETTERS, _TAIL = 76, 30  # of a claim, and of its end where it is cut
 _LEFT, _TOP, _BOTTOM, _AXIS = 0.43, 0.81, 0.05, 2.4  # shares of the figure; lines that an axis takes
 
 
@@ -51,9 +53,13 @@ def claims_figure(claims: Sequence[ClaimLine], title: str, what: str) -> Figure:
     """A forest plot in the size of the picture of a link: a panel for each unit, a line a claim. The shaded part of a
     line is what the claim says, so a claim holds where the interval lies within it. Small dots are seeds. what: was
     run, in a sentence."""
-    measured = sum(bool(one.outcome) for one in claims)
-    more = f" {measured - _MOST} further claims are on the page." if measured > _MOST else ""
-    panels = by_unit([one for part in by_unit(claims).values() for one in part][:_MOST]).values()
+    panels, room, left_out = [], float(_LINES), 0
+    for panel in sorted(by_unit(claims).values(), key=len, reverse=True):  # units of a few claims go first
+        shown = panel[: max(0, math.floor(room - _AXIS))]
+        panels += [shown] if shown else []
+        room -= len(shown) + _AXIS
+        left_out += len(panel) - len(shown)
+    more = f" On the page: {counted(left_out, 'further claim')}." if left_out else ""
     with matplotlib.rc_context({**STYLE, "font.size": 8}):
         figure = Figure(figsize=LINK_INCHES)
         figure.text(0.03, 0.96, title, fontsize=21, fontweight="bold", va="top")
@@ -85,7 +91,17 @@ def _draw(axes: Axes, claims: Sequence[ClaimLine]) -> None:
     axes.axvline(0, color="#333333", linewidth=0.8)
     axes.set_xlim(left, right)
     axes.set_ylim(-0.6, len(claims) - 0.4)
-    names = [f"{textwrap.shorten(one.sentence, _LETTERS, placeholder=' …')}: {one.outcome}" for one in reversed(claims)]
+    names = [f"{_cut(one.sentence)}: {one.outcome}" for one in reversed(claims)]
     axes.set_yticks(range(len(claims)), names)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(f"A above B, {claims[0].unit}")
+
+
+def _cut(sentence: str) -> str:
+    """The sentence, or its first and last words: claims of a batch often differ in their ends alone."""
+    if len(sentence) <= _LETTERS:
+        return sentence
+    words = sentence.split()
+    while len(" ".join(words)) > _TAIL:
+        words.pop(0)
+    return f"{textwrap.shorten(sentence, _LETTERS - _TAIL - 1, placeholder=' …')} {' '.join(words)}"

@@ -34,5 +34,20 @@ def test_it_has_the_size_of_a_link_and_says_what_has_no_room() -> None:
     figure = claims_figure([replace(ONE, name=str(number)) for number in range(33)], "Found", "Ran")
     assert tuple(figure.get_size_inches()) == LINK_INCHES
     assert LINK_INCHES[0] * LINK_DPI == 1200
-    assert len(figure.axes[0].get_yticklabels()) == 30
-    assert "3 further claims are on the page." in " ".join(text.get_text() for text in figure.texts)
+    assert len(figure.axes[0].get_yticklabels()) == 27
+    assert "On the page: 6 further claims." in " ".join(text.get_text() for text in figure.texts)
+
+
+def test_a_unit_of_few_claims_is_left_out_before_the_others_are_crowded() -> None:
+    many = [replace(ONE, name=str(number)) for number in range(26)]
+    figure = claims_figure([replace(ONE, unit="percent"), *many], "Found", "Ran")
+    assert [len(axes.get_yticklabels()) for axes in figure.axes] == [26]
+    assert "On the page: 1 further claim." in " ".join(text.get_text() for text in figure.texts)
+
+
+def test_long_claims_are_told_apart_by_their_ends() -> None:
+    sentence = "On chains of 200 tokens tight bounds of a sequence ratio end 2 points above the paper's, each at its {}"
+    two = [replace(ONE, sentence=sentence.format(end)) for end in ("best rate", "own rate")]
+    names = [label.get_text() for label in claims_figure(two, "Found", "Ran").axes[0].get_yticklabels()]
+    assert len(set(names)) == 2
+    assert all(name.startswith("On chains of 200 tokens") and len(name) < 90 for name in names)

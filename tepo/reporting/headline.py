@@ -112,8 +112,8 @@ def _verdicts(blocks: Sequence[Block]) -> str:
 
 
 def _drawn(block: Block) -> str:
-    """Where rows lie over an axis whose values are drawn, by their intervals for a new value; empty for another block,
-    or before all of its rows are measured."""
+    """Rows above and below the baseline by their intervals for a new value of a drawn axis; empty for another block, or
+    before all of its rows are measured."""
     at = next((place for place, column in enumerate(block.columns) if column.key == NEW), None)
     if at is None:
         return ""

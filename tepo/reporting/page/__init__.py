@@ -3,6 +3,7 @@
 It loads nothing from anywhere.
 """
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +34,8 @@ from tepo.reporting.tables.table import Table
 STYLES = (*("page", "contents", "first", "tables", "map"), *("choices", "curves", "tokens", "runs", "print"))
 SCRIPTS = (*("packed", "contents", "tables", "cells", "copy"), *("curves", "map", "choices", "runs", "tokens", "side"))
 
-_MANY, _FEW_PANELS, _ALL_PANELS = 8, 2, 5  # a page with more figures of curves draws fewer panels where no script runs
+# of a page with at most so many figures of curves: panels that each draws where no script runs
+_PANELS = {8: 5, 40: 2, math.inf: 1}
 
 
 @dataclass(frozen=True)
@@ -81,7 +83,7 @@ def build_page(
     names = {run.id: f"{run.label}, seed {run.seed}" for run in runs}
     shown = [(names[run.id], dump) for run in runs for dump in run.tokens]
     live = sum(figure.charts is not None for study in studies for figure in study.figures)
-    panels = _FEW_PANELS if live > _MANY else _ALL_PANELS
+    panels = next(panels for most, panels in _PANELS.items() if live <= most)
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tepo.reporting.page"),
         autoescape=True,

@@ -219,6 +219,9 @@ def parse_study(path: Path) -> Study:
             _check_model(model, here.at("by_model", model))
             check_words(words, here.at("by_model", model))
     _check_settings(study, at)
+    if study.realised_kl and not any(study.vary_at(name) for name in study.scales):
+        fix = "vary: {train.learning_rate: [1e-4, 4e-4]}"
+        raise at.at("realised_kl").error("realised_kl is of the cells of a sweep", fix=fix)
     for name, scale in study.scales.items():
         here = at.at("scales", name)
         if name not in options("scale"):

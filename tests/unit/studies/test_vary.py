@@ -114,6 +114,7 @@ def test_two_axes_of_one_short_name_keep_their_sections(tmp_path: Path) -> None:
         ("vary:\n  train.steps: [1]\n  b: {x: [train.steps=2]}\n", "train.steps and b both set train.steps", 8),
         ("vary: {train.epochs: [1]}\nfigures:\n  - {name: f, rows: [a]}\n", "cannot stand beside `figures:`", 7),
         ("vari: {train.epochs: [1]}\n", "unknown key 'vari'", 6),
+        ("realised_kl: true\n", "of the cells of a sweep", 6),
     ],
 )
 def test_a_mistake_names_file_line_and_key(text: str, what: str, line: int, tmp_path: Path) -> None:

@@ -121,11 +121,13 @@ def _drawn(block: Block) -> str:
     known = [(label, low, high) for label, low, high in rows if low is not None and high is not None]
     if not known or len(known) < len(rows):
         return ""
-    baseline, _, axis = block.title.removeprefix("Against ").partition(" in the mean over ")
+    baseline, _, over = block.title.removeprefix("Against ").partition(" in the mean over ")
+    axis = over.partition(", ")[0]
     up = [label for label, low, _ in known if low > 0]
     down = [label for label, _, high in known if high < 0]
     if not up and not down:
-        return f"For a new {axis} the interval of each of {counted(len(rows), 'row')} against {baseline} holds 0"
+        who = f"{rows[0][0]} cannot" if len(rows) == 1 else f"none of {len(rows)} rows can"
+        return f"For a new {axis} {who} be told apart from {baseline}, by intervals"
     parts = [f"{_subject(up, len(rows), ('lies', 'lie'))} above {baseline}"] if up else []
     parts += [f"{_subject(down, len(rows), ('lies', 'lie'))} below {baseline}"] if down else []
     none = ", none above" if not up else ", none below" if not down else ""

@@ -99,7 +99,7 @@ CASES = {
         "For a new base row 1 lies above plain and row 0 lies below plain, by intervals",
     ),
     "bases, none apart": (
-        drawn((-3.0, 1.0), (-1.0, 2.0)), "For a new base the interval of each of 2 rows against plain holds 0",
+        drawn((-3.0, 1.0), (-1.0, 2.0)), "For a new base none of 2 rows can be told apart from plain, by intervals",
     ),
     "bases that are not all measured": (drawn((-3.0, -1.0), None), "row 0 ends below plain"),
     "a sweep that falls": (

@@ -15,12 +15,13 @@ from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.splits import split_of
+from tepo.reporting.headline import headline
 from tepo.reporting.tables.table import Table
 from tepo.results.claim_history import ClaimHistory
 from tepo.results.claim_outcomes import judge_claims
 from tepo.results.claims_table import claim_lines, claims_table
 from tepo.results.drawn_axis import environment_blocks
-from tepo.results.tables import read_samples
+from tepo.results.tables import read_samples, study_table
 from tepo.store.records.thinned_metrics import pack, unpack
 from tepo.studies.claims import Claims, load_claims, study_of
 from tepo.studies.plan import make_plan
@@ -456,6 +457,13 @@ def test_bases_are_a_random_effect_of_a_claim(file: Path, tmp_path: Path) -> Non
     assert these.mean == new.mean == pytest.approx(100 * mixed.delta)
     assert these.low > 0 > new.low == pytest.approx(100 * mixed.low)
     assert float(between.text) > 20
+    tables = [study_table(study, "laptop", units) for study, units in planned[:2]]
+    assert all("bears" not in block.title for table in tables for block in table.blocks), "nobody chooses a base"
+    undecided, above = map(headline, tables)
+    assert undecided.startswith("For a new base the interval of each of 1 row against ") and undecided.endswith(
+        "holds 0"
+    )
+    assert above.startswith("For a new base ") and " lies above " in above
 
 
 def test_a_claim_over_bases_needs_five_of_them(file: Path) -> None:

@@ -46,7 +46,9 @@ def scored(*means: float | None) -> Table:
 def drawn(*ends: tuple[float, float] | None) -> Table:
     """Intervals of rows against one that is called plain, for a new base, before verdicts on each base."""
     rows = [TableRow(str(n), f"row {n}", (Cell(*([sum(e) / 2, *e] if e else [])),)) for n, e in enumerate(ends)]
-    block = Block("Against plain in the mean over base", (Column(NEW, "Δ, a new one", Kind.DELTA),), tuple(rows))
+    block = Block(
+        "Against plain in the mean over base, rate=1", (Column(NEW, "Δ, a new one", Kind.DELTA),), tuple(rows)
+    )
     return Table("mine", "Mine", (block, *compared(("row 0", -1.0, "worse")).blocks))
 
 

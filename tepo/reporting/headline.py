@@ -12,7 +12,7 @@ from tepo.evaluation.statistics.region import Outcome
 from tepo.reporting.tables.cells import number_text
 from tepo.reporting.tables.paper_comparisons import shows
 from tepo.reporting.tables.sweep_table import LOST, TOLERATED
-from tepo.reporting.tables.table import BASELINE, IDENTICAL, NEW, VERDICT, Block, Cell, Table, TableRow, verdict_in
+from tepo.reporting.tables.table import IDENTICAL, NEW, VERDICT, Block, Cell, Table, TableRow, verdict_in
 
 OUTCOME = "claim"  # the column of a registered claim's outcome
 _FEW, _LETTERS = 3, 90  # rows that a sentence names, and what their names take at most
@@ -58,12 +58,6 @@ def compared(block: Block) -> list[tuple[TableRow, Cell, str]]:
     return [(row, cell, verdict) for row, cell, verdict in rows if cell.mean is not None]
 
 
-def baseline_of(block: Block) -> str:
-    """The label of the row that the others are compared with."""
-    index = next(place for place, column in enumerate(block.columns) if column.key == VERDICT)
-    return next((block.label(row) for row in block.rows if row.cells[index].text == BASELINE), "")
-
-
 def _claims(table: Table) -> str:
     words = Counter(
         cell.text
@@ -84,7 +78,7 @@ def _verdicts(blocks: Sequence[Block]) -> str:
     """Verdicts of all blocks together; a row that is another one is not counted."""
     rows = [(_within(block, row), cell.mean, word) for block in blocks for row, cell, word in compared(block)]
     rows = [entry for entry in rows if entry[2] != IDENTICAL] or rows
-    total, (first, *_), baseline = len(rows), rows, _baseline(blocks[0])
+    total, (first, *_), baseline = len(rows), rows, blocks[0].baseline
     apart = f" (separately for {len(blocks)} settings)" if len(blocks) > 1 else ""
     named: dict[str, list[str]] = {}
     for label, _, word in rows:
@@ -121,8 +115,7 @@ def _drawn(block: Block) -> str:
     known = [(label, low, high) for label, low, high in rows if low is not None and high is not None]
     if not known or len(known) < len(rows):
         return ""
-    baseline, _, over = block.title.removeprefix("Against ").partition(" in the mean over ")
-    axis = over.partition(", ")[0]
+    baseline, axis = block.baseline, block.drawn
     up = [label for label, low, _ in known if low > 0]
     down = [label for label, _, high in known if high < 0]
     if not up and not down:
@@ -136,12 +129,6 @@ def _drawn(block: Block) -> str:
     return f"For a new {axis} {' and '.join(parts)}{none}{alike}, by intervals"
 
 
-def _baseline(block: Block) -> str:
-    """Name of the row that the others are compared with, whatever the setting of the block."""
-    group = next(column.group for column in block.columns if column.key == VERDICT)
-    return group.removeprefix("Against ") or baseline_of(block)
-
-
 def _subject(labels: Sequence[str], total: int, verbs: tuple[str, str] = ("ends", "end")) -> str:
     """ "A and B end", "12 of 16 rows end"."""
     if len(labels) <= _FEW and len(named := _listed(labels)) <= _LETTERS:
@@ -153,9 +140,8 @@ def _subject(labels: Sequence[str], total: int, verbs: tuple[str, str] = ("ends"
 
 def _within(block: Block, row: TableRow) -> str:
     """The label, with the model or setting of its block where it does not name that."""
-    part = block.title.partition(": ")[2]
     label = block.label(row)
-    return f"{label} ({part})" if part else label
+    return f"{label} ({block.part})" if block.part else label
 
 
 def _sweep(block: Block, table: Table) -> str:
@@ -166,8 +152,7 @@ def _sweep(block: Block, table: Table) -> str:
     if not known:
         return ""
     best, worst = (pick(known, key=lambda at: median(columns[at])) for pick in (max, min))
-    where = block.title.partition(", ")[2]
-    setting = f"{block.axis}={block.columns[best].title}{f', {where}' if where else ''}"
+    setting = ", ".join(filter(None, (f"{block.axis}={block.columns[best].title}", block.part)))
     high, low, at_worst = columns[best], columns[worst], f"at {block.columns[worst].title}"
     if len(high) == 1:
         parts = [f"At {setting} the average is {_ends(high)}", *([f"{at_worst} {_ends(low)}"] if worst != best else [])]

@@ -43,8 +43,11 @@ def environment_blocks(study: Study, scale: str, units: Sequence[Unit], samples:
             Column(NEW, "Δ, a new one", Kind.DELTA),
             Column("between", "SD between, points", Kind.TEXT),
         )
-        title = ", ".join(filter(None, (f"Against {study.baseline} in the mean over {axis}", *where)))
-        blocks.append(Block(title, columns, tuple(lines), notes=(_note(axis),)))
+        baseline, part = study.baseline or "", ", ".join(filter(None, where))
+        title = ", ".join(filter(None, (f"Against {baseline} in the mean over {axis}", part)))
+        blocks.append(
+            Block(title, columns, tuple(lines), notes=(_note(axis),), part=part, baseline=baseline, drawn=axis)
+        )
     return tuple(blocks)
 
 

@@ -28,7 +28,7 @@ from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.page.sweep_map import CellRuns, sweep_maps
 from tepo.reporting.page.verdict_choices import verdict_choices
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
-from tepo.reporting.tables.sweep_table import environment_of, sweep_title
+from tepo.reporting.tables.sweep_table import environment_of
 from tepo.reporting.tables.table import Table
 from tepo.results.claim_outcomes import judge_claims
 from tepo.results.claims_table import claim_choices, claim_lines, claims_table
@@ -135,9 +135,9 @@ def _cell_runs(units: Sequence[Unit], figures: Mapping[str, str]) -> dict[tuple[
     cells: dict[tuple[str, str, str], list[Unit]] = {}
     for unit in units:
         if unit.row.objective is not None and (point := unit.row.setting.point):
-            axis, value = next(iter(point.items()))
-            title = sweep_title(axis, environment_of(_model(unit, units), point))
-            cells.setdefault((title, unit.row_label, value), []).append(unit)
+            value = next(iter(point.values()))
+            part = environment_of(_model(unit, units), point)
+            cells.setdefault((part, unit.row_label, value), []).append(unit)
     return {
         key: CellRuns(
             figures.get(_place(part[0], units), ""),

@@ -13,7 +13,7 @@ from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.region import Outcome
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.figures.claims_figure import ClaimLine, by_unit
-from tepo.reporting.headline import baseline_of, compared
+from tepo.reporting.headline import compared
 from tepo.reporting.tables.cells import format_interval, format_value, number_text
 from tepo.reporting.tables.renderers.html_table import swatch
 from tepo.reporting.tables.table import IDENTICAL, Block, Cell, Column, Kind, Table
@@ -118,9 +118,8 @@ def _forest(table: Table, block: Block, paper: Mapping[str, float]) -> Forest | 
         line = _line(block.label(row), swatch(row.look, row.method), cell, words, scale)
         printed = format_value(Cell(paper[row.key]), _COLUMN, 2) if row.key in paper else ""
         lines.append(replace(line, printed=printed))
-    part = block.title.removeprefix("Measured").removeprefix(": ")
-    against = f"difference of the average to {baseline_of(block)}, in points"
-    title = ": ".join(filter(None, (table.title, part, against)))
+    against = f"difference of the average to {block.baseline}, in points"
+    title = ": ".join(filter(None, (table.title, block.part, against)))
     return Forest(title, tuple(lines), scale.marked(), scale.position(0.0))
 
 

@@ -100,7 +100,7 @@ class SweepMap:
 
 
 Known = Mapping[tuple[str, str, str], CellRuns]
-"""Title of the block, row and value -> what is behind the cell."""
+"""Part of the block, row and value -> what is behind the cell."""
 
 
 def sweep_maps(table: Table, known: Known) -> tuple[SweepMap, ...]:
@@ -118,7 +118,7 @@ def _map(name: str, block: Block, lost: Mapping[str, float], known: Known) -> Sw
             row.label.removesuffix(f" {SAME}"),
             Markup(swatch(row.look, row.method)),
             tuple(
-                _cell(cell, highest, known.get((block.title, row.key, value)))
+                _cell(cell, highest, known.get((block.part, row.key, value)))
                 for cell, value in zip(row.cells, values, strict=True)
             ),
             lost.get(row.key),

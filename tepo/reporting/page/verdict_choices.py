@@ -156,7 +156,7 @@ def verdict_choices(table: Table) -> VerdictChoices | None:
             order,
             _over(pair),
             swatch=Markup(swatch(row.look, row.method)),
-            section=block.title.partition(": ")[2],
+            section=block.part,
             shown=verdict != IDENTICAL,
         )
         for block in table.blocks

@@ -202,7 +202,8 @@ def _compared(
     against = f"Against {spec.baseline}"
     added = (Column("delta", "Δ Avg.", Kind.DELTA, against), Column(VERDICT, "Verdict", Kind.TEXT, against))
     columns = (*block.columns, *added)
-    return replace(block, columns=columns, rows=tuple(rows)), list(comparisons.values())
+    block = replace(block, columns=columns, rows=tuple(rows), baseline=spec.baseline or "")
+    return block, list(comparisons.values())
 
 
 def _marked(block: Block, spec: TableSpec) -> Block:
@@ -276,7 +277,7 @@ def _block(part: Part, frame: pd.DataFrame, seeds: Mapping[str, Sequence[int]]) 
             )
         )
     title = f"Measured: {part.title}" if part.title else "Measured"
-    return ranked(Block(title, tuple(columns), tuple(lines)), _alike(part, frame, scores))
+    return ranked(Block(title, tuple(columns), tuple(lines), part=part.title), _alike(part, frame, scores))
 
 
 def _alike(part: Part, frame: pd.DataFrame, scores: pd.DataFrame) -> dict[str, set[str]]:

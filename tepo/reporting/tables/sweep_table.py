@@ -33,15 +33,13 @@ def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[Block]) -> tuple[Bl
     over = "± is over seeds and problems." if seeds > 1 else "± is over problems alone."
     identical = {_environment(row) + row.label for row in rows if row.same_as}
     blocks = []
-    for environment, block in _grids(rows, averages, Kind.SCORE).items():
-        axis = block.axis
+    for block in _grids("Average accuracy", rows, averages, Kind.SCORE):
         same = {key for keys in equal_rows(block) for key in keys}
         lines = [
-            replace(row, label=f"{row.label} {SAME}") if row.key in same or environment + row.key in identical else row
+            replace(row, label=f"{row.label} {SAME}") if row.key in same or block.part + row.key in identical else row
             for row in block.rows
         ]
-        title = sweep_title(axis, environment)
-        blocks.append(replace(block, title=title, rows=tuple(lines), notes=(over,)))
+        blocks.append(replace(block, rows=tuple(lines), notes=(over,)))
     return tuple(blocks)
 
 
@@ -49,18 +47,15 @@ def realised_kl_blocks(rows: Sequence[RowSpec], found: Mapping[str, float]) -> t
     """Rows x values of the first axis, the realised KL in each cell. found: nats a token, by a row's key."""
     shown = {key: Cell(text=f"{kl:.3g}") for key, kl in found.items()}
     note = "Mean of actor/realised_kl_k3 over seeds and steps: how far the updates of a rollout take the policy."
-    return tuple(
-        replace(block, title=sweep_title(block.axis, environment, "Realised KL"), axis="", notes=(note,))
-        for environment, block in _grids(rows, shown, Kind.TEXT).items()
-    )
+    return tuple(replace(block, axis="", notes=(note,)) for block in _grids("Realised KL", rows, shown, Kind.TEXT))
 
 
-def _grids(rows: Sequence[RowSpec], cells: Mapping[str, Cell], kind: Kind) -> dict[str, Block]:
-    """Rows x values of the first axis, a block without a title for each environment; none is ranked."""
+def _grids(what: str, rows: Sequence[RowSpec], cells: Mapping[str, Cell], kind: Kind) -> list[Block]:
+    """Rows x values of the first axis, a block for each environment; none is ranked."""
     groups: dict[str, list[RowSpec]] = {}
     for row in rows:
         groups.setdefault(_environment(row), []).append(row)
-    grids = {}
+    grids = []
     for environment, part in groups.items():
         axis = next(iter(part[0].setting))
         columns = tuple(Column(f"{axis}={value}", value, kind) for value in {row.setting[axis]: None for row in part})
@@ -69,13 +64,9 @@ def _grids(rows: Sequence[RowSpec], cells: Mapping[str, Cell], kind: Kind) -> di
             at = {row.setting[axis]: cells.get(row.key, MISSING) for row in points}
             own = tuple(at[column.title] for column in columns)
             lines.append(TableRow(label, label, own, points[0].method, look=points[0].look))
-        grids[environment] = Block("", columns, tuple(lines), axis=axis)
+        title = ", ".join(filter(None, (f"{what} by {axis}", environment)))
+        grids.append(Block(title, columns, tuple(lines), part=environment, axis=axis))
     return grids
-
-
-def sweep_title(axis: str, environment: str, what: str = "Average accuracy") -> str:
-    """Title of the block of an environment."""
-    return ", ".join(filter(None, (f"{what} by {axis}", environment)))
 
 
 def environment_of(model: str, point: Mapping[str, str]) -> str:

@@ -95,20 +95,24 @@ class TableRow:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows under one set of columns. decimals: digits printed after the point, and the precision of ties.
-    axis: what the columns are values of, in a sweep's table of rows x settings."""
+    """Rows under one set of columns. decimals: digits printed after the point, and the precision of ties. part: the
+    model or setting that the title says, where a table has several. baseline: label of the row that the others are
+    compared with. axis: what the columns are values of, in a sweep's table of rows x settings. drawn: the axis over
+    whose values, draws of a population, the rows are compared."""
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[TableRow, ...]
     decimals: int = 1
     notes: tuple[str, ...] = ()
+    part: str = ""
+    baseline: str = ""
     axis: str = ""
+    drawn: str = ""
 
     def label(self, row: TableRow) -> str:
         """The row's label without the setting that the title says already."""
-        place = self.title.partition(": ")[2]
-        return row.label.replace(f", {place}", "") if place else row.label
+        return row.label.replace(f", {self.part}", "") if self.part else row.label
 
 
 @dataclass(frozen=True)

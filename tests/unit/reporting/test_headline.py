@@ -7,18 +7,19 @@ import pytest
 from tepo.evaluation.statistics.comparison import Difference
 from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.reporting.headline import headline, paper_headline
-from tepo.reporting.tables.sweep_table import LOST, sweep_title
+from tepo.reporting.tables.sweep_table import LOST
 from tepo.reporting.tables.table import BASELINE, NEW, VERDICT, Block, Cell, Column, Comparison, Kind, Table, TableRow
 
 AVERAGES = Column("average", "Avg.")
 
 
-def compared(*rows: tuple[str, float, str], titles: tuple[str, ...] = ("Measured",)) -> Table:
-    """Rows beside one that is called plain, the same in a block of each title."""
+def compared(*rows: tuple[str, float, str], parts: tuple[str, ...] = ("",)) -> Table:
+    """Rows beside one that is called plain, the same in a block of each part."""
     columns = (AVERAGES, Column("delta", "Δ", Kind.DELTA), Column(VERDICT, "Verdict", Kind.TEXT))
     base = TableRow("plain", "plain", (Cell(50.0), Cell(), Cell(text=BASELINE)))
     lines = [TableRow(name, name, (Cell(50.0 + delta), Cell(delta), Cell(text=word))) for name, delta, word in rows]
-    return Table("mine", "Mine", tuple(Block(title, columns, (base, *lines)) for title in titles), ("note.",))
+    blocks = (Block("Measured", columns, (base, *lines), part=part, baseline="plain") for part in parts)
+    return Table("mine", "Mine", tuple(blocks), ("note.",))
 
 
 def sweep(
@@ -27,7 +28,7 @@ def sweep(
     """Averages at three learning rates, and what each row loses over them: mean, low, high."""
     rates = ("1e-4", "4e-4", "1e-3")
     rows = tuple(TableRow(name, name, tuple(map(Cell, means))) for name, means in scores.items())
-    grid = Block(sweep_title("rate", ""), tuple(Column(f"rate={one}", one) for one in rates), rows, axis="rate")
+    grid = Block("Average accuracy by rate", tuple(Column(f"rate={one}", one) for one in rates), rows, axis="rate")
     losses = tuple(TableRow(name, name, (Cell(*ends),)) for name, ends in (lost or {}).items())
     return Table("mine", "Mine", (grid, Block("Borne", (Column(LOST, "Lost"),), losses)))
 
@@ -46,9 +47,8 @@ def scored(*means: float | None) -> Table:
 def drawn(*ends: tuple[float, float] | None) -> Table:
     """Intervals of rows against one that is called plain, for a new base, before verdicts on each base."""
     rows = [TableRow(str(n), f"row {n}", (Cell(*([sum(e) / 2, *e] if e else [])),)) for n, e in enumerate(ends)]
-    block = Block(
-        "Against plain in the mean over base, rate=1", (Column(NEW, "Δ, a new one", Kind.DELTA),), tuple(rows)
-    )
+    column = Column(NEW, "Δ, a new one", Kind.DELTA)
+    block = Block("Against plain", (column,), tuple(rows), baseline="plain", drawn="base")
     return Table("mine", "Mine", (block, *compared(("row 0", -1.0, "worse")).blocks))
 
 
@@ -89,7 +89,7 @@ CASES = {
         compared(("a", -1.0, "worse"), ("b", 0.0, "identical here")), "a ends below plain",
     ),
     "settings": (
-        compared(("a", -1.0, "worse"), titles=("Measured: rate=1", "Measured: rate=2")),
+        compared(("a", -1.0, "worse"), parts=("rate=1", "rate=2")),
         "a (rate=1) and a (rate=2) end below plain (separately for 2 settings)",
     ),
     "bases": (

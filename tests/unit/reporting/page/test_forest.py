@@ -29,7 +29,7 @@ def compared(*rows: tuple[str, float, str], paper: float | None = None, method: 
         for label, delta, verdict in rows
     )
     printed = () if paper is None else (Comparison(lines[0], base, paper, None),)
-    return Table("mine", "A study", (Block("Measured", columns, (base, *lines)),), ("note",), printed)
+    return Table("mine", "A study", (Block("Measured", columns, (base, *lines), baseline="plain"),), ("note",), printed)
 
 
 def one(table: Table) -> Forest:

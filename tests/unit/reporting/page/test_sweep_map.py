@@ -15,7 +15,7 @@ from tepo.reporting.page.excerpts import shown_excerpt
 from tepo.reporting.page.head import PageHead
 from tepo.reporting.page.map_drawing import map_figure
 from tepo.reporting.page.sweep_map import CellRuns, SweepMap, sweep_maps
-from tepo.reporting.tables.sweep_table import LOST, sweep_title
+from tepo.reporting.tables.sweep_table import LOST
 from tepo.reporting.tables.table import MISSING, SAME, Block, Cell, Column, Table, TableRow
 from tepo.store.early_stop import Ending
 from tepo.store.excerpt import Again, Excerpt, Passage
@@ -25,7 +25,7 @@ from tests.unit.reporting.chromium import SHEET, Page
 HOSTILE = "</script><img src=x onerror=alert(1)>\t"
 RATES = ("1e-4", "4e-4", "1e-3")
 SCORES = {"falls": (70.0, 30.0, 0.5), "stands": (68.0, 66.0, 60.0), "not run": (None, None, None)}
-TITLE = sweep_title("rate", "")
+TITLE = "Average accuracy by rate"
 
 
 def ending(label: str, rate: str, seed: int) -> str:
@@ -61,7 +61,7 @@ def table() -> Table:
 @pytest.fixture(scope="module")
 def maps(table: Table) -> Sequence[SweepMap]:
     known = {
-        (TITLE, label, rate): CellRuns(
+        ("", label, rate): CellRuns(
             f"rates-{rate}",
             label,
             tuple((seed, f"{label}-{seed}", ending(label, rate, seed)) for seed in (0, 1)),

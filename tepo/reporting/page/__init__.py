@@ -171,13 +171,16 @@ def _figure(figure: PageFigure, panels: int) -> dict[str, Any]:
 
 def inline_svg(name: str, caption: str, svg: str) -> Markup:
     """A figure's SVG element with ids of its own, so that several can stand in one document, in half of its bytes:
-    tenths of a point, short names, without the groups' names, line ends, turns by nothing and a font at each text."""
+    tenths of a point, short names, one style for marks of a kind, without the groups' names, line ends, turns by
+    nothing and a font at each text."""
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.S)
     svg = re.sub(r'\b(?:d|x|y)="[^"]*"', lambda found: re.sub(r"(\.\d)\d+", r"\1", found[0]), svg)
     svg = re.sub(r'(?<=<g) id="[^"]*"| transform="rotate\(-0 [^"]*"', "", svg)
     svg = re.sub(r"\n\s*(?=<)", "", svg)
     svg = re.sub(r'\bd="[^"]*"', lambda found: re.sub(r" ?\n|(?<=[MLCQ]) ", "", found[0]), svg)
     svg = re.sub(r'\bstyle="[^"]*"', lambda found: re.sub(r"(?<=[:;]) ", "", found[0]), svg)
+    svg = re.sub(r" xmlns:xlink=\"[^\"]*\"|\bxlink:(?=href)", "", svg)
+    svg = re.sub(r'<use [^>]*( style="[^"]*")/>(<use [^>]*\1/>)+', _of_one_style, svg)
     own = f"f{crc32(name.encode()):x}-"
     ids = {old: f"{own}{number}" for number, old in enumerate(re.findall(r'\bid="([^"]*)"', svg))}
     svg = re.sub(r'(\bid="|url\(#|href="#)([^")]*)', lambda found: found[1] + ids[found[2]], svg)
@@ -187,6 +190,11 @@ def inline_svg(name: str, caption: str, svg: str) -> Markup:
     svg = re.sub(family, "", svg) if font else svg
     label = Markup.escape(caption)
     return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{label}"{font}', 1))
+
+
+def _of_one_style(found: re.Match[str]) -> str:
+    """Marks side by side in a group that has their style."""
+    return f"<g{found[1]}>{found[0].replace(found[1], '')}</g>"
 
 
 def _asset(name: str) -> str:

@@ -1,9 +1,13 @@
 """Registered claims on the page: once, with their details on a click and their sentences on paper."""
 
+import base64
+import io
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tepo.reporting.figures.claims_figure import ClaimLine
 from tepo.reporting.page import PageStudy, build_page
@@ -50,6 +54,21 @@ def test_the_interval_lies_in_the_shaded_part_where_a_claim_holds(page: Page) ->
         const [region, line] = ['.region', '.interval'].map((name) => one.querySelector(name).getBoundingClientRect());
         return line.left >= region.left && line.right <= region.right; })"""
     assert page.run(script) == [True, False]
+
+
+@pytest.mark.parametrize("media", ["", "print"])
+def test_the_zero_line_is_drawn_in_every_row(page: Page, media: str) -> None:
+    """The lines behind a plot are written once, and drawn again in the other rows."""
+    page.screen(media=media)
+    script = """return [...document.querySelectorAll('.forest tbody .plot > svg')].map((one) => {
+        one.querySelectorAll('.region, .interval, svg').forEach((part) => part.remove());
+        const {left, top, width, height} = one.getBoundingClientRect();
+        return {x: left + scrollX, y: top + scrollY, width, height, scale: 1}; })"""
+    for clip in page.run(script):
+        shot = page.command("Page.captureScreenshot", clip=clip, captureBeyondViewport=True)["data"]
+        grey = np.asarray(Image.open(io.BytesIO(base64.b64decode(shot))).convert("L")).astype(int)
+        assert np.ptp(grey, axis=1).max() > 60
+        assert (grey.min(axis=0) == grey.max(axis=0)).mean() > 0.9, "the lines are upright"
 
 
 def test_on_paper_the_sentences_are_there(page: Page) -> None:

@@ -5,8 +5,10 @@ from collections import Counter
 from html.parser import HTMLParser
 
 import pytest
+from matplotlib.figure import Figure
 
-from tepo.reporting.page import PageStudy, build_page
+from tepo.reporting.figures.curves import svg
+from tepo.reporting.page import PageStudy, build_page, inline_svg
 from tepo.reporting.page.head import Link, PageHead
 from tepo.reporting.tables.table import Table
 from tests.unit.reporting.pages import LONG, NASTY, page, unpacked
@@ -70,7 +72,6 @@ def test_loads_nothing_from_anywhere(text: str, document: _Document) -> None:
     assert "default-src 'none'" in text
     assert set(re.findall(r"https?://[^\"'\s<>]+", text)) <= {
         "http://www.w3.org/2000/svg",
-        "http://www.w3.org/1999/xlink",
         "https://github.com/leeoniya/uPlot",  # its comment of copyright
     }
     assert not re.search(r"@import|url\((?!#)|fetch\(|XMLHttpRequest", text)
@@ -101,6 +102,17 @@ def test_everything_is_there_without_javascript(document: _Document) -> None:
     ):
         assert expected in shown
     assert shown.count("this objective has no mask") == 1
+
+
+def test_marks_of_a_kind_are_written_with_one_style() -> None:
+    figure = Figure()
+    for colour in ("#112233", "#445566"):
+        figure.subplots().plot(range(30), "o", color=colour)
+    text = inline_svg("mine", "Mine", svg(figure))
+    for colour in ("#112233", "#445566"):
+        (group,) = re.findall(rf'<g style="fill:{colour};[^"]*">(.*?)</g>', text)
+        assert len(re.findall(r'<use href="#[^"]*" x="[\d.]+" y="[\d.]+"/>', group)) == 30
+        assert "style" not in group
 
 
 def test_curves_are_there_as_numbers_and_as_a_drawing_with_the_licence_of_what_draws_them(

@@ -237,9 +237,10 @@ def _in_training(claim: Claim, units: Sequence[Unit]) -> _Result:
     """A minus B on each seed; with bases the mean over the seeds of each base."""
     gaps = []
     for part in _by_base(units).values():
-        runs: dict[str, dict[int, Rows]] = {}
+        runs: dict[str, dict[int, _Training]] = {}
         for unit in part:  # read as a record keeps them: the verdict must not depend on which of the two is there
-            runs.setdefault(row_key(unit), {})[unit.seed] = unpack(pack(unit.run.metrics()))
+            known = _Training(unpack(pack(unit.run.metrics())), unit.config.train.steps)
+            runs.setdefault(row_key(unit), {})[unit.seed] = known
         (_, base), (name, other) = runs.items()
         by_seed = [_gap(claim, other[seed], base[seed]) for seed in other]
         gaps += [float(np.mean(by_seed))] if claim.bases else by_seed
@@ -252,17 +253,26 @@ def _in_training(claim: Claim, units: Sequence[Unit]) -> _Result:
     return _Result(difference, over, spread, gaps, float(sign_flip_p(np.array(gaps))))
 
 
-def _gap(claim: Claim, a: Rows, b: Rows) -> float:
+@dataclass(frozen=True)
+class _Training:
+    """A run's rows of metrics, and the steps that it was to have."""
+
+    rows: Rows
+    steps: int
+
+
+def _gap(claim: Claim, a: _Training, b: _Training) -> float:
     """Run a minus run b in what a claim measures of training, in hundreds of its unit; NaN where one lacks it."""
     if claim.measure == "entropy":
-        pair = [np.array([[row["critic/score/mean"], row["actor/entropy"]] for row in rows], float) for rows in (a, b)]
-        return entropy_gap(*pair)
-    first, second = (_figure(claim, rows) for rows in (a, b))
+        pair = [[(row["critic/score/mean"], row["actor/entropy"]) for row in one.rows] for one in (a, b)]
+        return entropy_gap(*(np.array(points, float) for points in pair))
+    first, second = (_figure(claim, one) for one in (a, b))
     return first - second
 
 
-def _figure(claim: Claim, rows: Rows) -> float:
+def _figure(claim: Claim, run: _Training) -> float:
     """A run's own figure in the measure of a claim, in hundreds of its unit."""
+    rows = run.rows
     if claim.measure == "late_entropy":
         return late_mean(rows, "actor/entropy")
     if claim.measure == "late_length":
@@ -273,4 +283,4 @@ def _figure(claim: Claim, rows: Rows) -> float:
     if claim.measure == "realised_kl":
         return log_mean(rows, REALISED_KL)
     assert claim.threshold is not None
-    return steps_to(rows, VALIDATED, claim.threshold / 100) / 100
+    return steps_to(rows, VALIDATED, claim.threshold / 100, run.steps) / 100

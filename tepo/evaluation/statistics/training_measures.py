@@ -32,18 +32,20 @@ def log_mean(rows: Rows, metric: str) -> float:
     return float(np.log(np.mean(values))) if values and np.mean(values) > 0 else float("nan")
 
 
-def steps_to(rows: Rows, metric: str, threshold: float) -> float:
+def steps_to(rows: Rows, metric: str, threshold: float, planned: int) -> float:
     """Steps after which the running mean of a validated metric over three validations first reaches a threshold,
-    between two of them linearly; all of the steps where it never does, so that the longer run is not made shorter.
-    NaN for fewer validations than the window has."""
+    between two of them linearly; where it never does, all that the run was to have: neither a longer run nor one that
+    ended early by a collapse is thereby made faster. NaN for fewer validations than the window has in a whole run.
+
+    planned: steps that the run was to have."""
     measured = [(row[_STEP], row[metric]) for row in rows if row.get(metric) is not None]
     if len(measured) < _VALIDATIONS:
-        return float("nan")
+        return float("nan") if len(rows) >= planned else float(planned)
     kernel = np.full(_VALIDATIONS, 1 / _VALIDATIONS)
     steps, scores = (np.convolve(column, kernel, "valid") for column in np.array(measured, dtype=float).T)
     (reached,) = np.nonzero(scores >= threshold)
     if not len(reached):
-        return float(len(rows))
+        return float(planned)
     first = reached[0]
     if first == 0:
         return float(steps[0])

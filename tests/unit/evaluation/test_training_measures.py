@@ -31,15 +31,22 @@ def test_logarithm_of_the_mean_of_what_is_there() -> None:
 def test_steps_to_a_threshold_are_interpolated_on_the_running_mean() -> None:
     """Validated every second step with 0.0, 0.1, 0.2, ...: the mean of three at its middle step is the line itself."""
     line = rows([None if step % 2 else step / 20 for step in range(1, 21)])
-    assert steps_to(line, "m", 0.55) == pytest.approx(11.0)
-    assert steps_to(line, "m", 0.0) == 4.0  # the middle of the first window
-    assert steps_to(line, "m", 2.0) == 20.0  # never: all steps
-    assert math.isnan(steps_to(line[:5], "m", 0.1))
+    assert steps_to(line, "m", 0.55, 20) == pytest.approx(11.0)
+    assert steps_to(line, "m", 0.0, 20) == 4.0  # the middle of the first window
+    assert steps_to(line, "m", 2.0, 20) == 20.0  # never: all steps
+    assert math.isnan(steps_to(line[:5], "m", 0.1, 5))
+
+
+def test_a_run_that_ended_early_did_not_arrive_when_it_ended() -> None:
+    line = rows([None if step % 2 else step / 20 for step in range(1, 21)])
+    assert steps_to(line, "m", 2.0, 216) == 216.0
+    assert steps_to(line[:5], "m", 0.1, 216) == 216.0, "not even validated three times"
+    assert steps_to(line, "m", 0.55, 216) == pytest.approx(11.0)
 
 
 def test_one_lucky_validation_is_not_an_arrival() -> None:
     lucky = rows([0.2, 0.2, 0.7, 0.2, 0.2, 0.2, 0.5, 0.5, 0.5, 0.5])
-    assert steps_to(lucky, "m", 0.45) > 6
+    assert steps_to(lucky, "m", 0.45, 10) > 6
 
 
 def test_over_seeds_it_is_the_t_test() -> None:

@@ -301,6 +301,23 @@ def test_training_is_compared_late_and_by_the_steps_to_a_threshold(
     assert claims_table(claims, judge_claims(claims, [units]), ()).blocks[0].rows[0].cells[0] == found
 
 
+def test_a_run_that_ended_early_was_not_fast(file: Path, tmp_path: Path) -> None:
+    """A collapses at step 50, far from the threshold that B reaches after 120 of 200 steps."""
+    settings = text("first").replace("train.steps=2", "train.steps=200, train.validate_every=10")
+    file.write_text(settings.replace("    margin: 5\n", "    measure: steps_to\n    threshold: 40\n    margin: 0.5\n"))
+    claims = load_claims(file)
+    ((_, units),) = plan_studies([study_of(claim) for claim in claims.testable], "laptop", store=tmp_path)
+    for unit in units:
+        finish(unit, 0.5)
+        ahead = unit.row.label.endswith("A")
+        unit.run.metrics_file.write_text(lines([
+            {"training/global_step": step, "val-core/average": 0.0 if ahead else step / 300 + unit.seed % 2 / 100}
+            for step in range(1, 51 if ahead else 201)
+        ]))  # fmt: skip
+    found = claims_table(claims, judge_claims(claims, [units]), ()).blocks[0].rows[0].cells[0]
+    assert found.mean == pytest.approx(200 - 120, abs=3)
+
+
 @pytest.mark.slow
 def test_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(tmp_path / "experiments/claims.yaml", text("first"))

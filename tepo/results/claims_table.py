@@ -195,12 +195,18 @@ def _details(claim: Claim, one: ClaimOutcome | None, usual: str) -> str:
         else "",
         "" if one.difference else f"Not run yet: {one.done} of {counted(len(one.units), 'run')} measured.",
         f"{one.seeds_to_decide[0].upper()}{one.seeds_to_decide[1:]}." if one.seeds_to_decide else "",
-        f"Settings: {claim.rule}. {counted(len(one.units), 'run')}. {_runs(claim)}; new test problems from seed "
-        f"{claim.problems}. Registered {one.since}{f', run {one.ran}' if one.ran else ''}.",
+        f"Settings: {claim.rule}. {counted(len(one.units), 'run')}{_ended(one)}. {_runs(claim)}; new test problems "
+        f"from seed {claim.problems}. Registered {one.since}{f', run {one.ran}' if one.ran else ''}.",
         refuted,
         claim.means if one.outcome is Outcome.HOLDS else "",
     ]
     return " ".join(filter(None, parts))
+
+
+def _ended(one: ClaimOutcome) -> str:
+    """Number of the runs that ended before their last step, of each side; empty for none."""
+    sides = Counter("B" if unit.row == one.units[0].row else "A" for unit in one.units if unit.run.ending())
+    return "".join(f", {number} of {side} ended early" for side, number in sorted(sides.items()))
 
 
 def _runs(claim: Claim) -> str:

@@ -275,18 +275,21 @@ def _ran(units: Sequence[Unit]) -> str:
         what = f"trained by RL on {data} for {length} steps with {under}"
     done = sum(unit.done() for unit in units)
     runs = counted(len(units), "run") if done == len(units) else f"{done} of {counted(len(units), 'run')} measured"
-    return f"{who}, {what}: {runs}, each on {_benchmarks(units[0].config.data.benchmarks)}."
+    return f"{who}, {what}: {runs}, each on {_benchmarks(units)}."
 
 
-def _benchmarks(names: Sequence[str]) -> str:
-    """Their number, and their protocol where they have one."""
+def _benchmarks(units: Sequence[Unit]) -> str:
+    """The number that a unit has, least to most, and their protocol where they have one."""
+    sizes = sorted({len(unit.config.data.benchmarks) for unit in units})
+    names = dict.fromkeys(name for unit in units for name in unit.config.data.benchmarks)
     protocols = {(one.count, one.samples) for one in map(load_benchmark, names)}
     of = (
         "".join(f" of {n} problems with {counted(k, 'response')} each" for n, k in protocols)
         if len(protocols) == 1
         else ""
     )
-    return f"{counted(len(names), 'benchmark')}{of}"
+    fewest = f"{sizes[0]} to " if len(sizes) > 1 else ""
+    return f"{fewest}{counted(sizes[-1], 'benchmark')}{of}"
 
 
 def _title(planned: Planned) -> str:

@@ -15,7 +15,7 @@ from tepo.reporting.figures.curves import LINK_INCHES, STYLE
 _LOOKS = {"holds": ("#009E73", "o"), "refuted": ("#D55E00", "X")}  # told apart without colour too
 _OPEN = ("#767676", "s")
 _LINES = 30  # that have room
-_LETTERS, _TAIL = 76, 30  # of a claim, and of its end where it is cut
+_LETTERS, _TAIL = 82, 30  # of a claim and its outcome, and of its end where it is cut
 _LEFT, _TOP, _BOTTOM, _AXIS = 0.43, 0.81, 0.05, 2.4  # shares of the figure; lines that an axis takes
 
 
@@ -91,17 +91,17 @@ def _draw(axes: Axes, claims: Sequence[ClaimLine]) -> None:
     axes.axvline(0, color="#333333", linewidth=0.8)
     axes.set_xlim(left, right)
     axes.set_ylim(-0.6, len(claims) - 0.4)
-    names = [f"{_cut(one.sentence)}: {one.outcome}" for one in reversed(claims)]
+    names = [f"{_cut(one.sentence, _LETTERS - len(one.outcome))}: {one.outcome}" for one in reversed(claims)]
     axes.set_yticks(range(len(claims)), names)
     axes.grid(visible=False, axis="y")
     axes.set_xlabel(f"A above B, {claims[0].unit}")
 
 
-def _cut(sentence: str) -> str:
+def _cut(sentence: str, letters: int) -> str:
     """The sentence, or its first and last words: claims of a batch often differ in their ends alone."""
-    if len(sentence) <= _LETTERS:
+    if len(sentence) <= letters:
         return sentence
     words = sentence.split()
     while len(" ".join(words)) > _TAIL:
         words.pop(0)
-    return f"{textwrap.shorten(sentence, _LETTERS - _TAIL - 1, placeholder=' …')} {' '.join(words)}"
+    return f"{textwrap.shorten(sentence, letters - _TAIL - 1, placeholder=' …')} {' '.join(words)}"

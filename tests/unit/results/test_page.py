@@ -73,6 +73,9 @@ def test_what_was_run_is_a_sentence(study: Study, tmp_path: Path) -> None:
     )
     assert "with seed 3: 1 of 2 runs measured" in ran(seeds=[3])
     assert "with 5 seeds: " in ran(seeds=[3, 5, 7, 9, 11])
+    more = planned(study, tmp_path / "runs", overrides=["data.benchmarks=[add3,max4]"], seeds=[9])
+    said = head_of([*planned(study, tmp_path / "runs"), *more], "laptop").ran
+    assert "each on 1 to 2 benchmarks of 200 problems" in said
 
 
 def test_the_finding_of_the_page_is_that_of_its_study(study: Study, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 
 from tepo.reporting.figures.claims_figure import ClaimLine, by_unit, claims_figure
 from tepo.reporting.figures.curves import LINK_DPI, LINK_INCHES
@@ -47,7 +48,11 @@ def test_a_unit_of_few_claims_is_left_out_before_the_others_are_crowded() -> Non
 
 def test_long_claims_are_told_apart_by_their_ends() -> None:
     sentence = "On chains of 200 tokens tight bounds of a sequence ratio end 2 points above the paper's, each at its {}"
-    two = [replace(ONE, sentence=sentence.format(end)) for end in ("best rate", "own rate")]
-    names = [label.get_text() for label in claims_figure(two, "Found", "Ran").axes[0].get_yticklabels()]
+    two = [replace(ONE, sentence=sentence.format(end), outcome="undecided") for end in ("best rate", "own rate")]
+    figure = claims_figure(two, "Found", "Ran")
+    labels = figure.axes[0].get_yticklabels()
+    names = [label.get_text() for label in labels]
     assert len(set(names)) == 2
+    renderer = FigureCanvasAgg(figure).get_renderer()
+    assert all(label.get_window_extent(renderer).x0 > 0 for label in labels)
     assert all(name.startswith("On chains of 200 tokens") and len(name) < 90 for name in names)

@@ -205,7 +205,8 @@ def _details(claim: Claim, one: ClaimOutcome | None, usual: str) -> str:
 
 def _ended(one: ClaimOutcome) -> str:
     """Number of the runs that ended before their last step, of each side; empty for none."""
-    sides = Counter("B" if unit.row == one.units[0].row else "A" for unit in one.units if unit.run.ending())
+    baseline = one.units[0].row.label
+    sides = Counter("B" if unit.row.label == baseline else "A" for unit in one.units if unit.run.ending())
     return "".join(f", {number} of {side} ended early" for side, number in sorted(sides.items()))
 
 

@@ -482,6 +482,11 @@ def test_bases_are_a_random_effect_of_a_claim(file: Path, tmp_path: Path) -> Non
     undecided, above = map(headline, tables)
     assert undecided == "For a new base mixed: A cannot be told apart from mixed: B, by intervals"
     assert above == "For a new base sure: A lies above sure: B, none below, by intervals"
+    for unit in planned[1][1]:
+        if unit.row.label.endswith("B"):
+            unit.run.mark("finished", steps=1, ending={"kind": "collapse", "step": 2, "why": "all wrong"})
+    notes = claims_table(claims, judge_claims(claims, [units for _, units in planned]), ()).blocks[0].notes
+    assert "30 runs, 15 of B ended early. " in notes[1]
 
 
 def test_a_claim_over_bases_needs_five_of_them(file: Path) -> None:

@@ -15,7 +15,7 @@ from tepo.reporting.figures.curves import LINK_INCHES, STYLE
 _LOOKS = {"holds": ("#009E73", "o"), "refuted": ("#D55E00", "X")}  # told apart without colour too
 _OPEN = ("#767676", "s")
 _LINES = 30  # that have room
-_LETTERS, _TAIL = 82, 30  # of a claim and its outcome, and of its end where it is cut
+_LETTERS, _TAIL = 80, 30  # of a claim and its outcome, and of its end where it is cut
 _LEFT, _TOP, _BOTTOM, _AXIS = 0.43, 0.81, 0.05, 2.4  # shares of the figure; lines that an axis takes
 
 

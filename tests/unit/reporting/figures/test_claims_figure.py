@@ -49,10 +49,16 @@ def test_a_unit_of_few_claims_is_left_out_before_the_others_are_crowded() -> Non
 def test_long_claims_are_told_apart_by_their_ends() -> None:
     sentence = "On chains of 200 tokens tight bounds of a sequence ratio end 2 points above the paper's, each at its {}"
     two = [replace(ONE, sentence=sentence.format(end), outcome="undecided") for end in ("best rate", "own rate")]
-    figure = claims_figure(two, "Found", "Ran")
-    labels = figure.axes[0].get_yticklabels()
-    names = [label.get_text() for label in labels]
+    names = [label.get_text() for label in claims_figure(two, "Found", "Ran").axes[0].get_yticklabels()]
     assert len(set(names)) == 2
-    renderer = FigureCanvasAgg(figure).get_renderer()
-    assert all(label.get_window_extent(renderer).x0 > 0 for label in labels)
     assert all(name.startswith("On chains of 200 tokens") and len(name) < 90 for name in names)
+
+
+@pytest.mark.parametrize("outcome", ["holds", "refuted", "undecided"])
+def test_a_claim_of_any_length_fits_beside_its_outcome(outcome: str) -> None:
+    sentence = "Clip-Cov ends above GRPO/DAPO when each has its own setting of equal tuning for the same cost"
+    lines = [replace(ONE, sentence=sentence[:letters], outcome=outcome) for letters in range(60, len(sentence) + 1)]
+    for one in lines:
+        figure = claims_figure([one], "Found", "Ran")
+        (label,) = figure.axes[0].get_yticklabels()
+        assert label.get_window_extent(FigureCanvasAgg(figure).get_renderer()).x0 > 0, label.get_text()

@@ -40,8 +40,8 @@ test-slow: $(VENV)/.dev
 unit: $(VENV)/.dev
 	$(PYTEST) -n 2 -m "not slow and not disaster and not vllm and not deepspeed and not verl and not slurm and not chromium"
 
-# The CPU seconds of every test file into tests/durations.tsv, to which later runs are held. Both tiers, on an idle
-# machine; `make durations ONLY=tests/unit/config` measures a part.
+# The CPU seconds of every test file into tests/durations.tsv, to which later runs on this kind of CPU are held. Both
+# tiers, on an idle machine; `make durations ONLY=tests/unit/config` measures a part.
 durations: $(VENV)/.dev
 	$(PYTEST) -n 2 --write-durations $(ONLY)
 
@@ -76,7 +76,7 @@ perf/.peers/.done: perf/peers.txt
 	perf/.peers/bin/python -m pip install --quiet --disable-pip-version-check -r perf/peers.txt
 	touch $@
 
-# The short form of the benchmarks against the committed baselines: fails when a ratio got worse by more than 20%.
+# The short form of the benchmarks: fails when a ratio is beyond 1.6 times the baseline of this kind of CPU, twice.
 perf: $(VENV)/.dev
 	$(BIN)/python -m perf --short --check
 

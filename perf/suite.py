@@ -7,20 +7,14 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, Literal
-
-Guard = Literal["", "own CPU", "any CPU", "other CPUs", "target"]
+from typing import Any
 
 
 @dataclass(frozen=True)
 class BenchmarkRow:
     """One line: our figure and the peer's in `unit`, their ratio and the target it is held to, if any.
 
-    `guard`: CI compares the ratio of the short form with the committed baseline of the same kind of CPU; only where it
-    is steady on a busy machine. Where that kind has no baseline: "own CPU" is not compared; "any CPU" is a ratio that
-    the CPU does not change, compared with the worst baseline of the other kinds; "other CPUs" is one that it changes a
-    little, compared with a looser bound from them. "target" is compared with the target on every kind, or with a worse
-    baseline of its own: a cost over its bare matrix products moves by a third with the state of one and the same host.
+    `guarded`: CI compares the ratio of the short form with the committed baseline of the same kind of CPU.
     """
 
     name: str
@@ -30,7 +24,7 @@ class BenchmarkRow:
     ratio: float
     target: float | None
     higher_is_better: bool = False
-    guard: Guard = ""
+    guarded: bool = False
 
     @property
     def met(self) -> bool:
@@ -57,7 +51,7 @@ def cli(turns: int, short: bool) -> Found:
     for words, row in others.items():
         starts.append((f"{words.partition(' --model')[0]} / import torch", row, start.COMMANDS[words]))
     return [
-        BenchmarkRow(f"tepo {name}", "CPU s", row["ours_s"], row["peer_s"], row["ratio"], target, guard="other CPUs")
+        BenchmarkRow(f"tepo {name}", "CPU s", row["ours_s"], row["peer_s"], row["ratio"], target, guarded=True)
         for name, row, target in starts
     ], {"help": found, **others}
 
@@ -67,8 +61,8 @@ def sampler(turns: int, short: bool) -> Found:
     rates = found["tepo"], max(found["generate_dynamic"], found["generate_static"]), found["ratio"]
     costs = 1e6 / found["tepo"], 1e6 / found["bare_products"], found["ratio_products"]
     return [
-        BenchmarkRow("sampler / transformers generate()", "tokens/CPU s", *rates, 4.0, True, "own CPU"),
-        BenchmarkRow("sampler / its bare matrix products", "CPU us a token", *costs, 3.5, guard="target"),
+        BenchmarkRow("sampler / transformers generate()", "tokens/CPU s", *rates, 4.0, True, True),
+        BenchmarkRow("sampler / its bare matrix products", "CPU us a token", *costs, 3.5, guarded=True),
     ], found
 
 
@@ -87,20 +81,19 @@ def update(turns: int, short: bool) -> Found:
     rates = found["tokens"] / seconds["packed"], found["tokens"] / seconds["padded"], found["ratio"]
     costs = seconds["packed"], seconds["bare products"], found["ratio_products"]
     return [
-        BenchmarkRow("update, packed / right-padded", "tokens/CPU s", *rates, 1.7, True, "own CPU"),
-        BenchmarkRow("update, trained / pushed tokens", "share", share, 1.0, share, 0.95, True, "any CPU"),
-        BenchmarkRow("update / its bare matrix products", "CPU s", *costs, 2.5, guard="target"),
+        BenchmarkRow("update, packed / right-padded", "tokens/CPU s", *rates, 1.7, True, True),
+        BenchmarkRow("update, trained / pushed tokens", "share", share, 1.0, share, 0.95, True, True),
+        BenchmarkRow("update / its bare matrix products", "CPU s", *costs, 2.5, guarded=True),
     ], found
 
 
 def grader(turns: int, short: bool) -> Found:
     found = import_module("perf.grader_throughput").measure(count=60 if short else 300, groups=32 if short else 64)
-    bounds: dict[str, tuple[float, Guard]] = {"rollout": (5.0, ""), "fresh": (1.0, "other CPUs"), "wrong": (1.0, "")}
-    rows = []
+    targets, rows = {"rollout": 5.0, "fresh": 1.0, "wrong": 1.0}, []
     for name, row in found.items():
-        rates, (target, guard) = (row["tepo_per_core_second"], row["math_verify_per_core_second"]), bounds[name]
+        figures = row["tepo_per_core_second"], row["math_verify_per_core_second"], row["ratio"], targets[name]
         title = f"grader / math-verify, {name}"
-        rows.append(BenchmarkRow(title, "answers/core s", *rates, row["ratio"], target, True, guard))
+        rows.append(BenchmarkRow(title, "answers/core s", *figures, True, guarded=name == "fresh"))
     return rows, found
 
 
@@ -127,7 +120,7 @@ def limit(turns: int, short: bool) -> Found:
     ]
     pairs.append(("TEPO's RL step / GRPO/DAPO's", steps["tepo"]["cpu_s"], steps["grpo_dapo"]["cpu_s"], 1.10))
     return [
-        BenchmarkRow(title, "CPU s", ours, other, ours / other, target, guard="target")
+        BenchmarkRow(title, "CPU s", ours, other, ours / other, target, guarded=True)
         for title, ours, other, target in pairs
     ], found
 
@@ -172,13 +165,9 @@ def fused_rows(found: dict[str, Any]) -> list[BenchmarkRow]:
         if peer.startswith("tepo") or ours is None:
             continue
         time, memory = targets.get(peer, (1.0, 1.0)) if full else (None, None)  # the targets are for the full size
-        guard: Guard
-        for kind, unit, key, target, guard in (
-            ("time", "CPU s", "cpu_s", time, "own CPU"),
-            ("peak memory", "MiB", "peak_mib", memory, "any CPU"),
-        ):
+        for kind, unit, key, target in (("time", "CPU s", "cpu_s", time), ("peak memory", "MiB", "peak_mib", memory)):
             figures = ours[key], other[key], ours[key] / other[key]
-            rows.append(BenchmarkRow(f"fused op / {peer}, {kind}", unit, *figures, target, guard="" if full else guard))
+            rows.append(BenchmarkRow(f"fused op / {peer}, {kind}", unit, *figures, target, guarded=not full))
     return rows
 
 

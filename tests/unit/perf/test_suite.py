@@ -12,15 +12,15 @@ from perf import __main__ as table
 from perf.cost_growth import fit, stepper
 from perf.machine import cpu_kind
 from perf.products import SHAPES, products
-from perf.suite import BenchmarkRow, Guard, fused_rows
+from perf.suite import BenchmarkRow, fused_rows
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import resolve
 
 INTEL, AMD, ARM = "Intel Xeon, AVX-512", "AMD EPYC, AVX2", "Graviton, NEON"
 
 
-def row(ratio: float, higher: bool = True, guard: Guard = "own CPU", name: str = "a") -> BenchmarkRow:
-    return BenchmarkRow(name, "s", ratio, 1.0, ratio, 2.0, higher, guard)
+def row(ratio: float, higher: bool = True, guarded: bool = True, name: str = "a") -> BenchmarkRow:
+    return BenchmarkRow(name, "s", ratio, 1.0, ratio, 2.0, higher, guarded)
 
 
 @pytest.fixture
@@ -53,44 +53,22 @@ def test_ratio_directions() -> None:
     assert row(3.0, higher=False).worse(2.0) == pytest.approx(1.5)
 
 
-OWN, TARGET = {AMD: row(4.0)}, "target"
+OWN = {AMD: row(4.0)}
 
 
 @pytest.mark.parametrize(
     ("stored", "looks", "holds"),
     [
-        (OWN, [row(3.0), row(3.1)], False),  # over a fifth worse, twice
-        (OWN, [row(3.0), row(3.9)], True),
-        (OWN, [row(3.4)], True),
+        (OWN, [row(2.4), row(2.4)], False),  # beyond 1.6 times, twice
+        (OWN, [row(2.4), row(2.6)], True),
+        (OWN, [row(2.6)], True),
+        ({AMD: row(4.0, higher=False)}, [row(6.3, higher=False)], True),
+        ({AMD: row(4.0, higher=False)}, [row(6.5, higher=False)] * 2, False),
         (OWN, [None], False),  # a guarded row that is gone
-        ({AMD: row(4.0, guard="")}, [row(1.0, guard="")], True),
+        ({AMD: row(4.0, guarded=False)}, [row(1.0, guarded=False)], True),
         ({INTEL: row(9.0)}, [row(0.1)], True),  # another CPU's baseline does not count
-        ({INTEL: row(9.0), AMD: row(3.0)}, [row(2.6)], True),
-        ({INTEL: row(9.0), AMD: row(3.0)}, [row(2.4)] * 2, False),
-        # a cost over its products is held to its target, or to the looser of it and its baseline
-        *(({INTEL: row(9.0, False, TARGET)}, [row(ratio, False, TARGET)], True) for ratio in (2.0, 2.9)),
-        ({INTEL: row(9.0, False, TARGET)}, [row(3.1, False, TARGET)] * 2, False),
-        ({AMD: row(1.5, False, TARGET)}, [row(2.3, False, TARGET)], True),
-        ({AMD: row(1.5, False, TARGET)}, [row(2.5, False, TARGET)] * 2, False),
-        ({AMD: row(2.3, False, TARGET)}, [row(2.7, False, TARGET)], True),
-        # a ratio that a CPU hardly changes is compared with the worst baseline
-        *(
-            (
-                {INTEL: row(3.0, higher, guard), ARM: row(4.0, higher, guard)},
-                [row(ratio, higher, guard)] * looks,
-                looks == 1,
-            )
-            for guard, higher, ratio, looks in (
-                *(("any CPU", True, 2.6, 1), ("any CPU", True, 2.4, 2), ("any CPU", False, 4.7, 1)),
-                *(("any CPU", False, 4.9, 2), ("other CPUs", True, 2.1, 1), ("other CPUs", True, 1.9, 2)),
-                *(("other CPUs", False, 5.9, 1), ("other CPUs", False, 6.1, 2)),
-            )
-        ),
-        # the own baseline goes before the rest
-        *(
-            ({INTEL: row(2.0, False, guard), AMD: row(3.0, False, guard)}, [row(3.5, False, guard)], True)
-            for guard in ("any CPU", "other CPUs", TARGET)
-        ),
+        ({INTEL: row(9.0), AMD: row(3.0)}, [row(1.9)], True),
+        ({INTEL: row(9.0), AMD: row(3.0)}, [row(1.8)] * 2, False),
     ],
 )
 def test_what_a_row_is_held_to(
@@ -154,14 +132,10 @@ def test_the_bare_products_are_those_of_the_shipped_policy() -> None:
 
 
 def test_committed_baselines_guard_every_short_benchmark() -> None:
-    for name in set(table.GUARDED):  # it is held to its targets
-        assert table.stored(name, True), name
     for name in table.GUARDED:
+        assert table.stored(name, True), name
         for cpu, entry in table.stored(name, True).items():
-            guarded = [kept["name"] for kept in entry["rows"] if kept["guard"]]
-            assert guarded, (name, cpu)
-            steady = [kept["name"] for kept in entry["rows"] if kept["guard"] not in ("", "target")]
-            assert all(entry["spread"][kept] <= 0.15 for kept in steady), (name, cpu, entry["spread"])
+            assert any(kept["guarded"] for kept in entry["rows"]), (name, cpu)
 
 
 def test_committed_results_say_their_cpu() -> None:

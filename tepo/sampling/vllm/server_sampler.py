@@ -12,7 +12,6 @@ import queue
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,7 +26,7 @@ from weakref import WeakSet
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tepo.common import signals
+from tepo.common import interpreter, signals
 from tepo.common.errors import RunFailed, UserError
 from tepo.common.files import commit_folder, no_link
 from tepo.policy.model.allocator import without_growing
@@ -73,7 +72,7 @@ def serve_command(
         "--generation-config": "vllm",
         "--seed": "0",
     }
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *chain(*given.items())]
+    command = interpreter.command("-m", "vllm.entrypoints.openai.api_server", *chain(*given.items()))
     if not options.custom_all_reduce(without_growing(os.environ)):
         command.append("--disable-custom-all-reduce")
     source = load_options(options.path, options.revision, options.trust_remote_code)
@@ -100,10 +99,11 @@ def local_server(
         command, environment = serve_command(options, folder, memory=memory, cpu=cpu)
         # it must not hold its GPU when we are killed
         end_with_us = partial(signals.end_with, os.getpid(), signal.SIGTERM)
+        ours = without_growing(os.environ)  # the server's memory is one large piece
         with open(log, "w", opener=no_link) as sink:
             process = subprocess.Popen(
                 command,
-                env=without_growing(os.environ) | environment,  # the server's memory is one large piece
+                env=interpreter.environment(ours) | environment,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 preexec_fn=end_with_us,

@@ -104,17 +104,16 @@ def test_no_command_executes_a_decoy(user: User, lines: list[str]) -> None:
 
 
 NOTEBOOK = """
-import os, shutil, sys
-from tests.decoys import lay
+import os, sys
 import tepo.api, tepo.jobs.train, tepo.training.setup, tepo.launch.forkserver  # what a cell has imported, it has
-before = [list(sys.path), dict(os.environ)]
+before = list(sys.path)
 assert sys.path[0] == ""
 os.chdir(sys.argv[1])
 result = tepo.api.train([*sys.argv[2:], "data.reward=study/reward.py"], store="runs", progress=False)
 assert len(result.metrics()) == 1
 shown = tepo.api.run("decoyed", store="runs", jobs=2, progress=False)
 assert tepo.api.grade([{"gold": "sqrt(2)/2", "prediction": "\\\\boxed{1/sqrt(2)}"}])
-assert before == [sys.path, dict(os.environ)]
+assert before == sys.path and "PYTHONSAFEPATH" not in os.environ
 """
 
 

@@ -15,7 +15,7 @@ from tests.integration.slurm_cluster import cluster
 from tests.unit.training.small import SMALL, few_problems, write
 
 FEW = [*SMALL, "train.steps=1", "data.benchmarks=[add3]"]
-ROWS = "[{label: A, objective: grpo_dapo}, {label: B, objective: gspo}]"
+ROWS = r"[{label: 'A $\frac{$', objective: grpo_dapo}, {label: B, objective: gspo}]"
 STUDY = (
     f"title: decoyed\nrows: {ROWS}\nscales: {{laptop: {{models: [laptop], seeds: [0], overrides: {json.dumps(FEW)}}}}}"
 )
@@ -73,6 +73,7 @@ class User:
         )
         for place in ("", "study", "mine", "mine/experiments"):
             lay(self.work / place, self.mark)
+        os.mkfifo(self.work / "matplotlibrc")  # who opens it waits for ever
         ours = ("PYTHONSAFEPATH", "PYTHONPATH", "TEPO_PATH")
         self.environment = {name: value for name, value in os.environ.items() if name not in ours} | mine
 

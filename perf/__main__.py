@@ -14,7 +14,6 @@ a baseline, are printed alone. It writes nothing.
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any
 
 from perf.machine import machine
 from perf.suite import BENCHMARKS, GUARDED, BenchmarkRow
+from tepo.common import interpreter
 
 RESULTS = Path(__file__).parent / "results"
 SLACK = 1.6  # how much worse than its baseline a ratio may be: one and the same host moves some by a third
@@ -31,8 +31,8 @@ TURNS, SHORT_TURNS, MORE = 7, 3, 3
 def run(name: str, short: bool, more: int = 1) -> tuple[list[BenchmarkRow], dict[str, Any]]:
     """Measure one benchmark in a process of its own; no rows where something is missing, which is said."""
     turns = (SHORT_TURNS if short else TURNS) * more
-    command = [sys.executable, "-m", "perf.suite", name, str(turns), *(["--short"] if short else [])]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
+    command = interpreter.command("-m", "perf.suite", name, str(turns), *(["--short"] if short else []))
+    environment = interpreter.environment() | {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=RESULTS.parent.parent)
     if done.returncode:
         sys.exit(f"{name} failed:\n{done.stderr[-4000:]}")

@@ -5,16 +5,15 @@ The store of the others holds one evaluation of the untrained policy,
 so that `eval` finds its result and `plan` its price.
 """
 
-import os
 import resource
 import subprocess
-import sys
 import tempfile
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-TEPO = (sys.executable, "-m", "tepo_cli")
+from tepo.common import interpreter
+
+TEPO = interpreter.command("-m", "tepo_cli")
 COMMANDS = {  # words: how many times `import torch` it may take
     "list": 2.0,
     "plan panel-e --brief": 2.0,
@@ -28,25 +27,22 @@ COMMANDS = {  # words: how many times `import torch` it may take
 def cpu_seconds(command: list[str], folder: str | None = None) -> float:
     """User and system seconds of one finished process and of those that it waited for."""
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    output = subprocess.DEVNULL
-    paths = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    subprocess.run(
-        command, stdout=output, stderr=output, check=True, cwd=folder, env={**os.environ, "PYTHONPATH": paths}
-    )
+    output, environment = subprocess.DEVNULL, interpreter.environment()
+    subprocess.run(command, stdout=output, stderr=output, check=True, cwd=folder, env=environment)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
 
 def measure(rounds: int = 9) -> dict[str, Any]:
     """Medians over pairs and the median of the paired ratios, for `tepo --help`."""
-    ours, theirs = [*TEPO, "--help"], [sys.executable, "-c", "import typer"]
+    ours, theirs = [*TEPO, "--help"], interpreter.command("-c", "import typer")
     pairs = [(cpu_seconds(ours), cpu_seconds(theirs)) for _ in range(rounds + 1)][1:]
     return _summary(pairs)
 
 
 def measure_commands(rounds: int = 5) -> dict[str, dict[str, float]]:
     """The same for each of COMMANDS against the mean of an `import torch` before and one after it."""
-    imported = [sys.executable, "-c", "import torch"]
+    imported = interpreter.command("-c", "import torch")
     pairs: dict[str, list[tuple[float, float]]] = {words: [] for words in COMMANDS}
     with tempfile.TemporaryDirectory() as folder:
         cpu_seconds([*TEPO, "base", "data.benchmarks=[add3]", "--quiet"], folder)

@@ -14,7 +14,6 @@ PYTHON is the interpreter of an environment that holds torch, trl and liger-kern
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import time
@@ -24,6 +23,8 @@ from statistics import median
 from typing import Any
 
 import torch
+
+from tepo.common import interpreter
 
 FULL, SHORT = (4096, 151_936, 896), (1024, 50_000, 896)  # tokens, vocabulary, hidden size
 OURS = ("tepo", "tepo with entropy gradient")
@@ -128,6 +129,8 @@ def measure(
     shape = SHORT if short else FULL
     variants = [*LIMITS, *OURS, *([] if short else ["torch.compile"]), *(PEERS if peers else ())]
     runs: dict[str, list[dict[str, float]]] = {variant: [] for variant in variants if not only or variant in only}
+    own = {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent.parent)}  # of the peers' interpreter, too
+    environment = interpreter.environment() | own
     for _ in range(turns):
         for variant, done in runs.items():
             python = peers if peers and variant in PEERS else sys.executable
@@ -138,7 +141,7 @@ def measure(
                 text=True,
                 check=True,
                 cwd=Path(__file__).parent.parent,
-                env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent.parent)},
+                env=environment,
             ).stdout
             done.append(json.loads(out.splitlines()[-1]))
             print(variant, done[-1], file=sys.stderr, flush=True)

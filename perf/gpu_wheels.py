@@ -7,10 +7,11 @@ What that machine already has is shadowed for `perf.gpu` alone: nothing is insta
 """
 
 import argparse
-import os
 import subprocess
 import sys
 from pathlib import Path
+
+from tepo.common import interpreter
 
 LIST = Path(__file__).with_name("gpu_wheels.txt")
 MOST = 64 << 20  # bytes of all wheels together
@@ -51,8 +52,8 @@ def install(folder: Path, target: Path) -> None:
 
 def pip(*words: str) -> None:
     """Run pip, quietly; DeepSpeed compiles nothing while its wheel is made."""
-    environment = os.environ | {"DS_BUILD_OPS": "0"}
-    command = [sys.executable, "-m", "pip", words[0], "--quiet", "--disable-pip-version-check", *words[1:]]
+    environment = interpreter.environment() | {"DS_BUILD_OPS": "0"}
+    command = interpreter.command("-m", "pip", words[0], "--quiet", "--disable-pip-version-check", *words[1:])
     if subprocess.run(command, env=environment, check=False).returncode:
         sys.exit(f"pip {words[0]} failed")
 

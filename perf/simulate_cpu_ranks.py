@@ -24,6 +24,7 @@ import torch
 
 from perf.sampler import LAPTOP
 from perf.simulate_cpu import WITHIN, CpuRate, fit
+from tepo.common import interpreter
 from tepo.config.compose import compose
 from tepo.config.run_config import RunConfig
 from tepo.objectives.testing.simulated_ranks import SimulatedRank, on_ranks
@@ -203,8 +204,9 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "rows.json"
-        launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}"]
-        subprocess.run([*launcher, "-m", "perf.simulate_cpu_ranks", str(out)], check=True)
+        launcher = interpreter.command("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={RANKS}")
+        command = [*launcher, "-m", "perf.simulate_cpu_ranks", str(out)]
+        subprocess.run(command, check=True, env=interpreter.environment())
         judge(json.loads(out.read_text()))
 
 

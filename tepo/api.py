@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tepo.common.errors import UserError
+from tepo.common.interpreter import settled
 from tepo.common.trust import caller, say
 from tepo.config.compose import compose
 from tepo.launch.run_units import Slots, run_planned
@@ -21,6 +22,7 @@ from tepo.studies.plan import forget
 from tepo.studies.plan_studies import plan_all
 
 
+@settled()
 def run(
     study: str,
     *,
@@ -49,6 +51,7 @@ def run(
         return StudyResult.of(run_planned(plan, scale, Slots(jobs=jobs), quiet=not progress), scale)
 
 
+@settled()
 def train(
     overrides: Sequence[str] = (),
     *,

@@ -38,7 +38,9 @@ def _trusted(given: bool) -> bool:
 Trust = Annotated[
     bool,
     typer.Option(
-        "--trust", callback=_trusted, help="Execute Python that a run or study names: of its model, of its objective."
+        "--trust",
+        callback=_trusted,
+        help="Execute Python that a run or study names, of its model or objective, and reach servers that it names.",
     ),
 ]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Override for every row, e.g. --set train.steps=20.")]

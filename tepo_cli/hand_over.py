@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn, TypeAlias
 
-from tepo.common import signals
+from tepo.common import interpreter, signals
 
 HandOver: TypeAlias = Callable[..., NoReturn]
 """`hand_over` with the environment of the command."""
@@ -38,5 +38,5 @@ def hand_over(environment: Mapping[str, str], work: Callable[..., Any], *argumen
         sys.stdout.flush()
         sys.stderr.flush()
         signals.hold()
-        words = [sys.executable, "-m", "tepo_cli.handed_over", str(file.fileno()), *sys.argv[1:]]
-        os.execve(sys.executable, words, without_launcher(environment))
+        words = interpreter.command("-m", "tepo_cli.handed_over", str(file.fileno()), *sys.argv[1:])
+        os.execve(words[0], words, interpreter.environment(without_launcher(environment)))

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperGroup
 
 from tepo import __version__
-from tepo.common import signals, trust
+from tepo.common import interpreter, signals, trust
 from tepo.common.errors import UserError
 from tepo.common.text import spelt
 from tepo_cli.commands.doctor import doctor
@@ -137,6 +137,7 @@ def main(command: Callable[[], object] | None = None) -> None:
 
     A command can replace this process only where it is the command's own: here, and not where a test or a program calls
     the app."""
+    interpreter.settle()
     command = command or partial(app, prog_name="tepo", obj=partial(hand_over, dict(os.environ)))
     codecs.register_error("tepo", _spelt)
     for stream in (sys.stdout, sys.stderr):

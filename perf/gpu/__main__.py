@@ -118,11 +118,9 @@ def main() -> None:
     if not card:
         parser.error("no GPU here: --small runs every part on the CPU at a small size, --stored prints what is kept")
     with tempfile.TemporaryDirectory() as site:
-        paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         if given.wheels:
             install(given.wheels, Path(site))
-            paths.insert(0, site)
-        os.environ["PYTHONPATH"] = os.pathsep.join(paths)
+            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (site, os.environ.get("PYTHONPATH"))))
         if given.small:
             os.environ["OMP_NUM_THREADS"] = "1"
         sys.exit(0 if run(parts, folder.resolve(), card, given.small) else 1)

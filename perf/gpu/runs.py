@@ -3,16 +3,17 @@
 import importlib.util
 import json
 import subprocess
-import sys
 from pathlib import Path
 
+from tepo.common import interpreter
 from tepo.store.run_folder import RunFolder
 
 
 def start(words: list[str], store: Path, *before: str) -> "subprocess.Popen[str]":
     """`python -m BEFORE train WORDS`, by default with tepo_cli."""
-    command = [sys.executable, "-m", *(before or ("tepo_cli",)), "train", *words, f"store={store}", "--quiet"]
-    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    command = interpreter.command("-m", *(before or ("tepo_cli",)), "train", *words, f"store={store}", "--quiet")
+    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, **streams, env=interpreter.environment(), text=True)
 
 
 def finish(process: "subprocess.Popen[str]") -> None:

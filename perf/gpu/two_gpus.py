@@ -1,14 +1,12 @@
 """Two ranks on two GPUs: ZeRO 2 on NCCL, and one vLLM engine over both, with the run and the weights of part `vllm`."""
 
-import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 
-from perf.gpu.runs import finish, need, rows
+from perf.gpu.runs import finish, need, rows, start
 from perf.gpu.vllm import gaps, planned, sections, words
 from tepo.training.probes.probe_record import Figure, NotRun
 
@@ -25,9 +23,8 @@ def measure(device: str, small: bool) -> Iterator[Figure]:
         given = [*words(Path(name), device, small), "sampler=vllm", "engine=deepspeed"]
         for size in (1, _RANKS):
             store = Path(name) / f"runs{size}"
-            launched = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={_RANKS}", "-m", "tepo_cli"]
-            command = [*launched, "train", *given, f"sampler.tensor_parallel={size}", f"store={store}", "--quiet"]
-            finish(subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+            launcher = ("torch.distributed.run", f"--nproc-per-node={_RANKS}", "-m", "tepo_cli")
+            finish(start([*given, f"sampler.tensor_parallel={size}"], store, *launcher))
             yield Figure(f"an engine over {size}: steps", "steps", len(rows(store)), 2, ">=")
             for figure in (*gaps(store), *sections(store, planned(given))):
                 if not figure.name.startswith("taken in update"):  # the plan is for one rank

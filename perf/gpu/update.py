@@ -5,7 +5,6 @@ Twice, each in a process of its own: with torch's allocator as it is, and with e
 """
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from dataclasses import asdict
 
 from transformers import AutoConfig
 
+from tepo.common import interpreter
 from tepo.policy.model.shapes import Shape
 from tepo.training.probes import update_probe as probe
 from tepo.training.probes.models import SHAPES, Case, run_config
@@ -25,8 +25,8 @@ _WAYS = {"as it is": "", "expandable segments": "expandable_segments:True"}  # t
 def measure(device: str, small: bool) -> Iterator[Figure]:
     """The figures of either way."""
     for name, setting in list(_WAYS.items())[-1:] if small else _WAYS.items():
-        environment = os.environ | ({"PYTORCH_ALLOC_CONF": setting} if setting else {})
-        words = [sys.executable, "-m", "perf.gpu.update", device, "small" if small else "full"]
+        environment = interpreter.environment() | ({"PYTORCH_ALLOC_CONF": setting} if setting else {})
+        words = interpreter.command("-m", "perf.gpu.update", device, "small" if small else "full")
         done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"{name}: {(done.stderr.strip().splitlines() or ['no message'])[-1]}")

@@ -1,7 +1,9 @@
-"""Permission to execute code outside the package: the caller of this command gives it, and nobody else.
+"""Permission to execute code outside the package and to send to other machines: the caller of this command gives it,
+and nobody else.
 
-A stored run, a study and a record may name code (`trust_remote_code`, `kinds:`); none of them can permit it. The caller
-permits it with `--trust`, by writing the override himself, or by the Python being in his TEPO_PATH.
+A stored run, a study and a record may name code (`trust_remote_code`, `kinds:`) and places (`sampler.servers`); none of
+them can permit it. The caller permits it with `--trust`, by writing the override himself, or by the Python being in his
+TEPO_PATH.
 """
 
 import logging
@@ -51,18 +53,18 @@ def wrote(word: str) -> bool:
     return word.strip() in _said.words
 
 
-def ask(what: str, where: str, fix: str) -> None:
-    """Have the caller's permission to execute code, and log that it was given.
+def ask(what: str, where: str, fix: str, sends: bool = False) -> None:
+    """Have the caller's permission to execute code, or to send, and log that it was given.
 
-    what: says that something names code, where: its place. Raises UserError without permission: nothing waits for an
-    answer, as a Slurm job has nobody to give one."""
+    what: says that something names code or a machine, where: its place. Raises UserError without permission: nothing
+    waits for an answer, as a Slurm job has nobody to give one."""
     if not given():
-        raise UserError(what, where=where, fix=f"{fix}; --trust executes it")
-    note(f"executed, as --trust says: {what}, in {where}")
+        raise UserError(what, where=where, fix=f"{fix}; --trust {'permits' if sends else 'executes'} it")
+    note(f"{'permitted' if sends else 'executed'}, as --trust says: {what}, in {where}")
 
 
 def note(text: str) -> None:
-    """Log once in a process what is executed."""
+    """Log once in a process what is executed or sent."""
     if text not in _noted:
         _noted.add(text)
         logging.getLogger(__name__).warning(text)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tepo.common import signals
+from tepo.common import interpreter, signals
 from tepo.common.errors import RunFailed, UserError
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.allocator import free_unused
@@ -42,8 +42,9 @@ def in_own_process(work: Callable[..., Any], *arguments: Any) -> float:
     before = CpuSeconds.now()
     with tempfile.TemporaryDirectory() as folder:
         said = Path(folder) / "error.json"
-        words = [sys.executable, "-m", __name__, str(said), str(os.getpid())]
-        given, environment = pickle.dumps((work, arguments)), without_launcher(os.environ)
+        words = interpreter.command("-m", __name__, str(said), str(os.getpid()))
+        given = pickle.dumps((work, arguments))
+        environment = interpreter.environment(without_launcher(os.environ))
         code = subprocess.run(words, input=given, env=environment, check=False).returncode
         if said.is_file():
             error = json.loads(said.read_text(encoding="utf-8"))

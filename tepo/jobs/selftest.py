@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 
+from tepo.common.interpreter import settled
 from tepo.common.registry import installed
 from tepo.config.run_config import EngineConfig, SamplerConfig
 from tepo.jobs.child_process import in_own_process
@@ -56,7 +57,7 @@ def selftest(sampler: str, engine: str) -> Outcome:
     server = get_context("forkserver")
     server.set_forkserver_preload(_IMPORTS)
     own = not sampler_backend(sampler).shares_weights
-    with tempfile.TemporaryDirectory() as store:
+    with settled(), tempfile.TemporaryDirectory() as store:
         words, said = [*TINY, f"sampler={sampler}", f"engine={engine}", f"store={store}"], Path(store) / "said.txt"
         words += ["model.dtype=bfloat16"] if own else []
         for stop, expected in ((1, 9), (0, 0)):

@@ -12,6 +12,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType
 
+from tepo.common import interpreter
 from tepo.common.errors import UserError
 from tepo.common.files import explain_write_errors, no_link
 
@@ -35,15 +36,16 @@ _WARM = [
 
 
 def job_environment() -> dict[str, str]:
-    """Our environment with one thread a process; without the variables by which a launcher marks the ranks of its own
-    job."""
+    """Environment of a child with one thread a process; without the variables by which a launcher marks the ranks of
+    its own job."""
     ours = {key: value for key, value in os.environ.items() if key not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
-    return ours | ONE_THREAD
+    return interpreter.environment(ours) | ONE_THREAD
 
 
 def under_torchrun(words: Sequence[str], ranks: int, *how: str) -> list[str]:
-    """A command of Python's, run by torchrun as so many ranks of this machine. how: more options of torchrun."""
-    return [words[0], "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), *how, *words[1:]]
+    """A child's command, run by torchrun as so many ranks of this machine. how: more options of torchrun."""
+    given = words[len(interpreter.command()) :]
+    return interpreter.command("-m", "torch.distributed.run", "--nproc-per-node", str(ranks), *how, *given)
 
 
 def devices(slot: int, gpus: int) -> dict[str, str]:
@@ -61,7 +63,7 @@ def devices(slot: int, gpus: int) -> dict[str, str]:
 
 
 def start(words: Sequence[str], log: Path, environment: dict[str, str]) -> BaseProcess:
-    """Run a command line in a session of its own, its output at the end of `log`; `python -m tepo_cli …` starts without
+    """Run a child's command in a session of its own, its output at the end of `log`; `-m tepo_cli …` starts without
     imports."""
     with explain_write_errors(log.parent):
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -72,9 +74,11 @@ def start(words: Sequence[str], log: Path, environment: dict[str, str]) -> BaseP
     process = get_context("forkserver").Process(target=_run, args=(list(words), str(log), environment, ignored))
     # Hide the script that runs: multiprocessing would run it again in the new process, which needs nothing of it, and
     # one without `if __name__ == "__main__"` would start its study there once more.
-    main, sys.modules["__main__"] = sys.modules["__main__"], ModuleType("__main__")
+    main = sys.modules["__main__"]
     try:
-        process.start()
+        with interpreter.settled():
+            sys.modules["__main__"] = ModuleType("__main__")
+            process.start()
     finally:
         sys.modules["__main__"] = main
     return process
@@ -86,12 +90,13 @@ def _serve() -> None:
     wait for its units."""
     forkserver.set_forkserver_preload(_WARM)
     before = dict(os.environ)
-    os.environ.update(ONE_THREAD)
     main = threading.current_thread() is threading.main_thread()
     deaf = (signal.SIGINT, signal.SIGHUP) if main else ()
     handlers = [signal.signal(number, signal.SIG_IGN) for number in deaf]
     try:
-        forkserver.ensure_running()
+        with interpreter.settled():
+            os.environ.update(ONE_THREAD)
+            forkserver.ensure_running()
     finally:
         for number, handler in zip(deaf, handlers, strict=True):
             signal.signal(number, handler)
@@ -111,7 +116,8 @@ def _run(words: list[str], log: str, environment: dict[str, str], hang_up: signa
         os.dup2(file.fileno(), 2)
     os.environ.clear()
     os.environ.update(environment)
-    if words[:3] != [sys.executable, "-m", "tepo_cli"]:
+    ours = interpreter.command("-m", "tepo_cli")
+    if words[: len(ours)] != ours:
         os.execve(words[0], words, environment)
-    sys.argv = words[2:]
+    sys.argv = words[len(ours) - 1 :]
     runpy.run_module("tepo_cli", run_name="__main__", alter_sys=True)

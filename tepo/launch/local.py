@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import signal
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -18,7 +17,7 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-from tepo.common import signals
+from tepo.common import interpreter, signals
 from tepo.common.errors import BUSY, UserError
 from tepo.common.files import content_hash
 from tepo.config.compose import compose
@@ -60,7 +59,8 @@ def same_twice(failures: Sequence[Failure]) -> bool:
 def command(unit: Unit) -> list[str]:
     """The command line that trains and measures a unit; a person can type it too."""
     what = ["base"] if unit.row.objective is None else ["train", "--validate" if unit.tuning else "--evaluate"]
-    return [sys.executable, "-m", "tepo_cli", *what, "--quiet", "--store", str(unit.folder.parent), *unit.as_typed()]
+    store = ("--store", str(unit.folder.parent))
+    return interpreter.command("-m", "tepo_cli", *what, "--quiet", *store, *unit.as_typed())
 
 
 def training_command(unit: Unit) -> list[str]:
@@ -114,7 +114,8 @@ def _engine(unit: Unit) -> str | None:
 def batch_command(batch: Batch) -> list[str]:
     """The command line that measures several units; a person can type it too."""
     runs = [shlex.join(["base" if unit.row.objective is None else "train", *unit.as_typed()]) for unit in batch]
-    return [sys.executable, "-m", "tepo_cli", "measure", "--quiet", "--store", str(batch[0].folder.parent), *runs]
+    store = ("--store", str(batch[0].folder.parent))
+    return interpreter.command("-m", "tepo_cli", "measure", "--quiet", *store, *runs)
 
 
 def launch(unit: Unit, gpus: int) -> list[str]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from tepo.common import interpreter
 from tepo.common.errors import UserError
 from tepo.common.files import write_atomic, write_json
 from tepo.launch.local import Failure, State, command, same_twice, state, training_command, why
@@ -121,7 +122,7 @@ def run_slurm(
     write_atomic(script, _script(folder))
     # Slurm hands on what is exported here: a job must see its own allocation, not the one from which it is submitted.
     kept = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_") or key == "SLURM_CONF"}
-    clean = {key: value for key, value in kept.items() if key not in _OF_LAUNCHERS}
+    clean = interpreter.environment({key: value for key, value in kept.items() if key not in _OF_LAUNCHERS})
     words = ["sbatch", "--parsable", *_words(len(units), options), str(script)]
     done = subprocess.run(words, env=clean, capture_output=True, text=True, check=False)
     if done.returncode:

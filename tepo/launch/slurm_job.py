@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tepo.common import signals
+from tepo.common import interpreter, signals
 from tepo.common.files import no_link, write_atomic, write_json
 from tepo.launch.forkserver import ONE_THREAD, under_torchrun
 
@@ -57,7 +57,7 @@ def read_job(folder: Path, index: int) -> Job:
 
 def in_shell(folder: Path, *words: str) -> str:
     """A line of shell that runs a part of this module where the node sees the folder."""
-    command = [sys.executable, "-m", "tepo.launch.slurm_job", words[0], str(folder), *words[1:]]
+    command = interpreter.command("-m", "tepo.launch.slurm_job", words[0], str(folder), *words[1:])
     return f"[ -r {shlex.quote(str(folder / 'jobs.json'))} ] || exit {NO_STORE}; exec {shlex.join(command)}"
 
 
@@ -173,7 +173,8 @@ def node(folder: Path, index: int, address: str) -> int:
         signals.end_with(us, signal.SIGTERM)
 
     ours = ONE_THREAD | ({_GPUS: str(max(job.gpus, 1))} if address == _ALONE else {})
-    child = subprocess.Popen(node_words(job, address), env=os.environ | ours, preexec_fn=end_with_us)
+    environment = interpreter.environment() | ours
+    child = subprocess.Popen(node_words(job, address), env=environment, preexec_fn=end_with_us)
     for number in signals.SIGNALS:
         signal.signal(number, pass_on)
     code = child.wait()

@@ -124,13 +124,13 @@ def _complete(result: Result) -> bool:
 def read_right_answers(folder: Path) -> RightAnswers | None:
     """Counts of a finished evaluation; None where there is none. Raises UserError when the samples are not what the
     result was computed from: nobody should believe such a table."""
-    import pyarrow.parquet as pq
+    from tepo.common.parquet import read_parquet
 
     result = load_result(folder)
     if result is None:
         return None
     try:
-        table = pq.read_table(folder / SAMPLES, columns=["problem", "correct"])
+        table = read_parquet(folder / SAMPLES, ["problem", "correct"])
         counted = table.group_by("problem").aggregate([("correct", "sum"), ("correct", "count")]).sort_by("problem")
         problems, right, samples = (column.to_pylist() for column in counted.columns)
     except (OSError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # pyarrow's own are among them

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 
 from tepo.common.errors import UserError
 from tepo.common.files import write_atomic
+from tepo.common.parquet import read_parquet
 from tepo.store.evaluation_result import PARTS
 
 SCHEMA = pa.schema(
@@ -52,7 +53,7 @@ def write_table(path: Path, table: pa.Table) -> None:
 def read_table(path: Path) -> pa.Table:
     """Read a table of samples. Raises UserError for a missing or damaged file, or one with other columns."""
     try:
-        table = pq.read_table(path)
+        table = read_parquet(path)
         table.validate(full=True)  # text that is not UTF-8
     except FileNotFoundError:
         raise UserError("no samples here", where=str(path), fix="give the folder of a finished evaluation") from None

@@ -66,16 +66,19 @@ class Unit:
 
     def as_typed(self) -> tuple[str, ...]:
         """The overrides as words of a command line, where they count as its caller's own. Raises UserError where the
-        study has code executed by them, and the caller of this command neither wrote nor trusts that."""
-        last = {key_of(word): word for word in self.overrides}
-        for key, asks in (
-            ("model.trust_remote_code", self.config.model.trust_remote_code),
-            ("objective.kinds", foreign_files(self.config.objective)),
-            ("data.reward", foreign_rewards(self.config.data)),
+        study has code executed by them, or sends to other machines, and the caller of this command neither wrote nor
+        trusts that."""
+        last, code = {key_of(word): word for word in self.overrides}, "names code that is not yours"
+        for key, asks, does in (
+            ("model.trust_remote_code", self.config.model.trust_remote_code, code),
+            ("objective.kinds", foreign_files(self.config.objective), code),
+            ("data.reward", foreign_rewards(self.config.data), code),
+            ("sampler.servers", self.config.sampler.servers, "sends prompts to servers that you did not name"),
+            ("wandb.mode", self.config.wandb.mode == "online", "sends settings and metrics to wandb"),
         ):
             if asks and key in last and not trust.wrote(last[key]):
-                fix = f"read it; --set {last[key]} names it yourself"
-                trust.ask(f"the study names code that is not yours: {last[key]}", f"row {self.label!r}", fix)
+                fix = f"{'read it' if does == code else 'if that is meant'}; --set {last[key]} names it yourself"
+                trust.ask(f"the study {does}: {last[key]}", f"row {self.label!r}", fix, sends=does != code)
         return self.overrides
 
     @property

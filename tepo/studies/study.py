@@ -22,6 +22,7 @@
 A row is one objective with overrides; the plan crosses it with the settings, and the scale's models and seeds.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,6 +46,8 @@ SCALES = ("laptop", "single_gpu", "paper")  # those with overrides of their own 
 CLAIMS = "claims"  # beside the studies, of another form: tepo.studies.claims
 Reference = dict[Literal["table", "method", "model", "panel", "steps", "seed", "kind"], str | int | None]
 _TWO = "write two studies"
+_MOST = 20_000  # runs of a study at a scale, 60 times those of the largest that ships
+_LONGEST = 200  # characters of a label
 _FEWEST = 12  # validations for a fit, of which eight or so lie in the first two thirds and four in the last
 _PRINTED = {"vary": "sweep", "tune": "row that was tuned like this"}
 _EXAMPLE = "see ablations/panel_e.yaml"
@@ -207,6 +210,7 @@ def parse_study(path: Path) -> Study:
         raise at.error("a study has either `rows:` or `panels:`", fix=f"{_EXAMPLE}, experiments/table3.yaml")
     if not study.scales:
         raise at.at("scales").error("a study names at least one scale", fix="laptop: {models: [laptop], seeds: [0]}")
+    _check_size(study, at)
     for number, row in enumerate(study.rows):
         here = at.at("rows", number)
         if row.base == (row.objective is not None):
@@ -236,6 +240,8 @@ def parse_study(path: Path) -> Study:
         _check_settings(scale, here)
     _check_labels(study, at)
     for number, panel in enumerate(study.panels):
+        if panel in study.panels[:number]:
+            raise at.at("panels", number).error(f"the panel {panel} is listed twice", fix="name it once")
         if file_stem(panel) not in study_names():
             raise at.at("panels", number).unknown("panel", panel, study_names())
     for number, row in enumerate(study.rows):  # the paper must have each row now, not after hours of training
@@ -253,6 +259,23 @@ def parse_study(path: Path) -> Study:
     models = {here: study.models[there] for there, here in pairs if there in study.models} | study.models
     own = looks({row.label: row.objective or UNTRAINED for row in study.rows})
     return replace(study, models=models, rows=tuple(replace(row, look=own[row.label]) for row in study.rows))
+
+
+def _check_size(study: Study, at: Location) -> None:
+    """Check that a study can be planned, before anything is multiplied; a file of ten lines may ask for 10^20 runs."""
+    for name, scale in study.scales.items():
+        tune, axes = study.tune_at(name), study.vary_at(name)
+        tried = (tune.draws + tune.default) * len(tune.seeds) if tune else 0
+        # a tuned row has one setting in the end
+        settings = 1 if tune else math.prod(map(len, axes.values()))
+        runs = max(len(study.rows), 1) * max(len(scale.models), 1) * (tried + settings * max(len(scale.seeds), 1))
+        if runs > _MOST:
+            what = f"the study asks for {runs:,} runs at scale {name}, and at most {_MOST:,} can be planned"
+            raise at.at("scales", name).error(what, fix="fewer rows, settings, models or seeds; or several studies")
+    for number, row in enumerate(study.rows):
+        if len(row.label) > _LONGEST:
+            here = at.at("rows", number, "label")
+            raise here.error(f"a label of {len(row.label):,} characters", fix=f"at most {_LONGEST}: it names a row")
 
 
 def _check_settings(of: Study | Scale, at: Location) -> None:

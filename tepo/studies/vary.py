@@ -55,7 +55,9 @@ def shown_axes(vary: Vary) -> dict[str, str]:
 
 def varied_keys(vary: Vary) -> set[str]:
     """The configuration keys that the settings set."""
-    return {key_of(word) for one in settings(vary) for word in one.overrides}
+    return {
+        key_of(word) for axis, values in vary.items() for words in values_of(axis, values).values() for word in words
+    }
 
 
 def key_of(word: str) -> str:

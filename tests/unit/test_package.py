@@ -70,3 +70,11 @@ def test_the_wheel_holds_licence_types_and_studies(tmp_path: Path) -> None:
     said = {"License-Expression": "Apache-2.0", "Version": tepo.__version__, "Provides-Extra": "gpu"}
     for key, value in (*said.items(), ("Classifier", "Typing :: Typed")):
         assert f"{key}: {value}" in metadata.splitlines()
+
+
+def test_actions_are_pinned_by_commit() -> None:
+    """A tag can be moved to another commit by whoever holds the action's repository."""
+    files = (ROOT / ".github" / "workflows").glob("*.y*ml")
+    used = [line for path in files for line in path.read_text().splitlines() if "uses:" in line]
+    assert used
+    assert [line for line in used if not re.fullmatch(r" +- uses: [\w-]+/[\w-]+@[0-9a-f]{40} # v[\d.]+", line)] == []

@@ -1,5 +1,6 @@
 """YAML files that know their lines."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,10 @@ from tepo.common.errors import UserError
 from tepo.common.schema.location import Keys, Location
 
 _DEEPEST = 50  # levels
+_LARGEST = 1 << 20  # bytes, 30 times the largest file that ships
+_MOST = 100_000  # values, those behind aliases and merged ones counted wherever they are used
+_LONGEST = 300  # digits of a number, of which YAML takes those in base 60 too
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff]")  # no text of names and sentences
 
 
 class _Twice(yaml.MarkedYAMLError):
@@ -32,11 +37,33 @@ class _Loader(yaml.SafeLoader):
 
     def compose_mapping_node(self, anchor: Any) -> Any:
         node = super().compose_mapping_node(anchor)
-        names = [name for name, _ in node.value if isinstance(name, yaml.ScalarNode)]
-        for index, name in enumerate(names):
-            if name.value in (other.value for other in names[:index]):
+        seen = set[str]()
+        for name in (name for name, _ in node.value if isinstance(name, yaml.ScalarNode)):
+            if name.value in seen:
                 raise _Twice(problem=f"the key {name.value!r} is there twice", problem_mark=name.start_mark)
+            seen.add(name.value)
         return node
+
+    def compose_scalar_node(self, anchor: Any) -> Any:
+        node = super().compose_scalar_node(anchor)
+        if _CONTROL.search(node.value):
+            raise yaml.MarkedYAMLError(problem="text with a control character", problem_mark=node.start_mark)
+        if len(node.value) > _LONGEST and node.tag in ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float"):
+            raise yaml.MarkedYAMLError(problem=f"a number of over {_LONGEST} digits", problem_mark=node.start_mark)
+        return node
+
+
+def _check_size(node: Any, counted: dict[int, int]) -> int:
+    """The values of a node, written out. Raises a YAMLError for too many, and for a node within itself."""
+    if id(node) not in counted:
+        counted[id(node)] = _MOST  # of a node within itself
+        below = [one for pair in node.value for one in pair] if isinstance(node, yaml.MappingNode) else node.value
+        parts = [] if isinstance(node, yaml.ScalarNode) else below
+        counted[id(node)] = 1 + sum(_check_size(part, counted) for part in parts)
+    if counted[id(node)] > _MOST:
+        problem = f"over {_MOST:,} values, where each alias is written out"
+        raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
+    return counted[id(node)]
 
 
 @dataclass(frozen=True)
@@ -73,7 +100,12 @@ class Document:
 def load(path: Path) -> Document:
     """The mapping in a YAML file. Raises UserError naming the line for anything else and for a key written twice."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            content = file.read(_LARGEST + 1)
+        if len(content) > _LARGEST:
+            what = f"a file of more than {_LARGEST >> 20} MiB"
+            raise UserError(what, where=str(path), fix="problems and results have files of their own")
+        text = content.decode()
     except UnicodeDecodeError:
         raise UserError("not a text file in UTF-8", where=str(path), fix="save it as UTF-8") from None
     except OSError as error:
@@ -81,6 +113,8 @@ def load(path: Path) -> Document:
     try:
         loader = _Loader(text)
         root = loader.get_single_node()
+        if root is not None:
+            _check_size(root, {})
         data = None if root is None else loader.construct_document(root)
     except (yaml.YAMLError, ValueError) as error:  # ValueError: a day that no calendar has
         mark, index = getattr(error, "problem_mark", None), getattr(error, "position", None)

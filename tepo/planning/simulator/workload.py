@@ -69,9 +69,9 @@ class MeasuredLengths:
 
     @cached_property
     def _groups(self) -> list[tuple[np.ndarray, np.ndarray]]:
-        import pyarrow.parquet
+        from tepo.common.parquet import read_parquet
 
-        table = pyarrow.parquet.read_table(self.path, columns=["problem", "tokens", "correct"]).to_pandas()
+        table = read_parquet(self.path, ["problem", "tokens", "correct"]).to_pandas()
         return [(part.tokens.to_numpy(), part.correct.to_numpy()) for _, part in table.groupby("problem", sort=False)]
 
     @cached_property

@@ -14,6 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from tepo.common.files import STORE, write_atomic
+from tepo.common.text import spelt
 from tepo.reporting.colours import Look, look
 
 STEP = "training/global_step"
@@ -29,6 +30,8 @@ SUMMED = {"tokens": "perf/sampled_tokens", "time": "timing_s/step", "kl": KL}
 """Axes that are the sum of a metric over the steps."""
 _COUNTED = (STEP, SAMPLES)  # from the start of the run
 STYLE: dict[Any, Any] = {
+    **{name: value for name, value in matplotlib.rcParamsDefault.items() if name != "backend"},
+    "text.parse_math": False,  # labels are names that people give: a $ is a $
     "font.size": 9,
     "font.family": "DejaVu Sans",
     "axes.spines.top": False,
@@ -231,7 +234,7 @@ def svg(figure: Figure) -> str:
     out = io.StringIO()
     with matplotlib.rc_context(STYLE):
         figure.savefig(out, format="svg", metadata={"Date": None, "Creator": None})
-    return out.getvalue()
+    return spelt(out.getvalue())  # XML has no control characters
 
 
 def png(figure: Figure, dpi: int) -> bytes:

@@ -13,6 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
+from matplotlib.ticker import LogFormatter
 from matplotlib.transforms import Bbox
 
 from tepo.evaluation.statistics.run_profiles import performance_profile
@@ -128,6 +129,8 @@ def tried_figure(lines: Sequence[TunedLine], axis: str, *, log: bool) -> Figure:
                     axes.plot(one.at, 100 * one.score, "o", color="#222222", fillstyle="none", markersize=10)
             if log:
                 axes.set_xscale("log")
+                axes.xaxis.set_major_formatter(LogFormatter())  # whose labels are no formulas
+                axes.xaxis.set_minor_formatter(LogFormatter())
             axes.set_title(", ".join(filter(None, (line.label, line.model))), loc="left", fontsize=9)
             axes.set_xlabel(axis)
             axes.set_ylabel("validation accuracy, %")

@@ -16,7 +16,7 @@ def made_by(sessions: Sequence[Session]) -> list[str]:
     groups: dict[str, list[Session]] = {}
     for session in sessions:
         groups.setdefault(f"{_software(session)}; {_hardware(session)}", []).append(session)
-    return [f"{words}; {_hosts(group)}; {_dates(group)}." for words, group in groups.items()]
+    return [f"{words}; {_hosts(group)}{_dates(group)}." for words, group in groups.items()]
 
 
 def mixed(sessions: Sequence[Session]) -> str | None:
@@ -63,9 +63,10 @@ def cpu(session: Session) -> str:
 
 
 def _hosts(sessions: Sequence[Session]) -> str:
-    names = list(dict.fromkeys(str(session.get("host") or "unknown") for session in sessions))
+    """The hosts of runs in a store; records name none."""
+    names = list(dict.fromkeys(str(session["host"]) for session in sessions if session.get("host")))
     more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-    return f"host{'s' if len(names) > 1 else ''} {', '.join(names[:_FEW])}{more}"
+    return f"host{'s' if len(names) > 1 else ''} {', '.join(names[:_FEW])}{more}; " if names else ""
 
 
 def _dates(sessions: Sequence[Session]) -> str:

@@ -47,7 +47,10 @@ class VllmServerBackend:
 
         stop = stop_tokens(policy.model, policy.tokenizer)
         length = longest_sequence(config)
-        return VllmServerSampler(config.sampler.servers, stop, max_length=length, exchange=exchange)
+        ids = policy.model.get_input_embeddings().num_embeddings
+        return VllmServerSampler(
+            config.sampler.servers, stop, max_length=length, exchange=exchange, vocabulary=int(ids)
+        )
 
     @contextlib.contextmanager
     def open_model(self, path: str, options: SamplerOptions, scratch: Path) -> Iterator["Sampler"]:

@@ -1,6 +1,8 @@
 """JSON over HTTP to a vLLM server, on connections that another thread can cut.
 
-A server is `http://host:port`, `https://host`, or `http+unix://` and the path of a Unix socket with %2F for each slash.
+Nothing that a server answers is believed: it has a time and a size, no other host is asked in its place, and what is
+not an object of JSON is one sentence. A server is `http://host:port`, `https://host`, or `http+unix://` and the path of
+a Unix socket with %2F for each slash.
 """
 
 import contextlib
@@ -15,8 +17,11 @@ from urllib.parse import quote, unquote, urlsplit
 
 from tepo.common.errors import RunFailed, UserError
 
-_ANSWER_SECONDS = 3600  # one request: a long response on a full server
+_ANSWER_SECONDS = 3600  # one request, to its end: a long response on a full server
+_LOOK_SECONDS = 120  # one without a body, which asks for no work
+ANSWER_BYTES = 1 << 20  # of an answer that says little
 _AGAIN = "start it again and resume the run; finished steps are kept"
+_NO_VLLM = "sampler.servers names vLLM servers, in development mode (docs/engines.md)"
 
 
 def socket_url(path: Path) -> str:
@@ -27,8 +32,8 @@ def socket_url(path: Path) -> str:
 class _UnixConnection(http.client.HTTPConnection):
     """HTTP to the path of a socket."""
 
-    def __init__(self, path: str):
-        super().__init__("localhost", timeout=_ANSWER_SECONDS)
+    def __init__(self, path: str, timeout: float):
+        super().__init__("localhost", timeout=timeout)
         self.path = path
 
     def connect(self) -> None:
@@ -53,12 +58,14 @@ class Connections:
                     socket.socket.shutdown(sock, socket.SHUT_RDWR)  # TLS's own would take its state from the reader
 
     @contextlib.contextmanager
-    def open(self, url: str) -> Iterator[http.client.HTTPConnection]:
-        """A connection to a server for the length of the block."""
+    def open(self, url: str, seconds: float) -> Iterator[http.client.HTTPConnection]:
+        """A connection to a server for the length of the block, cut after so many seconds."""
         parts = urlsplit(url)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         unix = parts.scheme == "http+unix"
-        opened = _UnixConnection(unquote(parts.netloc)) if unix else kind(parts.netloc, timeout=_ANSWER_SECONDS)
+        opened = _UnixConnection(unquote(parts.netloc), seconds) if unix else kind(parts.netloc, timeout=seconds)
+        timer = threading.Timer(seconds, self.cut)  # a byte now and then would outlast the timeout of a socket
+        timer.daemon = True
         with contextlib.closing(opened) as connection:
             connection.connect()
             sock = connection.sock
@@ -66,32 +73,74 @@ class Connections:
                 if self.ended:
                     raise ConnectionAbortedError("cut before the request")
                 self.sockets.add(sock)
+            timer.start()
             try:
                 yield connection
             finally:
+                timer.cancel()
                 with self.lock:
                     self.sockets.remove(sock)
 
 
-def ask(url: str, path: str, body: Mapping[str, Any] | None, connections: Connections | None = None) -> dict[str, Any]:
-    """JSON in (None: a GET), JSON out. Raises RunFailed when the server is gone or fails, UserError when it refuses."""
-    data = None if body is None else json.dumps(body)
+def check_url(url: str) -> None:
+    """Raises UserError for what is no URL of a server."""
     try:
-        with (connections or Connections()).open(url) as connection:
+        parts = urlsplit(url)
+        known = parts.scheme in ("http", "https", "http+unix") and parts.netloc and "@" not in parts.netloc
+        good = known and (parts.scheme == "http+unix" or parts.port != 0)
+    except ValueError:  # half an IPv6 address, a port that is no number
+        good = False
+    if not good:
+        fix = "http://HOST:PORT, https://HOST, or http+unix:// and the path of a socket with %2F for each slash"
+        raise UserError("no URL of a server", where=f"sampler.servers: {url}", fix=fix)
+
+
+def ask(
+    url: str,
+    path: str,
+    body: Mapping[str, Any] | None,
+    connections: Connections | None = None,
+    limit: int = ANSWER_BYTES,
+) -> dict[str, Any]:
+    """JSON in (None: a GET), JSON out, of at most `limit` bytes. Raises RunFailed when the server is gone, too slow or
+    fails, UserError when it refuses, or answers what no vLLM server does."""
+    data, seconds = None if body is None else json.dumps(body), _LOOK_SECONDS if body is None else _ANSWER_SECONDS
+    connections = connections or Connections()
+    try:
+        with connections.open(url, seconds) as connection:
             headers = {"Content-Type": "application/json", "Connection": "close"}
             with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # it may answer, and close, before it has
                 # read what it has no use for: head and body are sent one after the other
                 connection.request("GET" if data is None else "POST", urlsplit(url + path).path, data, headers)
             answer = connection.getresponse()
-            text = answer.read().decode(errors="replace")
-    except (OSError, http.client.HTTPException) as error:
+            content = answer.read(limit + 1)
+            if connections.ended or (answer.length and len(content) <= limit):  # the second: what is left to come
+                raise ConnectionAbortedError("cut before the end of its answer")
+    except (OSError, http.client.HTTPException, ValueError) as error:  # the last: no name of a host
         raise RunFailed(f"the vLLM server does not answer: {error}", where=url, fix=_AGAIN) from None
+    shown = " ".join(content[:300].decode(errors="replace").split())
     if answer.status >= 500:  # of an engine that ended, too
-        raise RunFailed(f"the vLLM server failed ({answer.status}): {text[:300]}", where=url, fix=_AGAIN)
+        raise RunFailed(f"the vLLM server failed ({answer.status}): {shown}", where=url, fix=_AGAIN)
     if answer.status == 404:
         fix = "start it as docs/engines.md shows, with VLLM_SERVER_DEV_MODE=1"
         raise UserError(f"the server does not know {path}", where=url, fix=fix)
+    if 300 <= answer.status < 400:
+        what = f"the server sends elsewhere ({answer.status}), to {answer.headers.get('Location', 'no place')[:200]}"
+        raise UserError(f"{what}, which is not followed", where=url + path, fix="name that server, if it is yours")
     if answer.status != 200:
-        what = f"the server refused a request ({answer.status}): {text[:300]}"
+        what = f"the server refused a request ({answer.status}): {shown}"
         raise UserError(what, where=url + path, fix="see the server's log")
-    return json.loads(text) if text else {}
+    if len(content) > limit:
+        raise UserError(f"the server answers with more than {limit:,} bytes", where=url + path, fix=_NO_VLLM)
+    try:
+        found = json.loads(content) if content else {}
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise not_vllm(shown, url + path)
+    return found
+
+
+def not_vllm(shown: str, where: str) -> UserError:
+    """The error for an answer that no vLLM server gives."""
+    return UserError(f"the server does not answer as vLLM does: {shown[:200]}", where=where, fix=_NO_VLLM)

@@ -7,12 +7,12 @@ it through vLLM's own `reload_weights`. The head is written out, so tied models 
 
 import contextlib
 import json
+import math
 import os
 import queue
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,21 +27,24 @@ from weakref import WeakSet
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tepo.common import signals
+from tepo.common import interpreter, signals
 from tepo.common.errors import RunFailed, UserError
 from tepo.common.files import commit_folder, no_link
 from tepo.policy.model.allocator import without_growing
 from tepo.policy.model.model_location import load_options
 from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
-from tepo.sampling.vllm.http import Connections, ask, socket_url
+from tepo.sampling.vllm.http import ANSWER_BYTES, Connections, ask, check_url, not_vllm, socket_url
 from tepo.sampling.vllm.response_groups import ResponseGroups, fewest, sample_seed, to_response
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, check_head, last_error
 
 _Answer: TypeAlias = Future[dict[str, Any]]
 _START_SECONDS = 600  # until a server is healthy
+_ANY = 1 << 31  # ids of a policy that is not known here
 _PARALLEL = 256  # requests in flight per server
 _SOCKET = "http"
 _LONGEST = 107 - len("/tepo-12345678/") - 36  # bytes of a folder: a socket's path has 107, vLLM's names are UUIDs
+_TOKEN_BYTES = 1 << 10  # of an answer: id, text and log-prob of a token
+_ROUNDING = 1e-3  # by which a log-prob may be above 0
 _SETTLE_SECONDS = 60  # until a server has given up the requests whose connections were cut
 
 
@@ -52,7 +55,11 @@ def check_servers(urls: Sequence[str]) -> None:
         fix = "sampler.servers=[http://host:8000], or sampler=vllm"
         raise UserError("no vLLM server is named", where="sampler.servers", fix=fix)
     for url in urls:
-        ask(url.rstrip("/"), "/is_sleeping", None)
+        check_url(url)
+    for url in urls:
+        said = ask(url.rstrip("/"), "/is_sleeping", None)
+        if not isinstance(said.get("is_sleeping"), bool):
+            raise not_vllm(json.dumps(said), url)
 
 
 def serve_command(
@@ -73,7 +80,7 @@ def serve_command(
         "--generation-config": "vllm",
         "--seed": "0",
     }
-    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", *chain(*given.items())]
+    command = interpreter.command("-m", "vllm.entrypoints.openai.api_server", *chain(*given.items()))
     if not options.custom_all_reduce(without_growing(os.environ)):
         command.append("--disable-custom-all-reduce")
     source = load_options(options.path, options.revision, options.trust_remote_code)
@@ -100,10 +107,11 @@ def local_server(
         command, environment = serve_command(options, folder, memory=memory, cpu=cpu)
         # it must not hold its GPU when we are killed
         end_with_us = partial(signals.end_with, os.getpid(), signal.SIGTERM)
+        ours = without_growing(os.environ)  # the server's memory is one large piece
         with open(log, "w", opener=no_link) as sink:
             process = subprocess.Popen(
                 command,
-                env=without_growing(os.environ) | environment,  # the server's memory is one large piece
+                env=interpreter.environment(ours) | environment,
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 preexec_fn=end_with_us,
@@ -149,13 +157,23 @@ class VllmServerSampler:
     """Implements `tepo.sampling.sampler.Sampler` over servers started with `serve_command`.
 
     urls: of each, as `tepo.sampling.vllm.http` says. stop_tokens: ids that end a response (kept in it). max_length:
-    longest prompt plus response. exchange: a folder on a file system that trainer and servers share.
+    longest prompt plus response. exchange: a folder on a file system that trainer and servers share. vocabulary: the
+    policy has so many ids.
     """
 
     score = None  # a server gives no log-probs of given tokens without its cache
 
-    def __init__(self, urls: Sequence[str], stop_tokens: Sequence[int], *, max_length: int, exchange: Path):
+    def __init__(
+        self,
+        urls: Sequence[str],
+        stop_tokens: Sequence[int],
+        *,
+        max_length: int,
+        exchange: Path,
+        vocabulary: int = _ANY,
+    ):
         check_servers(urls)
+        self.vocabulary = vocabulary
         self.urls = [url.rstrip("/") for url in urls]
         self.stop_tokens, self.max_length, self.exchange = list(stop_tokens), max_length, exchange
         self.side_by_side = _PARALLEL * len(urls)
@@ -239,7 +257,8 @@ class ServerQueue:
                 "skip_special_tokens": False,
             }
             where = self.sampler.urls[server], "/v1/completions"
-            future = self.sampler.pool.submit(ask, *where, body, request.connections)
+            limit = ANSWER_BYTES + _TOKEN_BYTES * (len(job.prompt) + params.max_new_tokens)
+            future = self.sampler.pool.submit(ask, *where, body, request.connections, limit)
             self.under_way[server] += 1
             self.running[future] = request
             future.add_done_callback(self.done.put)
@@ -257,10 +276,29 @@ class ServerQueue:
             request = self.running.pop(future, None)
             if request:  # it was not given up
                 self.under_way[request.server] -= 1
-                choice = future.result()["choices"][0]
-                said = choice["token_ids"], choice["logprobs"]["token_logprobs"], choice["finish_reason"]
-                groups += self.groups.put(request.number, request.index, to_response(*said))
+                response = self._read(future.result(), request)
+                groups += self.groups.put(request.number, request.index, response)
         return groups
+
+    def _read(self, answer: Mapping[str, Any], request: "_Request") -> Response:
+        """The response in an answer. Raises UserError for one that vLLM does not give: it would be trained on."""
+        try:
+            (choice,) = answer["choices"]
+            tokens, logprobs, reason = (
+                choice["token_ids"],
+                choice["logprobs"]["token_logprobs"],
+                choice["finish_reason"],
+            )
+            most = self.groups.drawn[request.number][0].max_new_tokens
+            ids = all(type(token) is int and 0 <= token < self.sampler.vocabulary for token in tokens)
+            numbers = all(type(one) in (int, float) and -math.inf < one <= _ROUNDING for one in logprobs)
+            ends = reason == "length" or (reason == "stop" and tokens[-1] in self.sampler.stop_tokens)
+            good = ids and numbers and ends and len(tokens) == len(logprobs) and 0 < len(tokens) <= most
+        except (KeyError, TypeError, ValueError, IndexError):
+            good = False
+        if not good:
+            raise not_vllm(json.dumps(answer), self.sampler.urls[request.server] + "/v1/completions")
+        return to_response(tokens, logprobs, reason)
 
     def drop(self, numbers: Collection[int]) -> None:
         """See `Queue.drop`. A server gives a request up when it sees that its connection is closed."""

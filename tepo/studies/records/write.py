@@ -105,7 +105,7 @@ def _record_bases(file: Path, units: Sequence[Unit]) -> None:
             continue
         recipe = folder / RECIPE_FILE  # a base that `tepo warmstart` made says how
         made = parse_json(recipe.read_bytes()).get("made", {}) if recipe.is_file() else {}
-        bases[path] = {"hash": base_fingerprint(path, revision), "made": made}
+        bases[path] = {"hash": base_fingerprint(path, revision), "made": _nameless(made)}
         if known.get(path, bases[path])["hash"] != bases[path]["hash"]:
             fix = f"give this one another name, or move {file} and the records beside it away"
             raise UserError("the records are of another base of this name", where=path, fix=fix)
@@ -146,10 +146,15 @@ def _short(cost: Cost) -> Cost:
     return replace(cost, **seconds)
 
 
+def _nameless(session: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in session.items() if key != "host"}
+
+
 def _joined(sessions: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """Sessions of the same versions and machine as one, from the first start to the last end."""
+    """Sessions of the same versions and machine as one, from the first start to the last end. Records are given to
+    others, so the machine's own name stays with the run."""
     groups: list[list[Mapping[str, Any]]] = []
-    for session in sessions:
+    for session in map(_nameless, sessions):
         same = next((group for group in groups if facts_of(group[0]) == facts_of(session)), None)
         if same is None:
             groups.append(same := [])

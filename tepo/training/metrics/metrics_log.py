@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from tepo.common.errors import UserError
@@ -52,6 +53,11 @@ def _start_wandb(config: RunConfig, folder: RunFolder) -> Any:
     except ImportError:
         fix = f"{install_line('wandb')}, or wandb.mode=disabled"
         raise UserError("wandb is not installed", where=f"wandb.mode={config.wandb.mode}", fix=fix) from None
+    for file in (Path(".wandb", "settings"), Path("wandb", "settings")):
+        if config.wandb.mode == "online" and file.is_file():
+            what = "wandb obeys this file of the current folder, which says where metrics and your key are sent"
+            fix = "what is yours in it belongs into ~/.config/wandb/settings; move it away, or start in another folder"
+            raise UserError(what, where=str(file.absolute()), fix=fix)
     name = folder.path.name
     token = os.environ.pop("SLURM_JWT", None)  # wandb's service writes every SLURM_ variable that it sees to its log
     try:

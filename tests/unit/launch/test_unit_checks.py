@@ -1,11 +1,13 @@
 """What a study's runs would come to lack is said once, before the first has a folder."""
 
 import shutil
+import socket
 import sys
 from pathlib import Path
 
 import pytest
 
+from tepo.common import trust
 from tepo.common.errors import UserError
 from tepo.launch.run_units import Slots, run_units
 from tepo.launch.slurm_options import SlurmOptions
@@ -54,9 +56,56 @@ def test_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_servers(tmp_path: Path) -> None:
-    error = refusal(tmp_path, "sampler=vllm_server", "sampler.servers=[http://127.0.0.1:9]")
+    words = ("sampler=vllm_server", "sampler.servers=[http://127.0.0.1:9]")
+    with trust.caller():
+        trust.say(words)
+        error = refusal(tmp_path, *words)
     assert "does not answer" in error.what
     assert error.exit_code == 1
+
+
+SENDING = """
+title: sends
+rows: [{{label: A, objective: grpo_dapo{row}}}]
+scales: {{laptop: {{models: [laptop], seeds: [0]{scale}}}}}
+{more}
+"""
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        {"row": ", overrides: ['{word}']"},
+        {"row": ", overrides: ['++{word}']"},
+        {"row": ", by_model: {{laptop: ['{word}']}}"},
+        {"scale": ", overrides: ['{word}']"},
+        {"more": "vary: {{where: {{one: ['{word}'], other: ['{word}', train.epochs=2]}}}}"},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("word", ["sampler.servers=[{url}]", "wandb.mode=online"])
+def test_a_study_sends_nothing_to_places_that_its_caller_did_not_name(
+    places: dict[str, str], word: str, tmp_path: Path
+) -> None:
+    """Refused before anybody is asked whether he answers. The same word of the caller's, or his trust, permits it."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        word = word.format(url=f"http://127.0.0.1:{listener.getsockname()[1]}")
+        key = word.partition("=")[0]
+        given = {name: text.format(word=word) for name, text in places.items()}
+        write(tmp_path / "experiments/mine.yaml", SENDING.format(**{"row": "", "scale": "", "more": ""} | given))
+        refused = refusal(tmp_path)
+        assert "the study sends" in refused.what
+        assert f"{key}=" in refused.fix
+        assert refused.fix.endswith("--trust permits it")
+        listener.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    unit, *_ = units(tmp_path)
+    (typed,) = (one for one in unit.overrides if key in one)
+    for said in ({"words": [typed]}, {"trusts": True}):
+        with trust.caller():
+            trust.say(**said)  # type: ignore[arg-type]
+            assert typed in unit.as_typed()
 
 
 def test_problems_of_training_and_of_benchmarks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -190,6 +190,18 @@ def test_the_store_comes_before_the_records(recorded: Path, tmp_path: Path) -> N
     assert [unit.record is None for unit in read(tmp_path / "other")] == [True, False, False, True, False, False]
 
 
+def test_a_record_does_not_name_the_machine(own: Path, tmp_path: Path) -> None:
+    store = tmp_path / "runs"
+    ((study, units),) = finished(store)
+    for unit in units:
+        session = {"what": "train", "started": "2026-01-02", "ended": None, "cpu": "Fast", "host": "of-somebody"}
+        write_json(unit.run.path / "provenance.json", {"sessions": [session]})
+    record_study(file_of("mine"), [(study, units)])
+    for record in read_records(file_of("mine")):
+        assert [one.get("cpu") for one in record.made] == ["Fast"]
+        assert "of-somebody" not in str(record)
+
+
 def test_an_ending_is_kept(own: Path, tmp_path: Path) -> None:
     ((study, units),) = finished(tmp_path / "runs")
     ending = {"kind": "collapse", "step": 2, "why": "all wrong"}

@@ -13,20 +13,18 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
+from tepo.common import interpreter
 from tepo.common.errors import RunFailed
 from tepo.problems.grader.options import GraderOptions
 from tepo.problems.grader.verdict import OUT_OF_BUDGET
 
-_ROOT = str(Path(__file__).resolve().parents[4])
 _MAIN = "from {} import main; main()"
 _START_SECONDS = 120.0
 _TASKS_PER_WORKER = 4
@@ -193,10 +191,9 @@ class Pool:
         return outcome
 
     def _start(self) -> _Worker:
-        path = os.pathsep.join(filter(None, (_ROOT, os.environ.get("PYTHONPATH"))))
-        command = [sys.executable, "-P", "-c", self._main]
-        environment = {**os.environ, "PYTHONPATH": path, "PYTHONHASHSEED": "0"}
+        environment = interpreter.environment() | {"PYTHONHASHSEED": "0"}
         pipe, null = subprocess.PIPE, subprocess.DEVNULL
+        command = interpreter.command("-c", self._main)
         process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, env=environment)
         worker = _Worker(process, 0.0)
         worker.expect()

@@ -1,0 +1,84 @@
+"""Files with the names of modules, in a folder in which somebody works: each writes down that it was executed."""
+
+import sys
+from pathlib import Path
+
+_DEPENDENCIES = [
+    "accelerate",
+    "antlr4",
+    "apex",
+    "bitsandbytes",
+    "click",
+    "compressed_tensors",
+    "datasets",
+    "deepspeed",
+    "einops",
+    "filelock",
+    "flash_attn",
+    "fsspec",
+    "hjson",
+    "httpx",
+    "huggingface_hub",
+    "hydra",
+    "jinja2",
+    "latex2sympy2_extended",
+    "liger_kernel",
+    "lm_eval",
+    "markdown",
+    "math_verify",
+    "matplotlib",
+    "mpmath",
+    "networkx",
+    "ninja",
+    "numba",
+    "numpy",
+    "omegaconf",
+    "packaging",
+    "pandas",
+    "peft",
+    "PIL",
+    "psutil",
+    "pyarrow",
+    "pydantic",
+    "ray",
+    "regex",
+    "requests",
+    "rich",
+    "safetensors",
+    "scipy",
+    "sitecustomize",
+    "sklearn",
+    "sympy",
+    "tepo",
+    "tepo_cli",
+    "tokenizers",
+    "torch",
+    "torchvision",
+    "tqdm",
+    "transformers",
+    "triton",
+    "trl",
+    "typer",
+    "typing_extensions",
+    "usercustomize",
+    "vllm",
+    "wandb",
+    "xformers",
+    "yaml",
+    "zmq",
+]
+
+
+def lay(folder: Path, mark: Path) -> None:
+    """One for each module of the standard library and of what the suite may import, and one as a package."""
+    for name in (*sys.stdlib_module_names, *_DEPENDENCIES):
+        text = f"with open({str(mark)!r}, 'a') as file:\n    file.write(__file__ + '\\n')\n"
+        package = name in ("email", "torch")
+        path = folder / (f"{name}/__init__.py" if package else f"{name}.py")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+def executed(mark: Path) -> list[str]:
+    """Those that were executed."""
+    return sorted(set(mark.read_text().split("\n")) - {""}) if mark.exists() else []

@@ -145,7 +145,7 @@ def _train_with_manifest(run: PreparedRun, report: Report) -> None:
     """Train, keeping the manifest true however it ends."""
     folder = run.folder
     if folder.config_file.exists():
-        folder.check_config(paths=True)
+        folder.check_config()
     folder.create(run.asked)
     folder.mark("running")
     try:

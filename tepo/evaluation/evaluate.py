@@ -103,13 +103,13 @@ def _claim(task: Task, identity: Mapping[str, Any]) -> Result | None:
         except ValueError:
             begun = None
         if not isinstance(begun, dict):
-            raise UserError("the file is damaged", where=str(path), fix="delete the folder and evaluate again")
+            raise UserError("the file is damaged", where=str(path), fix="restore it from a copy, or move the folder away and evaluate again")
         wanted = json.loads(json.dumps(identity))
         different = [key for key in wanted if begun.get(key) != wanted[key]]
         if different:
             said = "; ".join(f"{key} {begun.get(key)!r} there, {wanted[key]!r} asked for" for key in different)
             graded = different == ["grading"] and (folder / SAMPLES).is_file()
-            fix = f"`tepo regrade {folder}`" if graded else "choose another folder, or delete this one"
+            fix = f"`tepo regrade {folder}`" if graded else "choose another folder, or move this one away"
             raise UserError(f"the folder holds another evaluation: {said}", where=str(folder), fix=fix)
     result = read_result(folder, task.benchmark) if (folder / SAMPLES).is_file() else None
     if result is None:

@@ -68,6 +68,8 @@ from tepo.store.run_id import RECIPE, base_id, identity, run_id
 from tepo.store.run_identity import DIGEST, check_identity, missing_input
 
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
+_MISSING = "restore it from a copy; the command that trained the run writes it again, too"
+_REWRITTEN = "restore it from a copy, or move this file away: the command that trained the run then writes it again"
 _STEP = "training/global_step"
 _COSTS = ("steps", "benchmarks", "cpu_s", "training_s", "measuring_s", "tokens", "core_s")  # numbers of a `Cost`
 _LEFT = {  # by purpose of a lock: what killed processes that held it leave behind
@@ -196,8 +198,8 @@ class RunFolder:
                 raise ValueError("no status")
             ending_of(manifest)
         except ValueError as error:
-            what, fix = f"the manifest is damaged: {error}", f"delete {self.path} and run again"
-            raise UserError(what, where=str(self.manifest_file), fix=fix) from None
+            what = f"the manifest is damaged: {error}"
+            raise UserError(what, where=str(self.manifest_file), fix=f"{_REWRITTEN}, if it came to its last step") from None
         return manifest
 
     def config(self) -> dict[str, Any]:
@@ -206,9 +208,10 @@ class RunFolder:
         try:
             config = parse_json(path.read_bytes())
         except FileNotFoundError:
-            raise UserError("the run has no configuration: copied half?", where=str(path), fix=AGAIN) from None
+            raise UserError("the run has no configuration: copied half?", where=str(path), fix=_MISSING) from None
         except ValueError:
-            raise UserError("the run's configuration is not JSON: copied half?", where=str(path), fix=AGAIN) from None
+            what = "the run's configuration is not JSON: copied half?"
+            raise UserError(what, where=str(path), fix=_REWRITTEN) from None
         if not isinstance(config, dict) or config.get("recipe") != RECIPE or not is_configuration(config.get("full")):
             said = config if isinstance(config, dict) else {}
             version, recipe = said.get("tepo", "unknown"), said.get("recipe")
@@ -216,7 +219,8 @@ class RunFolder:
             if version == __version__:
                 what = f"the run was trained by recipe {recipe}, and tepo {version} here has recipe {RECIPE}"
             if (version, recipe) == (__version__, RECIPE):
-                raise UserError("the run's configuration is damaged: parts are missing", where=str(path), fix=AGAIN)
+                what = "the run's configuration is damaged: parts are missing"
+                raise UserError(what, where=str(path), fix=_REWRITTEN)
             raise UserError(what, where=str(path), fix="use the commit that wrote it, or another --store")
         return config
 
@@ -245,6 +249,31 @@ class RunFolder:
     def finished(self) -> bool:
         return self.manifest().get("status") == "finished"
 
+    def lacks_manifest(self, config: RunConfig) -> bool:
+        """Tell whether the run of a configuration came to its last step, and nothing but its manifest is missing."""
+        last = config.train.steps
+        return (
+            self.config_file.exists()
+            and not self.manifest_file.exists()
+            and last in self._saved()
+            and not self._unfit(last, contents=True)
+            and not self.metrics_damage(last, more=False)
+        )
+
+    def complete(self, config: RunConfig) -> None:
+        """Write what is missing of a finished run's `config.json` and `manifest.json`, of which the one says which run
+        it is: that of this configuration."""
+        manifest = self.manifest()
+        if manifest and self.config_file.exists():
+            return
+        if not manifest:
+            self.check_config()
+        if manifest.get("id", self.path.name) == self.path.name:
+            with self.lock():
+                self.create(config)
+                facts = {"steps": config.train.steps} | manifest
+                self.mark("finished", **{key: facts[key] for key in ("steps", "ending") if key in facts})
+
     def check_whole(self, *, contents: bool = False) -> str:
         """Look whether the run is what it says; the door for all who read one. Returns what `check_config` does. Raises
         UserError as that does, and for a run that was copied half, has damaged files, or says that it is finished and
@@ -266,7 +295,7 @@ class RunFolder:
                 fit = [step for step in saved if step < last and not self._unfit(step, contents=True)]
                 fix = AGAIN
                 if fit and (self.checkpoint(fit[-1]) / OPTIMISER).is_dir():
-                    fix = f"delete {self.manifest_file}: training then goes on from step {fit[-1]}"
+                    fix = f"move {self.manifest_file} away: training then goes on from step {fit[-1]}"
                 said = f"the run says it is finished, but {reason}: copied half?"
                 raise UserError(said, where=str(where), fix=fix)
             return unknown
@@ -373,7 +402,7 @@ class RunFolder:
             return []
         except (ValueError, TypeError) as error:
             what = f"the record of what the run has cost is damaged: {error}"
-            fix = "delete it: prices are then based on the other runs"
+            fix = "move it away: prices are then based on the other runs"
             raise UserError(what, where=str(self.cost_file), fix=fix) from None
 
     def add_cost(self, cost: Cost) -> None:

@@ -64,6 +64,8 @@ def find_target(model: str, store: Path, revision: str | None) -> Target:
         if run.started():
             config = run.config()["full"]
             own = config["model"]
+            if unknown := run.check_config():
+                say(f"run {run.path.name}: {unknown}")
             return Target(
                 Weights.of_stored(run), run, tuple(config["data"]["benchmarks"]), own["wrap"], own["thinking"]
             )

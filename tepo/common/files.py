@@ -7,13 +7,15 @@ and whoever holds the lock next removes it.
 import contextlib
 import errno
 import fcntl
+import fnmatch
 import glob
 import hashlib
 import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+import stat
+from collections.abc import Container, Iterator
 from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
@@ -41,6 +43,7 @@ _EXPLAINED = {
     errno.ENOENT: "the folder is gone, or cannot be made there",
     errno.EFBIG: "the file is larger than the system allows",
     errno.ELOOP: "a symbolic link is in the way, or links in the path go round in a circle",
+    errno.EMLINK: "the file has a second name (a hard link), under which it would change too",
 }
 
 STORE = "--store DIR"
@@ -63,9 +66,36 @@ def explain_write_errors(path: Path, option: str = STORE) -> Iterator[None]:
 
 
 def no_link(path: str, flags: int) -> int:
-    """Open a file, as the `opener` of `open`, unless its name is a symbolic link: in a folder from elsewhere that could
-    lead to any file of ours."""
-    return os.open(path, flags | os.O_NOFOLLOW, 0o666)
+    """Open a file that is written in place, as the `opener` of `open`, unless its name is a symbolic link or one of
+    several: in a folder from elsewhere that could lead to any file of ours."""
+    handle = os.open(path, (flags & ~os.O_TRUNC) | os.O_NOFOLLOW, 0o666)
+    if os.fstat(handle).st_nlink > 1:
+        os.close(handle)
+        raise OSError(errno.EMLINK, os.strerror(errno.EMLINK), path)
+    if flags & os.O_TRUNC:
+        os.ftruncate(handle, 0)
+    return handle
+
+
+def check_no_links(folder: Path, apart: Container[str] = ()) -> None:
+    """Raise UserError unless a folder, if it is there, holds nothing but files and folders, at any depth, and is no
+    symbolic link itself: what is read, written or removed in it would be elsewhere, and a pipe would never answer.
+
+    apart: names in the folder whose content is not looked at. Who changes the folder after this look is not held off.
+    """
+    waiting = [str(folder)]
+    odd = str(folder) if os.path.islink(folder) else None
+    while waiting and odd is None:
+        with contextlib.suppress(OSError), os.scandir(at := waiting.pop()) as entries:  # gone meanwhile, or not ours
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    waiting += [entry.path] if at != str(folder) or entry.name not in apart else []
+                elif not entry.is_file(follow_symlinks=False):
+                    odd = entry.path
+    if odd is not None:
+        kind = "a symbolic link is in the way" if os.path.islink(odd) else "something that is no file is in the way"
+        fix = "put what it leads to in its place, or move it away; only the path of a whole store may be a link"
+        raise UserError(f"{kind}: in the folder of a run nothing leads elsewhere", where=odd, fix=fix)
 
 
 def write_atomic(path: Path, data: str | bytes, option: str = STORE) -> None:
@@ -109,7 +139,7 @@ def commit_folder(target: Path) -> Iterator[Path]:
     """A scratch folder that becomes `target` (replacing it) when the block ends without an error,
     and vanishes otherwise. Raises UserError with exit code BUSY when another process writes this target."""
     with explain_write_errors(target), exclusive(target):
-        remove_leftovers(target.parent, f".{glob.escape(target.name)}.{_HEX}")
+        remove_leftovers(target.parent.resolve(), f".{glob.escape(target.name)}.{_HEX}")
         scratch = _hidden(target)
         scratch.mkdir()
         try:
@@ -131,7 +161,7 @@ def replace_folder(finished: Path, target: Path) -> None:
         with contextlib.suppress(OSError):
             os.replace(hidden, target)
         raise
-    shutil.rmtree(hidden, ignore_errors=True)
+    _remove(hidden)
 
 
 def remove_folder(path: Path) -> None:
@@ -139,18 +169,37 @@ def remove_folder(path: Path) -> None:
     hidden = _hidden(path)
     with contextlib.suppress(FileNotFoundError):
         os.replace(path, hidden)
-        shutil.rmtree(hidden, ignore_errors=True)
+        _remove(hidden)
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder, or a link to one but not what it leads to; what cannot be removed stays."""
+    if path.is_symlink():
+        path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def remove_leftovers(folder: Path, *patterns: str) -> None:
-    """Remove files and folders that a killed process left, by glob patterns. For who holds the lock that all who write
-    them hold; of the others `write_atomic` alone takes no harm."""
-    for path in (path for pattern in patterns for path in list(folder.glob(pattern))):
-        with contextlib.suppress(OSError):
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+    """Remove files and folders that a killed process left, by glob patterns. No link is followed on the way to them,
+    nor by the removal. For who holds the lock that all who write them hold; of the others `write_atomic` alone takes no
+    harm."""
+    deepest = max(pattern.count("/") for pattern in patterns)
+    if not folder.is_dir():
+        return
+    for root, folders, files, handle in os.fwalk(folder):
+        depth = len(Path(root).relative_to(folder).parts)
+        fitting = [pattern for pattern in patterns if pattern.count("/") == depth]
+        for name in [*folders, *files]:
+            path = os.path.relpath(os.path.join(root, name), folder)
+            if any(fnmatch.fnmatchcase(path, pattern) for pattern in fitting):
+                with contextlib.suppress(OSError):
+                    if stat.S_ISDIR(os.stat(name, dir_fd=handle, follow_symlinks=False).st_mode):
+                        shutil.rmtree(name, dir_fd=handle)
+                    else:
+                        os.unlink(name, dir_fd=handle)
+        if depth == deepest:
+            folders.clear()
 
 
 def take_lock(path: Path) -> IO[str] | None:
@@ -162,7 +211,7 @@ def take_lock(path: Path) -> IO[str] | None:
     """
     with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = open(path, "a", opener=no_link)  # noqa: SIM115
+        handle = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+")
     try:
         fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
@@ -243,7 +292,7 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
                 continue
             fault = f"is not JSON of ours: {error}"
         if fault:
-            raise UserError(f"line {number + 1} {fault}", where=str(path), fix="repair or delete that line")
+            raise UserError(f"line {number + 1} {fault}", where=str(path), fix="repair that line, or restore the file from a copy")
         rows.append(row)
     return rows
 

@@ -2,10 +2,8 @@
 was."""
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -14,17 +12,16 @@ from tepo.common.errors import UserError
 from tepo.common.files import parse_json, write_json
 from tepo.common.provenance import recorded
 from tepo.evaluation.responses import ask, grade_again
+from tepo.evaluation.results import conclude, read_result
 from tepo.evaluation.scheduler import sample_all
-from tepo.evaluation.scores import by_problem, score
 from tepo.evaluation.settings import Report, Settings, silent
-from tepo.evaluation.statistics.intervals import estimate_share
 from tepo.evaluation.writer import ResultWriter, Task, Unfinished
 from tepo.problems.benchmarks import Benchmark
-from tepo.problems.grader import Grader, given_up
+from tepo.problems.grader import Grader
 from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Sampler
-from tepo.store.evaluation_result import SAMPLES, TASK, Result, load_result, remove_parts, save_result
+from tepo.store.evaluation_result import SAMPLES, TASK, Result, remove_parts, save_result
 from tepo.store.samples_file import table_of, write_table
 
 
@@ -39,7 +36,7 @@ def evaluate(
     for task in tasks:
         problems = task.benchmark.load_problems()[: settings.limit]
         identity = _identity(task.benchmark, problems, settings)
-        finished = _claim(task.folder, identity)
+        finished = _claim(task, identity)
         if finished:
             results[task.benchmark.name] = finished
         else:
@@ -51,7 +48,7 @@ def evaluate(
         """Store the result of an evaluation that has all of its rows."""
         task, folder = one.task, one.task.folder
         table = refresh_verdicts(task.benchmark, table_of(one.rows()), task.grader)
-        results[one.name] = result = conclude(task.benchmark, table, task.grader.fingerprint, one.identity)
+        results[one.name] = result = conclude(one.name, task.benchmark, table, task.grader.fingerprint, one.identity)
         write_table(folder / SAMPLES, table)
         save_result(folder, result)
         remove_parts(folder)
@@ -86,30 +83,6 @@ def _identity(benchmark: Benchmark, problems: Sequence[Problem], settings: Setti
     }
 
 
-def conclude(benchmark: Benchmark, table: pa.Table, grader: str, task: Mapping[str, Any]) -> Result:
-    """The scores of a finished table of samples."""
-    names, correct, _ = by_problem(table)
-    accuracy = estimate_share({benchmark.name: correct.mean(axis=1)[None, :]})
-    subsets = {}
-    for name, subset in benchmark.subsets.items():
-        part = table.filter(pa.array([problem not in subset.without for problem in table["problem"].to_pylist()]))
-        if part.num_rows:
-            subsets[name] = score(part)
-    interval = None if math.isnan(accuracy.half) else (accuracy.low, accuracy.high)
-    return Result(
-        benchmark=benchmark.name,
-        problems=len(names),
-        samples=correct.shape[1],
-        accuracy=accuracy.mean,
-        interval=interval,
-        scores=score(table),
-        subsets=subsets,
-        grader=grader,
-        task=dict(task),
-        timeouts=given_up(table["reason"].to_pylist()),
-    )
-
-
 def refresh_verdicts(benchmark: Benchmark, table: pa.Table, grader: Grader) -> pa.Table:
     """The table with every row judged by this grader; rows that carry its fingerprint already are left alone."""
     rows = table.to_pylist()
@@ -120,25 +93,25 @@ def refresh_verdicts(benchmark: Benchmark, table: pa.Table, grader: Grader) -> p
     return table_of(rows)
 
 
-def _claim(folder: Path, task: Mapping[str, Any]) -> Result | None:
+def _claim(task: Task, identity: Mapping[str, Any]) -> Result | None:
     """Make the folder this task's own.
     Returns the result if it is finished; raises UserError if it belongs to another task."""
-    path = folder / TASK
+    folder, path = task.folder, task.folder / TASK
     if path.is_file():
         try:
             begun = parse_json(path.read_bytes())
         except ValueError:
             begun = None
         if not isinstance(begun, dict):
-            raise UserError("the file is damaged", where=str(path), fix="delete the folder and evaluate again")
-        wanted = json.loads(json.dumps(task))
+            raise UserError("the file is damaged", where=str(path), fix="restore it from a copy, or move the folder away and evaluate again")
+        wanted = json.loads(json.dumps(identity))
         different = [key for key in wanted if begun.get(key) != wanted[key]]
         if different:
             said = "; ".join(f"{key} {begun.get(key)!r} there, {wanted[key]!r} asked for" for key in different)
             graded = different == ["grading"] and (folder / SAMPLES).is_file()
-            fix = f"`tepo regrade {folder}`" if graded else "choose another folder, or delete this one"
+            fix = f"`tepo regrade {folder}`" if graded else "choose another folder, or move this one away"
             raise UserError(f"the folder holds another evaluation: {said}", where=str(folder), fix=fix)
-    result = load_result(folder) if (folder / SAMPLES).is_file() else None
+    result = read_result(folder, task.benchmark) if (folder / SAMPLES).is_file() else None
     if result is None:
-        write_json(path, dict(task))
+        write_json(path, dict(identity))
     return result

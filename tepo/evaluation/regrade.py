@@ -7,11 +7,13 @@ from pathlib import Path
 from tepo.common.errors import UserError
 from tepo.common.files import write_json
 from tepo.common.provenance import recorded
-from tepo.evaluation.evaluate import conclude
 from tepo.evaluation.responses import grade_again
+from tepo.evaluation.results import conclude
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
 from tepo.store.evaluation_result import RESULT, SAMPLES, TASK, load_result, save_result
+from tepo.store.find_run import runs
+from tepo.store.run_folder import RunFolder
 from tepo.store.samples_file import read_table, table_of, write_table
 
 _FLIPPED = ("problem", "sample", "gold", "extracted", "correct", "reason")
@@ -44,9 +46,15 @@ class Regrade:
 
 def evaluations(folder: Path) -> list[Path]:
     """Finished evaluations at or below a folder (an evaluation, a run, a store).
-    Raises UserError when there are none."""
+    Raises UserError when there are none, and where one lies in a run that links lead out of."""
+    above = (RunFolder(path) for path in (folder, *folder.absolute().parents[:2]))
+    own = next((run for run in above if run.started()), None)
+    for run in runs(folder) if own is None else [own]:  # all of them before the first is graded
+        run.opened  # noqa: B018
     found = folder.rglob(RESULT) if folder.is_dir() else ()
     finished = sorted(path.parent for path in found if (path.parent / SAMPLES).is_file())
+    for path in finished:
+        RunFolder.of_evaluation(path).opened  # noqa: B018
     if not finished:
         fix = "give the folder of a run, or of one of its evaluations"
         raise UserError("no finished evaluation there", where=str(folder), fix=fix)
@@ -71,7 +79,7 @@ def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
     ]
     table = table_of(rows)
     task = result.task | {"grading": benchmark.grading}
-    after = conclude(benchmark, table, grader.fingerprint, task)
+    after = conclude(result.benchmark, benchmark, table, grader.fingerprint, task)
     if write:
         changed = bool(flips) or after != result  # the same grader again leaves everything as it is
         with recorded(folder, "regrade") if changed else nullcontext():

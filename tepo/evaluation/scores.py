@@ -65,7 +65,7 @@ def by_problem(table: "pa.Table") -> tuple[list[str], np.ndarray, list[list[str 
         order.setdefault(problem, []).append(index)
     if len({len(rows) for rows in order.values()}) != 1:
         what = "problems have different numbers of samples: rows are missing or doubled"
-        raise UserError(what, fix="delete the evaluation's folder and evaluate again")
+        raise UserError(what, fix="move the evaluation's folder away and evaluate again")
     order = dict(sorted(order.items()))
     verdicts, extracted = table["correct"].to_numpy(zero_copy_only=False), table["extracted"].to_pylist()
     correct = np.array([[verdicts[index] for index in rows] for rows in order.values()], dtype=bool)

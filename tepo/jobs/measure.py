@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from tepo.common.errors import UserError
 from tepo.config.run_config import RunConfig
+from tepo.evaluation.results import read_result
 from tepo.evaluation.settings import Report, Settings, silent
 from tepo.jobs.open_sampler import model_sampler, trainers_sampler
 from tepo.jobs.shared_engine import Generator, SharedEngine, check_alike
@@ -165,13 +166,14 @@ def evaluate_missing(
 
 
 def stored(run: RunFolder, benchmark: Benchmark, settings: Settings) -> Result | None:
-    """The stored result, if there is one. Raises UserError when it is of other weights or settings, or of another
-    definition of the benchmark."""
+    """The stored result, if there is one. Raises UserError when it is of other weights or settings, of another
+    definition of the benchmark, or not what its samples give."""
     folder = run.evaluation(benchmark.name, settings.limit, settings.seed)
     result = load_result(folder)
-    if result is not None:
-        check_current(folder, result, benchmark, settings.compared())
-    return result
+    if result is None:
+        return None
+    check_current(folder, result, benchmark, settings.compared())
+    return read_result(folder, benchmark)
 
 
 def stored_base(config: RunConfig, benchmarks: Iterable[str]) -> dict[str, Result]:

@@ -16,11 +16,11 @@ from tepo.common.schema import Location, read
 from tepo.common.text import counted
 from tepo.config.compose import compose, options, to_dict
 from tepo.config.run_config import RunConfig
+from tepo.evaluation.results import read_result
 from tepo.objectives import load_objective
 from tepo.objectives.explain import explain
 from tepo.policy.model.model_location import resolve
 from tepo.store.checkpoint_files import ADAPTER
-from tepo.store.evaluation_result import load_result
 from tepo.store.run_folder import RunFolder
 from tepo.training.checkpoints.final_model import final_model
 
@@ -46,11 +46,18 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
     from huggingface_hub import ModelCardData
 
     config = read(RunConfig, run.config()["full"], Location(lambda _: str(run.config_file)))
-    results = [one for name in run.measured() if (one := load_result(run.evaluations / name))]
+    results, unchecked = [], []
+    for name in run.measured():
+        try:
+            results += filter(None, [read_result(run.evaluations / name)])
+        except UserError:
+            unchecked.append(name)
     lines = ["| benchmark | problems | samples | accuracy % | 95% interval |", "|---|---|---|---|---|"]
     for one in results:
         ends = "–" if one.interval is None else " – ".join(f"{100 * end:.1f}" for end in one.interval)
         lines.append(f"| {one.benchmark} | {one.problems} | {one.samples} | {100 * one.accuracy:.1f} | {ends} |")
+    lines += [f"| {name} | – | – | – | – |" for name in unchecked]
+    lines += ["", "A dash: its samples are gone, or give other numbers."] if unchecked else []
     lines += ["", "Intervals are over problems; another training seed is not in them."]
     keys = ("tepo", "commit", "python", *provenance.PACKAGES, "cpu")
     said = [", ".join(f"{key} {one[key]}" for key in keys if one.get(key)) for one in provenance.sessions(run.path)]
@@ -78,7 +85,7 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
         _objective(run, config, own),
         f"## Data\n\n`{config.data.name}` ({config.data.kind}), {train.prompts_per_step} prompts x "
         f"{train.samples_per_prompt} samples a step, at most {counted(train.max_new_tokens, 'token')} a response.",
-        "## Benchmarks\n\n" + ("\n".join(lines) if results else "Not measured."),
+        "## Benchmarks\n\n" + ("\n".join(lines) if results or unchecked else "Not measured."),
         f"## Command\n\n```\n{command_of(config, run)}\n```",
         f"## Versions\n\n{versions}",
         f"## Licence\n\nThe weights come from `{base}`, whose licence is "

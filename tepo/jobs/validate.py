@@ -38,7 +38,9 @@ def validate_run(config: RunConfig) -> float:
         options = GraderOptions.of_training(config.grader)
         with trainers_sampler(config, weights, run) as (sampler, tokenizer), Grader(options) as grader:
             metrics = Validation(config, Tools(sampler, tokenizer, grader), None).measure()
-        write_json(run.validation_file, {"problems": problems_hash(config), "metrics": metrics})
+        write_json(
+            run.validation_file, {"problems": problems_hash(config), "weights": weights.name, "metrics": metrics}
+        )
     return float(metrics[AVERAGE])
 
 

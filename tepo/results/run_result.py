@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pandas as pd
 
+from tepo.evaluation.results import read_result
 from tepo.store.early_stop import Ending
-from tepo.store.evaluation_result import load_result
 from tepo.store.run_folder import RunFolder
 from tepo.training.checkpoints.final_model import final_model
 
@@ -33,7 +33,10 @@ class RunResult:
 
     @property
     def _run(self) -> RunFolder:
-        return RunFolder(self.folder)
+        """Raises UserError where it is not what it says."""
+        run = RunFolder(self.folder)
+        run.check_whole()
+        return run
 
     def metrics(self) -> pd.DataFrame:
         """A line a step, verl's names."""
@@ -42,7 +45,7 @@ class RunResult:
 
     def scores(self) -> pd.DataFrame:
         """A line a benchmark that was measured: accuracy, low and high (95%), in percent, problems and samples."""
-        results = [load_result(self._run.evaluations / name) for name in self._run.measured()]
+        results = [read_result(self._run.evaluations / name) for name in self._run.measured()]
         lines = [
             {
                 "benchmark": one.benchmark,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tepo.common.errors import UserError
 from tepo.common.files import TEMPORARY, parse_json, remove_leftovers, write_json
+from tepo.problems.grader.verdict import OUT_OF_BUDGET
 
 if TYPE_CHECKING:
     from tepo.problems.benchmarks import Benchmark
@@ -101,20 +102,23 @@ def load_result(folder: Path) -> Result | None:
     if result.format != FORMAT:
         raise UserError(f"result of format {result.format}, this version reads {FORMAT}", where=str(path), fix=_AGAIN)
     if not complete:
-        what = "the result is damaged: scores, counts or the task are missing or no numbers"
+        what = "the result is damaged: scores, counts or the task are missing, or no such numbers can be"
         raise UserError(what, where=str(path), fix=_AGAIN)
     return result
 
 
 def _complete(result: Result) -> bool:
-    """Tell whether everything that tables and commands read is there, with the right type."""
+    """Tell whether everything that tables and commands read is there, with the right type, and can be true."""
     k, every = result.samples, (result.scores, *result.subsets.values())
     wanted = {"truncated", "mean_tokens", f"avg@{k}", *([f"pass@{k}", f"maj@{k}"] if k > 1 else [])}
-    numbers = [result.accuracy, *(value for scores in every for value in scores.values())]
+    numbers = [(name, value) for scores in every for name, value in scores.items()]
+    numbers += [("", result.accuracy), *(("", end) for end in result.interval or ())]
     return (
         all(type(count) is int and count > 0 for count in (result.problems, k))
-        and all(isinstance(value, int | float) and not abs(value) > 1e15 for value in numbers)
-        and (result.timeouts is None or type(result.timeouts) is int)
+        and all(isinstance(value, int | float) for _, value in numbers)
+        and all(0 <= value <= (1e15 if name == "mean_tokens" else 1 + 1e-9) for name, value in numbers)  # NaN is not
+        and isinstance(result.grader, str)
+        and (result.timeouts is None or (type(result.timeouts) is int and 0 <= result.timeouts <= result.problems * k))
         and isinstance(result.task, dict)
         and isinstance(result.benchmark, str)
         and all(wanted <= set(scores) for scores in every)
@@ -124,22 +128,32 @@ def _complete(result: Result) -> bool:
 def read_right_answers(folder: Path) -> RightAnswers | None:
     """Counts of a finished evaluation; None where there is none. Raises UserError when the samples are not what the
     result was computed from: nobody should believe such a table."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     from tepo.common.parquet import read_parquet
 
     result = load_result(folder)
     if result is None:
         return None
     try:
-        table = read_parquet(folder / SAMPLES, ["problem", "correct"])
+        table = read_parquet(folder / SAMPLES, ["problem", "correct", "reason", "grader"])
         counted = table.group_by("problem").aggregate([("correct", "sum"), ("correct", "count")]).sort_by("problem")
         problems, right, samples = (column.to_pylist() for column in counted.columns)
     except (OSError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # pyarrow's own are among them
         what = f"the samples cannot be read: {str(error).splitlines()[0]}"
+        if isinstance(error, FileNotFoundError):
+            what = "the samples behind the result are gone, so nobody can say that its numbers are true"
         fix = f"move {folder} away and measure it anew"
         raise UserError(what, where=str(folder / SAMPLES), fix=fix) from None
+    graders, given_up = (
+        pc.unique(table["grader"]).to_pylist(),
+        pc.sum(pc.is_in(table["reason"], pa.array(OUT_OF_BUDGET))),
+    )
     complete = len(problems) == result.problems and set(samples) == {result.samples}  # verdicts of null do not count
+    complete = complete and graders == [result.grader] and result.timeouts in (None, given_up.as_py() or 0)
     if not complete or abs(sum(right) / (result.problems * result.samples) - result.accuracy) > 1e-9:
-        what = "the samples are not those behind the result: problems or verdicts differ"
+        what = "the samples are not those behind the result: problems, verdicts or the grader differ"
         fix = f"`tepo regrade {folder}`, or move it away and measure it anew"
         raise UserError(what, where=str(folder / SAMPLES), fix=fix)
     return RightAnswers(tuple(problems), tuple(right), result.samples)

@@ -29,20 +29,20 @@ def nearest_run(name: str, store: Path) -> str | None:
 
 def runs(store: Path) -> list[RunFolder]:
     """The runs in a store, by name: also one that was copied half and lacks its configuration, its manifest or
-    both, and a folder that may not be read."""
+    both, a folder that may not be read, and one that no command opens because links lead out of it."""
     if not store.is_dir():
         return []
     found = []
     for run in (RunFolder(Path(entry.path)) for entry in os.scandir(store)):
-        parts = run.config_file, run.manifest_file, run.metrics_file, run.path / "checkpoints"  # every run has one
+        parts = ("config.json", "manifest.json", "metrics.jsonl", "checkpoints")  # every run has one
         unreadable = run.path.is_dir() and not os.access(run.path, os.R_OK | os.X_OK)
-        if unreadable or any(map(os.path.lexists, parts)):
+        if unreadable or any(os.path.lexists(run.path / part) for part in parts):
             found.append(run)
     return sorted(found, key=lambda run: run.path.name)
 
 
 def _complete(run: RunFolder) -> bool:
-    return run.manifest_file.is_file() and run.config_file.is_file()
+    return all((run.path / part).is_file() for part in ("manifest.json", "config.json"))
 
 
 def _ids(store: Path) -> list[str]:
@@ -50,5 +50,12 @@ def _ids(store: Path) -> list[str]:
 
 
 def costs(store: Path) -> list[Cost]:
-    """Every recorded cost in a store."""
-    return [cost for folder in store.glob("*/") for cost in RunFolder(folder).costs()]
+    """Every recorded cost in a store, but of runs that links lead out of."""
+    found: list[Cost] = []
+    for run in map(RunFolder, store.glob("*/")):
+        try:
+            run.opened  # noqa: B018
+        except UserError:
+            continue
+        found += run.costs()
+    return found

@@ -16,7 +16,7 @@ from tepo.store.run_folder import is_configuration, outcome_of
 REWARD, ENTROPY, LENGTH = "critic/score/mean", "actor/entropy", "response_length/mean"
 SECONDS = "timing_s/step"
 _BARS = "▁▂▃▄▅▆▇█"
-SILENCE = "silent"
+SILENCE, CLOSED = "silent", "not opened"
 RECENT = 600.0  # seconds for which a run that has ended is still shown
 SILENT = 900.0  # seconds without a new step after which a run that says it runs is silent: its process may be dead
 
@@ -42,12 +42,19 @@ class LiveRun:
 
 
 def live_runs(store: Path, now: float | None = None) -> list[LiveRun]:
-    """Runs that are being trained, and those that ended in the last `RECENT` seconds, the latest change first.
+    """Runs that are being trained, and those that ended in the last `RECENT` seconds, the latest change first; then
+    those that are not opened, because links lead out of them.
 
     A run that another process creates or rewrites meanwhile is left out, and there the next time."""
     now = time.time() if now is None else now
     found = []
     for run in runs(store):
+        try:
+            run.opened  # noqa: B018
+        except UserError as error:
+            said = f"{CLOSED}: {error.what}"
+            found.append(LiveRun(run.path.name, "", "", 0, said, 0, 0, (), (), (), left=None, moved=0.0))
+            continue
         try:
             manifest = run.manifest()
             moved = max(_modified(run.metrics_file), _modified(run.manifest_file))

@@ -25,7 +25,9 @@ import re
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 from typing import IO, Any
 
 from tepo import __version__
@@ -33,8 +35,10 @@ from tepo.common import provenance
 from tepo.common.errors import BUSY, UserError
 from tepo.common.files import (
     TEMPORARY,
+    check_no_links,
     content_hash,
     explain_write_errors,
+    file_digest,
     no_link,
     parse_json,
     read_jsonl,
@@ -44,7 +48,6 @@ from tepo.common.files import (
     write_atomic,
     write_json,
 )
-from tepo.common.schema import Location, read
 from tepo.config.compose import to_dict
 from tepo.config.run_config import RunConfig
 from tepo.store.checkpoint_files import OPTIMISER, damage, drop_resumption, for_resuming, has_digests, read_progress
@@ -53,6 +56,7 @@ from tepo.store.early_stop import Ending, read_ending
 from tepo.store.evaluation_result import (
     AVERAGE,
     RIGHT,
+    Result,
     RightAnswers,
     Validated,
     has_result,
@@ -60,9 +64,12 @@ from tepo.store.evaluation_result import (
     read_right_answers,
 )
 from tepo.store.excerpt import Excerpt, excerpt_of
-from tepo.store.run_id import RECIPE, base_id, identity, run_id, settings
+from tepo.store.run_id import RECIPE, base_id, identity, run_id
+from tepo.store.run_identity import DIGEST, check_identity, missing_input
 
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
+_MISSING = "restore it from a copy; the command that trained the run writes it again, too"
+_REWRITTEN = "restore it from a copy, or move this file away: the command that trained the run then writes it again"
 _STEP = "training/global_step"
 _COSTS = ("steps", "benchmarks", "cpu_s", "training_s", "measuring_s", "tokens", "core_s")  # numbers of a `Cost`
 _LEFT = {  # by purpose of a lock: what killed processes that held it leave behind
@@ -71,19 +78,25 @@ _LEFT = {  # by purpose of a lock: what killed processes that held it leave behi
 }
 
 
+_WITH_LINKS = ("wandb",)  # which wandb makes in its folder; nothing is read or removed there
+
+
 class _Part:
-    """Path of a file or folder of a run, as an attribute of its `RunFolder`."""
+    """Path of a file or folder of a run, as an attribute of its `RunFolder`, whose door it opens."""
 
     def __init__(self, name: str) -> None:
         self.name = name
 
     def __get__(self, run: "RunFolder", owner: type) -> Path:
-        return run.path / self.name
+        return run.opened / self.name
 
 
 @dataclass(frozen=True)
 class RunFolder:
     """One run's folder; `lock` keeps a second process from training it at the same time.
+
+    `path` is its name alone. All that is read, written or removed in it is reached through `opened`, which looks once
+    whether anything in it leads elsewhere; `lock` looks again.
 
     `Record` (tepo.store.records.run_record) is one without its files: who reads results need not know which it is."""
 
@@ -99,6 +112,15 @@ class RunFolder:
         return cls(Path(config.store) / base_id(config.model.path, config.model.revision))
 
     # paths ----------------------------------------------------------------------------------------------------------
+    @cached_property
+    def opened(self) -> Path:
+        """The folder, whether it is there or not. Raises UserError where it is a symbolic link or holds one."""
+        self._look()
+        return self.path
+
+    def _look(self) -> None:
+        check_no_links(self.path, _WITH_LINKS)
+
     config_file = _Part("config.json")
     manifest_file = _Part("manifest.json")
     metrics_file = _Part("metrics.jsonl")
@@ -118,11 +140,11 @@ class RunFolder:
 
     def tokens(self, step: int) -> Path:
         """The per-token diagnostics of a step."""
-        return self.path / "tokens" / f"step_{step:06d}.json"
+        return self.opened / "tokens" / f"step_{step:06d}.json"
 
     def token_dumps(self) -> list[Path]:
         """The per-token diagnostics that are there, by step."""
-        return sorted((self.path / "tokens").glob("step_*.json"))
+        return sorted((self.opened / "tokens").glob("step_*.json"))
 
     def excerpt(self) -> Excerpt | None:
         """Responses from before and after the reward fell; None where it did not, or where too few dumps are left."""
@@ -145,7 +167,8 @@ class RunFolder:
     def lock(self, purpose: str = "train") -> IO[str]:
         """An exclusive lock for training ("train"), or for measuring and regrading ("measure"), held until the returned
         file is closed or its process dies. What killed processes left of that work is removed. Raises UserError with
-        exit code BUSY when another process has it."""
+        exit code BUSY when another process has it, and as `opened` does."""
+        self._look()
         handle = take_lock(self.path / f".{purpose}.lock")
         if handle is None:
             what, fix = f"another process has this run ({purpose})", "wait for it; its result will be used"
@@ -154,7 +177,8 @@ class RunFolder:
         return handle
 
     def busy(self) -> bool:
-        """Tell whether another process trains or measures this run just now."""
+        """Tell whether another process trains or measures this run just now. Raises UserError as `opened` does."""
+        self._look()
         for purpose in _LEFT if self.path.is_dir() else ():
             handle = take_lock(self.path / f".{purpose}.lock")
             if handle is None:
@@ -174,8 +198,8 @@ class RunFolder:
                 raise ValueError("no status")
             ending_of(manifest)
         except ValueError as error:
-            what, fix = f"the manifest is damaged: {error}", f"delete {self.path} and run again"
-            raise UserError(what, where=str(self.manifest_file), fix=fix) from None
+            what = f"the manifest is damaged: {error}"
+            raise UserError(what, where=str(self.manifest_file), fix=f"{_REWRITTEN}, if it came to its last step") from None
         return manifest
 
     def config(self) -> dict[str, Any]:
@@ -184,9 +208,10 @@ class RunFolder:
         try:
             config = parse_json(path.read_bytes())
         except FileNotFoundError:
-            raise UserError("the run has no configuration: copied half?", where=str(path), fix=AGAIN) from None
+            raise UserError("the run has no configuration: copied half?", where=str(path), fix=_MISSING) from None
         except ValueError:
-            raise UserError("the run's configuration is not JSON: copied half?", where=str(path), fix=AGAIN) from None
+            what = "the run's configuration is not JSON: copied half?"
+            raise UserError(what, where=str(path), fix=_REWRITTEN) from None
         if not isinstance(config, dict) or config.get("recipe") != RECIPE or not is_configuration(config.get("full")):
             said = config if isinstance(config, dict) else {}
             version, recipe = said.get("tepo", "unknown"), said.get("recipe")
@@ -194,48 +219,70 @@ class RunFolder:
             if version == __version__:
                 what = f"the run was trained by recipe {recipe}, and tepo {version} here has recipe {RECIPE}"
             if (version, recipe) == (__version__, RECIPE):
-                raise UserError("the run's configuration is damaged: parts are missing", where=str(path), fix=AGAIN)
+                what = "the run's configuration is damaged: parts are missing"
+                raise UserError(what, where=str(path), fix=_REWRITTEN)
             raise UserError(what, where=str(path), fix="use the commit that wrote it, or another --store")
         return config
 
-    def check_config(self, *, paths: bool = False) -> None:
-        """Raises UserError where `config.json` is not of the run that the folder's name says, which is its hash: a part
-        of it was changed. Base and problems count as recorded; with `paths` also as they lie at their paths, if they
-        do."""
+    def check_config(self, *, contents: bool = False) -> str:
+        """Look whether the run is the one that the folder is called after. Returns what of that cannot be checked here,
+        such as that a file is missing which the run was trained on; empty where all was. Raises UserError for a run by
+        another recipe, a copy under another name, or a changed `config.json`.
+
+        contents: read the files that the run was trained on, too."""
         stored = self.config()
-        full = read(RunConfig, stored["full"], Location(lambda _: str(self.config_file)))
-        recorded = {key: stored.get(key) for key in ("recipe", "base", "problems", "config")}
-        same = content_hash([content_hash(recorded), stored.get("seed")]) == self.path.name
-        same = same and isinstance(full.objective.get("kinds", {}), dict)  # kinds by their text, as `create` wrote them
-        same = same and (settings(full), full.seed) == (recorded["config"], stored["seed"])
-        if paths:
-            with contextlib.suppress(UserError):  # no base or no problems there
-                same = same and run_id(full) == self.path.name
-        if not same:
-            raise UserError(
-                "the stored configuration is not the one that the run is called after: edited, or damaged?",
-                where=str(self.config_file),
-                fix="delete the file: the command that trained the run writes it again",
-            )
+        check_identity(self.config_file, stored, self.manifest())
+        missing = missing_input(stored, contents=contents)
+        return missing and f"cannot be checked here: {missing}"
 
     def mark(self, status: str, **facts: Any) -> None:
         """Record the status with facts such as `error`."""
         head = {"id": self.path.name, "recipe": RECIPE, "status": status, "time": time.time()}
+        if self.config_file.is_file():
+            head[DIGEST] = file_digest(self.config_file)
         write_json(self.manifest_file, head | facts)
 
     def started(self) -> bool:
         """Tell whether a run lies here, or a copy of its checkpoints."""
-        return (self.path / "checkpoints").is_dir() or self.manifest_file.is_file()
+        return any(os.path.lexists(self.path / name) for name in ("checkpoints", "manifest.json"))
 
     def finished(self) -> bool:
         return self.manifest().get("status") == "finished"
 
-    def check_whole(self, *, contents: bool = False) -> None:
-        """Raises UserError for a run that was copied half, has damaged files, or says that it is finished and is not.
+    def lacks_manifest(self, config: RunConfig) -> bool:
+        """Tell whether the run of a configuration came to its last step, and nothing but its manifest is missing."""
+        last = config.train.steps
+        return (
+            self.config_file.exists()
+            and not self.manifest_file.exists()
+            and last in self._saved()
+            and not self._unfit(last, contents=True)
+            and not self.metrics_damage(last, more=False)
+        )
+
+    def complete(self, config: RunConfig) -> None:
+        """Write what is missing of a finished run's `config.json` and `manifest.json`, of which the one says which run
+        it is: that of this configuration."""
+        manifest = self.manifest()
+        if manifest and self.config_file.exists():
+            return
+        if not manifest:
+            self.check_config()
+        if manifest.get("id", self.path.name) == self.path.name:
+            with self.lock():
+                self.create(config)
+                facts = {"steps": config.train.steps} | manifest
+                self.mark("finished", **{key: facts[key] for key in ("steps", "ending") if key in facts})
+
+    def check_whole(self, *, contents: bool = False) -> str:
+        """Look whether the run is what it says; the door for all who read one. Returns what `check_config` does. Raises
+        UserError as that does, and for a run that was copied half, has damaged files, or says that it is finished and
+        is not.
 
         Files of checkpoints are looked at by their sizes, with `contents` by their digests, for which all are read. Of
         an unfinished run it is enough, without `contents`, that training can go on from one checkpoint. A finished
         run without any is one whose weights were deleted: what it measured is still true."""
+        unknown = self.check_config(contents=contents)
         steps, saved = self.config()["full"]["train"]["steps"], self._saved()
         # the metrics after that: another process may be adding to both
         if self.finished():
@@ -248,14 +295,15 @@ class RunFolder:
                 fit = [step for step in saved if step < last and not self._unfit(step, contents=True)]
                 fix = AGAIN
                 if fit and (self.checkpoint(fit[-1]) / OPTIMISER).is_dir():
-                    fix = f"delete {self.manifest_file}: training then goes on from step {fit[-1]}"
+                    fix = f"move {self.manifest_file} away: training then goes on from step {fit[-1]}"
                 said = f"the run says it is finished, but {reason}: copied half?"
                 raise UserError(said, where=str(where), fix=fix)
-            return
+            return unknown
         unfit = {step: why for step in saved if (why := self._unfit(step, contents=contents))}
         if unfit and (contents or len(unfit) == len(saved)):
             (reason, where), left = unfit[max(unfit)], max(set(saved) - set(unfit), default=None)
             raise UserError(reason, where=str(where), fix=AGAIN if left is None else f"train it on, from step {left}")
+        return unknown
 
     def ending(self) -> Ending | None:
         """The early stop of a finished run, if it had one."""
@@ -277,18 +325,42 @@ class RunFolder:
         """Tell whether an evaluation is finished."""
         return has_result(self.evaluation(benchmark))
 
+    def result(self, benchmark: str) -> Result | None:
+        """What `result.json` says; None where the benchmark was not measured. Raises UserError where it is not of the
+        weights that the run ended with, or not of the base that the folder is called after."""
+        folder = self.evaluation(benchmark)
+        result = load_result(folder)
+        policy = result.task.get("policy") if result else None
+        weights = policy.get("weights") if isinstance(policy, dict) else None
+        if isinstance(weights, str) and not self._is_own(weights):  # an earlier version may not say it
+            what, fix = (
+                f"{benchmark} was measured with other weights: {weights}",
+                f"move {folder} away and measure it anew",
+            )
+            raise UserError(what, where=str(folder), fix=fix)
+        return result
+
+    def _is_own(self, weights: str) -> bool:
+        """Tell whether the weights that a result names are those of this folder, as `tepo.jobs.weights` names them."""
+        if self.path.name.startswith("base-"):
+            return f"base-{content_hash(weights)}" == self.path.name
+        manifest = self.manifest()
+        last = manifest.get("steps")
+        checkpoint = self.checkpoint(last).name if isinstance(last, int) else ""
+        return manifest.get("status") != "finished" or weights == f"{self.path.name}/{checkpoint}"
+
     def right_answers(self, benchmark: str) -> RightAnswers | None:
         """None where the benchmark was not measured."""
-        return read_right_answers(self.evaluation(benchmark))
+        return read_right_answers(self.evaluation(benchmark)) if self.result(benchmark) else None
 
     def timeouts(self, benchmark: str) -> int:
         """Answers that ran out of the grader's budget."""
-        result = load_result(self.evaluation(benchmark))
+        result = self.result(benchmark)
         return (result.timeouts or 0) if result else 0
 
     def grader(self, benchmark: str) -> str | None:
         """The fingerprint of the grader behind the verdicts, None where the benchmark was not measured."""
-        result = load_result(self.evaluation(benchmark))
+        result = self.result(benchmark)
         return result.grader if result else None
 
     def validated(self) -> Validated | None:
@@ -300,16 +372,23 @@ class RunFolder:
             record = parse_json(self.validation_file.read_bytes())
             metrics = record["metrics"]
             right = {name: tuple(map(int, counts)) for name, counts in metrics.items() if RIGHT in name}
-            return Validated(str(record["problems"]), float(metrics[AVERAGE]), right)
+            share, weights = float(metrics[AVERAGE]), record.get("weights")
+            counted = [sum(counts) / (len(counts) * int(name.partition(RIGHT)[2])) for name, counts in right.items()]
+            if not 0 <= share <= 1 or (counted and abs(fmean(counted) - share) > 1e-9):
+                raise ValueError
+            if isinstance(weights, str) and not self._is_own(weights):  # an earlier version does not say it
+                raise ValueError
+            return Validated(str(record["problems"]), share, right)
         except FileNotFoundError:
             return None
-        except (ValueError, KeyError, TypeError):
-            what = "the validation is damaged: copied half?"
-            raise UserError(what, where=str(self.validation_file), fix=AGAIN) from None
+        except (ValueError, KeyError, TypeError, ArithmeticError):
+            what = "the validation is damaged, edited, or of another run: copied half?"
+            fix = "move the file away: the command that wrote it measures it anew"
+            raise UserError(what, where=str(self.validation_file), fix=fix) from None
 
     def sessions(self, benchmarks: Iterable[str]) -> list[dict[str, Any]]:
         """The processes that trained the run and measured it on these benchmarks, as far as they are on record."""
-        folders = [self.path, *map(self.evaluation, benchmarks)]
+        folders = [self.opened, *map(self.evaluation, benchmarks)]
         return [session for folder in folders for session in provenance.sessions(folder)]
 
     def costs(self) -> list[Cost]:
@@ -323,7 +402,7 @@ class RunFolder:
             return []
         except (ValueError, TypeError) as error:
             what = f"the record of what the run has cost is damaged: {error}"
-            fix = "delete it: prices are then based on the other runs"
+            fix = "move it away: prices are then based on the other runs"
             raise UserError(what, where=str(self.cost_file), fix=fix) from None
 
     def add_cost(self, cost: Cost) -> None:
@@ -364,7 +443,7 @@ class RunFolder:
 
     # checkpoints ----------------------------------------------------------------------------------------------------
     def checkpoint(self, step: int) -> Path:
-        return self.path / "checkpoints" / f"step_{step:06d}"
+        return self.opened / "checkpoints" / f"step_{step:06d}"
 
     def checkpoints(self) -> list[int]:
         """Steps with a complete checkpoint, ascending."""
@@ -403,7 +482,7 @@ class RunFolder:
 
     def _saved(self) -> list[int]:
         """Steps with a checkpoint, whole or not, ascending."""
-        names = [re.fullmatch(r"step_(\d+)", path.name) for path in (self.path / "checkpoints").glob("step_*")]
+        names = [re.fullmatch(r"step_(\d+)", path.name) for path in (self.opened / "checkpoints").glob("step_*")]
         return sorted(int(name.group(1)) for name in names if name)
 
     def _damage(self, step: int, *, contents: bool = False) -> str:
@@ -435,7 +514,7 @@ class RunFolder:
 
     def unfinished(self) -> list[Path]:
         """Leftovers of checkpoints that never appeared, or that were being removed."""
-        return list((self.path / "checkpoints").glob(".step_*"))
+        return list((self.opened / "checkpoints").glob(".step_*"))
 
     def keep_weights(self) -> None:
         """Keep the last weights of a finished run, which is never resumed."""
@@ -451,7 +530,7 @@ class RunFolder:
         saved, last = self.checkpoints(), self.manifest().get("steps")
         if not saved or saved[-1] != last:  # not the checkpoint that it ended with: damaged
             return
-        left = any(True for pattern in _LEFT["train"] for _ in self.path.glob(pattern))
+        left = any(True for pattern in _LEFT["train"] for _ in self.opened.glob(pattern))
         if left or len(self._saved()) > 1 or for_resuming(self.checkpoint(last)):
             with contextlib.suppress(UserError), self.lock():
                 self.keep_weights()

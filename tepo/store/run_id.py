@@ -4,7 +4,7 @@ from typing import Any
 
 from tepo.common.files import content_hash
 from tepo.config.compose import to_dict
-from tepo.config.run_config import RunConfig
+from tepo.config.run_config import DataConfig, RunConfig
 from tepo.policy.model.model_location import base_fingerprint
 
 RECIPE = 3  # raised when a change of the code changes what a configuration trains
@@ -41,16 +41,21 @@ def identity(config: RunConfig) -> dict[str, Any]:
     by their content, not by name or path. Raises UserError for a model folder or a file of problems that is missing or
     broken. Downloads nothing."""
     base, data = base_fingerprint(config.model.path, config.model.revision), config.data
-    problems: Any
-    if data.kind == "procedural":
-        problems = [[task, weight] for task, weight in data.tasks.items() if weight > 0]
-    else:
+    problems: Any = generated(data)
+    if problems is None:
         from tepo.problems.training_sets import training_fingerprint
 
         assert data.problems
         problems = training_fingerprint(data.problems, exclude_contaminated=data.exclude_contaminated)
         problems = [problems, "without", data.held_out] if data.held_out else problems
     return {"recipe": RECIPE, "base": base, "problems": problems, "config": settings(config)}
+
+
+def generated(data: DataConfig) -> list[list[Any]] | None:
+    """The tasks of generated problems with their weights; None for problems of a set or a file."""
+    if data.kind != "procedural":
+        return None
+    return [[task, weight] for task, weight in data.tasks.items() if weight > 0]
 
 
 def settings(config: RunConfig) -> dict[str, Any]:

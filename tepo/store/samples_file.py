@@ -35,7 +35,7 @@ SCHEMA = pa.schema(
         ("grader", pa.string()),  # fingerprint of the grader that gave the verdict
     ]
 )
-_AGAIN = "delete the evaluation's folder and evaluate again"
+_AGAIN = "restore it from a copy, or move the evaluation's folder away and evaluate again"
 
 
 def table_of(rows: Iterable[Mapping[str, Any]]) -> pa.Table:

@@ -3,6 +3,7 @@ for it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 from tepo.common import trust
@@ -45,7 +46,7 @@ class Unit:
     def id(self) -> str:
         return self.folder.name
 
-    @property
+    @cached_property
     def run(self) -> RunFolder:
         """The run as it was trained and measured, to be read from its folder or from its record."""
         return self.record or RunFolder(self.folder)

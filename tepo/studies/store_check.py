@@ -5,14 +5,16 @@ or changed.
 """
 
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from tepo.common.errors import UserError
 from tepo.common.text import counted
+from tepo.evaluation.results import read_result
 from tepo.problems.benchmarks import load_benchmark
 from tepo.store.checkpoint_files import has_digests
-from tepo.store.evaluation_result import SAMPLES, Result, check_current, load_result
+from tepo.store.evaluation_result import SAMPLES, Result, check_current
 from tepo.store.find_run import runs
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import RECIPE
@@ -29,7 +31,7 @@ def check_store(units: Iterable[Unit]) -> None:
             prompts = {"wrap": unit.config.model.wrap, "thinking": unit.config.model.thinking}
             for name in unit.benchmarks:
                 folder = unit.run.evaluation(name)
-                if result := load_result(folder):
+                if result := unit.run.result(name):
                     check_current(folder, result, benchmark(name), prompts)
                     _check_samples(folder, result)
 
@@ -40,15 +42,16 @@ def check_contents(run: RunFolder) -> str:
     manifest = run.manifest()
     if manifest and manifest.get("recipe") != RECIPE:
         return "of another version, not checked"
-    run.check_config()
-    run.check_whole(contents=True)
+    unknown = run.check_whole(contents=True)
     for name in run.measured():
-        if result := load_result(run.evaluations / name):
+        if result := run.result(name):
             _check_samples(run.evaluations / name, result)
-    saved = run.checkpoints()
-    if not saved:
-        return "without weights"
-    return "whole" if has_digests(run.checkpoint(saved[-1])) else "of full size; an earlier version kept no checksums"
+            read_result(run.evaluations / name)
+    saved, state = run.checkpoints(), "without weights"
+    if saved:
+        kept = has_digests(run.checkpoint(saved[-1]))
+        state = "whole" if kept else "of full size; an earlier version kept no checksums"
+    return state + (unknown and f" ({unknown})")
 
 
 def others_line(store: Path) -> str:
@@ -61,8 +64,12 @@ def others_line(store: Path) -> str:
 
 def other_versions(store: Path) -> list[str]:
     """Names of the runs in a store that another version trained: they keep, but no study of this version uses them."""
-    started = [run for run in runs(store) if run.manifest_file.exists()]
-    return [run.path.name for run in started if run.manifest().get("recipe") != RECIPE]
+    others = []
+    for run in runs(store):
+        with suppress(UserError):  # it is damaged, or links lead out of it: what is asked for alone is checked
+            if run.manifest().get("recipe", RECIPE) != RECIPE:
+                others.append(run.path.name)
+    return others
 
 
 def _check_samples(folder: Path, result: Result) -> None:

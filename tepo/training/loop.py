@@ -13,13 +13,13 @@ from pathlib import Path
 from torch import Tensor
 
 from tepo.common import signals
-from tepo.common.errors import Diverged
+from tepo.common.errors import Diverged, UserError
 from tepo.common.files import write_atomic
 from tepo.common.provenance import recorded
 from tepo.config.run_config import RunConfig, chosen
 from tepo.policy.model.allocator import free_unused
 from tepo.store.early_stop import EarlyStop, Ending, diverged
-from tepo.store.run_folder import RunFolder
+from tepo.store.run_folder import AGAIN, RunFolder
 from tepo.training.distributed import process_group
 from tepo.training.distributed.liveness import ACTIVITY, Heartbeat, Limits, Watch
 from tepo.training.metrics.metrics_log import MetricsLog, Report
@@ -51,9 +51,10 @@ def train(
     or another rank died, Stopped when a scheduler asked for it.
     """
     folder = RunFolder.of(config)
-    if folder.finished():
-        folder.check_whole()
+    if folder.finished() or folder.lacks_manifest(config):
         if process_group.rank() == 0:
+            folder.complete(config)
+            folder.check_whole()
             folder.clean_up()
         return folder.path
     run = prepare(config, folder, planned_seconds)
@@ -145,7 +146,10 @@ def _train_with_manifest(run: PreparedRun, report: Report) -> None:
     """Train, keeping the manifest true however it ends."""
     folder = run.folder
     if folder.config_file.exists():
-        folder.check_config(paths=True)
+        folder.check_config()
+    elif folder.checkpoints() and not folder.manifest():
+        what = "checkpoints lie there, and nothing says of which run: copied half?"
+        raise UserError(what, where=str(folder.path), fix=AGAIN)
     folder.create(run.asked)
     folder.mark("running")
     try:

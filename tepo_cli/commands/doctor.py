@@ -5,6 +5,7 @@ import shutil
 import sysconfig
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -77,7 +78,10 @@ def _store_whole(console: "Screen", store: Path) -> bool:
             with console.status(f"run {run.path.name}: every file is read"):
                 found[check_contents(run)] += 1
         except UserError as error:
-            if os.access(run.path, os.W_OK) and run.busy():  # on a read-only disk nobody is at work
+            at_work = False
+            with suppress(UserError):  # links lead out of it, or the file system has no locks
+                at_work = os.access(run.path, os.W_OK) and run.busy()  # on a read-only disk nobody is
+            if at_work:
                 found["in the hands of another process, not checked"] += 1
                 continue
             damaged += 1

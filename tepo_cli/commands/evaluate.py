@@ -94,7 +94,7 @@ def evaluate(
     for target in [find_target(model, store, revision) for model in models]:
         thinks = target.thinking if thinking is None else thinking
         settings = Settings({"weights": target.weights.name}, seed, limit, wrap or target.wrap, thinks)
-        request = Request(target.weights, chosen, settings, RunFolder(out) if out else target.run)
+        request = Request(target.weights, chosen, settings, RunFolder(out.resolve()) if out else target.run)
         requests.append((request, target.expand(benchmarks)))
     show = show_evaluations if dry_run else show_unreadable
     for request, names in requests:
@@ -240,6 +240,7 @@ def _line(entry: "tuple[Answer, int]") -> str:
 def _evaluation(name: str, benchmark: str, store: Path) -> Path:
     """The folder of a finished evaluation."""
     from tepo.common.errors import UserError, unknown_name
+    from tepo.reporting.progress import say
     from tepo.store.find_run import find_run, nearest_run
     from tepo.store.run_folder import RunFolder
 
@@ -249,6 +250,9 @@ def _evaluation(name: str, benchmark: str, store: Path) -> Path:
         nearest = nearest_run(name, store)
         fix = f"{nearest} is the nearest" if nearest else "`tepo list` shows the runs"
         raise UserError(f"no run {name!r}", where=f"--store {store}", fix=fix)
+    if found.manifest() and (unknown := found.check_whole()):
+        say(f"run {found.path.name}: {unknown}")
     if benchmark not in found.measured():
         raise unknown_name("evaluation", benchmark, found.measured(), where=str(found.path))
+    found.right_answers(benchmark)
     return found.evaluation(benchmark)

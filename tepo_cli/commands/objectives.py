@@ -120,11 +120,12 @@ def _named(name: str, overrides: Sequence[str], store: Path) -> Named:
     if overrides:
         what = f"the settings of a run are those it trained with: {overrides[0]!r}"
         raise UserError(what, where=f"run {run.path.name}", fix="leave them out, or name an objective")
-    full, status = run.config()["full"], run.manifest().get("status", "not started")
+    unknown, full, status = run.check_config(), run.config()["full"], run.manifest().get("status", "not started")
     trained = kept_objective(full["objective"], run.path)
     steps = full["train"]["steps"]
     made_of = f"model {full['model']['name']}, data {full['data']['name']}, seed {full['seed']}"
     line = f"run {run.path.name}: {made_of}, {counted(steps, 'step')}, {status}"
+    line += unknown and f"; {unknown}"
     return Named(trained, f"{run.path.name} ({trained.name})", line, full["data"].get("reward", {}))
 
 

@@ -139,7 +139,14 @@ def _line(run: "RunFolder", config: dict[str, Any]) -> list[str]:
     from tepo.store.run_id import RECIPE
 
     manifest, total = run.manifest(), config["train"]["steps"]
-    status = outcome_of(manifest) + (", by another recipe" if manifest and manifest["recipe"] != RECIPE else "")
+    status = outcome_of(manifest)
+    if manifest and manifest.get("recipe") != RECIPE:
+        status += ", by another recipe"
+    elif manifest:
+        try:
+            status += (unknown := run.check_config()) and f", {unknown}"
+        except UserError as error:
+            status += f", and not used: {error.what}"
     if manifest.get("status") == "finished":
         steps = manifest.get("steps", total)
     else:
@@ -213,12 +220,12 @@ def _cells(run: "LiveRun", sparks: int = _SPARKS) -> list[str]:
 
 
 def _head(runs: "Sequence[LiveRun]", store: Path) -> str:
-    from tepo.store.live_runs import RECENT, SILENCE, duration
+    from tepo.store.live_runs import CLOSED, RECENT, SILENCE, duration
 
     running = sum(run.status == "running" for run in runs)
-    silent = sum(run.status.startswith(SILENCE) for run in runs)
-    ended = f"{len(runs) - running - silent} ended in the last {duration(RECENT)}"
-    return f"{store}: {running} running, {ended}" + (f", {silent} silent" if silent else "")
+    others = {state: sum(run.status.startswith(state) for run in runs) for state in (SILENCE, CLOSED)}
+    ended = f"{len(runs) - running - sum(others.values())} ended in the last {duration(RECENT)}"
+    return ", ".join([f"{store}: {running} running", ended, *(f"{n} {state}" for state, n in others.items() if n)])
 
 
 def _plain(runs: "Sequence[LiveRun]", store: Path) -> list[str]:

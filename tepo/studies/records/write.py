@@ -10,7 +10,6 @@ from tepo.common.errors import UserError
 from tepo.common.files import exclusive, parse_json, write_json
 from tepo.policy.model.model_location import BASES, RECIPE_FILE, base_fingerprint, read_bases
 from tepo.store.cost import Cost
-from tepo.store.evaluation_result import load_result
 from tepo.store.excerpt import Again, Excerpt
 from tepo.store.records.archive import merged, read_records, write_records
 from tepo.store.records.run_record import Measured, Record, Verdicts, facts_of
@@ -117,7 +116,7 @@ def _record(study: str, unit: Unit) -> Record:
     """Record of a unit that the store holds, trained and measured."""
     verdicts = {}
     for name in sorted(unit.benchmarks):
-        result, answers = load_result(unit.run.evaluation(name)), unit.run.right_answers(name)
+        result, answers = unit.run.result(name), unit.run.right_answers(name)
         assert result is not None
         assert answers is not None
         task = {key: result.task[key] for key in _TASK if key in result.task}

@@ -20,7 +20,7 @@ def final_model(path: Path) -> Path:
         return path
     run = RunFolder(path)
     newest = run.newest()
-    if newest is not None and run.finished():
+    if newest is not None and run.manifest():
         run.check_whole()
     if newest is not None:
         return newest

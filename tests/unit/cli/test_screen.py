@@ -3,6 +3,7 @@
 import io
 import re
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from rich.table import Table
 
 from tepo.common.errors import UserError
 from tepo.common.files import write_json
+from tepo.evaluation.scores import score
 from tepo.launch import slurm_job
 from tepo.launch.local import command
 from tepo.reporting.progress import Screen, console, waiting
-from tepo.store.evaluation_result import RESULT, SAMPLES
+from tepo.store.evaluation_result import SAMPLES, Result, save_result
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import RECIPE
 from tepo.store.samples_file import table_of, write_table
@@ -155,20 +157,22 @@ def _run(store: Path) -> RunFolder:
     folder.mark("failed " + HOSTILE)
     row = {"problem": "p", "sample": 0, "family": "f", "prompt": f"prompt{HOSTILE}", "gold": "2", "tokens": 1}
     row |= {"response": f"one\n\ttwo{HOSTILE}", "correct": True, "reason": HOSTILE, "finish": "stop", "grader": "g"}
-    write_table(folder.evaluation("add3") / SAMPLES, table_of([row]))
-    write_json(folder.evaluation("add3") / RESULT, {})
+    samples = table_of([row])
+    write_table(folder.evaluation("add3") / SAMPLES, samples)
+    save_result(folder.evaluation("add3"), Result("add3", 1, 1, 1.0, None, score(samples), {}, "g", {}))
     return folder
 
 
 @pytest.mark.parametrize(
     ("words", "count"),
-    [(("responses", "0123456789ab", "add3"), 3), (("watch", "--once"), 2), (("list",), 4), (("list", "--all"), 4)],
+    [(("responses", "base-x", "add3"), 3), (("watch", "--once"), 2), (("list",), 4), (("list", "--all"), 4)],
 )
 def test_what_a_stranger_wrote_moves_no_cursor(
     words: tuple[str, ...], count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
 ) -> None:
-    """Newlines and tabs stay; nothing is taken for markup."""
-    _run(tmp_path)
+    """Newlines and tabs stay; nothing is taken for markup. Responses are those of a base: the run is not what it says,
+    so nothing of it is shown but in a list."""
+    shutil.copytree(_run(tmp_path).evaluations, tmp_path / "base-x" / "eval")
     monkeypatch.setenv("COLUMNS", "1000")
     monkeypatch.setattr(sys, "argv", ["tepo", *words, "--store", str(tmp_path)])
     with pytest.raises(SystemExit) as ended:

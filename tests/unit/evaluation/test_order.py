@@ -5,7 +5,7 @@ import pandas as pd
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tepo.evaluation.evaluate import conclude
+from tepo.evaluation.results import conclude
 from tepo.evaluation.statistics.comparison import AVERAGE, MEAN, compare, summarize
 from tepo.store.samples_file import table_of
 from tests.unit.evaluation.stand_in import ones
@@ -51,5 +51,5 @@ def test_a_finished_evaluation_and_a_table_have_the_same_interval(draw: int, pro
     for order in (np.arange(len(frame)), random.permutation(len(frame))):
         rows = frame.iloc[order].to_dict("records")
         filled = [{"extracted": str(row["sample"]), "finish": "stop", "tokens": 7, **row} for row in rows]
-        result = conclude(ones(problems, samples), table_of(filled), "grader", {})
+        result = conclude("ones", ones(problems, samples), table_of(filled), "grader", {})
         assert (result.accuracy, result.interval) == (line["mean"], (line["low"], line["high"]))

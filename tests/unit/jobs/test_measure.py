@@ -17,8 +17,9 @@ from tepo.jobs.weights import Weights
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.sampling.backends import SamplerOptions
 from tepo.sampling.vllm import vllm_sampler
-from tepo.store.evaluation_result import load_result
+from tepo.store.evaluation_result import SAMPLES, load_result
 from tepo.store.run_folder import RunFolder
+from tepo.store.samples_file import table_of, write_table
 from tepo_cli.show_scores import find_target
 from tests.unit.evaluation.stand_in import Dice, Letters, ones
 
@@ -32,6 +33,13 @@ STORED = json.loads("""
           "content_hash": "73cd1d32640364855d44e84870fac15974b43d698828198d06c54e5338b7952e", "seed": 1, "limit": 6,
           "policy": {"weights": "00c3c6196172"}, "wrap": "auto", "thinking": null, "rows_per_part": 256}}
 """)
+# three of the problems with 3 right of 4, three with one right, one wrong and two without an answer
+SAMPLES_OF_STORED = [
+    {"problem": f"p{problem}", "sample": sample, "correct": sample < (3 if problem % 2 else 1), "reason": "",
+     "extracted": None if sample > 1 else "1", "tokens": 24 if problem == sample == 0 else 27, "finish": "stop",
+     "grader": STORED["grader"]}
+    for problem in range(6) for sample in range(4)
+]  # fmt: skip
 FOLDER = "base-7859a1c90930/eval/add3@first6@seed1"
 
 
@@ -46,6 +54,9 @@ def asked(store: Path, **changes: object) -> Request:
 def test_an_evaluation_of_an_earlier_version_is_believed(tmp_path: Path) -> None:
     (tmp_path / FOLDER).mkdir(parents=True)
     (tmp_path / FOLDER / "result.json").write_text(json.dumps(STORED))
+    with pytest.raises(UserError, match="the samples behind the result are gone"):
+        measure(asked(tmp_path), ["add3"])
+    write_table(tmp_path / FOLDER / SAMPLES, table_of(SAMPLES_OF_STORED))
     (result,) = measure(asked(tmp_path), ["add3"])
     assert json.loads(json.dumps(asdict(result))) == STORED
     for changes, said in (

@@ -8,10 +8,12 @@ import pytest
 import yaml
 
 from tepo.config.compose import compose
+from tepo.evaluation.scores import score
 from tepo.jobs.model_card import base_licence, card_of, command_of, write_card
 from tepo.store.checkpoint_files import TensorFile, complete
-from tepo.store.evaluation_result import Result, save_result
+from tepo.store.evaluation_result import SAMPLES, Result, save_result
 from tepo.store.run_folder import RunFolder
+from tepo.store.samples_file import table_of, write_table
 from tepo.training.checkpoints.saver import Saver
 
 WORDS = ["objective=tepo", "seed=3", "train.steps=2", "objective.penalty.coefficient=0.5", "data.benchmarks=[add3]"]
@@ -43,9 +45,17 @@ def test_a_card_says_what_the_run_is(tmp_path: Path) -> None:
     assert "`penalty.coefficient` = 0.5" in text
     assert "Not measured." in text
 
-    scores = {"avg@1": 0.4, "truncated": 0.0, "mean_tokens": 3.0}
-    save_result(run.evaluation("add3"), Result("add3", 50, 1, 0.4, (0.31, 0.52), scores, {}, "grader", {}))
-    assert "| add3 | 50 | 1 | 40.0 | 31.0 – 52.0 |" in write_card(run).read_text()
+    row = {"sample": 0, "extracted": "1", "reason": "", "tokens": 3, "finish": "stop", "grader": "grader"}
+    samples = table_of([row | {"problem": f"p{number}", "correct": number < 20} for number in range(50)])
+    result = Result("add3", 50, 1, 0.4, (0.31, 0.52), score(samples), {}, "grader", {})
+    save_result(run.evaluation("add3"), result)
+    assert "| add3 | – | – | – | – |" in write_card(run).read_text()  # nobody knows
+    write_table(run.evaluation("add3") / SAMPLES, samples)
+    text = write_card(run).read_text()
+    assert "| add3 | 50 | 1 | 40.0 |" in text
+    assert "31.0 – 52.0" not in text  # the interval, too, is that of the samples
+    save_result(run.evaluation("add3"), replace(result, accuracy=0.9))
+    assert "| add3 | – | – | – | – |" in write_card(run).read_text()
 
 
 def test_a_card_says_that_adapters_were_trained(tmp_path: Path) -> None:

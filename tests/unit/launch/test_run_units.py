@@ -34,5 +34,5 @@ def test_shares_over_distinct_runs_and_over_the_parts_of_a_resumed_one(tmp_path:
 @pytest.mark.parametrize("content", ['[{"data": "lap', '[{"who": 1}]', "7"])
 def test_a_damaged_record_is_named(tmp_path: Path, content: str) -> None:
     write(tmp_path / "run/cost.json", content)
-    with pytest.raises(UserError, match=r"damaged[^\0]*cost\.json[^\0]*delete it"):
+    with pytest.raises(UserError, match=r"damaged[^\0]*cost\.json[^\0]*move it away"):
         costs(tmp_path)

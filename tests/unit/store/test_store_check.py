@@ -31,20 +31,10 @@ from tepo.training.checkpoints.saver import Saver
 from tepo_cli.commands.doctor import doctor
 from tepo_cli.commands.runs import listing
 from tests.integration.commands import tepo
+from tests.unit.store.conftest import STUDY
 from tests.unit.studies.measured import finish
-from tests.unit.training.small import write
 
-STUDY = (
-    "title: mine\nbaseline: GRPO/DAPO\nrows:\n  - {{label: GRPO/DAPO, objective: grpo_dapo{row}}}\n"
-    "scales:\n  laptop: {{models: [laptop], seeds: [0]}}\n"
-)
 WORDS = ("train.steps=2", "data.benchmarks=[add3]")
-
-
-@pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("TEPO_PATH", str(tmp_path / "own"))
-    return write(tmp_path / "own" / "experiments" / "mine.yaml", STUDY.format(row="")).parent
 
 
 def finished_run(store: Path) -> Unit:
@@ -114,6 +104,11 @@ DAMAGE: list[tuple[str, Damage, str]] = [
     (VERDICTS, change(scores={}), "the result is damaged"),
     (VERDICTS, change(accuracy="high"), "the result is damaged"),
     (VERDICTS, change(accuracy=10**400), "the result is damaged"),
+    *((VERDICTS, change(accuracy=odd), "the result is damaged") for odd in (99.0, -0.1, float("nan"), float("inf"))),
+    (VERDICTS, change(interval=[0.5, float("nan")]), "the result is damaged"),
+    (VERDICTS, change(timeouts=-1), "the result is damaged"),
+    (VERDICTS, change(timeouts=9), "the result is damaged"),
+    (VERDICTS, change(grader=None), "the result is damaged"),
     (VERDICTS, change(task=None), "the result is damaged"),
     (VERDICTS, change(benchmark=["add3"]), "the result is damaged"),
     (VERDICTS, hold("[]"), "not a result of this version"),
@@ -193,6 +188,11 @@ def test_a_table_says_how_many_answers_the_grader_gave_up(own: Path, tmp_path: P
     unit = finished_run(tmp_path / "runs")
     study = load_study("mine")
     assert not any("budget" in note for note in study_table(study, "laptop", [unit]).notes)
+    path = unit.folder / "eval" / "add3" / SAMPLES
+    change(timeouts=0)(unit.folder / VERDICTS)
+    pd.read_parquet(path).assign(reason=["", "timeout", "stalled", "timeout"]).to_parquet(path)
+    with pytest.raises(UserError, match="not those behind the result"):
+        study_table(study, "laptop", [unit])
     change(timeouts=3)(unit.folder / VERDICTS)
     assert (
         study_table(study, "laptop", [unit]).notes[-1]

@@ -158,9 +158,43 @@ def test_what_a_false_manifest_says_to_do_helps(runs: Path, tmp_path: Path) -> N
     run.manifest_file.write_text(FALSE)
     with pytest.raises(UserError) as caught:
         final_model(run.path)  # what is measured
-    assert caught.value.fix == f"delete {run.manifest_file}: training then goes on from step 3"
+    assert caught.value.fix == f"move {run.manifest_file} away: training then goes on from step 3"
     run.manifest_file.unlink()
     resumes(tmp_path / "store", runs)
+
+
+@pytest.mark.parametrize("file", [MANIFEST, CONFIG])
+def test_one_file_of_a_finished_run_that_is_lost_is_written_again(file: str, runs: Path, tmp_path: Path) -> None:
+    """And a run that is whole but for that keeps its weights and results. What it says on damage leads there."""
+    run = copied(runs, "whole", tmp_path / "store")
+    before = json.loads((run.path / file).read_text())
+    hold("{")(run.path / file)
+    with pytest.raises(UserError) as caught:
+        train(small(tmp_path / "store", STEPS))
+    assert "move this file away: the command that trained the run then writes it again" in caught.value.fix
+    (run.path / file).unlink()
+    weights = (run.path / "checkpoints/step_000004/model.safetensors").stat()
+    assert train(small(tmp_path / "store", STEPS)) == run.path
+    assert (run.path / "checkpoints/step_000004/model.safetensors").stat().st_mtime_ns == weights.st_mtime_ns
+    changed = {"time", "config_sha256", "store"}  # the store is another one
+    again = json.loads((run.path / file).read_text())
+    for one in (before, again):
+        one.get("full", {}).pop("store", None)
+    assert {key: again[key] for key in again.keys() - changed} == {key: before[key] for key in before.keys() - changed}
+    assert RunFolder(run.path).check_whole(contents=True) == ""
+
+
+@pytest.mark.parametrize("lost", [(MANIFEST, CONFIG), (CONFIG,), (MANIFEST,)])
+def test_it_is_not_written_for_another_run(lost: tuple[str, ...], runs: Path, tmp_path: Path) -> None:
+    """A folder called after a run that it does not hold, which lacks what says so."""
+    run = copied(runs, "whole", tmp_path / "store")
+    other = RunFolder.of(small(tmp_path / "store", STEPS, "seed=9"))
+    run.path.rename(other.path)
+    for file in lost:
+        (other.path / file).unlink()
+    with pytest.raises(UserError, match="nothing says of which run|called after|no configuration"):
+        train(small(tmp_path / "store", STEPS, "seed=9"))
+    assert not other.finished() or MANIFEST not in lost
 
 
 def test_checkpoints_of_an_earlier_version_are_taken_with_a_remark(

@@ -1,0 +1,85 @@
+"""Is the run in a folder the one that the folder is called after? One answer for everybody who reads a run.
+
+The name is the hash of what the run was made of (`tepo.store.run_id`). `config.json` has that as it was hashed, and as
+a whole configuration. Who writes both anew, and calls the folder after them, is not found out.
+"""
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from tepo.common.errors import UserError
+from tepo.common.files import content_hash, file_digest
+from tepo.common.schema import Location, read
+from tepo.config.run_config import RunConfig
+from tepo.problems.training_sets import is_file
+from tepo.store.run_id import RECIPE, generated, identity, settings
+
+DIGEST = "config_sha256"  # in a manifest: of `config.json` as it then was, with the labels and paths that no id covers
+_OTHER = "the stored configuration is not the one that the run is called after"
+_AGAIN = "restore it from a copy, or move the folder away and let the run be trained anew"
+
+
+def check_identity(file: Path, stored: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:
+    """Raise UserError where the folder of a `config.json` holds a run by another recipe, a run of another name, or one
+    whose configuration was changed. Model and problems count as recorded. stored, manifest: content of both files."""
+    name, folder = file.parent.name, str(file.parent)
+    if manifest and (recipe := manifest.get("recipe")) != RECIPE:
+        what = f"the run was made by recipe {recipe}, and this is recipe {RECIPE}"
+        raise UserError(what, where=folder, fix="use the commit that made it, or another --store")
+    for known in (manifest.get("id"), stored.get("id")):
+        if known is not None and known != name:
+            what = f"{_OTHER}: it is that of run {known}, copied under another name?"
+            raise UserError(what, where=str(file), fix=f"call the folder {known}, or move it out of the store")
+    recorded = {key: stored.get(key) for key in ("recipe", "base", "problems", "config")}
+    own = content_hash([content_hash(recorded), stored.get("seed")]) == name
+    if own and (own := manifest.get(DIGEST) in (None, file_digest(file))):
+        full = stored["full"]
+        try:
+            made_of, problems = _made_of(_without_seed(full))
+        except UserError as error:  # a key or a value that this version does not have
+            raise UserError(error.what, where=str(file), fix=_AGAIN) from None
+        own = (made_of, full["seed"]) == (stored["config"], stored["seed"]) and problems in (None, stored["problems"])
+    if not own:
+        raise UserError(f"{_OTHER}: edited, or damaged?", where=str(file), fix=_AGAIN)
+
+
+def missing_input(stored: Mapping[str, Any], *, contents: bool) -> str:
+    """Say which file that a run was trained on does not lie where its configuration says, such as "base is missing", so
+    that it cannot be compared with the id; empty where none is missing. Ids of a hub are names. contents: compare too,
+    for which all are read. Another file in the place of one changes nothing about the run."""
+    model, data = stored["full"]["model"], stored["full"]["data"]
+    folder = not str(model["path"]).startswith("package:") and "@" not in str(stored["base"])
+    file = data.get("kind") == "problems" and is_file(str(data["problems"]))
+    for place in [*([model["path"]] if folder else []), *([data["problems"]] if file else [])]:
+        if not Path(place).expanduser().exists():
+            return f"{place} is missing"
+    if contents:
+        try:
+            found = identity(_read(_without_seed(stored["full"])))
+        except UserError as error:
+            return f"{error.where}: {error.what}"
+        for key, place in (("base", model["path"]), ("problems", data.get("problems"))):
+            if found[key] != stored[key]:
+                return f"{place} is another one by now"
+    return ""
+
+
+def _without_seed(full: Mapping[str, Any]) -> str:
+    """A configuration as text, the same for all seeds and stores: they are many, and the rest is checked once."""
+    return json.dumps({**full, "seed": 0, "store": ""})  # in order: that of tasks counts
+
+
+def _read(text: str) -> RunConfig:
+    return read(RunConfig, json.loads(text), Location(lambda keys: ".".join(map(str, keys))))
+
+
+@lru_cache(maxsize=256)
+def _made_of(text: str) -> tuple[Any, Any]:
+    """The settings of a configuration that its id covers, and of generated problems their tasks."""
+    full = _read(text)
+    if not isinstance(full.objective.get("kinds", {}), dict):  # kinds by their text, as they are stored
+        return None, None
+    return settings(full), generated(full.data)

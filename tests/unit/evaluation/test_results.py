@@ -1,0 +1,137 @@
+"""A result is quoted as its samples give it: `result.json` with other numbers, or without samples, is refused."""
+
+import json
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from tepo.common.errors import UserError
+from tepo.evaluation.results import conclude, read_result
+from tepo.evaluation.scores import score
+from tepo.problems.benchmarks import load_benchmark
+from tepo.results.run_result import RunResult
+from tepo.store.evaluation_result import SAMPLES, save_result
+from tepo.store.samples_file import table_of, write_table
+from tepo_cli.main import main
+from tests.unit.store.conftest import own  # noqa: F401 a fixture
+from tests.unit.store.test_run_identity import edit, run_of
+
+
+def samples() -> object:
+    """Twelve problems, four samples each, the first c of which are right at problem c."""
+    return table_of([
+        {"problem": f"p{p:02}", "sample": k, "extracted": str(k), "correct": k < p % 5, "reason": "", "tokens": 10 + k,
+         "finish": "length" if k == p == 3 else "stop", "grader": "g"}
+        for p in range(12) for k in range(4)
+    ])  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """A finished evaluation with a subset of half of its problems."""
+    table = samples()
+    write_table(tmp_path / SAMPLES, table)
+    half = {"half": score(table.slice(0, 24))}
+    save_result(tmp_path, replace(conclude("mine", None, table, "g", {}), subsets=half))
+    return tmp_path
+
+
+def with_half() -> object:
+    benchmark = load_benchmark("add3")
+    part = type("Part", (), {"without": tuple(f"p{p:02}" for p in range(6, 12))})()
+    return replace(benchmark, name="mine", subsets={"half": part})
+
+
+def test_what_is_quoted_is_what_the_samples_give(folder: Path) -> None:
+    first = read_result(folder, with_half())
+    assert first is not None
+    assert json.loads(json.dumps(asdict(first))) == json.loads((folder / "result.json").read_text())
+    edit(folder / "result.json", lambda held: held.update(interval=[0.0, 1.0]))
+    assert read_result(folder, with_half()) == first  # computed anew
+    edit(folder / "result.json", lambda held: held["subsets"].update(other=held["scores"]))
+    again = read_result(folder, with_half())
+    assert again is not None
+    assert set(again.subsets) == {"half"}
+    assert read_result(folder / "nowhere") is None
+
+
+NAMES = [f"{kind}@{k}" for kind, k in (("avg", 4), ("pass", 2), ("pass", 4), ("maj", 4))] + ["truncated", "mean_tokens"]
+
+
+@pytest.mark.parametrize("where", ["scores", "half"])
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("value", [0.123, 99.0, -0.5, float("nan"), float("inf"), "1", None])
+def test_no_other_number_is_quoted(value: object, name: str, where: str, folder: Path) -> None:
+    place = (lambda held: held["scores"]) if where == "scores" else (lambda held: held["subsets"]["half"])
+    edit(folder / "result.json", lambda held: place(held).update({name: value}))
+    with pytest.raises(UserError, match=r"damaged|not a result of this version|its samples give") as caught:
+        read_result(folder, with_half())
+    assert caught.value.where == str(folder / "result.json")
+    assert "anew" in caught.value.fix or "again" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"accuracy": 0.9}, "not those behind the result"),
+        ({"accuracy": 99.0}, "damaged"),
+        ({"accuracy": float("nan")}, "damaged"),
+        ({"problems": 24, "samples": 2}, r"damaged|not those behind"),
+        ({"problems": 6}, "not those behind"),
+        ({"timeouts": 1}, "not those behind"),
+        ({"grader": "of today"}, "not those behind"),
+        ({"interval": [0.9, 0.1, 0.2]}, ""),
+    ],
+)
+def test_nor_are_other_facts(change: dict, said: str, folder: Path) -> None:
+    before = read_result(folder)
+    edit(folder / "result.json", lambda held: held.update(change))
+    if said:
+        with pytest.raises(UserError, match=said):
+            read_result(folder)
+    else:
+        assert read_result(folder) == before
+
+
+@pytest.mark.parametrize("damage", ["accuracy", "pass@4", "gone"])
+def test_every_command_that_quotes_looks(
+    damage: str,
+    own: Path,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unit = run_of(tmp_path / "store")
+    file = unit.folder / "eval" / "add3" / "result.json"
+    if damage == "accuracy":
+        edit(file, lambda held: held.update(accuracy=0.99))
+    elif damage == "pass@4":
+        edit(file, lambda held: held["scores"].update({"pass@4": 0.5}))
+    else:
+        (file.parent / SAMPLES).unlink()
+    with pytest.raises(UserError):
+        RunResult(unit.folder).scores()
+    for words, code in (
+        (["eval", "-m", unit.id, "add3"], 2),
+        (["train", *unit.overrides, "--evaluate", "--quiet"], 2),
+        (["measure", " ".join(["train", *unit.overrides])], 1),
+        (["doctor", "--no-selftest"], 1),
+    ):
+        monkeypatch.setattr(sys, "argv", ["tepo", *words, "--store", str(tmp_path / "store")])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        said = capsys.readouterr()
+        assert ended.value.code == code, words
+        assert any(
+            word in said.err + said.out for word in ("the samples behind", "its samples give", "not those behind")
+        )
+        assert "99.0" not in said.out
+    if damage != "gone":  # what the message says to do
+        for words in (["regrade", str(unit.folder)], ["eval", "-m", unit.id, "add3"]):
+            monkeypatch.setattr(sys, "argv", ["tepo", *words, "--store", str(tmp_path / "store")])
+            with pytest.raises(SystemExit) as ended:
+                main()
+            assert ended.value.code == 0
+        assert "0.00 ± –" in capsys.readouterr().out  # as the grader reads these responses

@@ -1,0 +1,236 @@
+"""A run is read only as the one that its folder is called after: a copy under another name, an edited configuration and
+a run by another recipe are three things, and a file that is missing here is none of them."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from tepo.common.errors import UserError
+from tepo.common.files import content_hash, file_digest
+from tepo.common.paths import PACKAGE
+from tepo.results.run_result import RunResult
+from tepo.store.checkpoint_files import TensorFile
+from tepo.store.run_folder import RunFolder
+from tepo.studies.plan import Unit
+from tepo.studies.plan_studies import plan_all
+from tepo.training.checkpoints.saver import Saver
+from tests.unit.store.test_links import COMMANDS, of_store
+from tests.unit.store.test_store_check import WORDS
+from tests.unit.studies.measured import finish
+
+OTHER = "the stored configuration is not the one that the run is called after"
+
+
+def run_of(store: Path, *words: str, seed: int = 0) -> Unit:
+    """The unit of `mine` with this seed, trained and measured as far as files can tell, with weights of a kind."""
+    ((_, (unit,)),) = plan_all(["mine"], "laptop", store=store, overrides=(*WORDS, *words), seeds=[seed])
+    finish(unit, 1.0, problems=1)
+    with Saver(unit.run) as saver:
+        saver.save(2, {}, lambda folder: [TensorFile("model.safetensors", {"a": torch.ones(10)})])
+    return unit
+
+
+def edit(file: Path, change: Callable[[dict], object]) -> None:
+    held = json.loads(file.read_text())
+    change(held)
+    file.write_text(json.dumps(held))
+
+
+def both(config: dict) -> None:
+    for part in (config["full"], config["config"]):
+        part["train"]["learning_rate"] = 1.0
+
+
+def within_an_earlier_version(change: Callable[[dict], object]) -> Callable[[RunFolder], None]:
+    """Of which the manifest has no digest of the configuration."""
+
+    def do(run: RunFolder) -> None:
+        edit(run.manifest_file, lambda held: held.pop("config_sha256"))
+        edit(run.config_file, change)
+
+    return do
+
+
+def with_new_digest(change: Callable[[dict], object]) -> Callable[[RunFolder], None]:
+    """By somebody who knows of the digest."""
+
+    def do(run: RunFolder) -> None:
+        edit(run.config_file, change)
+        edit(run.manifest_file, lambda held: held.update(config_sha256=file_digest(run.config_file)))
+
+    return do
+
+
+EDITS: dict[str, Callable[[dict], object]] = {
+    "learning rate": lambda held: held["full"]["train"].update(learning_rate=1.0),
+    "as hashed": lambda held: held["config"]["train"].update(learning_rate=1.0),
+    "both": both,
+    "seed": lambda held: held.update(seed=7),
+    "seed of all": lambda held: held["full"].update(seed=7),
+    "base": lambda held: held.update(base="0123456789ab"),
+    "problems": lambda held: held.update(problems=[["add3", 1.0]]),
+    "tasks": lambda held: held["full"]["data"]["tasks"].update(add3=9.0),
+    "objective": lambda held: held["full"]["objective"].update(name="tepo"),
+    "steps": lambda held: held["full"]["train"].update(temperature=0.1),
+    "no key": lambda held: held["full"].update(unknown=1),
+    "no seed": lambda held: held.pop("seed"),
+}
+LABELS: dict[str, Callable[[dict], object]] = {
+    "model": lambda held: held["full"]["model"].update(path="package:laptop_sparse"),
+    "name": lambda held: held["full"]["model"].update(name="qwen"),
+    "benchmarks": lambda held: held["full"]["data"].update(benchmarks=["max4"]),
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "known"),
+    [
+        *((change, how) for change in EDITS for how in ("as usual", "earlier version", "new digest")),
+        *((change, "as usual") for change in LABELS),
+    ],
+)
+def test_an_edited_configuration_is_refused(change: str, known: str, own: Path, tmp_path: Path) -> None:
+    run, how = run_of(tmp_path / "store").run, (EDITS | LABELS)[change]
+    assert run.check_whole() == ""
+    if known == "as usual":
+        edit(run.config_file, how)
+    else:
+        (within_an_earlier_version if known == "earlier version" else with_new_digest)(how)(run)
+    with pytest.raises(UserError) as caught:
+        run.check_whole()
+    assert OTHER in caught.value.what or "unknown" in caught.value.what
+    assert (caught.value.where, caught.value.exit_code) == (str(run.config_file), 2)
+
+
+def seed_1_as_seed_0(unit: Unit, store: Path) -> None:
+    shutil.rmtree(unit.folder)
+    run_of(store, seed=1).folder.rename(unit.folder)
+
+
+def seed_1_as_seed_0_with_new_ids(unit: Unit, store: Path) -> None:
+    seed_1_as_seed_0(unit, store)
+    edit(unit.folder / "manifest.json", lambda held: held.update(id=unit.id))
+    with_new_digest(lambda held: held.update(id=unit.id))(RunFolder(unit.folder))
+
+
+def another_learning_rate(unit: Unit, store: Path) -> None:
+    with_new_digest(EDITS["learning rate"])(RunFolder(unit.folder))
+
+
+def another_recipe(unit: Unit, store: Path) -> None:
+    edit(unit.folder / "manifest.json", lambda held: held.update(recipe=2))
+
+
+def another_recipe_in_the_configuration(unit: Unit, store: Path) -> None:
+    edit(unit.folder / "config.json", lambda held: held.update(recipe=2))
+
+
+KINDS: dict[Callable[[Unit, Path], None], str] = {
+    seed_1_as_seed_0: f"{OTHER}: it is that of run",
+    seed_1_as_seed_0_with_new_ids: f"{OTHER}: edited, or damaged?",
+    another_learning_rate: f"{OTHER}: edited, or damaged?",
+    another_recipe: "the run was made by recipe 2, and this is recipe 3",
+    another_recipe_in_the_configuration: "the run was trained by recipe 2, and tepo 0.1.0 here has recipe 3",
+}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("name", [name for name in COMMANDS if "regrade" not in name])  # it reads responses alone
+def test_no_command_believes_it(
+    name: str,
+    kind: Callable[[Unit, Path], None],
+    own: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    unit = run_of(tmp_path / "store")
+    kind(unit, tmp_path / "store")
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    monkeypatch.chdir(tmp_path)
+    code = of_store(COMMANDS[name](unit), tmp_path / "store", monkeypatch)
+    said = " ".join(capsys.readouterr().err.split())
+    assert KINDS[kind] in said
+    assert ("called after" in said) == ("recipe" not in kind.__name__)  # not called forged
+    assert code == (1 if name == "measure" else 2)
+    assert {path: path.read_bytes() for path in before} == before
+    with pytest.raises(UserError):
+        RunResult(unit.folder).scores()
+
+
+@pytest.mark.parametrize("lost", ["model", "problems"])
+def test_what_is_missing_here_is_said_and_the_run_is_read(
+    lost: str, own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, base, problems = tmp_path / "store", tmp_path / "base", tmp_path / "problems.jsonl"
+    shutil.copytree(PACKAGE / "assets" / "laptop", base)
+    problems.write_text("".join(f'{{"id": "{n}", "problem": "{n}+1=", "answer": "{n + 1}"}}\n' for n in range(9)))
+    unit = run_of(store, f"model.path={base}", "data.kind=problems", f"data.problems={problems}")
+    file = base if lost == "model" else problems
+    assert unit.run.check_whole(contents=True) == ""
+    file.rename(tmp_path / "elsewhere")
+    said = f"cannot be checked here: {file} is missing"
+    for words, where in (
+        (["responses", unit.id, "add3"], "err"),
+        (["explain", unit.id], "out"),
+        (["list", "--all"], "out"),
+        (["doctor", "--no-selftest"], "out"),
+        (["eval", "-m", unit.id, "add3"], "err"),
+    ):
+        assert of_store(words, store, monkeypatch) == 0, words
+        assert said in " ".join(getattr(capsys.readouterr(), where).split()), words
+    # another file of that name: the run is what it was
+    if lost == "model":
+        shutil.copytree(PACKAGE / "assets" / "laptop_sparse", base)
+    else:
+        problems.write_text('{"id": "1", "problem": "1+1=", "answer": "2"}\n')
+    assert RunFolder(unit.folder).check_whole() == ""
+    assert RunFolder(unit.folder).check_whole(contents=True) == f"cannot be checked here: {file} is another one by now"
+
+
+def test_a_list_marks_what_is_not_used(
+    own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unit = run_of(tmp_path / "store")
+    shutil.copytree(unit.folder, tmp_path / "store" / "0123456789ab")
+    assert of_store(["list", "--all"], tmp_path / "store", monkeypatch) == 0
+    shown = capsys.readouterr().out
+    assert f"{unit.id} grpo_dapo laptop laptop 0 finished 2/2 1" in shown
+    assert (
+        f"0123456789ab grpo_dapo laptop laptop 0 finished, and not used: {OTHER}: it is that of run {unit.id}" in shown
+    )
+
+
+@pytest.mark.parametrize("weights", ["0123456789ab/step_000002", "{id}/step_000001", "base"])
+def test_a_measurement_of_other_weights_is_not_the_runs(weights: str, own: Path, tmp_path: Path) -> None:
+    unit = run_of(tmp_path / "store")
+    file = unit.folder / "eval" / "add3" / "result.json"
+    for name, own_one in ((f"{unit.id}/step_000002", True), (weights.format(id=unit.id), False)):
+        edit(file, lambda held, name=name: held["task"].update(policy={"weights": name}))
+        for ask in (RunFolder.right_answers, RunFolder.timeouts, RunFolder.grader):
+            if own_one:
+                ask(RunFolder(unit.folder), "add3")
+                continue
+            with pytest.raises(UserError, match="add3 was measured with other weights"):
+                ask(RunFolder(unit.folder), "add3")
+    with pytest.raises(UserError, match="add3 was measured with other weights"):
+        plan_all(["mine"], "laptop", store=tmp_path / "store", overrides=WORDS)
+
+
+def test_measurements_of_a_base_are_those_of_the_base_that_its_folder_is_called_after(tmp_path: Path) -> None:
+    name, other = (f"base-{content_hash(weights)}" for weights in ("one", "other"))
+    for folder, own_one in ((name, True), (other, False)):
+        file = tmp_path / folder / "eval" / "add3" / "result.json"
+        file.parent.mkdir(parents=True)
+        scores = {"avg@1": 1.0, "truncated": 0.0, "mean_tokens": 1.0}
+        parts = {"benchmark": "add3", "problems": 1, "samples": 1, "accuracy": 1.0, "interval": None, "scores": scores}
+        file.write_text(json.dumps({**parts, "subsets": {}, "grader": "g", "task": {"policy": {"weights": "one"}}}))
+        if own_one:
+            assert RunFolder(tmp_path / folder).grader("add3") == "g"
+        else:
+            with pytest.raises(UserError, match="add3 was measured with other weights: one"):
+                RunFolder(tmp_path / folder).grader("add3")

@@ -83,6 +83,8 @@ def settle(given: Mapping[str, str], plain: dict[str, Any]) -> None:
         raise UserError(what, where=f"data.base={data['base']}", fix="model=FOLDER")
     if {"model.path", "data.base"} & set(given) and "model.name" not in given:
         model["name"] = label(model["path"])
+    if "model.path" in given and "model.revision" not in given:  # the option's is that of its own model
+        model["revision"] = None
     if data.get("prompt") == "auto":  # the alphabet of a shipped base has no letters for the instruction
         data["prompt"] = "raw" if str(model["path"]).startswith(_SHIPPED) else "boxed"
 

@@ -98,7 +98,7 @@ def measure(
     process measures into the same folder.
     """
     if not request.run.path.exists():
-        tokenizer_of(request.weights)  # a model without a tokenizer gets no folder, which would stay empty
+        request.weights.check()  # a model that does not load gets no folder, which would stay empty
     loaded, settings = [load_benchmark(name) for name in benchmarks], request.settings
     finished = [benchmark for benchmark in loaded if request.stored(benchmark)]
     for benchmark in finished:

@@ -1,5 +1,7 @@
 """Weights to measure: a run's, an untrained model's."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,17 +41,31 @@ class Weights:
 
     @classmethod
     def of_base(cls, path: str, revision: str | None, trust_remote_code: bool = False) -> "Weights":
-        """An untrained model."""
-        return cls(path, base_fingerprint(path, revision), revision, trust_remote_code)
+        """An untrained model. Raises UserError, also for a word that is no run, no folder and no hub id."""
+        with _no_run(path):
+            return cls(path, base_fingerprint(path, revision), revision, trust_remote_code)
+
+    def check(self) -> None:
+        """Raise UserError for a model that does not load, before anything is written for it."""
+        from tepo.policy.model.weight_check import check_weights
+
+        tokenizer_of(self)
+        check_weights(self.path, self.revision, self.trust_remote_code)
 
 
 def tokenizer_of(weights: Weights) -> Any:
     """The tokenizer of a model. Raises UserError, also for a word that is no run, no folder and no hub id."""
     from tepo.policy.model.load_policy import load_tokenizer
 
-    path = weights.path
+    with _no_run(weights.path):
+        return load_tokenizer(weights.path, weights.revision, weights.trust_remote_code)
+
+
+@contextmanager
+def _no_run(path: str) -> Iterator[None]:
+    """Say of a single word that nothing is called so."""
     try:
-        return load_tokenizer(path, weights.revision, weights.trust_remote_code)
+        yield
     except UserError as error:
         if "/" in path or path.startswith("package:") or Path(path).exists():
             raise

@@ -5,6 +5,7 @@ import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 from tepo.common.errors import UserError
 from tepo.common.text import counted
@@ -37,6 +38,8 @@ def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions 
     Slurm's nodes are theirs, and each job asks for them there."""
     import torch
 
+    from tepo.policy.model.weight_check import check_weights
+
     check_rows(todo)
     visible, given = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
     if slurm is None and jobs * gpus > visible:
@@ -56,8 +59,9 @@ def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions 
                     backend.check_available(unit.config)
             if unit.config.data.kind == "problems":
                 check_training_set(unit.config.data.problems or "")
-    for path in dict.fromkeys(unit.config.model.path for unit in todo):
-        resolve(path)  # a base on record can be planned without its files
+    for model in {unit.config.model.path: unit.config.model for unit in todo}.values():
+        if Path(resolve(model.path)).is_dir():  # a base on record can be planned without its files
+            check_weights(model.path, model.revision, model.trust_remote_code)
     check_benchmarks(list(dict.fromkeys(name for unit in todo for name in unit.missing_benchmarks())))
     _check_disk(todo, jobs if slurm is None else slurm.parallel)
 

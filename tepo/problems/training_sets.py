@@ -116,7 +116,9 @@ def split_off(problems: Sequence[Problem], count: int, where: str) -> tuple[list
     rest = [problem for problem, digest in zip(problems, hashes, strict=True) if digest not in chosen]
     if not rest:
         what = f"data.held_out={count} leaves none of {len(problems)} problems to train on"
-        raise UserError(what, where=where, fix=f"data.held_out={max(1, len(problems) // 10)}")
+        distinct = len(set(hashes))
+        fix = f"data.held_out={max(1, distinct // 10)}" if distinct > 1 else "problems with other statements"
+        raise UserError(what, where=where, fix=fix)
     return rest, out
 
 

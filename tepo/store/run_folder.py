@@ -50,6 +50,7 @@ from tepo.common.files import (
 )
 from tepo.config.compose import to_dict
 from tepo.config.run_config import RunConfig
+from tepo.policy.model.model_location import pinned
 from tepo.store.checkpoint_files import OPTIMISER, damage, drop_resumption, for_resuming, has_digests, read_progress
 from tepo.store.cost import Cost
 from tepo.store.early_stop import Ending, read_ending
@@ -156,7 +157,9 @@ class RunFolder:
         """Write `config.json` once."""
         if not self.config_file.exists():
             head = {"id": self.path.name, "tepo": __version__, "seed": config.seed}
-            write_json(self.config_file, {**head, **identity(config), "full": to_dict(config)})
+            full = to_dict(config)
+            full["model"]["revision"] = pinned(config.model.path, config.model.revision)
+            write_json(self.config_file, {**head, **identity(config), "full": full})
 
     @classmethod
     def of_evaluation(cls, folder: Path) -> "RunFolder":

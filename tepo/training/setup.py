@@ -19,8 +19,9 @@ from tepo.objectives import Objective, load_objective
 from tepo.policy.model.allocator import grow_segments
 from tepo.policy.model.load_policy import Policy, load_policy
 from tepo.policy.model.lora import add_adapters, base_revision, load_adapters, save_adapters
-from tepo.policy.model.model_location import load_options, resolve
+from tepo.policy.model.model_location import load_options, not_loaded, resolve
 from tepo.policy.model.shapes import KNOWN, Shape
+from tepo.policy.model.weight_check import check_weights
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.rewards.own_rewards import OwnRewards, try_out
 from tepo.sampling.backends import sampler_backend
@@ -78,6 +79,8 @@ def prepare(config: RunConfig, folder: RunFolder, planned_seconds: PlannedSecond
         grow_segments()  # before the checks: some of them try what they check on the GPU
     chosen, reasons = chosen_here(config, planned_seconds)
     check_machine(chosen, folder.path)
+    if not folder.started():  # a run that is refused leaves no folder
+        check_weights(config.model.path, config.model.revision, config.model.trust_remote_code)
     pick_device(chosen.engine.device)
     limit_threads(chosen)
     return PreparedRun(folder, config, chosen, reasons)
@@ -281,7 +284,7 @@ def shape_at(config: RunConfig, source: str) -> Shape:
         options = load_options(source, model.revision, model.trust_remote_code)
         return Shape.of_config(AutoConfig.from_pretrained(resolve(source), **options))
     except (OSError, ValueError) as error:
-        raise UserError(f"the model does not load: {str(error).splitlines()[0]}", where=source) from None
+        raise not_loaded("the model does not load", error, source) from error
 
 
 def check_same_run(run: RunFolder, latest: Path | None, comm: Comm | None) -> None:

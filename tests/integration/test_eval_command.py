@@ -67,7 +67,7 @@ def test_a_hub_id_without_an_owner_is_a_model(tmp_path: Path) -> None:
     words = ("eval", "add3", "--limit", "2", "--quiet", "--store", tmp_path / "runs", "--model")
     alone(*words, "gpt2", **offline)
     (result,) = (tmp_path / "runs").glob("base-*/eval/add3@first2/result.json")
-    assert json.loads(result.read_text())["task"]["policy"] == {"weights": "gpt2@None"}
+    assert json.loads(result.read_text())["task"]["policy"] == {"weights": f"gpt2@{'0' * 40}"}
     other = alone(*words, "gpt3", **offline, code=2)
     assert "error: 'gpt3' is no run and no folder, and as a hub id it cannot be loaded: " in other.stderr
 

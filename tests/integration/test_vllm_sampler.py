@@ -130,7 +130,7 @@ def test_bad_requests(engine):
 
 
 def test_starts_that_fail_say_why(tmp_path):
-    with pytest.raises(UserError, match="cannot load the model"):
+    with pytest.raises(UserError, match="no model there"):
         VllmSampler(EngineOptions(str(tmp_path / "nowhere"), "float32", 64), [EOS])
     path = save(tiny_model(0, tied=True), tmp_path)
     with pytest.raises(UserError, match="512 positions"):

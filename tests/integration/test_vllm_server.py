@@ -273,8 +273,9 @@ def test_no_server_there():
 
 
 def test_a_server_that_cannot_start_says_why(tmp_path):
+    options = EngineOptions(resolve("package:laptop"), "float32", 8, tensor_parallel=2)
     with (
-        pytest.raises(UserError, match="did not start: Invalid repository"),
-        local_server(EngineOptions(str(tmp_path), "float32", 8), log=tmp_path / "log", cpu=True) as ready,
+        pytest.raises(UserError, match="did not start: Total number of attention heads"),
+        local_server(options, log=tmp_path / "log", cpu=True) as ready,
     ):
         ready()

@@ -6,12 +6,12 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.utils import logging
 
-from tepo.common.errors import unknown_name
+from tepo.common.errors import UserError, unknown_name
 from tepo.policy.model.allocator import keep_freed_memory
-from tepo.policy.model.model_location import load_options, not_loaded, resolve
+from tepo.policy.model.model_location import load_options, no_vocabulary, not_loaded, resolve
 from tepo.policy.model.packed_attention import prepare
+from tepo.policy.model.weight_check import check_weights
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -37,13 +37,16 @@ def load_policy(
     if dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
     source = resolve(path)
-    options = load_options(path, revision, trust_remote_code)
-    logging.disable_progress_bar()  # one bar a process: ours
+    options = check_weights(path, revision, trust_remote_code)
+    tokenizer = load_tokenizer(path, revision, trust_remote_code)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(source, **options)
-        model = AutoModelForCausalLM.from_pretrained(source, dtype=DTYPES[dtype], use_safetensors=True, **options)
+        model, report = AutoModelForCausalLM.from_pretrained(
+            source, dtype=DTYPES[dtype], use_safetensors=True, output_loading_info=True, **options
+        )
     except Exception as error:  # transformers and safetensors raise many kinds here, from OSError to their own
         raise not_loaded("the model does not load", error, path) from error
+    if missing := sorted(report["missing_keys"]):  # what it would have been checked for: the files changed since
+        raise UserError(f"the weights were not all loaded: {missing[0]} is missing", where=path, fix="start again")
     prepare(model)
     if torch.device(device).type == "cpu":
         keep_freed_memory()
@@ -51,9 +54,14 @@ def load_policy(
 
 
 def load_tokenizer(path: str, revision: str | None = None, trust_remote_code: bool = False) -> Any:
-    """The tokenizer of a model. Raises UserError when it is not there."""
+    """The tokenizer of a model. Raises UserError when it is not there, or not all of it."""
     source = resolve(path)
     try:
-        return AutoTokenizer.from_pretrained(source, **load_options(path, revision, trust_remote_code))
+        tokenizer = AutoTokenizer.from_pretrained(source, **load_options(path, revision, trust_remote_code))
+    except UserError:
+        raise
     except Exception as error:  # transformers raises many kinds
         raise not_loaded("no tokenizer", error, path) from error
+    if tokenizer.vocab_size <= len(tokenizer.all_special_tokens):
+        raise no_vocabulary(path)
+    return tokenizer

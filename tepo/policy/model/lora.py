@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -105,10 +106,16 @@ def save_adapters(model: Any, folder: Path, base: str, revision: str | None) -> 
 @torch.no_grad()
 def load_adapters(model: nn.Module, folder: Path) -> None:
     """Take the adapters that `save_adapters` wrote. Raises UserError for those of another model or rank."""
-    saved, adapters = load_file(folder / _WEIGHTS), _adapters(model)
+    adapters = _adapters(model)
+    try:
+        saved = load_file(folder / _WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        what, fix = f"the adapters cannot be read: {error}", "resume from another checkpoint"
+        raise UserError(what, where=str(folder / _WEIGHTS), fix=fix) from error
     if {name: value.shape for name, value in saved.items()} != {_peft_name(n): p.shape for n, p in adapters.items()}:
         fix = "resume with the run's own model and rank"
-        raise UserError("the adapters belong to another model or rank", where=str(folder), fix=fix)
+        what = "the adapters belong to another model or rank, or some are missing"
+        raise UserError(what, where=str(folder), fix=fix)
     for name, parameter in adapters.items():
         parameter.copy_(saved[_peft_name(name)])
 

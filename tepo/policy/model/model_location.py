@@ -9,7 +9,9 @@ are known by name in `records/bases.json`, so that a run is found among the reco
 
 import logging
 import re
+from collections.abc import Iterator
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,9 @@ BASES = "bases.json"
 RECIPE_FILE = "recipe.json"
 _HUB_SECONDS = 5.0
 _HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")  # old ones have no owner: gpt2
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+WEIGHTS, INDEX, ADAPTERS = "model.safetensors", "model.safetensors.index.json", "adapter_config.json"
+_VOCABULARIES = ("tokenizer.json", "tekken.json", "vocab.json", "vocab.txt", "*.model", "*.tiktoken")
 
 
 def resolve(path: str) -> str:
@@ -47,14 +52,44 @@ def resolve(path: str) -> str:
 
 def load_options(path: str, revision: str | None, trust_remote_code: bool) -> dict[str, Any]:
     """Options of every `from_pretrained` of transformers and vLLM, and the one way to code that comes with a model:
-    which is executed is logged. Never None: transformers would ask on the terminal."""
+    which is executed is logged. Never None: transformers would ask on the terminal. A hub's model is taken at the
+    commit that is in its id."""
+    commit = pinned(path, revision)
     if trust_remote_code:
         source = Path(resolve(path))
-        code = ", ".join(sorted(file.name for file in source.glob("*.py"))) if source.is_dir() else f"at {revision}"
+        code = ", ".join(sorted(file.name for file in source.glob("*.py"))) if source.is_dir() else f"at {commit}"
         trust.note(f"executes code that comes with the model {path}: {code or 'what its config.json names'}")
-    if not path.startswith("package:") and not Path(path).expanduser().exists():
+    if _on_hub(path):
         _ask_hub_once()
-    return {"revision": revision, "trust_remote_code": bool(trust_remote_code)}
+    return {"revision": commit, "trust_remote_code": bool(trust_remote_code)}
+
+
+def pinned(path: str, revision: str | None) -> str | None:
+    """The commit of a hub's model: `revision` itself, or the one that this branch or tag (by default the main branch)
+    is in the cache, else on the hub. So what was downloaded once stays what the name means here. The revision of
+    anything else is returned as it is. Raises UserError where neither knows the commit."""
+    return _commit(path, revision) if _on_hub(path) and not _COMMIT.fullmatch(revision or "") else revision
+
+
+@cache
+def _commit(path: str, name: str | None) -> str:
+    from huggingface_hub import hf_hub_download, try_to_load_from_cache
+
+    try:
+        file = try_to_load_from_cache(path, "config.json", revision=name)
+        if not isinstance(file, str):
+            _ask_hub_once()
+            file = hf_hub_download(path, "config.json", revision=name)  # 1 kB, and the cache knows the commit then
+    except Exception as error:  # many kinds: no such model, its terms not accepted, no network
+        what = f"the commit of {path} is not known here: {_said(error)}"
+        fix = "name it (model.revision=COMMIT, of tepo eval --revision COMMIT), or check the id, the network, HF_HOME"
+        raise UserError(what, where=f"revision {name or 'main'} of {path}", fix=fix) from error
+    return Path(file).parent.name
+
+
+def _on_hub(path: str) -> bool:
+    there = Path(path).expanduser().exists()
+    return bool(_HUB_ID.fullmatch(path)) and not there and path not in recorded_bases()
 
 
 @cache
@@ -76,33 +111,116 @@ def _ask_hub_once() -> None:
 
 
 def not_loaded(what: str, error: Exception, path: str) -> UserError:
-    """The message for a model or tokenizer that transformers does not load."""
-    reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    if "trust_remote_code" in str(error):
+    """The message for a model or tokenizer that transformers does not load, with the likely cause."""
+    chain = list(_chain(error))
+    told = "\n".join(map(str, chain))
+    if "trust_remote_code" in told:
         fix = "read it first; `tepo eval … --trust` executes it, in training model.trust_remote_code=true"
         return UserError(f"{what}: it comes with code of its own, not executed without --trust", where=path, fix=fix)
-    fix = "check the path, the network or HF_HOME, and that the files are whole"
-    return UserError(f"{what}: {reason}", where=path, fix=fix)
+    lacking = next((str(one.name) for one in chain if isinstance(one, ModuleNotFoundError)), "")
+    if (found := re.search(r"pip install (?:-\S+ )*(\w[\w.-]*\w)", told)) and not _installed(found[1]):
+        lacking = found[1]
+    if "tokenizer.model" in told or "tiktoken" in told:  # without one of them transformers reads such a file as another
+        lacking = " ".join(name for name in ("sentencepiece", "protobuf", "tiktoken") if not _installed(name))
+    if lacking:
+        what = f"{what}: it takes a Python package that is not installed ({lacking})"
+        return UserError(what, where=path, fix=f"pip install {lacking}")
+    if "instantiate the backend tokenizer" in told:
+        return no_vocabulary(path)
+    if _on_hub(path):
+        fix = "check the id, the network, HF_HOME, and HF_TOKEN where its owner asks for one"
+    else:
+        fix = "download or save the model again, or choose another: a causal language model in safetensors"
+    return UserError(f"{what}: {_said(error)}", where=path, fix=fix)
+
+
+def no_vocabulary(path: str) -> UserError:
+    """The message for a tokenizer whose files are not there: transformers makes one that knows no text."""
+    what, fix = "the model has no tokenizer: its vocabulary is missing", "add tokenizer.json, from where the model is from"
+    return UserError(what, where=path, fix=fix)
+
+
+def _installed(distribution: str) -> bool:
+    try:
+        return bool(metadata.version(distribution))
+    except metadata.PackageNotFoundError:
+        return False
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and those that it was raised from."""
+    while error is not None:
+        yield error
+        error = error.__cause__
+
+
+def _said(error: Exception) -> str:
+    """The first sentence of an error, or of one behind it, that says something without what stands above or below."""
+    for one in _chain(error):
+        text = f"it lacks {one}" if isinstance(one, KeyError) else str(one)
+        first = re.split(r"(?<=[^.][.!])\s|\n", text.strip(), maxsplit=1)[0].strip()
+        if first and first[-1] not in ":," and not re.search(r"\b(above|below|following|one of)\b", first):
+            return first.rstrip(".")
+    return type(error).__name__
 
 
 def check_folder(folder: Path) -> None:
-    """Raise UserError unless the folder holds a configuration, a tokenizer
-    and every safetensors file its index names."""
+    """Raise UserError unless the folder holds a configuration, a tokenizer and its weights, all of them, and nothing
+    that one loader takes for the weights and another does not."""
     if not folder.is_dir():
         fix = "give a folder saved by a run or by save_pretrained, a hub id such as Qwen/Qwen2.5-7B, or package:laptop"
         raise UserError("no model there", where=str(folder), fix=fix)
+    check_no_adapters(folder)
     missing = [name for name in ("config.json", "tokenizer_config.json") if not (folder / name).is_file()]
-    index, shards = folder / "model.safetensors.index.json", {"model.safetensors"}
+    own_code = any(folder.glob("*.py"))
+    if not own_code and not any(path for pattern in _VOCABULARIES for path in folder.glob(pattern)):
+        missing.append("tokenizer.json")
+    if (folder / "vocab.json").is_file() and not any((folder / n).is_file() for n in ("tokenizer.json", "merges.txt")):
+        missing += [] if own_code else ["merges.txt"]  # the tokenizer would be one of single letters
+    missing += [path.name for path in weight_files(folder) if not path.is_file()]
+    if missing:
+        fix = "choose another checkpoint, or download or save this one again (safetensors, with its tokenizer)"
+        raise UserError(f"half a model: {', '.join(missing)} missing", where=str(folder), fix=fix)
+
+
+def check_no_adapters(folder: Path) -> None:
+    """Raise UserError for adapters, which transformers puts on the model beside them, or on another that they name, and
+    vLLM does not."""
+    if (folder / ADAPTERS).is_file():
+        fix = "merge them into their model first (peft: merge_and_unload, then save_pretrained)"
+        raise UserError(f"the folder holds adapters ({ADAPTERS})", where=str(folder), fix=fix)
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """The files that transformers and vLLM both take for the weights of a model, there or not.
+
+    Raises UserError where they would not take the same ones, and for an index that is damaged or names anything but
+    safetensors files beside it: what lies elsewhere is not in the id of a run."""
+    index = folder / INDEX
+    if not index.is_file():
+        others = sorted(path.name for path in folder.glob("*.safetensors") if path.name != WEIGHTS)
+        if others and (folder / WEIGHTS).is_file():
+            what = f"{others[0]} lies beside {WEIGHTS}, and vLLM would take both for the weights"
+            raise UserError(what, where=str(folder), fix="move it away")
+        return [folder / WEIGHTS]
+    names = {str(name) for name in weight_map(index).values()}
+    for name in sorted(names):
+        if Path(name).name != name or not name.endswith(".safetensors"):
+            what = f"the index of the weights names {name!r}, which is no safetensors file beside it"
+            raise UserError(what, where=str(index), fix="download or save the model again")
+    if (folder / WEIGHTS).is_file() and WEIGHTS not in names:
+        what = f"the folder has two sets of weights, {WEIGHTS} and those of its index"
+        raise UserError(what, where=str(folder), fix="move one of them away")
+    return [folder / name for name in sorted(names)]
+
+
+def weight_map(index: Path) -> dict[str, Any]:
+    """The file of each tensor. Raises UserError for a damaged index."""
     try:
-        if index.is_file():
-            shards = set(parse_json(index.read_bytes())["weight_map"].values())
-    except (ValueError, KeyError):
+        return dict(parse_json(index.read_bytes())["weight_map"])
+    except (ValueError, KeyError, TypeError):
         what, fix = "the index of the weight files is damaged", "download or save the model again"
         raise UserError(what, where=str(index), fix=fix) from None
-    missing += [name for name in sorted(shards) if not (folder / name).is_file()]
-    if missing:
-        fix = "choose another checkpoint, or download or save this one again (safetensors)"
-        raise UserError(f"half a model: {', '.join(missing)} missing", where=str(folder), fix=fix)
 
 
 # Weights, adapters and their index; configuration, generation settings (stop tokens), tokenizer,
@@ -112,16 +230,16 @@ _RECORDS = (RECIPE_FILE, "progress.json", "trainer_state.json")  # how a model c
 
 
 def base_fingerprint(path: str, revision: str | None) -> str:
-    """A hash of the files of a folder or a shipped base, or the hub id with its revision: nothing is downloaded. Of a
+    """A hash of the files of a folder or a shipped base, or the hub id with its commit: no weights are downloaded. Of a
     base on record whose folder is not there, the hash on record.
 
-    Raises UserError for a folder that is not there or not whole.
+    Raises UserError for a folder that is not there or not whole, and for a hub id whose commit is not known.
     """
     if is_gone(path):
         return str(recorded_bases()[path]["hash"])
     folder = Path(resolve(path))
     if not folder.is_dir():
-        return f"{path}@{revision}"
+        return f"{path}@{pinned(path, revision)}"
     files = [*folder.iterdir(), *folder.glob("additional_chat_templates/*")]
     loaded = sorted(file for file in files if file.suffix in _SUFFIXES and file.name not in _RECORDS and file.is_file())
     return content_hash([[str(file.relative_to(folder)), file_digest(file)] for file in loaded])

@@ -35,7 +35,7 @@ from tepo.policy.model.model_location import load_options
 from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
 from tepo.sampling.vllm.http import ANSWER_BYTES, Connections, ask, check_url, not_vllm, socket_url
 from tepo.sampling.vllm.response_groups import ResponseGroups, fewest, sample_seed, to_response
-from tepo.sampling.vllm.vllm_sampler import EngineOptions, check_head, last_error
+from tepo.sampling.vllm.vllm_sampler import CONFIG_FORMAT, LOAD_FORMAT, EngineOptions, check_head, last_error
 
 _Answer: TypeAlias = Future[dict[str, Any]]
 _START_SECONDS = 600  # until a server is healthy
@@ -68,6 +68,7 @@ def serve_command(
     """Command line and extra environment of a server that `VllmServerSampler` can use. memory: share of each GPU that
     it may take; None: vLLM's own. Development mode opens the weight endpoints to whoever can reach its sockets: they
     lie in `folder`, which nobody else may enter."""
+    source = load_options(options.path, options.revision, options.trust_remote_code)
     given = {
         "--model": options.path,
         "--served-model-name": "policy",
@@ -78,14 +79,15 @@ def serve_command(
         "--tensor-parallel-size": str(options.tensor_parallel),
         "--logprobs-mode": "processed_logprobs",
         "--generation-config": "vllm",
+        "--load-format": LOAD_FORMAT,
+        "--config-format": CONFIG_FORMAT,
         "--seed": "0",
     }
     command = interpreter.command("-m", "vllm.entrypoints.openai.api_server", *chain(*given.items()))
     if not options.custom_all_reduce(without_growing(os.environ)):
         command.append("--disable-custom-all-reduce")
-    source = load_options(options.path, options.revision, options.trust_remote_code)
     command += ["--hf-overrides", json.dumps(options.hf_overrides)] if options.hf_overrides else []
-    command += ["--revision", options.revision] if options.revision else []
+    command += ["--revision", source["revision"]] if source["revision"] else []
     command += ["--trust-remote-code"] if source["trust_remote_code"] else []
     command += ["--gpu-memory-utilization", str(memory)] if memory is not None and not cpu else []
     environment = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
@@ -103,6 +105,7 @@ def local_server(
 ) -> Iterator[Callable[[], str]]:
     """A server that starts on this machine, for the length of the block, and that this user alone can ask; yields
     what waits for it and gives its URL. Raises UserError when it does not come up (with the end of its log)."""
+    options.checked()
     with _private_folder() as folder:
         command, environment = serve_command(options, folder, memory=memory, cpu=cpu)
         # it must not hold its GPU when we are killed

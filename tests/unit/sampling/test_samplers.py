@@ -40,7 +40,7 @@ def test_a_server_below_float32_multiplies_by_the_output_matrix_in_float32(
     tmp_path: Path, dtype: str, given: list[dict[str, str]]
 ) -> None:
     """For rollouts and evaluations alike; one in float32 is started as before."""
-    command, _ = server_sampler.serve_command(EngineOptions("model", dtype, 128), tmp_path, memory=0.5, cpu=True)
+    command, _ = server_sampler.serve_command(EngineOptions(str(tmp_path), dtype, 128), tmp_path, memory=0.5, cpu=True)
     found = [json.loads(value) for name, value in pairwise(command) if name == "--hf-overrides"]
     assert found == given
 

@@ -25,6 +25,8 @@ from tepo.training.preflight import check_disk
 from tepo.training.setup import pick_device, threads_of_a_rank
 from tests.unit.training.small import small
 
+NOBODY = ("model.path=nobody/nothing", f"model.revision={40 * '0'}")  # which no cache holds
+
 
 def test_ranks_that_do_not_divide_the_mini_batch() -> None:
     config, engine = compose(["train.mini_batch_prompts=16"]), engine_backend("deepspeed")
@@ -72,7 +74,7 @@ def test_engines_are_looked_for_before_the_weights_are_loaded(monkeypatch: pytes
         (("engine=deepspeed", "engine.zero_stage=0", "engine.offload=true"), "cannot offload"),
     ):
         with pytest.raises(UserError, match=message):
-            train(small(tmp_path, *words, "model.path=nobody/nothing"))
+            train(small(tmp_path, *words, *NOBODY))
 
 
 def test_what_a_run_comes_to_need_is_looked_for_before_the_weights_are_loaded(
@@ -81,17 +83,16 @@ def test_what_a_run_comes_to_need_is_looked_for_before_the_weights_are_loaded(
     """The package that reads the problems, for training and for measuring; servers that answer."""
     monkeypatch.setitem(sys.modules, "datasets", None)
     monkeypatch.delenv("TEPO_DATA", raising=False)
-    nobody = "model.path=nobody/nothing"
     with pytest.raises(UserError, match="`datasets` is not installed") as caught:
-        train(small(tmp_path, "data=gsm8k_math", nobody))
+        train(small(tmp_path, "data=gsm8k_math", *NOBODY))
     assert install_line("hub") in caught.value.fix
-    config = small(tmp_path, nobody, "data.benchmarks=[add3,math500]")
+    config = small(tmp_path, *NOBODY, "data.benchmarks=[add3,math500]")
     After().check(config)
     with pytest.raises(UserError, match="`datasets` is not installed") as caught:
         After(evaluate=True).check(config)
     assert caught.value.where == "math500"
     with pytest.raises(RunFailed, match="does not answer"):
-        train(small(tmp_path, "sampler=vllm_server", "sampler.servers=[http://127.0.0.1:9]", nobody))
+        train(small(tmp_path, "sampler=vllm_server", "sampler.servers=[http://127.0.0.1:9]", *NOBODY))
     assert not list(tmp_path.iterdir())
 
 

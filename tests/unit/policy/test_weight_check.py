@@ -1,0 +1,340 @@
+"""What lies in a model's files is what its configuration describes, however it is opened: nothing is trained or
+measured on random weights."""
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from huggingface_hub import constants
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoModelForCausalLM, MixtralConfig, Qwen3MoeConfig
+
+from tepo.common.errors import UserError
+from tepo.config.compose import compose
+from tepo.policy.model import load_policy as loader
+from tepo.policy.model import model_location
+from tepo.policy.model.load_policy import load_policy
+from tepo.policy.model.lora import add_adapters, load_adapters, save_adapters
+from tepo.policy.model.model_location import load_options, no_vocabulary, not_loaded, resolve
+from tepo.policy.model.weight_check import check_weights
+from tepo.sampling.vllm.server_sampler import local_server, serve_command
+from tepo.sampling.vllm.vllm_sampler import EngineOptions, VllmSampler
+from tepo.store.run_folder import RunFolder
+from tepo.store.run_id import run_id
+
+Tensors = dict[str, Tensor]
+EMBEDDING, NORM, ONES = "model.embed_tokens.weight", "model.norm.weight", torch.ones(96)
+INDEX = "model.safetensors.index.json"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    shutil.copytree(resolve("package:laptop"), tmp_path / "model")
+    return tmp_path / "model"
+
+
+def change(folder: Path, edit: Callable[[Tensors], Tensors]) -> Tensors:
+    """The tensors after the change."""
+    tensors = edit(load_file(folder / "model.safetensors"))
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    return tensors
+
+
+def without(*parts: str) -> Callable[[Tensors], Tensors]:
+    return lambda tensors: {name: value for name, value in tensors.items() if not any(part in name for part in parts)}
+
+
+def beside(**more: Tensor) -> Callable[[Tensors], Tensors]:
+    return lambda tensors: tensors | {name.replace("__", "."): value for name, value in more.items()}
+
+
+def configure(folder: Path, **values: object) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def full(layers: int) -> dict[str, object]:
+    return {"num_hidden_layers": layers, "layer_types": ["full_attention"] * layers}
+
+
+@pytest.mark.parametrize(
+    ("edit", "config", "message"),
+    [
+        (without(NORM), {}, rf"half a download.*\(1 missing: {NORM}\)"),
+        (without(".layers.1."), {}, r"it says 2 layers, they have 1 \(12 missing: .* and 9 more\)"),
+        (lambda tensors: {"x": ONES}, {}, "those of another model .*26 missing: .*; 1 too many: x"),
+        (dict, full(4), r"it says 4 layers, they have 2 \(24 missing"),
+        (dict, full(1), r"it says 1 layer, they have 2 \(12 too many: model.layers.1"),
+        (dict, {"vocab_size": 50}, "it says vocab_size 50, they have 42 rows .*42 x 96 in place of 50 x 96"),
+        (dict, {"hidden_size": 48}, "another size .*26 of another shape"),
+        (dict, {"model_type": "llama"}, "6 too many: model.layers.0.self_attn.k_proj.bias"),
+        (dict, {"tie_word_embeddings": False}, r"saved without their head.*1 missing: lm_head.weight"),
+        (without("embed"), {}, f"1 missing: {EMBEDDING}"),
+        (lambda t: without("embed")(t) | {"lm_head.weight": t[EMBEDDING]}, {}, f"1 missing: {EMBEDDING}"),
+        (lambda t: t | {"lm_head.weight": t[EMBEDDING] + 1}, {}, "says that lm_head.weight is model.embed"),
+        (beside(v_head__weight=ONES), {}, "another model, .*1 too many: v_head.weight"),
+        (beside(model__layers__0__mlp__up_proj__lora_A__weight=ONES), {}, "adapters"),
+        (beside(norm__weight=ONES), {}, "1 under two names: norm.weight"),
+        (dict, {"quantization_config": {"quant_method": "fp8"}}, "quantised"),
+        (dict, {"transformers_weights": "../other.safetensors"}, "other weights .*transformers_weights"),
+        (dict, {"speculators_config": {"verifier": {"name_or_path": "other"}}}, "other weights"),
+        (dict, {"model_type": "vit"}, "no causal language model"),
+    ],
+)
+def test_weights_that_are_not_those_of_the_configuration(
+    folder: Path, edit: Callable[[Tensors], Tensors], config: dict[str, object], message: str
+) -> None:
+    change(folder, edit)
+    configure(folder, **config)
+    with pytest.raises(UserError, match=message) as refused:
+        load_policy(str(folder))
+    assert refused.value.exit_code == 2
+    assert "above" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda tensors: tensors | {"lm_head.weight": tensors[EMBEDDING].clone()},
+        lambda tensors: {name.removeprefix("model."): value for name, value in tensors.items()},
+        lambda tensors: {name: value.bfloat16() for name, value in tensors.items()},
+    ],
+    ids=["head beside", "without prefix", "another type"],
+)
+def test_the_same_weights_in_other_words_are_taken(folder: Path, edit: Callable[[Tensors], Tensors]) -> None:
+    change(folder, edit)
+    loaded, given = load_policy(str(folder)).model, load_policy("package:laptop").model
+    for name, value in given.state_dict().items():
+        assert torch.allclose(loaded.state_dict()[name], value, atol=0.01)
+
+
+def test_what_the_models_class_ignores_is_named_once(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    change(folder, beside(model__layers__0__self_attn__rotary_emb__inv_freq=torch.ones(16)))
+    for _ in range(2):
+        load_policy(str(folder))
+    (line,) = capfd.readouterr().err.splitlines()
+    assert line.endswith("left out, as the model has no use for them: model.layers.0.self_attn.rotary_emb.inv_freq")
+
+
+SIZES = {"vocab_size": 42, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 1}
+HEADS = {"num_attention_heads": 4, "num_key_value_heads": 2}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        MixtralConfig(**SIZES, **HEADS, num_local_experts=4),
+        Qwen3MoeConfig(**SIZES, **HEADS, head_dim=8, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16),
+    ],
+    ids=["mixtral", "qwen3_moe"],
+)
+def test_experts_that_transformers_puts_together(folder: Path, config: object) -> None:
+    """In the files each is by itself."""
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    check_weights(str(folder))
+    names = [name for name in load_file(folder / "model.safetensors") if ".experts.1." in name]
+    assert names
+    for part in (names[0], ".experts.3."):
+        change(folder, without(part))
+        with pytest.raises(UserError, match="not those of config.json"):
+            check_weights(str(folder))
+
+
+# the folder -----------------------------------------------------------------------------------------------------------
+def shards(folder: Path, **names: str) -> None:
+    """Cut the weights into two files with their index. names: further entries of the index."""
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    files = {name: f"part-{number % 2}.safetensors" for number, name in enumerate(tensors)}
+    for file in set(files.values()):
+        save_file({name: value for name, value in tensors.items() if files[name] == file}, folder / file)
+    named = files | {name.replace("__", "."): file for name, file in names.items()}
+    (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": named}))
+
+
+def test_shards_and_links_as_the_hubs_cache_has_them(folder: Path) -> None:
+    shards(folder)
+    blob = (folder / "part-1.safetensors").rename(folder.parent / "blob")
+    (folder / "part-1.safetensors").symlink_to(blob)
+    load_policy(str(folder))
+
+
+def twice(folder: Path) -> None:
+    shards(folder)
+    file = folder / "part-0.safetensors"
+    save_file(load_file(file) | load_file(folder / "part-1.safetensors"), file)
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda folder: shards(folder, x="../other.safetensors"), "no safetensors file beside it"),
+        (lambda folder: shards(folder, x="/tmp/other.safetensors"), "no safetensors file beside it"),
+        (lambda folder: shards(folder, x="sub/other.safetensors"), "no safetensors file beside it"),
+        (lambda folder: shards(folder, x="pytorch_model.bin"), "no safetensors file beside it"),
+        (lambda folder: shards(folder, x="gone.safetensors"), "half a model: gone.safetensors missing"),
+        (lambda folder: shards(folder, model__norm__weight="part-0.safetensors"), f"names {NORM} in part-0"),
+        (lambda folder: shards(folder, x="part-0.safetensors"), "names x in part-0.safetensors, which does not"),
+        (twice, "two files hold"),
+        (lambda folder: (folder / INDEX).write_text('{"weight_map": 3}'), "the index of the weight files is damaged"),
+        (lambda folder: (folder / INDEX).write_text('{"metadata": {}, "weight_map": {}}'), "two sets of weights"),
+        (lambda folder: shutil.copy(folder / "model.safetensors", folder / "consolidated.safetensors"), "lies beside"),
+        (lambda folder: (folder / "adapter_config.json").write_text("{}"), "the folder holds adapters"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), "half a model: tokenizer.json missing"),
+        (lambda folder: (folder / "tokenizer.json").rename(folder / "vocab.json"), "half a model: merges.txt missing"),
+        (lambda folder: (folder / "tokenizer.json").rename(folder / "x.model"), "the model has no tokenizer"),
+    ],
+)
+def test_folders_that_are_not_one_model(folder: Path, damage: Callable[[Path], object], message: str) -> None:
+    damage(folder)
+    with pytest.raises(UserError, match=message):
+        load_policy(str(folder))
+
+
+# every way in ---------------------------------------------------------------------------------------------------------
+def test_vllm_does_not_get_a_folder_that_does_not_fit(folder: Path) -> None:
+    change(folder, without(NORM))
+    options = EngineOptions(str(folder), "float32", 64)
+    with pytest.raises(UserError, match="not those of config.json"):
+        VllmSampler(options, [2])
+    with (
+        pytest.raises(UserError, match="not those of config.json"),
+        local_server(options, log=folder.parent / "log", cpu=True),
+    ):
+        pass
+    assert not (folder.parent / "log").exists()
+
+
+def test_files_that_change_after_they_were_looked_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    change(folder, without(NORM))
+    monkeypatch.setattr(loader, "check_weights", load_options)
+    with pytest.raises(UserError, match=f"not all loaded: {NORM} is missing"):
+        load_policy(str(folder), revision=None, trust_remote_code=False)
+
+
+@pytest.mark.peft
+@pytest.mark.parametrize("damage", [without("q_proj.lora_A"), beside(more=ONES), None], ids=["less", "more", "cut"])
+def test_adapters_that_are_not_all_there(tmp_path: Path, damage: Callable[[Tensors], Tensors] | None) -> None:
+    model, file = load_policy("package:laptop").model, tmp_path / "adapter_model.safetensors"
+    add_adapters(model, 2, 4.0, 0)
+    save_adapters(model, tmp_path, "base", None)
+    load_adapters(model, tmp_path)
+    if damage is None:
+        file.write_bytes(file.read_bytes()[:-8])
+    else:
+        save_file(damage(load_file(file)), file)
+    with pytest.raises(UserError, match="the adapters (cannot be read|belong to another model or rank, or some are)"):
+        load_adapters(model, tmp_path)
+
+
+# a hub's model --------------------------------------------------------------------------------------------------------
+COMMIT, LATER = 40 * "a", 40 * "b"
+
+
+@pytest.fixture
+def snapshot(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A model as a download leaves it in the cache, on a machine without a network."""
+    hub = folder.parent / "hub/models--owner--tiny"
+    (hub / "snapshots").mkdir(parents=True)
+    shutil.move(folder, hub / "snapshots" / COMMIT)
+    (hub / "refs").mkdir()
+    (hub / "refs/main").write_text(COMMIT)
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder.parent / "hub"))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    model_location._commit.cache_clear()
+    return hub / "snapshots" / COMMIT
+
+
+def test_a_hubs_model_is_the_commit_that_its_id_names(snapshot: Path, tmp_path: Path) -> None:
+    words = ["model=owner/tiny", f"store={tmp_path}"]
+    config, named = compose(words), compose([*words, f"model.revision={COMMIT}"])
+    assert run_id(config) == run_id(named)
+    RunFolder.of(config).create(config)
+    assert RunFolder.of(config).config()["base"] == f"owner/tiny@{COMMIT}"
+    assert RunFolder.of(config).config()["full"]["model"]["revision"] == COMMIT
+
+    (snapshot.parents[1] / "refs/main").write_text(LATER)  # the owner changed it, and it was downloaded again
+    shutil.copytree(snapshot, snapshot.with_name(LATER))
+    change(snapshot.with_name(LATER), without(NORM))
+    assert load_options("owner/tiny", None, False)["revision"] == COMMIT  # as long as this process goes on
+    model_location._commit.cache_clear()
+    assert run_id(config) != run_id(named)
+    load_policy("owner/tiny", revision=COMMIT)
+    with pytest.raises(UserError, match=f"half a download.*{NORM}"):
+        load_policy("owner/tiny")
+    command, _ = serve_command(EngineOptions("owner/tiny", "float32", 64), tmp_path)
+    assert command[command.index("--revision") + 1] == LATER
+
+
+@pytest.mark.parametrize("revision", [None, "v1", COMMIT[:7]])
+def test_a_commit_that_nobody_here_knows(snapshot: Path, revision: str | None) -> None:
+    shutil.rmtree(snapshot.parents[1] / "refs")
+    with pytest.raises(UserError, match="the commit of owner/tiny is not known here") as refused:
+        run_id(compose(["model=owner/tiny", *([f"model.revision={revision}"] if revision else [])]))
+    assert "model.revision=COMMIT" in refused.value.fix
+
+
+def test_another_model_is_not_taken_at_the_commit_of_the_one_it_replaces() -> None:
+    assert compose(["scale=paper"]).model.revision
+    assert compose(["scale=paper", "model.path=owner/tiny"]).model.revision is None
+    assert compose(["scale=paper", "model.path=owner/tiny", "model.revision=v1"]).model.revision == "v1"
+
+
+def test_adapters_on_the_hub_are_no_model(snapshot: Path) -> None:
+    (snapshot / "adapter_config.json").write_text("{}")
+    with pytest.raises(UserError, match="holds adapters"):
+        load_policy("owner/tiny")
+
+
+# what is said ---------------------------------------------------------------------------------------------------------
+def raised(error: Exception, cause: Exception | None = None) -> Exception:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "path", "what", "fix"),
+    [
+        (ModuleNotFoundError("No module named 'nope'", name="nope"), "a/b", "not installed (nope)", "pip install nope"),
+        (
+            raised(RuntimeError('requires "nope"'), ModuleNotFoundError("No module named 'nope'", name="nope")),
+            "./a",
+            "not installed (nope)",
+            "pip install nope",
+        ),
+        (ImportError("X requires nope: `pip install -U nope`."), "./a", "(nope)", "pip install nope"),
+        (ValueError("unknown kind. Try `pip install --upgrade torch`"), "./a", "unknown kind", "download"),
+        (ValueError("Couldn't instantiate the backend tokenizer from one of: \n(1)"), "./a", "no tokenizer", "tokenizer"),
+        (OSError("We couldn't connect to 'https://hub' to load the files.\nCheck"), "a/b", "connect", "network"),
+        (OSError("no file named x"), "./a", "no file named x", "download or save"),
+        (raised(ValueError("Class validation error:\n x"), ValueError("97 is odd")), "./a", "97 is odd", "download"),
+        (KeyError("metadata"), "./a", "it lacks 'metadata'", "download"),
+        (RuntimeError("For details look at the above report!"), "./a", "RuntimeError", "download"),
+    ],
+)
+def test_a_model_that_does_not_load_says_why_in_words_that_stand_alone(
+    error: Exception, path: str, what: str, fix: str
+) -> None:
+    said = not_loaded("the model does not load", error, path)
+    assert what in said.what
+    assert fix in said.fix
+    assert ("network" in said.fix) == (path == "a/b" and "connect" in what)
+
+
+def test_the_packages_of_a_tokenizer_that_are_missing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """transformers takes tokenizer.model for a file of tiktoken's where sentencepiece is missing."""
+    (folder / "tokenizer.json").rename(folder / "tokenizer.model")
+    configure(folder, model_type="llama")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "LlamaTokenizer"}')
+    monkeypatch.setitem(sys.modules, "tiktoken", None)
+    monkeypatch.setitem(sys.modules, "sentencepiece", None)
+    monkeypatch.setattr(model_location, "_installed", lambda name: name == "protobuf")
+    with pytest.raises(UserError, match="no tokenizer") as refused:
+        loader.load_tokenizer(str(folder))
+    assert refused.value.fix == "pip install sentencepiece tiktoken"
+    assert "vocabulary" in no_vocabulary("x").what

@@ -9,6 +9,8 @@ are known by name in `records/bases.json`, so that a run is found among the reco
 
 import logging
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,18 @@ def load_options(path: str, revision: str | None, trust_remote_code: bool) -> di
     if not path.startswith("package:") and not Path(path).expanduser().exists():
         _ask_hub_once()
     return {"revision": revision, "trust_remote_code": bool(trust_remote_code)}
+
+
+@contextmanager
+def offline() -> Iterator[None]:
+    """Within the block nothing is downloaded: what is not on this machine cannot be loaded."""
+    from huggingface_hub import constants
+
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 @cache

@@ -19,7 +19,8 @@ from tepo.evaluation.statistics.intervals import FEWEST
 from tepo.jobs.measure import Request, unreadable_golds
 from tepo.jobs.weights import Weights, tokenizer_of
 from tepo.problems.benchmarks import PAPER, load_benchmark
-from tepo.problems.prompt_format import render_prompt
+from tepo.problems.prompt_format import encode_prompts
+from tepo.problems.prompts.control_tokens import marked
 from tepo.reporting.progress import say
 from tepo.store.evaluation_result import SAMPLES, Result
 from tepo.store.find_run import find_run, runs
@@ -93,7 +94,8 @@ def _check_no_run(model: str, store: Path) -> None:
 
 
 def show_evaluations(names: Sequence[str], request: Request) -> None:
-    """Print what would be evaluated, and the first prompt of each benchmark as the model sees it."""
+    """Print what would be evaluated, and the first prompt of each benchmark as the model sees it, control tokens in
+    « »."""
     settings, tokenizer = request.settings, tokenizer_of(request.weights)
     for name in names:
         benchmark = load_benchmark(name)
@@ -104,9 +106,10 @@ def show_evaluations(names: Sequence[str], request: Request) -> None:
             f"at temperature {benchmark.temperature:g}, at most {counted(benchmark.max_new_tokens, 'token')}; "
             f"backend {request.sampler.resolved_kind()}; {done}; {request.folder(name)}"
         )
-        shown = render_prompt(
-            problems[0].prompt, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
+        asked = encode_prompts(
+            problems, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
         )
+        shown = marked(asked.tokens[0], tokenizer, asked.controls)
         print(f"--- first prompt ({problems[0].id})\n{shown}\n---")
 
 

@@ -20,7 +20,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from tepo.problems.prompt_format import encode_prompts, render_prompt
+from tepo.problems.prompt_format import render_prompt
 
 NAMES = ("Ada", "Ben", "Carla", "David", "Emma", "Farid", "Grace", "Hugo", "Ines", "Jonas", "Kim", "Lena")
 THINGS = ("apples", "books", "cards", "eggs", "marbles", "pencils", "stamps", "stickers", "tickets", "shells")
@@ -166,7 +166,8 @@ def packed_lines(tokenizer: PreTrainedTokenizerFast, random: Random, source: Ite
 def responses(tokenizer: PreTrainedTokenizerFast, source: Iterator[Problem]) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids and labels [2 BATCH, T] of prompts and chains, padded on the right; labels where the chain stands."""
     drawn = [next(source) for _ in range(2 * BATCH)]
-    prompts = encode_prompts([text for text, _, _ in drawn], tokenizer, prompt="boxed", wrap="base")
+    asked = [render_prompt(text, None, prompt="boxed", wrap="base") for text, _, _ in drawn]
+    prompts = tokenizer(asked)["input_ids"]
     chains = [[*ids, tokenizer.eos_token_id] for ids in tokenizer([chain for _, chain, _ in drawn])["input_ids"]]
     width = max(len(prompt) + len(chain) for prompt, chain in zip(prompts, chains, strict=True))
     ids, labels = torch.full((len(drawn), width), tokenizer.pad_token_id), torch.full((len(drawn), width), -100)

@@ -35,12 +35,13 @@ def evaluate(
     begun: list[Unfinished] = []
     for task in tasks:
         problems = task.benchmark.load_problems()[: settings.limit]
-        identity = _identity(task.benchmark, problems, settings)
+        asked = ask(task.benchmark, problems, tokenizer, settings)
+        identity = _identity(task.benchmark, problems, settings, asked.params.stop)
         finished = _claim(task, identity)
         if finished:
             results[task.benchmark.name] = finished
         else:
-            begun.append(Unfinished(task, identity, ask(task.benchmark, problems, tokenizer, settings)))
+            begun.append(Unfinished(task, identity, asked))
     if not begun:
         return list(results.values())
 
@@ -66,9 +67,12 @@ def evaluate(
     return [results[task.benchmark.name] for task in tasks]
 
 
-def _identity(benchmark: Benchmark, problems: Sequence[Problem], settings: Settings) -> dict[str, Any]:
+def _identity(
+    benchmark: Benchmark, problems: Sequence[Problem], settings: Settings, stop: Sequence[int]
+) -> dict[str, Any]:
     """Identity of an evaluation: what is evaluated and how. A resumed one must have the same. `rows_per_part` is in it,
-    since what the embedded sampler decodes together decides the last bits."""
+    since what the embedded sampler decodes together decides the last bits; `stop` where a chat template may be."""
+    templated = benchmark.prompt != "raw" and settings.wrap == "auto"
     return {
         "benchmark": benchmark.name,
         "fingerprint": benchmark.fingerprint,
@@ -80,6 +84,7 @@ def _identity(benchmark: Benchmark, problems: Sequence[Problem], settings: Setti
         "wrap": settings.wrap,
         "thinking": settings.thinking,
         "rows_per_part": settings.rows_per_part,
+        **({"stop": list(stop)} if templated else {}),
     }
 
 

@@ -12,7 +12,7 @@ from tepo.problems.benchmarks import Benchmark
 from tepo.problems.grader import Grader, Verdict
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import encode_prompts
-from tepo.sampling.sampler import Response, Sampler, SamplingParams
+from tepo.sampling.sampler import Response, Sampler, SamplingParams, response_texts
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,13 @@ class Prompts:
 
 def ask(benchmark: Benchmark, problems: Sequence[Problem], tokenizer: Any, settings: Settings) -> Prompts:
     """Problems of a benchmark, `benchmark.samples` responses to each."""
-    statements = [problem.prompt for problem in problems]
-    prompts = encode_prompts(
-        statements, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
-    )
+    asked = encode_prompts(problems, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking)
     stem = benchmark.name.partition(":")[0]
     keys = [derive(settings.seed, "evaluation", stem, problem.id) for problem in problems]
     params = SamplingParams(
-        n=benchmark.samples, temperature=benchmark.temperature, max_new_tokens=benchmark.max_new_tokens
+        n=benchmark.samples, temperature=benchmark.temperature, max_new_tokens=benchmark.max_new_tokens, stop=asked.stop
     )
-    return Prompts(benchmark, problems, prompts, keys, params)
+    return Prompts(benchmark, problems, asked.tokens, keys, params)
 
 
 def sample_rows(
@@ -86,7 +83,7 @@ def graded_rows(
 ) -> list[dict[str, Any]]:
     """A row for each response, decoded and graded. groups: the responses of problems, by their indices."""
     benchmark, responses = asked.benchmark, [response for group in groups.values() for response in group]
-    texts = tokenizer.batch_decode([response.tokens.tolist() for response in responses], skip_special_tokens=True)
+    texts = response_texts(responses, tokenizer)
     owners = [index for index, group in groups.items() for _ in group]
     verdicts = grade_responses(
         benchmark,

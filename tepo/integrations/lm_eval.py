@@ -8,7 +8,7 @@ The harness asks, samples and averages; what is asked, how it is sampled and eve
 
 import argparse
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from tepo.evaluation.responses import grade_responses
 from tepo.evaluation.scores import majority
 from tepo.problems.benchmarks import PAPER, Benchmark, load_benchmark
 from tepo.problems.grader import Grader
-from tepo.problems.prompt_format import render_prompt
+from tepo.problems.prompt_format import encode_prompts, render_prompt
 
 _FUNCTIONS = "tepo_tasks"
 _CHAT = (
@@ -32,14 +32,16 @@ _CHAT = (
 _HEADER = "# Written by `python -m tepo.integrations.lm_eval`; the harness resolves !function beside this file.\n"
 
 
-def problems(benchmark: str, **others: Any) -> dict[str, Any]:
-    """The checked problems of a benchmark as the harness's `custom_dataset`. others: metadata that is not for us."""
+def problems(benchmark: str, asked_of: Mapping[str, str] | None = None, **others: Any) -> dict[str, Any]:
+    """The checked problems of a benchmark as the harness's `custom_dataset`. asked_of: the model and the wrap of its
+    prompts, where they are known: these are checked too. others: metadata that is not for us."""
     import datasets
 
-    rows = [
-        {"benchmark": benchmark, "id": one.id, "problem": one.prompt, "answer": one.answer}
-        for one in load_benchmark(benchmark).load_problems()
-    ]
+    definition = load_benchmark(benchmark)
+    found = definition.load_problems()
+    if asked_of:
+        encode_prompts(found, _tokenizer(asked_of["model"]), prompt=definition.prompt, wrap=asked_of["wrap"])
+    rows = [{"benchmark": benchmark, "id": one.id, "problem": one.prompt, "answer": one.answer} for one in found]
     return {"test": datasets.Dataset.from_list(rows)}
 
 
@@ -73,17 +75,26 @@ def _grader(name: str) -> tuple[Benchmark, Grader]:
     return benchmark, Grader(benchmark.grader)
 
 
-def task(name: str, *, base: bool = False) -> str:
-    """The task file of a benchmark. base: for a model without a chat template."""
-    benchmark = load_benchmark(name)
+def task(name: str, *, base: bool = False, model: str = "") -> str:
+    """The task file of a benchmark. base: for a model without a chat template. model: the one that it is for, by what
+    ends the turns of its template a response ends."""
+    benchmark, metadata = load_benchmark(name), {}
+    ends: list[str] = []
+    if model:
+        wrap, tokenizer = "base" if base else "auto", _tokenizer(model)
+        asked = encode_prompts([], tokenizer, prompt=benchmark.prompt, wrap=wrap)
+        if asked.parts:
+            what, fix = "the chat template takes messages in parts, and the harness gives it text", "--base"
+            raise UserError(what, where=model, fix=fix)
+        ends, metadata = [asked.controls[index] for index in asked.stop], {"asked_of": {"model": model, "wrap": wrap}}
     sampled = benchmark.temperature > 0
-    generation: dict[str, Any] = {"until": [], "do_sample": sampled, "max_gen_toks": benchmark.max_new_tokens}
+    generation: dict[str, Any] = {"until": ends, "do_sample": sampled, "max_gen_toks": benchmark.max_new_tokens}
     if sampled:  # all of the distribution, whatever the model's generation_config.json says
         generation |= {"temperature": benchmark.temperature, "top_p": 1.0, "top_k": 0}
     every = {"function": "take_first_k", "k": benchmark.samples}
     plain = {
         "task": f"tepo_{name.replace(':', '_')}",
-        "metadata": {"benchmark": name, "version": benchmark.fingerprint},
+        "metadata": {"benchmark": name, "version": benchmark.fingerprint, **metadata},
         "test_split": "test",
         "output_type": "generate_until",
         "doc_to_target": "{{answer}}",
@@ -102,10 +113,11 @@ def task(name: str, *, base: bool = False) -> str:
     return _HEADER + lines + yaml.safe_dump(plain, sort_keys=False)
 
 
-def write_tasks(folder: Path, names: Iterable[str] = PAPER, *, base: bool = False) -> list[str]:
-    """Write the task files of benchmarks and the module that they name. Returns the names of the tasks."""
+def write_tasks(folder: Path, names: Iterable[str] = PAPER, *, base: bool = False, model: str = "") -> list[str]:
+    """Write the task files of benchmarks and the module that they name, see `task`. Returns the names of the tasks."""
     names = list(names)
-    texts = {name: task(name, base=base) for name in names}  # a name that is wrong stops it before a file is written
+    # a name that is wrong stops it before a file is written
+    texts = {name: task(name, base=base, model=model) for name in names}
     folder.mkdir(parents=True, exist_ok=True)
     functions = "from tepo.integrations.lm_eval import base_request, graded, problems, request  # noqa: F401\n"
     write_atomic(folder / f"{_FUNCTIONS}.py", functions, "FOLDER")
@@ -114,11 +126,10 @@ def write_tasks(folder: Path, names: Iterable[str] = PAPER, *, base: bool = Fals
     return [f"tepo_{name.replace(':', '_')}" for name in names]
 
 
-def _has_template(model: str) -> bool:
+def _tokenizer(model: str) -> Any:
     from tepo.policy.model.load_policy import load_tokenizer
-    from tepo.policy.model.model_location import resolve
 
-    return bool(load_tokenizer(resolve(model)).chat_template)
+    return load_tokenizer(model)
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -131,8 +142,9 @@ def main(words: Sequence[str] | None = None) -> None:
     whose.add_argument("--model", help="a folder or hub id: for this model, with or without a chat template")
     asked = parser.parse_args(words)
     try:
-        base = asked.base or (asked.model is not None and not _has_template(asked.model))
-        tasks = write_tasks(asked.folder, asked.benchmarks, base=base)
+        model = asked.model or ""
+        base = asked.base or (bool(model) and not _tokenizer(model).chat_template)
+        tasks = write_tasks(asked.folder, asked.benchmarks, base=base, model=model)
     except UserError as error:
         sys.stderr.write(spelt(f"error: {error}\n"))
         raise SystemExit(error.exit_code) from None

@@ -71,11 +71,11 @@ class Request:
         """The longest prompt plus response, in tokens."""
         tokenizer, settings, longest = tokenizer_of(self.weights), self.settings, 0
         for benchmark in benchmarks:
-            prompts = [problem.prompt for problem in benchmark.load_problems()[: settings.limit]]
-            encoded = encode_prompts(
-                prompts, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
+            problems = benchmark.load_problems()[: settings.limit]
+            asked = encode_prompts(
+                problems, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
             )
-            longest = max(longest, max(map(len, encoded)) + benchmark.max_new_tokens)
+            longest = max(longest, max(map(len, asked.tokens)) + benchmark.max_new_tokens)
         return longest
 
     def open(self, longest: int) -> Generator:

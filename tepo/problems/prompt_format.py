@@ -1,4 +1,4 @@
-"""From a problem's statement to the tokens a policy continues.
+"""From a problem's statement to the tokens a policy continues: the one door for training, evaluation and validation.
 
 Two independent settings meet here. The problem set says what is asked (`prompt`: `raw`, the statement alone, `boxed`,
 the statement and the instruction to box the answer, or a text with `{problem}`). The model says how a request is
@@ -6,55 +6,80 @@ wrapped (`wrap`: `auto`, the tokenizer's chat template where it has one and the 
 base template always; `raw`, nothing around it). A `raw` problem set (the laptop's symbolic prompts) is never
 wrapped."""
 
-from collections.abc import Sequence
-from typing import Any, get_args
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, get_args
 
 from tepo.common.errors import UserError, unknown_name
+from tepo.common.text import counted
 from tepo.config.own_reward import PLACE
 from tepo.config.run_config import Wrap
+from tepo.problems.problem import Problem
+from tepo.problems.prompts.chat_template import PLAIN, ChatTemplate
+from tepo.problems.prompts.control_tokens import control_tokens, ids_of
 
 BOXED_INSTRUCTION = "Please reason step by step, and put your final answer within \\boxed{}."
 PROMPTS = {"raw": "{problem}", "boxed": "{problem}\n\n" + BOXED_INSTRUCTION}
 BASE_TEMPLATE = "Question:\n{request}\n\nAnswer:\n"
 WRAPS = get_args(Wrap)
+_HARMLESS = "1"  # a statement without control tokens, to see those around it
+_BEHIND = "a response would go on behind the end"
+_FEW = 5  # problems that an error names
+_FEW_LETTERS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """Problems as a policy is given them.
+
+    tokens: of each prompt. stop: ids that end the turn that a chat template opens, beside the model's own; none where
+    no template is in use. controls: id and text of the control tokens. parts: the template took lists of parts."""
+
+    tokens: list[list[int]]
+    stop: tuple[int, ...]
+    controls: Mapping[int, str]
+    parts: bool
 
 
 def render_prompt(
     statement: str, tokenizer: Any, *, prompt: str = "raw", wrap: str = "auto", thinking: bool | None = None
 ) -> str:
     """The text a policy sees. `thinking` switches the reasoning mode of models that have one; None leaves it to their
-    template. Raises UserError for unknown settings, and when `thinking` is set for a tokenizer whose template has no
-    such mode."""
-    request, chat = _request(statement, tokenizer, prompt, wrap)
-    if not chat:
-        if thinking is not None:
-            fix = "leave thinking unset, or use wrap=auto with a chat model"
-            raise UserError("thinking is set, but no chat template is in use", fix=fix)
-        return request if prompt == "raw" or wrap == "raw" else BASE_TEMPLATE.replace("{request}", request)
-    template, message = str(tokenizer.chat_template), [{"role": "user", "content": request}]
-    switch = {} if thinking is None or "enable_thinking" not in template else {"enable_thinking": thinking}
-    text = str(tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True, **switch))
-    if thinking is None or switch:
-        return text
-    if "think>" not in template:
-        what = "thinking is set, but this tokenizer's chat template has no thinking mode"
-        raise UserError(what, fix="leave thinking unset")
-    # Distilled reasoning models (DeepSeek-R1-Distill): the template opens the thought, or leaves that to the model.
-    opened = text if text.endswith("<think>\n") else text + "<think>\n"
-    return opened if thinking else opened + "\n</think>\n\n"
+    template. Raises UserError for unknown settings, for a chat template that cannot be used (`ChatTemplate`), and when
+    `thinking` is set without one."""
+    request = template(prompt).replace(PLACE, statement)
+    return _wrapped([request], prompt, wrap, _chat(tokenizer, prompt, wrap, thinking))[0]
 
 
 def encode_prompts(
-    statements: Sequence[str], tokenizer: Any, *, prompt: str = "raw", wrap: str = "auto", thinking: bool | None = None
-) -> list[list[int]]:
-    """Token ids of each rendered prompt. A chat template writes its own special tokens, so none are added to it a
-    second time."""
-    if not statements:
-        return []
-    settings: Any = {"prompt": prompt, "wrap": wrap, "thinking": thinking}
-    texts = [render_prompt(statement, tokenizer, **settings) for statement in statements]
-    chat = _request(statements[0], tokenizer, prompt, wrap)[1]
-    return [list(ids) for ids in tokenizer(texts, add_special_tokens=not chat)["input_ids"]]
+    problems: Sequence[Problem],
+    tokenizer: Any,
+    *,
+    prompt: str = "raw",
+    wrap: str = "auto",
+    thinking: bool | None = None,
+) -> Asked:
+    """The rendered prompts of problems, checked. A chat template writes its own special tokens, so none are added to it
+    a second time.
+
+    Raises UserError, beside that of `render_prompt`, for prompts that end before they begin, statements that are not
+    whole in theirs, and statements that hold control tokens: they could close a turn and answer themselves."""
+    chat = _chat(tokenizer, prompt, wrap, thinking)
+    asked, controls = template(prompt), control_tokens(tokenizer, chat.source if chat else "")
+    requests = [asked.replace(PLACE, statement) for statement in (*(one.prompt for one in problems), _HARMLESS)]
+    texts = _wrapped(requests, prompt, wrap, chat)
+    tokens = [list(ids) for ids in tokenizer(texts, add_special_tokens=chat is None)["input_ids"]]
+    stop = _turn_ends(chat, tokenizer, controls) if chat else ()
+    prompts = [Rendered(*one) for one in zip(problems, requests, texts, tokens, strict=False)]
+    if chat is None:
+        _check_nothing_appended(texts[0], tokens[0], tokenizer)
+    _check_controls(prompts, tokens[-1], tokenizer, controls)
+    ends = {*ids_of(tokenizer, "eos", "sep", "pad"), *stop}
+    _check_open(texts[0], tokens[0], tokenizer, {index: controls[index] for index in ends & controls.keys()})
+    _check_kept(prompts, tokenizer, own=prompt not in PROMPTS, chat=chat is not None)
+    return Asked(tokens[:-1], stop, controls, chat is not None and chat.parts)
 
 
 def template(prompt: str) -> str:
@@ -64,10 +89,113 @@ def template(prompt: str) -> str:
     return PROMPTS.get(prompt, prompt)
 
 
-def _request(statement: str, tokenizer: Any, prompt: str, wrap: str) -> tuple[str, bool]:
-    """The statement with its instruction, and whether the chat template goes around it."""
-    request = template(prompt).replace(PLACE, statement)
+class Rendered(NamedTuple):
+    """A problem on its way: with its instruction, with all that goes around it, and as tokens."""
+
+    problem: Problem
+    request: str
+    text: str
+    tokens: list[int]
+
+
+def _chat(tokenizer: Any, prompt: str, wrap: str, thinking: bool | None) -> ChatTemplate | None:
+    """The chat template, where it is in use."""
     if wrap not in WRAPS:
         raise unknown_name("prompt wrap", wrap, WRAPS)
-    chat = prompt != "raw" and wrap == "auto" and bool(getattr(tokenizer, "chat_template", None))
-    return request, chat
+    if prompt != "raw" and wrap == "auto" and getattr(tokenizer, "chat_template", None):
+        return ChatTemplate(tokenizer, thinking)
+    if thinking is not None:
+        fix = "leave thinking unset, or use wrap=auto with a chat model"
+        raise UserError("thinking is set, but no chat template is in use", fix=fix)
+    return None
+
+
+def _wrapped(requests: Sequence[str], prompt: str, wrap: str, chat: ChatTemplate | None) -> list[str]:
+    if chat:
+        return chat.render(requests)
+    plain = prompt == "raw" or wrap == "raw"
+    return [request if plain else BASE_TEMPLATE.replace("{request}", request) for request in requests]
+
+
+def _turn_ends(chat: ChatTemplate, tokenizer: Any, controls: Mapping[int, str]) -> tuple[int, ...]:
+    """Ids of the control tokens that the template writes first behind an assistant's text."""
+    behind = tokenizer(chat.after, add_special_tokens=False)["input_ids"] if chat.after else []
+    first = (next((index for index in ids if index in controls), None) for ids in behind)
+    return tuple(sorted({index for index in first if index is not None}))
+
+
+def _check_nothing_appended(text: str, tokens: Sequence[int], tokenizer: Any) -> None:
+    """Raise UserError for a tokenizer that closes a prompt."""
+    own = list(tokenizer([text], add_special_tokens=False)["input_ids"][0])
+    if own and tokens[-len(own) :] != own:
+        what = f"the model's tokenizer appends {tokenizer.convert_ids_to_tokens(tokens[-1])} to a prompt"
+        fix = "add_eos_token: false in tokenizer_config.json, or take it out of the post_processor in tokenizer.json"
+        raise UserError(f"{what}: {_BEHIND}", where=str(tokenizer.name_or_path), fix=fix)
+
+
+def _check_open(text: str, tokens: Sequence[int], tokenizer: Any, ends: Mapping[int, str]) -> None:
+    """Raise UserError for a prompt at whose end there is nothing to go on with."""
+    closed = next((end for end in ends.values() if text.rstrip().endswith(end)), ends.get(tokens[-1] if tokens else -1))
+    if closed:
+        what = f"a prompt ends with {closed}: {_BEHIND}"
+        fix = f"a chat template that opens the assistant's turn (add_generation_prompt), or {PLAIN}"
+        raise UserError(what, where=str(tokenizer.name_or_path), fix=fix)
+
+
+def _check_controls(
+    prompts: Sequence[Rendered], harmless: Sequence[int], tokenizer: Any, controls: Mapping[int, str]
+) -> None:
+    """Raise UserError for statements whose prompts have other control tokens than that of a harmless one."""
+    around = [index for index in harmless if index in controls]
+    unknown, found = tokenizer.special_tokens_map.get("unk_token"), []
+    for one in prompts:
+        own = [index for index in one.tokens if index in controls]
+        if own != around:
+            more = Counter(own) - Counter(around) or Counter(around)
+            found.append((one, ", ".join(controls[index] for index in more)))
+        elif unknown and str(unknown) in one.problem.prompt:
+            found.append((one, str(unknown)))
+    if found:
+        named = "; ".join(f"{one.problem.id} ({tokens})" for one, tokens in found[:_FEW])
+        more_problems = f" and {len(found) - _FEW:,} more" if len(found) > _FEW else ""
+        what = f"{counted(len(found), 'statement')} with control tokens of the model: {named}{more_problems}"
+        fix = "leave them out, or write the token otherwise: in a prompt it could close a turn and open another"
+        raise UserError(what, where=str(tokenizer.name_or_path), fix=fix)
+
+
+def _check_kept(prompts: Sequence[Rendered], tokenizer: Any, *, own: bool, chat: bool) -> None:
+    """Raise UserError for statements, or prompts of the user's own around them, that are not whole in the text that a
+    chat template makes, or in what the tokenizer makes of it: the policy would be asked something else.
+
+    What tokenizers normalise is not looked at: case, white space, accents, signs that are made of others."""
+    where = str(tokenizer.name_or_path)
+    if changed := [one for one in prompts if chat and one.request.strip() not in one.text]:
+        what = f"the model's chat template leaves out or changes the text of {_named(changed)}"
+        raise UserError(what, where=where, fix=f"another template, or {PLAIN}")
+    read = tokenizer.batch_decode([one.tokens for one in prompts], skip_special_tokens=True)
+    needles = [one.request if own else one.problem.prompt for one in prompts]
+    lost = [
+        (one, needle, text)
+        for one, needle, text in zip(prompts, needles, read, strict=True)
+        if needle not in text and _essence(needle) not in _essence(text)
+    ]
+    if not lost:
+        return
+    letters = sorted({letter for _, needle, _ in lost for letter in needle if _essence(letter)})
+    alone = tokenizer.batch_decode(tokenizer(letters, add_special_tokens=False)["input_ids"], skip_special_tokens=True)
+    missing = [one for one, text in zip(letters, alone, strict=True) if _essence(one) not in _essence(text)]
+    some = ", ".join(missing[:_FEW_LETTERS]) + (" …" if len(missing) > _FEW_LETTERS else "")
+    what = f"has no {some}, which the prompts use" if missing else f"changes {_named(one for one, _, _ in lost)}"
+    fix = "another model (model=FOLDER); the shipped ones read digits and arithmetic alone (docs/scales.md)"
+    raise UserError(f"the model's tokenizer {what}", where=where, fix=fix)
+
+
+def _essence(text: str) -> str:
+    kept = unicodedata.normalize("NFKD", text).casefold()
+    return "".join(letter for letter in kept if unicodedata.category(letter)[0] not in "ZCM")
+
+
+def _named(prompts: Iterable[Rendered]) -> str:
+    ids = [one.problem.id for one in prompts]
+    more = f" and {len(ids) - _FEW:,} more" if len(ids) > _FEW else ""
+    return f"{counted(len(ids), 'problem')} ({', '.join(ids[:_FEW])}{more})"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 from torch import Tensor
@@ -23,16 +23,24 @@ class Response:
     finished: bool
 
 
+def response_texts(responses: Sequence[Response], tokenizer: Any) -> list[str]:
+    """Their texts, without special tokens and without what ended them, which may be a token that is none."""
+    tokens = [response.tokens[: len(response.tokens) - response.finished].tolist() for response in responses]
+    return list(tokenizer.batch_decode(tokens, skip_special_tokens=True))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """Parameters of the draws.
 
     n: responses for each prompt. temperature: 0 is greedy. max_new_tokens: the length limit, end-of-sequence included.
+    stop: ids that end a response beside those of the model: what ends the turn that a chat template opened.
     """
 
     n: int
     temperature: float
     max_new_tokens: int
+    stop: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -162,7 +162,12 @@ def read_right_answers(folder: Path) -> RightAnswers | None:
 def is_current(task: Mapping[str, Any], benchmark: "Benchmark", prompts: Mapping[str, Any]) -> bool:
     """Tell whether `check_current` accepts a result of this task."""
     today = {"fingerprint": benchmark.fingerprint, "grading": benchmark.grading, **prompts}
-    return all(task.get(key, value) == value for key, value in today.items())
+    return all(task.get(key, value) == value for key, value in today.items()) and not _ran_on(task, benchmark)
+
+
+def _ran_on(task: Mapping[str, Any], benchmark: "Benchmark") -> bool:
+    """Tell whether a result is of the time when what ends the turn of a chat template did not end a response."""
+    return benchmark.prompt != "raw" and task.get("wrap") == "auto" and "stop" not in task
 
 
 def check_current(folder: Path, result: Result, benchmark: "Benchmark", prompts: Mapping[str, Any]) -> None:
@@ -175,6 +180,8 @@ def check_current(folder: Path, result: Result, benchmark: "Benchmark", prompts:
         what, fix = "measured under another definition of the benchmark", f"undo the change of the benchmark, or {away}"
     elif different:
         what, fix = f"measured with {', '.join(different)}", f"the same settings, or {away}"
+    elif _ran_on(task, benchmark):
+        what, fix = "measured when the end of a chat template's turn did not end a response", away
     elif task.get("grading", benchmark.grading) != benchmark.grading:
         what = "graded under other settings of the benchmark (grader, tolerances)"
         fix = f"`tepo regrade {folder}`, or undo the change"

@@ -12,6 +12,7 @@ runs/<id>/config.json               the resolved configuration and what the id w
           validation.json           accuracy of the last weights on validation problems, where a study tunes by it
           eval/<benchmark>/         samples.parquet, result.json, provenance.json
           tokens/step_000036.json   per-token diagnostics for the token view
+          first_prompt.json         what the policy is asked first, with its tokens
           first_responses.jsonl     a few, where training ended at its first step
           figures/                  training curves
           cost.json                 what each process spent on it
@@ -126,6 +127,7 @@ class RunFolder:
     manifest_file = _Part("manifest.json")
     metrics_file = _Part("metrics.jsonl")
     validation_file = _Part("validation.json")
+    prompt_file = _Part("first_prompt.json")
     examples_file = _Part("first_responses.jsonl")
     cost_file = _Part("cost.json")
     log = _Part("log.txt")

@@ -73,6 +73,8 @@ def settings(config: RunConfig) -> dict[str, Any]:
                 del parts[section][leaf]
     if parts["sampler"]["memory_fraction"] is None:  # the plan's, which changes no result; it once was 0.4 by default
         parts["sampler"]["memory_fraction"] = 0.4
+    if parts["model"]["wrap"] == "auto" and parts["data"]["prompt"] != "raw":
+        parts["model"]["wrap"] = "auto, a turn ends a response"  # which it once did not
     if "kinds" in parts["objective"]:  # Python files of a user's own
         parts["objective"]["kinds"] = sorted(map(content_hash, parts["objective"]["kinds"].values()))
     if rewards := parts["data"].get("reward"):  # by what is in the files; a name is a label, the order is that of a sum

@@ -27,6 +27,7 @@ from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.metrics.throughput import step_figures
 from tepo.training.metrics.token_dump import token_entries, write_token_dump
 from tepo.training.rollout.collector import NoMixedGroups
+from tepo.training.rollout.first_prompt import keep_first_prompt
 from tepo.training.rollout.run_progress import StepRollout
 from tepo.training.rollout_batch import FlatRollout, MiniBatch, mini_batches
 from tepo.training.setup import PlannedSeconds, PreparedRun, TrainState, open_state, prepare
@@ -195,6 +196,8 @@ def _train_to(last: int, run: PreparedRun, report: Report) -> Ending | None:
         train, start = run.config.train, state.progress.step
         ACTIVITY.spent.clear()  # of an earlier run in this process
         log = MetricsLog(run.config, run.folder, report) if state.first else None
+        if state.first:
+            keep_first_prompt(state.collector.stream, run.folder)
         with log or contextlib.nullcontext(), signals.deferred(process_group.check_neighbours):
             if log:
                 log.resume(start)
@@ -248,7 +251,7 @@ def _stop_early(state: TrainState, stop: EarlyStop) -> Ending:
         # What the base answered: a person sees from it what is wrong.
         rows = []
         for group in stop.examples:
-            texts = state.collector.stream.decode([response.tokens for response in group.responses])
+            texts = state.collector.stream.decode(group.responses)
             for response, text, reward in zip(group.responses, texts, group.rewards, strict=True):
                 problem, facts = group.prompt.problem, {"right": bool(reward), "cut_off": not response.finished}
                 rows.append({"prompt": problem.prompt, "gold": problem.answer, "response": text} | facts)

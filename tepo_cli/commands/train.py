@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tepo.common.errors import UserError
 from tepo_cli.cli_options import compose_run
 
 if TYPE_CHECKING:
@@ -30,14 +31,19 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Print the resolved configuration and the plan; train nothing.")
     ] = False,
+    show_tokens: Annotated[
+        bool, typer.Option("--show-tokens", help="With --dry-run: the first prompt token by token, with ids.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Train one policy. Groups: objective= model= scale= data= sampler= engine=. A finished run is never trained
     twice."""
     config = compose_run(overrides or [], store)
     if dry_run:
-        describe_run(config)
+        describe_run(config, tokens=show_tokens)
         return
+    if show_tokens:
+        raise UserError("tokens are shown of a run that is not trained", where="--show-tokens", fix="add --dry-run")
     from tepo.reporting.progress import waiting
 
     with waiting(f"loading torch for {config.model.name}", quiet):
@@ -50,9 +56,9 @@ def train(
 _SAMPLES = 8  # responses a problem, of which the record has avg@8 and pass@8
 
 
-def describe_run(config: "RunConfig") -> None:
-    """Print the resolved configuration and the plan of a run. Imports torch to check the objective, but nothing that
-    trains."""
+def describe_run(config: "RunConfig", *, tokens: bool = False) -> None:
+    """Print the resolved configuration, the plan of a run and its first prompt. Imports torch to check the objective,
+    but nothing that trains."""
     import yaml
 
     from tepo.common.text import counted
@@ -80,6 +86,30 @@ def describe_run(config: "RunConfig") -> None:
         from tepo_cli.show_fit import show_fit
 
         show_fit(config)
+    _show_prompt(config, tokens)
+
+
+def _show_prompt(config: "RunConfig", tokens: bool) -> None:
+    """Check all prompts and print the first. Nothing is downloaded for it."""
+    from tepo.policy.model.load_policy import load_tokenizer
+    from tepo.policy.model.model_location import offline, resolve
+    from tepo.problems.training_sets import is_file
+    from tepo.training.rollout.first_prompt import show_first_prompt
+    from tepo.training.rollout.prompt_stream import PromptStream, training_problems
+
+    model, data = config.model, config.data
+    here = Path(resolve(model.path)).is_dir() and (data.kind == "procedural" or is_file(data.problems or ""))
+    try:
+        with offline():
+            tokenizer = load_tokenizer(model.path, model.revision, model.trust_remote_code)
+            problems = training_problems(config)
+    except UserError as error:
+        if here:
+            raise
+        print(f"# first prompt: not shown, as nothing is downloaded for it ({error.what})")
+        return
+    shown = show_first_prompt(PromptStream(config, tokenizer, problems), tokens=tokens)
+    print("".join(f"# {line}\n" for line in shown.split("\n")), end="")
 
 
 def _plain(value: Any) -> Any:

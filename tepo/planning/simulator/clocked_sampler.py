@@ -195,12 +195,14 @@ class ClockedSampler:
 class Stream:
     """Prompts number 0, 1, 2 …, of the mean length; a response reads as its first token."""
 
+    stop = ()
+
     def take(self, start: int, count: int) -> list[Prompt]:
         tokens = [0] * PROMPT
         return [Prompt(number, Problem(str(number), "", "1"), tokens) for number in range(start, start + count)]
 
-    def decode(self, tokens: Sequence[np.ndarray]) -> list[str]:
-        return [str(row[0]) for row in tokens]
+    def decode(self, responses: Sequence[Response]) -> list[str]:
+        return [str(response.tokens[0]) for response in responses]
 
 
 class Judge:

@@ -10,6 +10,7 @@ are known by name in `records/bases.json`, so that a run is found among the reco
 import logging
 import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -90,6 +91,18 @@ def _commit(path: str, name: str | None) -> str:
 def _on_hub(path: str) -> bool:
     there = Path(path).expanduser().exists()
     return bool(_HUB_ID.fullmatch(path)) and not there and path not in recorded_bases()
+
+
+@contextmanager
+def offline() -> Iterator[None]:
+    """Within the block nothing is downloaded: what is not on this machine cannot be loaded."""
+    from huggingface_hub import constants
+
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
 
 
 @cache

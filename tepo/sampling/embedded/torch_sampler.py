@@ -64,7 +64,8 @@ class TorchSampler:
         with torch.inference_mode(), sdpa_kernel(KERNELS):
             decoder = Decoder(self.model)
             arenas = self.arenas = self.arenas or tuple(Arena(decoder.dtype, decoder.device) for _ in range(2))
-            shared = Shared(decoder, arenas, self.stop, self.graphs and decoder.device.type == "cuda")
+            stop = sorted({*self.stop, *params.stop})
+            shared = Shared(decoder, arenas, stop, self.graphs and decoder.device.type == "cuda")
             room = self._room(decoder, len(jobs[0].prompt) + params.max_new_tokens)
             batches = math.ceil(len(jobs) / max(1, room // params.n))
             jobs = jobs[: math.ceil(len(jobs) / batches)]

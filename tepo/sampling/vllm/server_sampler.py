@@ -256,7 +256,7 @@ class ServerQueue:
                 "logprobs": 0,
                 "return_token_ids": True,
                 "ignore_eos": True,  # the ids that stop are the ones we were given
-                "stop_token_ids": self.sampler.stop_tokens,
+                "stop_token_ids": sorted({*self.sampler.stop_tokens, *params.stop}),
                 "skip_special_tokens": False,
             }
             where = self.sampler.urls[server], "/v1/completions"

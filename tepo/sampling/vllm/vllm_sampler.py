@@ -10,7 +10,7 @@ import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +167,7 @@ class VllmSampler:
         check_positions(options.path, options.max_length, **source)
         self.stop_tokens, self.max_length = list(stop_tokens), options.max_length
         self.side_by_side = options.max_rows
+        self.asked = count()  # requests so far, which gives each a name of its own
         cpu = not torch.cuda.is_available()
         self.can_sleep, self.asleep = sleep and not cpu, False
         launched = int(os.environ.get("WORLD_SIZE", "1")) > 1  # one engine per rank: vLLM must take the rank's own GPU
@@ -294,7 +295,8 @@ class EngineQueue:
         vllm = self.sampler.vllm
         self.groups.check(jobs, self.sampler.max_length)
         for job, index in self.groups.begin(jobs):
-            name = f"{job.number}-{index}"
+            # a later step asks for the same numbers again, and vLLM may still have a request by its name
+            name = f"{next(self.sampler.asked)}-{job.number}-{index}"
             self.running[name] = job.number, index
             prompt = {"prompt_token_ids": list(job.prompt)}
             params = self.groups.of(job)
@@ -306,7 +308,7 @@ class EngineQueue:
                 logprobs=0,
                 flat_logprobs=True,
                 ignore_eos=True,
-                stop_token_ids=self.sampler.stop_tokens,
+                stop_token_ids=sorted({*self.sampler.stop_tokens, *params.stop}),
                 detokenize=False,
                 output_kind=vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
             )

@@ -168,6 +168,7 @@ class InFlight:
             n=self.size if collector.sampler.side_by_side is None else 1,
             temperature=train.temperature,
             max_new_tokens=train.max_new_tokens,
+            stop=collector.stream.stop,
         )
         self.seconds = _ALONE if collector.comm is None else _MEETING
         self.queue = collector.sampler.start(params)
@@ -238,7 +239,7 @@ class InFlight:
 
     def _grade(self, ended: Sequence[tuple[int, Prompt, list[Response]]]) -> list[tuple[int, Group]]:
         """Grade parts: groups with their rewards."""
-        texts = self.collector.stream.decode([row.tokens for _, _, responses in ended for row in responses])
+        texts = self.collector.stream.decode([row for _, _, responses in ended for row in responses])
         problems = [prompt.problem for _, prompt, responses in ended for _ in responses]
         if self.collector.own:
             return self._score(self.collector.own, ended, list(zip(problems, texts, strict=True)))

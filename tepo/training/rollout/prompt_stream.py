@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-import numpy as np
 from transformers import PreTrainedTokenizerBase
 
 from tepo.common.errors import UserError
 from tepo.common.randomness import derive
 from tepo.config.run_config import RunConfig
 from tepo.problems.problem import Problem
-from tepo.problems.prompt_format import PROMPTS, encode_prompts, render_prompt
+from tepo.problems.prompt_format import PROMPTS, encode_prompts
+from tepo.sampling.sampler import Response, response_texts
 from tepo.training.rollout_batch import Prompt
 
 # Procedural problems, which are made before the first step, in about 8 seconds; beyond them the stream starts over.
@@ -19,22 +19,25 @@ _MOST_MADE = 100_000
 
 
 class PromptStream:
-    """Problems tokenised once, then served in an order drawn anew for each pass."""
+    """Problems tokenised once, then served in an order drawn anew for each pass. problems: where they are loaded
+    already. stop: ids that end the turn that a chat template opened."""
 
-    def __init__(self, config: RunConfig, tokenizer: PreTrainedTokenizerBase):
+    def __init__(
+        self, config: RunConfig, tokenizer: PreTrainedTokenizerBase, problems: Sequence[Problem] | None = None
+    ):
         self.seed = config.seed
         self._shuffled: tuple[int, list[int]] = (-1, [])  # the order of a pass
         self.tokenizer = tokenizer
         self.fresh = config.data.kind == "procedural"
-        problems = _problems(config)
+        problems = training_problems(config) if problems is None else problems
         form: Any = {"prompt": config.data.prompt, "wrap": config.model.wrap, "thinking": config.model.thinking}
-        own = config.data.prompt not in PROMPTS
-        check_letters(problems, tokenizer, render_prompt("", tokenizer, **form) if own else "")
         limit, self.new_tokens = config.train.max_prompt_tokens, config.train.max_new_tokens
-        tokens = encode_prompts([problem.prompt for problem in problems], tokenizer, **form)
+        asked = encode_prompts(problems, tokenizer, **form)
+        tokens, self.stop, self.controls = asked.tokens, asked.stop, asked.controls
         self.overlong = sum(len(ids) > limit for ids in tokens)
         if self.overlong and config.data.overlong_prompts == "error":
             what = f"{self.overlong} of {len(problems)} prompts are longer than {limit} tokens"
+            own = config.data.prompt not in PROMPTS
             where = f"data={config.data.name}, data.prompt={'your own' if own else config.data.prompt}"
             fix = f"train.max_prompt_tokens={max(map(len, tokens))}, or data.overlong_prompts=drop or truncate"
             raise UserError(what, where=where, fix=fix)
@@ -69,9 +72,9 @@ class PromptStream:
         """The tokens of the first prompts."""
         return [prompt.tokens for prompt in self.take(0, count)]
 
-    def decode(self, tokens: Sequence[np.ndarray]) -> list[str]:
-        """Response texts without special tokens."""
-        return self.tokenizer.batch_decode([ids.tolist() for ids in tokens], skip_special_tokens=True)
+    def decode(self, responses: Sequence[Response]) -> list[str]:
+        """See `response_texts`."""
+        return response_texts(responses, self.tokenizer)
 
     def _order(self, epoch: int) -> Sequence[int]:
         if self._shuffled[0] != epoch:
@@ -81,26 +84,8 @@ class PromptStream:
         return self._shuffled[1]
 
 
-def check_letters(problems: Sequence[Problem], tokenizer: PreTrainedTokenizerBase, prompt: str = "") -> None:
-    """Raise UserError when the tokenizer drops letters or digits of the statements, or of a prompt of the user's own
-    around them: the policy would be asked something else.
-
-    Only ASCII is looked at, and case is not, because some tokenizers normalise the rest."""
-    every = {character for problem in problems for character in problem.prompt} | set(prompt)
-    used = {character for character in every if character.isascii() and character.isalnum()}
-    held = {
-        character: str(tokenizer.decode(tokenizer(character, add_special_tokens=False)["input_ids"]))
-        for character in sorted(used)
-    }
-    lost = [character for character, text in held.items() if character.casefold() not in text.casefold()]
-    if lost:
-        some = f"{', '.join(lost[:12])}{' …' if len(lost) > 12 else ''}"
-        what, where = f"the model's tokenizer has no {some}, which the prompts use", str(tokenizer.name_or_path)
-        fix = "another model (model=FOLDER); the shipped ones read digits and arithmetic alone (docs/scales.md)"
-        raise UserError(what, where=where, fix=fix)
-
-
-def _problems(config: RunConfig) -> list[Problem]:
+def training_problems(config: RunConfig) -> list[Problem]:
+    """The problems that a run trains on, in the order of their source."""
     data, train = config.data, config.train
     if data.kind == "procedural":
         from tepo.problems.procedural.generator import generate

@@ -10,11 +10,10 @@ from transformers import AutoTokenizer
 from tepo.common.errors import UserError
 from tepo.common.paths import PACKAGE
 from tepo.config.compose import GROUPS, compose, options
-from tepo.problems.problem import Problem
 from tepo.store.run_id import run_id
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.study import load_study
-from tepo.training.rollout.prompt_stream import PromptStream, check_letters
+from tepo.training.rollout.prompt_stream import PromptStream
 
 SHIPPED = str(PACKAGE / "assets/laptop")
 
@@ -120,14 +119,6 @@ def test_what_is_not_there_is_said_when_its_run_is_named(here: Path, word: str, 
 
 def test_own_places_are_no_options() -> None:
     assert not [name for group in GROUPS for name in options(group) if name.startswith("_")]
-
-
-def test_letters_that_a_tokenizer_drops_are_not_trained_on() -> None:
-    """The tokenizer of the shipped bases reads `What is 3+4?` as ` is 3+4`."""
-    tokenizer = AutoTokenizer.from_pretrained(SHIPPED)
-    check_letters([Problem("1", "3+4=", "7"), Problem("2", "máx(3,4)=", "4")], tokenizer)
-    with pytest.raises(UserError, match="has no W"):
-        check_letters([Problem("1", "What is 3+4?", "7")], tokenizer)
 
 
 STUDY = "title: mine\nrows:\n  - {label: GRPO, objective: grpo}\nscales:\n  laptop: {models: [%s], seeds: [0]}\n"

@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,13 @@ class Letters:
     """Characters as code points; no chat template; id 0 ends a sequence."""
 
     chat_template: None = None
+    name_or_path = "letters"
+    all_special_ids = (0,)
+    added_tokens_decoder: Mapping[int, Any] = field(default_factory=dict)
+    special_tokens_map: Mapping[str, str] = field(default_factory=dict)
+
+    def convert_ids_to_tokens(self, token: int) -> str:
+        return chr(token)
 
     def __call__(self, texts: list[str], add_special_tokens: bool = True) -> dict[str, list[list[int]]]:
         return {"input_ids": [[ord(letter) for letter in text] for text in texts]}

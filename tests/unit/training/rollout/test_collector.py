@@ -72,8 +72,10 @@ class Numbers:
     def take(self, start: int, count: int) -> list[Prompt]:
         return [Prompt(number, Problem(str(number), "", "1"), [number]) for number in range(start, start + count)]
 
-    def decode(self, rows: Sequence[np.ndarray]) -> list[str]:
-        return ["".join(map(chr, row)) for row in rows]
+    stop = ()
+
+    def decode(self, responses: Sequence[Response]) -> list[str]:
+        return ["".join(map(chr, response.tokens)) for response in responses]
 
 
 @dataclass

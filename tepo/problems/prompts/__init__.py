@@ -1,0 +1,1 @@
+"""Surroundings of a statement: chat templates, rendered apart, and control tokens."""

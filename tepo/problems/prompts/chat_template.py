@@ -1,0 +1,139 @@
+"""The chat template of a tokenizer: what it puts around a request, and what ends the turn that it opens.
+
+A template is a program of whoever published the model. It runs in a worker under the grader's kind of budget. Before
+anything is asked by it, a short conversation shows whether it does what a prompt needs."""
+
+import re
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any
+
+from tepo.common.errors import RunFailed, UserError
+from tepo.common.text import spelt
+from tepo.problems.grader.options import GraderOptions
+from tepo.problems.grader.workers.pool import Outcome, Pool
+
+PLAIN = "wrap=base asks in plain text (model.wrap, --wrap)"
+_FIX = f"another template (chat_template.jinja of the model), or {PLAIN}"
+_BUDGET = GraderOptions(timeout=2.0, workers=1)
+_BATCH = 64  # requests that have one budget
+_OVER = {
+    "timeout": f"takes more than {_BUDGET.timeout:g} CPU seconds",
+    "stalled": "hardly ran at all: this machine is too busy",
+    "memory": f"takes more than {_BUDGET.memory_mb:,} MiB of memory",
+    "crash": "ended its process",
+}
+_ASKED, _SAID = "Tepo Asks What 4217 is", "Tepo Says 4217"  # that no template writes itself
+_THOUGHT = re.compile(r"</?think>|\s")
+_Chat = list[dict[str, Any]]
+
+
+class ChatTemplate:
+    """The template in use around requests. after: what it writes behind an assistant's text, at the end of a
+    conversation and before the next question.
+
+    thinking: the reasoning mode of models that have one; None leaves it to the template. Raises UserError for a
+    template that fails, exceeds its budget, drops or repeats the request, does not open the assistant's turn or has
+    not the mode that is asked for."""
+
+    def __init__(self, tokenizer: Any, thinking: bool | None):
+        self.where, self.thinking, self.parts = str(tokenizer.name_or_path), thinking, False
+        self.source = self._source(tokenizer.chat_template)
+        self.given: dict[str, Any] = {name: _plain(value) for name, value in tokenizer.special_tokens_map.items()}
+        if thinking is not None and "enable_thinking" in self.source:
+            self.given["enable_thinking"] = thinking
+        elif thinking is not None and "think>" not in self.source:
+            what = "thinking is set, but this tokenizer's chat template has no thinking mode"
+            raise UserError(what, fix="leave thinking unset")
+        self._choose_form()
+        self.after = self._check_turns()
+
+    def render(self, requests: Sequence[str]) -> list[str]:
+        """The prompt of each request."""
+        texts = self._rendered([[self._message("user", request)] for request in requests])
+        if self.thinking is None or "enable_thinking" in self.given:
+            return texts
+        # Distilled reasoning models (DeepSeek-R1-Distill): the template opens the thought, or leaves that to the model.
+        opened = [text if text.endswith("<think>\n") else text + "<think>\n" for text in texts]
+        return opened if self.thinking else [text + "\n</think>\n\n" for text in opened]
+
+    def _source(self, given: Any) -> str:
+        source = given.get("default") if isinstance(given, Mapping) else given
+        if isinstance(source, str):
+            return source
+        if isinstance(given, Mapping):
+            what = f"has several versions ({', '.join(map(str, given))}), and none is called default"
+            raise self._error(what)
+        raise self._error(f"is no text: {given!r}")
+
+    def _choose_form(self) -> None:
+        """Find whether the template takes a message as text or as a list of parts: it drops the other one without a
+        word."""
+        said = []
+        for self.parts in (False, True):
+            texts, failure = self._tried([[self._message("user", _ASKED)]])
+            times = texts[0].count(_ASKED) if texts else 0
+            if times == 1:
+                return
+            wrong = f"writes it {times} times" if times else "leaves it out or changes it"
+            said.append(f"fails: {failure}" if failure else f"does not give the model the user's message: it {wrong}")
+        raise self._error(said[0])
+
+    def _check_turns(self) -> list[str]:
+        """Return what follows the assistant's text. Raises UserError where the model would have to open its turn."""
+        asked, said = self._message("user", _ASKED), self._message("assistant", _SAID)
+        after = []
+        for chat in ([asked, said], [asked, said, asked]):
+            texts, failure = self._tried([chat], opened=False)
+            before, found, rest = texts[0].partition(_SAID) if not failure else ("", "", "")
+            after += [rest.partition(_ASKED)[0]] if found else []
+            if found and len(chat) == 2:
+                opened, closed = self._rendered([[asked]])[0], self._tried([[asked]], opened=False)[0]
+                missing = before[len(opened.rstrip()) :]
+                if closed == [opened] and before.startswith(opened.rstrip()) and _THOUGHT.sub("", missing):
+                    what = f"ignores add_generation_prompt: a response would have to begin with {missing.strip()!r}"
+                    raise self._error(what)
+        return after
+
+    def _message(self, role: str, text: str) -> dict[str, Any]:
+        return {"role": role, "content": [{"type": "text", "text": text}] if self.parts else text}
+
+    def _rendered(self, chats: Sequence[_Chat]) -> list[str]:
+        texts, failure = self._tried(chats)
+        if failure:
+            raise self._error(f"fails: {failure}")
+        return texts
+
+    def _tried(self, chats: Sequence[_Chat], *, opened: bool = True) -> tuple[list[str], str]:
+        """Texts, or what the template raises. Raises UserError for one that exceeds its budget."""
+        given = {**self.given, "add_generation_prompt": opened}
+        texts: list[str] = []
+        for start in range(0, len(chats), _BATCH):  # one by one: the first that fails is the last
+            outcome = _run({"template": self.source, "given": given, "chats": chats[start : start + _BATCH]})
+            if outcome.reason in _OVER:
+                raise self._error(_OVER[outcome.reason])
+            if outcome.reason:
+                return [], outcome.reason
+            texts += outcome.value
+        return texts, ""
+
+    def _error(self, what: str) -> UserError:
+        return UserError(spelt(f"the model's chat template {what}"), where=self.where, fix=_FIX)
+
+
+@lru_cache(maxsize=1)
+def _pool() -> Pool:
+    """One worker for all templates of this process: its start takes a second."""
+    return Pool(_BUDGET, "tepo.problems.prompts.template_worker", {})
+
+
+def _run(request: dict[str, Any]) -> Outcome:
+    try:
+        return _pool().run([request])[0]
+    except RunFailed:
+        fix = "python -c 'import transformers, jinja2' with the same interpreter"
+        raise RunFailed("the process that renders chat templates did not start", fix=fix) from None
+
+
+def _plain(value: Any) -> Any:
+    return [str(one) for one in value] if isinstance(value, list) else str(value)

@@ -1,0 +1,43 @@
+"""Tokens that steer a model rather than say something: starts and ends of a text and of a turn."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from typing import Any
+
+_AROUND = ("<>", "[]", "||")  # <|im_end|>, <think>, [INST]: first and last character of what looks like a tag
+
+
+def control_tokens(tokenizer: Any, template: str = "") -> dict[int, str]:
+    """Id and text of each control token: what the tokenizer calls special, and added tokens that look like tags and
+    that the chat template names. A token for what the tokenizer does not know is none."""
+    special, added = set(tokenizer.all_special_ids) - {None}, tokenizer.added_tokens_decoder
+    found = {index: str(tokenizer.convert_ids_to_tokens(index)) for index in special - added.keys()}
+    for index, token in added.items():
+        word = token.content.strip()
+        tag = len(word) > 2 and word[0] + word[-1] in _AROUND and word in template
+        if token.special or index in special or tag:
+            found[index] = token.content
+    for unknown in ids_of(tokenizer, "unk") - ids_of(tokenizer, "bos", "eos", "sep"):
+        found.pop(unknown, None)
+    return found
+
+
+def ids_of(tokenizer: Any, *names: str) -> set[int]:
+    """Ids of the special tokens of these names that the tokenizer has."""
+    texts = (tokenizer.special_tokens_map.get(f"{name}_token") for name in names)
+    return {tokenizer.convert_tokens_to_ids(str(text)) for text in texts if text is not None} - {None}
+
+
+def marked(ids: Sequence[int], tokenizer: Any, controls: Mapping[int, str]) -> str:
+    """The text of tokens, control tokens in « »."""
+    parts = []
+    for control, run in groupby(ids, controls.__contains__):
+        own = list(run)
+        parts += [f"«{controls[index]}»" for index in own] if control else [str(tokenizer.decode(own))]
+    return "".join(parts)
+
+
+def listed(ids: Sequence[int], tokenizer: Any, controls: Mapping[int, str]) -> list[str]:
+    """A line for each token: its id, and its text as Python writes it, control tokens in « »."""
+    texts = (f"«{controls[index]}»" if index in controls else repr(tokenizer.decode([index])) for index in ids)
+    return [f"{index:>7}  {text}" for index, text in zip(ids, texts, strict=True)]

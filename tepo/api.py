@@ -12,9 +12,9 @@ from tepo.common.interpreter import settled
 from tepo.common.trust import caller, say
 from tepo.config.compose import compose
 from tepo.launch.run_units import Slots, run_planned
-from tepo.problems.graded_rows import pair_of
 from tepo.problems.grader import Grader, GraderOptions, Verdict
 from tepo.problems.grader.options import FALLBACKS
+from tepo.problems.rows import pair_of
 from tepo.results.run_result import RunResult
 from tepo.results.study_result import StudyResult
 from tepo.store.run_folder import RunFolder

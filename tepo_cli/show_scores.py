@@ -16,7 +16,7 @@ from tepo.common.text import counted
 from tepo.config.compose import compose
 from tepo.evaluation.statistics.comparison import AVERAGE, MEAN, summarize
 from tepo.evaluation.statistics.intervals import FEWEST
-from tepo.jobs.measure import Request, unreadable_golds
+from tepo.jobs.measure import Request
 from tepo.jobs.weights import Weights, tokenizer_of
 from tepo.problems.benchmarks import PAPER, load_benchmark
 from tepo.problems.prompt_format import encode_prompts
@@ -111,16 +111,6 @@ def show_evaluations(names: Sequence[str], request: Request) -> None:
         )
         shown = marked(asked.tokens[0], tokenizer, asked.controls)
         print(f"--- first prompt ({problems[0].id})\n{shown}\n---")
-
-
-def show_unreadable(names: Sequence[str], request: Request) -> None:
-    """Print the golds of what is still to be measured that the grader cannot read."""
-    for benchmark in map(load_benchmark, names):
-        if request.stored(benchmark) is None:
-            unread = unreadable_golds(benchmark, request.settings.limit)
-            if unread:
-                named = ", ".join(unread)
-                say(f"golds that the grader cannot read, so that only the same text matches them: {named}")
 
 
 def show_scores(results: Sequence[Result], request: Request) -> None:

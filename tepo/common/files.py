@@ -250,20 +250,21 @@ def _is(handle: IO[str], path: Path) -> bool:
         return False
 
 
-def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text, from bytes in UTF-8. Raises ValueError, in words for people, also for one that is
-    nested more deeply than any of ours, which no code that walks it survives, and for half a character (\\ud800), which
-    nothing can print."""
+def parse_json(text: str | bytes, **hooks: Any) -> Any:
+    """The value of a JSON text, from bytes in UTF-8. hooks: of `json.loads`.
+
+    Raises ValueError, in words for people, also for one that is nested more deeply than any of ours, which no code that
+    walks it survives, and for half a character (\\ud800), which nothing can print."""
     try:
         text = text.decode("utf-8-sig") if isinstance(text, bytes) else text
     except UnicodeDecodeError:
         raise ValueError("not text in UTF-8") from None
     if text.count("[") + text.count("{") > _DEEPEST:
-        brackets = re.findall(r"[\[\]{}]", re.sub(r'"[^"\\]*(?:\\.[^"\\]*)*"', "", text))
+        brackets = re.findall(r"[\[\]{}]", re.sub(r'"[^"\\]*(?:\\.[^"\\]*)*"?', "", text))
         if max(accumulate(1 if bracket in "[{" else -1 for bracket in brackets), default=0) > _DEEPEST:
             raise ValueError(f"nested more than {_DEEPEST} deep")
     try:
-        value = json.loads(text)
+        value = json.loads(text, **hooks)
     except json.JSONDecodeError as error:
         line = f"line {error.lineno}, " if error.lineno > 1 else ""
         raise ValueError(f"not JSON from {line}column {error.colno} on" if text.strip() else "empty") from None

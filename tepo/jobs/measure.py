@@ -21,9 +21,10 @@ from tepo.jobs.shared_engine import Generator, SharedEngine, check_alike
 from tepo.jobs.validate import final_validation, validate_run, validation_share
 from tepo.jobs.weights import Weights, tokenizer_of
 from tepo.problems.benchmarks import Benchmark, load_benchmark
+from tepo.problems.findings import SECONDS, find
 from tepo.problems.grader import Grader
 from tepo.problems.prompt_format import encode_prompts
-from tepo.reporting.progress import benchmark_bar
+from tepo.reporting.progress import benchmark_bar, say
 from tepo.sampling.backends import SamplerOptions
 from tepo.store.cost import Cost, work_of
 from tepo.store.evaluation_result import Result, check_current, load_result, remove_parts
@@ -151,8 +152,14 @@ def evaluate_missing(
         from tepo.evaluation.evaluate import evaluate
         from tepo.evaluation.writer import Task
 
-        with generator(missing) as (sampler, tokenizer), ExitStack() as stack:
+        with ExitStack() as stack:
             graders = {options: stack.enter_context(Grader(options)) for options in {one.grader for one in missing}}
+            for one in missing:
+                if one.dataset and (
+                    found := str(find(one.load_problems()[: settings.limit], graders[one.grader], SECONDS))
+                ):
+                    say(f"{one.name}: {found} (`tepo data verify {one.name}`)")
+            sampler, tokenizer = stack.enter_context(generator(missing))
             tasks = [
                 Task(one, graders[one.grader], run.evaluation(one.name, settings.limit, settings.seed))
                 for one in missing
@@ -196,17 +203,6 @@ def measure_in_memory(
     with TemporaryDirectory() as folder:
         opened = nullcontext((sampler, policy.tokenizer))
         return evaluate_missing(RunFolder(Path(folder)), benchmarks, settings, lambda missing: opened, report)
-
-
-def unreadable_golds(benchmark: Benchmark, limit: int | None) -> list[str]:
-    """The problems of a published benchmark whose golds the grader cannot read, each with the reason: only the same
-    text matches them."""
-    if not benchmark.dataset:
-        return []
-    problems = benchmark.load_problems()[:limit]
-    with Grader(benchmark.grader) as grader:
-        unread = grader.check_golds([problem.answer for problem in problems])
-    return [f"{problems[index].id} ({why})" for index, why in unread]
 
 
 def check_measurable(config: RunConfig) -> None:

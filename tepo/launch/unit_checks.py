@@ -1,6 +1,7 @@
 """Checks of a study before its first run starts: packages, GPUs, servers, problems and disk, which its runs share.
 Without them a study of sixteen runs would say the same sixteen times, each after the start of its processes."""
 
+import logging
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -8,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tepo.common.errors import UserError
-from tepo.common.text import counted
+from tepo.common.text import counted, spelt
 from tepo.config.run_config import RunConfig
 from tepo.launch.slurm_options import SlurmOptions
 from tepo.policy.model.model_location import resolve
@@ -17,7 +18,7 @@ from tepo.problems.training_sets import check_training_set
 from tepo.sampling.backends import sampler_backend
 from tepo.studies.plan import Unit
 from tepo.training.engine.backends import engine_backend
-from tepo.training.preflight import check_benchmarks, check_settings
+from tepo.training.preflight import check_benchmarks, check_golds, check_settings
 from tepo.training.resources.memory import GIB
 from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
 
@@ -49,8 +50,10 @@ def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions 
         what = f"{counted(jobs * gpus, 'GPU')} asked for, {visible} visible here"
         raise UserError(what, where=where, fix="lower --jobs or --gpus" if visible else elsewhere)
     ranks = max(gpus, 1) if slurm is None else slurm.nodes * max(slurm.gpus, 1)
+    said = set()
     for unit in _trained_rows(todo):
         with _named(unit):
+            said.add(check_golds(unit.config))
             if slurm is None and not gpus and unit.config.engine.device != "cuda" and not torch.cuda.is_available():
                 _check_memory(unit.config)
             for backend in (engine_backend(unit.config.engine.kind), sampler_backend(unit.config.sampler.kind)):
@@ -59,6 +62,8 @@ def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions 
                     backend.check_available(unit.config)
             if unit.config.data.kind == "problems":
                 check_training_set(unit.config.data.problems or "")
+    for sentence in sorted(filter(None, said)):
+        logging.getLogger(__name__).warning("%s", spelt(sentence))
     for model in {unit.config.model.path: unit.config.model for unit in todo}.values():
         if Path(resolve(model.path)).is_dir():  # a base on record can be planned without its files
             check_weights(model.path, model.revision, model.trust_remote_code)

@@ -4,8 +4,7 @@ import codecs
 import importlib.util
 import os
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,11 @@ from tepo.common.schema import REQUIRED, option
 from tepo.common.text import install_line
 from tepo.problems.hashes import differing_rows, numbered, pick_pinned, pinned_rows, rows_hash, set_hash
 from tepo.problems.problem import Problem
+from tepo.problems.rows import AS_WRITTEN, problem_of
 from tepo.problems.splits import Split
 
 _ROW = '{"id", "problem", "answer"}'
+_MISTAKES = 5  # that are named where not all of them are asked for
 
 
 @dataclass(frozen=True)
@@ -110,7 +111,7 @@ def content(source: Dataset, name: str) -> list[Any]:
     return [None if inside else source.path, source.revision, source.config, source.split, fields, held]
 
 
-def read_problem_file(path: Path, most: int | None = 5) -> list[Problem]:
+def read_problem_file(path: Path, most: int | None = _MISTAKES) -> list[Problem]:
     """Rows `{"id", "problem", "answer", …}` of a JSON-lines file; `subject`, else `level`, becomes the family. Splits
     on newline only. Raises UserError for a file that is missing, in UTF-16 or holds no rows, and for its first `most`
     lines that are no rows, have no gold answer or an id that is there twice."""
@@ -125,19 +126,6 @@ def read_problem_file(path: Path, most: int | None = 5) -> list[Problem]:
     return list(problems)
 
 
-def contradictions(problems: Iterable[Problem]) -> list[str]:
-    """A line for each statement that a file has with several answers, which no response can all match. White space
-    counts for nothing."""
-    same: dict[str, list[Problem]] = {}
-    for problem in problems:
-        same.setdefault(" ".join(problem.prompt.split()), []).append(problem)
-    return [
-        f"{', '.join(one.id for one in members)}: the same problem with the answers {', '.join(answers)}"
-        for members in same.values()
-        if len(answers := list(dict.fromkeys(one.answer for one in members))) > 1
-    ]
-
-
 @lru_cache(maxsize=8)
 def _parsed(text: bytes) -> tuple[tuple[Problem, ...], tuple[str, ...]]:
     """The rows in a file's bytes, and a sentence for each mistake; kept, because a plan asks for the same file in every
@@ -145,39 +133,23 @@ def _parsed(text: bytes) -> tuple[tuple[Problem, ...], tuple[str, ...]]:
     if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) or b"\0" in text[:4]:
         return (), ("the file is in UTF-16, not UTF-8: convert it with iconv -f utf-16 -t utf-8",)
     problems: list[Problem] = []
-    mistakes = []
+    mistakes, garbled = [], 0
     lines_of: dict[str, list[int]] = {}
     for number, line in enumerate(text.split(b"\n"), 1):
         if not line.strip():
             continue
         try:
-            problems.append(_problem(parse_json(line)))
+            problems.append(problem_of(parse_json(line, **AS_WRITTEN)))
             lines_of.setdefault(problems[-1].id, []).append(number)
         except ValueError as error:
             mistakes.append(f"line {number}: {error}")
+            garbled += str(error).startswith(("not JSON", "not text"))
+    if not problems and garbled == len(mistakes) > 1:  # a table, a packed file, JSON over many lines
+        mistakes = [f"none of its {garbled:,} lines is JSON; {mistakes[0]}"]
     for name, numbers in lines_of.items():
         if len(numbers) > 1:
             mistakes.append(f"lines {', '.join(map(str, numbers))} have the same id {name!r}")
     return tuple(problems), tuple(mistakes if problems or mistakes else ["the file holds no problems"])
-
-
-def _problem(row: Any) -> Problem:
-    """Raises ValueError for what is no row, and for a gold answer that no response can match."""
-    if not isinstance(row, dict):
-        raise ValueError("not keys and values")
-    missing = [key for key in ("id", "problem", "answer") if row.get(key) is None]
-    if missing:
-        raise ValueError(f"no {', '.join(missing)}")
-    if not isinstance(row["problem"], str):
-        raise ValueError("the problem is no text")
-    if not row["problem"].strip():
-        raise ValueError("the problem is empty")
-    if isinstance(row["answer"], bool) or not isinstance(row["answer"], str | int | float):
-        raise ValueError("the answer is neither a text nor a number")
-    if str(row["answer"]).strip().lower() in ("", "nan"):
-        raise ValueError("the gold answer is " + ("NaN" if str(row["answer"]).strip() else "empty"))
-    family = row.get("subject") or row.get("level") or ""
-    return Problem(str(row["id"]), row["problem"], str(row["answer"]), str(family))
 
 
 def check_source(source: Dataset, name: str) -> None:
@@ -213,7 +185,7 @@ def read_hub(source: Dataset, name: str) -> list[Problem]:
     if missing:
         fix = f"columns: {', '.join(table.column_names)}; set dataset.fields"
         raise UserError(f"the data set has no column {missing[0]!r}", where=source.path, fix=fix)
-    fields, problems = source.fields, []
+    fields, problems, mistakes = source.fields, [], []
     for index, row in enumerate(table):
         answer, family = row[fields.answer], row[fields.family] if fields.family else ""
         if isinstance(answer, list) and len(answer) == 1:
@@ -225,7 +197,15 @@ def read_hub(source: Dataset, name: str) -> list[Problem]:
         if fields.after:
             answer = str(answer).rpartition(fields.after)[2].replace(",", "")
         family = "; ".join(family) if isinstance(family, list) else str(family)
-        problems.append(Problem(f"{name}-{index}", row[fields.problem].strip(), str(answer).strip(), family))
+        try:
+            one = problem_of({"id": f"{name}-{index}", "problem": row[fields.problem], "answer": answer})
+            problems.append(replace(one, prompt=one.prompt.strip(), answer=one.answer.strip(), family=family))
+        except ValueError as error:
+            mistakes.append(f"row {index}: {error}")
+    if mistakes:
+        more = [f"and {len(mistakes) - _MISTAKES} more"] if len(mistakes) > _MISTAKES else []
+        fix = "another revision, or `dataset.fields` that say which column holds what"
+        raise UserError("\n".join([*mistakes[:_MISTAKES], *more]), where=f"{source.path}@{source.revision}", fix=fix)
     return problems
 
 

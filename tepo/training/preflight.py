@@ -2,23 +2,28 @@
 a typo must not cost a run that fails after its start."""
 
 import logging
+import shlex
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tepo.common.errors import UserError
 from tepo.common.registry import untested
+from tepo.common.text import spelt
 from tepo.config.run_config import ModelConfig, NamedReward, RunConfig
 from tepo.objectives import load_objective
 from tepo.objectives.testing.checks import check_runs
 from tepo.policy.model.shapes import check_length, positions_of
 from tepo.problems.benchmarks import load_benchmark
-from tepo.problems.grader import GraderOptions
+from tepo.problems.findings import SECONDS, Findings, find
+from tepo.problems.grader import Grader, GraderOptions
+from tepo.problems.problem import Problem
 from tepo.problems.rewards.own_rewards import check_rewards
-from tepo.problems.sources import check_source
-from tepo.problems.training_sets import check_training_set
+from tepo.problems.sources import check_source, read_problem_file
+from tepo.problems.training_sets import check_training_set, is_file, split_off
 from tepo.sampling.backends import sampler_backend
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity
@@ -94,16 +99,43 @@ def check_validation_problems(config: RunConfig) -> None:
         raise UserError("no problems to validate on", where=f"data={data.name}", fix=fix)
 
 
+def check_golds(config: RunConfig) -> str:
+    """A line on golds of a user's own file that no response can match; empty where the grader can read them, or is not
+    asked. Raises UserError where it can read none, and where all problems would be held out of training."""
+    data = config.data
+    if data.kind != "problems" or not is_file(data.problems or ""):
+        return ""
+    problems = read_problem_file(Path(data.problems or "").expanduser())
+    split_off(problems, data.held_out, data.problems or "")
+    if data.reward and all(reward.own for reward in data.reward.values()):
+        return ""
+    found = _found(tuple(problems), GraderOptions.of_training(config.grader))
+    how = f"`tepo data verify {shlex.quote(data.problems or '')}` lists them"
+    if found.useless:
+        fix = f"{how}; data.reward=FILE.py judges without the grader"
+        raise UserError(f"no reward would be given: {found}", where=f"data.problems={data.problems}", fix=fix)
+    return f"{data.problems}: {found} ({how})" if str(found) else ""
+
+
+@lru_cache(maxsize=1)
+def _found(problems: tuple[Problem, ...], options: GraderOptions) -> Findings:
+    """Kept: a study asks for each of its rows."""
+    with Grader(options) as grader:
+        return find(problems, grader, SECONDS)
+
+
 def check_machine(config: RunConfig, folder: Path) -> None:
     """Raise UserError for what this machine lacks and the run would come to need: packages, servers, problems, ranks
-    that the engine can use, room for its checkpoints in `folder`'s disk. Says which versions were not tested."""
+    that the engine can use, room for its checkpoints in `folder`'s disk. Says which versions were not tested, and
+    which golds cannot be read."""
     check_backends(config)
     if config.data.kind == "problems":
         check_training_set(config.data.problems or "")
     if process_group.rank() == 0:
         engine, sampler = engine_backend(config.engine.kind), sampler_backend(config.sampler.kind)
-        for sentence in [*untested(engine.packages), *untested(sampler.packages)]:
-            logging.getLogger(__name__).warning(sentence)
+        for sentence in [*untested(engine.packages), *untested(sampler.packages), check_golds(config)]:
+            if sentence:
+                logging.getLogger(__name__).warning("%s", spelt(sentence))
         there = next(path for path in (folder, *folder.parents) if path.exists())
         disk = shutil.disk_usage(there)
         if there.is_dir() and disk.total:  # else no folder can be made there (/proc), which who makes it says

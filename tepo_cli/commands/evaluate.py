@@ -85,7 +85,7 @@ def evaluate(
     from tepo.reporting.progress import benchmark_bar
     from tepo.sampling.backends import SamplerOptions
     from tepo.store.run_folder import RunFolder
-    from tepo_cli.show_scores import find_target, show_evaluations, show_scores, show_unreadable
+    from tepo_cli.show_scores import find_target, show_evaluations, show_scores
 
     if len(models) > 1 and (out or revision):
         where = "--out" if out else "--revision"
@@ -96,10 +96,9 @@ def evaluate(
         settings = Settings({"weights": target.weights.name}, seed, limit, wrap or target.wrap, thinks)
         request = Request(target.weights, chosen, settings, RunFolder(out.resolve()) if out else target.run)
         requests.append((request, target.expand(benchmarks)))
-    show = show_evaluations if dry_run else show_unreadable
-    for request, names in requests:
-        show(names, request)
     if dry_run:
+        for request, names in requests:
+            show_evaluations(names, request)
         return
     with shared_engine(requests) as engine:
         for request, names in requests:

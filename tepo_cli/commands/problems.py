@@ -1,8 +1,8 @@
 """`tepo data` and `tepo grade`: problem sets and graded answers."""
 
 import json
+import math
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -27,9 +27,10 @@ def verify(
     """Check the problem sets and print their hashes.
 
     They are read from files, TEPO_DATA or the hub. A set that is not the pinned one is an error that names the rows;
-    the others are checked all the same."""
+    the others are checked all the same. Exit code 1 where the grader cannot read a gold of yours, or a problem of yours
+    has two that differ."""
     from tepo.common import paths
-    from tepo.common.errors import UserError, unknown_name
+    from tepo.common.errors import RunFailed, UserError, unknown_name
     from tepo.problems.training_sets import is_file, training_names
     from tepo.reporting.progress import say
 
@@ -38,51 +39,56 @@ def verify(
         if not is_file(name) and name.partition(":")[0] not in known:
             raise unknown_name("benchmark or training set", name, known)
     failed: dict[str, UserError] = {}
+    wrong = []
     chosen = names or known
     for number, name in enumerate(chosen, 1):
         say(f"{number} of {len(chosen)}: {name}")
         try:
-            for line in _verified(name, golds, skip_generated=not names):
-                typer.echo(line)
+            wrong += [name] if _verified(name, golds, skip_generated=not names) else []
         except UserError as error:
             typer.echo(f"{name}: NOT VERIFIED\n  " + str(error).replace("\n", "\n  "))
             failed[name] = error
     if failed:
         raise UserError(f"not verified: {', '.join(failed)}", fix=next(iter(failed.values())).fix)
+    if wrong:
+        raise RunFailed(f"golds to mend in {', '.join(wrong)}", fix="see the lines about them")
 
 
-def _verified(name: str, golds: bool, *, skip_generated: bool) -> Iterator[str]:
-    """Lines about one set. Raises UserError when it is broken, not there or not the pinned one."""
+def _verified(name: str, golds: bool, *, skip_generated: bool) -> bool:
+    """Print what there is to say of one set; tell whether it is the caller's and has golds to mend. Raises UserError
+    when it is broken, not there or not the pinned one."""
+    from tepo.common import paths
     from tepo.common.text import counted
     from tepo.problems.benchmarks import load_benchmark
+    from tepo.problems.findings import find, some_of
     from tepo.problems.grader import Grader, GraderOptions
     from tepo.problems.hashes import set_hash
-    from tepo.problems.sources import contradictions, read_problem_file
+    from tepo.problems.sources import read_problem_file
     from tepo.problems.training_sets import is_file, load_training_problems, training_names
 
-    pinned, options = "", GraderOptions()
-    differing: list[str] = []
-    if is_file(name):
+    pinned, options, own = "", GraderOptions(), is_file(name)
+    if own:
         problems = read_problem_file(Path(name).expanduser(), most=None)
-        differing = contradictions(problems)
     elif name in training_names():
         problems = load_training_problems(name)
     else:
         benchmark = load_benchmark(name)
         if benchmark.procedural and skip_generated:
-            return
+            return False
         problems, options = benchmark.load_problems(), benchmark.grader
         pinned = "" if benchmark.hash or benchmark.procedural else f"; not pinned, as {name}.yaml has no `hash`"
-    yield f"{name}: {counted(len(problems), 'problem')}, content {set_hash(problems)}{pinned}"
-    yield from (f"  {line}" for line in differing)
-    if golds:
-        with Grader(options) as grader:
-            unread = ", ".join(
-                f"{problems[index].id} ({why})"
-                for index, why in grader.check_golds([problem.answer for problem in problems])
-            )
-        if unread:
-            yield f"  golds that the grader cannot read: {unread}"
+        own = paths.find("evals", name.partition(":")[0]).parent != paths.shipped("evals")
+    typer.echo(f"{name}: {counted(len(problems), 'problem')}, content {set_hash(problems)}{pinned}")
+    with Grader(options) as grader:
+        found = find(problems, grader, math.inf if golds else 0.0)
+    unread = found.unread if golds else ()
+    for line in found.several:
+        typer.echo(f"  {line}")
+    if unread:
+        typer.echo(f"  golds that the grader cannot read: {', '.join(unread)}")
+    if found.repeated:
+        typer.echo(f"  remark: {counted(len(found.repeated), 'problem')} more than once, {some_of(found.repeated)}")
+    return own and bool(unread or found.several)
 
 
 @app.command()
@@ -151,9 +157,9 @@ def grade(
     sentence, or all of the prediction if it is short.
     """
     from tepo.common.files import write_atomic
-    from tepo.problems.graded_rows import pair_of
     from tepo.problems.grader import Grader, GraderOptions, given_up
     from tepo.problems.grader.options import FALLBACKS
+    from tepo.problems.rows import pair_of
 
     options = GraderOptions(
         timeout=timeout,
@@ -225,12 +231,14 @@ def _rows(file: str) -> list[dict[str, Any]]:
 def _row(line: bytes) -> dict[str, Any]:
     """One row with gold and prediction. Raises UserError."""
     from tepo.common.errors import UserError
-    from tepo.problems.graded_rows import pair_of
+    from tepo.problems.rows import AS_WRITTEN, KeyTwice, pair_of
 
     try:
-        row = json.loads(line.decode("utf-8-sig", "surrogatepass"))
+        row = json.loads(line.decode("utf-8-sig", "surrogatepass"), **AS_WRITTEN)
     except UnicodeDecodeError:
         raise UserError("not UTF-8 text", fix="save the file as UTF-8 (iconv -f latin1 -t utf-8 …)") from None
+    except KeyTwice as error:
+        raise UserError(str(error), fix="leave one out") from None
     except (ValueError, RecursionError):
         raise UserError("not JSON", fix='one object a line: {"gold": "…", "prediction": "…"}') from None
     pair_of(row)

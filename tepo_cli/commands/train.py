@@ -63,10 +63,13 @@ def describe_run(config: "RunConfig", *, tokens: bool = False) -> None:
 
     from tepo.common.text import counted
     from tepo.config.compose import to_dict
+    from tepo.reporting.progress import say
     from tepo.store.run_folder import RunFolder
-    from tepo.training.preflight import check_settings
+    from tepo.training.preflight import check_golds, check_settings
 
     check_settings(config)
+    if unread := check_golds(config):
+        say(unread)
     folder, train_config = RunFolder.of(config), config.train
     shown = to_dict(config)
     if "kinds" in shown["objective"]:

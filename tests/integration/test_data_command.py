@@ -26,7 +26,7 @@ def test_verify_checks_every_published_set_and_lists_unreadable_golds_by_row(tmp
     write_rows(amc, problems)
     declared = yaml.safe_load((tmp_path / "evals/amc.yaml").read_text()) | {"hash": set_hash(problems)}
     (tmp_path / "evals/amc.yaml").write_text(yaml.safe_dump(declared))
-    done = tepo("data", "verify", "amc", "minerva", **sets)
+    done = tepo("data", "verify", "amc", "minerva", **sets, code=1)
     assert (
         f"amc: 3 problems, content {set_hash(problems)}\n  golds that the grader cannot read: amc-2 (cannot read"
         in done.stdout
@@ -185,7 +185,7 @@ def test_verify_lists_every_mistake_of_a_file_in_plain_words(tmp_path: Path) -> 
 def test_verify_names_contradictions_and_a_file_in_utf_16(tmp_path: Path) -> None:
     path = tmp_path / "mine.jsonl"
     write_rows(path, [Problem("a", "1 +1=", "2"), Problem("b", "1 +1=\n", "3"), Problem("c", "2+2=", "4")])
-    done = tepo("data", "verify", path, **OFFLINE)
+    done = tepo("data", "verify", path, **OFFLINE, code=1)
     assert "\n  a, b: the same problem with the answers 2, 3\n" in done.stdout
     path.write_text(path.read_text(), encoding="utf-16")
     again = tepo("data", "verify", path, **OFFLINE, code=2)

@@ -161,7 +161,7 @@ def test_a_day(user: User) -> None:
     write(
         user.folder / "words.jsonl", "\r\n".join([*(row.decode() for row in good), *map(json.dumps, (other, unread))])
     )
-    said = user.types("data verify words.jsonl")
+    said = user.types("data verify words.jsonl", code=1)
     assert "42 problems" in said
     assert "word-0, other: the same problem with the answers" in said
     assert "golds that the grader cannot read: unread" in said

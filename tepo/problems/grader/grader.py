@@ -1,18 +1,24 @@
 """The grader: extraction, cheap comparison in this process, sympy in worker processes, and a cache over all of it."""
 
+import math
 import re
 import time
 from collections.abc import Sequence
 from types import TracebackType
 
-from tepo.problems.grader.kinds.comparer import Comparer, Undecided
+from tepo.common.files import content_hash
+from tepo.problems.grader.kinds.comparer import Comparer, GoldReader, Undecided
 from tepo.problems.grader.options import GraderOptions
 from tepo.problems.grader.text.brackets import deepest
 from tepo.problems.grader.text.extraction import NoAnswer, extract_answer, gold_answers
+from tepo.problems.grader.text.spelling import canonical
 from tepo.problems.grader.verdict import OUT_OF_BUDGET, Verdict
 from tepo.problems.grader.workers.pool import Pool
 
 _CACHED = 200_000
+_AT_ONCE = 16  # golds given to the workers
+_READ = 1e-4  # CPU seconds that a gold takes here, about: counted, as a clock would make it a matter of chance
+NOT_TRIED = "not tried"
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _GARBLED = re.compile(r"-?[0-9]*(?:[a-df-hj-zA-DF-HJ-Z]|%)[0-9]+")  # 1a4, m3, 13%1: no spelling of an integer
 
@@ -92,13 +98,43 @@ class Grader:
         self._remember((gold, answer), result)
         return result
 
-    def check_golds(self, golds: Sequence[str]) -> list[tuple[int, str]]:
-        """(index, why) of every gold that cannot be read, so that only the same text would match it. Read them once,
-        when a benchmark is loaded."""
-        requests = [(index, {"check": option}) for index, gold in enumerate(golds) for option in gold_answers(gold)]
-        outcomes = self._pool.run([request for _, request in requests])
-        judged = zip(requests, outcomes, strict=True)
-        return [(index, outcome.reason) for (index, _), outcome in judged if not outcome.value]
+    def check_golds(self, golds: Sequence[str], seconds: float = math.inf) -> list[tuple[int, str]]:
+        """(index, why) of every gold that cannot be read, so that only the same text would match it; of a gold with
+        alternatives where one cannot. seconds: of CPU time after which no gold more is read but plain integers: why is
+        NOT_TRIED then. Which ones those are does not depend on their order."""
+        asked: dict[str, list[int]] = {}
+        for index, gold in enumerate(golds):
+            for option in gold_answers(gold):
+                asked.setdefault(option, []).append(index)
+        reasons: dict[str, str] = {}
+        waiting = []
+        for option in sorted((one for one in asked if not _INTEGER.fullmatch(one)), key=content_hash):
+            why = self._unread(option) if seconds > 0 else NOT_TRIED
+            seconds -= _READ
+            if why is None:
+                waiting.append(option)
+            reasons[option] = NOT_TRIED if why is None else why
+        while waiting and seconds > 0:
+            chunk, waiting = waiting[:_AT_ONCE], waiting[_AT_ONCE:]
+            outcomes = self._pool.run([{"check": option} for option in chunk])
+            reasons |= {one: "" if of.value else of.reason for one, of in zip(chunk, outcomes, strict=True)}
+            seconds -= sum(outcome.seconds for outcome in outcomes)
+        found = {index: why for option, why in reasons.items() if why for index in asked[option]}
+        return sorted(found.items())
+
+    def _unread(self, gold: str) -> str | None:
+        """Reason why a gold cannot be read, "" for one that can; None where it takes sympy to tell."""
+        if len(gold) > self.options.max_chars:
+            return "too long"
+        if len(gold) > self.options.max_depth and deepest(gold) > self.options.max_depth:
+            return "too deep"
+        if not canonical(gold):
+            return "empty"
+        try:
+            GoldReader().unread(gold)
+            return ""
+        except Exception:  # Undecided, or of a gold that nobody foresaw: a worker says why
+            return None
 
     def worker_pids(self) -> list[int]:
         """Process ids of the living workers (for measurements)."""

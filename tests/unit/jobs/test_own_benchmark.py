@@ -115,6 +115,16 @@ def test_a_stored_result_of_another_definition_is_refused(
         assert measure(Request.of(config, trained=False), ["mine"]) == [result]
 
 
+def test_golds_that_no_response_matches_are_named_when_they_are_measured_on(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    declare(own, [ROWS[0] | {"answer": "None"}, ROWS[1] | {"problem": "333+333="}, *ROWS[2:]])
+    measure(Request.of(compose([f"store={own / 'runs'}"]), trained=False), ["mine"])
+    said = capsys.readouterr().err
+    assert "mine: 1 of 4 golds cannot be read, so that only the same text is right: m111 (None is no answer)" in said
+    assert "m222, m333: the same problem with the answers 444, 666 (`tepo data verify mine`" in said
+
+
 def test_a_base_measured_with_other_prompts_is_another_measurement(own: Path) -> None:
     words = ["data.benchmarks=[mine]", f"store={own / 'runs'}"]
     config, other = compose(words), compose([*words, "model.wrap=raw"])

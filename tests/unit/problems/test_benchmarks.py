@@ -232,8 +232,7 @@ def test_the_hub_through_a_local_data_set(toy, tmp_path, monkeypatch):
 def test_hub_answers_in_their_shapes(tmp_path, monkeypatch):
     pytest.importorskip("datasets")
     rows = [
-        {"problem": " p ", "answer": r"so \boxed{\frac{1}{2}} holds, not \boxed{3"},
-        {"problem": "q", "answer": "no box"},
+        {"problem": " p ", "answer": r"so \boxed{7} holds"},
         {"problem": "r", "answer": r"first \boxed{1}, then \boxed{\frac{1}{2}}."},
     ]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -242,10 +241,9 @@ def test_hub_answers_in_their_shapes(tmp_path, monkeypatch):
     )
     from tepo.problems.sources import read_hub
 
-    boxed = read_hub(
-        Dataset("json", split="train", data_files=(str(tmp_path / "a.jsonl"),), fields=Fields(boxed=True)), "a"
-    )
-    assert [(problem.prompt, problem.answer) for problem in boxed] == [("p", ""), ("q", ""), ("r", r"\frac{1}{2}")]
+    source = Dataset("json", split="train", data_files=(str(tmp_path / "a.jsonl"),), fields=Fields(boxed=True))
+    boxed = read_hub(source, "a")
+    assert [(problem.prompt, problem.answer) for problem in boxed] == [("p", "7"), ("r", r"\frac{1}{2}")]
     listed = read_hub(
         Dataset("json", split="train", data_files=(str(tmp_path / "b.jsonl"),), fields=Fields(family="s")), "b"
     )
@@ -253,6 +251,10 @@ def test_hub_answers_in_their_shapes(tmp_path, monkeypatch):
         ("b-0", "142", "x; y"),
         ("b-1", "0.5", "x; y"),
     ]
+    rows += [{"problem": "q", "answer": r"so \boxed{1} holds, not \boxed{3"}, {"problem": None, "answer": "no box"}]
+    (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with pytest.raises(UserError, match="row 2: the gold answer is empty\nrow 3: no problem"):
+        read_hub(replace(source, data_files=(str(tmp_path / "c.jsonl"),)), "c")
 
 
 @pytest.mark.parametrize("name", sorted(PAPER))

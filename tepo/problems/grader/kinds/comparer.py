@@ -70,7 +70,7 @@ class Comparer:
 
     def same(self, gold: str, answer: str) -> bool:
         """Canonical texts of any kind."""
-        if squeezed(gold) == squeezed(answer) and gold:
+        if self._alike(gold, answer) and gold:
             return True
         if not gold or not answer:
             return False
@@ -123,7 +123,7 @@ class Comparer:
         gold, answer = strip_parentheses(gold), strip_parentheses(answer)
         if not gold or not answer:
             return False
-        if squeezed(gold) == squeezed(answer):
+        if self._alike(gold, answer):
             return True
         left, right = parse_number(gold), parse_number(answer)
         if left and right:
@@ -147,6 +147,34 @@ class Comparer:
     def differ(self, note: str) -> bool:
         """False, with the reason noted."""
         self.note = note
+        return False
+
+    def _alike(self, gold: str, answer: str) -> bool:
+        """The same text but for white space."""
+        return squeezed(gold) == squeezed(answer)
+
+
+class GoldReader(Comparer):
+    """Reads a gold as a comparison would: it is compared with itself, but without a look at whether texts are the same.
+    can_read: tells whether sympy can read an expression (None: raise Undecided instead)."""
+
+    def __init__(self, can_read: Callable[[str], bool] | None = None):
+        super().__init__(can_read and self._read)
+        self._can_read = can_read
+
+    def unread(self, gold: str) -> list[str]:
+        """The expressions for which only the same text matches the gold: none of one that other texts can match."""
+        self._unread: dict[str, None] = {}
+        return [] if self.equal(gold, gold) else list(self._unread)
+
+    def _read(self, gold: str, answer: str) -> bool:
+        assert self._can_read
+        if self._can_read(gold):
+            return True
+        self._unread[gold] = None
+        return False
+
+    def _alike(self, gold: str, answer: str) -> bool:
         return False
 
 

@@ -1,0 +1,109 @@
+"""Rows of data files: a problem with its answer, or a gold and a prediction (`tepo grade`). A value is taken as it is
+written, or the row is refused."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Any
+
+from tepo.common.errors import UserError
+from tepo.problems.problem import Problem
+
+_NEEDED = ("id", "problem", "answer")
+_KEYS = 8  # others that are named of a row that lacks one of these
+_SHOWN = 40  # characters of a number
+
+
+class KeyTwice(ValueError):
+    """A key is there twice, of which Python takes the last."""
+
+
+class Written(float):
+    """A number with a point or an exponent, with its text."""
+
+    text: str
+
+    def __new__(cls, text: str) -> "Written":
+        number = super().__new__(cls, text)
+        number.text = text
+        return number
+
+    @property
+    def kept(self) -> bool:
+        """False where the text has more digits than a float keeps, or a larger exponent."""
+        try:
+            return Decimal(self.text) == Decimal(repr(float(self)))
+        except ArithmeticError:  # an exponent that no Decimal has
+            return False
+
+
+def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    row = dict(pairs)
+    if len(row) < len(pairs):
+        raise KeyTwice(f"the key {Counter(key for key, _ in pairs).most_common(1)[0][0]!r} is there twice")
+    return row
+
+
+AS_WRITTEN: dict[str, Any] = {"object_pairs_hook": _keys_once, "parse_float": Written}
+"""Of `json.loads`: a key that is there twice is refused, and a number keeps its text."""
+
+
+def text_of(value: Any, what: str) -> str:
+    """A text as it is, or a number as Python writes it. what: the value in a message. Raises ValueError for anything
+    else, infinity, and a number that Python would change."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueError(f"{what} is neither a text nor a number")
+    if isinstance(value, Written) and not value.kept:
+        raise ValueError(f"{what} {value.text[:_SHOWN]} would be read as {float(value)!r}: put it in quotes")
+    if isinstance(value, float) and math.isinf(value):
+        raise ValueError(f"{what} is Infinity, which is no number of JSON; in quotes it is \\infty")
+    return str(value)
+
+
+def problem_of(row: Any) -> Problem:
+    """The problem of a row, in a file or of the hub. Raises ValueError for what is no row, and for a gold that no
+    response can match."""
+    if not isinstance(row, dict):
+        raise ValueError("not keys and values")
+    missing = [key for key in _NEEDED if row.get(key) is None]
+    if missing:
+        others = [key for key in row if key not in _NEEDED][:_KEYS]
+        raise ValueError(f"no {', '.join(missing)}" + (f", but {', '.join(others)}" if others else ""))
+    if not isinstance(row["problem"], str):
+        raise ValueError("the problem is no text")
+    if not row["problem"].strip():
+        raise ValueError("the problem is empty")
+    name, answer = text_of(row["id"], "the id"), text_of(row["answer"], "the answer")
+    _check_gold(answer, "the gold answer")
+    return Problem(name, row["problem"], answer, str(row.get("subject") or row.get("level") or ""))
+
+
+def pair_of(row: Any) -> tuple[str, str]:
+    """Gold and prediction as text; a prediction may be missing, as null. Raises UserError for what cannot be graded."""
+    missing = [key for key in ("gold", "prediction") if not isinstance(row, Mapping) or key not in row]
+    if missing:
+        raise UserError(f"no {' and no '.join(missing)}", fix='each row needs "gold" and "prediction"')
+    gold, prediction = (_graded(key, row[key]) for key in ("gold", "prediction"))
+    try:
+        _check_gold(gold, "the gold")
+        if not isinstance(row["gold"], str):
+            text_of(row["gold"], "the gold")
+    except ValueError as error:
+        raise UserError(str(error), fix="mend the row, or leave it out") from None
+    return gold, prediction
+
+
+def _check_gold(text: str, what: str) -> None:
+    if text.strip().lower() in ("", "nan"):
+        raise ValueError(f"{what} is {'NaN' if text.strip() else 'empty'}")
+
+
+def _graded(key: str, value: Any) -> str:
+    """Text as it is, a number as JSON writes it, nothing as no text."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UserError(f"{key} must be text or a number, not {json.dumps(value, default=str)[:40]}")
+    return json.dumps(value)

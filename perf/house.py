@@ -79,6 +79,8 @@ def questions() -> list[tuple[str, str, str]]:
 
 def score(answers: list[str]) -> dict[str, int]:
     """Count the answers FILE:NAME with the right file, and those with the right name in it as well."""
+    if odd := [answer for answer in answers if ":" not in answer and answer != "?"]:
+        raise ValueError(f"not FILE:NAME, and not ? for an answer that nobody has: {odd[0]!r}")
     pairs = [tuple(part.strip(" `") for part in answer.partition(":")[::2]) for answer in answers]
     asked = questions()
     same = [(given[0] == file, given == (file, name)) for given, (_, file, name) in zip(pairs, asked, strict=True)]

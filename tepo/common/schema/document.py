@@ -8,8 +8,11 @@ import yaml
 
 from tepo.common.errors import UserError
 from tepo.common.schema.location import Keys, Location
+from tepo.common.written import WrittenFloat, WrittenInt
 
 _DEEPEST = 50  # levels
+_YAML = "tag:yaml.org,2002:"
+_RESOLVED = {f"{_YAML}{kind}" for kind in ("bool", "int", "float", "timestamp", "null")}
 
 
 class _Twice(yaml.MarkedYAMLError):
@@ -17,7 +20,8 @@ class _Twice(yaml.MarkedYAMLError):
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key written twice, and what is nested more deeply than any file of ours."""
+    """Safe YAML that refuses a key written twice, and what is nested more deeply than any file of ours. Keys are text,
+    on, 010 and 7e5 too, and numbers keep theirs."""
 
     depth = 0
 
@@ -36,7 +40,21 @@ class _Loader(yaml.SafeLoader):
         for index, name in enumerate(names):
             if name.value in (other.value for other in names[:index]):
                 raise _Twice(problem=f"the key {name.value!r} is there twice", problem_mark=name.start_mark)
+            if name.tag in _RESOLVED:
+                name.tag = f"{_YAML}str"
         return node
+
+
+def _int(loader: _Loader, node: yaml.ScalarNode) -> WrittenInt:
+    return WrittenInt(loader.construct_yaml_int(node), node.value)
+
+
+def _float(loader: _Loader, node: yaml.ScalarNode) -> WrittenFloat:
+    return WrittenFloat(loader.construct_yaml_float(node), node.value)
+
+
+_Loader.add_constructor(f"{_YAML}int", _int)
+_Loader.add_constructor(f"{_YAML}float", _float)
 
 
 @dataclass(frozen=True)

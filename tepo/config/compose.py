@@ -5,12 +5,13 @@ import contextlib
 import copy
 import os
 import re
+import shlex
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, fields, is_dataclass
-from functools import lru_cache
+from dataclasses import asdict, is_dataclass
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 from tepo.common import paths
 from tepo.common.errors import UserError, unknown_name
@@ -22,8 +23,10 @@ from tepo.config import own_files
 from tepo.config.own_reward import read_prompt, read_rewards
 from tepo.config.run_config import RunConfig
 
-# taken as they are: to Hydra a ~, a comma or a bracket is syntax
-_PATHS = ("store", "model.path", "data.base", "data.problems", "data.prompt", "data.reward", "objective.kinds")
+_FUNCTION = re.compile(r"data\.reward\.\w+\.function")
+_QUOTED = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
+_IN_QUOTES = "in quotes, as in " + shlex.quote('data.reward={short: {file: "a,b.py"}}')
+_ITEM = re.compile(rf"\s*({_QUOTED.pattern}|[^,]*?)\s*(?:,|$)", re.DOTALL)
 
 
 def options(group: str) -> list[str]:
@@ -65,6 +68,7 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
         if leaf in data:
             folder = Path() if f"data.{leaf}" in given else _file("data", chosen["data"]).parent
             data[leaf] = reader(data[leaf], folder, at.at("data", leaf))
+    _check_text(plain, at)
     config = read(RunConfig, plain, at)
     config.store = os.path.expanduser(config.store)
     estimator = config.train.kl_estimator or DEFAULT
@@ -101,38 +105,30 @@ def _with_estimator(penalty: Any, estimator: str) -> Any:
 
 
 def _not_composed(error: Exception, words: Mapping[str, str]) -> UserError:
-    """The mistake that stopped Hydra: a file of a group that is no YAML, or an override that it cannot parse."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
-
+    """The mistake that stopped Hydra: a file of a group that is no YAML, or a reference to a key that is not there."""
     from tepo.common.schema.document import load
 
     for path in (paths.CONFIG / "config.yaml", *(path for group in GROUPS for path in paths.files(group).values())):
         load(path)
-    broken = []
-    for key, value in words.items():
-        try:
-            OverridesParser.create().parse_override(_word(key, value))
-        except Exception:
-            broken.append(f"{key}={value}")
-    where = broken or [f"{key}={value}" for key, value in words.items()]
-    return UserError(str(error).splitlines()[0], where=" ".join(where), fix="see `tepo train --help`")
+    shown = [f"{key}={value}" for key, value in words.items()]
+    if referring := [word for word in shown if "${" in word]:
+        what, fix = "what stands in ${…} is no key of the configuration", "'\\${' are the characters themselves"
+        return UserError(what, where=" ".join(referring), fix=fix)
+    return UserError(str(error).splitlines()[0], where=" ".join(shown), fix="see `tepo train --help`")
 
 
 def _made(words: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
     """Compose the options of groups with Hydra, kept while no file of theirs changes, and put the other overrides in as
     Hydra does: composing takes a tenth of a second, and a study has hundreds of rows with the same options."""
-    from hydra.core.override_parser.overrides_parser import OverridesParser
     from omegaconf import OmegaConf
 
-    parsed = OverridesParser.create().parse_overrides([_word(*pair) for pair in words.items()])
-    groups = tuple(f"{key}={value}" for key, value in words.items() if key in GROUPS)
+    values = {key: _value(key, text) for key, text in words.items() if key not in GROUPS}
+    groups = tuple(f"{key}={value!r}" for key, value in words.items() if key in GROUPS)
     files = [path for group in GROUPS for path in paths.files(group).values()]
     config, chosen = _options(groups, tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in files))
     config = copy.deepcopy(config)
-    for override in parsed:
-        if override.key_or_group not in GROUPS:
-            key = override.key_or_group
-            OmegaConf.update(config, key, override.value(), merge=key != "data.reward", force_add=True)
+    for key, value in values.items():
+        OmegaConf.update(config, key, value, merge=key != "data.reward", force_add=True)
     plain: Any = OmegaConf.to_container(config, resolve=True)
     return plain, dict(chosen)
 
@@ -179,6 +175,8 @@ def _folder() -> Iterator[Path]:
 
 def _split(text: str) -> tuple[str, str]:
     """`key=value` without Hydra's leading `+`."""
+    if re.search("[\0\ud800-\udfff]", text):  # which no command line and no file can hold
+        raise UserError(f"not an override, as it is no text in UTF-8: {text!a}")
     key, equals, value = text.partition("=")
     key = key.lstrip("+").strip()
     if not equals or not re.fullmatch(r"[\w.]+", key):
@@ -256,21 +254,71 @@ def check_inside(value: Any, at: Location) -> None:
                 raise at.error(what, fix="write the value; secrets stay in the environment, where their readers look")
 
 
-def _word(key: str, value: str) -> str:
-    """The override as Hydra should get it."""
-    if key in GROUPS:
-        return f"{key}={value}"
-    plain = key == "data.reward" and (value[:1] == "{" or value == "null")  # Hydra's grammar: several by name, or none
-    if key in _PATHS and value and value[0] not in "'\"" and not plain:
-        value = "'" + value.replace("'", r"\'") + "'"
-    return f"++{key}={value}"
+@cache
+def _types() -> dict[str, Any]:
+    """Dotted key of the schema -> its type, so that defaults left out of the YAML can be set too."""
+    types: dict[str, Any] = {}
+    for name, kind in get_type_hints(RunConfig).items():
+        below = {f"{name}.{leaf}": of for leaf, of in get_type_hints(kind).items()} if is_dataclass(kind) else {}
+        types |= below or {name: kind}
+    return types
+
+
+def is_text(key: str) -> bool:
+    """Tell whether the value of a key is text, which is taken as it is typed: to Hydra 12e4567 is a number, and a comma
+    or a # syntax."""
+    own = key in ("data.reward", "objective.kinds") or _FUNCTION.fullmatch(key)  # other schemas have these
+    return bool(own) or _types().get(key) in (str, str | None)
+
+
+def _value(key: str, text: str) -> Any:
+    """Value of an override. Text, in a list too, is what was typed, or what is in the quotes that are all around it;
+    anything else is read by Hydra's grammar. Raises UserError for what that cannot read."""
+    several = key == "data.reward" and (text[:1] == "{" or text == "null")  # rewards by their names, or none
+    if is_text(key) and not several:
+        return None if _types().get(key) == str | None and text.lower() == "null" else _text(text)
+    if _types().get(key) == list[str] and text[:1] == "[" and text[-1:] == "]":
+        items = [match[1] for match in _ITEM.finditer(text[1:-1].strip()) if match[0]]
+        return [_text(item) for item in items]
+    try:
+        parsed = _parser().parse_override(f"++{key}={text}")
+    except Exception:  # Hydra raises many kinds, and its messages are those of a parser
+        if text[:1] not in ("[", "{"):
+            return text  # which its type refuses with a sentence
+        fix = f"close all brackets, and put text with other characters than letters, digits and ._-/: {_IN_QUOTES}"
+        raise UserError(f"{text} is no list or mapping that can be read", where=f"{key}={text}", fix=fix) from None
+    if parsed.is_sweep_override():
+        fix = "a command for each, or `vary:` in a study (docs/tables.md)"
+        raise UserError(f"{text} lists several values, and a run has one", where=f"{key}={text}", fix=fix)
+    return parsed.value()
+
+
+def _text(text: str) -> str:
+    return str(_parser().parse_override(f"++key={text.strip()}").value()) if _QUOTED.fullmatch(text.strip()) else text
+
+
+def _check_text(plain: Mapping[str, Any], at: Location) -> None:
+    """Raise UserError for text that a YAML file has without quotes, and YAML takes for a number or a truth value."""
+    for key, kind in _types().items():
+        section, _, leaf = key.rpartition(".")
+        around = plain.get(section) if section else plain
+        value = around.get(leaf) if isinstance(around, Mapping) else None
+        for one in value if kind == list[str] and isinstance(value, list) else [value] if is_text(key) else []:
+            if isinstance(one, int | float):
+                what = f"{key} is text, and what is written there is to YAML {one!r}"
+                raise at.at(*key.split(".")).error(what, fix="put it in quotes")
+
+
+@cache
+def _parser() -> Any:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    return OverridesParser.create()
 
 
 def _leaves() -> list[str]:
-    """Dotted keys of the schema, the groups included, so that defaults left out of the YAML can be set too."""
-    sections = {part.name: part.type for part in fields(RunConfig) if is_dataclass(part.type)}
-    plain = [part.name for part in fields(RunConfig) if part.name not in {*sections, *GROUPS}]
-    return [*GROUPS, *plain, *(f"{name}.{leaf.name}" for name, kind in sections.items() for leaf in fields(kind))]
+    """Dotted keys that can be set, the groups included."""
+    return [*GROUPS, *(key for key in _types() if key not in GROUPS)]
 
 
 def to_dict(config: RunConfig) -> dict[str, Any]:

@@ -70,7 +70,8 @@ class SlurmOptions:
         typed = "gres" in self.sbatch  # where a cluster wants the type of the GPUs
         given |= {"gpus-per-node": None if typed else self.gpus or None, "signal": f"USR2@{self.grace_seconds}"}
         return [
-            f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
+            f"--{name.replace('_', '-')}"
+            + ("" if value is True else f"={getattr(value, 'text', value)}")  # 1:30:00, 010
             for name, value in given.items()
             if value is not None and value is not False
         ]

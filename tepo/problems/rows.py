@@ -9,6 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from tepo.common.errors import UserError
+from tepo.common.written import WrittenFloat
 from tepo.problems.problem import Problem
 
 _NEEDED = ("id", "problem", "answer")
@@ -20,25 +21,6 @@ class KeyTwice(ValueError):
     """A key is there twice, of which Python takes the last."""
 
 
-class Written(float):
-    """A number with a point or an exponent, with its text."""
-
-    text: str
-
-    def __new__(cls, text: str) -> "Written":
-        number = super().__new__(cls, text)
-        number.text = text
-        return number
-
-    @property
-    def kept(self) -> bool:
-        """False where the text has more digits than a float keeps, or a larger exponent."""
-        try:
-            return Decimal(self.text) == Decimal(repr(float(self)))
-        except ArithmeticError:  # an exponent that no Decimal has
-            return False
-
-
 def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     row = dict(pairs)
     if len(row) < len(pairs):
@@ -46,7 +28,7 @@ def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-AS_WRITTEN: dict[str, Any] = {"object_pairs_hook": _keys_once, "parse_float": Written}
+AS_WRITTEN: dict[str, Any] = {"object_pairs_hook": _keys_once, "parse_float": lambda text: WrittenFloat(text, text)}
 """Of `json.loads`: a key that is there twice is refused, and a number keeps its text."""
 
 
@@ -55,11 +37,19 @@ def text_of(value: Any, what: str) -> str:
     else, infinity, and a number that Python would change."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{what} is neither a text nor a number")
-    if isinstance(value, Written) and not value.kept:
+    if isinstance(value, WrittenFloat) and not _kept(value):
         raise ValueError(f"{what} {value.text[:_SHOWN]} would be read as {float(value)!r}: put it in quotes")
     if isinstance(value, float) and math.isinf(value):
         raise ValueError(f"{what} is Infinity, which is no number of JSON; in quotes it is \\infty")
     return str(value)
+
+
+def _kept(number: WrittenFloat) -> bool:
+    """False where the text has more digits than a float keeps, or a larger exponent."""
+    try:
+        return Decimal(number.text) == Decimal(repr(float(number)))
+    except ArithmeticError:  # an exponent that no Decimal has
+        return False
 
 
 def problem_of(row: Any) -> Problem:

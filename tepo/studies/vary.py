@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from tepo.common.schema import Location
+from tepo.common.written import Written
+from tepo.config.compose import is_text
 
 Words = tuple[str, ...]
 Value = bool | int | str | float | None
@@ -43,7 +45,13 @@ def values_of(axis: str, values: tuple[Value, ...] | dict[str, Words]) -> dict[s
     """Each value of an axis as written, and the overrides that it means."""
     if isinstance(values, dict):
         return values
-    return {text: (f"{axis}={text}",) for text in map(value_text, values)}
+    return {text: (f"{axis}={text}",) for text in _texts(axis, values)}
+
+
+def _texts(axis: str, values: tuple[Value, ...]) -> list[str]:
+    """The values as overrides write them; a number of an axis that is text as the file writes it."""
+    own = is_text(axis)
+    return [one.text if own and isinstance(one, Written) else value_text(one) for one in values]
 
 
 def shown_axes(vary: Vary) -> dict[str, str]:
@@ -72,10 +80,14 @@ def check_values(vary: Vary, at: Location) -> None:
         here = at.at(axis)
         if not values:
             raise here.error(f"{here.key} names no values", fix=f"{axis}: [1, 2], or {axis}: {{NAME: [KEY=VALUE]}}")
-        texts = [value_text(value) for value in values] if isinstance(values, tuple) else []
+        if any(isinstance(value, bool) for value in values) and is_text(axis):
+            raise here.error(
+                f"{axis} is text, and yes, no, on and off are to YAML true or false", fix="put it in quotes"
+            )
+        texts = _texts(axis, values) if isinstance(values, tuple) else []
         for number, text in enumerate(texts):  # also as numbers: 1e-4 and 0.0001 would be one run under two labels
             for other in texts[:number]:
-                if _number(text) == _number(other):
+                if text == other if is_text(axis) else _number(text) == _number(other):
                     what = f"{here.key} lists {other} and {text}, which are the same"
                     raise here.at(number).error(what, fix="name it once")
         for key in {key_of(word) for words in values_of(axis, values).values() for word in words}:

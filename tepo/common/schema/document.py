@@ -9,12 +9,15 @@ import yaml
 
 from tepo.common.errors import UserError
 from tepo.common.schema.location import Keys, Location
+from tepo.common.written import WrittenFloat, WrittenInt
 
 _DEEPEST = 50  # levels
 _LARGEST = 1 << 20  # bytes, 30 times the largest file that ships
 _MOST = 100_000  # values, those behind aliases and merged ones counted wherever they are used
 _LONGEST = 300  # digits of a number, of which YAML takes those in base 60 too
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff]")  # no text of names and sentences
+_YAML = "tag:yaml.org,2002:"
+_RESOLVED = {f"{_YAML}{kind}" for kind in ("bool", "int", "float", "timestamp", "null")}
 
 
 class _Twice(yaml.MarkedYAMLError):
@@ -22,7 +25,8 @@ class _Twice(yaml.MarkedYAMLError):
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML that refuses a key written twice, and what is nested more deeply than any file of ours."""
+    """Safe YAML that refuses a key written twice, and what is nested more deeply than any file of ours. Keys are text,
+    on, 010 and 7e5 too, and numbers keep theirs."""
 
     depth = 0
 
@@ -42,6 +46,8 @@ class _Loader(yaml.SafeLoader):
             if name.value in seen:
                 raise _Twice(problem=f"the key {name.value!r} is there twice", problem_mark=name.start_mark)
             seen.add(name.value)
+            if name.tag in _RESOLVED:
+                name.tag = f"{_YAML}str"
         return node
 
     def compose_scalar_node(self, anchor: Any) -> Any:
@@ -64,6 +70,18 @@ def _check_size(node: Any, counted: dict[int, int]) -> int:
         problem = f"over {_MOST:,} values, where each alias is written out"
         raise yaml.MarkedYAMLError(problem=problem, problem_mark=node.start_mark)
     return counted[id(node)]
+
+
+def _int(loader: _Loader, node: yaml.ScalarNode) -> WrittenInt:
+    return WrittenInt(loader.construct_yaml_int(node), node.value)
+
+
+def _float(loader: _Loader, node: yaml.ScalarNode) -> WrittenFloat:
+    return WrittenFloat(loader.construct_yaml_float(node), node.value)
+
+
+_Loader.add_constructor(f"{_YAML}int", _int)
+_Loader.add_constructor(f"{_YAML}float", _float)
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 
 from tepo.common.errors import UserError
 from tepo.common.schema.location import Location
+from tepo.common.written import Written
 
 REQUIRED: Any = MISSING  # the default of an option that must be written
 
@@ -121,6 +122,8 @@ def _value(hint: Any, value: Any, meta: Mapping[str, Any], at: Location) -> Any:
     if origin in (types.UnionType, Union):
         if value is None and type(None) in arguments:
             return None
+        if isinstance(value, Written) and str in arguments and type(value).__base__ in arguments:
+            return value  # its owner knows whether its text counts
         return _value(_arm(arguments, value, meta, at), value, meta, at)
     if origin is Literal:
         return _chosen(value, arguments, at)
@@ -171,7 +174,8 @@ def _scalar(kind: type, value: Any, meta: Mapping[str, Any], at: Location) -> An
     """Text, true or false, or a number. A word that means one (off, 1e-3) counts: YAML 1.1 and Hydra differ in them."""
     plain = isinstance(value, str | int | float) and not isinstance(value, bool)
     if kind is str and plain:
-        return _chosen(str(value), meta["choices"], at) if meta.get("choices") else str(value)
+        text = value.text if isinstance(value, Written) else str(value)
+        return _chosen(text, meta["choices"], at) if meta.get("choices") else text
     if kind is bool:
         truth = _TRUTHS.get(value.lower()) if isinstance(value, str) else value
         if isinstance(truth, bool):
@@ -225,5 +229,6 @@ def _wrong(wanted: str, value: Any, meta: Mapping[str, Any], at: Location) -> Us
     """The error for a value that is not what its field takes."""
     shown = "nothing" if value is None else f"{value:g}" if isinstance(value, float) else repr(value)
     shown = shown if len(shown) <= 80 else f"{shown[:80]}…"
-    fixes = (_HOW.get(wanted), meta.get("meaning") and f"what it is for: {meta['meaning']}")
+    quotes = "put it in quotes" if wanted == "must be text" and value is not None else None
+    fixes = (quotes, _HOW.get(wanted), meta.get("meaning") and f"what it is for: {meta['meaning']}")
     return at.error(f"{at.key or 'this'} {wanted}, not {shown}", fix="; ".join(filter(None, fixes)))

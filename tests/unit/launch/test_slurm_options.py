@@ -51,6 +51,13 @@ def test_sbatch_gets_what_is_asked_for() -> None:
     assert "--gpus-per-node=8" not in typed
 
 
+def test_options_of_sbatch_are_what_the_file_says(files: Path) -> None:
+    text = "account: 007\nsbatch: {time-min: 1:30:00, begin: 2024-01-05, licenses: 010, comment: 1e5, no-kill: yes}\n"
+    (files / "first/slurm.yaml").write_text(text)
+    said = slurm_options({}).words()
+    assert {"--account=007", "--time-min=1:30:00", "--begin=2024-01-05", "--licenses=010", "--no-kill"} <= {*said}
+
+
 @pytest.mark.parametrize(("count", "cpus"), [(1, 12), (4, 48), (8, 96), (0, None)])
 def test_each_gpu_has_its_cpus(count: int, cpus: int | None) -> None:
     assert fitted(SlurmOptions(gpus=count), CLUSTER).cpus == cpus

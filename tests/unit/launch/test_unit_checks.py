@@ -55,6 +55,20 @@ def test_packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert error.where.startswith("row 'GRPO/DAPO'")
 
 
+def test_golds_that_cannot_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file, row = tmp_path / "mine.jsonl", '{"id": "%s", "problem": "%s", "answer": "%s"}\n'
+    words = (f"data={file}", "data.benchmarks=[add3]")
+    file.write_text(row % ("a", "1+1=", "2") + row % ("b", "2+2=", "N/A"))
+    check_study(units(tmp_path, *words), 1, 0, None)
+    assert (
+        caplog.text.count("1 of 2 golds cannot be read, so that only the same text is right: b (N/A is no answer)") == 1
+    )
+    file.write_text(row % ("b", "2+2=", "N/A"))
+    error = refusal(tmp_path, *words)
+    assert error.what.startswith("no reward would be given: 1 of 1 golds cannot be read")
+    assert error.where.startswith("row 'GRPO/DAPO'")
+
+
 def test_servers(tmp_path: Path) -> None:
     words = ("sampler=vllm_server", "sampler.servers=[http://127.0.0.1:9]")
     with trust.caller():

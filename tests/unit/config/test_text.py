@@ -1,0 +1,180 @@
+"""What is text in the schema is what was typed: on a command line, in a list, in a YAML file, in a study's rows and
+axes, and in the process that a study starts."""
+
+import shlex
+from pathlib import Path
+
+import pytest
+import typer
+import yaml
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+
+from tepo.common.errors import UserError
+from tepo.config.compose import compose
+from tepo.launch.local import command
+from tepo.studies.plan import make_plan
+from tepo.studies.study import parse_study
+from tepo_cli.cli_options import compose_run
+from tepo_cli.main import app
+from tepo_cli.train_run import compose_one
+
+NUMBERS = ("12e4567", "7e5", "007", "1_000", "0x10", "1:30", ".5", "12.10", "1e5", "nan", "inf", "-0", "2024-01-05")
+WORDS = ("true", "True", "yes", "on", "off", "~", "str(5)", "range(1,3)", "1,2")
+SYNTAX = ("a#b", "a'b", "a,b", "ü €", " a ", "a=b", "{a: 1}", "[a]", "$x", "a:b", "a\\", "a\\'b", "!x", "a\nb", "'a'b")
+NASTY = (*NUMBERS, *WORDS, *SYNTAX)
+
+
+@pytest.mark.parametrize("text", NASTY)
+def test_text_is_what_was_typed(text: str) -> None:
+    config = compose([f"model.revision={text}", f"wandb.project={text}", f"model.name={text}", f"data.name={text}"])
+    assert (config.model.revision, config.wandb.project, config.model.name, config.data.name) == (text,) * 4
+    assert compose([f"data.base={text}"]).model.path == text
+
+
+@pytest.mark.parametrize(
+    ("typed", "text"),
+    [
+        ("'a, b'", "a, b"),
+        ('"7e5"', "7e5"),
+        (r"'it\'s'", "it's"),
+        ("'null'", "null"),
+        ("''", ""),
+        ("", ""),
+        ("null", None),
+    ],
+)
+def test_quotes_all_around_are_no_part_of_it_and_null_is_none(typed: str, text: str | None) -> None:
+    assert compose([f"wandb.group={typed}"]).wandb.group == text
+
+
+def test_text_in_lists() -> None:
+    def servers(typed: str) -> list[str]:
+        return compose([f"sampler.servers={typed}"]).sampler.servers
+
+    assert servers("[7e5, http://h:1/a#b,'a, b' ,http://[::1]:80]") == [
+        "7e5",
+        "http://h:1/a#b",
+        "a, b",
+        "http://[::1]:80",
+    ]
+    assert servers("[]") == servers("[ ]") == servers("null") == []
+    assert compose(["grader.fallbacks=[phrase,bare]"]).grader.fallbacks == ["phrase", "bare"]
+    with pytest.raises(UserError, match="unknown benchmark '1e5'"):
+        compose(["data.benchmarks=[1e5]"])
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("train.steps=4#0", "train.steps must be a whole number, not '4#0'"),
+        ("train.learning_rate=ü", "train.learning_rate must be a number, not 'ü'"),
+        ("data.tasks.add3=1'2", 'data.tasks.add3 must be a number, not "1\'2"'),
+        ("seed=1,2", "1,2 lists several values, and a run has one"),
+        ("train.steps=range(1,3)", "lists several values, and a run has one"),
+        ("data.reward={short: {file: a#b.py}}", "is no list or mapping that can be read"),
+        ("objective.penalty=[kl,", "is no list or mapping that can be read"),
+        ("wandb.group=a${", "what stands in"),
+        ("wandb.group=${nothing}", "what stands in"),
+        ("wandb.group=\udcff", "no text in UTF-8"),
+        ("wandb.group=a\0", "no text in UTF-8"),
+    ],
+)
+def test_no_message_is_that_of_a_parser(word: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        compose([word])
+    assert message in caught.value.what
+    assert not any(name in str(caught.value) for name in ("Exception", "alternative", "mismatched", "annotation"))
+
+
+def test_what_a_message_suggests_works(tmp_path: Path) -> None:
+    (tmp_path / "a,b.py").write_text("def reward(problem, response):\n    return 1.0\n")
+    with pytest.raises(UserError) as caught:
+        compose([f"data.reward={{short: {{file: {tmp_path}/a,#b.py}}}}"])
+    (word,) = shlex.split(caught.value.fix.partition("as in ")[2])
+    assert word == 'data.reward={short: {file: "a,b.py"}}'
+    assert "short" in compose([word.replace("a,b", f"{tmp_path}/a,b")]).data.reward
+    with pytest.raises(UserError) as caught:
+        compose(["wandb.group=a${b"])
+    assert r"'\${'" in caught.value.fix
+    assert compose([r"wandb.group=a\${b"]).wandb.group == "a${b"
+
+
+@pytest.mark.parametrize("name", ["1e5", "007", "true", "a,b", "ü#x", "it's"])
+def test_an_option_may_have_any_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / f"{name}.yaml").write_text("name: mine\npath: package:laptop\n")
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    assert compose([f"model={name}"]).model.name == "mine"
+
+
+@pytest.mark.parametrize("text", ["12e4567", "7e5", "010", "1_000", "0x10", "1:30", "12.10", ".5", "yes", "off"])
+def test_text_of_an_option_that_yaml_takes_for_something_else_is_refused(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model" / "mine.yaml"
+    path.parent.mkdir()
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    path.write_text(f"name: mine\npath: package:laptop\nrevision: {text}\n")
+    with pytest.raises(UserError, match=r"model\.revision is text, and what is written there is to YAML") as caught:
+        compose(["model=mine"])
+    assert caught.value.where.startswith(f"{path}:3")
+    assert compose(["model=mine", f"model.revision={text}"]).model.revision == text
+    path.write_text(path.read_text().replace(text, f"'{text}'"))
+    assert compose(["model=mine"]).model.revision == text
+
+
+def study(folder: Path, text: str = "", *, vary: str = "", label: str = "GRPO", words: tuple[str, ...] = ()) -> Path:
+    row = {"label": label, "objective": "grpo", "overrides": list(words)}
+    plain = {"title": text, "rows": [row], "scales": {"laptop": {"models": ["laptop"], "seeds": [0]}}}
+    path = folder / "mine.yaml"
+    path.write_text(yaml.safe_dump(plain) + vary)
+    return path
+
+
+@pytest.mark.parametrize("text", ["12e4567", "7e5", "010", "1_000", "0x10", "1:30", "12.10", "1.0e+3", ".5", "0b11"])
+def test_text_of_a_study_is_what_is_written(text: str, tmp_path: Path) -> None:
+    path = study(tmp_path, vary=f"vary: {{model.revision: [{text}, 3], train.epochs: [1, 0x2]}}\n", label="LABEL")
+    path.write_text(path.read_text().replace("LABEL", text).replace("title: ''", f"title: {text}"))
+    read = parse_study(path)
+    assert (read.title, read.rows[0].label) == (text, text)
+    units = make_plan(read, "laptop", store=tmp_path)
+    assert [unit.config.model.revision for unit in units] == [text, text, "3", "3"]
+    assert [unit.config.train.epochs for unit in units] == [1, 2, 1, 2]
+    path = study(tmp_path, vary=f"vary: {{clip: {{on: [train.epochs=1], {text}: [train.epochs=2]}}}}\n")
+    assert [row.setting.point["clip"] for row in parse_study(path).rows_at("laptop")] == ["on", text]
+
+
+@pytest.mark.parametrize(
+    ("vary", "message"),
+    [
+        ("vary: {model.revision: [a, yes]}\n", "put it in quotes"),
+        ("vary: {model.revision: [2024-01-05]}\n", "2024"),
+        ("notes: [yes]\n", "put it in quotes"),
+    ],
+)
+def test_text_of_a_study_that_yaml_takes_for_something_else_is_refused(vary: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError) as caught:
+        parse_study(study(tmp_path, vary=vary))
+    assert message in str(caught.value)
+
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12) | st.sampled_from(NASTY)
+TEXT |= st.text(st.sampled_from("'\"\\,#[]{}$ =:~!ü\n\tae1"), max_size=8)
+
+
+@given(text=TEXT, other=TEXT)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_what_a_study_types_for_a_run_is_the_run(text: str, other: str, tmp_path: Path) -> None:
+    """From the words of a row through YAML, the command line of a process, and quotes around several runs of one."""
+    assume("${" not in text + other)
+    words = (f"model.revision={text}", f"wandb.group={other}", f"sampler.servers=['x', {other}]")
+    (unit,) = make_plan(parse_study(study(tmp_path, words=words)), "laptop", store=tmp_path)
+    config = unit.config
+    if text.lower() != "null" and text.strip()[:1] not in ("'", '"'):
+        assert config.model.revision == text
+    _, _, _, name, *arguments = command(unit)
+    train = typer.main.get_command(app).commands[name]  # type: ignore[attr-defined]
+    given_words = train.make_context(name, arguments).params["overrides"]
+    assert compose_run(given_words, tmp_path) == config
+    assert compose_one(shlex.join(["train", *unit.as_typed(), f"store={tmp_path}"]), None) == (config, True)

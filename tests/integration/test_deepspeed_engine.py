@@ -81,7 +81,7 @@ def outcome(out: Path, name: str) -> tuple[dict, dict[str, torch.Tensor]]:
 def saved_state(folder: Path) -> dict[str, torch.Tensor]:
     """The flat state by `kind.name`, put together from the pieces; each number was written once."""
     pieces: dict[str, list[optimizer_state.Piece]] = {}
-    for piece in optimizer_state.read(folder):
+    for piece in optimizer_state.read(folder, {}):
         pieces.setdefault(f"{piece.kind}.{piece.name}", []).append(piece)
     state = {}
     for key, parts in pieces.items():

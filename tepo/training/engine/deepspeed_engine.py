@@ -19,7 +19,8 @@ from tepo.common.registry import TESTED
 from tepo.common.text import install_line
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.allocator import empty
-from tepo.policy.model.model_location import load_options, resolve
+from tepo.policy.model.model_location import resolve
+from tepo.policy.model.weight_check import check_weights
 from tepo.training.distributed.process_group import TorchComm, start, starts_again
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.optimizer_state import Piece
@@ -160,7 +161,7 @@ class DeepSpeedEngine:
         )
         self.model = cast(nn.Module, _Routed(model, self.engine))
         self.grad_clip = train.grad_clip
-        self.size = sum(getattr(parameter, "ds_numel", parameter.numel()) for parameter in model.parameters())
+        self.size = sum(map(_numbers, model.parameters()))
         self.keeps_masters = config.model.dtype == "bfloat16"
         if self.stage == 3:
             self._keep_head()
@@ -229,7 +230,8 @@ class DeepSpeedEngine:
             self._adam().state[flat] = {"step": torch.zeros(()), **zeros}
         if hasattr(self.engine.optimizer, "_lazy_init_hp_params_optimizer_state"):
             self.engine.optimizer._lazy_init_hp_params_optimizer_state()
-        for piece in optimizer_state.read(folder):
+        halves = {name: _numbers(value) for name, value in parameters.items() if value.dtype != torch.float32}
+        for piece in optimizer_state.read(folder, halves):
             if piece.name not in parameters:
                 what = f"the optimiser state belongs to another model: it has {piece.name}"
                 raise UserError(what, where=str(folder), fix="resume with the run's own model")
@@ -322,6 +324,11 @@ class DeepSpeedEngine:
         return [state[flat] for flat in self._flats() if flat in state]
 
 
+def _numbers(parameter: Tensor) -> int:
+    """Numbers of a parameter, of which ZeRO-3 leaves a rank none outside of a pass."""
+    return getattr(parameter, "ds_numel", parameter.numel())
+
+
 class Streamed(Mapping[str, Tensor]):
     """The full `state_dict` of a model under ZeRO-3, in which a tensor is gathered when it is looked up and lives as
     long as its reader holds it. Every rank looks up the same names in the same order."""
@@ -371,7 +378,7 @@ def sharded_loading(config: RunConfig, source: str, device: torch.device) -> Ite
 
     join(device)
     model = config.model
-    options = load_options(source, model.revision, model.trust_remote_code)
+    options = check_weights(source, model.revision, model.trust_remote_code)
     shape = AutoConfig.from_pretrained(resolve(source), **options)
     held = HfDeepSpeedConfig(settings(config, shape.hidden_size))  # transformers looks at it while somebody holds it
     try:

@@ -9,7 +9,8 @@ of their own, because vLLM takes every safetensors file beside a model for its w
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,16 +64,22 @@ def _file(pieces: list[Piece], rank: int, number: int) -> TensorFile:
     )
 
 
-def read(folder: Path) -> Iterator[Piece]:
-    """All pieces, one at a time; values are read from the disk where they are used. Raises UserError when there are
-    none."""
+def read(folder: Path, sizes: Mapping[str, int]) -> Iterator[Piece]:
+    """All pieces, one at a time; values are read from the disk where they are used. sizes: numbers of each weight that
+    trains on a master. Raises UserError when there are no pieces, and for a master that is not all there."""
     found = sorted((folder / OPTIMISER).glob("*.safetensors"))
     if not found:
         fix = "resume from another checkpoint, or start a new run from its weights (model.path=…)"
         raise UserError("the checkpoint has no optimiser state", where=str(folder), fix=fix)
+    masters: Counter[str] = Counter()
     for file in found:
         with safe_open(file, framework="pt") as tensors:
             starts = json.loads((tensors.metadata() or {}).get("starts", "{}"))
             for key in tensors.keys():  # noqa: SIM118  (not a mapping)
                 kind, _, name = key.partition(".")
-                yield Piece(kind, name, tensors.get_tensor(key), starts.get(key))
+                piece = Piece(kind, name, tensors.get_tensor(key), starts.get(key))
+                masters[name] += piece.value.numel() if kind == "master" else 0
+                yield piece
+    if lacking := [name for name, size in sizes.items() if masters[name] != size]:
+        what = f"the optimiser state has not all of the float32 weights of {lacking[0]}"
+        raise UserError(what, where=str(folder), fix="resume from another checkpoint")

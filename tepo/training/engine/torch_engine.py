@@ -89,7 +89,8 @@ class TorchEngine:
             yield Piece(kind, name, value)
 
     def load(self, folder: Path) -> None:
-        for piece in optimizer_state.read(folder):
+        halves = {name: value.numel() for name, value in self.parameters.items() if value.dtype != torch.float32}
+        for piece in optimizer_state.read(folder, halves):
             if piece.name not in self.parameters:
                 what = f"the optimiser state belongs to another model: it has {piece.name}"
                 raise UserError(what, where=str(folder), fix="resume with the run's own model")

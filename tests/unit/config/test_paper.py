@@ -44,6 +44,7 @@ def test_the_papers_models_are_options() -> None:
 def test_every_model_composes_for_gpus(model: str) -> None:
     config = compose(["scale=paper", f"model={model}"])
     assert config.model.path == MODELS[model]
+    assert re.fullmatch("[0-9a-f]{40}", config.model.revision or "")
     assert (config.model.dtype, config.model.trust_remote_code) == ("bfloat16", False)
     assert config.model.gradient_checkpointing is None  # the planner's choice
     assert (config.sampler.kind, config.engine.kind) == ("vllm", "deepspeed")

@@ -13,7 +13,10 @@ from tepo.common.errors import RunFailed, UserError
 from tepo.common.text import install_line
 from tepo.config.compose import compose
 from tepo.jobs.measure import After
+from tepo.policy.model.load_policy import load_tokenizer
 from tepo.policy.model.shapes import KNOWN
+from tepo.problems.problem import Problem
+from tepo.problems.training_sets import split_off
 from tepo.sampling.backends import sampler_backend
 from tepo.sampling.vllm.vllm_sampler import import_vllm
 from tepo.store.run_folder import RunFolder
@@ -22,6 +25,7 @@ from tepo.training.engine.backends import engine_backend
 from tepo.training.engine.deepspeed_engine import import_deepspeed
 from tepo.training.loop import train
 from tepo.training.preflight import check_disk
+from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.setup import pick_device, threads_of_a_rank
 from tests.unit.training.small import small
 
@@ -94,6 +98,24 @@ def test_what_a_run_comes_to_need_is_looked_for_before_the_weights_are_loaded(
     with pytest.raises(RunFailed, match="does not answer"):
         train(small(tmp_path, "sampler=vllm_server", "sampler.servers=[http://127.0.0.1:9]", *NOBODY))
     assert not list(tmp_path.iterdir())
+
+
+def test_advice_is_a_setting_that_can_be(tmp_path: Path) -> None:
+    stream = PromptStream(small(tmp_path), load_tokenizer("package:laptop"))
+    longest = max(len(ids) for _, ids in stream.items)
+    for positions, advice in (
+        (longest + 1, "train.max_new_tokens=1, or a lower"),
+        (longest, "a lower"),
+        (3, "a lower"),
+    ):
+        with pytest.raises(UserError) as refused:
+            stream.check_positions(positions)
+        assert refused.value.fix == f"{advice} train.max_prompt_tokens"
+    problems = [Problem(str(number), "1+1=", "2") for number in range(30)]
+    for more, advice in ((0, "problems with other statements"), (1, "data.held_out=1")):
+        with pytest.raises(UserError) as refused:
+            split_off([*problems, *(Problem("more", "1+2=", "3") for _ in range(more))], 30, "here")
+        assert refused.value.fix == advice
 
 
 def test_a_disk_that_is_too_small_for_the_checkpoints() -> None:

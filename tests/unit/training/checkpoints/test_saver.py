@@ -224,7 +224,7 @@ def test_pieces_of_any_number_of_ranks_are_the_full_state(tmp_path: Path, ranks:
         write_files(tmp_path, optimizer_state.files([piece], rank))
     for start, size in ((0, 35), (3, 11), (14, 21), (34, 1)):
         mine = torch.full((size,), -1.0)
-        for piece in optimizer_state.read(tmp_path):
+        for piece in optimizer_state.read(tmp_path, {}):
             own, values = piece.overlap(start, size)
             mine[own] = values
         assert mine.tolist() == list(range(start, start + size))
@@ -235,7 +235,7 @@ def test_a_state_of_full_tensors_without_beginnings_is_read(tmp_path: Path) -> N
     (tmp_path / "optimizer").mkdir()
     full = torch.arange(6.0).reshape(2, 3)
     save_file({"step.w": torch.tensor(3.0), "exp_avg.w": full}, tmp_path / "optimizer" / "00000.safetensors")
-    pieces = {piece.kind: piece for piece in optimizer_state.read(tmp_path)}
+    pieces = {piece.kind: piece for piece in optimizer_state.read(tmp_path, {})}
     assert pieces["step"].value == 3
     assert pieces["exp_avg"].name == "w"
     own, values = pieces["exp_avg"].overlap(2, 10)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from tepo.common.errors import UserError
@@ -140,6 +140,20 @@ def test_an_offloaded_state_is_that_of_adamw(tmp_path: Path) -> None:
     assert bits(plain) == bits(offloaded)
 
 
+@pytest.mark.parametrize("rows", [0, 1])
+def test_a_master_that_is_not_all_there_is_refused(tmp_path: Path, rows: int) -> None:
+    """Training would go on from the weight as bfloat16 rounds it."""
+    engine = engine_of("engine.optimizer=adamw", torch.bfloat16)
+    update(engine, 0)
+    write_files(tmp_path, optimizer_state.files(engine.state()))
+    (file,) = (tmp_path / "optimizer").iterdir()
+    tensors = load_file(file)
+    name = next(name for name in tensors if name.startswith("master."))
+    save_file(tensors | {name: tensors[name][:rows].clone()}, file)
+    with pytest.raises(UserError, match="not all of the float32 weights"):
+        engine_of("engine.optimizer=adamw", torch.bfloat16).load(tmp_path)
+
+
 @pytest.mark.bitsandbytes
 def test_the_state_of_another_optimiser_is_refused(tmp_path: Path) -> None:
     words = ("engine.optimizer=adamw", EIGHT_BIT)
@@ -166,7 +180,7 @@ def test_bitsandbytes_that_is_missing_or_too_old(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(importlib.metadata, "version", missing)
     with pytest.raises(UserError, match="bitsandbytes is not installed") as caught:
-        train(small(tmp_path, EIGHT_BIT, "model.path=nobody/nothing"))
+        train(small(tmp_path, EIGHT_BIT, "model.path=nobody/nothing", f"model.revision={40 * '0'}"))
     assert "[bitsandbytes]" in caught.value.fix
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.49.2")
     with pytest.raises(UserError, match=r"bitsandbytes 0\.49\.2 is too old"):

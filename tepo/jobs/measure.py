@@ -71,11 +71,13 @@ class Request:
     def longest(self, benchmarks: Iterable[Benchmark]) -> int:
         """The longest prompt plus response, in tokens."""
         tokenizer, settings, longest = tokenizer_of(self.weights), self.settings, 0
+        rows = self.weights.rows()
         for benchmark in benchmarks:
             problems = benchmark.load_problems()[: settings.limit]
             asked = encode_prompts(
                 problems, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
             )
+            asked.check_rows(rows, self.weights.path)
             longest = max(longest, max(map(len, asked.tokens)) + benchmark.max_new_tokens)
         return longest
 

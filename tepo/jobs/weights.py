@@ -8,7 +8,7 @@ from typing import Any
 
 from tepo.common import trust
 from tepo.common.errors import UserError
-from tepo.policy.model.model_location import base_fingerprint
+from tepo.policy.model.model_location import base_fingerprint, load_options, resolve
 from tepo.store.run_folder import RunFolder
 from tepo.training.checkpoints.final_model import final_model
 
@@ -51,6 +51,13 @@ class Weights:
 
         tokenizer_of(self)
         check_weights(self.path, self.revision, self.trust_remote_code)
+
+    def rows(self) -> int:
+        """Rows of the vocabulary."""
+        from transformers import AutoConfig
+
+        options = load_options(self.path, self.revision, self.trust_remote_code)
+        return int(AutoConfig.from_pretrained(resolve(self.path), **options).get_text_config().vocab_size)
 
 
 def tokenizer_of(weights: Weights) -> Any:

@@ -42,6 +42,14 @@ class Asked:
     controls: Mapping[int, str]
     parts: bool
 
+    def check_rows(self, rows: int, where: str) -> None:
+        """Raise UserError for tokens that the model, with so many rows in its vocabulary, does not have."""
+        highest = max((index for ids in (*self.tokens, self.stop) for index in ids), default=0)
+        if highest >= rows:
+            what = f"the tokenizer is not this model's: a prompt or its end has token {highest:,}, of {rows:,} (from 0)"
+            fix = "the tokenizer that the model was saved with, or a model with a row for each of its tokens"
+            raise UserError(what, where=where, fix=fix)
+
 
 def render_prompt(
     statement: str, tokenizer: Any, *, prompt: str = "raw", wrap: str = "auto", thinking: bool | None = None
@@ -172,7 +180,9 @@ def _check_kept(prompts: Sequence[Rendered], tokenizer: Any, *, own: bool, chat:
     if changed := [one for one in prompts if chat and one.request.strip() not in one.text]:
         what = f"the model's chat template leaves out or changes the text of {_named(changed)}"
         raise UserError(what, where=where, fix=f"another template, or {PLAIN}")
-    read = tokenizer.batch_decode([one.tokens for one in prompts], skip_special_tokens=True)
+    if not prompts:
+        return
+    read = tokenizer.batch_decode([one.tokens for one in prompts], skip_special_tokens=not own)
     needles = [one.request if own else one.problem.prompt for one in prompts]
     lost = [
         (one, needle, text)

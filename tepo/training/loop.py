@@ -191,7 +191,7 @@ def _train_to(last: int, run: PreparedRun, report: Report) -> Ending | None:
 
     The newest checkpoint is then of the weights that count; where they have diverged, it may be an earlier one. Raises
     Stopped, with a checkpoint of the last finished step, so what was saved is never more than one rollout behind."""
-    with open_state(run.config, run.folder) as state:
+    with open_state(run.config, run.folder, run.prompts) as state:
         run.check_unchanged()
         train, start = run.config.train, state.progress.step
         ACTIVITY.spent.clear()  # of an earlier run in this process

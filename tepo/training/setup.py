@@ -17,7 +17,7 @@ from tepo.config.run_config import RunConfig
 from tepo.evaluation.responses import Tools
 from tepo.objectives import Objective, load_objective
 from tepo.policy.model.allocator import grow_segments
-from tepo.policy.model.load_policy import Policy, load_policy
+from tepo.policy.model.load_policy import Policy, load_policy, load_tokenizer
 from tepo.policy.model.lora import add_adapters, base_revision, load_adapters, save_adapters
 from tepo.policy.model.model_location import load_options, not_loaded, resolve
 from tepo.policy.model.shapes import KNOWN, Shape
@@ -54,12 +54,13 @@ PlannedSeconds = Callable[[RunConfig, Gpus], float | None]  # of a step; None wh
 @dataclass(frozen=True)
 class PreparedRun:
     """A run that may be trained here. config: with every setting that `asked`, after which the run is called, leaves
-    open chosen for this machine; reasons: why, by setting."""
+    open chosen for this machine; reasons: why, by setting. prompts: of a run that begins."""
 
     folder: RunFolder
     asked: RunConfig
     config: RunConfig
     reasons: Mapping[str, str]
+    prompts: PromptStream | None
 
     def check_unchanged(self) -> None:
         """Raise RunFailed when what was loaded is no longer what the run's id says: nothing is trained on it."""
@@ -83,7 +84,11 @@ def prepare(config: RunConfig, folder: RunFolder, planned_seconds: PlannedSecond
         check_weights(config.model.path, config.model.revision, config.model.trust_remote_code)
     pick_device(chosen.engine.device)
     limit_threads(chosen)
-    return PreparedRun(folder, config, chosen, reasons)
+    model, prompts = config.model, None
+    if not folder.checkpoints():  # else they were checked, and the base may be gone
+        tokenizer = load_tokenizer(model.path, model.revision, model.trust_remote_code)
+        prompts = PromptStream(chosen, tokenizer)
+    return PreparedRun(folder, config, chosen, reasons, prompts)
 
 
 @dataclass
@@ -175,8 +180,9 @@ def threads_of_a_rank(cores: int, ranks: int) -> int:
 
 
 @contextlib.contextmanager
-def open_state(config: RunConfig, run: RunFolder) -> Iterator[TrainState]:
-    """Open a run at the newest checkpoint that it can go on from, and close it at the end."""
+def open_state(config: RunConfig, run: RunFolder, prompts: PromptStream | None = None) -> Iterator[TrainState]:
+    """Open a run at the newest checkpoint that it can go on from, and close it at the end. prompts: where they are made
+    already."""
     torch.manual_seed(config.seed)
     device = pick_device(config.engine.device)
     latest, remarks = run.to_resume()
@@ -207,8 +213,9 @@ def open_state(config: RunConfig, run: RunFolder) -> Iterator[TrainState]:
 
         grader = stack.enter_context(Grader(GraderOptions.of_training(config.grader)))
         saver = stack.enter_context(Saver(run, engine.comm))
-        stream = PromptStream(config, policy.tokenizer)
-        stream.check_positions(longest(policy.model.config))
+        stream = prompts or PromptStream(config, policy.tokenizer)
+        sizes = policy.model.config
+        stream.check_model(longest(sizes), sizes.get_text_config().vocab_size)
         dtype, temperature = config.model.dtype, config.train.temperature
         bound = config.sampler.gap_bound or default_bound(dtype)
         alarm = GapAlarm(bound, temperature=temperature, dtypes=(dtype, dtype), comm=engine.comm, fresh=sampler.score)

@@ -66,8 +66,15 @@ class Validation:
     comm: "Comm | None"
 
     def __post_init__(self) -> None:
-        """Raises UserError for a benchmark or a task that does not exist, or a set with fewer problems."""
+        """Raises UserError for a benchmark or a task that does not exist, a set with fewer problems, and prompts that
+        cannot be asked."""
+        from tepo.evaluation.responses import ask
+        from tepo.evaluation.settings import Settings
+
         self.sets = validation_sets(self.config)
+        self.settings = Settings(wrap=self.config.model.wrap, thinking=self.config.model.thinking)
+        for benchmark, problems in self.sets:
+            ask(benchmark, problems, self.tools.tokenizer, self.settings)
 
     def measure(self) -> Measured:
         """Return `val-core/NAME/acc/mean@n` of each set under the sampler's present weights, and of their mean; verl's
@@ -75,18 +82,16 @@ class Validation:
         problems. Response i of a problem has the same key at every step. Each engine answers its part of the
         problems. Raises Diverged, on all ranks, where the policy of one has broken."""
         from tepo.evaluation.responses import sample_rows
-        from tepo.evaluation.settings import Settings
         from tepo.sampling.engine_ranks import EngineOfRank
 
         config, shares, counts = self.config, {}, {}
-        settings = Settings(wrap=config.model.wrap, thinking=config.model.thinking)
         engine = EngineOfRank.of(self.comm, config.sampler.tensor_parallel)
         for benchmark, problems in self.sets:
             own = engine.share(problems)
             broken: Diverged | None = None
             right: list[int] | None = None
             try:
-                rows = sample_rows(benchmark, own, self.tools, settings) if own else []
+                rows = sample_rows(benchmark, own, self.tools, self.settings) if own else []
                 right = np.reshape([row["correct"] for row in rows], (len(own), benchmark.samples)).sum(axis=1).tolist()
             except Diverged as error:  # the others' problems may still have an answer: all meet before it is raised
                 broken = error

@@ -7,10 +7,13 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
-from tepo.integrations.lm_eval import main, task, write_tasks
+from tepo.common.errors import UserError
+from tepo.integrations.lm_eval import main, problems, task, write_tasks
 from tepo.problems.benchmarks import PAPER, load_benchmark
 from tests.integration.commands import python, tepo
 from tests.integration.own_model import save_tiny
+from tests.unit.problems.chats import FAMILIES, save_without_weights
+from tests.unit.training.small import write
 
 ROOT = Path(__file__).parents[2]
 ROWS = [
@@ -96,6 +99,31 @@ def test_who_writes_tasks_for_a_chat_model_is_told(
     assert ("--apply_chat_template" not in said.out) == base
     assert ("warning: these tasks are for a model with a chat template" in said.err) == warned
     assert ("base_request" in (tmp_path / "tepo_aime24.yaml").read_text().partition("doc_to_text")[2][:60]) == base
+
+
+def test_tasks_for_a_model_end_where_a_turn_of_its_template_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Qwen's bases have a template whose `<|im_end|>` they do not list as an end. Prompts are checked as they are by
+    `tepo eval`."""
+    write(tmp_path / "evals/two.yaml", yaml.safe_dump(TWO))
+    rows = [ROWS[0], {**ROWS[1], "problem": "Two?<|im_end|>"}]
+    file = write(tmp_path / "data/two.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    monkeypatch.setenv("TEPO_DATA", str(file.parent))
+    model = save_without_weights(FAMILIES["base asked by ChatML"]()[0], tmp_path / "chat")
+    main([str(tmp_path), "two", "--model", str(model)])
+    plain = yaml.safe_load((tmp_path / "tepo_two.yaml").read_text().replace("!function ", ""))
+    assert plain["generation_kwargs"]["until"] == ["<|im_end|>"]
+    assert plain["metadata"]["asked_of"] == {"model": str(model), "wrap": "auto"}
+    with pytest.raises(UserError, match=r"second \(<\|im_end\|>\)"):
+        problems(**plain["metadata"])
+    file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))
+    assert len(problems(**plain["metadata"])["test"]) == 2
+    parts = save_without_weights(FAMILIES["content in parts"]()[0], tmp_path / "parts")
+    with pytest.raises(SystemExit):
+        main([str(tmp_path), "two", "--model", str(parts)])
+    assert "takes messages in parts, and the harness gives it text" in capsys.readouterr().err
 
 
 def test_a_task_file_of_each_paper_benchmark(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """vLLM, for real: agreement with transformers, seeds, stops, sync, and the faults that the gap alarm must name."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -69,6 +71,36 @@ def test_responses_stop_where_they_should(engine):
         assert response.tokens.dtype == np.int32
         assert response.logprobs.dtype == np.float32
         assert response.entropies is None
+
+
+def test_what_ends_a_turn_of_a_chat_template_ends_a_response_too(engine):
+    _, sampler = engine
+    asked, params = prompts(1, 5), SamplingParams(n=40, temperature=1.0, max_new_tokens=24)
+    [plain] = sampler.sample(asked, [1], params)
+    turn = int(plain[0].tokens[1])
+    [ended] = sampler.sample(asked, [1], replace(params, stop=(turn,)))
+    assert {int(response.tokens[-1]) for response in ended if response.finished} == {EOS, turn}
+    assert all(not {EOS, turn} & set(response.tokens[:-1].tolist()) for response in ended)
+    assert all(np.array_equal(a.tokens, b.tokens[: len(a.tokens)]) for a, b in zip(ended, plain, strict=True))
+
+
+def test_a_prompt_that_is_asked_again_has_another_name_and_the_same_responses(engine, monkeypatch):
+    """In a later step, and after what was under way was given up."""
+    _, sampler = engine
+    names, add = [], sampler.llm.llm_engine.add_request
+    monkeypatch.setattr(
+        sampler.llm.llm_engine, "add_request", lambda name, *rest: add(names.append(name) or name, *rest)
+    )
+    asked, queue = prompts(3, 20), sampler.start(SHORT)
+    groups = []
+    for _ in range(2):
+        queue.add(jobs(asked))
+        queue.abort()
+        queue.add(jobs(asked))
+        groups.append([group for _, group in sorted(gathered(queue))])
+        assert_same(groups[0], sampler.sample(asked, range(3), SHORT))
+    assert_same(*groups)
+    assert len(set(names)) == len(names) == 36
 
 
 def test_a_response_depends_on_its_key_and_index_alone(engine):

@@ -65,6 +65,8 @@ def test_a_server_samples_and_syncs_as_the_contract_says(served, bucket, monkeyp
         assert all(np.array_equal(a.tokens, b.tokens) for a, b in zip(drawn[1], again[0], strict=False))
         assert len({response.tokens.tobytes() for response in drawn[0]}) > 1
         check(policy, prompts, drawn, stops, 0.8)
+        turn = SamplingParams(n=4, temperature=0.8, max_new_tokens=30, stop=(int(drawn[0][0].tokens[0]),))
+        check(policy, prompts, sampler.sample(prompts, [1, 2], turn), [*stops, *turn.stop], 0.8)
         other = load_policy("package:laptop")
         with torch.no_grad():
             for parameter in other.model.parameters():

@@ -23,7 +23,8 @@ _OVER = {
     "memory": f"takes more than {_BUDGET.memory_mb:,} MiB of memory",
     "crash": "ended its process",
 }
-_ASKED, _SAID = "Tepo Asks What 4217 is", "Tepo Says 4217"  # that no template writes itself
+# What no template writes itself. In a list that is printed as such, or as JSON, the end of a line is spelt out.
+_ASKED, _SAID = "Tepo Asks\nWhat 4217 is", "Tepo Says 4217"
 _THOUGHT = re.compile(r"</?think>|\s")
 _Chat = list[dict[str, Any]]
 

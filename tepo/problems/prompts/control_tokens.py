@@ -10,7 +10,7 @@ _AROUND = ("<>", "[]", "||")  # <|im_end|>, <think>, [INST]: first and last char
 def control_tokens(tokenizer: Any, template: str = "") -> dict[int, str]:
     """Id and text of each control token: what the tokenizer calls special, and added tokens that look like tags and
     that the chat template names. A token for what the tokenizer does not know is none."""
-    special, added = set(tokenizer.all_special_ids) - {None}, tokenizer.added_tokens_decoder
+    special, added = set(tokenizer.all_special_ids) - {None}, getattr(tokenizer, "added_tokens_decoder", {})
     found = {index: str(tokenizer.convert_ids_to_tokens(index)) for index in special - added.keys()}
     for index, token in added.items():
         word = token.content.strip()

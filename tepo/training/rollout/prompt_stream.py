@@ -32,8 +32,8 @@ class PromptStream:
         problems = training_problems(config) if problems is None else problems
         form: Any = {"prompt": config.data.prompt, "wrap": config.model.wrap, "thinking": config.model.thinking}
         limit, self.new_tokens = config.train.max_prompt_tokens, config.train.max_new_tokens
-        asked = encode_prompts(problems, tokenizer, **form)
-        tokens, self.stop, self.controls = asked.tokens, asked.stop, asked.controls
+        self.asked = encode_prompts(problems, tokenizer, **form)
+        tokens, self.stop = self.asked.tokens, self.asked.stop
         self.overlong = sum(len(ids) > limit for ids in tokens)
         if self.overlong and config.data.overlong_prompts == "error":
             what = f"{self.overlong} of {len(problems)} prompts are longer than {limit} tokens"
@@ -48,9 +48,10 @@ class PromptStream:
             where, fix = f"train.max_prompt_tokens={limit}", f"raise it: the shortest has {min(map(len, tokens))}"
             raise UserError("no training prompt is short enough", where=where, fix=fix)
 
-    def check_positions(self, positions: int) -> None:
-        """Raise UserError when the longest prompt and a response of full length exceed the model's positions:
-        the sampler would stop the run at the first step that draws such a prompt."""
+    def check_model(self, positions: int, rows: int) -> None:
+        """Raise UserError when the longest prompt and a response of full length exceed the model's positions, or a
+        token is no row of its vocabulary: the sampler would stop the run at the first step that draws such a prompt."""
+        self.asked.check_rows(rows, str(self.tokenizer.name_or_path))
         longest = max(len(ids) for _, ids in self.items)
         if longest + self.new_tokens > positions:
             what = f"the longest prompt has {longest} tokens, a response up to {self.new_tokens}, and the model has "

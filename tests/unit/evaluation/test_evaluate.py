@@ -1,6 +1,8 @@
 """An evaluation is the same however often it was interrupted, and says so when a folder belongs to another one."""
 
 import json
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from tepo.evaluation.writer import Task
 from tepo.problems.benchmarks import Subset
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.sampler import Response
-from tepo.store.evaluation_result import load_result
+from tepo.store.evaluation_result import check_current, is_current, load_result
 from tepo.store.samples_file import table_of
 from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
 
@@ -55,6 +57,19 @@ def test_interrupted_and_resumed_is_the_same_and_asks_nothing_twice(tmp_path, st
     assert len(second.asked) == 20 - 3 * len(kept)
     assert len(kept) == stop_after // 3
     assert (tmp_path / "cut/samples.parquet").read_bytes() == (tmp_path / "whole/samples.parquet").read_bytes()
+
+
+def test_a_result_of_the_time_when_a_turn_did_not_end_a_response_is_not_taken(tmp_path):
+    """Only where a chat template may have been around the prompts."""
+    for prompt, wrap, named in (("boxed", "auto", True), ("boxed", "base", False), ("raw", "auto", False)):
+        benchmark = ones(prompt=prompt)
+        result = run(tmp_path / f"{prompt}-{wrap}", benchmark=benchmark, wrap=wrap)
+        assert result.task.get("stop") == ([] if named else None)
+        older = replace(result, task={key: value for key, value in result.task.items() if key != "stop"})
+        for one, fresh in ((result, True), (older, not named)):
+            assert is_current(one.task, benchmark, {"wrap": wrap}) == fresh
+            with nullcontext() if fresh else pytest.raises(UserError, match="did not end a response"):
+                check_current(tmp_path, one, benchmark, {"wrap": wrap})
 
 
 def test_a_finished_evaluation_is_returned_not_repeated(tmp_path):

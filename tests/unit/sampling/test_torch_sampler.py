@@ -153,15 +153,16 @@ def test_updates_in_place_and_by_sync_are_seen():
 
 
 def test_all_stop_tokens_end_a_response():
+    """Those of the model, and of the chat template around the prompts."""
     model = tiny_model()
     model.generation_config.eos_token_id = [EOS, 9]
     assert stop_tokens(model, TOKENIZER) == [EOS, 9]
-    [group] = TorchSampler(model, TOKENIZER).sample(
-        [[5, 7]], [0], SamplingParams(n=64, temperature=1.0, max_new_tokens=40)
-    )
-    last = {int(response.tokens[-1]) for response in group if response.finished}
-    assert last == {EOS, 9}
-    assert all(not set(response.tokens[:-1].tolist()) & {EOS, 9} for response in group)
+    sampler, params = TorchSampler(model, TOKENIZER), SamplingParams(n=64, temperature=1.0, max_new_tokens=40)
+    for more in ((), (12,), (9, 12)):
+        [group] = sampler.sample([[5, 7]], [0], replace(params, stop=more))
+        last = {int(response.tokens[-1]) for response in group if response.finished}
+        assert last == {EOS, 9, *more}
+        assert all(not set(response.tokens[:-1].tolist()) & {EOS, 9, *more} for response in group)
 
 
 @pytest.mark.parametrize(

@@ -142,6 +142,18 @@ def test_what_may_be_left_open_changed_no_id_of_a_laptop(words: tuple[str, ...],
     assert run_id(compose(words)) == known
 
 
+def test_runs_of_the_time_when_a_turn_did_not_end_a_response_have_other_ids() -> None:
+    """They are those that may be asked by a chat template."""
+
+    def wrap(*words: str) -> str:
+        return str(settings(compose(list(words)))["model"]["wrap"])
+
+    assert wrap("model=qwen2.5-7b", "data=dapo") == wrap("model=some/one", "data=gsm8k") != "auto"
+    assert wrap() == wrap("model=some/one", "data=gsm8k", "data.prompt=raw") == "auto"
+    assert wrap("model=qwen2.5-0.5b", "data=gsm8k") == "base"
+    assert wrap("model=some/one", "data=gsm8k", "model.wrap=raw") == "raw"
+
+
 def test_what_is_left_open_is_hashed_as_such() -> None:
     """So the id is the same on every card, whatever is chosen there; and another than that of a choice of one's own."""
     open_id = run_id(config := compose(["scale=single_gpu", "data=laptop", "model=laptop", "sampler.max_rows=null"]))

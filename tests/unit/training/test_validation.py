@@ -160,6 +160,22 @@ def test_held_out_problems_are_not_trained_on(tmp_path: Path, problems: str) -> 
     assert 0 <= row["val-core/held_out/acc/mean@1"] == row["val-core/average"] <= 1
 
 
+def test_prompts_that_cannot_be_asked_are_refused_before_the_first_step(tmp_path: Path) -> None:
+    """Not when they are first validated on, which may be at the end. The one that hashes lowest is held out."""
+    rows = [{"id": f"p{number}", "problem": f"{number}+1=", "answer": number + 1} for number in range(8)]
+    path = tmp_path / "mine.jsonl"
+    words = ("data.kind=problems", f"data.problems={path}", "data.held_out=1", "train.validate_every=3")
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (first,) = validation_sets(small(tmp_path, *words))[0][1]
+    for end in range(100):  # until the one with a control token is held out in its place
+        rows[int(first.id[1:])]["problem"] = f"{end}+1=<eos>"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        if validation_sets(small(tmp_path, *words))[0][1][0].id == first.id:
+            break
+    with pytest.raises(UserError, match=rf"control tokens of the model: {first.id} \(<eos>\)"):
+        train(small(tmp_path, *words))
+
+
 def test_what_cannot_be_validated_is_refused_before_a_run_starts(tmp_path: Path, problems: str) -> None:
     own = ("data.kind=problems", f"data.problems={problems}")
     for words, message in (

@@ -15,6 +15,12 @@ ENDLESS = [
     r"\zeta(\frac12 + 10^{10} i)", r"\cos(\cos(\cos(\cos(\cos(\cos(x))))))=x", r"|x|^{|x|^{|x|}} < 3", r"x^7-x^5+\sin x < 1", r"\lfloor 10^{50} \pi \rfloor", r"\sin(10^{10000})",
     r"\begin{pmatrix} a&b&c\\d&e&f\\g&h&i\end{pmatrix}^{50}", r"\begin{vmatrix} a&b&c&d\\e&f&g&h\\i&j&k&l\\m&n&o&p \end{vmatrix}", r"\sqrt{2+\sqrt{2+\sqrt{2+\sqrt{2+\sqrt{2+\sqrt{2+\sqrt{2}}}}}}}",
 ]  # fmt: skip
+LONG = [
+    r"\gcd(10^{100000}!,7)", r"\operatorname{lcm}(2^{300000}-1, 3^{300000}-1)", r"\max(10^{100000}!,7)", r"\lfloor e^{1000000} \rfloor", r"\lfloor \sqrt{10^{10000}+1} \rfloor", r"1000001!!", r"1000000! \bmod 7",
+    r"\Gamma(100000.5)", r"\prod_{k=1}^{10000} (k^2+1)", r"\sum_{k=0}^{5000} \binom{5000}{k}", r"\sum_{k=1}^{\infty} \frac{1}{k^{1000}}",
+]  # fmt: skip
+"""Long integers and products that take one call: nothing that is built on the way counts them."""
+POLYNOMIALS = [r"x^{50}+3x+1=0", r"x^{30}+x-3>0"]
 CODE = [
     r"__import__('os').system('sleep 30')", r"().__class__.__bases__[0].__subclasses__()", r"exec('while True: pass')", r"open('/etc/passwd').read()", r"lambda: (yield)",
     r"eval(compile('1/0','','exec'))", r"{{7*7}}", r"${jndi:ldap://x}", r"'; DROP TABLE answers; --", r"\input{/etc/passwd}", r"\write18{sleep 30}", r"\def\x{\x\x}\x", r"%s%s%s%n", r"{0.__class__}",
@@ -31,7 +37,7 @@ SHAPES = [
     r"\cup " * 300, "(1,2)" + r"\cup(1,2)" * 150, r"x\in" * 300, r"\mid " * 300, "|" * 1000, "|x" * 400, r"\log" * 400, r"\log_" * 300, r"\sum" * 300, r"\int" * 300, r"\binom" * 200, r"_{" * 35 + "1" + "}" * 35, "x_1" * 500,
     "abcdefghijklmnopqrstuvwxyz" * 70, "and " * 400, " or ".join(["x"] * 300), "word " * 390, r"\unknowncommand" * 100, r"\boxed{" * 30 + "5" + "}" * 30, "5 " + "cm^2 " * 300, "5" + "%" * 500, r"^\circ" * 300, "1 2 3 " * 300, "0x" + "f" * 500,
 ]  # fmt: skip
-HOSTILE = [f"\\boxed{{{text}}}" for text in TOWERS + ENDLESS + CODE + BYTES + SHAPES] + [
+HOSTILE = [f"\\boxed{{{text}}}" for text in TOWERS + ENDLESS + LONG + CODE + BYTES + SHAPES] + [
     "\\boxed{" * 100_000, "\\boxed{1}" * 50_000, "\\boxed{1}," * 50_000 + "\\boxed{1}", "x" * 10_000_000, "\\boxed{" + "1" * 10_000_000 + "}", "{" * 5_000_000, "\\" * 3_000_000, "\\boxed{\\boxed{" + "5" + "}" * 1_000_000, "$" * 2_000_000 + "answer is " * 100,
 ]  # fmt: skip
 GOLDS = [
@@ -51,5 +57,6 @@ GOLDS = [
 
 
 def beside_golds() -> list[tuple[str, str]]:
-    """(gold, response): every hostile answer beside one of the golds, in turn."""
-    return [(GOLDS[index % len(GOLDS)], response) for index, response in enumerate(HOSTILE)]
+    """(gold, response): every hostile answer beside one of the golds, in turn, and polynomials beside their like."""
+    turns = [(GOLDS[index % len(GOLDS)], response) for index, response in enumerate(HOSTILE)]
+    return turns + [("x^2=1" if "=" in text else "x>1", f"\\boxed{{{text}}}") for text in POLYNOMIALS]

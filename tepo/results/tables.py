@@ -1,7 +1,7 @@
 """Tables of studies, from their runs, and the command that runs what is missing."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -14,7 +14,7 @@ from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import COLUMNS
 from tepo.evaluation.statistics.training_measures import REALISED_KL
 from tepo.problems.benchmarks import load_benchmark
-from tepo.problems.grader.options import REVISION, is_of_today
+from tepo.problems.grader.options import REVISION, revision
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.tables.expected_max_table import with_settings
@@ -185,15 +185,27 @@ def _notes(scale: str, units: Sequence[Unit]) -> list[str]:
     if given_up := sum(unit.run.timeouts(name) for unit in units for name in unit.config.data.benchmarks):
         notes.append(f"Answers that ran out of the grader's budget and count as wrong: {given_up}.")
     # verdicts on generated problems, integers all, are the same under every revision of the grader (a test says so)
-    graders = {(name, by) for unit in units for name in unit.benchmarks if (by := unit.run.grader(name))}
-    regraded = {name for name, by in graders if not is_of_today(by) and not load_benchmark(name).procedural}
-    if regraded:
+    graders = {(name, revision(by)) for unit in units for name in unit.benchmarks if (by := unit.run.grader(name))}
+    earlier = {(name, by) for name, by in graders if by != REVISION and not load_benchmark(name).procedural}
+    said, known = ", ".join(sorted({name for name, _ in earlier})), {by for _, by in graders if by}
+    if earlier:
+        judged = _revisions(by for _, by in earlier)
         fix = "`tepo regrade` judges stored responses again; records hold counts alone."
-        said = ", ".join(sorted(regraded))
-        notes.append(f"Judged by another revision of the grader than today's, {REVISION}: {said}. {fix}")
+        notes.append(f"Judged by {judged} of the grader, today's is {REVISION}: {said}. {fix}")
+    elif len(known) > 1:
+        notes.append(f"Judged by {_revisions(known)} of the grader, which agree on generated problems.")
     rows = {unit.row.label: departure(unit.row.objective) for unit in units if unit.row.objective is not None}
     departures = [f"{label} departs from its paper: {text}" for label, text in rows.items() if text]
     return [*notes, *record_notes(units), *departures]
+
+
+def _revisions(found: Iterable[int | None]) -> str:
+    """Revisions in words; None is one that is not known."""
+    numbers = set(found)
+    if None in numbers:
+        return "another revision"
+    words = " and ".join(str(number) for number in sorted(filter(None, numbers)))
+    return f"revision{'s' if len(numbers) > 1 else ''} {words}"
 
 
 def fill_command(study: Study, scale: str, units: Sequence[Unit]) -> str:

@@ -1,5 +1,6 @@
 """Options of a grader, and the fingerprint of everything that can change its verdicts."""
 
+import re
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 
@@ -8,7 +9,7 @@ from tepo.common.files import content_hash
 from tepo.config.run_config import GraderConfig
 
 FALLBACKS = ("phrase", "formula", "bare")
-REVISION = 8
+REVISION = 9
 """Raise on any change that can flip a verdict: stored verdicts carry it in their fingerprint."""
 
 _PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-runtime")
@@ -64,7 +65,8 @@ class GraderOptions:
         return f"grader {REVISION} options {content_hash(chosen, 8)} {' '.join(packages)}"
 
 
-def is_of_today(fingerprint: str) -> bool:
-    """Tell whether verdicts with this fingerprint are those of today's revision, whatever options and packages it
-    had."""
-    return fingerprint.startswith(f"grader {REVISION} ")
+def revision(fingerprint: str) -> int | None:
+    """The revision that gave verdicts with this fingerprint, whatever options and packages it had; None where the
+    fingerprint is none of ours."""
+    match = re.match(r"grader (\d+) ", fingerprint)
+    return int(match[1]) if match else None

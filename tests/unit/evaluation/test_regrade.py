@@ -13,7 +13,7 @@ from tepo.evaluation.regrade import evaluations, regrade
 from tepo.evaluation.settings import Settings
 from tepo.evaluation.writer import Task
 from tepo.problems.grader import Grader, GraderOptions
-from tepo.problems.grader.options import is_of_today
+from tepo.problems.grader.options import REVISION, revision
 from tepo.store.evaluation_result import load_result, save_result
 from tepo.store.samples_file import table_of, write_table
 from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
@@ -59,8 +59,7 @@ def test_a_result_of_an_earlier_revision_is_judged_anew(folder):
     table = pq.read_table(folder / "samples.parquet")
     assert table["correct"].to_pylist()[:2] == again["correct"].to_pylist()[:2] == [False, True]
     assert set(table["grader"].to_pylist()) == set(again["grader"].to_pylist()) == {load_result(folder).grader}
-    assert is_of_today(load_result(folder).grader)
-    assert not is_of_today(earlier)
+    assert (revision(load_result(folder).grader), revision(earlier), revision("later")) == (REVISION, 7, None)
 
 
 def test_a_dry_run_writes_nothing_and_the_same_grader_flips_nothing(folder):

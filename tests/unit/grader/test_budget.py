@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from perf.hostile_answers import LONG, POLYNOMIALS
 from tepo.problems.grader import Grader, GraderOptions, given_up
 
 pytestmark = pytest.mark.disaster
@@ -142,11 +143,13 @@ def test_an_answer_too_heavy_for_the_first_try_is_judged_by_the_second() -> None
 
 
 def test_hostile_answers_are_ended_by_the_counts_not_by_the_clock() -> None:
-    """Bars that nest, towers of powers, chains of factorials: no limit in seconds is near. On every try these took all
-    of the CPU time that they were given, the last of it alone."""
-    answers = [TOWER, BARS, r"\boxed{(((9!)!)!)!}", r"\boxed{e^{e^{e^{e^{e}}}}}"]
+    """Bars that nest, towers of powers, chains of factorials, long integers, polynomials of high degree: no limit in
+    seconds is near. On every try these took all of the CPU time that they were given, the last of it alone."""
+    texts = [r"(((9!)!)!)!", r"e^{e^{e^{e^{e}}}}", *LONG]
+    answers = [TOWER, BARS, *(f"\\boxed{{{text}}}" for text in texts)]
     with Grader(GraderOptions(timeout=60, workers=2)) as grader:
         pairs = [("17", answer) for answer in answers]
+        pairs += [("x^2=1", f"\\boxed{{{POLYNOMIALS[0]}}}"), ("x>1", f"\\boxed{{{POLYNOMIALS[1]}}}")]
         verdicts = grader.grade([*pairs, ("(1,2)", r"\boxed{\prod_{p=2}^{\infty} \frac{1}{1-p^{-2}}}")])
     assert {(verdict.correct, verdict.reason) for verdict in verdicts} == {(False, "too much work")}
     assert max(verdict.seconds for verdict in verdicts) < 20

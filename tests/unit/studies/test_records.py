@@ -17,6 +17,7 @@ from tepo.results.claim_outcomes import judge_claims
 from tepo.results.claims_table import claims_table
 from tepo.results.tables import read_samples, study_table
 from tepo.store.cost import Cost
+from tepo.store.evaluation_result import load_result, save_result
 from tepo.store.records.archive import read_records, write_records
 from tepo.studies.claims import load_claims, study_of
 from tepo.studies.plan import Unit
@@ -140,15 +141,27 @@ def test_every_phase_of_tuning_is_read_from_records_with_counts_a_problem(own: P
 
 
 def test_verdicts_of_an_earlier_grader_are_marked_but_for_generated_problems(own: Path, tmp_path: Path) -> None:
-    """From the store and from its record alike. `finish` writes a fingerprint that is of no revision."""
+    """From the store and from its record alike. `finish` writes a fingerprint that is of no revision. Generated
+    problems are marked where revisions meet: records of one, and runs that are judged by another."""
 
     def marked(units: list[Unit]) -> list[str]:
-        return [note for note in study_table(study, "laptop", units).notes if "another revision of the grader" in note]
+        return [note for note in study_table(study, "laptop", units).notes if note.startswith("Judged by")]
+
+    def judge(units: list[Unit], name: str, revision: int) -> None:
+        for folder in (unit.run.evaluation(name) for unit in units):
+            save_result(folder, replace(load_result(folder), grader=f"grader {revision} options"))
 
     record_study(file_of("mine"), finished(tmp_path / "runs"))
     ((study, units),) = planned(tmp_path / "runs")
     assert not marked(units)
     assert not marked(read(tmp_path / "empty"))
+    judge(units, "add3", REVISION - 1)
+    judge(units[:2], "add3", REVISION)
+    expected = f"Judged by revisions {REVISION - 1} and {REVISION} of the grader, which agree on generated problems."
+    record_study(file_of("mine"), [(study, units)])
+    for several in (units, read(tmp_path / "empty")):
+        assert marked(several) == [expected]
+        assert not marked(several[2:])
     write(own / "evals/few.jsonl", '{"id": "p0", "problem": "1+1=", "answer": "2"}\n')
     (own / "evals" / "few.yaml").write_text(
         "{title: few, dataset: {path: few.jsonl}, count: 1, samples: 4, temperature: 1.0, max_new_tokens: 9}"
@@ -158,7 +171,9 @@ def test_verdicts_of_an_earlier_grader_are_marked_but_for_generated_problems(own
     ((study, units),) = planned(tmp_path / "more")
     for several in (units, read(tmp_path / "empty")):
         (note,) = marked(several)
-        assert note.startswith(f"Judged by another revision of the grader than today's, {REVISION}: few.")
+        assert note.startswith(f"Judged by another revision of the grader, today's is {REVISION}: few.")
+    judge(units, "few", REVISION - 1)
+    assert marked(units)[0].startswith(f"Judged by revision {REVISION - 1} of the grader, today's is {REVISION}: few.")
 
 
 def test_a_table_from_records_is_the_one_from_the_store(recorded: Path, own: Path, tmp_path: Path) -> None:

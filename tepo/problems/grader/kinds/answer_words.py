@@ -4,6 +4,7 @@ import re
 
 from tepo.problems.grader.kinds.protocol import Comparison
 from tepo.problems.grader.text.split import TEXT, relation
+from tepo.problems.grader.text.units import HEDGES
 
 _WORDS = re.compile(r"[^\W\d_][^\W\d_ .,:'\"!?()-]*(?:[ .,:'\"!?()-]+[^\W\d_ .,:'\"!?()-]+)*[ .,'\"!?)-]*")
 _LISTED = re.compile(r",|\band\b")
@@ -57,7 +58,29 @@ _DESCRIBED = (
     "function", "number", "integer", "triangle", "series", "sequence", "integral", "matrix", "wins", "is winner",
     "has winning strategy",
 )  # fmt: skip
-_ANSWERED = re.compile(r"(yes|no|true|false) ?[,.;:!-]+ ?\S.*", re.DOTALL)
+VERDICTS = ("yes", "no", "true", "false")
+_SAID = re.compile(
+    rf"(?P<word>{'|'.join(VERDICTS)})(?:(?: ?[,.;:!()-]+ ?| (?=because\b|since\b))(?P<why>\S.*?))?[ .!)]*", re.DOTALL
+)
+_CLAUSES = re.compile(r"[,.;:!?()-]+|\b(?:and|or|so|then|thus|hence|because|since|as)\b")
+_REASON = re.compile(
+    r"(?:because|since|as(?! (?:long|far|soon)\b)|by|due to|using|for (?:all|every|each|any|example|instance)|indeed"
+    r"|definitely|certainly|absolutely|of course|(?:without|no) doubt)\b"
+)
+_VERB = re.compile(
+    r"\b(?:is|are|was|were|has|have|does|do|did|can|cannot|will|must|exists?|holds?|works?|(?:con|di)verges?|fails?|wins?"
+    r"|follows?|implies|gives?|shows?|contradicts?|satisf(?:y|ies)|divides?|equals?)\b|n't\b"
+)
+_REFUTED = re.compile(rf"\b(?:{HEDGES}|wrong|incorrect|mistak\w*|as long as|only (?:if|when|for))\b")
+_BOUND = re.compile(
+    r"\b(?:if|only|when\w*|where\w*|while|provided|assuming|given|some\w*|most\w*|many|usually|often|almost|nearly"
+    r"|part(?:ly|ially)|certain|may|might|or|otherwise|without|for (?!(?:all|every|each|any)\b)|i|think|guess|believe"
+    r"|hope|suppose|sure|seems?|likely|appears?)\b"
+)
+_DENIED = re.compile(r"\b(?:not|no|cannot|never|none|nothing|neither|fails?|impossible|false|untrue)\b|n't\b")
+_AFFIRMED = re.compile(
+    r".*\b(?:is|are|does|do|did|can|will|has|have|exists?|holds?|works?|possible|true|correct|right|so|always)"
+)
 _NO_SOLUTIONS = re.compile(
     r"(?:there (?:is|are) )?no (?:real |integer |integral |positive )?solutions?(?: exists?)?"
     r"(?: (?:in|over|among) [a-z ]+)?"
@@ -78,6 +101,9 @@ def words(text: str) -> str | None:
     if squeezed in _SYMBOLS:
         return _SYMBOLS[squeezed]
     plain = TEXT.sub(r"\1", text).strip()
+    said = _SAID.fullmatch(plain.casefold())
+    if said and _stands(said["word"], said["why"]):
+        return said["word"]
     if not _WORDS.fullmatch(plain):
         return None
     letters = sum(character.isalpha() for character in plain)
@@ -85,8 +111,6 @@ def words(text: str) -> str | None:
         plain == text and letters < 4 and plain.lower() not in ("yes", "no", "dne") and plain.lower() not in _NUMBERS
     ):
         return None
-    if answered := _ANSWERED.fullmatch(plain.casefold()):
-        return answered[1]
     parts = [
         _CARRIER.sub("", re.sub(r"[^\w]+", " ", _ARTICLE.sub(" ", part)).strip())
         for part in _LISTED.split(plain.casefold())
@@ -96,6 +120,24 @@ def words(text: str) -> str | None:
             _NO_SOLUTION if _NO_SOLUTIONS.fullmatch(parts[0]) else _SYNONYMS.get(parts[0], parts[0])
         )
     return ", ".join(sorted(_SYNONYMS.get(part, part) for part in parts if part))
+
+
+def _stands(word: str, why: str | None) -> bool:
+    """Does what stands behind yes, no, true or false leave it as it is? The same word, a reason and the statement in
+    full do; another answer, a condition, an exception and a doubt do not."""
+    if why is None or why == word:
+        return True
+    affirmed = word in ("yes", "true")
+    others = ("no", "false", "not", "not true", "untrue") if affirmed else ("yes", "true")
+    clauses = [_CARRIER.sub("", clause.strip()) for clause in _CLAUSES.split(why)]
+    contradicted = any(clause in others or clause.split()[-1:] == [others[0]] for clause in clauses)
+    if contradicted or _REFUTED.search(why) or (not affirmed and re.search(r"\byes\b", why)):
+        return False
+    if _REASON.match(why) or why == ("always" if affirmed else "never"):
+        return True
+    denied = _DENIED.search(why) is not None
+    opposed = denied if affirmed else not denied and _AFFIRMED.fullmatch(why) is not None
+    return _VERB.search(why) is not None and not _BOUND.search(why) and not opposed
 
 
 def _number(key: str) -> str | None:

@@ -5,11 +5,21 @@ import re
 from tepo.problems.grader.kinds.numbers.number import parse_number
 from tepo.problems.grader.kinds.protocol import Comparison
 from tepo.problems.grader.text.split import TEXT
+from tepo.problems.grader.text.units import HEDGES
 
 _CHOICE = re.compile(r"\(? ?(?P<letter>[A-Za-z]) ?\)?[.:]?")
 _CHOSEN = re.compile(
     r"(?:\\text\{ ?\(?([A-Z])\)? ?[.:]? ?\}|\(([A-Z])\)|([A-Z])[.:)])(?:\\text\{\.\}|[.:,-])?\s*(?P<rest>.*)", re.DOTALL
 )
+_ANOTHER = re.compile(
+    r"(?:\\text\{ ?)?(?:[/&;,]|[-+] ?\(?[A-H]\b|\([A-Ha-h]\)|(?:is|isn't|are|and|or|but|if|only if|wrong|incorrect"
+    rf"|(?:because|since)\b.*\b(?:{HEDGES}))\b|unless|except|not (?=\\?\(?[A-Z\d\\]|\}})|\\(?:lor|land|vee|wedge)\b).*"
+    r"|(?!(?:\\text\{ ?)?(?:because|since)\b)"
+    r".*(?<![a-zA-Z}\\])(?:\([A-H]\)|[A-H][.:)]|\\text\{ ?\(?[A-H]\)?[.:]? ?\}).*"
+    r"|.*\b(?:or|and)\b ?\}? ?[A-H]\b.*|[A-H](?: only)?",
+    re.DOTALL,
+)
+"""What stands behind an option and is no value: another option, or a word that takes this one back."""
 _OPTIONS = re.compile(r"[A-H](?:,? ?[A-H])+")
 _OPTION = re.compile(r"(?:\\text\{ ?)?(?i:option|choice|answer|point) ?\}? ?(?=[(A-Z\\])")
 
@@ -33,9 +43,8 @@ def option_letters(text: str) -> str | None:
 def option_with_value(text: str) -> tuple[str, str] | None:
     """(letter, rest) of an option with its value behind it: `\\text{(C)} 12`, `C. 12`. None without a value."""
     match = _CHOSEN.fullmatch(_OPTION.sub("", text))
-    if not match or not match["rest"].strip():
-        return None
-    return (match[1] or match[2] or match[3]), match["rest"].strip()
+    rest = match["rest"].strip() if match else ""
+    return (match[1] or match[2] or match[3], rest) if match and rest and not _ANOTHER.fullmatch(rest) else None
 
 
 def same_choice(gold: str, answer: str, compare: Comparison) -> bool | None:

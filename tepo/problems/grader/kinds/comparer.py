@@ -12,7 +12,7 @@ from tepo.problems.grader.kinds.collections.interval import is_set_builder, same
 from tepo.problems.grader.kinds.collections.lists import same_lists
 from tepo.problems.grader.kinds.collections.pairing import DOTS
 from tepo.problems.grader.kinds.collections.tuples import same_groups, tuple_items, unnamed_point
-from tepo.problems.grader.kinds.notations import same_clock, same_date, same_in_base, same_ratio
+from tepo.problems.grader.kinds.notations import same_clock, same_date, same_in_base, same_joined, same_ratio
 from tepo.problems.grader.kinds.numbers.number import parse_number, same_number
 from tepo.problems.grader.kinds.numbers.quantity import same_amount
 from tepo.problems.grader.kinds.numbers.simple_expression import differ
@@ -32,7 +32,7 @@ from tepo.problems.grader.text.split import (
 from tepo.problems.grader.text.wording import declared_integer, renamed_integer
 
 Symbolic = Callable[[str, str], bool]
-_NOTATIONS = (same_in_base, same_date, same_clock, same_ratio)
+_NOTATIONS = (same_in_base, same_date, same_joined, same_clock, same_ratio)
 """Kinds with a notation of their own. Like choices and words they say True or False for answers of their kind and None
 for others. What no kind claims is a list of one or more relations and values."""
 _ASKED = "answer|result|value|area|volume|length|probability|sum|total|perimeter"
@@ -128,6 +128,8 @@ class Comparer:
         left, right = parse_number(gold), parse_number(answer)
         if left and right:
             return same_number(left, right, self._relative, self._absolute)
+        if (joined := same_joined(gold, answer, self)) is not None:
+            return joined
         if DOTS in gold or DOTS in answer:
             return self.differ("elided sequence")
         (parts, names), (others, given) = between_words(gold), between_words(answer)

@@ -1,6 +1,7 @@
-"""Kinds with a notation of their own: clock times, dates, numbers with their base (101_2), ratios a : b : c."""
+"""Kinds with a notation of their own: clock times, dates, ranges, numbers with their base (101_2), ratios a : b : c."""
 
 import re
+from fractions import Fraction
 
 from tepo.problems.grader.kinds.collections.pairing import DOTS
 from tepo.problems.grader.kinds.numbers.number import parse_number
@@ -18,6 +19,10 @@ _MONTHS = (
 _MONTH = "|".join(f"{name[:3]}(?:{name[3:]})?" if name != "may" else name for name in _MONTHS)
 _DAY = r"(\d{1,2})(?:st|nd|rd|th)?"
 _DATE = re.compile(rf"(?:({_MONTH})\.? {_DAY}|(?:the )?{_DAY}(?: of)? ({_MONTH})\.?)(?:,? ?(\d{{4}}))?", re.IGNORECASE)
+_ISO = re.compile(r"(\d{4})-(\d\d)-(\d\d)")
+_FIGURES = re.compile(r"\d{1,18}(?:\.\d{1,18})?")
+_DASH = r" ?(?:--?|(?:\\text\{)?\b(?:to|through)\b\}?) ?"
+_JOINED = re.compile(rf"{_FIGURES.pattern}(?:{_DASH}{_FIGURES.pattern})+|\d{{1,18}}(?:/\d{{1,18}}){{2,}}")
 
 
 def clock_time(text: str) -> tuple[int, int, int, str] | None:
@@ -40,7 +45,9 @@ def clock_time(text: str) -> tuple[int, int, int, str] | None:
 
 
 def date(text: str) -> tuple[str, int, str | None] | None:
-    """(month, day, year or None) of a date with its month in letters: March 14, 14th of March, 4 July 1776."""
+    """(month, day, year or None) of a date: March 14, 14th of March, 4 July 1776, 1776-07-04."""
+    if (iso := _ISO.fullmatch(text)) and 1 <= int(iso[2]) <= 12:
+        return _MONTHS[int(iso[2]) - 1][:3], int(iso[3]), iso[1]
     if not any(character.isdigit() for character in text) or not any(month[:3] in text.lower() for month in _MONTHS):
         return None
     plain = TEXT.sub(r" \1 ", text)
@@ -61,6 +68,16 @@ def same_date(gold: str, answer: str, compare: Comparison) -> bool | None:
     """A gold without a year leaves it open."""
     day, given = date(gold), date(answer)
     return day[:2] == given[:2] and day[2] in (None, given[2]) if day and given else None
+
+
+def same_joined(gold: str, answer: str, compare: Comparison) -> bool | None:
+    """Ranges, telephone numbers and dates in figures. A gold of bare numbers with a dash between is one of them
+    if it goes up (10-12) or has several (555-123-4567); an answer only as 2024-01-05, any other is a subtraction."""
+    read = [_FIGURES.findall(text) if _JOINED.fullmatch(text) else [] for text in (gold, answer)]
+    parts, given = ([*map(Fraction, figures)] for figures in read)
+    if len(parts) > 2 or (parts and parts[0] < parts[1]):
+        return parts == given or compare.differ("range")
+    return compare.differ("date") if _ISO.fullmatch(answer) else None
 
 
 def same_clock(gold: str, answer: str, compare: Comparison) -> bool | None:

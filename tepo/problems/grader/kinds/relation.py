@@ -1,15 +1,22 @@
 r"""Two answers of which at least one is a relation: equations, inequalities, memberships, congruences, negations."""
 
 import re
+from fractions import Fraction
 
+from tepo.problems.grader.kinds.answer_words import VERDICTS, words
 from tepo.problems.grader.kinds.collections.interval import FLIPPED, ORDER, same_sets, solution_set
 from tepo.problems.grader.kinds.names import is_name, is_one_unknown, is_symbol
 from tepo.problems.grader.kinds.numbers.number import parse_number
+from tepo.problems.grader.kinds.numbers.simple_expression import approximate
 from tepo.problems.grader.kinds.protocol import Comparison
 from tepo.problems.grader.text.split import relation
 
 _MODULUS = re.compile(r"\(? ?\\mod ?\{? ?([^()}]+?) ?\}? ?\)?$")
 _CONSTANT = re.compile(r"(.*\+ ?)([cC])")
+_COMPUTED = re.compile(
+    r"(?=.*(?:\d|\\pi))(?:[\d\s.,+*/^(){}\[\]!|%-]|\\log ?_ ?(?:\d|\{\d+\})"
+    r"|\\(?:frac|sqrt|binom|cdot|times|div|pi|log|ln|sin|cos|tan|cot|sec|csc|gcd|lcm|max|min|lfloor|rfloor|lceil|rceil)(?![a-zA-Z]))+"
+)
 _LEIBNIZ = re.compile(r"\\frac\{d([a-zA-Z])\}\{d[a-zA-Z]\}")
 _CALL = re.compile(r"([a-zA-Z])\(([a-zA-Z])\)")
 
@@ -82,11 +89,15 @@ def congruence(gold: str, answer: str, compare: Comparison) -> bool:
     for text in (gold, answer):
         match = _MODULUS.search(text)
         body = text[: match.start()].strip() if match else text
-        residues_of.append((relation(body)[0][-1], match[1] if match else None))
-    (left, mine), (right, theirs) = residues_of
+        residues_of.append((relation(body)[0], match[1] if match else None))
+    (golds, mine), (sides, theirs) = residues_of
+    left, right = golds[-1], sides[-1]
     if mine and theirs and not compare.same(mine, theirs):
         return compare.differ("modulus")
     modulus, residues = parse_number(mine or theirs or ""), (parse_number(left), parse_number(right))
+    values = [number.value for side in sides if (number := parse_number(side))]
+    if modulus and modulus.value and any((value - values[-1]) % modulus.value for value in values):
+        return compare.differ("contradiction")
     if mine and theirs and modulus and modulus.value and residues[0] and residues[1]:
         return (residues[0].value - residues[1].value) % modulus.value == 0
     return compare.same(left, right)
@@ -96,6 +107,8 @@ def _equations(gold: str, answer: str, compare: Comparison) -> bool:
     """`x=5` beside 5, and equations beside equations. A gold that is a true equation (y^2=4x, x+y=3) is no value; of an
     answer that ends in the value asked for (x+y=3 beside 3) the value counts."""
     left, right = _name_first(relation(gold)[0]), _name_first(relation(answer)[0])
+    if not all(_agree(side, right[-1], compare) for side in right[:-1]):
+        return compare.differ("contradiction")
     if len(right) == 1:
         return (is_one_unknown(left[0]) or (len(left) > 2 and is_name(left[0]))) and compare.same(left[-1], answer)
     if len(left) == 1:
@@ -115,6 +128,22 @@ def _equations(gold: str, answer: str, compare: Comparison) -> bool:
     if _is_numeric([left[-1], right[-1]]) and is_symbol(left[0]) and is_symbol(right[0]):
         return compare.differ("variable") if left[0] != right[0] else False
     return compare.expressions(gold, answer)
+
+
+def _agree(side: str, last: str, compare: Comparison) -> bool:
+    """May a side of a chain be the last one? Two values must be equal (37 = 36 is no answer), a decimal may be rounded;
+    of names and of what contains some nothing is said."""
+    if words(side) in VERDICTS or words(last) in VERDICTS:
+        return words(side) not in VERDICTS or words(side) == words(last)
+    if not all(parse_number(text) or _COMPUTED.fullmatch(text) for text in (side, last)):
+        return True
+    for decimal, other in ((side, last), (last, side)):
+        if (number := parse_number(decimal)) and number.ulp:
+            exact, rough = parse_number(other), approximate(other)
+            value = exact.value if exact else None if rough is None else Fraction(rough)
+            if number.rounds(value, 1) if value is not None else "%" not in other:
+                return True
+    return compare.same(last, side)
 
 
 def _is_numeric(sides: list[str]) -> bool:

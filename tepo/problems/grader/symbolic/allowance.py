@@ -18,11 +18,13 @@ from typing import Any, TypeVar
 from antlr4.atn.ATNConfigSet import ATNConfigSet
 from antlr4.atn.ParserATNSimulator import ParserATNSimulator
 from antlr4.Parser import Parser
-from mpmath.libmp import libelefun
-from sympy import Integer, Rational, factorial
+from mpmath.libmp import gammazeta, libelefun
+from sympy import FallingFactorial, Integer, Rational, RisingFactorial, binomial, factorial, factorial2, gamma
 from sympy.core.basic import Basic
 from sympy.core.cache import clear_cache
 from sympy.core.random import seed
+from sympy.ntheory import primetest
+from sympy.polys import factortools, partfrac, rootoftools
 
 READING, FIRST, REMEMBERED = 55_000, 15_000, 10_000
 """Ticks that an answer may take to be read, that it may take to be computed where others went before, and that sympy's
@@ -31,9 +33,9 @@ what the first try let through would not have taken more there."""
 
 _CONFIGURATION, _TOKEN, _EXPRESSION = 1, 30, 3
 """Ticks of a state that the parser considers, of a token that it takes, and of an expression that sympy builds."""
-_POWER_BITS, _BITS, _FACTORS, _TERMS = 256, 128, 64, 4
+_POWER_BITS, _BITS, _FACTORS, _TERMS, _ARGUMENTS, _LONG = 256, 128, 64, 4, 8, 250
 """What one tick computes: bits of an exact power; of an exponent, a value or a constant; factors of a factorial; terms
-of the series for pi."""
+of the series for pi and e; further arguments of an expression. Of long series the terms themselves are long."""
 _TEXTS = 4096
 
 evalf: Any = import_module("sympy.core.evalf")  # sympy.core has a function of that name
@@ -119,22 +121,17 @@ def unpaid(work: Callable[..., Value], *args: Any) -> Value:
 
 
 def _count_computing() -> None:
-    build, multiply = Basic.__new__, factorial.eval
+    build, evaluate = Basic.__new__, evalf.evalf
     series, logarithm, power = libelefun.bs_chudnovsky, libelefun.machin, libelefun.mpf_pow_int
-    evaluate = evalf.evalf
 
     def built(cls: type[Basic], *args: object) -> Basic:
-        _count.compute(_EXPRESSION)
+        _count.compute(_EXPRESSION + len(args) // _ARGUMENTS)
         return build(cls, *args)
-
-    def multiplied(cls: type[factorial], n: Basic) -> Any:
-        if isinstance(n, Integer):
-            _count.compute(abs(n.p) // _FACTORS)
-        return multiply(n)
 
     def summed(a: int, b: int, level: int, verbose: Any) -> Any:
         if level == 0:
-            _count.compute((b - a) // _TERMS)
+            terms = (b - a) // _TERMS
+            _count.compute(terms + terms * terms // _LONG)
         return series(a, b, level, verbose)
 
     def logged(coefs: Any, prec: int, hyperbolic: bool = False) -> Any:
@@ -159,13 +156,69 @@ def _count_computing() -> None:
         return raised
 
     Basic.__new__ = built  # type: ignore[assignment, method-assign]
-    factorial.eval = classmethod(multiplied)
     libelefun.bs_chudnovsky, libelefun.machin, libelefun.mpf_pow_int = summed, logged, multiplied_out
     evalf.evalf = evaluated
     for kind in (Integer, Rational):
         kind._eval_power = powered(kind._eval_power)
+    for product, ticks in _PRODUCTS.items():
+        product.eval = classmethod(charged(product.eval.__func__, ticks))
+    for module, name, ticks in _LENGTHS:
+        setattr(module, name, charged(getattr(module, name), ticks))
 
 
+def charged(work: Callable[..., Value], ticks: Callable[..., int]) -> Callable[..., Value]:
+    """A function that takes the ticks of its arguments before it works."""
+
+    @wraps(work)
+    def counted(*args: Any, **named: Any) -> Value:
+        _count.compute(ticks(*args))
+        return work(*args, **named)
+
+    return counted
+
+
+def _one_by_one(count: int) -> int:
+    """Ticks of a product whose factors are multiplied one after another."""
+    return count // 16 + count * count // 60_000
+
+
+def _of_binomial(cls: type, n: Any, k: Any) -> int:
+    whole = isinstance(n, Integer) and isinstance(k, Integer)
+    return _one_by_one(min(abs(k.p), abs(n.p - k.p)) if whole else abs(k.p) * n.is_number) if k.is_Integer else 0
+
+
+def _of_powers(cls: type, x: Any, k: Any) -> int:
+    return 2 * abs(k.p) + k.p * k.p // 1000 if k.is_Integer else 0
+
+
+def _of_long(bits: int) -> int:
+    """Ticks of a function of numbers of this length."""
+    return bits // _BITS * (1 + bits // 16_000)
+
+
+def _of_factorial(cls: type, n: Any) -> int:
+    return abs(n.p) // _FACTORS + n.p * n.p // 4_000_000 if n.is_Integer else 0
+
+
+_PRODUCTS: dict[Any, Callable[..., int]] = {
+    factorial: _of_factorial,
+    factorial2: lambda cls, n: _one_by_one(abs(n.p)) if n.is_Integer else 0,
+    binomial: _of_binomial,
+    RisingFactorial: _of_powers,
+    FallingFactorial: _of_powers,
+    gamma: lambda cls, n: _one_by_one(abs(n.p) // 2) if n.is_Rational and n.q == 2 else 0,
+}
+_LENGTHS: tuple[tuple[Any, str, Callable[..., int]], ...] = (
+    (primetest, "is_strong_bpsw_prp", lambda n: (int(n).bit_length() // 100) ** 3 // 12),
+    (gammazeta, "real_stirling_series", lambda x, prec: _of_long(prec)),
+    (libelefun, "log_agm", lambda x, prec: _of_long(prec)),
+    (libelefun, "bspe", lambda a, b: (b - a) // _TERMS if a == 0 else 0),
+    (factortools, "dup_zz_zassenhaus", lambda f, domain: len(f) ** 3 // 5),
+    (rootoftools, "dup_isolate_complex_roots_sqf", lambda f, *_: 15 * len(f) ** 3),
+    (partfrac, "apart_undetermined_coeffs", lambda above, below: below.degree() ** 2),
+)
+"""What is computed as a product of many factors, with long numbers or with polynomials of high degree; the ticks of
+their arguments."""
 _count_reading()
 _count_computing()
 
@@ -204,6 +257,11 @@ def allowance(*, first: bool) -> Iterator[None]:
     yield
     if min(_count.reading, _count.computing) < 0:
         raise OutOfWork
+
+
+def charge(ticks: int) -> None:
+    """Take the ticks of what is about to be computed. Raises OutOfWork where they are not left."""
+    _count.compute(ticks)
 
 
 def too_long_to_read() -> bool:

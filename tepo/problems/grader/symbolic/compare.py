@@ -11,7 +11,7 @@ from tepo.problems.grader.kinds.numbers.number import ANSWER_DIGITS, GOLD_DIGITS
 from tepo.problems.grader.kinds.numbers.simple_expression import Arithmetic, same
 from tepo.problems.grader.symbolic.allowance import unpaid
 from tepo.problems.grader.symbolic.parser import to_sympy
-from tepo.problems.grader.symbolic.values import as_fraction, constant, is_scalar, ratio, same_value
+from tepo.problems.grader.symbolic.values import as_fraction, constant, is_scalar, is_undefined, ratio, same_value
 
 _DIGITS = 50
 with mpmath.workdps(_DIGITS + 5):
@@ -35,7 +35,7 @@ class SymbolicComparison:
                 if same(gold, answer, _MPMATH, _DIGITS):
                     return True
         left, right = unpaid(to_sympy, gold), to_sympy(answer)
-        if left is None or right is None:
+        if left is None or right is None or left.has(sympy.zoo, sympy.nan) or right.has(sympy.zoo, sympy.nan):
             return False
         if is_scalar(left) and is_scalar(right):
             verdict = self._scalars(gold, left, answer, right)
@@ -60,7 +60,7 @@ class SymbolicComparison:
 
     def _scalars(self, gold: str, left: sympy.Expr, answer: str, right: sympy.Expr) -> bool | None:
         if left == right:
-            return True
+            return not is_undefined(left)
         if not left.free_symbols and not right.free_symbols and self._near(gold, left, answer, right):
             return True
         return same_value(left, right)

@@ -5,10 +5,12 @@ Imported by workers only."""
 import re
 
 import sympy
-from latex2sympy2_extended import NormalizationConfig, latex2sympy, normalize_latex
+from latex2sympy2_extended import NormalizationConfig, normalize_latex
+from latex2sympy2_extended.latex2sympy2 import _Latex2Sympy
 from math_verify.parser import get_last_eq
 
 from tepo.problems.grader.symbolic.allowance import remembered
+from tepo.problems.grader.symbolic.divisors import Gcd, Lcm
 
 _CONFIG = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False
@@ -24,7 +26,7 @@ _CIS = re.compile(
 _VECTOR = re.compile(r"\\(vec|hat|bar|tilde|overline)\{([a-zA-Z]+)\}")
 _REAL_ROOT = re.compile(r"\\sqrt\s*\[(\d*[13579])\]\s*\{\s*-([^{}+-]*)\}")
 _FACTORIAL_POWER = re.compile(r"(\d+|(?<![a-zA-Z])[a-zA-Z])!\s*\^")
-_SPACED_DIGITS = re.compile(r"(?<![_^\d.])\d+ \d+(?!\d*\s*(?:/|\\frac))")
+_SPACED_DIGITS = re.compile(r"(?<![_^\d.])\d+[ \"]+\d+(?!\d*\s*(?:/|\\frac))")
 _BARE_SCRIPT = re.compile(r"([\^_])\s*([a-zA-Z0-9])")
 _INVERSE = re.compile(r"\\(sin|cos|tan|cot|sec|csc)\s*\^\s*\{\s*-\s*1\s*\}")
 _CHOOSE = re.compile(r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}")
@@ -116,9 +118,16 @@ def to_sympy(text: str) -> sympy.Basic | sympy.MatrixBase | None:
     return parsed.xreplace(units) if units else parsed
 
 
+class _Converter(_Latex2Sympy):
+    """The parser, with divisors and multiples of integers where it has those of polynomials."""
+
+    def handle_gcd_lcm(self, name: str, arguments: list[sympy.Expr]) -> sympy.Expr:
+        return (Gcd if name == "gcd" else Lcm)(*arguments)
+
+
 def _parse(latex: str) -> sympy.Basic | sympy.MatrixBase | None:
     try:
-        parsed = latex2sympy(latex, is_real=True, convert_degrees=False, normalization_config=None)
+        parsed = _Converter(is_real=True).parse(latex)
     except (MemoryError, RecursionError):
         raise
     except Exception:  # the parser raises whatever it meets; all of it means "not readable"

@@ -1,32 +1,46 @@
 """Equality of expressions by their values: constants at high precision,
 expressions with symbols at fixed sample points.
 
-Two expressions that agree to 32 digits at six points without relations between the unknowns are equal in practice, and
-one point where they differ proves that they are not; both are cheaper than simplification, which math-verify uses."""
+Two expressions that agree to 32 digits at six points without relations between the unknowns, and at one of them to as
+many as their terms can hide, are equal in practice. One point where they differ proves that they are not. Both are
+cheaper than simplification, which math-verify uses."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from fractions import Fraction
 
 import sympy
 from sympy.core.function import AppliedUndef
+from sympy.functions.elementary.hyperbolic import HyperbolicFunction
 
 from tepo.problems.grader.kinds.numbers.simple_expression import sample
 from tepo.problems.grader.symbolic.allowance import OutOfWork
+from tepo.problems.grader.symbolic.divisors import Gcd, Lcm
 
+Point = dict[sympy.Symbol, sympy.Expr]
 DIGITS = 40
 _AGREE = sympy.Float(10) ** -32
 _ENOUGH = 3
-_MOST_DIGITS = 20_000
+_MOST_DIGITS, _MOST_HIDDEN = 20_000, 1000
 _POINTS, _POSITIVE_POINTS = 6, 4
 _INTEGER_POINTS = (
     (5, 3, 2, 7), (6, 2, 3, 4), (7, 4, 2, 3), (8, 3, 5, 2), (9, 5, 3, 4), (10, 4, 3, 6),
-    (11, 6, 5, 2), (12, 7, 4, 5), (2, 9, 11, 13), (3, 10, 12, 8), (4, 11, 6, 9),
+    (11, 6, 5, 2), (12, 7, 4, 5), (2, 9, 11, 13), (3, 10, 12, 8), (4, 11, 6, 9), (12, 8, 10, 6), (6, 6, 4, 9),
 )  # fmt: skip
 _ROUNDING = (sympy.floor, sympy.ceiling)
-_REALS = frozenset("xyztrs")
-"""Names of real numbers: their floors are not compared at integers alone, where floor and ceiling agree."""
+_REALS, _REALS_BESIDE = frozenset("xyztrs"), frozenset("xyz")
+"""Names of real numbers, and those that stay so beside others: their floors are not compared at integers alone, where
+floor and ceiling agree."""
+_STEEP = (sympy.factorial, sympy.binomial, sympy.Sum, sympy.Product, sympy.gamma, sympy.factorial2)
+_BENT = (*_ROUNDING, sympy.Mod, Gcd, sympy.Abs, sympy.Max, sympy.Min)
+_TWELFTHS = sympy.Rational(7, 12)
+"""Times a whole number: a point where a floor or ceiling of a real number may jump."""
+_INSIDE, _OUTSIDE = 2, 0
+"""Draws below and above one, for points on both sides of a bend."""
+_SCALES = 3  # numbers of an expression that give it more points
+_POWERS = (sympy.Pow, sympy.exp, sympy.factorial, sympy.binomial)
+_UNSOLVED = (sympy.Sum, sympy.Product, sympy.Integral, sympy.Limit)
 _INTEGER_FUNCTIONS = (
-    sympy.factorial, sympy.binomial, sympy.Mod, sympy.Sum, sympy.Product, sympy.gamma, sympy.factorial2,
+    sympy.factorial, sympy.binomial, sympy.Mod, sympy.Sum, sympy.Product, sympy.gamma, sympy.factorial2, Gcd, Lcm,
 )  # fmt: skip
 
 
@@ -44,7 +58,7 @@ def same_value(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
     symbols = sorted(gold.free_symbols | answer.free_symbols, key=lambda symbol: symbol.name)
     if not symbols:
         return _same_constant(gold, answer)
-    agreed, imaginary = 0, gold.has(sympy.I) or answer.has(sympy.I)
+    agreed, imaginary = [], gold.has(sympy.I) or answer.has(sympy.I)
     for point, positive in _points(gold, answer, symbols):
         left, right = value_at(gold, point), value_at(answer, point)
         if left is None or right is None:
@@ -55,9 +69,11 @@ def same_value(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
                 continue  # outside the domain: a root or logarithm of a negative number, where i is not written
         if not _close(left, right):
             decisive = positive or len(symbols) < 2 or gold.has(sympy.Abs) or answer.has(sympy.Abs)
-            return not decisive and agreed >= _ENOUGH
-        agreed += 1
-    return True if agreed >= _ENOUGH else None
+            if decisive or len(agreed) < _ENOUGH:
+                return False
+            continue
+        agreed.append(point)
+    return _same_closely(gold, answer, agreed[0]) is not False if len(agreed) >= _ENOUGH else None
 
 
 def ratio(left: sympy.Expr, right: sympy.Expr) -> sympy.Expr | None:
@@ -66,6 +82,7 @@ def ratio(left: sympy.Expr, right: sympy.Expr) -> sympy.Expr | None:
     left, right = _named(left), _named(right)
     symbols = sorted(left.free_symbols | right.free_symbols, key=lambda symbol: symbol.name)
     quotients: list[sympy.Expr] = []
+    points: list[Point] = []
     for point, _ in _points(left, right, symbols):
         above, below = value_at(left, point), value_at(right, point)
         if above is None or below is None or _vanishes(below) or _vanishes(above):
@@ -74,12 +91,32 @@ def ratio(left: sympy.Expr, right: sympy.Expr) -> sympy.Expr | None:
         if quotients and not _close(quotients[0], quotient):
             return None
         quotients.append(quotient)
-    return quotients[0] if len(quotients) >= (_ENOUGH if symbols else 1) else None
+        points.append(point)
+    if len(quotients) < (_ENOUGH if symbols else 1):
+        return None
+    digits = _digits_needed(left, right, points[0])
+    closer = [value_at(side, _exactly(point, digits), digits) for point in points[:2] for side in (left, right)]
+    if digits > DIGITS and len(closer) == 4 and None not in closer:
+        (above, below), (other, under) = closer[:2], closer[2:]
+        return quotients[0] if _close(above / below, other / under, _tolerance(digits)) else None
+    return quotients[0]
 
 
 def constant(expression: sympy.Expr, digits: int = DIGITS) -> sympy.Expr | None:
     """The numeric value of an expression without symbols, None if it has none."""
     return value_at(expression, {}, digits)
+
+
+def is_undefined(expression: sympy.Basic) -> bool:
+    """Is there a division by zero, a logarithm of zero or a pole in the expression, apart from unknowns?"""
+    if expression.has(sympy.zoo, sympy.nan):
+        return True
+    zeros = [power.base for power in expression.atoms(sympy.Pow) if power.exp.could_extract_minus_sign()]
+    zeros += [part.args[0] for part in expression.atoms(sympy.log)]
+    zeros += [sympy.cos(part.args[0], evaluate=False) for part in expression.atoms(sympy.tan, sympy.sec)]
+    zeros += [sympy.sin(part.args[0], evaluate=False) for part in expression.atoms(sympy.cot, sympy.csc)]
+    values = [constant(part, 5) for part in zeros if not part.free_symbols]
+    return any(value is not None and _vanishes(value) for value in values)
 
 
 def as_fraction(value: sympy.Expr) -> Fraction | None:
@@ -91,10 +128,11 @@ def as_fraction(value: sympy.Expr) -> Fraction | None:
     return Fraction(int(rational.p), int(rational.q)) if rational.is_Rational else None
 
 
-def value_at(expression: sympy.Expr, point: dict[sympy.Symbol, sympy.Expr], digits: int = DIGITS) -> sympy.Expr | None:
+def value_at(expression: sympy.Expr, point: Point, digits: int = DIGITS) -> sympy.Expr | None:
     """A finite complex number, or None."""
     try:
-        if expression.has(sympy.Sum, sympy.Product, sympy.Integral, sympy.Limit, sympy.factorial2):
+        stepped = point and expression.has(*_ROUNDING) and all(value.is_Rational for value in point.values())
+        if stepped or expression.has(*_UNSOLVED, sympy.factorial2, Gcd, Lcm):
             expression = expression.subs(point).doit()
         value = expression.evalf(digits, maxn=digits + 100, **({"subs": point} if point else {}))
     except (MemoryError, RecursionError):
@@ -113,39 +151,70 @@ def _named(expression: sympy.Expr) -> sympy.Expr:
     return expression.xreplace(calls) if calls else expression
 
 
-def _points(
-    left: sympy.Expr, right: sympy.Expr, symbols: Sequence[sympy.Symbol]
-) -> list[tuple[dict[sympy.Symbol, sympy.Expr], bool]]:
-    """Sample points with whether all values are positive:
-    integers where floors, factorials or signs (-1)^n are about."""
-    integers = left.has(*_INTEGER_FUNCTIONS) or right.has(*_INTEGER_FUNCTIONS)
-    integers = integers or _alternates(left) or _alternates(right)
-    rounded = left.has(*_ROUNDING) or right.has(*_ROUNDING)
-    integers = integers or (rounded and not all(symbol.name in _REALS for symbol in symbols))
-    if integers:
-        return [
-            ({symbol: sympy.Integer(_whole(row, index)) for index, symbol in enumerate(symbols)}, True)
-            for row in range(len(_INTEGER_POINTS))
-        ]
-    points = []
-    for shift in range(_POINTS):
+def _points(left: sympy.Expr, right: sympy.Expr, symbols: Sequence[sympy.Symbol]) -> Iterator[tuple[Point, bool]]:
+    """Sample points with whether all values are positive: integers where divisors, factorials or signs (-1)^n are
+    about, and for unknowns with floors that are not those of real numbers. Where a function has steps or bends, also
+    points as far out as the numbers written."""
+    both = sympy.Tuple(left, right)
+    rounded, steep, integers = both.has(*_ROUNDING), both.has(*_STEEP), both.has(*_INTEGER_FUNCTIONS)
+    kept = _REALS if all(symbol.name in _REALS for symbol in symbols) else _REALS_BESIDE
+    integers = integers or _alternates(both)
+    reals = {symbol for symbol in symbols if not integers and (not rounded or symbol.name in kept)}
+    for shift in range(_POINTS) if reals else ():
         positive = shift < _POSITIVE_POINTS
-        point = {}
-        for index, symbol in enumerate(symbols):
-            value = sympy.Float(sample(shift, index), DIGITS)
-            negative = not positive and (len(symbols) == 1 or (index + shift) % 2 == len(symbols) % 2)
-            point[symbol] = -value if negative else value
-        points.append((point, positive))
-    return points
+        yield _point(symbols, reals, shift, negative=not positive), positive
+    for row in range(len(_INTEGER_POINTS)) if rounded or not reals else ():
+        yield _point(symbols, reals, row, whole=True), True
+    if not reals and not steep and both.has(sympy.Abs):
+        yield _point(symbols, reals, 0, -1), False
+    for scale in _scales(both) if (both.has(*_BENT) or _rooted(both)) and not steep else ():
+        for shift in _INSIDE, _OUTSIDE:
+            yield _point(symbols, reals, shift, scale), True
+        yield _point(symbols, reals, _POINTS - 1, scale, negative=True), not reals
+
+
+def _point(
+    symbols: Sequence[sympy.Symbol],
+    reals: Set[sympy.Symbol],
+    row: int,
+    scale: int = 1,
+    *,
+    negative: bool = False,
+    whole: bool = False,
+) -> Point:
+    """A value for each unknown. negative: real ones are, of several every second. whole: real ones are whole numbers,
+    or where a floor may jump."""
+    point = {}
+    for index, symbol in enumerate(symbols):
+        real = symbol in reals
+        value = sympy.Integer(_whole(row, index))
+        if real:
+            jump = value * _TWELFTHS if row > 2 else value
+            value = jump if whole else sympy.Float(sample(row, index), DIGITS)
+        minus = negative and real and (len(symbols) == 1 or (index + row) % 2 == len(symbols) % 2)
+        point[symbol] = (-scale if minus else scale) * value
+    return point
+
+
+def _rooted(expression: sympy.Basic) -> bool:
+    return any(power.exp.is_Rational and not power.exp.is_Integer for power in expression.atoms(sympy.Pow))
+
+
+def _scales(both: sympy.Tuple) -> list[int]:
+    """The largest whole numbers written, also as powers, without those that the sample points reach anyway."""
+    written = [part for part in both.atoms(sympy.Integer, sympy.Pow) if part.is_integer and not part.free_symbols]
+    values = [constant(part) for part in written]
+    sizes = {abs(int(value)) for value in values if value is not None and _is_real(value)}
+    return sorted(size for size in sizes if 3 < size < 10**30)[-_SCALES:]
 
 
 def _whole(row: int, index: int) -> int:
     """The value of one unknown at an integer point; beyond the columns written down, one of 2 to 13."""
-    columns = _INTEGER_POINTS[row]
+    columns = _INTEGER_POINTS[row % len(_INTEGER_POINTS)]
     return columns[index] if index < len(columns) else 2 + int(sample(row, index).replace(".", "")) % 12
 
 
-def _alternates(expression: sympy.Expr) -> bool:
+def _alternates(expression: sympy.Basic) -> bool:
     return any(
         power.base.is_number and power.base.is_negative and power.exp.free_symbols
         for power in expression.atoms(sympy.Pow)
@@ -154,7 +223,8 @@ def _alternates(expression: sympy.Expr) -> bool:
 
 def _same_constant(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
     if gold.has(sympy.oo, -sympy.oo) or answer.has(sympy.oo, -sympy.oo):
-        return bool(gold.doit() == answer.doit())
+        value = gold.doit()
+        return bool(value == answer.doit() and value != sympy.nan)
     left, right = constant(gold), constant(answer)
     if left is None or right is None:
         return None
@@ -163,39 +233,65 @@ def _same_constant(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
     first, second = _rational(gold), _rational(answer)
     if first is not None and second is not None:
         return bool(first == second)
-    hidden = _hidden_digits(gold) + _hidden_digits(answer)
-    if hidden == 0:
+    return _same_closely(gold, answer, {})
+
+
+def _same_closely(gold: sympy.Expr, answer: sympy.Expr, point: Point) -> bool | None:
+    """Equality at one point where they agree to the leading digits, in all others in which a difference may hide; None
+    where those cannot be computed. Raises OutOfWork where they are too many."""
+    digits = _digits_needed(gold, answer, point)
+    if digits == DIGITS:
         return True
-    digits = 100 + hidden
-    if digits > _MOST_DIGITS:
+    left, right = (value_at(side, _exactly(point, digits), digits) for side in (gold, answer))
+    return None if left is None or right is None else _close(left, right, _tolerance(digits))
+
+
+def _digits_needed(gold: sympy.Expr, answer: sympy.Expr, point: Point) -> int:
+    hidden = _hidden_digits(gold, point) + _hidden_digits(answer, point)
+    if hidden > _MOST_DIGITS - 100:
         raise OutOfWork
-    left, right = constant(gold, digits), constant(answer, digits)
-    return None if left is None or right is None else _close(left, right, sympy.Float(10, digits) ** (20 - digits))
+    return 100 + hidden if hidden or not (gold.has(*_UNSOLVED) or answer.has(*_UNSOLVED)) else DIGITS
+
+
+def _exactly(point: Point, digits: int) -> Point:
+    """The same point for a computation in more digits."""
+    return {symbol: value if value.is_Rational else sympy.Float(value, digits) for symbol, value in point.items()}
+
+
+def _tolerance(digits: int) -> sympy.Float:
+    return sympy.Float(10, digits) ** (20 - digits)
 
 
 def _rational(expression: sympy.Expr) -> sympy.Rational | None:
-    """The exact value of an expression in rational numbers alone, None where it is irrational."""
-    if not all(atom.is_Rational for atom in expression.atoms(sympy.Atom)):
+    """The exact value of an expression in rational numbers alone, None where there are roots (long numbers would be
+    factored) or others."""
+    if not all(atom.is_Rational for atom in expression.atoms(sympy.Atom)) or _rooted(expression):
         return None
     value = expression.doit()
     return value if value.is_Rational else None
 
 
-def _hidden_digits(expression: sympy.Expr) -> int:
+def _hidden_digits(expression: sympy.Expr, point: Point) -> int:
     r"""Number of digits below the leading ones in which a difference may hide: the spread of the terms of sums
-    (1-2^{-2016}, 2^{2009}-1) and the length of written integers; 0 when the first comparison saw everything."""
-    hidden = max((int(abs(number.p)).bit_length() * 3 // 10 for number in expression.atoms(sympy.Integer)), default=0)
+    (1-2^{-2016}, x+e^{-100}), the length of written numbers, and the size of powers and of what grows as they do; 0
+    where there are none of these."""
+    numbers = expression.atoms(sympy.Rational)
+    hidden = max((max(abs(number.p), number.q).bit_length() * 3 // 10 for number in numbers), default=0)
     hidden = hidden if hidden > DIGITS // 2 else 0
+    spreads = 0
     for total in expression.atoms(sympy.Add):
-        sizes = [size for term in total.args if (size := _decimal_size(term)) is not None]
+        sizes = [size for term in total.args if (size := _decimal_size(term, point)) is not None]
         spread = max(sizes) - min(sizes) if sizes else 0
-        hidden += spread + DIGITS if spread > DIGITS // 4 else 0
-    return hidden
+        spreads += spread + DIGITS if spread > DIGITS // 4 else 0
+    powers = [part for part in expression.atoms(*_POWERS) if not part.free_symbols]
+    powers += [sympy.exp(2 * part.args[0]) for part in expression.atoms(HyperbolicFunction)]
+    sizes = [min(abs(_decimal_size(part, point) or 0), _MOST_HIDDEN) for part in powers]
+    return hidden + max([spreads, *(size for size in sizes if size > DIGITS // 2)])
 
 
-def _decimal_size(term: sympy.Expr) -> int | None:
-    """log10 of the magnitude of a constant, roughly; None for 0 and what has no value."""
-    value = value_at(term, {}, 5)
+def _decimal_size(term: sympy.Expr, point: Point) -> int | None:
+    """log10 of the magnitude of a term, roughly; None for 0 and what has no value."""
+    value = value_at(term, point, 5)
     if value is None or _vanishes(value):
         return None
     _, _, exponent, bits = sympy.Float(abs(value), 5)._mpf_

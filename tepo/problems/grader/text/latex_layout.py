@@ -41,7 +41,7 @@ def _flat(match: re.Match[str]) -> str:
     joined = ""
     for row in (row.replace("&", " ").strip(" ,;\n") for row in rows):
         joined += (" " if _CONTINUES.match(row) else ", ") + row if joined else row
-    return joined
+    return joined or " "
 
 
 def _case(row: str) -> tuple[str, str] | None:

@@ -10,12 +10,14 @@ _SIZES = (
     r"|limits|nolimits|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg"
 )
 _MARKS = (
-    r"\\!|\\hfill|\\strut|\\therefore(?![a-zA-Z])|^\s*\\(?:implies|[Rr]ightarrow|Longrightarrow)(?![a-zA-Z])"
+    r"\\hfill(?![a-zA-Z])|\\therefore(?![a-zA-Z])|^\s*\\(?:implies|[Rr]ightarrow|Longrightarrow)(?![a-zA-Z])"
     r"|\\(?:q?quad *\\)?checkmark(?![a-zA-Z])"
 )
 _REMOVED = re.compile(
-    rf"\\(?:{_SIZES}|middle|mathstrut|boldsymbol|bm|rm|bf|it|mathit|mathbf|mathsf|mathtt|bold)(?![a-zA-Z])\s*\.?(?<!\.)|{_MARKS}"
+    rf"\\(?:{_SIZES}|middle|mathstrut|strut|boldsymbol|bm|rm|bf|it|mathit|mathbf|mathsf|mathtt|bold)(?![a-zA-Z])\s*\.?(?<!\.)"
+    rf"|\\!|(?P<mark>{_MARKS})"
 )
+"""What does not print; in the place of a mark, which does, a space is left: 1\\checkmark 2 is not 12."""
 _COLOUR = re.compile(r"\\(?:text)?color\s*\{[^{}]*\}")
 _DIGITS_IN_TEXT = re.compile(r"\\text\{(\d[\d,]*(?:\.\d+)?)\}|\\text\{(\d+)(?:st|nd|rd|th)\}")
 _LETTERS = re.compile(r"\\text\{ ?([A-H](?:(?:, ?(?:and |or )?| and | or | ?& ?)[A-H])+) ?\}")
@@ -40,13 +42,13 @@ _FRAC = re.compile(r"\\[dtc]?(frac|binom)(?![a-zA-Z])\s*")
 
 def simplified_macros(text: str) -> str:
     r"""\mathrm{cm} as \text{cm}, {n \choose k} as \binom{n}{k}, \frac12 as \frac{1}{2}; without sizes and fonts."""
-    text = _REMOVED.sub("", _NULL_FENCE.sub("", _COLOUR.sub("", text)))
+    text = _REMOVED.sub(lambda match: " " if match["mark"] else "", _NULL_FENCE.sub("", _COLOUR.sub("", text)))
     text = _TEXT.sub(lambda match: "\\text{" + SPACES.sub(" ", match[1]).strip() + "}", text)
     text = _OPERATOR.sub(r"\\\1 ", text)
-    text = re.sub(r"\\text\{([ie])\}", r"\1", text).replace("\\text{}", "")
+    text = re.sub(r"\\text\{([ie])\}", r"\1", text).replace("\\text{}", " ")
     text = text.replace("\\text{.}", ".").replace("\\text{,}", ",")
     text = _DIGITS_IN_TEXT.sub(r"\1\2", text)
-    text = _ORDINAL.sub("", _LETTERS.sub(lambda match: ", ".join(re.findall("[A-H]", match[1])), text))
+    text = _ORDINAL.sub(" ", _LETTERS.sub(lambda match: ", ".join(re.findall("[A-H]", match[1])), text))
     names = {"choose": "binom", "over": "frac"}
     text = _INFIX.sub(lambda match: f"\\{names[match[2]]}{{{match[1].strip()}}}{{{match[3].strip()}}}", text)
     return _UNIT_FRACTION.sub(r"\\text{\1/\2}", _arguments(_ACCENT.sub(_accented, text)))

@@ -44,7 +44,15 @@ _GENERIC = {"unit", "u"}
 _FILLERS = {"of", "a", "an", "the", "each", "in", "about", "approximately"}
 _SHAPES = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _AFTER = {"squared": 2, "cubed": 3}
-_NO_UNIT = {*_AFTER, "factorial", "not", "wrong", "incorrect", "false"}
+REFUSALS = r"wrong|incorrect|false|untrue|invalid|reject\w*|extraneous|mistak\w*|impossible|discard\w*"
+HEDGES = (
+    r"unless|except\w*|but|however|although|though|maybe|perhaps|possibly|probably|actually|correction|wait|unsure"
+    r"|uncertain|depend\w*"
+)
+DOUBTS = rf"{REFUSALS}|{HEDGES}|otherwise|sometimes|never|neither|nor|none"
+"""Words behind an answer that take it back or bind it to cases: all of DOUBTS. A reason for an answer may hold those
+that are not HEDGES, and words before an answer those that are not REFUSALS."""
+_NO_UNIT = re.compile(rf"squared|cubed|factorial|not|if|when|or|{DOUBTS}", re.IGNORECASE)
 """What stands with these is another value, or none: 10 squared, 10 is wrong."""
 
 _INCHES = re.compile(r"^\W*in\W*$|\bin\.? ?\^|(?:/|\b(?:per|sq\.?|square|cu\.?|cubic)) ?in\b|\bin[23]\b")
@@ -94,7 +102,7 @@ def parse_unit(text: str) -> Unit | None:
             powers[-1] = (powers[-1][0], powers[-1][1] * int(power or digit))
         elif word.lower() in _AFTER and powers:
             powers[-1] = (powers[-1][0], powers[-1][1] * _AFTER[word.lower()])
-        elif word.lower() in _NO_UNIT:
+        elif _NO_UNIT.fullmatch(word):
             return None
         elif word.lower() in _SHAPES:
             shape = _SHAPES[word.lower()]

@@ -6,21 +6,30 @@ from fractions import Fraction
 from itertools import pairwise
 
 from tepo.problems.grader.text.brackets import encloses
-from tepo.problems.grader.text.units import known, parse_unit
+from tepo.problems.grader.text.units import DOUBTS, HEDGES, REFUSALS, known, parse_unit
 
-_TAKEN_BACK = (
-    r"(?![^{}]*\b(?i:wrong|incorrect|false|invalid|reject\w*|extraneous|mistak\w*|impossible|discard\w*"
-    r"|not (?:an? |the )?(?:\w+ )?(?:answer|solution|root|valid|correct|right|true|possible|allowed|accepted))\b)"
+_NO_ANSWER = (
+    rf"{REFUSALS}|not (?:an? |the )?(?:\w+ )?"
+    r"(?:answer|solution|root|valid|correct|right|true|possible|allowed|accepted)"
 )
-"""Stands before the words of a remark: not those of one that says that the answer is none."""
+_NAMED = (
+    rf"(?![^{{}}]*\b(?i:{_NO_ANSWER})\b)"
+    r"(?! ?(?i:no(?!\.)|none|neither|nothing|[\d.]+|(?:any|every)\w*(?: \w+)? but)\b)(?![^{}]*\b(?:is|are) \d)"
+)
+"""Stands before the words that lead in: not those that say that the answer is none, or another."""
+_ASSURED = (
+    rf"(?![^{{}}]*\b(?i:{_NO_ANSWER}|{DOUBTS}|if|also|another|as well|for (?:even|odd|some)|no(?= ?[,.;:!)])"
+    r"|not \\?[\dA-Z])\b)"
+)
+"""Stands before the words of a remark: not those of one that takes the answer back or binds it to cases."""
 _LEAD = re.compile(
-    rf"^\\text\{{{_TAKEN_BACK}[^{{}}]*\b(?:is|are|equals?):?\}} ?(?=.)"
-    rf"|^\\text\{{{_TAKEN_BACK}[^{{}}]*\}} ?[a-zA-Z] ?\\text\{{(?:is|equals?):?\}} ?(?=.)"
-    rf"|^\\text\{{{_TAKEN_BACK}"
+    rf"^\\text\{{{_NAMED}[^{{}}]*\b(?:is|are|equals?):?\}} ?(?=.)"
+    rf"|^\\text\{{{_NAMED}[^{{}}]*\}} ?[a-zA-Z] ?\\text\{{(?:is|equals?):?\}} ?(?=.)"
+    rf"|^\\text\{{{_NAMED}"
     r"(?![^{}]*\b(?i:not|base|at least|at most|than)\b)[^{}]*[a-zA-Z]{2,}:\} ?(?=.)"
 )
 _REMARK = re.compile(
-    rf"(?<=.) ?\\text\{{,? ?\({_TAKEN_BACK}"
+    rf"(?<=.) ?\\text\{{,? ?\({_ASSURED}"
     r"(?![^{}]*\b(?:base|mod|binary|ternary|octal|decimal|hex(?:adecimal)?)\b)([^{}()]*)\)\}$"
 )
 _END = r"\)?$"
@@ -43,7 +52,7 @@ _OR_IN_TEXT = re.compile(r"\\text\{ ?\((or|equivalently|or equivalently),? ([^{}
 _ABOUT = r"approximately|approx\.?|about|roughly"
 _ASIDE = re.compile(
     rf"(?<=[^(,;\s]) ?(?P<group>\( ?(?:\\approx(?![a-zA-Z])"
-    rf"|\\text\{{ ?(?:{_ABOUT}|since|because|as|i\.e\.?|that is|using|from)\b[^{{}}]*\}}).*\))$"
+    rf"|\\text\{{ ?(?:{_ABOUT}|since|because|as|i\.e\.?|that is|using|from)\b[^{{}}]*\}})(?!.*\b(?:{HEDGES})\b).*\))$"
 )
 _ALTERNATIVE = re.compile(
     r"(?<=[^(,;\s]) ?(?P<group>\( ?\\text\{ ?(?:or|equivalently|or equivalently),?\} ?(?P<other>.*)\))$"

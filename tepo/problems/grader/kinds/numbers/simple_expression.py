@@ -22,6 +22,8 @@ _GAP = 1e-5
 _POINTS = range(4)
 _SPREAD = 1e12
 """Terms of one expression that differ more in size hide too much from a comparison at 50 digits."""
+_MOST_FIGURES = 30
+"""Of a number's figures more would be lost, or compared with rounding errors."""
 _MOST_EXPONENT = 1e5
 """Of a tower of powers the next exponent would fill the memory."""
 
@@ -68,6 +70,16 @@ def differ(gold: str, answer: str) -> bool:
     except _TROUBLE:
         return False
     return False
+
+
+def approximate(text: str) -> float | None:
+    """The real value of an expression without letters, None where it is not understood."""
+    try:
+        reader = _Reader(text, 0, FLOATS)
+        value = reader.value()
+    except _TROUBLE:
+        return None
+    return value.real if math.isfinite(value.real) and not value.imag and not reader.letters(0) else None
 
 
 def same(gold: str, answer: str, arithmetic: Arithmetic, digits: int) -> bool:
@@ -172,9 +184,9 @@ class _Reader:
         exponent = self._group() if self._peek() == "{" else self._atom()
         if abs(exponent) > _MOST_EXPONENT:
             raise Unknown
-        if self._letters(start) and (base.imag or base.real <= 0):
+        if self.letters(start) and (base.imag or base.real <= 0):
             raise Unknown  # (-1)^n is meant for integers n
-        if self._strict and not self._letters(start) and self._letters(before) and exponent != int(exponent.real):
+        if self._strict and not self.letters(start) and self.letters(before) and exponent != int(exponent.real):
             raise Unknown
         return self._keep(base**exponent)
 
@@ -204,18 +216,20 @@ class _Reader:
                 self._expect("]")
             start = self._index
             inside = self._group()
-            if (degree != 2 and (inside.imag or inside.real < 0)) or (self._strict and self._letters(start)):
+            if (degree != 2 and (inside.imag or inside.real < 0)) or (self._strict and self.letters(start)):
                 raise Unknown
             return self._keep(self._with.sqrt(inside) if degree == 2 else inside ** (1 / degree))
         named = {"\\pi": self._with.pi, "e": self._with.e, "i": self._with.i}
         if token in named:
             return self._keep(named[token])
         if token[:1].isdigit() or token[:1] == ".":
+            if self._strict and len(token) > _MOST_FIGURES:
+                raise Unknown
             return self._keep(self._with.number(token))
         if len(token) == 1 and token.isalpha():
             return self._keep(self._with.number(sample(self._point, ord(token))))
         raise Unknown
 
-    def _letters(self, start: int) -> bool:
+    def letters(self, start: int) -> bool:
         """Is there a variable among the tokens read since `start`?"""
         return any(token.isalpha() and token not in "ei" for token in self._tokens[start : self._index])

@@ -67,16 +67,23 @@ _DEPENDENCIES = [
     "yaml",
     "zmq",
 ]
+_NAMES = (*sys.stdlib_module_names, *_DEPENDENCIES)
 
 
 def lay(folder: Path, mark: Path) -> None:
-    """One for each module of the standard library and of what the suite may import, and one as a package."""
-    for name in (*sys.stdlib_module_names, *_DEPENDENCIES):
-        text = f"with open({str(mark)!r}, 'a') as file:\n    file.write(__file__ + '\\n')\n"
-        package = name in ("email", "torch")
-        path = folder / (f"{name}/__init__.py" if package else f"{name}.py")
+    """One for each module of the standard library and of what the suite may import, two as packages; a plugin of
+    Hydra's, and one that torch and vLLM load where a distribution beside it says so."""
+    text = f"with open({str(mark)!r}, 'a') as file:\n    file.write(__file__ + '\\n')\n"
+    names = [f"{name}/__init__" if name in ("email", "torch") else name for name in _NAMES]
+    for name in (*names, "hydra_plugins/plugin", "plugin"):
+        path = folder / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+    about = folder / "plugin-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: plugin\nVersion: 1.0\n")
+    groups = ("torch.backends", "vllm.general_plugins", "vllm.platform_plugins")
+    (about / "entry_points.txt").write_text("".join(f"[{group}]\nplugin = plugin:run\n" for group in groups))
 
 
 def executed(mark: Path) -> list[str]:

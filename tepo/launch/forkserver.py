@@ -44,8 +44,8 @@ def job_environment() -> dict[str, str]:
 
 def under_torchrun(words: Sequence[str], ranks: int, *how: str) -> list[str]:
     """A child's command, run by torchrun as so many ranks of this machine. how: more options of torchrun."""
-    given = words[len(interpreter.command()) :]
-    return interpreter.command("-m", "torch.distributed.run", "--nproc-per-node", str(ranks), *how, *given)
+    head = len(interpreter.command())
+    return [*words[:head], "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), *how, *words[head:]]
 
 
 def devices(slot: int, gpus: int) -> dict[str, str]:

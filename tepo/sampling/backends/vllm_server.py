@@ -4,7 +4,7 @@ import contextlib
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from tepo.common.errors import UserError
 from tepo.config.run_config import RunConfig
@@ -13,6 +13,8 @@ from tepo.sampling.backends import Room, SamplerBackend, SamplerMemory, SamplerO
 from tepo.sampling.backends.vllm import engine_of
 
 if TYPE_CHECKING:
+    from torch.nn import Embedding
+
     from tepo.policy.model.load_policy import Policy
     from tepo.sampling.sampler import Sampler
 
@@ -47,10 +49,8 @@ class VllmServerBackend:
 
         stop = stop_tokens(policy.model, policy.tokenizer)
         length = longest_sequence(config)
-        ids = policy.model.get_input_embeddings().num_embeddings
-        return VllmServerSampler(
-            config.sampler.servers, stop, max_length=length, exchange=exchange, vocabulary=int(ids)
-        )
+        ids = cast("Embedding", policy.model.get_input_embeddings()).num_embeddings
+        return VllmServerSampler(config.sampler.servers, stop, max_length=length, exchange=exchange, vocabulary=ids)
 
     @contextlib.contextmanager
     def open_model(self, path: str, options: SamplerOptions, scratch: Path) -> Iterator["Sampler"]:

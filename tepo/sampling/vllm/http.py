@@ -58,7 +58,7 @@ class Connections:
                     socket.socket.shutdown(sock, socket.SHUT_RDWR)  # TLS's own would take its state from the reader
 
     @contextlib.contextmanager
-    def open(self, url: str, seconds: float) -> Iterator[http.client.HTTPConnection]:
+    def open(self, url: str, seconds: float = _ANSWER_SECONDS) -> Iterator[http.client.HTTPConnection]:
         """A connection to a server for the length of the block, cut after so many seconds."""
         parts = urlsplit(url)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection

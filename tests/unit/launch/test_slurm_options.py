@@ -122,14 +122,14 @@ def test_gpus_as_slurm_writes_them(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_each_node_starts_its_own_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_NODEID", "1")
-    job = slurm_job.Job(["python", "-m", "tepo_cli", "train"], "run", "log", nodes=2, gpus=8, cpus=96)
+    job = slurm_job.Job(["python", "-P", "-m", "tepo_cli", "train"], "run", "log", nodes=2, gpus=8, cpus=96)
     two = slurm_job.node_words(job, "10.0.0.1:15000")
-    assert two[:5] == ["python", "-m", "torch.distributed.run", "--nproc-per-node", "8"]
+    assert two[:6] == ["python", "-P", "-m", "torch.distributed.run", "--nproc-per-node", "8"]
     where = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1", "--master-port", "15000"]
-    assert two[5:] == [*where, "-m", "tepo_cli", "train"]
+    assert two[6:] == [*where, "-m", "tepo_cli", "train"]
     assert "--standalone" in slurm_job.node_words(replace(job, nodes=1), "none")
     assert slurm_job.node_words(replace(job, nodes=1, gpus=1), "none") == job.words
-    assert slurm_job.node_words(replace(job, gpus=0), "a:1")[4] == "1"  # a CPU is one rank
+    assert slurm_job.node_words(replace(job, gpus=0), "a:1")[5] == "1"  # a CPU is one rank
     assert slurm_job.node_words(replace(job, alone=["measure"]), "alone") == ["measure"]
 
 

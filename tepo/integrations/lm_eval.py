@@ -107,8 +107,8 @@ def task(name: str, *, base: bool = False, model: str = "") -> str:
             for metric in ("accuracy", *(("pass", "majority") if benchmark.samples > 1 else ()))
         ],
     }
-    asked = "base_request" if base else "request"
-    functions = {"custom_dataset": "problems", "doc_to_text": asked, "process_results": "graded"}
+    text = "base_request" if base else "request"
+    functions = {"custom_dataset": "problems", "doc_to_text": text, "process_results": "graded"}
     lines = "".join(f"{key}: !function {_FUNCTIONS}.{function}\n" for key, function in functions.items())
     return _HEADER + lines + yaml.safe_dump(plain, sort_keys=False)
 

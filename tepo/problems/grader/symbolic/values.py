@@ -58,7 +58,8 @@ def same_value(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
     symbols = sorted(gold.free_symbols | answer.free_symbols, key=lambda symbol: symbol.name)
     if not symbols:
         return _same_constant(gold, answer)
-    agreed, imaginary = [], gold.has(sympy.I) or answer.has(sympy.I)
+    agreed: list[Point] = []
+    imaginary = gold.has(sympy.I) or answer.has(sympy.I)
     for point, positive in _points(gold, answer, symbols):
         left, right = value_at(gold, point), value_at(answer, point)
         if left is None or right is None:
@@ -95,9 +96,10 @@ def ratio(left: sympy.Expr, right: sympy.Expr) -> sympy.Expr | None:
     if len(quotients) < (_ENOUGH if symbols else 1):
         return None
     digits = _digits_needed(left, right, points[0])
-    closer = [value_at(side, _exactly(point, digits), digits) for point in points[:2] for side in (left, right)]
-    if digits > DIGITS and len(closer) == 4 and None not in closer:
-        (above, below), (other, under) = closer[:2], closer[2:]
+    values = [value_at(side, _exactly(point, digits), digits) for point in points[:2] for side in (left, right)]
+    closer = [value for value in values if value is not None]
+    if digits > DIGITS and len(closer) == 4:
+        above, below, other, under = closer
         return quotients[0] if _close(above / below, other / under, _tolerance(digits)) else None
     return quotients[0]
 

@@ -225,8 +225,9 @@ def look(tree: Path, part: str, looks: dict[str, Look]) -> list[str]:
             log.write_text("")
             status, spent = forked(tree, [name], 100, log)
             looks[name] = status == 0, spent, [tuple(line.split("\t")) for line in log.read_text().splitlines()]
+            print(f"a look at {name}: {spent:.0f} CPU s, status {status}", flush=True)
             if status not in (0, 5):  # 5: nothing to run
-                print(f"{name} fails without a mutant, left out:\n{(tree.parent / 'output').read_text()[-1500:]}")
+                print(f"left out, it fails without a mutant:\n{(tree.parent / 'output').read_text()[-1500:]}")
     return [name for name in names if looks[name][0]]
 
 

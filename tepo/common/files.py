@@ -292,7 +292,9 @@ def read_jsonl(path: Path) -> list[dict[str, Any]]:
                 continue
             fault = f"is not JSON of ours: {error}"
         if fault:
-            raise UserError(f"line {number + 1} {fault}", where=str(path), fix="repair that line, or restore the file from a copy")
+            raise UserError(
+                f"line {number + 1} {fault}", where=str(path), fix="repair that line, or restore the file from a copy"
+            )
         rows.append(row)
     return rows
 

@@ -103,7 +103,11 @@ def _claim(task: Task, identity: Mapping[str, Any]) -> Result | None:
         except ValueError:
             begun = None
         if not isinstance(begun, dict):
-            raise UserError("the file is damaged", where=str(path), fix="restore it from a copy, or move the folder away and evaluate again")
+            raise UserError(
+                "the file is damaged",
+                where=str(path),
+                fix="restore it from a copy, or move the folder away and evaluate again",
+            )
         wanted = json.loads(json.dumps(identity))
         different = [key for key in wanted if begun.get(key) != wanted[key]]
         if different:

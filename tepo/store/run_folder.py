@@ -199,7 +199,9 @@ class RunFolder:
             ending_of(manifest)
         except ValueError as error:
             what = f"the manifest is damaged: {error}"
-            raise UserError(what, where=str(self.manifest_file), fix=f"{_REWRITTEN}, if it came to its last step") from None
+            raise UserError(
+                what, where=str(self.manifest_file), fix=f"{_REWRITTEN}, if it came to its last step"
+            ) from None
         return manifest
 
     def config(self) -> dict[str, Any]:

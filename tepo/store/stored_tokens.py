@@ -61,7 +61,9 @@ def read_dump(path: Path) -> TokenDump:
         ) from error
     except (ValueError, TypeError, AttributeError, OverflowError) as error:
         raise UserError(
-            f"not a token dump: {error}", where=str(path), fix="restore it from a copy, or move it away: only the token view needs it"
+            f"not a token dump: {error}",
+            where=str(path),
+            fix="restore it from a copy, or move it away: only the token view needs it",
         ) from None
 
 

@@ -78,7 +78,9 @@ def check_rewards_kept(config: RunConfig, folder: RunFolder) -> None:
         if step:
             changed = ", ".join(one.file for name, one in rewards.items() if one.text != kept[name]["text"])
             what = f"the file of a reward changed since run {other.path.name} began, which is at step {step}"
-            fix = f"put the file back to go on, or move {other.path} away to train anew; config.json there keeps the text"
+            fix = (
+                f"put the file back to go on, or move {other.path} away to train anew; config.json there keeps the text"
+            )
             raise UserError(what, where=changed, fix=fix)
 
 

@@ -15,7 +15,7 @@ from tepo.training.metrics.token_counts import MACHINE
 Report = Callable[[int, dict[str, Any]], None]
 
 # What differs between two equal runs; everything else is bit-identical.
-VOLATILE = ("timing_s/", "perf/gpu", "rollout/left_over", *MACHINE)
+VOLATILE = ("timing_s/", "perf/gpu", "perf/left_over", *MACHINE)
 
 
 class MetricsLog:

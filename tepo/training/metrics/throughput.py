@@ -129,7 +129,7 @@ def _given_up(ranks: Sequence[RankFigures]) -> Figures:
     if len(known) < len(ranks):
         return {}
     tokens, preemptions = zip(*known, strict=True)
-    return {"rollout/aborted_tokens": float(sum(tokens)), "rollout/preemptions": float(sum(preemptions))}
+    return {"perf/aborted_tokens": float(sum(tokens)), "perf/preemptions": float(sum(preemptions))}
 
 
 def _memory(ranks: Sequence[RankFigures]) -> Figures:

@@ -16,8 +16,8 @@ MACHINE = (
     "perf/max_memory",
     "perf/cpu",
     "perf/slowest_rank",
-    "rollout/aborted_tokens",
-    "rollout/preemptions",
+    "perf/aborted_tokens",
+    "perf/preemptions",
 )
 """How the metrics begin that say how well a step used its machine, see `tepo.training.metrics.throughput`."""
 

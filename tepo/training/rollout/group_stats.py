@@ -107,7 +107,7 @@ class Rollout:
             "rollout/groups_kept": float(len(self.groups)),
             "rollout/groups_all_right": float(self.all_right),
             "rollout/groups_all_wrong": float(self.all_wrong),
-            "rollout/left_over": float(self.left_over),
+            "perf/left_over": float(self.left_over),
             "grader/timeouts": float(sum(stats.timeouts for stats in self.stats)),
             "perf/sampled_tokens": float(lengths.sum()),
             **self._of_noise(),

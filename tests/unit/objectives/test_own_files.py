@@ -95,14 +95,18 @@ def test_the_content_is_part_of_the_id_and_the_location_is_not(own: Path) -> Non
 
 def test_python_of_somebody_else_is_executed_on_request_alone(own: Path) -> None:
     """Neither explained nor put on a card; the reader's own needs no word."""
-    config = compose(["objective=mine", "train.steps=1", f"store={own}/runs"])
-    run = RunFolder.of(config)
-    run.create(config)
-    run.append_metrics({"training/global_step": 1})
-    with Saver(run) as saver:
-        saver.save(1, {}, lambda folder: [TensorFile("model.safetensors", {})])
-    run.mark("finished")
-    explained = ("explain", str(run.path), "--store", str(own / "runs"))
+
+    def trained() -> tuple[RunFolder, tuple[str, ...]]:
+        config = compose(["objective=mine", "train.steps=1", f"store={own}/runs"])
+        run = RunFolder.of(config)
+        run.create(config)
+        run.append_metrics({"training/global_step": 1})
+        with Saver(run) as saver:
+            saver.save(1, {}, lambda folder: [TensorFile("model.safetensors", {})])
+        run.mark("finished", steps=1)
+        return run, ("explain", str(run.path), "--store", str(own / "runs"))
+
+    run, explained = trained()
     mine = tepo(*explained)
     assert (mine.returncode, mine.stderr) == (0, "")
     card = card_of(run)
@@ -111,24 +115,28 @@ def test_python_of_somebody_else_is_executed_on_request_alone(own: Path) -> None
     assert "$$" in card_of(run, (CODE,))  # named by its path, as training knows
     moved.rename(own / "kinds" / "spo.py")
 
+    (own / "kinds" / "spo.py").write_text(f"open({str(own / 'executed')!r}, 'w')\n{CODE}")
+    mine_id = run.path.name
+    run, explained = trained()  # by a stranger
+    (own / "kinds" / "spo.py").write_text(CODE)
+    (own / "executed").unlink(missing_ok=True)
     saved = json.loads(run.config_file.read_text())
     (name,) = saved["full"]["objective"]["kinds"]
-    saved["full"]["objective"]["kinds"][name] = f"open({str(own / 'executed')!r}, 'w')\n{CODE}"
-    run.config_file.write_text(json.dumps(saved))
     for words in (explained, ("explain", "tepo", "--vs", run.path.name, "--store", str(own / "runs"))):
         refused = tepo(*words, code=2)
         assert f"the run keeps Python that is not in kinds/ of your TEPO_PATH: {name}" in refused.stderr
         assert "--trust" in refused.stderr
     assert "`mine`: its Python is in the run's `config.json`." in write_card(run).read_text()
+    card = card.replace(mine_id, run.path.name)
     (run.checkpoint(1) / "README.md").write_text(card)  # as training wrote it
     assert write_card(run).read_text().split("## Command")[0] == card.split("## Command")[0]
     assert not (own / "executed").exists()
 
+    before = run.config_file.read_text()
     saved["full"]["objective"]["kinds"] = str(changed(own, "** 2", "** 4").rename(own / "elsewhere.py"))
     run.config_file.write_text(json.dumps(saved))  # a path in place of the text
     tepo(*explained, code=2)
-    saved["full"]["objective"]["kinds"] = {name: f"open({str(own / 'executed')!r}, 'w')\n{CODE}"}
-    run.config_file.write_text(json.dumps(saved))
+    run.config_file.write_text(before)
     trusted = tepo(*explained, "--trust")
     assert "(r_t - 1)^2" in trusted.stdout, trusted.stderr
     assert (own / "executed").exists()

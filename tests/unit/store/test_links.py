@@ -8,6 +8,7 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.common.files import check_no_links, no_link, remove_leftovers
+from tepo.config.compose import compose
 from tepo.store.find_run import costs
 from tepo.store.live_runs import live_runs
 from tepo.store.run_folder import RunFolder
@@ -214,3 +215,25 @@ def test_a_file_that_is_written_in_place_has_one_name(tmp_path: Path) -> None:
             open(tmp_path / "log.txt", mode, opener=no_link)  # noqa: SIM115
     assert victim.read_text() == "precious"
     check_no_links(tmp_path)  # to read it harms nobody
+
+
+@pytest.mark.parametrize("words", [["base", "--quiet"], ["eval", "-m", "package:laptop", "add3"], ["eval", "--out"]])
+def test_measurements_of_a_base_and_of_a_folder_of_ones_own(
+    words: list[str],
+    precious: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The folder that `--out` names may be a link; what is in it may not."""
+    run = RunFolder.of_base(compose([f"store={tmp_path / 'store'}"])).path
+    if "--out" in words:
+        run = tmp_path / "out"
+        words = [*words, str(run), "-m", "package:laptop", "add3"]
+        (tmp_path / "disk").mkdir()
+        run.symlink_to(tmp_path / "disk")
+    put_link(run / "eval" / "add3", precious)
+    before = tree(tmp_path)
+    assert of_store(words, tmp_path / "store", monkeypatch) == 2
+    assert f"{SAID}: in the folder of a run nothing leads elsewhere" in " ".join(capsys.readouterr().err.split())
+    assert tree(tmp_path) == before

@@ -125,8 +125,9 @@ def test_every_phase_of_tuning_is_read_from_records_with_counts_a_problem(own: P
         lengths.append(len(units))
         for unit in units:
             if unit.tuning and not unit.done():
-                right = [(number + unit.seed) % 5 for number in range(50)]
-                validate(unit, unit.config.train.learning_rate * 500, {"add3": right})
+                count = round(200 * 500 * unit.config.train.learning_rate)  # of four responses to fifty problems
+                right = [count // 50 + ((number + unit.seed) % 50 < count % 50) for number in range(50)]
+                validate(unit, count / 200, {"add3": right})
             elif not unit.done():
                 finish(unit, chance=0.5)
     assert lengths == [2 * (2 + 3), 2 * (2 + 3 + 1), 2 * (2 + 3 + 1 + 3)]

@@ -111,7 +111,7 @@ def test_how_many_prompts_are_under_way_changes_no_bit(tmp_path: Path) -> None:
     rows = RunFolder(runs[3.0]).metrics()
     first, second, *_ = drawn = [row["rollout/prompts"] for row in rows]
     assert refilled(drawn)
-    assert rows[1]["rollout/left_over"] >= 3 * first - second
+    assert rows[1]["perf/left_over"] >= 3 * first - second
     for margin in (1.2, 3.0):
         assert_same_run(runs[margin], runs[1.0])
 

@@ -41,7 +41,7 @@ def test_a_rollout_counts_all_that_was_consumed() -> None:
             "rollout/groups_kept": 2,
             "rollout/groups_all_right": 1,
             "rollout/groups_all_wrong": 2,
-            "rollout/left_over": 7,
+            "perf/left_over": 7,
             "grader/timeouts": 3,
             "perf/sampled_tokens": 54,
         }

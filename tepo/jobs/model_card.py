@@ -21,6 +21,7 @@ from tepo.objectives import load_objective
 from tepo.objectives.explain import explain
 from tepo.policy.model.model_location import resolve
 from tepo.store.checkpoint_files import ADAPTER
+from tepo.store.evaluation_result import Result
 from tepo.store.run_folder import RunFolder
 from tepo.training.checkpoints.final_model import final_model
 
@@ -46,7 +47,8 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
     from huggingface_hub import ModelCardData
 
     config = read(RunConfig, run.config()["full"], Location(lambda _: str(run.config_file)))
-    results, unchecked = [], []
+    results: list[Result] = []
+    unchecked: list[str] = []
     for name in run.measured():
         try:
             results += filter(None, [read_result(run.evaluations / name)])

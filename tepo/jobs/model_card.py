@@ -48,7 +48,7 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
 
     config = read(RunConfig, run.config()["full"], Location(lambda _: str(run.config_file)))
     results: list[Result] = []
-    unchecked = []
+    unchecked: list[str] = []
     for name in run.measured():
         try:
             results += filter(None, [read_result(run.evaluations / name)])

@@ -333,7 +333,7 @@ class RunFolder:
         return has_result(self.evaluation(benchmark))
 
     def result(self, benchmark: str) -> Result | None:
-        """What `result.json` says; None where the benchmark was not measured. Raises UserError where it is not of the
+        """Content of `result.json`, None where the benchmark was not measured. Raises UserError where it is not of the
         weights that the run ended with, or not of the base that the folder is called after."""
         folder = self.evaluation(benchmark)
         result = load_result(folder)

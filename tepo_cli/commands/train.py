@@ -71,6 +71,8 @@ def describe_run(config: "RunConfig", *, tokens: bool = False) -> None:
     if unread := check_golds(config):
         say(unread)
     folder, train_config = RunFolder.of(config), config.train
+    if folder.manifest():
+        folder.check_config()
     shown = to_dict(config)
     if "kinds" in shown["objective"]:
         shown["objective"]["kinds"] = list(shown["objective"]["kinds"])  # the files, not what is in them

@@ -115,6 +115,7 @@ def test_a_whole_store_may_be_a_link_and_wandb_may_make_them(own: Path, tmp_path
 SET = [part for word in WORDS for part in ("--set", word)]
 COMMANDS = {
     "train": lambda unit: ["train", *unit.overrides, "--evaluate", "--quiet"],
+    "train --dry-run": lambda unit: ["train", *unit.overrides, "--dry-run"],
     "measure": lambda unit: ["eval", "-m", " ".join(["train", *unit.overrides])],
     "eval": lambda unit: ["eval", "-m", unit.id, "add3"],
     "regrade": lambda unit: ["regrade", str(unit.folder)],

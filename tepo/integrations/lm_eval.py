@@ -82,11 +82,11 @@ def task(name: str, *, base: bool = False, model: str = "") -> str:
     ends: list[str] = []
     if model:
         wrap, tokenizer = "base" if base else "auto", _tokenizer(model)
-        asked = encode_prompts([], tokenizer, prompt=benchmark.prompt, wrap=wrap)
-        if asked.parts:
+        known = encode_prompts([], tokenizer, prompt=benchmark.prompt, wrap=wrap)
+        if known.parts:
             what, fix = "the chat template takes messages in parts, and the harness gives it text", "--base"
             raise UserError(what, where=model, fix=fix)
-        ends, metadata = [asked.controls[index] for index in asked.stop], {"asked_of": {"model": model, "wrap": wrap}}
+        ends, metadata = [known.controls[index] for index in known.stop], {"asked_of": {"model": model, "wrap": wrap}}
     sampled = benchmark.temperature > 0
     generation: dict[str, Any] = {"until": ends, "do_sample": sampled, "max_gen_toks": benchmark.max_new_tokens}
     if sampled:  # all of the distribution, whatever the model's generation_config.json says

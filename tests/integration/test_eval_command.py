@@ -16,6 +16,7 @@ from tepo.policy.model.model_location import resolve
 from tepo.store.samples_file import table_of, write_table
 from tests.integration.commands import OwnSignal, Started, _run_module, alone, started, tepo, until
 from tests.integration.published import NAMES, make_sets
+from tests.unit.problems.chats import FAMILIES, byte_tokenizer, save_without_weights
 from tests.unit.training.small import SMALL
 
 LAPTOP = ("--model", "package:laptop", "--quiet")
@@ -27,13 +28,20 @@ def rows_of(folder: Path) -> list[dict]:
 
 def test_dry_run_shows_the_first_prompt_and_writes_nothing(tmp_path: Path) -> None:
     sets = make_sets(tmp_path / "sets", prompt="boxed")
-    words = ("eval", "gcd", "amc", *LAPTOP[:2], "--dry-run", "--limit", "2", "--store", tmp_path / "runs")
-    done = tepo(*words, **sets)
+    words = ("eval", "gcd", "amc", "--dry-run", "--limit", "2", "--store", tmp_path / "runs", "--model")
+    plain = save_without_weights(byte_tokenizer(eos_token="</s>"), tmp_path / "plain")
+    done = tepo(*words, plain, **sets)
     assert "gcd: 2 problems x 4 samples at temperature 1, at most 72 tokens; backend torch; to do" in done.stdout
     assert "\n--- first prompt (gcd-" in done.stdout
     asked = json.loads((tmp_path / "sets/data/amc.jsonl").read_text().split("\n")[0])["problem"]
     instruction = "Please reason step by step, and put your final answer within \\boxed{}."
     assert f"--- first prompt (amc-0)\nQuestion:\n{asked}\n\n{instruction}\n\nAnswer:\n\n---" in done.stdout
+    chat = save_without_weights(FAMILIES["content in parts"]()[0], tmp_path / "chat")
+    shown = f"«<|im_start|>»user\n{asked}\n\n{instruction}«<|im_end|>»\n«<|im_start|>»assistant\n\n---"
+    assert f"--- first prompt (amc-0)\n{shown}" in tepo(*words, chat, **sets).stdout
+    (chat / "chat_template.jinja").write_text("{{ raise_exception('\x1b[31mno') }}")
+    refused = tepo(*words, chat, **sets, code=2).stderr
+    assert refused.startswith("error: the model's chat template fails: \\x1b[31mno\n")
     assert not (tmp_path / "runs").exists()
 
 

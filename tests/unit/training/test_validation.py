@@ -173,7 +173,8 @@ def test_prompts_that_cannot_be_asked_are_refused_before_the_first_step(tmp_path
         if validation_sets(small(tmp_path, *words))[0][1][0].id == first.id:
             break
     with pytest.raises(UserError, match=rf"control tokens of the model: {first.id} \(<eos>\)"):
-        train(small(tmp_path, *words))
+        train(config := small(tmp_path, *words))
+    assert RunFolder.of(config).metrics() == []
 
 
 def test_what_cannot_be_validated_is_refused_before_a_run_starts(tmp_path: Path, problems: str) -> None:

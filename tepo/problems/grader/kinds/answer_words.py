@@ -62,10 +62,12 @@ VERDICTS = ("yes", "no", "true", "false")
 _SAID = re.compile(
     rf"(?P<word>{'|'.join(VERDICTS)})(?:(?: ?[,.;:!()-]+ ?| (?=because\b|since\b))(?P<why>\S.*?))?[ .!)]*", re.DOTALL
 )
+_FEWER = "even|odd|prime|composite|large|small|big|sufficiently|non-?zero|other"
+_ALL = rf"(?:all|every|each|any)\b(?!.*[<>\\]|.*\b(?:{_FEWER})\b)"
 _CLAUSES = re.compile(r"[,.;:!?()-]+|\b(?:and|or|so|then|thus|hence|because|since|as)\b")
 _REASON = re.compile(
-    r"(?:because|since|as(?! (?:long|far|soon)\b)|by|due to|using|for (?:all|every|each|any|example|instance)|indeed"
-    r"|definitely|certainly|absolutely|of course|(?:without|no) doubt)\b"
+    r"(?:because|since|as(?! (?:long|far|soon)\b)|by|due to|using|for (?:example|instance)|indeed"
+    rf"|for {_ALL}|definitely|certainly|absolutely|of course|(?:without|no) doubt)\b"
 )
 _VERB = re.compile(
     r"\b(?:is|are|was|were|has|have|does|do|did|can|cannot|will|must|exists?|holds?|works?|(?:con|di)verges?|fails?|wins?"
@@ -73,11 +75,14 @@ _VERB = re.compile(
 )
 _REFUTED = re.compile(rf"\b(?:{HEDGES}|wrong|incorrect|mistak\w*|as long as|only (?:if|when|for))\b")
 _BOUND = re.compile(
-    r"\b(?:if|only|when\w*|where\w*|while|provided|assuming|given|some\w*|most\w*|many|usually|often|almost|nearly"
-    r"|part(?:ly|ially)|certain|may|might|or|otherwise|without|for (?!(?:all|every|each|any)\b)|i|think|guess|believe"
-    r"|hope|suppose|sure|seems?|likely|appears?)\b"
+    r"\b(?:iff?|only|when\w*|where\w*|while|provided|assum\w*|suppos\w*|subject|under|given|some\w*|most\w*|many"
+    rf"|usually|often|almost|nearly|part(?:ly|ially)|certain|may|might|or|otherwise|without|for (?!{_ALL})|i|think"
+    r"|guess|believe|hope|sure|seems?|likely|appears?)\b"
 )
-_DENIED = re.compile(r"\b(?:not|no|cannot|never|none|nothing|neither|fails?|impossible|false|untrue)\b|n't\b")
+_DENIED = re.compile(
+    r"\b(?:not|no(?! (?:counter-?example|exception|doubt|contradiction))|cannot|never|none|nothing|neither|fails?"
+    r"|impossible|false|untrue)\b|n't\b"
+)
 _AFFIRMED = re.compile(
     r".*\b(?:is|are|does|do|did|can|will|has|have|exists?|holds?|works?|possible|true|correct|right|so|always)"
 )
@@ -135,9 +140,9 @@ def _stands(word: str, why: str | None) -> bool:
         return False
     if _REASON.match(why) or why == ("always" if affirmed else "never"):
         return True
-    denied = _DENIED.search(why) is not None
-    opposed = denied if affirmed else not denied and _AFFIRMED.fullmatch(why) is not None
-    return _VERB.search(why) is not None and not _BOUND.search(why) and not opposed
+    denied, affirming = _DENIED.search(why) is not None, _AFFIRMED.fullmatch(why) is not None
+    agreed, opposed = (affirming, denied) if affirmed else (denied, affirming and not denied)
+    return (agreed or _VERB.search(why) is not None) and not opposed and not _BOUND.search(why)
 
 
 def _number(key: str) -> str | None:

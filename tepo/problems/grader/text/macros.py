@@ -43,7 +43,7 @@ _FRAC = re.compile(r"\\[dtc]?(frac|binom)(?![a-zA-Z])\s*")
 def simplified_macros(text: str) -> str:
     r"""\mathrm{cm} as \text{cm}, {n \choose k} as \binom{n}{k}, \frac12 as \frac{1}{2}; without sizes and fonts."""
     text = _REMOVED.sub(lambda match: " " if match["mark"] else "", _NULL_FENCE.sub("", _COLOUR.sub("", text)))
-    text = _TEXT.sub(lambda match: "\\text{" + SPACES.sub(" ", match[1]).strip() + "}", text)
+    text = _TEXT.sub(_spaced, text)
     text = _OPERATOR.sub(r"\\\1 ", text)
     text = re.sub(r"\\text\{([ie])\}", r"\1", text).replace("\\text{}", " ")
     text = text.replace("\\text{.}", ".").replace("\\text{,}", ",")
@@ -52,6 +52,14 @@ def simplified_macros(text: str) -> str:
     names = {"choose": "binom", "over": "frac"}
     text = _INFIX.sub(lambda match: f"\\{names[match[2]]}{{{match[1].strip()}}}{{{match[3].strip()}}}", text)
     return _UNIT_FRACTION.sub(r"\\text{\1/\2}", _arguments(_ACCENT.sub(_accented, text)))
+
+
+def _spaced(match: re.Match[str]) -> str:
+    r"""\mbox{ cm } as \text{cm}; a space beside a digit goes outside, so that \text{1 }\text{2} is not 12."""
+    inner = SPACES.sub(" ", match[1])
+    bare = inner.strip()
+    before = " " if inner[:1] == " " and bare[:1].isdigit() else ""
+    return f"{before}\\text{{{bare}}}" + (" " if inner[-1:] == " " and bare[-1:].isdigit() else "")
 
 
 def _accented(match: re.Match[str]) -> str:

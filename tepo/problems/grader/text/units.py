@@ -52,7 +52,7 @@ HEDGES = (
 DOUBTS = rf"{REFUSALS}|{HEDGES}|otherwise|sometimes|never|neither|nor|none"
 """Words behind an answer that take it back or bind it to cases: all of DOUBTS. A reason for an answer may hold those
 that are not HEDGES, and words before an answer those that are not REFUSALS."""
-_NO_UNIT = re.compile(rf"squared|cubed|factorial|not|if|when|or|{DOUBTS}", re.IGNORECASE)
+_NO_UNIT = re.compile(rf"squared|cubed|factorial|dozens?|not|if|when|or|{DOUBTS}", re.IGNORECASE)
 """What stands with these is another value, or none: 10 squared, 10 is wrong."""
 
 _INCHES = re.compile(r"^\W*in\W*$|\bin\.? ?\^|(?:/|\b(?:per|sq\.?|square|cu\.?|cubic)) ?in\b|\bin[23]\b")

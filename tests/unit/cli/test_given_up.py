@@ -7,11 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from tepo.evaluation.settings import Settings
-from tepo.jobs.measure import Request, measure
+from tepo.jobs.measure import Request
 from tepo.jobs.weights import Weights
 from tepo.problems.benchmarks import load_benchmark
 from tepo.sampling.backends import SamplerOptions
-from tepo.store.evaluation_result import Result, save_result
+from tepo.store.evaluation_result import Result
 from tepo.store.run_folder import RunFolder
 from tepo_cli.main import app
 from tepo_cli.show_scores import show_scores
@@ -46,9 +46,7 @@ def test_eval_says_how_many_below_its_table(
         "thinking": None,
     }
     result = Result(name, 20, 2, 0.5, (0.4, 0.6), SCORES, {}, "g", task, timeouts)
-    request.folder(name).mkdir(parents=True)
-    save_result(request.folder(name), result)
-    show_scores(measure(request, [name]), request)
+    show_scores([result], request)
     shown = "add3: 3 of 40 answers ran out of the grader's budget and count as wrong" in " ".join(
         capsys.readouterr().err.split()
     )

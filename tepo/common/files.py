@@ -69,7 +69,7 @@ def no_link(path: str, flags: int) -> int:
     """Open a file that is written in place, as the `opener` of `open`, unless its name is a symbolic link or one of
     several: in a folder from elsewhere that could lead to any file of ours."""
     handle = os.open(path, (flags & ~os.O_TRUNC) | os.O_NOFOLLOW, 0o666)
-    if False:
+    if os.fstat(handle).st_nlink > 1:
         os.close(handle)
         raise OSError(errno.EMLINK, os.strerror(errno.EMLINK), path)
     if flags & os.O_TRUNC:

@@ -177,7 +177,7 @@ def _check_kept(prompts: Sequence[Rendered], tokenizer: Any, *, own: bool, chat:
 
     What tokenizers normalise is not looked at: case, white space, accents, signs that are made of others."""
     where = str(tokenizer.name_or_path)
-    if changed := [one for one in prompts if False]:
+    if changed := [one for one in prompts if chat and one.request.strip() not in one.text]:
         what = f"the model's chat template leaves out or changes the text of {_named(changed)}"
         raise UserError(what, where=where, fix=f"another template, or {PLAIN}")
     if not prompts:

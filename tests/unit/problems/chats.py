@@ -34,6 +34,11 @@ NEXT_ROLE = (  # a turn ends where the next begins
     "{{ bos_token }}{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>\n{% endif %}"
 )
+CHANNELS = (  # the model itself writes on which channel it speaks
+    "{% for m in messages %}<|start|>{{ m.role }}{% if m.role == 'assistant' %}<|channel|>final{% endif %}<|message|>"
+    "{{ m.content }}{% if m.role == 'assistant' and loop.last %}<|return|>{% else %}<|end|>{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+)
 PARTS = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{% for part in m.content %}{% if part.type == 'text' %}"
     "{{ part.text }}{% endif %}{% endfor %}<|im_end|>\n{% endfor %}"
@@ -86,7 +91,7 @@ def save_without_weights(made: PreTrainedTokenizerFast, folder: Path) -> Path:
 
 
 _TURNS = ("<|im_start|>", "<|im_end|>")
-FAMILIES = {  # tokenizer, what ends a turn, whether the tokenizer's own end of a text is that
+FAMILIES = {  # tokenizer, and what ends a turn
     "base asked by ChatML": lambda: (
         byte_tokenizer(CHATML, special=_TURNS, eos_token="<|endoftext|>", pad_token="<|endoftext|>"),
         "<|im_end|>",
@@ -112,6 +117,12 @@ FAMILIES = {  # tokenizer, what ends a turn, whether the tokenizer's own end of 
     "next role": lambda: (
         byte_tokenizer(NEXT_ROLE, special=("<|user|>", "<|assistant|>"), bos="<s>", eos_token="</s>"),
         "<|user|>",
+    ),
+    "channels": lambda: (
+        byte_tokenizer(
+            CHANNELS, special=("<|start|>", "<|channel|>", "<|message|>", "<|end|>"), eos_token="<|return|>"
+        ),
+        "<|end|> <|return|>",
     ),
     "turns that are not special": lambda: (
         byte_tokenizer(CHATML, added=_TURNS, eos_token="<|endoftext|>"),

@@ -144,7 +144,7 @@ def test_token_ids_of_ordinary_prompts_are_those_of_the_tokenizer_alone() -> Non
 def test_an_ordinary_statement_passes_and_what_ends_a_turn_is_a_stop_id(family: str) -> None:
     made, end = FAMILIES[family]()
     asked = ask(made, *ODD)
-    assert [made.convert_ids_to_tokens(index) for index in asked.stop] == [end]
+    assert sorted(made.convert_ids_to_tokens(index) for index in asked.stop) == end.split()
     assert asked.parts == (family == "content in parts")
     parts = [{"type": "text", "text": f"{ODD[0]}\n\n{BOXED_INSTRUCTION}"}]
     content = parts if asked.parts else parts[0]["text"]
@@ -157,7 +157,8 @@ def test_an_ordinary_statement_passes_and_what_ends_a_turn_is_a_stop_id(family: 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_grader_sees_the_first_turn_alone(family: str) -> None:
     """A base goes on into a turn of the user and answers that too."""
-    made, end = FAMILIES[family]()
+    made, ends = FAMILIES[family]()
+    end = ends.split()[-1]
     stop = {made.eos_token_id, *ask(made, "2+2?").stop}
     said = made(
         f"It is \\boxed{{4}}.{end}\nuser\nAnd 3+3?{end}\nassistant\n\\boxed{{6}}{end}", add_special_tokens=False
@@ -179,6 +180,12 @@ def test_each_shipped_model_that_is_asked_by_its_template_has_a_family_here() ->
     assert wrapped == set(SHIPPED)
     for family in SHIPPED.values():
         test_an_ordinary_statement_passes_and_what_ends_a_turn_is_a_stop_id(family)
+
+
+def test_a_token_behind_the_next_question_ends_no_turn() -> None:
+    turn = "{{ m.role }}: {{ m.content }}{% if m.role == 'user' %}<|go|>{% endif %}\n"
+    text = f"{{% for m in messages %}}{turn}{{% endfor %}}{{% if add_generation_prompt %}}assistant:{{% endif %}}"
+    assert ask(byte_tokenizer(text, special=["<|go|>"], eos_token="</s>"), "1+1?").stop == ()
 
 
 # B1: a prompt is open at its end --------------------------------------------------------------------------------------
@@ -238,6 +245,7 @@ def test_a_template_that_loses_the_statement_is_refused(template: str, message: 
     ("normalizer", "statement", "message"),
     [
         (None, "three apples", "has no a, e, h, l, p, r, s, t, which"),
+        (None, "unk", "has no k, n, u, which"),
         (None, "求和", "has no 和, 求, which the prompts use"),
         (None, "1 × 2", "has no ×, which"),
         (normalizers.Replace("+", ""), "1 + 2", r"changes 1 problem \(p0\)|has no \+"),

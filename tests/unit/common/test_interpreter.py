@@ -71,7 +71,8 @@ def test_no_decoy_is_executed(door: str, paths: str | None, tmp_path: Path) -> N
 
 def test_the_decoys_bite(tmp_path: Path) -> None:
     lay(tmp_path / "work", tmp_path / "mark")
-    subprocess.run([sys.executable, "-c", IMPORTS], cwd=tmp_path / "work", check=False, capture_output=True)
+    kept = {name: value for name, value in os.environ.items() if name not in ("PYTHONSAFEPATH", "PYTHONPATH")}
+    subprocess.run([sys.executable, "-c", IMPORTS], cwd=tmp_path / "work", check=False, capture_output=True, env=kept)
     assert str(tmp_path / "work/random.py") in executed(tmp_path / "mark")
 
 

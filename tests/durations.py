@@ -63,7 +63,8 @@ def seconds_alone(file: str, tier: str, root: Path) -> float:
     marked = "disaster" if tier == "disaster" else "not disaster"
     words = ["-q", "-p", "no:cacheprovider", "--no-budgets", "-n", "0", "-m", marked, "--rootdir", str(root)]
     command = [sys.executable, "-m", "pytest", *words, str(root / file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    paths = os.pathsep.join(filter(None, (str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH"))))
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=os.environ | {"PYTHONPATH": paths})
     return float(done.stdout.rpartition(SPENT)[0].split()[-1])
 
 

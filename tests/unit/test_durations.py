@@ -77,6 +77,7 @@ def test_a_file_over_its_budget_twice_fails_the_run_on_the_cpu_of_the_table(cpu:
     (tmp_path / "test_cheap.py").write_text("def test_cheap(): pass\n")
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "1", "--rootdir", str(tmp_path)]
     env = {name: value for name, value in os.environ.items() if name != "PYTEST_ADDOPTS"}  # it may ask for the table
+    env["PYTHONPATH"] = str(ROOT)
     done = subprocess.run([*command, str(tmp_path)], capture_output=True, text=True, cwd=ROOT, env=env, timeout=300)
     assert done.returncode == code, done.stdout + done.stderr
     assert "3 passed" in done.stdout

@@ -17,8 +17,9 @@ from tepo.results.claim_outcomes import judge_claims
 from tepo.results.claims_table import claims_table
 from tepo.results.tables import read_samples, study_table
 from tepo.store.cost import Cost
-from tepo.store.evaluation_result import load_result, save_result
+from tepo.store.evaluation_result import SAMPLES, load_result, save_result
 from tepo.store.records.archive import read_records, write_records
+from tepo.store.samples_file import read_table, table_of, write_table
 from tepo.studies.claims import load_claims, study_of
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import Planned, plan_all, plan_studies
@@ -150,7 +151,10 @@ def test_verdicts_of_an_earlier_grader_are_marked_but_for_generated_problems(own
 
     def judge(units: list[Unit], name: str, revision: int) -> None:
         for folder in (unit.run.evaluation(name) for unit in units):
-            save_result(folder, replace(load_result(folder), grader=f"grader {revision} options"))
+            said, table = f"grader {revision} options", read_table(folder / SAMPLES)
+            rows = [row | {"grader": said} for row in table.to_pylist()]
+            write_table(folder / SAMPLES, table_of(rows))
+            save_result(folder, replace(load_result(folder), grader=said))
 
     record_study(file_of("mine"), finished(tmp_path / "runs"))
     ((study, units),) = planned(tmp_path / "runs")

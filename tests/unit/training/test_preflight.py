@@ -109,7 +109,7 @@ def test_advice_is_a_setting_that_can_be(tmp_path: Path) -> None:
         (3, "a lower"),
     ):
         with pytest.raises(UserError) as refused:
-            stream.check_positions(positions)
+            stream.check_model(positions, 100)
         assert refused.value.fix == f"{advice} train.max_prompt_tokens"
     problems = [Problem(str(number), "1+1=", "2") for number in range(30)]
     for more, advice in ((0, "problems with other statements"), (1, "data.held_out=1")):

@@ -2,7 +2,7 @@
 
 import ast
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from tepo.common.errors import UserError
@@ -145,8 +145,9 @@ class Builder:
         if name not in GIVEN:
             raise place.unknown("name", name, [*GIVEN, *self.lines, *self.constants])
         given = GIVEN[name]
-        stage = {"rollout": given.stage == "rollout", "loss": given.stage == "loss"}
-        return self.graph.add("given", (), place, value=name, per=given.per, gradient=given.gradient, **stage)
+        rollout, loss = given.stage == "rollout", given.stage == "loss"
+        add, gradient = self.graph.add, given.gradient
+        return add("given", (), place, value=name, per=given.per, rollout=rollout, loss=loss, gradient=gradient)
 
     def _per(self, args: tuple[Node, ...], place: Place) -> Per:
         pers = {part.per for part in args} - {""}
@@ -178,7 +179,7 @@ class Builder:
         return self._add(op, args, place, per, compared or logical)
 
     def _folded(self, op: str, values: list[float], place: Place) -> float:
-        plain = {
+        plain: dict[str, Callable[..., float]] = {
             "+": lambda a, b: a + b,
             "-": lambda a, b: a - b,
             "*": lambda a, b: a * b,
@@ -187,7 +188,7 @@ class Builder:
             "neg": lambda a: -a,
         }
         try:
-            made = (plain.get(op) or FOLDED[op])(*values)
+            made = {**FOLDED, **plain}[op](*values)
         except (ValueError, OverflowError, ZeroDivisionError):
             made = math.nan
         if not isinstance(made, int | float) or not math.isfinite(made):

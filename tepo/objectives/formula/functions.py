@@ -182,6 +182,16 @@ def _std(values: Tensor, index: Tensor, count: int) -> Tensor:
     return (spread / (size - 1).clamp(min=1)).sqrt()[index]
 
 
+def _mean_g(scope: Scope, x: Tensor, weights: Tensor | None = None) -> Tensor:
+    index, count = scope.groups(x)
+    return _mean(x, index, count, weights)
+
+
+def _sum_g(scope: Scope, x: Tensor) -> Tensor:
+    index, count = scope.groups(x)
+    return _reduced(x, index, count, "sum")[index]
+
+
 def _max_others_g(scope: Scope, x: Tensor) -> Tensor:
     index, count = scope.groups(x)
     best = _reduced(x, index, count, "amax")[index]
@@ -319,13 +329,11 @@ FUNCTIONS: dict[str, Function] = {
         "any any?",
         "same",
         "mean over the group, weighted by the second; that of like values is that value exactly",
-        lambda s, x, w=None: _mean(x, *s.groups(x), w),
+        _mean_g,
         "rollout",
     ),
     "std_g": _f("any", "same", "standard deviation over the group", lambda s, x: _std(x, *s.groups(x)), "rollout"),
-    "sum_g": _f(
-        "any", "same", "sum over the group", lambda s, x: _reduced(x, *s.groups(x), "sum")[s.groups(x)[0]], "rollout"
-    ),
+    "sum_g": _f("any", "same", "sum over the group", _sum_g, "rollout"),
     "max_others_g": _f("any", "same", "largest of the others in the group; alone: its own", _max_others_g, "rollout"),
     "share_g": _f(
         "any condition",

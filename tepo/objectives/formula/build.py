@@ -1,0 +1,249 @@
+"""From the lines of a formula to its graph: names, stages, and what each part is one of."""
+
+import ast
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from tepo.common.errors import UserError
+from tepo.objectives.formula.functions import FOLDED, FUNCTIONS, MOST
+from tepo.objectives.formula.graph import Graph, Node, Per
+from tepo.objectives.formula.syntax import BINARY, COMPARED, LARGEST_EXPONENT, UNARY, Place, parse
+
+
+@dataclass(frozen=True)
+class Given:
+    """What a formula may read. stage: `rollout`, `loss`, or both (empty). gradient: one flows through it."""
+
+    per: Per
+    stage: str
+    doc: str
+    gradient: bool = False
+
+
+GIVEN: dict[str, Given] = {
+    "R": Given("response", "rollout", "reward"),
+    "G": Given("response", "rollout", "responses of the group"),
+    "R_k": Given("named", "rollout", "the rewards by name"),
+    "weight_k": Given("named", "rollout", "their weights"),
+    "T": Given("response", "", "tokens of the response"),
+    "t": Given("token", "", "place of the token, from 1"),
+    "finished": Given("response", "", "1 where the response ended by itself, 0 where it was cut at the limit"),
+    "H_old": Given("token", "", "entropy of the policy that sampled, nats"),
+    "L": Given("", "", "the length limit, tokens"),
+    "logp": Given("token", "loss", "log-prob of the token", True),
+    "logp_old": Given("token", "loss", "log-prob by the policy that sampled, as the trainer computes it"),
+    "logp_sampler": Given("token", "loss", "log-prob by the policy that sampled, as the sampler reports it"),
+    "logp_initial": Given("token", "loss", "log-prob by the policy before training"),
+    "d": Given("token", "loss", "logp - logp_old", True),
+    "H": Given("token", "loss", "entropy, nats", True),
+    "dH": Given("token", "loss", "H - H_old, without gradient"),
+    "kl_old": Given("token", "loss", "exact KL to the policy that sampled, over the vocabulary", True),
+    "kl_initial": Given("token", "loss", "exact KL to the policy before training, over the vocabulary", True),
+    "N": Given("", "loss", "tokens of the mini-batch, all ranks"),
+    "B": Given("", "loss", "responses of the mini-batch that are not empty, all ranks"),
+}
+HANDED = "(handed over)"  # the value of the rollout that the loss reads, as a given name
+AVERAGES = {"tokens": "1/N", "responses": "1/(B*T)", "sums": "1/B", "budget": "1/(B*L)"}
+GROUPS = "groups"  # the average that is no expression: tokens within each group, then groups
+WORDS = {"": "a number", "response": "one a response", "token": "one a token", "named": "one a named reward"}
+
+
+class Builder:
+    """The graph of a formula. lines: text by name; constants: by name; where: the place of each, for messages."""
+
+    def __init__(self, lines: Mapping[str, str], constants: Mapping[str, float], where: Mapping[str, str]) -> None:
+        self.lines = {name: " ".join(str(text).split()) for name, text in lines.items()}
+        self.constants, self.where = constants, where
+        self.graph = Graph()
+        self.known: dict[str, Node] = {}
+        self.read: set[str] = set()
+        self.open: list[str] = []
+        for name in lines:
+            place = Place(name, self.lines[name], 0, 0, where.get(name, ""))
+            if not name.isidentifier() or not name.isascii():
+                raise place.error(f"{name!r} is no name", "a letter, then letters, digits and _")
+            if name in GIVEN or name in FUNCTIONS:
+                raise place.error(f"{name!r} is given and cannot be defined", "another name")
+            if name in constants:
+                raise place.error(f"{name!r} is a constant too", "another name")
+        for name in constants:
+            if name in GIVEN or name in FUNCTIONS or not name.isidentifier() or not name.isascii():
+                raise UserError(f"the constant {name!r} has a name that is given or no name", where=where.get(name, ""))
+
+    def line(self, name: str) -> Node:
+        """The node of a line. Raises UserError, with a caret, for what is wrong in it or in a line that it reads."""
+        if name not in self.known:
+            place = Place(name, self.lines[name], 0, len(self.lines[name]), self.where.get(name, ""))
+            if name in self.open:
+                circle = " reads ".join([*self.open[self.open.index(name) :], name])
+                raise UserError(f"lines in a circle: {circle}", where=place.where)
+            self.open.append(name)
+            self.known[name] = self._node(parse(place), place)
+            self.open.pop()
+        return self.known[name]
+
+    def expression(self, name: str, text: str) -> Node:
+        """The node of a text that is no line of the formula."""
+        place = Place(name, text, 0, len(text), self.where.get(name, ""))
+        return self._node(parse(place), place)
+
+    def handing(self, root: Node, handed: Node) -> Node:
+        """The same graph where one node is given: a value of the rollout, one a token."""
+        given = self.graph.add("given", (), handed.place, value=HANDED, per="token", loss=True)
+        if handed.condition:  # it is handed over as 0 or 1
+            pair = given, self.graph.number(0, handed.place)
+            given = self._operator("!=", pair, [handed.place] * 2, handed.place)
+        made = {handed.number: given}
+        for node in root.below():
+            args = tuple(made[part.number] for part in node.args)
+            if node.number in made:
+                continue
+            if args == node.args:
+                made[node.number] = node
+            else:
+                make = self._call if node.op in FUNCTIONS else self._operator
+                made[node.number] = make(node.op, args, [part.place for part in node.args], node.place)
+        return made[root.number]
+
+    def _node(self, tree: ast.expr, line: Place) -> Node:
+        place = line.at(tree)
+        match tree:
+            case ast.Constant(value=value):
+                return self.graph.number(float(value), place)  # type: ignore[arg-type]
+            case ast.Name(id=name):
+                return self._named(name, place)
+            case ast.UnaryOp(op=ast.UAdd(), operand=operand):
+                return self._node(operand, line)
+            case ast.UnaryOp(op=op, operand=operand):
+                return self._operator(UNARY[type(op)], *self._parts([operand], line), place)
+            case ast.BinOp(op=op, left=left, right=right):
+                return self._operator(BINARY[type(op)], *self._parts([left, right], line), place)
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                return self._operator(COMPARED[type(op)], *self._parts([left, right], line), place)
+            case ast.Call(func=ast.Name(id=name), args=args):
+                if name in {*GIVEN, *self.lines, *self.constants}:
+                    raise place.error(f"{name} is no function", "put a * between what is multiplied")
+                if name not in FUNCTIONS:
+                    raise line.at(tree.func).unknown("function", name, FUNCTIONS)
+                return self._call(name, *self._parts(args, line), place)
+        raise AssertionError(tree)
+
+    def _parts(self, trees: list[ast.expr], line: Place) -> tuple[tuple[Node, ...], list[Place]]:
+        """Nodes, and where they are written here: one that means the same may stand elsewhere too."""
+        return tuple(self._node(part, line) for part in trees), [line.at(part) for part in trees]
+
+    def _named(self, name: str, place: Place) -> Node:
+        if name in self.constants:
+            self.read.add(name)
+            return self.graph.number(self.constants[name], place)
+        if name in self.lines:
+            self.read.add(name)
+            return self.line(name)
+        if name in FUNCTIONS:
+            raise place.error(f"{name} is a function", f"{name}(…)")
+        if name not in GIVEN:
+            raise place.unknown("name", name, [*GIVEN, *self.lines, *self.constants])
+        given = GIVEN[name]
+        rollout, loss = given.stage == "rollout", given.stage == "loss"
+        add, gradient = self.graph.add, given.gradient
+        return add("given", (), place, value=name, per=given.per, rollout=rollout, loss=loss, gradient=gradient)
+
+    def _per(self, args: tuple[Node, ...], place: Place) -> Per:
+        pers = {part.per for part in args} - {""}
+        if pers == {"named", "response"}:
+            return "named"
+        if "named" in pers and len(pers) > 1:
+            raise place.error("named rewards and tokens do not meet", "sum_k(…) makes one value a response of them")
+        return "token" if "token" in pers else pers.pop() if pers else ""  # type: ignore[return-value]
+
+    def _operator(self, op: str, args: tuple[Node, ...], places: list[Place], place: Place) -> Node:
+        compared = op in COMPARED.values()
+        logical = op in ("&", "|", "~")
+        for part, here in zip(args, places, strict=True):
+            if logical and not part.condition:
+                raise here.error("no condition", f"{op} takes conditions, such as (A > 0)")
+        numbers = [part.value for part in args if part.op == "number"]
+        if op == "/" and args[1].op == "number" and args[1].value == 0:
+            raise places[1].error("a division by 0")
+        if op == "**":
+            if args[1].op != "number":
+                raise places[1].error("an exponent is a number", "exp(b*log(a))")
+            if abs(float(args[1].value or 0)) > LARGEST_EXPONENT:
+                raise places[1].error(f"an exponent beyond {LARGEST_EXPONENT}")
+        if len(numbers) == len(args):
+            if compared:
+                raise place.error("both sides are constants")
+            return self.graph.number(self._folded(op, [float(value) for value in numbers], place), place)  # type: ignore[arg-type]
+        per = self._per(args, place)
+        return self._add(op, args, place, per, compared or logical)
+
+    def _folded(self, op: str, values: list[float], place: Place) -> float:
+        plain: dict[str, Callable[..., float]] = {
+            "+": lambda a, b: a + b,
+            "-": lambda a, b: a - b,
+            "*": lambda a, b: a * b,
+            "/": lambda a, b: a / b,
+            "**": lambda a, b: a**b,
+            "neg": lambda a: -a,
+        }
+        try:
+            made = {**FOLDED, **plain}[op](*values)
+        except (ValueError, OverflowError, ZeroDivisionError):
+            made = math.nan
+        if not isinstance(made, int | float) or not math.isfinite(made):
+            raise place.error("no number")
+        return float(made)
+
+    def _call(self, name: str, args: tuple[Node, ...], places: list[Place], place: Place) -> Node:
+        function = FUNCTIONS[name]
+        if not function.least <= len(args) <= function.most:
+            wanted = str(function.least) if function.least == function.most else f"{function.least} to {function.most}"
+            raise place.error(f"{name} takes {wanted} arguments, not {len(args)}", function.doc)
+        for part, here, kind in zip(args, places, [*function.takes, *function.takes[-1:] * len(args)], strict=False):
+            self._check(name, part, here, kind.rstrip("?*"))
+            if function.stage == "rollout" and (ofloss := next((one for one in part.below() if one.loss), None)):
+                what = f"{name} is of the rollout, and {ofloss.value or ofloss.op} is of the loss"
+                raise here.error(what, "a rollout has R, G, T, t, H_old, L, finished, R_k and weight_k")
+        if name == "comb" and not (0 <= float(args[1].value or 0) <= MOST and float(args[1].value or 0).is_integer()):
+            raise places[1].error(f"k of comb is a whole number up to {MOST}")
+        if name in FOLDED and all(part.op == "number" for part in args):
+            return self.graph.number(self._folded(name, [float(part.value or 0) for part in args], place), place)
+        if function.gives == "same":
+            per = self._per(args, place)
+        else:
+            per = "token" if function.gives == "condition" else function.gives  # type: ignore[assignment]
+        return self._add(name, args, place, per, function.gives == "condition")
+
+    def _check(self, name: str, part: Node, place: Place, kind: str) -> None:
+        """Raises UserError where an argument is not what a function takes."""
+        has = WORDS[part.per]
+        if kind == "condition" and not part.condition:
+            raise place.error(f"{name} wants a condition here", "such as (A > 0)")
+        if kind == "each" and part.per not in ("token", "response"):
+            raise place.error(f"{name} wants one value a token here, and this is {has}")
+        if kind == "token" and part.per != "token":
+            fix = "tokens(…) puts a response's value on each of its tokens" if part.per == "response" else ""
+            raise place.error(f"{name} wants one value a token here, and this is {has}", fix)
+        if kind == "named" and part.per != "named":
+            raise place.error(f"{name} wants one value a named reward here, and this is {has}", "R_k, weight_k")
+        if kind == "number" and part.op != "number":
+            raise place.error(f"{name} wants a constant here")
+        if kind == "all" and part.per != "token" and part.spelled != "responses":
+            fix = f"{name}(tokens(…)) or {name}(responses(…)): these are two numbers"
+            raise place.error(f"{name} of {has}: a mean over what?", fix if part.per == "response" else "")
+
+    def _add(self, op: str, args: tuple[Node, ...], place: Place, per: Per, condition: bool) -> Node:
+        stage = FUNCTIONS[op].stage if op in FUNCTIONS else ""
+        without = condition or stage or op in ("sg", "max_others_g")
+        return self.graph.add(
+            op,
+            args,
+            place,
+            per=per,
+            condition=condition,
+            rollout=stage == "rollout" or any(part.rollout for part in args),
+            loss=stage == "mini-batch" or any(part.loss for part in args),
+            gradient=not without and any(part.gradient for part in args),
+            spelled=op if op in ("tokens", "responses") else "",
+        )

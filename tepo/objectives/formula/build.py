@@ -13,7 +13,7 @@ from tepo.objectives.formula.syntax import BINARY, COMPARED, LARGEST_EXPONENT, U
 
 @dataclass(frozen=True)
 class Given:
-    """What a formula may read. stage: `rollout`, `loss`, or both (empty). gradient: one flows through it."""
+    """A name that a formula may read. stage: `rollout`, `loss`, or both (empty). gradient: one flows through it."""
 
     per: Per
     stage: str

@@ -24,7 +24,7 @@ Value = Any  # float | Tensor
 
 @dataclass
 class Scope:
-    """Where values are computed: responses of these lengths, in this dtype, over these ranks."""
+    """A place where values are computed: responses of these lengths, in this dtype, over these ranks."""
 
     source: Groups | TokenBatch
     dtype: torch.dtype

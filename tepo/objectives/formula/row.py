@@ -7,7 +7,7 @@ from typing import Any
 
 from tepo.common.errors import UserError, unknown_name
 from tepo.common.schema.document import Document, load
-from tepo.objectives.formula.objective import Formula
+from tepo.objectives.formula.formula import Formula
 from tepo.objectives.formula.syntax import Place
 
 ROWS = Path(__file__).parent / "rows"
@@ -163,7 +163,7 @@ def _number(value: Any, where: str) -> float:
 
 
 def differences(row: Row, base: Row) -> list[str]:
-    """What a row changes of another one, as a person writes it: lines, constants, average and keep."""
+    """The changes of a row to another one, as a person writes it: lines, constants, average and keep."""
     found = [f"{name}: {text}" for name, text in row.lines.items() if name in row.own and text != base.lines.get(name)]
     for name, one in row.constants.items():
         if name in row.own and (name not in base.constants or base.constants[name].value != one.value):

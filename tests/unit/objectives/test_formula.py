@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.objectives import load_objective
-from tepo.objectives.formula.objective import Formula
+from tepo.objectives.formula.formula import Formula
 from tepo.objectives.formula.row import differences, load_row, names
 from tepo.objectives.testing.case import TabularCase, make_case, shuffled
 from tepo.objectives.testing.checks import distance, partitions

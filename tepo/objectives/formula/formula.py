@@ -231,7 +231,7 @@ class Formula:
 
     # at work ----------------------------------------------------------------------------------------------------------
     def advantages(self, groups: Groups, comm: Comm | None = None) -> Tensor:
-        """What the loss reads of the rollout, one a token [N], detached, in the dtype of the rewards. `comm` for
+        """The value that the loss reads of the rollout, one a token [N], detached, in the dtype of the rewards. `comm` for
         statistics over the whole rollout."""
         check_has(groups, [name for name in _OF_GROUPS if name in self._of_rollout], self._reader)
         check_lengths(groups, groups.counts, "" if groups.old_entropies is None else "old_entropies")
@@ -392,7 +392,7 @@ _ROLLOUT = {name for name, one in FUNCTIONS.items() if one.stage == "rollout"}
 
 
 def _of_either(name: str, scope: Scope) -> Value:
-    """What is given to a rollout and to a loss alike."""
+    """A value that is given to a rollout and to a loss alike."""
     source = scope.source
     match name:
         case "T":

@@ -231,8 +231,8 @@ class Formula:
 
     # at work ----------------------------------------------------------------------------------------------------------
     def advantages(self, groups: Groups, comm: Comm | None = None) -> Tensor:
-        """The value that the loss reads of the rollout, one a token [N], detached, in the dtype of the rewards. `comm` for
-        statistics over the whole rollout."""
+        """The value that the loss reads of the rollout, one a token [N], detached, in the dtype of the rewards. `comm`
+        is for statistics over the whole rollout."""
         check_has(groups, [name for name in _OF_GROUPS if name in self._of_rollout], self._reader)
         check_lengths(groups, groups.counts, "" if groups.old_entropies is None else "old_entropies")
         scope = Scope(groups, torch.float64, comm)

@@ -13,6 +13,8 @@ import pytest
 from tepo_cli.hand_over import hand_over
 from tests.integration.commands import python, started, until
 
+ROOT = str(Path(__file__).parents[2])  # the new process imports nothing from the current folder
+
 
 def go_on(before: int, lock: str) -> None:
     """In the fresh process: say what it is like."""
@@ -45,14 +47,14 @@ def begin(folder: str, signalled: str) -> None:
 
 
 def test_the_process_is_the_same_and_holds_nothing(tmp_path: Path) -> None:
-    done = python("-m", "tests.integration.test_hand_over", tmp_path, RANK="0", OWN="kept")
+    done = python("-m", "tests.integration.test_hand_over", tmp_path, RANK="0", OWN="kept", PYTHONPATH=ROOT)
     before, after = done.stdout.splitlines()
     assert before == "before"
     assert json.loads(after) == {"same": True, "holds": False, "rank": None, "own": "kept", "added": None, "held": []}
 
 
 def test_a_request_on_the_way_is_heard_afterwards(tmp_path: Path) -> None:
-    done = python("-m", "tests.integration.test_hand_over", tmp_path, "signalled", code=75)
+    done = python("-m", "tests.integration.test_hand_over", tmp_path, "signalled", code=75, PYTHONPATH=ROOT)
     assert done.stdout == "before\n"
     assert "asked to stop (SIGTERM)" in done.stderr
 

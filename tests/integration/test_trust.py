@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 
 import tepo as tepo_api
+from tepo.common.files import content_hash
+from tepo.common.schema import Location, read
+from tepo.config.run_config import RunConfig
 from tepo.policy.model.model_location import resolve
+from tepo.store.run_id import settings
 from tepo_cli.main import app
 from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems
@@ -91,8 +95,17 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert saved["full"]["model"]["trust_remote_code"] is True
     text = (folder / "downloads" / "spo.py").read_text()
     saved["full"]["objective"] |= {"kinds": {"spo.py": text}, "surrogate": "spo"}
+    # whoever makes such a run calls it after its hash, too
+    saved["config"] = settings(read(RunConfig, saved["full"], Location(lambda keys: str(keys))))
+    made_of = {key: saved[key] for key in ("recipe", "base", "problems", "config")}
+    saved["id"] = content_hash([content_hash(made_of), saved["seed"]])
     (received / "config.json").write_text(json.dumps(saved))
+    manifest = json.loads((received / "manifest.json").read_text()) | {"id": saved["id"]}
+    del manifest["config_sha256"]
+    (received / "manifest.json").write_text(json.dumps(manifest))
+    received.rename(received.with_name(saved["id"]))
     (folder / "RUN").write_text(run.name)
+    (folder / "RECEIVED").write_text(saved["id"])
     recorded = tepo("records", "write", "strange", cwd=folder, TEPO_PATH=str(folder))
     assert "1 run from the store" in recorded.stdout, recorded.stderr
     return folder
@@ -102,7 +115,8 @@ def typed(user: Path, line: str, code: int = 0) -> str:
     """What a command prints on its way to this exit code."""
     executed(user)
     run = (user / "RUN").read_text()
-    words = line.replace("RECEIVED", f"received/{run}").replace("RUN", run).split()
+    received = (user / "RECEIVED").read_text()
+    words = line.replace("RECEIVED", f"received/{received}").replace("RUN", run).split()
     done = tepo(*words, cwd=user, code=code, TEPO_PATH=str(user), HF_HOME=str(user / "hf"))
     assert "Traceback" not in done.stderr, done.stderr
     return done.stdout + done.stderr

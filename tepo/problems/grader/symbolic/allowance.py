@@ -11,7 +11,7 @@ be found out again. Computing: what sympy remembers is forgotten before it could
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import wraps
+from functools import partial, wraps
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -36,7 +36,11 @@ _CONFIGURATION, _TOKEN, _EXPRESSION = 1, 30, 3
 _POWER_BITS, _BITS, _FACTORS, _TERMS, _ARGUMENTS, _LONG = 256, 128, 64, 4, 8, 250
 """What one tick computes: bits of an exact power; of an exponent, a value or a constant; factors of a factorial; terms
 of the series for pi and e; further arguments of an expression. Of long series the terms themselves are long."""
+_PRIME_BITS = 1000
+"""Of longer integers sympy does not ask whether they are prime (it would, of the argument of any logarithm)."""
 _TEXTS = 4096
+
+_ASKED: dict[str, Callable[[Any], bool | None]] = Integer._prop_handler  # type: ignore[attr-defined]
 
 evalf: Any = import_module("sympy.core.evalf")  # sympy.core has a function of that name
 
@@ -158,12 +162,18 @@ def _count_computing() -> None:
     Basic.__new__ = built  # type: ignore[assignment, method-assign]
     libelefun.bs_chudnovsky, libelefun.machin, libelefun.mpf_pow_int = summed, logged, multiplied_out
     evalf.evalf = evaluated
+    for kind in ("prime", "composite"):
+        _ASKED[kind] = partial(_of_short, _ASKED[kind])
     for kind in (Integer, Rational):
         kind._eval_power = powered(kind._eval_power)
     for product, ticks in _PRODUCTS.items():
         product.eval = classmethod(charged(product.eval.__func__, ticks))
     for module, name, ticks in _LENGTHS:
         setattr(module, name, charged(getattr(module, name), ticks))
+
+
+def _of_short(ask: Callable[[Any], bool | None], number: Any) -> bool | None:
+    return None if number.p.bit_length() > _PRIME_BITS else ask(number)
 
 
 def charged(work: Callable[..., Value], ticks: Callable[..., int]) -> Callable[..., Value]:

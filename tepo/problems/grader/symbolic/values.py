@@ -205,9 +205,8 @@ def _rooted(expression: sympy.Basic) -> bool:
 def _scales(both: sympy.Tuple) -> list[int]:
     """The largest whole numbers written, also as powers, without those that the sample points reach anyway."""
     written = [part for part in both.atoms(sympy.Integer, sympy.Pow) if part.is_integer and not part.free_symbols]
-    values = [constant(part) for part in written]
-    sizes = {abs(int(value)) for value in values if value is not None and _is_real(value)}
-    return sorted(size for size in sizes if 3 < size < 10**30)[-_SCALES:]
+    values = [abs(value) for part in written if (value := constant(part)) is not None and _is_real(value)]
+    return sorted({int(value) for value in values if 3 < value < 10**30})[-_SCALES:]
 
 
 def _whole(row: int, index: int) -> int:

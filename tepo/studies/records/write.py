@@ -22,7 +22,8 @@ from tepo.studies.records.fallen import fallen, sweep_runs
 from tepo.studies.records.read import RecordsById
 from tepo.studies.store_check import check_contents
 
-_TASK = ("fingerprint", "grading", "content_hash", "wrap", "thinking")  # what makes a result one of today's benchmark
+# what makes a result one of today's benchmark; stop: where a chat template may end a response
+_TASK = ("fingerprint", "grading", "content_hash", "wrap", "thinking", "stop")
 
 
 @dataclass(frozen=True)

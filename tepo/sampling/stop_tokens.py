@@ -41,9 +41,10 @@ def stop_tokens_of(path: str, revision: str | None = None, trust_remote_code: bo
     """The same of a folder, hub id or package:NAME, without loading the weights."""
     source = resolve(path)
     _settings_file(source)
-    config = AutoConfig.from_pretrained(source, **load_options(path, revision, trust_remote_code))
+    options = load_options(path, revision, trust_remote_code)
+    config = AutoConfig.from_pretrained(source, **options)
     try:
-        declared = GenerationConfig.from_pretrained(source, revision=revision or "main")
+        declared = GenerationConfig.from_pretrained(source, revision=options["revision"] or "main")
     except OSError:  # the model has none of its own
         declared = GenerationConfig.from_model_config(config)
     model = SimpleNamespace(generation_config=declared, config=config)

@@ -16,7 +16,14 @@ from tepo.config.compose import compose
 from tepo.jobs.child_process import in_own_process, measures_apart
 
 pytestmark = pytest.mark.slow
+ROOT = str(Path(__file__).resolve().parents[3])
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_PORT", "KEPT")
+
+
+@pytest.fixture(autouse=True)
+def children_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child does not look into the current folder."""
+    monkeypatch.setenv("PYTHONPATH", ROOT)
 
 
 def write_environment(path: Path) -> None:

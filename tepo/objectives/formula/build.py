@@ -88,8 +88,8 @@ class Builder:
         place = Place(name, text, 0, len(text), self.where.get(name, ""))
         return self._node(parse(place), place)
 
-    def handing(self, root: Node, handed: Node) -> Node:
-        """The same graph where one node is given: a value of the rollout, one a token."""
+    def handing(self, root: Node, handed: Node) -> dict[int, Node]:
+        """The same graph where one node is given: a value of the rollout, one a token. By the number that it had."""
         given = self.graph.add("given", (), handed.place, value=HANDED, per="token", loss=True)
         if handed.condition:  # it is handed over as 0 or 1
             pair = given, self.graph.number(0, handed.place)
@@ -104,7 +104,11 @@ class Builder:
             else:
                 make = self._call if node.op in FUNCTIONS else self._operator
                 made[node.number] = make(node.op, args, [part.place for part in node.args], node.place)
-        return made[root.number]
+        return made
+
+    def operator(self, op: str, *args: Node) -> Node:
+        """The node of an operator between nodes."""
+        return self._operator(op, args, [part.place for part in args], args[0].place)
 
     def _node(self, tree: ast.expr, line: Place) -> Node:
         place = line.at(tree)

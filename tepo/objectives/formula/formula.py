@@ -4,10 +4,10 @@ advantages = objective.advantages(groups)          # what the loss reads of the 
 plan = objective.prepare(batch, comm)              # denominators and every `_b` value, over all ranks
 out = objective.loss(micro_batch, plan.select(i))  # losses (and gradients) add up, over ranks too"""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,10 +16,12 @@ from tepo.common.errors import UserError
 from tepo.objectives.axes.aggregation import TokenMean, count, token_scale
 from tepo.objectives.axis import Needs
 from tepo.objectives.batch import Comm, Groups, TokenBatch
+from tepo.objectives.formula.addends import Addend, Clip, addends, clips
 from tepo.objectives.formula.build import AVERAGES, GROUPS, HANDED, Builder
 from tepo.objectives.formula.functions import FUNCTIONS, Scope, Value, _reduced, compute
 from tepo.objectives.formula.graph import Node
 from tepo.objectives.inputs import check_has, check_lengths, numbers_of
+from tepo.objectives.metric_sums import Metrics, token_metrics
 from tepo.objectives.segments import indices_of, token_indices, total
 from tepo.objectives.terms import finite_logprobs
 
@@ -37,12 +39,26 @@ _NEEDED = {  # what a name needs of the trainer
 }
 _CURRENT = ("logp", "d", "H", "dH", "kl_old", "kl_initial")  # made by the policy that is trained
 _OF_GROUPS = ("old_entropies", "finished", "max_new_tokens")
+_OUTPUTS = {  # of the model, with the names that are made of them and carry its gradient
+    "logprobs": ("logp", "d"),
+    "entropies": ("H",),
+    "full_kl": ("kl_old", "kl_initial"),
+}
 _LOGPROBS = ("logprobs", "old_logprobs", "initial_logprobs", "sampler_logprobs")
 _WATCHED = (*_LOGPROBS, "entropies", "old_entropies", "full_kl")
 
 
 @dataclass(frozen=True)
-class FormulaPlan:
+class Bounds:
+    """of: whose ratio is bounded, each token's or the geometric mean of a response. bounds: the clip distances that
+    act, by side (`low`, `high`)."""
+
+    of: Literal["token", "sequence"]
+    bounds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Plan:
     """Denominators and `_b` values for sequences of these `lengths` [S], detached. totals: tokens and non-empty
     sequences in the loss over all ranks, float64 [2]. scale: weight of each token in the sum [N]. values: by the number
     of the node, a number or [N]. filtered: whether sequences were left out."""
@@ -58,26 +74,29 @@ class FormulaPlan:
         """`lengths` on the host, read once."""
         return self.lengths.tolist()
 
-    def select(self, sequences: Any) -> "FormulaPlan":
+    def select(self, sequences: Any) -> "Plan":
         """The plan of the given sequences, as `TokenBatch.select`."""
         chosen, indices = indices_of(self.lengths, self.counts, numbers_of(sequences, len(self.counts), self))
         return self._each(self.lengths[chosen], lambda value: value[indices])
 
-    def spread(self, batch: TokenBatch, kept: Tensor) -> "FormulaPlan":
+    def spread(self, batch: TokenBatch, kept: Tensor) -> "Plan":
         """The plan of a batch whose sequences `kept` are this plan's; 0 on the tokens of the others."""
         indices, size = token_indices(batch.lengths, kept), batch.tokens
         return self._each(batch.lengths, lambda value: value.new_zeros(size).index_copy(0, indices, value.contiguous()))
 
-    def _each(self, lengths: Tensor, change: Callable[[Tensor], Tensor]) -> "FormulaPlan":
+    def _each(self, lengths: Tensor, change: Callable[[Tensor], Tensor]) -> "Plan":
         values = {number: change(value) if value.dim() else value for number, value in self.values.items()}
         return replace(self, lengths=lengths, scale=change(self.scale), values=values)
 
 
 @dataclass(frozen=True)
-class FormulaLoss:
-    """loss: scalar with a graph, divided by the mini-batch's denominators."""
+class Loss:
+    """loss: scalar with a graph, divided by the mini-batch's denominators. tokens: named per-token diagnostics [N],
+    detached."""
 
     loss: Tensor
+    metrics: Metrics
+    tokens: dict[str, Tensor]
 
 
 @dataclass(frozen=True)
@@ -127,9 +146,53 @@ class Formula:
         return self._builder.line("J")
 
     @cached_property
-    def _j(self) -> Node:
-        """J where the value of the rollout is given, one a token."""
+    def _given(self) -> dict[int, Node]:
+        """The nodes of J where the value of the rollout is given, one a token, by the number that they had."""
         return self._builder.handing(self._written, self.handed)
+
+    @cached_property
+    def _j(self) -> Node:
+        """J where the value of the rollout is given."""
+        return self._given[self._written.number]
+
+    def _line(self, name: str) -> Node | None:
+        """The node of a line that the loss computes; None without one, and for a number."""
+        node = self._builder.known.get(name)
+        made = self._given.get(node.number) if node else None
+        return made if made and made.op != "number" else None
+
+    @cached_property
+    def _addends(self) -> list[Addend]:
+        return addends(self._j, self._builder, self._line("kl"))
+
+    @cached_property
+    def _clips(self) -> list[Clip]:
+        return clips(self._addends[0].node, self._line("v"))
+
+    @cached_property
+    def clip(self) -> Bounds | None:
+        """The clip of the ratio; None where there is none, or where it bounds another one than that of a token to the
+        old policy or the geometric mean of a response."""
+        ways: dict[Node | None, Literal["token", "sequence"]] = {
+            self._builder.expression("clip", "exp(d)"): "token",
+            self._builder.expression("clip", "exp(mean_i(d))"): "sequence",
+        }
+        for one in self._clips:
+            low, high = (part.value if part.op == "number" else None for part in one.held.args[1:])
+            if one.of in ways and low is not None and high is not None:
+                bounds = {"low": 1 - float(low), "high": float(high) - 1}
+                if one.side is one.held or bounds["low"] == 1:  # min(w, clip(w)), which never holds from below
+                    del bounds["low"]
+                return Bounds(ways[one.of], bounds)
+        return None
+
+    @cached_property
+    def _watched(self) -> dict[str, Node]:
+        """Nodes whose values are wanted after the loss, by what they are called."""
+        lines = {name: self._line(name) for name in ("A", "w", "v", "M", "kl")}
+        roots = [one.node for one in self._addends]
+        there = {node.number for node in below(roots, {node.number for node in self.planned})}
+        return {name: node for name, node in lines.items() if node and node.number in there}
 
     @cached_property
     def _average(self) -> Node | None:
@@ -156,7 +219,7 @@ class Formula:
             raise root.place.error("J reads nothing of the rollout", "A: (R - mean_g(R)) / (std_g(R) + eps), say")
         ways = [node for node in reversed(list(root.below())) if node.rollout and not node.loss]
         for node in sorted(ways, key=lambda node: node.condition):  # a number rather than what it is compared with
-            if not sources & ({one.number for one in _below(root, {node.number})} - {node.number}):
+            if not sources & ({one.number for one in below([root], {node.number})} - {node.number}):
                 return node
         first = [name for name, node in self._builder.known.items() if node.rollout and not node.loss]
         what = f"the loss reads several values of the rollout ({', '.join(first)})"
@@ -224,9 +287,12 @@ class Formula:
     @cached_property
     def _loss_steps(self) -> list[tuple[Node, tuple[int, ...]]]:
         """The nodes of the loss, and of each the values that nothing reads after it."""
-        kept = {node.number for node in self.planned}
-        steps = _below(self._j, kept)
+        kept, roots = {node.number for node in self.planned}, [one.node for one in self._addends]
+        steps = below(roots, kept)
         last = {part.number: node.number for node in steps if node.number not in kept for part in node.args}
+        wanted = [*roots, *self._watched.values()]
+        wanted += [node for one in self._clips for node in (one.of, one.held, one.side, *one.others) if node]
+        last = {number: at for number, at in last.items() if number not in {node.number for node in wanted}}
         return [(node, tuple(number for number, at in last.items() if at == node.number)) for node in steps]
 
     # at work ----------------------------------------------------------------------------------------------------------
@@ -251,7 +317,7 @@ class Formula:
                 spoilt = spoilt + _reduced(entropies, index[groups.sequence], number, "sum")
             return (per_token + spoilt[index][groups.sequence]).to(groups.rewards.dtype)
 
-    def prepare(self, batch: TokenBatch, comm: Comm | None = None, salt: int = 0) -> FormulaPlan:
+    def prepare(self, batch: TokenBatch, comm: Comm | None = None, salt: int = 0) -> Plan:
         """Denominators and `_b` values over the whole mini-batch and all ranks. `salt` (from seed, step …) varies
         random draws."""
         below = {str(one.value) for node in self.planned for one in node.below() if one.op == "given"}
@@ -269,25 +335,112 @@ class Formula:
             for number in sorted(steps):
                 values[number] = self._value(steps[number], scope, values, given)
             found = {node.number: values[node.number] for node in self.planned}
-            plan = FormulaPlan(own.lengths, totals, self._scale(own, totals, comm), found, kept is not None)
+            plan = Plan(own.lengths, totals, self._scale(own, totals, comm), found, kept is not None)
             return plan if kept is None else plan.spread(batch, kept)
 
-    def loss(self, batch: TokenBatch, plan: FormulaPlan) -> FormulaLoss:
+    def loss(self, batch: TokenBatch, plan: Plan) -> Loss:
         """The loss of a (micro-)batch with its part of the plan."""
         check_has(batch, ["logprobs", *sorted(self._of_loss)], self._reader)
         if plan.lengths.shape != batch.lengths.shape:
             what = f"the plan is of {plan.lengths.shape[0]} responses and the batch of {batch.lengths.shape[0]}"
             raise UserError(what, where=self._reader, fix="select both alike: batch.select(part), plan.select(part)")
-        scope, values = Scope(batch, batch.advantages.dtype), dict[int, Value](plan.values)
-        given = self._givens(batch, plan.totals)
-        for node, spent in self._loss_steps:
-            if node.number not in values:
-                with torch.set_grad_enabled(node.gradient and torch.is_grad_enabled()):
-                    values[node.number] = self._value(node, scope, values, given)
-            for number in spent:
-                values.pop(number, None)
-        gain = scope.lift(scope.typed(values[self._j.number], self._j.per), self._j.per, "token")
-        return FormulaLoss(-total(plan.scale * gain) * self._intact(batch))
+        if plan.lengths.device != batch.lengths.device:
+            what = f"the plan is on {plan.lengths.device} and the batch on {batch.lengths.device}"
+            raise UserError(what, where=self._reader, fix="prepare and loss on one device")
+        outputs = [name for name in _OUTPUTS if self._flows(name)]
+        own = replace(batch, **{name: batch.want(name, self._reader).detach().requires_grad_() for name in outputs})
+        scope, values = Scope(own, batch.advantages.dtype), dict[int, Value](plan.values)
+        given = self._givens(own, plan.totals)
+        with torch.enable_grad():
+            for node, spent in self._loss_steps:
+                if node.number not in values:
+                    with torch.set_grad_enabled(node.gradient):
+                        values[node.number] = self._value(node, scope, values, given)
+                for number in spent:
+                    values.pop(number, None)
+            totals = [total(plan.scale * self._per_token(one.node, scope, values)) for one in self._addends]
+            intact = self._intact(batch)
+            policy, loss = -totals[0] * intact, -totals[0]
+            for one, part in zip(self._addends[1:], totals[1:], strict=True):
+                loss = loss - one.coefficient * part
+            loss = loss * intact
+        with torch.no_grad():
+            leaves = [getattr(own, name) for name in outputs]
+            slopes = _slopes(loss, leaves)
+            apart = slopes if len(totals) == 1 or self._clips else _slopes(policy, leaves)
+            tokens = self._tokens(own, scope, values, apart)
+            named = {"actor/pg_loss": -totals[0]}
+            for one, part in zip(self._addends[1:], totals[1:], strict=True):
+                named[one.metric] = named[one.metric] + part if one.metric in named else part
+            metrics = self._metrics(batch, plan, tokens, named)
+        fed = _Fed.apply(loss.detach(), len(outputs), *slopes, *(getattr(batch, name) for name in outputs))
+        return Loss(fed, metrics, tokens)
+
+    def _flows(self, output: str) -> bool:
+        """Tell whether the gradient of J flows into this output of the model."""
+        return bool(set(_OUTPUTS[output]) & self._with_gradient)
+
+    def _per_token(self, node: Node, scope: Scope, values: Mapping[int, Value]) -> Tensor:
+        return scope.lift(scope.typed(values[node.number], node.per), node.per, "token")
+
+    def _tokens(
+        self, batch: TokenBatch, scope: Scope, values: Mapping[int, Value], slopes: list[Tensor]
+    ) -> dict[str, Tensor]:
+        """Diagnostics [N]. slopes: of the policy term in what the model gives."""
+        seen = {name: self._per_token(node, scope, values) for name, node in self._watched.items()}
+        advantage = seen.get("A", batch.advantages)
+        if self._clips:
+            acts = [self._acts(one, scope, values) for one in self._clips]
+            clipped = torch.stack(acts).any(0)
+        else:
+            flat = torch.stack([slope == 0 for slope in slopes]).all(0)
+            clipped = flat & (advantage != 0)
+        named = {
+            "log_ratio": finite_logprobs(batch.want("logprobs", self._reader)) - finite_logprobs(batch.old_logprobs),
+            "ratio": seen.get("w"),
+            "advantage": advantage,
+            "clipped": clipped,
+            "correction" if self._corrects else "weight": seen.get("v"),
+            "kl": seen.get("kl"),
+            "kl_mask": seen.get("M"),
+        }
+        if batch.entropies is not None and batch.old_entropies is not None:
+            named["entropy_change"] = batch.entropies - batch.old_entropies
+        return {name: value.detach().expand(batch.tokens) for name, value in named.items() if value is not None}
+
+    @property
+    def _corrects(self) -> bool:
+        """Tell whether the weight `v` corrects the gap between sampler and trainer."""
+        weight = self._line("v")
+        return weight is not None and any(one.value == "logp_sampler" for one in weight.below())
+
+    def _acts(self, clip: Clip, scope: Scope, values: Mapping[int, Value]) -> Tensor:
+        """Where a clip holds its ratio, and the `min` around it takes what it holds [N]."""
+        acts = self._per_token(clip.held, scope, values) != self._per_token(clip.of, scope, values)
+        if clip.side is not None:
+            side = self._per_token(clip.side, scope, values)
+            for other in clip.others:
+                acts = acts & (side < self._per_token(other, scope, values))
+        return acts
+
+    def _metrics(
+        self, batch: TokenBatch, plan: Plan, tokens: Mapping[str, Tensor], totals: Mapping[str, Tensor]
+    ) -> Metrics:
+        correction = tokens.get("correction")
+        named = {
+            "actor/ppo_kl": -tokens["log_ratio"],
+            "actor/entropy": batch.entropies,
+            "actor/entropy_change": tokens.get("entropy_change"),
+            "actor/pg_clipfrac": tokens["clipped"],
+            "actor/ratio_mean": tokens.get("ratio"),
+            "actor/token_weight": tokens.get("weight"),
+            "actor/correction_weight": correction,
+            "actor/correction_dropped": None if correction is None else correction == 0,
+            "actor/kl_tokens": tokens.get("kl_mask"),
+        }
+        means = {name: value for name, value in named.items() if value is not None}
+        maxima = {"actor/ratio_max": tokens["ratio"]} if "ratio" in tokens else {}
+        return token_metrics(means, totals, maxima, plan.scale > 0 if plan.filtered else None, plan.totals[0])
 
     # values -----------------------------------------------------------------------------------------------------------
     def _value(
@@ -396,22 +549,43 @@ def _of_either(name: str, scope: Scope) -> Value:
     source = scope.source
     match name:
         case "T":
-            return source.lengths.double()
+            return scope.spread(source.lengths)
         case "t":
             return (source.positions + 1).to(scope.dtype)
         case "finished":
             assert source.finished is not None
-            return source.finished.double()
+            return scope.spread(source.finished)
         case _:
             assert name == "L", name
             assert source.max_new_tokens is not None
             return float(source.max_new_tokens)
 
 
-def _below(root: Node, leaves: set[int]) -> list[Node]:
-    """A node and all that it is made of, arguments first; nothing below the leaves."""
+def _slopes(value: Tensor, leaves: list[Tensor]) -> list[Tensor]:
+    """The gradient of a value by each leaf, 0 where none flows."""
+    if not value.requires_grad:
+        return [torch.zeros_like(leaf) for leaf in leaves]
+    return list(torch.autograd.grad(value, leaves, retain_graph=True, allow_unused=True, materialize_grads=True))
+
+
+class _Fed(torch.autograd.Function):
+    """A loss whose gradient by what the model gives has been worked out."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, count: int, *rest: Tensor) -> Tensor:  # type: ignore[override]
+        ctx.save_for_backward(*rest[:count])
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        slopes = ctx.saved_tensors
+        return (None, None, *(None for _ in slopes), *(gradient * slope for slope in slopes))
+
+
+def below(roots: Iterable[Node], leaves: set[int]) -> list[Node]:
+    """Nodes and all that they are made of, arguments first; nothing below the leaves."""
     found: dict[int, Node] = {}
-    waiting = [(root, False)]
+    waiting = [(root, False) for root in reversed(list(roots))]
     while waiting:
         one, ready = waiting.pop()
         if ready:

@@ -15,7 +15,7 @@ from tepo.objectives.axes.moments import largest
 from tepo.objectives.axes.selection import covariance, draws, order, top_tokens
 from tepo.objectives.batch import Comm, Groups, TokenBatch, all_sum
 from tepo.objectives.formula.graph import Node
-from tepo.objectives.segments import prefix_mean, segment_sum
+from tepo.objectives.segments import prefix_mean, segment_max, segment_sum, sequence_mean
 
 TOP = 20.0  # exp and k3 are held above exp(20), with no gradient there; verl holds log-ratios at +-20
 MOST = 64  # of k in comb(n, k)
@@ -36,30 +36,36 @@ class Scope:
     def lengths(self) -> Tensor:
         return self.source.lengths
 
+    @property
+    def per_token(self) -> bool:
+        """Tell whether values of responses are held one a token, in the dtype of the batch, as they are in a loss."""
+        return isinstance(self.source, TokenBatch)
+
+    def _dtype(self, per: str) -> torch.dtype:
+        return torch.float64 if per == "response" and not self.per_token else self.dtype
+
+    def spread(self, value: Tensor) -> Tensor:
+        """A value of each response [S] as it is held here."""
+        return value.index_select(0, self.source.sequence).to(self.dtype) if self.per_token else value.double()
+
     def typed(self, value: Value, per: str) -> Value:
         """A condition as 0 or 1 in the dtype of its place; everything else as it is."""
-        if isinstance(value, Tensor) and value.dtype == torch.bool:
-            return value.to(torch.float64 if per == "response" else self.dtype)
-        return value
+        return value.to(self._dtype(per)) if isinstance(value, Tensor) and value.dtype == torch.bool else value
 
     def number(self, value: Value, per: str) -> Tensor:
         """A number as a tensor without dimensions in the dtype of its place: torch would take float32."""
         if isinstance(value, Tensor):
             return value
-        return torch.full(
-            (), value, dtype=torch.float64 if per == "response" else self.dtype, device=self.lengths.device
-        )
+        return torch.full((), value, dtype=self._dtype(per), device=self.lengths.device)
 
     def lift(self, value: Value, per: str, to: str) -> Value:
         """A response's value on each of its tokens, or on each of its named rewards."""
-        if per != "response" or to == per or not isinstance(value, Tensor) or value.dim() == 0:
+        if per != "response" or to == per or self.per_token or not isinstance(value, Tensor) or value.dim() == 0:
             return value
         if to == "named":
             return value[:, None]
-        if value.dtype == torch.bool or not value.requires_grad:
-            lifted = value.index_select(0, self.source.sequence)
-            return lifted if value.dtype == torch.bool else lifted.to(self.dtype)
-        return _Lift.apply(value, self.lengths, self.source.sequence, self.dtype)
+        lifted = value.index_select(0, self.source.sequence)
+        return lifted if value.dtype == torch.bool else lifted.to(self.dtype)
 
     def groups(self, value: Tensor) -> tuple[Tensor, int]:
         """The number of each value's group, and how many groups there are. value: [S], [S, K] or [N]."""
@@ -82,35 +88,18 @@ class Scope:
         return self.keys["column"]
 
 
-class _Lift(torch.autograd.Function):
-    """A response's value on each of its tokens; its backward pass is a sum in float64, the same on every device."""
-
-    @staticmethod
-    def forward(ctx: Any, value: Tensor, lengths: Tensor, sequence: Tensor, dtype: torch.dtype) -> Tensor:  # type: ignore[override]
-        ctx.save_for_backward(lengths)
-        return value.index_select(0, sequence).to(dtype)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
-        (lengths,) = ctx.saved_tensors
-        return segment_sum(gradient, lengths), None, None, None
-
-
 class _Sum(torch.autograd.Function):
-    """The sum of each response [N] -> float64 [S], or its mean; 0 for an empty one."""
+    """The sum over each response, on each of its tokens. A symmetric map, so its backward pass is itself."""
 
     @staticmethod
-    def forward(ctx: Any, value: Tensor, lengths: Tensor, sequence: Tensor, mean: bool) -> Tensor:  # type: ignore[override]
+    def forward(ctx: Any, value: Tensor, lengths: Tensor, sequence: Tensor) -> Tensor:  # type: ignore[override]
         ctx.save_for_backward(lengths, sequence)
-        ctx.mean, ctx.dtype = mean, value.dtype
-        total = segment_sum(value, lengths)
-        return total / lengths.clamp(min=1) if mean else total
+        return segment_sum(value, lengths).to(value.dtype).index_select(0, sequence)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
         lengths, sequence = ctx.saved_tensors
-        own = gradient / lengths.clamp(min=1) if ctx.mean else gradient
-        return own.index_select(0, sequence).to(ctx.dtype), None, None, None
+        return segment_sum(gradient, lengths).to(gradient.dtype).index_select(0, sequence), None, None
 
 
 def _condition(values: list[Value]) -> int | None:
@@ -148,13 +137,19 @@ def comb(n: Value, k: float) -> Value:
 
 
 # over a response ------------------------------------------------------------------------------------------------------
-def _over_response(mean: bool) -> Callable[..., Tensor]:
-    return lambda scope, x: _Sum.apply(x, scope.lengths, scope.source.sequence, mean)
+def _mean_i(scope: Scope, x: Tensor) -> Tensor:
+    if scope.per_token:
+        return sequence_mean(x, scope.lengths, scope.source.sequence)
+    return segment_sum(x, scope.lengths) / scope.lengths.clamp(min=1)
+
+
+def _sum_i(scope: Scope, x: Tensor) -> Tensor:
+    return _Sum.apply(x, scope.lengths, scope.source.sequence) if scope.per_token else segment_sum(x, scope.lengths)
 
 
 def _max_i(scope: Scope, x: Tensor) -> Tensor:
-    top = torch.segment_reduce(x.double(), "max", lengths=scope.lengths, initial=-torch.inf, unsafe=True)
-    return torch.where(scope.lengths > 0, top, 0.0)
+    top = segment_max(x if scope.per_token else x.double(), scope.lengths)
+    return top.index_select(0, scope.source.sequence) if scope.per_token else torch.where(scope.lengths > 0, top, 0.0)
 
 
 # over a group, of a rollout -------------------------------------------------------------------------------------------
@@ -213,8 +208,8 @@ def _share(x: Tensor, member: Tensor, index: Tensor, count: int) -> Tensor:
 def _all_mean(scope: Scope, x: Tensor, spelled: str) -> Tensor:
     """The mean over all ranks, a number; of responses in a mini-batch: of those that are not empty."""
     x = x.double()
-    if spelled == "responses" and isinstance(scope.source, TokenBatch):
-        x = x[scope.lengths > 0]
+    if spelled == "responses" and scope.per_token:
+        x = x[scope.source.positions == 0]  # one of each that is not empty
     total = all_sum(torch.stack([x.sum(), x.new_tensor(float(x.shape[0]))]), scope.comm)
     top, bottom = largest(x, scope.comm), -largest(-x, scope.comm)
     return torch.where(top == bottom, top, total[0] / total[1].clamp(min=1))
@@ -316,8 +311,8 @@ FUNCTIONS: dict[str, Function] = {
     "sg": _f("any", "same", "x without its gradient", lambda s, x: x.detach() if isinstance(x, Tensor) else x),
     "tokens": _f("any", "token", "a response's value on each token", lambda s, x: s.lift(x, "response", "token")),
     "responses": _f("any", "response", "says that a mean over all is one over responses", lambda s, x: x),
-    "mean_i": _f("token", "response", "mean over the response's tokens; 0 for an empty one", _over_response(True)),
-    "sum_i": _f("token", "response", "sum over the response's tokens", _over_response(False)),
+    "mean_i": _f("token", "response", "mean over the response's tokens; 0 for an empty one", _mean_i),
+    "sum_i": _f("token", "response", "sum over the response's tokens", _sum_i),
     "max_i": _f("token", "response", "largest over the response's tokens; 0 for an empty one", _max_i),
     "prefix_mean_i": _f(
         "token",

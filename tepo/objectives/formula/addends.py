@@ -1,0 +1,109 @@
+"""What the sum J is made of, for its metrics: the policy term, penalties before their coefficients, and clips."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tepo.objectives.formula.build import HANDED, Builder
+from tepo.objectives.formula.functions import FUNCTIONS
+from tepo.objectives.formula.graph import Node
+
+
+@dataclass(frozen=True)
+class Addend:
+    """coefficient * node in J. metric: the name of the node's total, negated for the policy term."""
+
+    coefficient: float
+    node: Node
+    metric: str
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A clip of the policy term. of: what is held; held: the outcome. side, others: the argument of the `min` around
+    it that it is in, and those that it is not in; None without one."""
+
+    of: Node
+    held: Node
+    side: Node | None
+    others: tuple[Node, ...] = ()
+
+
+def addends(root: Node, builder: Builder, kl: Node | None) -> list[Addend]:
+    """The policy term, which is all that reads the value handed over, and then the rest of J, one by one."""
+    parts = list(_parts(root, 1.0))
+    policy, others = [], []
+    for sign, node in parts:
+        (policy if HANDED in _read(node) else others).append((sign, node))
+    if not policy:  # the value handed over acts through conditions alone
+        policy, others = parts, []
+    first = policy[0][1] if policy[0][0] > 0 else builder.operator("neg", policy[0][1])
+    for sign, node in policy[1:]:
+        first = builder.operator("+" if sign > 0 else "-", first, node)
+    found = [Addend(1.0, first, "actor/pg_loss")]
+    for sign, node in others:
+        factor, rest = _factored(node, builder)
+        if rest is not None:
+            found.append(Addend(sign * factor, rest, _metric(rest, kl)))
+    return found
+
+
+def clips(policy: Node, weight: Node | None) -> list[Clip]:
+    """The clips of the policy term; one within the weight `v` holds no ratio."""
+    nodes = _down(policy, {weight.number} if weight else set())
+    inside = {node.number: {one.number for one in node.below()} for node in nodes}
+    found = []
+    for node in nodes:
+        if node.op == "clip" and node.args[0].loss:
+            around = [one for one in nodes if one.op == "min" and node.number in inside[one.number]]
+            sides = [(one, [part for part in one.args if node.number in inside[part.number]]) for one in around]
+            only = next(((one, side[0]) for one, side in sides if len(side) == 1), None)
+            others = tuple(part for part in only[0].args if part is not only[1]) if only else ()
+            found.append(Clip(node.args[0], node, only[1] if only else None, others))
+    return found
+
+
+def _parts(node: Node, sign: float) -> Iterator[tuple[float, Node]]:
+    """What a sum is made of, with signs."""
+    if node.op in ("+", "-"):
+        yield from _parts(node.args[0], sign)
+        yield from _parts(node.args[1], sign if node.op == "+" else -sign)
+    elif node.op == "neg":
+        yield from _parts(node.args[0], -sign)
+    else:
+        yield sign, node
+
+
+def _factored(node: Node, builder: Builder) -> tuple[float, Node | None]:
+    """A node as a number times the rest; None for nothing but a number."""
+    if node.op == "number":
+        return float(node.value or 0), None
+    if node.op != "*":
+        return 1.0, node
+    (first, one), (second, other) = (_factored(part, builder) for part in node.args)
+    rest = builder.operator("*", one, other) if one and other else one or other
+    return first * second, rest
+
+
+def _metric(node: Node, kl: Node | None) -> str:
+    below = list(node.below())
+    if kl is not None and kl in below:
+        return "actor/kl_loss"
+    return "actor/entropy_loss" if any(one.value == "H" for one in below) else "actor/penalty"
+
+
+def _read(node: Node) -> set[str]:
+    """Given names that a node is a number of, and not only a condition or a statistic of the mini-batch."""
+    return {str(one.value) for one in _down(node, set()) if one.op == "given"}
+
+
+def _down(root: Node, leaves: set[int]) -> list[Node]:
+    """A node and what it is a number of, but for what is below the leaves."""
+    found: dict[int, Node] = {}
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        stops = node.condition or node.number in leaves or (node.op in FUNCTIONS and FUNCTIONS[node.op].stage)
+        if node.number not in found and node.number not in leaves:
+            found[node.number] = node
+            waiting += () if stops else node.args
+    return list(found.values())

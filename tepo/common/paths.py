@@ -2,7 +2,7 @@
 
 `TEPO_PATH` (folders separated by the system's path separator) may hold a user's own studies (`experiments/`,
 `ablations/`), benchmarks (`evals/`), `records/`, options of the configuration (`objective/`, `model/`, `data/`,
-`scale/`) and Python files: kinds for the axes of an objective (`kinds/`), rewards (`rewards/`). A file there wins over
+`scale/`) and Python files: functions of formulas (`functions/`), rewards (`rewards/`). A file there wins over
 a shipped one of the same name.
 """
 
@@ -16,11 +16,11 @@ PACKAGE = Path(__file__).parents[1]
 CONFIG = PACKAGE / "config"
 GROUPS = ("objective", "model", "scale", "data", "sampler", "engine")  # of the configuration
 _SHIPPED_ALONE = ("sampler", "engine")  # a backend is code of the package
-PYTHON = ("kinds", "rewards")
+PYTHON = ("functions", "rewards")
 KINDS = ("experiments", "ablations", "evals", "records", *GROUPS, *PYTHON)
 _WORDS = {
     "evals": "benchmark",
-    "kinds": "file of kinds",
+    "functions": "file of functions",
     "rewards": "file of a reward",
     "experiments": "experiment",
     "ablations": "ablation",
@@ -67,10 +67,3 @@ def find(kind: str, name: str) -> Path:
     if path is None:
         raise unknown_name(_WORDS.get(kind, kind), name, there)
     return path
-
-
-def departure(objective: str) -> str:
-    """The departure of an objective from its paper, as a comment in its file states it; empty without one."""
-    path = files("objective").get(objective)
-    found = path and re.search(r"^# Departs from its paper: (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
-    return found[1] if found else ""

@@ -1,6 +1,6 @@
 """Python files of a user's own, as text: what is in them is part of what a run is.
 
-An objective names some under `kinds:`, training data under `reward:`."""
+An objective names some under `functions:`, training data under `reward:`."""
 
 import os
 from collections.abc import Collection, Mapping
@@ -11,7 +11,7 @@ from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.common.schema import Location
 
-FOLDER = "kinds/ of your TEPO_PATH"
+FOLDER = "functions/ of your TEPO_PATH"
 _FIX = "a path that ends with .py, or NAME for {}/NAME.py in a folder of TEPO_PATH"
 
 
@@ -33,25 +33,26 @@ def read_python(kind: str, name: str, folder: Path, at: Location) -> tuple[str, 
         raise at.error(f"{path} cannot be read: {error.strerror}", fix=_FIX.format(kind)) from None
 
 
-def read_kind_files(value: Any, folder: Path, at: Location) -> dict[str, str]:
+def read_function_files(value: Any, folder: Path, at: Location) -> dict[str, str]:
     """File -> its text, for a name, a path, or a list of them; a mapping has been read before and stays as it is.
     folder: where a relative path starts. Raises UserError for what is no file."""
     if isinstance(value, Mapping):
         return {str(name): str(text) for name, text in value.items()}
     given = value if isinstance(value, list | tuple) else [value]
     if not given or not all(isinstance(one, str) and one for one in given):
-        raise at.error(f"kinds names Python files, not {value!r}", fix=_FIX.format("kinds"))
-    return dict(read_python("kinds", name, folder, at) for name in given)
+        raise at.error(f"functions names Python files, not {value!r}", fix=_FIX.format("functions"))
+    return dict(read_python("functions", name, folder, at) for name in given)
 
 
 def kept_files(objective: Mapping[str, Any]) -> dict[str, str]:
-    """Python file -> text, as the configuration of a run keeps them beside the axes of its objective."""
-    return read_kind_files(objective["kinds"], Path(), Location(lambda _: "kinds")) if "kinds" in objective else {}
+    """Python file -> text, as the configuration of a run keeps them beside the formula of its objective."""
+    found = objective.get("functions", {})
+    return read_function_files(found, Path(), Location(lambda _: "functions")) if found else {}
 
 
 def foreign_files(objective: Mapping[str, Any], own: Collection[str] = ()) -> list[str]:
-    """Names of the kept files whose text is that of no file in `kinds/` of TEPO_PATH and none of `own`."""
-    return foreign("kinds", kept_files(objective), own)
+    """Names of the kept files whose text is that of no file in `functions/` of TEPO_PATH and none of `own`."""
+    return foreign("functions", kept_files(objective), own)
 
 
 def foreign(kind: str, kept: Mapping[str, str], own: Collection[str] = ()) -> list[str]:

@@ -15,13 +15,12 @@ from typing import Any, get_type_hints
 
 from tepo.common import paths
 from tepo.common.errors import UserError, unknown_name
-from tepo.common.kl_estimators import DEFAULT
 from tepo.common.paths import GROUPS
-from tepo.common.plugin_files import read_kind_files
 from tepo.common.schema import Keys, Location, read
 from tepo.config import own_files
 from tepo.config.own_reward import read_prompt, read_rewards
 from tepo.config.run_config import RunConfig
+from tepo.formula import row
 
 _FUNCTION = re.compile(r"data\.reward\.\w+\.function")
 _QUOTED = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
@@ -46,6 +45,10 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
     for text in overrides:
         check_override(text)
     given = dict(map(_split, overrides))
+    named, changes = given.pop("objective", row.DEFAULT), {}
+    for key in [key for key in given if key.startswith("objective.")]:
+        changes[key.removeprefix("objective.")] = own_files.unquoted(given.pop(key))
+    objective = _objective(own_files.unquoted(named), tuple(changes.items()))
     words = own_files.with_options(given, {group: options(group) for group in own_files.LEAF})
     try:
         plain, chosen = _made(words)
@@ -57,12 +60,9 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
         raise _not_composed(error, words) from None
     plain.pop("studies", None)  # of a scale: tepo.studies.scales
     own_files.settle(words, plain)
-    plain["objective"]["name"] = chosen["objective"]
+    exact = plain["train"].get("exact_kl") and "kl" not in changes
+    plain["objective"] = (objective.with_exact_kl() if exact else objective).mapping
     at = Location(_origin(given, chosen))
-    if "kinds" in plain["objective"]:
-        folder = Path() if "objective.kinds" in given else _file("objective", chosen["objective"]).parent
-        named = plain["objective"]["kinds"]
-        plain["objective"]["kinds"] = read_kind_files(named, folder, at.at("objective", "kinds"))
     data = plain["data"]
     for leaf, reader in (("reward", read_rewards), ("prompt", read_prompt)):
         if leaf in data:
@@ -71,13 +71,6 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
     _check_text(plain, at)
     config = read(RunConfig, plain, at)
     config.store = os.path.expanduser(config.store)
-    estimator = config.train.kl_estimator or DEFAULT
-    for key, value in given.items():
-        if estimator != DEFAULT and key.startswith("objective.penalty") and re.search(rf"\b{DEFAULT}\b", value):
-            what = f"train.kl_estimator={estimator} takes the place of {DEFAULT}"
-            raise UserError(what, where=f"{key}={value}", fix="add train.kl_estimator=null")
-    if "penalty" in config.objective:
-        config.objective["penalty"] = _with_estimator(config.objective["penalty"], estimator)
     if not config.store:
         raise at.at("store").error("store is empty", fix="name a folder: --store runs")
     if config.data.kind == "problems" and not config.data.problems:
@@ -92,16 +85,18 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
     return config
 
 
-def _with_estimator(penalty: Any, estimator: str) -> Any:
-    """A penalty, or a list of them, with the estimator of every KL written out, `train.kl_estimator` in the place of
-    k3: what is saved and shown is what the loss is computed with."""
-    if isinstance(penalty, list):
-        return [_with_estimator(part, estimator) for part in penalty]
-    if penalty == "kl":
-        return {"kind": "kl", "estimator": estimator}
-    if isinstance(penalty, Mapping) and penalty.get("kind") == "kl" and penalty.get("estimator", DEFAULT) == DEFAULT:
-        return {**penalty, "estimator": estimator}
-    return penalty
+def _objective(named: str, changes: tuple[tuple[str, str], ...]) -> row.Row:
+    """The row of an objective, read once while its files do not change."""
+    files = tuple((path, path.stat().st_mtime_ns) for path in (*paths.files("objective").values(),))
+    own = Path(named).stat().st_mtime_ns if named.endswith((".yaml", ".yml")) and Path(named).is_file() else 0
+    return _read_objective(named, changes, (files, own))
+
+
+@lru_cache(maxsize=1024)
+def _read_objective(named: str, changes: tuple[tuple[str, str], ...], _files: Any) -> row.Row:
+    found = row.load_row(named, dict(changes))
+    _ = found.formula
+    return found
 
 
 def _not_composed(error: Exception, words: Mapping[str, str]) -> UserError:
@@ -267,7 +262,7 @@ def _types() -> dict[str, Any]:
 def is_text(key: str) -> bool:
     """Tell whether the value of a key is text, which is taken as it is typed: to Hydra 12e4567 is a number, and a comma
     or a # syntax."""
-    own = key in ("data.reward", "objective.kinds") or _FUNCTION.fullmatch(key)  # other schemas have these
+    own = key == "data.reward" or _FUNCTION.fullmatch(key)  # other schemas have these
     return bool(own) or _types().get(key) in (str, str | None)
 
 

@@ -19,11 +19,11 @@ _SHIPPED = "package:"
 
 
 def is_own(group: str, value: str) -> bool:
-    """Tell whether a value of `data=` or `model=` names a file, a folder or a hub id by its shape; whether it is there,
+    """Tell whether a value of `data=`, `objective=` or `model=` names a file, a folder or a hub id by its shape; whether it is there,
     its reader says."""
     value = unquoted(value)
-    if group == "data":
-        return value.endswith(".jsonl")
+    if group in ("data", "objective"):
+        return value.endswith((".jsonl",) if group == "data" else (".yaml", ".yml"))
     if group != "model":
         return False
     shaped = value.startswith((_SHIPPED, "/", "./", "../", "~")) or bool(_HUB_ID.fullmatch(value))

@@ -1,14 +1,13 @@
 """Configuration of a run: each Hydra group is a dataclass, each field states its meaning, choices and bounds.
 
 Sources of the paper-scale values: TEPO (arXiv 2604.12736) section 4.1 where printed; what it leaves out is marked in
-`scale/paper.yaml`. The `objective` group is checked by `tepo.objectives` itself.
+`scale/paper.yaml`. The `objective` is checked by `tepo.formula` itself.
 """
 
 import math
 from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
-from tepo.common.kl_estimators import KlEstimator
 from tepo.common.schema import REQUIRED, Exclusive, option
 
 Wrap = Literal["raw", "auto", "base"]
@@ -126,7 +125,7 @@ class TrainConfig:
     weight_decay: float = option(0.0, "weight decay of AdamW", low=0)
     adam_beta2: float = option(0.999, "decay rate of AdamW's second moment", low=0, high=Exclusive(1))
     grad_clip: float = option(1.0, "largest norm of the gradient; inf: no clipping", low=POSITIVE, high=math.inf)
-    kl_estimator: KlEstimator | None = option(None, "KL estimator in place of the objective's k3")
+    exact_kl: bool = option(False, "use of the exact KL over the vocabulary in place of an objective's k3")
     # a departure from both papers, to study how objectives tolerate stale data
     staleness: int = option(0, "number of steps between the policy that samples and the one trained on it", low=0)
     collapse_window: int = option(0, "steps in turn below the reward of step 1 that end a run; 0: never", low=0)
@@ -173,7 +172,7 @@ class RunConfig:
 
     seed: int = option(REQUIRED, "seed of every random draw", low=0, high=Exclusive(2**63))
     scale: str = option(REQUIRED, "scale of the run: laptop, single_gpu or paper")
-    objective: dict[str, Any] = option(REQUIRED, "axes of the loss, as tepo.objectives reads them")
+    objective: dict[str, Any] = option(REQUIRED, "formula of the loss, as tepo.formula reads it")
     model: ModelConfig = option(REQUIRED, "policy")
     data: DataConfig = option(REQUIRED, "training problems, and the benchmarks of a finished run")
     sampler: SamplerConfig = option(REQUIRED, "source of the responses")

@@ -1,31 +1,24 @@
-"""Every objective of the papers as a composition of orthogonal parts, usable on its own: see docs/objectives.md."""
+"""Every objective of the papers as its formula, usable on its own: see docs/formula.md."""
 
-from tepo.common.schema import option
-from tepo.objectives.axes.importance_ratio import Carried
-from tepo.objectives.axes.surrogate import Gain
-from tepo.objectives.axis import Line, Needs, Part
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tepo.formula.needs import Needs
+from tepo.formula.row import load_row, names, row_of
 from tepo.objectives.batch import Comm, Groups, TokenBatch
-from tepo.objectives.loading import load_objective, names, objective_mapping
 from tepo.objectives.metric_sums import Metrics
 from tepo.objectives.objective import Loss, Objective, Plan
-from tepo.objectives.terms import Terms
 
-__all__ = [
-    "Carried",
-    "Comm",
-    "Gain",
-    "Groups",
-    "Line",
-    "Loss",
-    "Metrics",
-    "Needs",
-    "Objective",
-    "Part",
-    "Plan",
-    "Terms",
-    "TokenBatch",
-    "load_objective",
-    "names",
-    "objective_mapping",
-    "option",
-]
+__all__ = ["Comm", "Groups", "Loss", "Metrics", "Needs", "Objective", "Plan", "TokenBatch", "load_objective", "names"]
+
+
+def load_objective(source: str | Path | Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Objective:
+    """The objective of a name (`tepo`, `gspo` …, or a file in `objective/` of TEPO_PATH), of a file like
+    `tepo/config/objective/NAME.yaml` (a Path, or a text that ends with `.yaml`), or of a mapping like such a file,
+    which may carry a `name`. changes: constants, lines, `average` and `keep` that are set in it (`{"beta": 1}`).
+
+    Raises UserError for an unknown name or key, naming the nearest valid one, and with a caret for what is wrong in a
+    line."""
+    row = row_of(source, changes) if isinstance(source, Mapping) else load_row(source, changes)
+    return Objective(**row.parts)

@@ -1,88 +1,51 @@
-"""An objective is one choice on each axis. It is called in three steps:
+"""An objective: a formula at work. Advantages once a rollout, a plan once a mini-batch, a loss each micro-batch.
 
-advantages = objective.advantages(groups)          # once per rollout
-plan = objective.prepare(batch, comm)              # once per mini-batch: denominators and selections, over all ranks
-out = objective.loss(micro_batch, plan.select(i))  # each micro-batch: losses (and gradients) add up, over ranks too"""
+advantages = objective.advantages(groups)          # what the loss reads of the rollout
+plan = objective.prepare(batch, comm)              # denominators and every `_b` value, over all ranks
+out = objective.loss(micro_batch, plan.select(i))  # losses (and gradients) add up, over ranks too"""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from tepo.common.errors import UserError
-from tepo.objectives.axes.advantage import Advantage
-from tepo.objectives.axes.aggregation import Aggregation, count, micro_batch_scale, token_scale
-from tepo.objectives.axes.correction import Correction, NoCorrection
-from tepo.objectives.axes.importance_ratio import Ratio, Sequence, Token
-from tepo.objectives.axes.overlong import Keep, Overlong
-from tepo.objectives.axes.penalty import Penalty, Selection
-from tepo.objectives.axes.surrogate import Cispo, GeometricClip, PaperClip, PpoClip, Surrogate
-from tepo.objectives.axes.trust_region import HardClip
-from tepo.objectives.axes.weight import Uniform, Weight
-from tepo.objectives.axis import Needing, Needs, all_needs
-from tepo.objectives.batch import Comm, Groups, TokenBatch
+from tepo.formula.addends import Clip
+from tepo.formula.formula import Formula
+from tepo.formula.graph import Node
+from tepo.formula.language import HANDED
+from tepo.objectives.batch import Comm, Groups, TokenBatch, all_sum, gather
+from tepo.objectives.functions import Scope, Value, compute, reduced
 from tepo.objectives.inputs import check_has, check_lengths, numbers_of
 from tepo.objectives.metric_sums import Metrics, token_metrics
 from tepo.objectives.segments import indices_of, token_indices, total
-from tepo.objectives.terms import Gain, Terms, finite_logprobs, log_ratio
 
-
-@dataclass(frozen=True)
-class Clip:
-    """of: whose log-ratio is bounded, each token's or the geometric mean of a response. bounds: the clip distances that
-    act, by side (`low`, `high`)."""
-
-    of: Literal["token", "sequence"]
-    bounds: dict[str, float]
-
-
-def clip_of(surrogate: Surrogate, ratio: Ratio) -> Clip | None:
-    """None where there is no clip, or where it bounds another log-ratio (an arithmetic mean, a product, a prefix, or
-    one to the sampler)."""
-    match surrogate:
-        case PpoClip() | GeometricClip() | HardClip():
-            bounds = {"low": surrogate.low, "high": surrogate.high}
-        case Cispo():
-            bounds = {"high": surrogate.high} | ({} if surrogate.low is None else {"low": surrogate.low})
-        case PaperClip():  # its lower bound never acts
-            bounds = {"high": surrogate.high}
-        case _:
-            return None
-    match ratio:
-        case Token():
-            return Clip("token", bounds)
-        case Sequence(mean="geometric", to="old"):
-            return Clip("token" if isinstance(surrogate, GeometricClip) else "sequence", bounds)
-        case _:
-            return None
-
-
-_OF_GROUPS = ("old_entropies", "finished", "max_new_tokens")  # what advantages may read, and length punishments
-_OF_PLAN = ("uid", "group_ids", "finished", "max_new_tokens")  # what `prepare` reads beside log-probs
-LOGPROBS = ("logprobs", "old_logprobs", "initial_logprobs", "sampler_logprobs")
-WATCHED = (*LOGPROBS, "entropies", "old_entropies", "full_kl")
+Makes = Callable[[Node, Scope], Value]
+LOGPROB_FLOOR = -1e5  # stands for log 0 (a token off the policy's support): finite, and without gradient
+_OF_GROUPS = ("old_entropies", "finished", "max_new_tokens")
+_LOGPROBS = ("logprobs", "old_logprobs", "initial_logprobs", "sampler_logprobs")
+WATCHED = (*_LOGPROBS, "entropies", "old_entropies", "full_kl")
+_OUTPUTS = {  # of the model, with the names that are made of them and carry its gradient
+    "logprobs": ("logp", "d"),
+    "entropies": ("H",),
+    "full_kl": ("kl_old", "kl_initial"),
+}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Denominators and selections for sequences with these `lengths` [S] and their N tokens, detached.
-
-    totals: tokens and non-empty sequences in the loss, over all ranks, float64 [2]. salt: varies random draws. scale:
-    weight of each token in the sums [N]; weight: of the weight axis [N], None where all are 1; correction: of the
-    correction axis [N], the same. filtered: whether sequences were left out. penalties: what each of the row's
-    penalties selects. None also stands for what each micro-batch makes by itself."""
+    """Denominators and `_b` values for sequences of these `lengths` [S], detached. totals: tokens and non-empty
+    sequences in the loss over all ranks, float64 [2]. scale: weight of each token in the sum [N]. values: by the number
+    of the node, a number or [N]. filtered: whether sequences were left out."""
 
     lengths: Tensor
     totals: Tensor
-    salt: int
-    filtered: bool = False
-    scale: Tensor | None = None
-    weight: Tensor | None = None
-    correction: Tensor | None = None
-    penalties: tuple[Selection | None, ...] = ()
+    scale: Tensor
+    values: Mapping[int, Tensor]
+    filtered: bool
 
     @cached_property
     def counts(self) -> list[int]:
@@ -96,17 +59,12 @@ class Plan:
 
     def spread(self, batch: TokenBatch, kept: Tensor) -> "Plan":
         """The plan of a batch whose sequences `kept` are this plan's; 0 on the tokens of the others."""
-        indices, size = token_indices(batch.lengths, kept), batch.advantages.shape[0]
+        indices, size = token_indices(batch.lengths, kept), batch.tokens
         return self._each(batch.lengths, lambda value: value.new_zeros(size).index_copy(0, indices, value.contiguous()))
 
     def _each(self, lengths: Tensor, change: Callable[[Tensor], Tensor]) -> "Plan":
-
-        def changed(value: Tensor | None) -> Tensor | None:
-            return None if value is None else change(value)
-
-        penalties = tuple(part and Selection(change(part.mask), changed(part.scale)) for part in self.penalties)
-        scale, weight, correction = (changed(value) for value in (self.scale, self.weight, self.correction))
-        return replace(self, lengths=lengths, scale=scale, weight=weight, correction=correction, penalties=penalties)
+        values = {number: change(value) if value.dim() else value for number, value in self.values.items()}
+        return replace(self, lengths=lengths, scale=change(self.scale), values=values)
 
 
 @dataclass(frozen=True)
@@ -119,195 +77,302 @@ class Loss:
     tokens: dict[str, Tensor]
 
 
-@dataclass(frozen=True)
-class Objective:
-    """A composition; see `load_objective`. files: name and text of the Python files that define kinds of it."""
+class Objective(Formula):
+    """A formula that takes tensors."""
 
-    name: str
-    advantage: Advantage
-    ratio: Ratio
-    surrogate: Surrogate
-    aggregation: Aggregation
-    penalties: tuple[Penalty, ...] = ()
-    weight: Weight = field(default_factory=Uniform)
-    correction: Correction = field(default_factory=NoCorrection)
-    overlong: Overlong = field(default_factory=Keep)
-    files: tuple[tuple[str, str], ...] = ()
-
-    @cached_property
-    def needs(self) -> Needs:
-        """All that the row reads, and whether `prepare` reads log-probs."""
-        return all_needs((self.overlong, self.advantage, *self._in_loss), prepass="mini_batch" in self._scopes)
-
-    @property
-    def _in_loss(self) -> tuple[Needing, ...]:
-        """The kinds that read the batch alone."""
-        return (self.ratio, self.surrogate, self.weight, self.correction, self.aggregation, *self.penalties)
-
-    @cached_property
-    def _of_groups(self) -> list[str]:
-        """Fields of `Groups` that are read: by advantages, and by a punishment of long responses."""
-        given = {*self.advantage.needs.given, *self.overlong.needs.given} - self._filtered_by
-        return [name for name in _OF_GROUPS if name in given]
-
-    @cached_property
-    def _of_batch(self) -> list[str]:
-        """Fields of `TokenBatch` that are read: all that are not read of `Groups`, and those that both are read for."""
-        shared = {name for kind in self._in_loss for name in kind.needs.given} | self._filtered_by
-        return [name for name in self.needs.given if name in shared or name not in self._of_groups]
-
-    @property
-    def _filtered_by(self) -> set[str]:
-        """Names of the inputs that decide which responses stay in the loss."""
-        return {"finished"} & set(self.overlong.needs.given)
-
-    @property
-    def clip(self) -> Clip | None:
-        """The clip of the surrogate, None without one."""
-        return clip_of(self.surrogate, self.ratio)
-
-    @cached_property
-    def _scopes(self) -> set[str | None]:
-        """Sets of tokens (mini-batch, sequence …) within which tokens are selected."""
-        return {self.weight.scope, *(part.selects for part in self.penalties)}
-
+    # at work ----------------------------------------------------------------------------------------------------------
     def advantages(self, groups: Groups, comm: Comm | None = None) -> Tensor:
-        """Per-token advantages [N] of a rollout, detached, in the dtype of the rewards (float32 at least);
-        `comm` for the kinds with statistics over the whole rollout."""
-        check_has(groups, self._of_groups, self._reader)
+        """The value that the loss reads of the rollout, one a token [N], detached, in the dtype of the rewards. `comm`
+        is for statistics over the whole rollout."""
+        check_has(groups, [name for name in _OF_GROUPS if name in self._of_rollout], self._reader)
         check_lengths(groups, groups.counts, "" if groups.old_entropies is None else "old_entropies")
+        scope = Scope(groups, torch.float64, comm)
+        values: dict[int, Value] = {}
         with torch.no_grad():
-            made = self.advantage.advantages(self.overlong.shaped_rewards(groups), groups, comm)
-            return made.to(groups.rewards.dtype)
+            for node in self.handed.below():
+                values[node.number] = self._value(node, scope, values, self._given_of_rollout)
+            made = scope.typed(values[self.handed.number], self.handed.per)
+            per_token = scope.lift(made, self.handed.per, "token")
+            if not isinstance(per_token, Tensor) or per_token.dim() == 0:
+                per_token = torch.zeros(groups.tokens, dtype=torch.float64, device=groups.lengths.device) + per_token
+            index, number = scope.groups(groups.rewards)
+            spoilt = reduced(0 * groups.rewards.double(), index, number, "sum")  # NaN where a reward of the group is
+            if "old_entropies" in self._of_rollout:
+                entropies = 0 * groups.old_entropies.double()  # type: ignore[union-attr]
+                spoilt = spoilt + reduced(entropies, index[groups.sequence], number, "sum")
+            return (per_token + spoilt[index][groups.sequence]).to(groups.rewards.dtype)
 
     def prepare(self, batch: TokenBatch, comm: Comm | None = None, salt: int = 0) -> Plan:
-        """Denominators and selections over the whole mini-batch and all ranks;
-        `salt` (from seed, step …) varies random draws."""
-        wanted = [name for name in self._of_batch if name in _OF_PLAN]
-        check_has(batch, [*wanted, *(["logprobs"] if self.needs.prepass else [])], self._reader)
+        """Denominators and `_b` values over the whole mini-batch and all ranks. `salt` (from seed, step …) varies
+        random draws."""
+        check_has(batch, sorted(self._of_plan), self._reader)
         check_lengths(batch, batch.counts, "advantages")
         with torch.no_grad():
-            kept = self.overlong.kept_sequences(batch)
+            kept = torch.nonzero(batch.want("finished", self._reader))[:, 0] if self.keep else None
             own = batch if kept is None else batch.select(kept)
-            totals = count(own, comm)
-            alone = self.aggregation.over == "micro_batch"
-            scale = None if alone else token_scale(self.aggregation, own, totals, comm)
-            nothing = (None,) * len(self.penalties)
-            correction = self.correction.weights(own, comm)
-            plan = Plan(own.lengths, totals, salt, kept is not None, scale, correction=correction, penalties=nothing)
-            plan = self._with_selections(plan, own, "mini_batch", comm)
+            totals = all_sum(torch.stack([own.lengths.sum(), (own.lengths > 0).sum()]).double(), comm)
+            scope, values = Scope(own, batch.advantages.dtype, comm, salt), dict[int, Value]()
+            given = self._givens(own, totals)
+            steps = {one.number: one for node in self.planned for one in node.below()}
+            for number in sorted(steps):
+                values[number] = self._value(steps[number], scope, values, given)
+            found = {node.number: values[node.number] for node in self.planned}
+            plan = Plan(own.lengths, totals, self._scale(own, totals, comm), found, kept is not None)
             return plan if kept is None else plan.spread(batch, kept)
 
     def loss(self, batch: TokenBatch, plan: Plan) -> Loss:
         """The loss of a (micro-)batch with its part of the plan."""
-        check_has(batch, ["logprobs", *self._of_batch], self._reader)
+        check_has(batch, ["logprobs", *sorted(self._of_loss)], self._reader)
         if plan.lengths.shape != batch.lengths.shape:
             what = f"the plan is of {plan.lengths.shape[0]} responses and the batch of {batch.lengths.shape[0]}"
             raise UserError(what, where=self._reader, fix="select both alike: batch.select(part), plan.select(part)")
         if plan.lengths.device != batch.lengths.device:
             what = f"the plan is on {plan.lengths.device} and the batch on {batch.lengths.device}"
             raise UserError(what, where=self._reader, fix="prepare and loss on one device")
-        terms = self._terms(batch)
-        gain = self.surrogate.gain(terms)
-        plan = self._completed(plan, batch)
-        assert plan.scale is not None
-        value = gain.value if plan.weight is None else gain.value * plan.weight
-        policy = -total(plan.scale * (value if plan.correction is None else value * plan.correction))
-        change = None
-        if batch.entropies is not None and batch.old_entropies is not None:
-            change = batch.entropies.detach() - batch.old_entropies
+        outputs = [name for name in _OUTPUTS if self._flows(name)]
+        own = replace(batch, **{name: batch.want(name, self._reader).detach().requires_grad_() for name in outputs})
+        scope, values = Scope(own, batch.advantages.dtype), dict[int, Value](plan.values)
+        given = self._givens(own, plan.totals)
+        with torch.enable_grad():
+            for node, spent in self._loss_steps:
+                if node.number not in values:
+                    with torch.set_grad_enabled(node.gradient):
+                        values[node.number] = self._value(node, scope, values, given)
+                for number in spent:
+                    values.pop(number, None)
+            totals = [total(plan.scale * self._per_token(one.node, scope, values)) for one in self._addends]
+            intact = self._intact(batch)
+            policy, loss = -totals[0] * intact, -totals[0]
+            for one, part in zip(self._addends[1:], totals[1:], strict=True):
+                loss = loss - one.coefficient * part
+            loss = loss * intact
+        with torch.no_grad():
+            leaves = [getattr(own, name) for name in outputs]
+            slopes = _slopes(loss, leaves)
+            apart = slopes if len(totals) == 1 or self._clips else _slopes(policy, leaves)
+            tokens = self._tokens(own, scope, values, apart)
+            named = {"actor/pg_loss": -totals[0]}
+            for one, part in zip(self._addends[1:], totals[1:], strict=True):
+                named[one.metric] = named[one.metric] + part if one.metric in named else part
+            metrics = self._metrics(batch, plan, tokens, named)
+        fed = _Fed.apply(loss.detach(), len(outputs), *slopes, *(getattr(batch, name) for name in outputs))
+        return Loss(fed, metrics, tokens)
+
+    def _flows(self, output: str) -> bool:
+        """Tell whether the gradient of J flows into this output of the model."""
+        return bool(set(_OUTPUTS[output]) & self._with_gradient)
+
+    def _per_token(self, node: Node, scope: Scope, values: Mapping[int, Value]) -> Tensor:
+        return scope.lift(scope.typed(values[node.number], node.per), node.per, "token")
+
+    def _tokens(
+        self, batch: TokenBatch, scope: Scope, values: Mapping[int, Value], slopes: list[Tensor]
+    ) -> dict[str, Tensor]:
+        """Diagnostics [N]. slopes: of the policy term in what the model gives."""
+        seen = {name: self._per_token(node, scope, values) for name, node in self._watched.items()}
+        advantage = seen.get("A", batch.advantages)
+        if self._clips:
+            acts = [self._acts(one, scope, values) for one in self._clips]
+            clipped = torch.stack(acts).any(0)
+        else:
+            flat = torch.stack([slope == 0 for slope in slopes]).all(0)
+            clipped = flat & (advantage != 0)
         named = {
-            "log_ratio": terms.d,
-            "ratio": terms.importance,
-            "advantage": terms.advantages,
-            "clipped": gain.clipped,
-            "clipped_lower": gain.clipped_lower,
-            "weight": plan.weight,
-            "correction": plan.correction,
-            "entropy_change": change,
+            "log_ratio": finite_logprobs(batch.want("logprobs", self._reader)) - finite_logprobs(batch.old_logprobs),
+            "ratio": seen.get("w"),
+            "advantage": advantage,
+            "clipped": clipped,
+            "correction" if self._corrects else "weight": seen.get("v"),
+            "kl": seen.get("kl"),
+            "kl_mask": seen.get("M"),
         }
-        tokens = {name: value.detach() for name, value in named.items() if value is not None}
-        loss, totals = policy, {"actor/pg_loss": policy}
-        for part, chosen in zip(self.penalties, plan.penalties, strict=True):
-            term = part.term(terms, chosen, plan.scale)
-            loss = loss + part.in_loss * term.total
-            totals[term.metric] = totals[term.metric] + term.total if term.metric in totals else term.total
-            tokens |= term.tokens
-        return Loss(loss * self._intact(batch), self._metrics(batch, plan, gain, tokens, totals), tokens)
+        if batch.entropies is not None and batch.old_entropies is not None:
+            named["entropy_change"] = batch.entropies - batch.old_entropies
+        return {name: value.detach().expand(batch.tokens) for name, value in named.items() if value is not None}
 
     @property
-    def _reader(self) -> str:
-        return f"the objective {self.name}"
+    def _corrects(self) -> bool:
+        """Tell whether the weight `v` corrects the gap between sampler and trainer."""
+        weight = self._line("v")
+        return weight is not None and any(one.value == "logp_sampler" for one in weight.below())
+
+    def _acts(self, clip: Clip, scope: Scope, values: Mapping[int, Value]) -> Tensor:
+        """Where a clip holds its ratio, and the `min` around it takes what it holds [N]."""
+        acts = self._per_token(clip.held, scope, values) != self._per_token(clip.of, scope, values)
+        if clip.side is not None:
+            side = self._per_token(clip.side, scope, values)
+            for other in clip.others:
+                acts = acts & (side < self._per_token(other, scope, values))
+        return acts
+
+    def _metrics(
+        self, batch: TokenBatch, plan: Plan, tokens: Mapping[str, Tensor], totals: Mapping[str, Tensor]
+    ) -> Metrics:
+        correction = tokens.get("correction")
+        named = {
+            "actor/ppo_kl": -tokens["log_ratio"],
+            "actor/entropy": batch.entropies,
+            "actor/entropy_change": tokens.get("entropy_change"),
+            "actor/pg_clipfrac": tokens["clipped"],
+            "actor/ratio_mean": tokens.get("ratio"),
+            "actor/token_weight": tokens.get("weight"),
+            "actor/correction_weight": correction,
+            "actor/correction_dropped": None if correction is None else correction == 0,
+            "actor/kl_tokens": tokens.get("kl_mask"),
+        }
+        means = {name: value for name, value in named.items() if value is not None}
+        maxima = {"actor/ratio_max": tokens["ratio"]} if "ratio" in tokens else {}
+        return token_metrics(means, totals, maxima, plan.scale > 0 if plan.filtered else None, plan.totals[0])
+
+    # values -----------------------------------------------------------------------------------------------------------
+    def _value(
+        self, node: Node, scope: Scope, values: dict[int, Value], given: Callable[[Node, Scope], Value]
+    ) -> Value:
+        if node.op == "number":
+            return node.value
+        if node.op == "given":
+            return given(node, scope)
+        return compute(node, scope, [values[part.number] for part in node.args])
+
+    def _given_of_rollout(self, node: Node, scope: Scope) -> Value:
+        groups = scope.source
+        assert isinstance(groups, Groups)
+        match node.value:
+            case "R":
+                return groups.rewards.double()
+            case "R_k":
+                return groups.rewards.double()[:, None] if groups.named is None else groups.named.double()
+            case "weight_k":
+                return groups.lengths.new_tensor(groups.weights or [1.0], dtype=torch.float64)[None]
+            case "G":
+                index, number = scope.groups(groups.lengths)
+                return reduced(torch.ones_like(index, dtype=torch.float64), index, number, "sum")[index]
+            case "H_old":
+                return groups.old_entropies.double()  # type: ignore[union-attr]
+            case _:
+                return _of_either(str(node.value), scope)
+
+    def _givens(self, batch: TokenBatch, totals: Tensor) -> Makes:
+        """Values that are given to the loss, each made once."""
+        made: dict[str, Value] = {}
+
+        def given(node: Node, scope: Scope) -> Value:
+            name = str(node.value)
+            if name not in made:
+                made[name] = make(name, scope)
+            return made[name]
+
+        def make(name: str, scope: Scope) -> Value:
+            match name:
+                case name if name == HANDED:
+                    return batch.advantages
+                case "logp":
+                    return finite_logprobs(batch.want("logprobs", self._reader))
+                case "logp_old":
+                    return finite_logprobs(batch.old_logprobs)
+                case "logp_sampler" | "logp_initial":
+                    return finite_logprobs(batch.want(f"{name.removeprefix('logp_')}_logprobs", self._reader))
+                case "d":
+                    current, old = (given_of(one, scope) for one in ("logp", "logp_old"))
+                    return current - old
+                case "H" | "H_old" | "kl_old" | "kl_initial":
+                    field = {"H": "entropies", "H_old": "old_entropies"}.get(name, "full_kl")
+                    return batch.want(field, self._reader)
+                case "dH":
+                    old = batch.want("old_entropies", self._reader)
+                    return batch.want("entropies", self._reader).detach() - old
+                case "N" | "B":
+                    return totals[0 if name == "N" else 1].clamp(min=1)
+                case _:
+                    return _of_either(name, scope)
+
+        def given_of(name: str, scope: Scope) -> Value:
+            if name not in made:
+                made[name] = make(name, scope)
+            return made[name]
+
+        return given
+
+    def _scale(self, batch: TokenBatch, totals: Tensor, comm: Comm | None) -> Tensor:
+        """Weight of each token in the sum [N]."""
+        if self._average is None:
+            return _group_scale(batch, comm)
+        scope, values, given = Scope(batch, torch.float64), dict[int, Value](), self._givens(batch, totals)
+        for node in self._average.below():
+            values[node.number] = self._value(node, scope, values, given)
+        made = scope.lift(values[self._average.number], self._average.per, "token")
+        made = made if isinstance(made, Tensor) else torch.tensor(made, dtype=torch.float64, device=totals.device)
+        return made.to(batch.advantages.dtype).expand(batch.tokens)
 
     def _intact(self, batch: TokenBatch) -> Tensor:
-        """1, or NaN where log-probs, or another tensor that the row wants, hold a NaN, a log-prob of +inf or an
-        infinite entropy, which masks, clips and comparisons would hide. Waits for no device."""
+        """1, or NaN where what the formula wants holds a NaN, a log-prob of +inf or an infinite entropy, which masks,
+        clips and comparisons would hide. Waits for no device."""
         sums = []
         for name in WATCHED:
             value = getattr(batch, name)
             if value is not None and getattr(self.needs, name, True):
                 summed = value.detach().sum()
                 if name != "full_kl":  # which may be infinite, off the anchor's support
-                    size = summed if name in LOGPROBS else summed.abs()  # a log-prob may be -inf
+                    size = summed if name in _LOGPROBS else summed.abs()  # a log-prob may be -inf
                     summed = torch.where(size == torch.inf, torch.nan, summed)
                 sums.append(summed)
         return torch.where(torch.stack(sums).isnan().any(), torch.nan, 1.0)
 
-    def _terms(self, batch: TokenBatch) -> Terms:
-        logprobs = finite_logprobs(batch.want("logprobs", "Objective.loss, or Objective.prepare with needs.prepass"))
-        d = log_ratio(logprobs, finite_logprobs(batch.old_logprobs))
-        ratio = self.ratio.importance_ratio(d, batch)
-        return Terms(batch, logprobs, d, ratio, self.advantage.current(batch.advantages, batch))
+    @property
+    def _reader(self) -> str:
+        return f"the objective {self.name}"
 
-    def _with_selections(self, plan: Plan, batch: TokenBatch, scope: str, comm: Comm | None) -> Plan:
-        """The plan with the weights and masks that look at all of `batch`."""
-        if scope not in self._scopes:
-            return plan
-        terms, weight = self._terms(batch), plan.weight
-        if self.weight.scope == scope:
-            weight = self.weight.token_weights(terms, self.surrogate.gain(terms).clipped, comm, plan.salt)
-        penalties = [
-            part.select(terms, comm, plan.salt) if part.selects == scope else chosen
-            for part, chosen in zip(self.penalties, plan.penalties, strict=True)
-        ]
-        return replace(plan, weight=weight, penalties=tuple(penalties))
 
-    def _completed(self, plan: Plan, batch: TokenBatch) -> Plan:
-        """The plan with what is defined on a micro-batch alone (`scope` and `over: micro_batch`)."""
-        alone = self.aggregation.over == "micro_batch"
-        if not alone and "micro_batch" not in self._scopes:
-            return plan
-        with torch.no_grad():
-            kept = self.overlong.kept_sequences(batch)
-            own, mine = (batch, plan) if kept is None else (batch.select(kept), plan.select(kept))
-            mine = self._with_selections(mine, own, "micro_batch", None)
-            if alone:
-                mine = replace(mine, scale=micro_batch_scale(self.aggregation, own, plan.totals))
-            return mine if kept is None else mine.spread(batch, kept)
+def finite_logprobs(logprobs: Tensor) -> Tensor:
+    """Log-probs with -inf replaced by a finite floor (no gradient there). NaN stays NaN, to be caught by the
+    trainer."""
+    return logprobs.clamp(min=LOGPROB_FLOOR)
 
-    def _metrics(
-        self, batch: TokenBatch, plan: Plan, gain: Gain, tokens: dict[str, Tensor], totals: dict[str, Tensor]
-    ) -> Metrics:
-        clips = {"actor/pg_clipfrac": gain.clipped, "actor/pg_clipfrac_lower": gain.clipped_lower}
-        # verl's clip fractions are not always the tokens that the clip acts on
-        if self.weight.drops and plan.weight is not None:
-            clips = {"actor/pg_clipfrac": plan.weight == 0, "actor/clipped_tokens": gain.clipped}
-        elif gain.counted is not None:
-            upper, lower = gain.counted
-            clips = {"actor/pg_clipfrac": upper, "actor/pg_clipfrac_lower": lower, "actor/clipped_tokens": gain.clipped}
-        by_size = any(part.reports_size for part in self.penalties)  # verl's KL-Cov reports |d|
-        named = {
-            "actor/ppo_kl": tokens["log_ratio"].abs() if by_size else -tokens["log_ratio"],
-            "actor/entropy": batch.entropies,
-            "actor/entropy_change": tokens.get("entropy_change"),
-            **clips,
-            "actor/ratio_mean": tokens.get("ratio"),
-            "actor/token_weight": tokens.get("weight"),
-            "actor/correction_weight": plan.correction,
-            "actor/correction_dropped": None if plan.correction is None else plan.correction == 0,
-            "actor/kl_tokens": tokens.get("kl_mask"),
-        }
-        means = {name: value for name, value in named.items() if value is not None}
-        maxima = {"actor/ratio_max": tokens["ratio"]} if "ratio" in tokens else {}
-        counted = plan.scale > 0 if plan.scale is not None and plan.filtered else None
-        return token_metrics(means, totals, maxima, counted, plan.totals[0])
+
+def _group_scale(batch: TokenBatch, comm: Comm | None) -> Tensor:
+    """1 over the groups times 1 over the tokens of the group [N]; groups may be spread over ranks."""
+    ids = batch.want("group_ids", "average: groups")
+    everyone, lengths = gather(ids, comm), gather(batch.lengths, comm)
+    groups, index = torch.unique(everyone, return_inverse=True)
+    tokens = batch.advantages.new_zeros(groups.shape[0], dtype=torch.float64).index_add(0, index, lengths.double())
+    number = (tokens > 0).sum().clamp(min=1)
+    mine = torch.searchsorted(groups, ids)[batch.sequence]
+    return (1 / (number * tokens.clamp(min=1))).to(batch.advantages.dtype)[mine]
+
+
+def _of_either(name: str, scope: Scope) -> Value:
+    """A value that is given to a rollout and to a loss alike."""
+    source = scope.source
+    match name:
+        case "T":
+            return scope.spread(source.lengths)
+        case "t":
+            return (source.positions + 1).to(scope.dtype)
+        case "finished":
+            assert source.finished is not None
+            return scope.spread(source.finished)
+        case _:
+            assert name == "L", name
+            assert source.max_new_tokens is not None
+            return float(source.max_new_tokens)
+
+
+def _slopes(value: Tensor, leaves: list[Tensor]) -> list[Tensor]:
+    """The gradient of a value by each leaf, 0 where none flows."""
+    if not value.requires_grad:
+        return [torch.zeros_like(leaf) for leaf in leaves]
+    return list(torch.autograd.grad(value, leaves, retain_graph=True, allow_unused=True, materialize_grads=True))
+
+
+class _Fed(torch.autograd.Function):
+    """A loss whose gradient by what the model gives has been worked out."""
+
+    @staticmethod
+    def forward(ctx: Any, loss: Tensor, count: int, *rest: Tensor) -> Tensor:  # type: ignore[override]
+        ctx.save_for_backward(*rest[:count])
+        return loss.clone()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        slopes = ctx.saved_tensors
+        return (None, None, *(None for _ in slopes), *(gradient * slope for slope in slopes))

@@ -1,5 +1,6 @@
 """Tables of studies, from their runs, and the command that runs what is missing."""
 
+import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -9,10 +10,10 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
-from tepo.common.paths import departure
 from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import COLUMNS
 from tepo.evaluation.statistics.training_measures import REALISED_KL
+from tepo.formula.row import load_row
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader.options import REVISION, revision
 from tepo.reporting.colours import UNTRAINED
@@ -30,6 +31,8 @@ from tepo.studies.plan import Unit, family_of, recipe_words, row_key, unique
 from tepo.studies.study import Study, printed
 
 _STORE = Path("runs")  # default of --store
+
+_READING = re.compile(r"[A-Z]\d+: ")  # of docs/paper.md, which says what each is
 
 
 def read_samples(units: Sequence[Unit]) -> pd.DataFrame:
@@ -194,8 +197,13 @@ def _notes(scale: str, units: Sequence[Unit]) -> list[str]:
         notes.append(f"Judged by {judged} of the grader, today's is {REVISION}: {said}. {fix}")
     elif len(known) > 1:
         notes.append(f"Judged by {_revisions(known)} of the grader, which agree on generated problems.")
-    rows = {unit.row.label: departure(unit.row.objective) for unit in units if unit.row.objective is not None}
-    departures = [f"{label} departs from its paper: {text}" for label, text in rows.items() if text]
+    rows = {unit.row.label: unit.row.objective for unit in units if unit.row.objective is not None}
+    departures = [
+        f"{label} departs from its paper: {text}."
+        for label, name in rows.items()
+        for text in load_row(name).departs
+        if not _READING.match(text)
+    ]
     return [*notes, *record_notes(units), *departures]
 
 

@@ -5,6 +5,7 @@ from typing import Any
 from tepo.common.files import content_hash
 from tepo.config.compose import to_dict
 from tepo.config.run_config import DataConfig, RunConfig
+from tepo.formula.row import row_of
 from tepo.policy.model.model_location import base_fingerprint
 
 RECIPE = 3  # raised when a change of the code changes what a configuration trains
@@ -14,26 +15,11 @@ _UNHASHED = {
     "wandb": None,
     "data": "name base kind tasks problems exclude_contaminated held_out benchmarks max_prompt_tokens max_new_tokens",
     "model": "name path revision",
-    # the objective holds the estimator
-    "train": "checkpoint_every token_dump_every validate_every validation_problems kl_estimator",
+    # the objective holds the exact KL
+    "train": "checkpoint_every token_dump_every validate_every validation_problems exact_kl",
     "grader": "workers recycle",
     "sampler": "servers margin tensor_parallel",
 }  # labels, paths, what `identity` covers by its content, and what changes no result; None: the section
-# Keys that came after RECIPE 3 and change nothing at the value here: left out at it, so that older ids keep.
-_NEUTRAL: dict[str, dict[str, Any]] = {
-    "model": {"lora_rank": 0, "lora_alpha": 32.0},
-    "train": {"adam_beta2": 0.999, "collapse_window": 0},
-    "engine": {"optimizer": "adamw"},
-    "data": {"reward": {}, "flip_rewards": 0.0},
-    "grader": {
-        "memory_mb": 1024,
-        "max_chars": 2000,
-        "max_depth": 40,
-        "fallbacks": [],
-        "relative_tolerance": 0.0,
-        "absolute_tolerance": 0.0,
-    },
-}
 
 
 def identity(config: RunConfig) -> dict[str, Any]:
@@ -67,16 +53,7 @@ def settings(config: RunConfig) -> dict[str, Any]:
         else:
             for leaf in leaves.split():
                 del parts[section][leaf]
-    for section, values in _NEUTRAL.items():
-        for leaf, neutral in values.items():
-            if parts[section][leaf] == neutral:
-                del parts[section][leaf]
-    if parts["sampler"]["memory_fraction"] is None:  # the plan's, which changes no result; it once was 0.4 by default
-        parts["sampler"]["memory_fraction"] = 0.4
-    if parts["model"]["wrap"] == "auto" and parts["data"]["prompt"] != "raw":
-        parts["model"]["wrap"] = "auto, a turn ends a response"  # which it once did not
-    if "kinds" in parts["objective"]:  # Python files of a user's own
-        parts["objective"]["kinds"] = sorted(map(content_hash, parts["objective"]["kinds"].values()))
+    parts["objective"] = row_of(parts["objective"]).digest
     if rewards := parts["data"].get("reward"):  # by what is in the files; a name is a label, the order is that of a sum
         parts["data"]["reward"] = [
             [content_hash(one["text"]) if one["text"] else one["file"], one["function"], one["weight"]]

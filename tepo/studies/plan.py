@@ -72,7 +72,7 @@ class Unit:
         last, code = {key_of(word): word for word in self.overrides}, "names code that is not yours"
         for key, asks, does in (
             ("model.trust_remote_code", self.config.model.trust_remote_code, code),
-            ("objective.kinds", foreign_files(self.config.objective), code),
+            ("objective.functions", foreign_files(self.config.objective), code),
             ("data.reward", foreign_rewards(self.config.data), code),
             ("sampler.servers", self.config.sampler.servers, "sends prompts to servers that you did not name"),
             ("wandb.mode", self.config.wandb.mode == "online", "sends settings and metrics to wandb"),

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tepo.config.run_config import TrainConfig
 from tepo.objectives import Groups, TokenBatch
-from tepo.objectives.objective import Plan
+from tepo.objectives import Plan
 from tepo.policy.logprobs.token_statistics import TokenStatistics
 from tepo.policy.packing.load_balance import deal
 from tepo.policy.packing.packing import Packed, pack, split_by_tokens

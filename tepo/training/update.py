@@ -17,7 +17,7 @@ from tepo.common.randomness import derive
 from tepo.config.run_config import RunConfig, TrainConfig
 from tepo.objectives import Needs, Objective
 from tepo.objectives.batch import all_sum
-from tepo.objectives.objective import Plan
+from tepo.objectives import Plan
 from tepo.policy.logprobs.hidden_states import hidden_states
 from tepo.policy.logprobs.linear_statistics import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import TokenStatistics, reference_logprobs, token_statistics

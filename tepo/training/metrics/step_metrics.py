@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tepo.objectives import Loss, Metrics, TokenBatch
 from tepo.objectives.batch import all_sum
-from tepo.objectives.objective import Clip
+from tepo.formula.formula import Bounds
 from tepo.objectives.segments import segment_sum
 from tepo.training.distributed.comm import Comm
 from tepo.training.distributed.liveness import ACTIVITY, Activity
@@ -38,7 +38,7 @@ class PolicyDrift:
         sums = torch.cat([counts, torch.stack([*of_tokens, means.sum(), means.square().sum()])])
         self._sums = sums if self._sums is None else self._sums + sums
 
-    def metrics(self, clip: Clip | None, comm: Comm | None, *, exact: bool) -> dict[str, float]:
+    def metrics(self, clip: Bounds | None, comm: Comm | None, *, exact: bool) -> dict[str, float]:
         """Metrics over all ranks. clip: of the objective. exact: whether `full_kl` was the KL to the policy that
         sampled."""
         assert self._sums is not None

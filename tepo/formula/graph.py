@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from tepo.objectives.formula.syntax import Place
+from tepo.formula.syntax import Place
 
 Per = Literal["", "response", "token", "named"]
 """What there is one value of: nothing (a number), a response [S], a token [N], a named reward of a response [S, K]."""

@@ -3,50 +3,11 @@
 import ast
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from tepo.common.errors import UserError
-from tepo.objectives.formula.functions import FOLDED, FUNCTIONS, MOST
-from tepo.objectives.formula.graph import Graph, Node, Per
-from tepo.objectives.formula.syntax import BINARY, COMPARED, LARGEST_EXPONENT, UNARY, Place, parse
-
-
-@dataclass(frozen=True)
-class Given:
-    """A name that a formula may read. stage: `rollout`, `loss`, or both (empty). gradient: one flows through it."""
-
-    per: Per
-    stage: str
-    doc: str
-    gradient: bool = False
-
-
-GIVEN: dict[str, Given] = {
-    "R": Given("response", "rollout", "reward"),
-    "G": Given("response", "rollout", "responses of the group"),
-    "R_k": Given("named", "rollout", "the rewards by name"),
-    "weight_k": Given("named", "rollout", "their weights"),
-    "T": Given("response", "", "tokens of the response"),
-    "t": Given("token", "", "place of the token, from 1"),
-    "finished": Given("response", "", "1 where the response ended by itself, 0 where it was cut at the limit"),
-    "H_old": Given("token", "", "entropy of the policy that sampled, nats"),
-    "L": Given("", "", "the length limit, tokens"),
-    "logp": Given("token", "loss", "log-prob of the token", True),
-    "logp_old": Given("token", "loss", "log-prob by the policy that sampled, as the trainer computes it"),
-    "logp_sampler": Given("token", "loss", "log-prob by the policy that sampled, as the sampler reports it"),
-    "logp_initial": Given("token", "loss", "log-prob by the policy before training"),
-    "d": Given("token", "loss", "logp - logp_old", True),
-    "H": Given("token", "loss", "entropy, nats", True),
-    "dH": Given("token", "loss", "H - H_old, without gradient"),
-    "kl_old": Given("token", "loss", "exact KL to the policy that sampled, over the vocabulary", True),
-    "kl_initial": Given("token", "loss", "exact KL to the policy before training, over the vocabulary", True),
-    "N": Given("", "loss", "tokens of the mini-batch, all ranks"),
-    "B": Given("", "loss", "responses of the mini-batch that are not empty, all ranks"),
-}
-HANDED = "(handed over)"  # the value of the rollout that the loss reads, as a given name
-AVERAGES = {"tokens": "1/N", "responses": "1/(B*T)", "sums": "1/B", "budget": "1/(B*L)"}
-GROUPS = "groups"  # the average that is no expression: tokens within each group, then groups
-WORDS = {"": "a number", "response": "one a response", "token": "one a token", "named": "one a named reward"}
+from tepo.formula.graph import Graph, Node, Per
+from tepo.formula.language import FOLDED, FUNCTIONS, GIVEN, HANDED, MOST, WORDS
+from tepo.formula.syntax import BINARY, COMPARED, LARGEST_EXPONENT, UNARY, Place, parse
 
 
 class Builder:

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tepo.objectives.formula.build import HANDED, Builder
-from tepo.objectives.formula.functions import FUNCTIONS
-from tepo.objectives.formula.graph import Node
+from tepo.formula.build import Builder
+from tepo.formula.graph import Node
+from tepo.formula.language import FUNCTIONS, HANDED
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,31 @@
 """A method as its file: the formula, its constants with their sources, and what it changes of another."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tepo.common.errors import UserError, unknown_name
-from tepo.common.schema.document import Document, load
-from tepo.objectives.formula.formula import Formula
-from tepo.objectives.formula.syntax import Place
+from tepo.common import paths
+from tepo.common.errors import UserError
+from tepo.common.schema import Location
+from tepo.common.schema.document import load
+from tepo.formula.formula import Formula
+from tepo.formula.syntax import Place
 
-ROWS = Path(__file__).parent / "rows"
+DEFAULT = "tepo"
 KEYS = ("about", "like", "formula", "average", "keep", "constants", "departs")
+AXES = {  # of objectives before they were formulas, with what takes their place
+    "advantage": "the line A, such as objective.A='R - mean_g(R)'",
+    "ratio": "the line w, such as objective.w='exp(mean_i(d))'",
+    "surrogate": "objective.low=0.2 objective.high=0.28, or the line J",
+    "penalty": "objective.beta=1, objective.kl='k3(d)', or the lines M and J",
+    "weight": "the line v, or a constant of the formula such as objective.share=0.2",
+    "correction": "the line v, or a constant of the formula such as objective.cap=2",
+    "aggregation": "objective.average=tokens, responses, sums, budget or groups",
+    "overlong": "objective.keep=finished, or the line A",
+    "kinds": "a formula needs no Python; what it cannot say: docs/own-kinds.md",
+}
 
 
 @dataclass(frozen=True)
@@ -38,22 +52,49 @@ class Row:
     own: frozenset[str]
     where: Mapping[str, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def formula(self) -> Formula:
         """The formula. Raises UserError for what is wrong in it."""
+        return Formula(**self.parts)
+
+    @property
+    def digest(self) -> str:
+        """A hash of its meaning, whatever the spelling."""
+        return self.formula.digest
+
+    @property
+    def parts(self) -> dict[str, Any]:
+        """What a formula is made of, by the names of its fields."""
         values = {name: one.value for name, one in self.constants.items()}
-        return Formula(self.name, self.lines, values, self.average, self.keep, self.where, self.own)
+        return {name: getattr(self, name) for name in ("name", "lines", "average", "keep", "where", "own")} | {
+            "constants": values
+        }
+
+    @property
+    def mapping(self) -> dict[str, Any]:
+        """The row as the configuration of a run keeps it: what is read of it. `row_of` takes it back."""
+        read = self.formula.read
+        return {
+            "name": self.name,
+            "formula": {name: text for name, text in self.lines.items() if name in read},
+            "constants": {name: one.value for name, one in self.constants.items() if name in read},
+            "average": self.average,
+            "keep": self.keep,
+        }
 
     def changed(self, changes: Mapping[str, Any]) -> "Row":
-        """The row with constants, lines, `average` or `keep` set. Raises UserError for a name that it has not."""
+        """The row with constants, lines, `average` or `keep` set. Raises UserError for a name that it has not, and for
+        one of the axes that there were, with what takes its place."""
         lines, constants = dict(self.lines), dict(self.constants)
         average, keep = self.average, self.keep
         for name, value in changes.items():
             where = f"objective.{name}={value}"
+            if (axis := name.partition(".")[0]) in AXES:
+                raise UserError(f"objective.{name} is a setting of before", where=where, fix=AXES[axis])
             if name == "average":
                 average = str(value)
             elif name == "keep":
-                keep = str(value or "")
+                keep = "" if value in (None, "null", "all") else str(value)
             elif name in constants:
                 constants[name] = Constant(_number(value, where), "set")
             elif name in lines or (isinstance(value, str) and name.isidentifier() and not _is_number(value)):
@@ -66,35 +107,57 @@ class Row:
         return Row(self.name, self.about, self.like, lines, constants, average, keep, self.departs, own, where_)
 
 
+    def with_exact_kl(self) -> "Row":
+        """The row with the exact KL over the vocabulary in its line `kl`, where that is k3 of the sampled token."""
+        exact = {"k3(d)": "kl_old", "k3(logp - logp_initial)": "kl_initial"}.get(self.lines.get("kl", ""))
+        return replace(self, lines={**self.lines, "kl": exact}) if exact else self
+
+
 def names() -> list[str]:
-    """Names of the rows that ship."""
-    return sorted(path.stem for path in ROWS.glob("*.yaml"))
+    """Names of the rows that ship with tepo, and of those in `objective/` of TEPO_PATH."""
+    return paths.names("objective")
 
 
 def load_row(source: str | Path, changes: Mapping[str, Any] | None = None) -> Row:
-    """The row of a name, or of a file. changes: constants, lines, `average` and `keep` that are set in it.
+    """The row of a name (`-` and `_` are the same), or of a file: a Path, or a text that ends with `.yaml`. changes:
+    constants, lines, `average` and `keep` that are set in it.
 
     Raises UserError for an unknown name, key or value, with the file and its line."""
     row = _read(source, ())
     return row.changed(changes) if changes else row
 
 
+def row_of(mapping: Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Row:
+    """The row of a mapping like a file of one, or like the objective in the configuration of a run, which has a
+    `name`."""
+    given = dict(mapping)
+    name = str(given.pop("name", "") or "custom")
+    row = _row(given, Location(lambda _: f"objective {name}"), Path(name), ())
+    return row.changed(changes) if changes else row
+
+
 def _read(source: str | Path, chain: tuple[str, ...]) -> Row:
-    path = Path(source) if isinstance(source, Path) or source.endswith((".yaml", ".yml")) else ROWS / f"{source}.yaml"
-    if not path.exists() and path.parent == ROWS:
-        raise unknown_name("objective", str(source), names(), where=chain[-1] if chain else "")
+    if isinstance(source, str) and not source.endswith((".yaml", ".yml")):
+        try:
+            source = paths.find("objective", source)
+        except UserError as error:
+            raise UserError(error.what, where=chain[-1] if chain else error.where, fix=error.fix) from None
+    path = Path(source).expanduser()
     if str(path) in chain:
         raise UserError(
             f"rows in a circle: {' like '.join(Path(one).stem for one in (*chain, str(path)))}", where=str(path)
         )
     document = load(path)
-    given, at = document.data, document.at
+    return _row(document.data, document.at, path, (*chain, str(path)))
+
+
+def _row(given: Mapping[str, Any], at: Location, path: Path, chain: tuple[str, ...]) -> Row:
     for key in given:
         if key not in KEYS:
             raise at.at(str(key)).unknown("key of an objective", key, KEYS)
     like = given.get("like", "")
-    lines, constants = _lines(document), _constants(document)
-    base = _read(_beside(path, like), (*chain, str(path))) if like else None
+    lines, constants = _lines(given, at.at("formula")), _constants(given, at.at("constants"))
+    base = _read(_beside(path, like), chain) if like else None
     own = frozenset({*lines, *constants})
     where = {name: str(at.at("formula", name)) for name in lines}
     where |= {name: str(at.at("constants", name)) for name in constants} | {"keep": str(at.at("keep"))}
@@ -107,7 +170,7 @@ def _read(source: str | Path, chain: tuple[str, ...]) -> Row:
         inherited = {name: text for name, text in base.lines.items() if name not in constants}
         kept = {name: one for name, one in base.constants.items() if name not in lines}
         lines, constants, where = inherited | lines, kept | constants, dict(base.where) | where
-    about = str(given.get("about", path.stem))
+    about = str(given.get("about", ""))
     return Row(path.stem, about, like, lines, constants, average, keep, tuple(departs), own, where)
 
 
@@ -117,9 +180,9 @@ def _beside(path: Path, like: Any) -> str | Path:
     return beside if beside.exists() else str(like)
 
 
-def _lines(document: Document) -> dict[str, str]:
+def _lines(row: Mapping[str, Any], at: Location) -> dict[str, str]:
     """The lines of the formula. Raises UserError for the traps of YAML."""
-    given, at = document.data.get("formula", {}), document.at.at("formula")
+    given = row.get("formula", {})
     if not isinstance(given, Mapping):
         raise at.error("the formula is a mapping of names to expressions", "formula: and below it lines `J: …`")
     for name, text in given.items():
@@ -131,8 +194,8 @@ def _lines(document: Document) -> dict[str, str]:
     return {str(name): str(text) for name, text in given.items()}
 
 
-def _constants(document: Document) -> dict[str, Constant]:
-    given, at = document.data.get("constants", {}), document.at.at("constants")
+def _constants(row: Mapping[str, Any], at: Location) -> dict[str, Constant]:
+    given = row.get("constants", {})
     if not isinstance(given, Mapping):
         raise at.error("constants are a mapping of names to numbers", "beta: {value: 0.001, source: …}")
     found = {}

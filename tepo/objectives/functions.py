@@ -3,7 +3,6 @@
 A value is a number, or a tensor of one dimension: [S] one a response, [N] one a token, [S, K] one a named reward.
 Values of responses, and all of a rollout, are float64; those of tokens in the loss have the dtype of the batch."""
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,14 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tepo.objectives.axes.moments import largest
-from tepo.objectives.axes.selection import covariance, draws, order, top_tokens
+from tepo.formula.graph import Node
+from tepo.formula.language import FUNCTIONS, TOP
 from tepo.objectives.batch import Comm, Groups, TokenBatch, all_sum
-from tepo.objectives.formula.graph import Node
 from tepo.objectives.segments import prefix_mean, segment_max, segment_sum, sequence_mean
+from tepo.objectives.selection import covariance, draws, largest, order, top_tokens
 
-TOP = 20.0  # exp and k3 are held above exp(20), with no gradient there; verl holds log-ratios at +-20
-MOST = 64  # of k in comb(n, k)
 Value = Any  # float | Tensor
 
 
@@ -153,7 +150,7 @@ def _max_i(scope: Scope, x: Tensor) -> Tensor:
 
 
 # over a group, of a rollout -------------------------------------------------------------------------------------------
-def _reduced(values: Tensor, index: Tensor, count: int, how: str) -> Tensor:
+def reduced(values: Tensor, index: Tensor, count: int, how: str) -> Tensor:
     start = {"sum": 0.0, "amax": -torch.inf, "amin": torch.inf}[how]
     made = values.new_full((count, *values.shape[1:]), start)
     if how == "sum":
@@ -165,15 +162,15 @@ def _reduced(values: Tensor, index: Tensor, count: int, how: str) -> Tensor:
 def _mean(values: Tensor, index: Tensor, count: int, weights: Tensor | None = None) -> Tensor:
     """The mean of each set on each of its values; that of like values is that value exactly."""
     weights = torch.ones_like(values) if weights is None else weights
-    total, weight = (_reduced(part, index, count, "sum") for part in (weights * values, weights))
-    top, bottom = (_reduced(values, index, count, how) for how in ("amax", "amin"))
+    total, weight = (reduced(part, index, count, "sum") for part in (weights * values, weights))
+    top, bottom = (reduced(values, index, count, how) for how in ("amax", "amin"))
     return torch.where(top == bottom, top, total / torch.where(weight == 0, 1.0, weight))[index]
 
 
 def _std(values: Tensor, index: Tensor, count: int) -> Tensor:
     """The standard deviation of each set with n - 1 below, on each of its values; 0 for one alone and for like ones."""
-    spread = _reduced((values - _mean(values, index, count)) ** 2, index, count, "sum")
-    size = _reduced(torch.ones_like(values), index, count, "sum")
+    spread = reduced((values - _mean(values, index, count)) ** 2, index, count, "sum")
+    size = reduced(torch.ones_like(values), index, count, "sum")
     return (spread / (size - 1).clamp(min=1)).sqrt()[index]
 
 
@@ -184,23 +181,23 @@ def _mean_g(scope: Scope, x: Tensor, weights: Tensor | None = None) -> Tensor:
 
 def _sum_g(scope: Scope, x: Tensor) -> Tensor:
     index, count = scope.groups(x)
-    return _reduced(x, index, count, "sum")[index]
+    return reduced(x, index, count, "sum")[index]
 
 
 def _max_others_g(scope: Scope, x: Tensor) -> Tensor:
     index, count = scope.groups(x)
-    best = _reduced(x, index, count, "amax")[index]
-    number = _reduced((x == best).double(), index, count, "sum")[index]
-    second = _reduced(torch.where(x == best, -torch.inf, x), index, count, "amax")[index]
+    best = reduced(x, index, count, "amax")[index]
+    number = reduced((x == best).double(), index, count, "sum")[index]
+    second = reduced(torch.where(x == best, -torch.inf, x), index, count, "amax")[index]
     return torch.where((x < best) | (number > 1), best, torch.where(second == -torch.inf, x, second))
 
 
 def _share(x: Tensor, member: Tensor, index: Tensor, count: int) -> Tensor:
     """x over the mean of x among the members of each set, 0 on the others; 1 where all of these are 0."""
-    number = _reduced(member.double(), index, count, "sum")[index]
+    number = reduced(member.double(), index, count, "sum")[index]
     mine = torch.where(member, x, 0.0)
-    mine = torch.where(_reduced(mine, index, count, "sum")[index] == 0, member.double(), mine)
-    total = _reduced(mine, index, count, "sum")[index]
+    mine = torch.where(reduced(mine, index, count, "sum")[index] == 0, member.double(), mine)
+    total = reduced(mine, index, count, "sum")[index]
     return mine / torch.where(total == 0, 1.0, total) * number
 
 
@@ -248,33 +245,6 @@ def _draw_b(scope: Scope, condition: Tensor, share: float) -> Tensor:
     return _chosen(scope, torch.where(condition, -number, -torch.inf), share, number)
 
 
-@dataclass(frozen=True)
-class Function:
-    """A function of the language. takes: what each argument is: `any`, `token`, `each` (a
-    token or, lifted, a response), `condition`, `number` (a constant),
-    `all` (a token's value, or one that says which it is); a `?` behind it: may be left out. gives: `same` as the
-    arguments together, or what it is; `condition`: true or false of a token. stage: where it is computed: anywhere,
-    rollout, or mini-batch (once, before the first backward). doc: for the table of the documentation."""
-
-    takes: tuple[str, ...]
-    gives: str
-    stage: str
-    run: Callable[..., Value]
-    doc: str
-
-    @property
-    def most(self) -> int:
-        return 8 if self.takes[-1].endswith("*") else len(self.takes)
-
-    @property
-    def least(self) -> int:
-        return sum(not one.endswith("?") for one in self.takes)
-
-
-def _f(takes: str, gives: str, doc: str, run: Callable[..., Value], stage: str = "") -> Function:
-    return Function(tuple(takes.split()), gives, stage, run, doc)
-
-
 def _fold(low: bool) -> Callable[..., Value]:
     def run(scope: Scope, *values: Value) -> Value:
         made = values[0]
@@ -289,90 +259,42 @@ def _clip(scope: Scope, x: Value, low: Value, high: Value) -> Value:
     return _smaller(_smaller(x, low, False), high, True)
 
 
-FUNCTIONS: dict[str, Function] = {
-    "exp": _f("any", "same", "e to the x, held above x = 20 without gradient", lambda s, x: x.clamp(max=TOP).exp()),
-    "expm1": _f("any", "same", "exp(x) - 1", lambda s, x: x.clamp(max=TOP).expm1()),
-    "log": _f("any", "same", "natural logarithm", lambda s, x: x.log()),
-    "sqrt": _f("any", "same", "square root", lambda s, x: x.sqrt()),
-    "abs": _f("any", "same", "size without sign", lambda s, x: x.abs()),
-    "sigmoid": _f("any", "same", "1/(1 + exp(-x))", lambda s, x: x.sigmoid()),
-    "k2": _f("any", "same", "x^2/2, the estimate of a KL from the log-ratio x", lambda s, x: 0.5 * x * x),
-    "k3": _f("any", "same", "exp(-x) - 1 + x, held as a whole below x = -20", lambda s, x: k3(x)),
-    "min": _f("any any*", "same", "the smallest", _fold(True)),
-    "max": _f("any any*", "same", "the largest", _fold(False)),
-    "clip": _f("any any any", "same", "x held between two bounds", _clip),
-    "where": _f(
-        "condition any any",
-        "same",
-        "the second where the condition holds, else the third",
-        lambda s, c, a, b: torch.where(c, a, b),
-    ),
-    "comb": _f("any number", "same", f"n over k, 0 for n < k; k a constant up to {MOST}", lambda s, n, k: comb(n, k)),
-    "sg": _f("any", "same", "x without its gradient", lambda s, x: x.detach() if isinstance(x, Tensor) else x),
-    "tokens": _f("any", "token", "a response's value on each token", lambda s, x: s.lift(x, "response", "token")),
-    "responses": _f("any", "response", "says that a mean over all is one over responses", lambda s, x: x),
-    "mean_i": _f("token", "response", "mean over the response's tokens; 0 for an empty one", _mean_i),
-    "sum_i": _f("token", "response", "sum over the response's tokens", _sum_i),
-    "max_i": _f("token", "response", "largest over the response's tokens; 0 for an empty one", _max_i),
-    "prefix_mean_i": _f(
-        "token",
-        "token",
-        "mean over the response's tokens up to this one",
-        lambda s, x: prefix_mean(x, s.lengths, s.source.sequence),
-    ),
-    "mean_g": _f(
-        "any any?",
-        "same",
-        "mean over the group, weighted by the second; that of like values is that value exactly",
-        _mean_g,
-        "rollout",
-    ),
-    "std_g": _f("any", "same", "standard deviation over the group", lambda s, x: _std(x, *s.groups(x)), "rollout"),
-    "sum_g": _f("any", "same", "sum over the group", _sum_g, "rollout"),
-    "max_others_g": _f("any", "same", "largest of the others in the group; alone: its own", _max_others_g, "rollout"),
-    "share_g": _f(
-        "any condition",
-        "same",
-        "x over the mean of x among the members of the group, 0 on the others; 1 where all are 0",
-        lambda s, x, m: _share(x, m, *s.groups(x)),
-        "rollout",
-    ),
-    "share_t": _f(
-        "token condition",
-        "token",
-        "the same among the members at this position of the group's responses",
-        lambda s, x, m: _share(x, s.lift(m, "response", "token") if m.shape != x.shape else m, *s.columns()),
-        "rollout",
-    ),
-    "sum_k": _f("named", "response", "sum over named rewards", lambda s, x: x.sum(1), "rollout"),
-    "mean_r": _f("all", "", "mean over the rollout, all ranks", _all_mean, "rollout"),
-    "std_r": _f("all", "", "standard deviation over the rollout, all ranks (n - 1)", _all_std, "rollout"),
-    "mean_b": _f("all", "", "mean over the mini-batch, all ranks", _all_mean, "mini-batch"),
-    "max_b": _f("all", "", "largest of the mini-batch, all ranks", _all_max, "mini-batch"),
-    "cov_b": _f(
-        "each each",
-        "token",
-        "(x - mean)(y - mean), means over the mini-batch, all ranks",
-        lambda s, x, y: covariance(x, y, s.comm),
-        "mini-batch",
-    ),
-    "top_b": _f(
-        "each number",
-        "condition",
-        "the share of the mini-batch's tokens with the largest x, at least one; ties by lot",
-        _top_b,
-        "mini-batch",
-    ),
-    "first_b": _f(
-        "each number", "condition", "as top_b; of ties the first by response and position", _first_b, "mini-batch"
-    ),
-    "draw_b": _f(
-        "condition number",
-        "condition",
-        "so many tokens as the share of the mini-batch's, at least one, drawn among those of the condition",
-        _draw_b,
-        "mini-batch",
-    ),
+RUN: dict[str, Callable[..., Value]] = {
+    "exp": lambda s, x: x.clamp(max=TOP).exp(),
+    "expm1": lambda s, x: x.clamp(max=TOP).expm1(),
+    "log": lambda s, x: x.log(),
+    "sqrt": lambda s, x: x.sqrt(),
+    "abs": lambda s, x: x.abs(),
+    "sigmoid": lambda s, x: x.sigmoid(),
+    "k2": lambda s, x: 0.5 * x * x,
+    "k3": lambda s, x: k3(x),
+    "min": _fold(True),
+    "max": _fold(False),
+    "clip": _clip,
+    "where": lambda s, c, a, b: torch.where(c, a, b),
+    "comb": lambda s, n, k: comb(n, k),
+    "sg": lambda s, x: x.detach() if isinstance(x, Tensor) else x,
+    "tokens": lambda s, x: s.lift(x, "response", "token"),
+    "responses": lambda s, x: x,
+    "mean_i": _mean_i,
+    "sum_i": _sum_i,
+    "max_i": _max_i,
+    "prefix_mean_i": lambda s, x: prefix_mean(x, s.lengths, s.source.sequence),
+    "mean_g": _mean_g,
+    "std_g": lambda s, x: _std(x, *s.groups(x)),
+    "sum_g": _sum_g,
+    "max_others_g": _max_others_g,
+    "share_g": lambda s, x, m: _share(x, m, *s.groups(x)),
+    "share_t": lambda s, x, m: _share(x, s.lift(m, "response", "token") if m.shape != x.shape else m, *s.columns()),
+    "sum_k": lambda s, x: x.sum(1),
+    "mean_r": _all_mean,
+    "std_r": _all_std,
+    "mean_b": _all_mean,
+    "max_b": _all_max,
+    "cov_b": lambda s, x, y: covariance(x, y, s.comm),
+    "top_b": _top_b,
+    "first_b": _first_b,
+    "draw_b": _draw_b,
 }
 OPERATORS: dict[str, Callable[..., Value]] = {
     "+": lambda one, other: one + other,
@@ -386,22 +308,6 @@ OPERATORS: dict[str, Callable[..., Value]] = {
     "==": lambda one, other: one == other,
     "!=": lambda one, other: one != other,
 }
-FOLDED: dict[str, Callable[..., float]] = {  # functions of numbers alone
-    "exp": lambda x: math.exp(min(x, TOP)),
-    "expm1": lambda x: math.expm1(min(x, TOP)),
-    "log": math.log,
-    "sqrt": math.sqrt,
-    "abs": abs,
-    "sigmoid": lambda x: 1 / (1 + math.exp(-x)),
-    "k2": lambda x: x * x / 2,
-    "k3": lambda x: math.expm1(-max(x, -TOP)) + max(x, -TOP),
-    "min": min,
-    "max": max,
-    "clip": lambda x, a, b: min(max(x, a), b),
-    "comb": comb,
-    "sg": lambda x: x,
-}
-
 
 KEPT = ("where", "share_g", "share_t", "draw_b")  # take a condition as it is
 LIFTING = ("cov_b", "top_b", "first_b", "draw_b")  # of tokens, whatever their arguments are of
@@ -436,4 +342,4 @@ def compute(node: Node, scope: Scope, values: list[Value]) -> Value:
     if op in OPERATORS:
         return OPERATORS[op](*values)
     spelled = [node.args[0].spelled] if FUNCTIONS[op].takes == ("all",) else []
-    return FUNCTIONS[op].run(scope, *values, *spelled)
+    return RUN[op](scope, *values, *spelled)

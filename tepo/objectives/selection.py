@@ -6,13 +6,11 @@ from torch import Tensor
 from tepo.common.randomness import mix, uniform
 from tepo.objectives.batch import Comm, TokenBatch, all_sum, gather
 
-SCOPES = ("mini_batch", "micro_batch")
-SCOPE_MEANING = "over the mini-batch and all ranks, or micro_batch as verl does (comparison only: depends on the split)"
 
-
-def token_count(batch: TokenBatch, comm: Comm | None) -> int:
-    """Tokens of the batch over all ranks."""
-    return int(all_sum(batch.lengths.sum().double(), comm))
+def largest(values: Tensor, comm: Comm | None) -> Tensor:
+    """The largest of values [K] over all ranks; -inf where there is none."""
+    own = values.max() if values.shape[0] else values.new_tensor(-torch.inf)
+    return gather(own.reshape(1), comm).max()
 
 
 def covariance(logprobs: Tensor, advantages: Tensor, comm: Comm | None) -> Tensor:

@@ -1,0 +1,268 @@
+"""A formula as data: what it reads, in which stage, and what the trainer has to compute for it. No tensors here."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from tepo.common.errors import UserError
+from tepo.formula.addends import Addend, Clip, addends, clips
+from tepo.formula.build import Builder
+from tepo.formula.graph import Node
+from tepo.formula.language import AVERAGES, FUNCTIONS, GROUPS
+from tepo.formula.needs import Needs
+
+_FIELDS = {  # of `Groups` and `TokenBatch`, beside those that are always there
+    "finished": ("finished",),
+    "H_old": ("old_entropies",),
+    "L": ("max_new_tokens",),
+    "logp_sampler": ("sampler_logprobs",),
+    "logp_initial": ("initial_logprobs",),
+    "H": ("entropies",),
+    "dH": ("entropies", "old_entropies"),
+    "kl_old": ("full_kl",),
+    "kl_initial": ("full_kl",),
+}
+_CURRENT = ("logp", "d", "H", "dH", "kl_old", "kl_initial")  # made by the policy that is trained
+_ROLLOUT = {name for name, one in FUNCTIONS.items() if one.stage == "rollout"}
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """of: whose ratio is bounded, each token's or the geometric mean of a response. bounds: the clip distances that
+    act, by side (`low`, `high`)."""
+
+    of: Literal["token", "sequence"]
+    bounds: dict[str, float]
+
+
+@dataclass(frozen=True)
+class Formula:
+    """A method. lines, constants: texts and numbers by name; average: one of AVERAGES, `groups`, or an expression;
+    keep: `finished` leaves cut responses out of the loss and its denominators. where: the place of a line or a
+    constant, for messages; own: the names that must be read (an inherited one that nothing reads falls away).
+
+    Raises UserError, with a caret under the word, for what is wrong in a line."""
+
+    name: str
+    lines: Mapping[str, str]
+    constants: Mapping[str, float]
+    average: str = "tokens"
+    keep: str = ""
+    where: Mapping[str, str] | None = None
+    own: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        if "J" not in self.lines:
+            raise UserError(f"the formula of {self.name} has no line J", fix="J: what is maximised, of each token")
+        if self.keep not in ("", "finished"):
+            raise UserError(
+                f"keep: {self.keep!r} is not known",
+                where=(self.where or {}).get("keep", self.name),
+                fix="keep: finished",
+            )
+        if not self._written.gradient:
+            raise self._written.place.error(
+                "J has no gradient", "it reads logp, d, H, kl_old or kl_initial, outside of sg(…)"
+            )
+        if self._written.per == "named":
+            raise self._written.place.error("J is one a named reward", "sum_k(…)")
+        _ = self._j, self.needs
+        unread = sorted(self.own - self._builder.read - {"J"})
+        if unread:
+            where = (self.where or {}).get(unread[0], self.name)
+            raise UserError(f"nothing reads {', '.join(unread)}", where=where, fix="read it in a line, or leave it out")
+
+    @property
+    def read(self) -> set[str]:
+        """Names of the lines and constants that are read, J among them."""
+        return {"J"} | self._builder.read
+
+    @cached_property
+    def _builder(self) -> Builder:
+        return Builder(self.lines, self.constants, self.where or {})
+
+    @cached_property
+    def _written(self) -> Node:
+        """J as it is written."""
+        return self._builder.line("J")
+
+    @cached_property
+    def _given(self) -> dict[int, Node]:
+        """The nodes of J where the value of the rollout is given, one a token, by the number that they had."""
+        return self._builder.handing(self._written, self.handed)
+
+    @cached_property
+    def _j(self) -> Node:
+        """J where the value of the rollout is given."""
+        return self._given[self._written.number]
+
+    def _line(self, name: str) -> Node | None:
+        """The node of a line that the loss computes; None without one, and for a number."""
+        node = self._builder.known.get(name)
+        made = self._given.get(node.number) if node else None
+        return made if made and made.op != "number" else None
+
+    @cached_property
+    def _addends(self) -> list[Addend]:
+        return addends(self._j, self._builder, self._line("kl"))
+
+    @cached_property
+    def _clips(self) -> list[Clip]:
+        return clips(self._addends[0].node, self._line("v"))
+
+    @cached_property
+    def clip(self) -> Bounds | None:
+        """The clip of the ratio; None where there is none, or where it bounds another one than that of a token to the
+        old policy or the geometric mean of a response."""
+        ways: dict[Node | None, Literal["token", "sequence"]] = {
+            self._builder.expression("clip", "exp(d)"): "token",
+            self._builder.expression("clip", "exp(mean_i(d))"): "sequence",
+        }
+        for one in self._clips:
+            low, high = (part.value if part.op == "number" else None for part in one.held.args[1:])
+            if one.of in ways and low is not None and high is not None:
+                bounds = {"low": 1 - float(low), "high": float(high) - 1}
+                if one.side is one.held or bounds["low"] == 1:  # min(w, clip(w)), which never holds from below
+                    del bounds["low"]
+                return Bounds(ways[one.of], bounds)
+        return None
+
+    @cached_property
+    def _watched(self) -> dict[str, Node]:
+        """Nodes whose values are wanted after the loss, by what they are called."""
+        lines = {name: self._line(name) for name in ("A", "w", "v", "M", "kl")}
+        roots = [one.node for one in self._addends]
+        there = {node.number for node in below(roots, {node.number for node in self.planned})}
+        return {name: node for name, node in lines.items() if node and node.number in there}
+
+    @cached_property
+    def _average(self) -> Node | None:
+        """The weight of a token as a node; None for a mean over groups."""
+        if self.average == GROUPS:
+            return None
+        made = self._builder.expression("average", AVERAGES.get(self.average, self.average))
+        if (
+            made.gradient
+            or made.rollout
+            or any(one.op in FUNCTIONS and FUNCTIONS[one.op].stage for one in made.below())
+        ):
+            raise made.place.error("an average reads N, B, T, L and constants alone")
+        return made
+
+    @cached_property
+    def handed(self) -> Node:
+        """The one value that the loss reads of the rollout: the node through which all of it passes.
+
+        Raises UserError where there are several."""
+        root = self._written
+        sources = {one.number for one in root.below() if one.op in _ROLLOUT or (one.rollout and not one.args)}
+        if not sources:
+            raise root.place.error("J reads nothing of the rollout", "A: (R - mean_g(R)) / (std_g(R) + eps), say")
+        ways = [node for node in reversed(list(root.below())) if node.rollout and not node.loss]
+        for node in sorted(ways, key=lambda node: node.condition):  # a number rather than what it is compared with
+            if not sources & ({one.number for one in below([root], {node.number})} - {node.number}):
+                return node
+        first = [name for name, node in self._builder.known.items() if node.rollout and not node.loss]
+        what = f"the loss reads several values of the rollout ({', '.join(first)})"
+        raise root.place.error(what, "make one line of what is read of R, G and their means")
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of the meaning: lines substituted, constants folded, whatever the spelling."""
+        return ":".join((self._written.digest, self._average.digest if self._average else GROUPS, self.keep))
+
+    @cached_property
+    def planned(self) -> list[Node]:
+        """Calls that look at all of a mini-batch, in order."""
+        return self._staged(self._j)
+
+    @staticmethod
+    def _staged(root: Node) -> list[Node]:
+        return [one for one in root.below() if one.op in FUNCTIONS and FUNCTIONS[one.op].stage == "mini-batch"]
+
+    @cached_property
+    def needs(self) -> Needs:
+        """All that the formula reads, and whether `prepare` reads log-probs."""
+        names = _given([self._written, *self._rest]) | ({self.keep} - {""})
+        if {"kl_old", "kl_initial"} <= names:
+            raise self._j.place.error("kl_old and kl_initial in one formula", "one of them; the other as k3(…)")
+        return Needs(
+            **dict.fromkeys(_fields(names), True),
+            entropy_gradient="H" in self._with_gradient,
+            full_kl_anchor="initial" if "kl_initial" in names else "old",
+            uid=any(node.op in ("top_b", "first_b", "draw_b") for node in self.planned),
+            group_ids=self.average == GROUPS,
+            prepass=bool(_given(self.planned) & set(_CURRENT)),
+        )
+
+    @property
+    def _rest(self) -> list[Node]:
+        """What the loss reads beside J."""
+        return [self._average] if self._average else []
+
+    @cached_property
+    def _with_gradient(self) -> set[str]:
+        """Given names into which the gradient of J flows."""
+        found, waiting, seen = set(), [self._j], set()
+        while waiting:
+            node = waiting.pop()
+            if node.gradient and node.number not in seen:
+                seen.add(node.number)
+                waiting += node.args
+                if node.op == "given":
+                    found.add(str(node.value))
+        return found
+
+    @cached_property
+    def _of_rollout(self) -> set[str]:
+        """Fields of `Groups` that are read."""
+        return _fields(_given([self.handed]))
+
+    @cached_property
+    def _of_loss(self) -> set[str]:
+        """Fields of `TokenBatch` that are read."""
+        shared = {name for name in ("uid", "group_ids") if getattr(self.needs, name)}
+        return _fields(_given([self._j, *self._rest]) | ({self.keep} - {""})) | shared
+
+    @cached_property
+    def _of_plan(self) -> set[str]:
+        """Those of them that `prepare` reads."""
+        always = {"uid", "group_ids", "finished", "max_new_tokens"}
+        current = {"logprobs"} if self.needs.prepass else set()
+        return (_fields(_given(self.planned)) | always) & self._of_loss | current
+
+    @cached_property
+    def _loss_steps(self) -> list[tuple[Node, tuple[int, ...]]]:
+        """The nodes of the loss, and of each the values that nothing reads after it."""
+        kept, roots = {node.number for node in self.planned}, [one.node for one in self._addends]
+        steps = below(roots, kept)
+        last = {part.number: node.number for node in steps if node.number not in kept for part in node.args}
+        wanted = [*roots, *self._watched.values()]
+        wanted += [node for one in self._clips for node in (one.of, one.held, one.side, *one.others) if node]
+        last = {number: at for number, at in last.items() if number not in {node.number for node in wanted}}
+        return [(node, tuple(number for number, at in last.items() if at == node.number)) for node in steps]
+
+
+def _given(roots: Iterable[Node]) -> set[str]:
+    """The given names that nodes are made of."""
+    return {str(node.value) for node in below(roots, set()) if node.op == "given"}
+
+
+def _fields(names: Iterable[str]) -> set[str]:
+    """The inputs in which these names are."""
+    return {field for name in names for field in _FIELDS.get(name, ())}
+
+
+def below(roots: Iterable[Node], leaves: set[int]) -> list[Node]:
+    """Nodes and all that they are made of, arguments first; nothing below the leaves."""
+    found: dict[int, Node] = {}
+    waiting = [(root, False) for root in reversed(list(roots))]
+    while waiting:
+        one, ready = waiting.pop()
+        if ready:
+            found[one.number] = one
+        elif one.number not in found:
+            waiting.append((one, True))
+            waiting += [(part, False) for part in (() if one.number in leaves else one.args)]
+    return list(found.values())

@@ -1,1 +1,0 @@
-"""The axes of an objective: the parts that a YAML file composes."""

@@ -298,7 +298,7 @@ def measure_run(
     if trained is not None:
         from tepo.jobs.model_card import write_card  # needs torch
 
-        write_card(run, tuple(config.objective.get("kinds", {}).values()))
+        write_card(run, tuple(config.objective.get("functions", {}).values()))
     return measured
 
 

@@ -17,8 +17,7 @@ from tepo.common.text import counted
 from tepo.config.compose import compose, options, to_dict
 from tepo.config.run_config import RunConfig
 from tepo.evaluation.results import read_result
-from tepo.objectives import load_objective
-from tepo.objectives.explain import explain
+from tepo.formula.row import load_row, names, row_of
 from tepo.policy.model.model_location import resolve
 from tepo.store.checkpoint_files import ADAPTER
 from tepo.store.evaluation_result import Result
@@ -115,7 +114,7 @@ def base_licence(path: str) -> str:
 
 
 def _objective(run: RunFolder, config: RunConfig, own: Collection[str]) -> str:
-    """Formula, definitions and settings; of an objective whose Python is not the reader's own, and so is not executed,
+    """Formula and constants; of an objective whose Python is not the reader's own, and so is not executed,
     what the present card says."""
     name = str(config.objective["name"])
     if foreign_files(config.objective, own):
@@ -124,14 +123,15 @@ def _objective(run: RunFolder, config: RunConfig, own: Collection[str]) -> str:
         _, heading, rest = text.partition("## Objective\n")
         said = heading + rest.partition("\n\n## ")[0]
         return said or f"## Objective\n\n`{name}`: its Python is in the run's `{run.config_file.name}`."
-    explained = explain(load_objective(config.objective))
-    parts = [f"## Objective\n\n`{name}`: {explained.title}" if explained.title else f"## Objective\n\n`{name}`"]
+    trained, shipped = row_of(config.objective), load_row(name) if name in names() else None
+    about = shipped.about if shipped else ""
+    parts = [f"## Objective\n\n`{name}`: {about}" if about else f"## Objective\n\n`{name}`"]
     paper = next((paper for start, paper in _PAPERS.items() if name.startswith(start)), None)
     parts += [f"Paper: [{paper[0]}]({paper[1]})."] if paper else []
-    parts.append(f"$$\n{explained.formula.latex}\n$$")
-    parts.append("\n".join(f"- {line.text}" for line in explained.definitions))
-    constants = ", ".join(f"`{one.key}` = {one.value}" for one in explained.constants)
-    parts.append(f"Settings: {constants}. `tepo explain {name}` says what each is and where it comes from.")
+    lines = "\n".join(f"{line}: {text}" for line, text in trained.lines.items())
+    parts.append(f"```yaml\n{lines}\naverage: {trained.average}\n```")
+    constants = ", ".join(f"`{key}` = {one.value:g}" for key, one in trained.constants.items())
+    parts.append(f"Constants: {constants}. `tepo explain {name}` says what each name is and where a value comes from.")
     return "\n\n".join(filter(None, parts))
 
 

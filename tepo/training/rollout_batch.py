@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from tepo.config.run_config import TrainConfig
-from tepo.objectives import Groups, TokenBatch
-from tepo.objectives import Plan
+from tepo.objectives import Groups, Plan, TokenBatch
 from tepo.policy.logprobs.token_statistics import TokenStatistics
 from tepo.policy.packing.load_balance import deal
 from tepo.policy.packing.packing import Packed, pack, split_by_tokens

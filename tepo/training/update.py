@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from tepo.common.errors import Diverged
 from tepo.common.randomness import derive
 from tepo.config.run_config import RunConfig, TrainConfig
-from tepo.objectives import Needs, Objective
+from tepo.objectives import Needs, Objective, Plan
 from tepo.objectives.batch import all_sum
-from tepo.objectives import Plan
 from tepo.policy.logprobs.hidden_states import hidden_states
 from tepo.policy.logprobs.linear_statistics import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import TokenStatistics, reference_logprobs, token_statistics

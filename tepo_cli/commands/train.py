@@ -74,8 +74,8 @@ def describe_run(config: "RunConfig", *, tokens: bool = False) -> None:
     if folder.manifest():
         folder.check_config()
     shown = to_dict(config)
-    if "kinds" in shown["objective"]:
-        shown["objective"]["kinds"] = list(shown["objective"]["kinds"])  # the files, not what is in them
+    if "functions" in shown["objective"]:
+        shown["objective"]["functions"] = list(shown["objective"]["functions"])  # the files, not what is in them
     for reward in shown["data"]["reward"].values():
         del reward["text"]
     print(yaml.safe_dump(_plain(shown), sort_keys=False, allow_unicode=True, width=math.inf), end="")

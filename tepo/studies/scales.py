@@ -3,7 +3,7 @@
 studies:
   like: paper                                           # whose seeds, settings and row overrides are taken
   stand_ins: {qwen2.5-7b: qwen2.5-0.5b}                 # model there: the model here
-  objectives: {tepo: [objective.penalty.coefficient=1]} # for every row that trains with one, before its own overrides
+  objectives: {tepo: [objective.beta=1]} # for every row that trains with one, before its own overrides
 """
 
 from dataclasses import dataclass

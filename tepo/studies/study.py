@@ -7,7 +7,7 @@
     rows:
       - label: TEPO                                      # all different; `{steps}` in one is what the row trains
         objective: tepo                                  # or `base: true` for the untrained model
-        overrides: [objective.penalty.coefficient=1]     # any scale
+        overrides: [objective.beta=1]     # any scale
         laptop: [train.epochs=1]                         # one scale only
         by_model: {qwen3-14b: [train.epochs=1]}          # one model only
         reference: tepo                                  # the paper's method key, or a mapping over `reference:` above

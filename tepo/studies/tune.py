@@ -10,7 +10,7 @@ tune:
     train.learning_rate: {log: [3e-5, 1e-3]}            # a number between two, uniform in its logarithm
     train.grad_clip: {uniform: [0.5, 2]}                # or uniform
     train.epochs: [1, 2, 4]                             # or one of some values
-    clip: {wide: [objective.surrogate.high=0.28], tight: [objective.surrogate.high=0.02]}   # or of some settings
+    clip: {wide: [objective.high=0.28], tight: [objective.high=0.02]}   # or of some settings
 """
 
 import math

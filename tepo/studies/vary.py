@@ -3,8 +3,8 @@
 vary:
   train.learning_rate: [1e-4, 2e-4, 4e-4]             # a configuration key and its values
   clip:                                               # or a name, and settings that change several keys
-    wide: [objective.surrogate.low=0.2, objective.surrogate.high=0.28]
-    tight: [objective.surrogate.low=0.02, objective.surrogate.high=0.028]
+    wide: [objective.low=0.2, objective.high=0.28]
+    tight: [objective.low=0.02, objective.high=0.028]
 """
 
 from collections.abc import Mapping

@@ -14,7 +14,7 @@ PRODUCT = "exp(max(sum_i(logp_old - logp_sampler), -20))"
 THEOREM = {  # STEER's size of the entropy change where it takes the ratio and leaves out what the clip stops
     "Om": "sg(abs(w*A*p*(1 - p)*(log(p) + H_old))*~(((A > 0) & (w > 1 + high)) | ((A < 0) & (w < 1 - low))))"
 }
-LINEAR = {"v": "1.2 + (floor - 1.2)*(Om + max_b(-Om))/(max_b(Om) + max_b(-Om))"}
+LINEAR = {"v": "sg(1.2 + (floor - 1.2)*(Om + max_b(-Om))/(max_b(Om) + max_b(-Om)))"}
 CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "clip_cov, many": ("clip_cov", {"share": 0.2, "alpha": 0.1}),
     "kl_cov, many": ("kl_cov", {"share": 0.2}),

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-
-from tepo.objectives import Needs, Objective, load_objective, names
-from tepo.objectives.inputs import PER_TOKEN
 from tepo.objectives.kind_options import options_of, to_text
 from tepo.objectives.loading import AXES, text
 from tepo.objectives.members import members
+
+from tepo.objectives import Needs, Objective, load_objective, names
+from tepo.objectives.inputs import PER_TOKEN
 from tepo.objectives.testing.case import TabularCase, make_case
 from tests.invariants.rows import changed
 from tests.unit.objectives.tables import with_tables

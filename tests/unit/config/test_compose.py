@@ -1,7 +1,5 @@
 """Overrides become a checked configuration; mistakes get the nearest valid name."""
 
-from pathlib import Path
-
 import pytest
 
 from tepo.common.errors import UserError

@@ -76,7 +76,7 @@ def test_an_old_key_is_refused_with_its_new_spelling(word: str, instead: str) ->
 
 
 def test_an_old_option_of_training_is_unknown() -> None:
-    with pytest.raises(UserError, match="unknown configuration key 'train.kl_estimator'"):
+    with pytest.raises(UserError, match=r"unknown configuration key 'train\.kl_estimator'"):
         compose(["train.kl_estimator=full"])
 
 

@@ -38,13 +38,13 @@ def settings_apart(called: Sequence[Hashable], configs: Sequence[Mapping[str, An
         # of equally frequent values the one that nobody set, then the first
         usual = {key: max(found, key=lambda value: (found[value], value == "")) for key, found in counts.items()}
         for index, one in zip(members, settings, strict=True):
-            apart = [f"{_typed(key)}={one.get(key, '')}" for key in keys if one.get(key, "") != usual[key]]
+            apart = [f"{typed(key)}={one.get(key, '')}" for key in keys if one.get(key, "") != usual[key]]
             # a line or a constant that a formula reads no more: another line says why
             result[index] = " ".join(word for word in apart if not (word.startswith("objective.") and word[-1] == "="))
     return result
 
 
-def _typed(key: str) -> str:
+def typed(key: str) -> str:
     """A key as it is set on the command line: constants and lines of an objective by their names."""
     return re.sub(r"^objective\.(formula|constants)\.", "objective.", key)
 

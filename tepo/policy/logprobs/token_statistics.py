@@ -53,8 +53,7 @@ def reference_logprobs(
     if needed > budget:
         what = f"the exact KL would store {needed / 2**20:.0f} MiB of old log-probs "
         what += f"for {len(packed.targets)} tokens over a vocabulary of {len(weight)}"
-        fix = "set train.kl_estimator=null and objective.penalty.estimator=k3 (or k1, k2, abs), "
-        raise UserError(what, fix=f"{fix}which needs the sampled tokens alone")
+        raise UserError(what, fix="train.exact_kl=false or objective.kl='k3(d)': these need the sampled tokens alone")
     hidden = hidden_states(model, packed) if hidden is None else hidden
     # as `linear_statistics`: in bfloat16 alone the entropy would seem to change where nothing did
     wide = torch.promote_types(hidden.dtype, torch.float32)

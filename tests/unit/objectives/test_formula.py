@@ -16,8 +16,10 @@ from tepo.objectives.testing.case import TabularCase, make_case, shuffled
 from tepo.objectives.testing.checks import distance, partitions
 from tepo.objectives.testing.simulated_ranks import SimulatedRank, on_ranks
 from tests.unit.objectives.literal import View
-from tests.unit.objectives.test_golden import ROWS as LITERALS
+from tests.unit.objectives.literal_newer import NEWEST, drpo, mhpo
+from tests.unit.objectives.test_golden import ROWS
 
+LITERALS = ROWS | NEWEST
 A = "(R - mean_g(R)) / (std_g(R) + 1e-6)"
 
 
@@ -75,7 +77,46 @@ def test_no_split_no_order_and_no_rank_changes_the_gradient(name: str):
         assert distance(found, advantages[there]) <= 1e-12, "advantages of two ranks"
 
 
-@pytest.mark.parametrize("name", names())
+NEW = {  # as they ship, and with constants at which what is new in them acts on most tokens
+    "drpo": ("drpo", {}, drpo()),
+    "drpo turns tokens back": ("drpo", {"delta": 0.05}, drpo(0.05)),
+    "mhpo": ("mhpo", {}, mhpo()),
+    "mhpo, every constant another": (
+        "mhpo",
+        {"c": 0.3, "k_plus": 0.7, "k_minus": 3, "lambda_plus": 2, "lambda_minus": 0.5},
+        mhpo(0.3, (0.7, 3), (2, 0.5)),
+    ),
+}
+
+
+@pytest.mark.parametrize("label", NEW)
+def test_new_rows_are_the_literal_ones_to_1e_12_in_random_parts_and_on_two_ranks(label: str):
+    name, changes, literal = NEW[label]
+    made, generator = load_row(name, changes).formula, torch.Generator().manual_seed(1)
+    for seed in range(3):
+        case = make_case(seed, repeat=2)
+        loss = -literal(View(case))
+        (expected,) = torch.autograd.grad(loss, case.logits)
+        batch, places = case.batch(made), torch.randperm(len(case.lengths), generator=generator)
+        plan, cuts = made.prepare(batch), torch.randint(1, len(places), (3,), generator=generator).sort()[0]
+        parts = [part.tolist() for part in places.tensor_split(cuts)]
+        ours = sum(made.loss(batch.select(part), plan.select(part)).loss for part in parts)
+        assert distance(ours.detach(), loss.detach()) <= 1e-12
+        assert distance(torch.autograd.grad(ours, case.logits)[0], expected) <= 1e-12
+
+        def of_a_rank(comm: SimulatedRank, case: TabularCase = case) -> tuple[Tensor, Tensor, Tensor]:
+            own, there = shuffled(case, torch.nonzero((case.group_ids % 4 == 3) == (comm.rank == 0))[:, 0])
+            batch = own.batch(made, made.advantages(own.groups(), comm))
+            loss = made.loss(batch, made.prepare(batch, comm)).loss
+            return loss.detach(), torch.autograd.grad(loss, own.logits)[0], there
+
+        ranks = on_ranks(of_a_rank)
+        assert distance(sum(own for own, *_ in ranks), loss.detach()) <= 1e-12
+        for _, part, there in ranks:
+            assert distance(part, expected[there]) <= 1e-12
+
+
+@pytest.mark.parametrize("name", sorted(ROWS))
 def test_needs_follow_from_the_names(name: str):
     assert load_row(name).formula.needs == load_objective(name).needs
 

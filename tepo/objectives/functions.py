@@ -115,7 +115,7 @@ def _smaller(one: Value, other: Value, low: bool) -> Value:
     for value, limit in ((one, other), (other, one)):
         if not isinstance(limit, Tensor):
             return value.clamp(**{bound: limit})
-    return torch.minimum(one, other) if low else torch.maximum(one, other)
+    return torch.where(other < one if low else other > one, other, one)  # half the backward pass of torch.minimum
 
 
 def k3(x: Tensor) -> Tensor:
@@ -256,7 +256,9 @@ def _fold(low: bool) -> Callable[..., Value]:
 
 
 def _clip(scope: Scope, x: Value, low: Value, high: Value) -> Value:
-    return _smaller(_smaller(x, low, False), high, True)
+    if isinstance(low, Tensor) or isinstance(high, Tensor) or low > high:
+        return _smaller(_smaller(x, low, False), high, True)
+    return x.clamp(low, high)
 
 
 RUN: dict[str, Callable[..., Value]] = {

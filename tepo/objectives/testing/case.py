@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tepo.objectives.batch import Groups, TokenBatch
 from tepo.objectives import Objective
+from tepo.objectives.batch import Groups, TokenBatch
 
 LENGTHS = (3, 1, 5, 0, 4, 2, 6, 1, 2)  # an empty response, two of length 1
 REWARDS = (1, 0, 1, 0, 1, 0, 0, 0, 0)  # the third group has no variance

@@ -77,6 +77,9 @@ def _factored(node: Node, builder: Builder) -> tuple[float, Node | None]:
     """A node as a number times the rest; None for nothing but a number."""
     if node.op == "number":
         return float(node.value or 0), None
+    if node.op == "/":
+        factor, rest = _factored(node.args[0], builder)
+        return (factor, builder.operator("/", rest, node.args[1])) if rest else (1.0, node)
     if node.op != "*":
         return 1.0, node
     (first, one), (second, other) = (_factored(part, builder) for part in node.args)

@@ -4,7 +4,6 @@ packing, fused log-probs and entropies, the updater, an engine that keeps its gr
 import threading
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,7 @@ from transformers import PreTrainedModel
 
 from tepo.config.compose import compose
 from tepo.config.run_config import RunConfig
-from tepo.objectives import Objective, load_objective
+from tepo.objectives import Objective
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.packing.packing import pack
 from tepo.problems.problem import Problem
@@ -125,17 +124,14 @@ def configuration(groups: int) -> RunConfig:
 
 
 def run(
-    source: Any, groups: list[Group], budget: int, dtype: torch.dtype, comm: Comm | None = None
+    objective: Objective, groups: list[Group], budget: int, dtype: torch.dtype, comm: Comm | None = None
 ) -> tuple[list[Tensor], dict[str, float], int]:
     """Gradients of two updates on one mini-batch, the metrics, and the number of micro-batches."""
-    objective: Objective = load_objective(source)
     config = configuration(len(groups))
     config = replace(config, engine=replace(config.engine, micro_batch_tokens=budget))
     engine = KeepingEngine(make_policy(dtype), comm)
     alarm = GapAlarm(1e9, temperature=1.0, dtypes=("float32", "float32"))
-    initial = (
-        make_policy(dtype) if objective.needs.initial_logprobs or objective.needs.full_kl_anchor == "initial" else None
-    )
+    initial = make_policy(dtype) if objective.needs.initial_policy else None
     updater = Updater(config, objective, engine, alarm, initial)
     rollout = FlatRollout(groups, torch.device("cpu"))
     updater.passes.compute_old_logprobs(rollout)

@@ -1,4 +1,4 @@
-"""Two gloo ranks take two updates of every kind and option on one rollout, each with its share.
+"""Two gloo ranks take two updates on one rollout, each with its share, of objectives that reach every function.
 Run by test_pipeline.py with torchrun's variables."""
 
 import sys
@@ -11,11 +11,11 @@ from tests.invariants.rows import covering
 
 
 def main(target: str) -> None:
-    """Write {composition: (gradients, metrics)}."""
+    """Write {label: (gradients, metrics)}."""
     torch.set_num_threads(1)
     comm = start(torch.device("cpu"))
     groups = make_groups()
-    found = {label: run(source, groups, 40, torch.float64, comm)[:2] for label, source in covering().items()}
+    found = {label: run(one, groups, 40, torch.float64, comm)[:2] for label, one in covering().items()}
     if comm.rank == 0:
         torch.save(found, target)
 

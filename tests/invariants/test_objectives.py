@@ -1,65 +1,84 @@
-"""What must not change the gradient of any row: micro-batches, their order, the order of responses, padding, ranks;
-and what else `tepo check-objective` asks."""
+"""What must not change the gradient of any row: micro-batches, their order, the order of responses, and ranks."""
 
 from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
+from tepo.formula.language import AVERAGES, FUNCTIONS, GIVEN, GROUPS
 from tepo.objectives import load_objective
-from tepo.objectives.testing.checks import CHECKS, distance, micro_batches, partitions, prepared_case, split, unsplit
+from tepo.objectives.testing.case import distance, partitions, shuffled
+from tepo.objectives.testing.simulated_ranks import SimulatedRank, on_ranks
+from tests.invariants.mini_batch import SALT, gradient_of_part, prepared_case, split, unsplit
 from tests.invariants.ranks import run_ranks
-from tests.invariants.rows import COMBINED, SPLIT_DEPENDENT, changed, covering, options, variants
+from tests.invariants.rows import covering, parts, variants
 
 ROWS = variants()
 FEW = covering()
 
 
-def test_few_compositions_reach_every_kind_and_option():
-    every = {option for source in ROWS.values() for option in options(source)}
-    assert every == {option for source in FEW.values() for option in options(source)}
-    assert set(COMBINED) <= set(FEW)
-    assert len(FEW) <= len(ROWS) / 2
+def test_few_objectives_reach_every_name_and_function():
+    reached = set().union(*map(parts, FEW.values()))
+    assert reached == set().union(*map(parts, ROWS.values()))
+    assert reached >= {*FUNCTIONS, *GIVEN} - {"N", "B"}  # which averages read
+    assert reached >= {f"average {name}" for name in (*AVERAGES, GROUPS)}
+    assert len(FEW) <= len(ROWS) / 3
+
+
+def same(found: dict[str, float], expected: dict[str, float]) -> bool:
+    return found == pytest.approx(expected, rel=1e-5, abs=1e-7)
 
 
 @pytest.mark.parametrize("label", ROWS)
-def test_every_row(label):
-    """What `tepo check-objective` asks of a user's objective and what takes little: formulas, members, needs, NaN."""
-    objective = load_objective(ROWS[label])
-    for name in ("order", "padding", "nan", "baseline", "needs", "members", "explained"):
-        assert CHECKS[name](objective) == "", name
+def test_no_split_no_order_and_no_rank_changes_a_gradient(label: str):
+    objective = ROWS[label]
+    case, batch = prepared_case(objective)
+    expected, metrics = unsplit(objective, case, batch)
+    assert expected.norm() > 0
+    for shares in partitions(len(batch.lengths)):
+        found, added = split(objective, case, batch, shares)
+        assert distance(found, expected) <= 1e-12, f"{len(shares)} micro-batches"
+        assert same(added.means(), metrics.means()), f"{len(shares)} micro-batches"
+    order = torch.randperm(len(case.lengths), generator=torch.Generator().manual_seed(0))
+    other, moved = shuffled(case, order)
+    found, _ = unsplit(objective, other, other.batch(objective))
+    assert distance(found, expected[moved]) <= 1e-12, "another order"
+
+
+@pytest.mark.parametrize("label", ROWS)
+def test_simulated_ranks(label: str):
+    """Responses dealt to two ranks, of which one may have none; whole groups for the advantages."""
+    objective = ROWS[label]
+    case, batch = prepared_case(objective)
+    expected, metrics = unsplit(objective, case, batch)
+    places = case.group_ids.unique(return_inverse=True)[1]
+    # every third response is rank 0's, or all are; so many groups are rank 1's
+    for step, groups in ((3, 2), (1, 0)) if label in FEW else ((3, 2),):
+
+        def of_a_rank(comm: SimulatedRank, step: int = step, groups: int = groups) -> tuple[Tensor, dict, Tensor, Tensor]:
+            mine, whole = prepared_case(objective)
+            own = whole.select([i for i in range(len(whole.lengths)) if (i % step == 0) == (comm.rank == 0)])
+            plan = objective.prepare(own, comm=comm, salt=SALT)
+            part, found = gradient_of_part(objective, mine, own, plan)
+            few, moved = shuffled(case, torch.nonzero((places < groups) == bool(comm.rank))[:, 0])
+            return comm.all_sum(part), found.means(comm), objective.advantages(few.groups(), comm), moved
+
+        for total, found, advantages, moved in on_ranks(of_a_rank):
+            assert distance(total, expected) <= 1e-12, step
+            assert same(found, metrics.means()), step
+            assert distance(advantages, batch.advantages[moved]) <= 1e-12, step
 
 
 @pytest.mark.parametrize("label", FEW)
-def test_every_kind_and_option(label):
-    """The other checks, which take a second a composition."""
-    objective = load_objective(FEW[label])
-    for name, check in CHECKS.items():
-        assert check(objective) == "", name
-    assert micro_batches(objective, torch.float32) == "", "float32"
-
-
-@pytest.mark.parametrize("label", SPLIT_DEPENDENT)
-def test_micro_batch_scope_depends_on_the_split(label):
-    """`scope` and `over: micro_batch` do what peers do, for comparison: the gradient moves with the split."""
-    objective = load_objective(changed(*SPLIT_DEPENDENT[label]))
-    case, batch = prepared_case(objective, torch.float64)
-    assert not objective.needs.prepass
+def test_float32_in_parts(label: str):
+    objective = FEW[label]
+    case, batch = prepared_case(objective, torch.float32)
     expected, _ = unsplit(objective, case, batch)
-    gradient, _ = split(objective, case, batch, partitions(len(batch.lengths))[0])
-    assert distance(gradient, expected) > 1e-3
-
-
-@pytest.mark.parametrize("label", SPLIT_DEPENDENT)
-def test_micro_batch_scope_on_one_micro_batch_is_the_mini_batch(label):
-    name, changes = SPLIT_DEPENDENT[label]
-    there = {
-        axis: {key: value for key, value in settings.items() if value != "micro_batch"}
-        for axis, settings in changes.items()
-    }
-    objective, ours = load_objective(changed(name, changes)), load_objective(changed(name, there))
-    case, batch = prepared_case(objective, torch.float64)
-    assert distance(unsplit(objective, case, batch)[0], unsplit(ours, case, batch)[0]) <= 1e-12
+    for shares in partitions(len(batch.lengths)):
+        found, _ = split(objective, case, batch, shares)
+        assert found.dtype == torch.float32
+        assert distance(found, expected) <= 1e-6, f"{len(shares)} micro-batches"
 
 
 def test_two_ranks(tmp_path: Path):
@@ -67,8 +86,7 @@ def test_two_ranks(tmp_path: Path):
     found = run_ranks("tests.invariants.objective_ranks", tmp_path / "gradients.pt")
     assert set(found) == {*FEW, "tepo"}
     for label, (gradient, metrics) in found.items():
-        objective = load_objective(FEW.get(label, label))
-        case, batch = prepared_case(objective, torch.float64)
-        expected, alone = unsplit(objective, case, batch)
+        objective = FEW.get(label) or load_objective(label)
+        expected, alone = unsplit(objective, *prepared_case(objective))
         assert distance(gradient, expected) <= 1e-12, label
-        assert metrics == pytest.approx(alone.means(), rel=1e-5, abs=1e-7), label
+        assert same(metrics, alone.means()), label

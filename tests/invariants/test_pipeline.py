@@ -1,4 +1,4 @@
-"""Every kind and option through the real batching pipeline:
+"""Objectives that reach every function, through the real batching pipeline:
 micro-batch size, cut groups, the order of prompts and two ranks change nothing."""
 
 from dataclasses import replace
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from tepo.objectives import load_objective
-from tepo.objectives.testing.checks import distance
+from tepo.objectives.testing.case import distance
 from tepo.objectives.testing.simulated_ranks import on_ranks
 from tepo.sampling.gap import GapAlarm
 from tepo.training.rollout_batch import FlatRollout

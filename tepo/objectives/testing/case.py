@@ -111,3 +111,21 @@ def shuffled(case: TabularCase, order: Tensor) -> tuple[TabularCase, Tensor]:
     moved["logits"].requires_grad_()
     moved |= {name: getattr(case, name)[order] for name in ("lengths", "rewards", "group_ids", "finished", "uid")}
     return TabularCase(**moved, limit=case.limit), places
+
+
+def partitions(count: int) -> list[list[list[int]]]:
+    """Micro-batches of 1, of 5, one and a rest, interleaved backwards, and with an empty one."""
+    every = list(range(count))
+    return [
+        [[i] for i in every],
+        [every[i : i + 5] for i in range(0, count, 5)],
+        [every[:1], every[1:]],
+        [every[::-2], every[-2::-2]],
+        [every[7:], [], every[:7]],
+    ]
+
+
+def distance(one: Tensor, other: Tensor) -> float:
+    """|one - other| / |other|; 0 where both are 0."""
+    gap, size = float((one - other).norm()), float(other.norm())
+    return gap / size if size else gap

@@ -1,0 +1,555 @@
+"""Policy terms, averages, corrections and penalties by hand: values, and the coefficient of grad log pi."""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tepo.common.errors import UserError
+from tepo.objectives import Loss, Objective, TokenBatch, load_objective
+from tepo.objectives.segments import prefix_mean, sequence_of
+from tepo.objectives.testing.case import TabularCase, make_case
+from tests.invariants.rows import PPO
+from tests.unit.objectives.flat import by_hand, coefficients, tensor
+
+
+def token(J: str, **lines: Any) -> Objective:
+    """Means over tokens of J, of the ratio w (the token's, or another) and the advantage A, with PPO's bounds."""
+    return load_objective("grpo_dapo", {"J": J, **lines})
+
+
+def loss_of(objective: Objective, batch: TokenBatch) -> Loss:
+    return objective.loss(batch, objective.prepare(batch))
+
+
+# ratios ---------------------------------------------------------------------------------------------------------------
+BATCH = ([1.2, 0.9, 1.5, 0.8], [2.0, 2.0, 2.0, -1.0], [3, 1])
+GEOMETRIC = (1.2 * 0.9 * 1.5) ** (1 / 3)
+PREFIX = [1.2, math.sqrt(1.08), GEOMETRIC]
+LOCAL, LINE_21 = "sg(exp(mean_i(d)))*(1 + d - sg(d))", "sg(exp(mean_i(d)))*(1 + (d - sg(d))/T)"
+
+
+@pytest.mark.parametrize(
+    ("w", "ratios", "weights"),
+    [
+        ("exp(d)", [1.2, 0.9, 1.5], [1.2, 0.9, 1.5]),
+        ("exp(mean_i(d))", [GEOMETRIC] * 3, [GEOMETRIC] * 3),  # no length under a mean over tokens: A w / N
+        (LOCAL, [GEOMETRIC] * 3, [GEOMETRIC] * 3),
+        (LINE_21, [GEOMETRIC] * 3, [GEOMETRIC / 3] * 3),  # Algorithm 1, line 21 divides by the length (A7)
+        ("mean_i(exp(d))", [1.2] * 3, [1.2, 0.9, 1.5]),
+        ("sg(exp(prefix_mean_i(d)))*(1 + d - sg(d))", PREFIX, PREFIX),
+        # the full gradient of token j is the sum of p_t/t over t >= j
+        ("exp(prefix_mean_i(d))", PREFIX, [sum(PREFIX[t] / (t + 1) for t in range(j, 3)) for j in range(3)]),
+        ("exp(sum_i(d))", [1.62] * 3, [3 * 1.62] * 3),  # each token carries the terms of all three
+    ],
+)
+def test_ratios(w, ratios, weights):
+    objective, batch = token("w*A", w=w), by_hand(*BATCH)
+    assert loss_of(objective, batch).tokens["ratio"].tolist() == pytest.approx([*ratios, 0.8])
+    assert coefficients(objective, batch) == pytest.approx([*(2 * weight for weight in weights), -0.8])
+
+
+def test_exp_stops_at_20_from_above():
+    """e^20 without a gradient beyond, as in verl; below there is no bound: e^-21 is small, and its slope is."""
+    batch = by_hand([math.exp(19.0), math.exp(21.0), math.exp(-21.0), math.exp(-19.0)], [1.0] * 4, [2, 2])
+    objective = token("w*A")
+    out = loss_of(objective, batch)
+    assert out.tokens["log_ratio"].tolist() == pytest.approx([19.0, 21.0, -21.0, -19.0])
+    assert out.tokens["ratio"].log().tolist() == pytest.approx([19.0, 20.0, -21.0, -19.0])
+    assert (coefficients(objective, batch) / out.tokens["ratio"]).tolist() == pytest.approx([1.0, 0.0, 1.0, 1.0])
+    means = loss_of(token("w*A", w="exp(mean_i(d))"), batch).tokens["ratio"].log()
+    assert means.tolist() == pytest.approx([20.0, 20.0, -20.0, -20.0])
+
+
+def test_a_token_that_neither_policy_can_draw_has_ratio_1():
+    """log 0 is a finite floor on both sides, and takes no gradient."""
+    never = tensor(-math.inf, -1.0).requires_grad_()
+    batch = TokenBatch(tensor(-math.inf, -1.0), tensor(1.0, 1.0), torch.tensor([2]), never)
+    out = loss_of(token("w*A"), batch)
+    assert out.tokens["ratio"].tolist() == [1.0, 1.0]
+    assert torch.autograd.grad(out.loss, never)[0].tolist() == [0.0, -0.5]
+
+
+def test_local_and_full_differ_when_the_advantage_varies():
+    """GSPO-token keeps each token's own advantage; GSPO's gradient spreads their mean."""
+    batch, w = ([1.2, 0.9], [1.0, 3.0]), math.sqrt(1.2 * 0.9)
+    assert coefficients(token("w*A", w=LOCAL), by_hand(*batch)) == pytest.approx([w, 3 * w])
+    assert coefficients(token("w*A", w="exp(mean_i(d))"), by_hand(*batch)) == pytest.approx([2 * w, 2 * w])
+
+
+def test_prefix_on_policy_weights_early_tokens_by_harmonic_sums():
+    length = 50
+    weights = coefficients(token("w*A", w="exp(prefix_mean_i(d))"), by_hand([1.0] * length, [1.0] * length))
+    assert weights[0] == pytest.approx(sum(1 / t for t in range(1, length + 1)))
+    assert weights[-1] == pytest.approx(1 / length)
+
+
+def test_long_prefixes_keep_their_precision_behind_other_responses():
+    """The cumulative sum is over the flat batch: in float32 alone a late response would lose its digits."""
+    lengths = torch.tensor([8000, 3])
+    d = torch.cat([torch.full((8000,), 19.0), torch.tensor([0.01, 0.02, 0.03])])
+    found = prefix_mean(d, lengths, sequence_of(lengths, 8003))[8000:]
+    assert found.tolist() == pytest.approx([0.01, 0.015, 0.02], rel=1e-6)
+
+
+# clips ----------------------------------------------------------------------------------------------------------------
+RATIOS = [0.5, 0.9, 1.1, 1.5, 4.0]
+LETTER = "min(w, clip(w, 1 - low, 1 + high))*A"  # A1
+DUAL = {"p": PPO, "J": "where(A < 0, max(p, 3*A), p)"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "advantage", "slopes", "gains"),
+    [
+        # outside on the high side the gradient is 0, on the low side it flows
+        ({"J": PPO}, 2, [1.0, 1.8, 2.2, 0.0, 0.0], [1.0, 1.8, 2.2, 2.56, 2.56]),
+        ({"J": PPO}, -2, [0.0, -1.8, -2.2, -3.0, -8.0], [-1.6, -1.8, -2.2, -3.0, -8.0]),
+        # Eq. 4 to the letter: no lower bound where A < 0, and the gradient dies above the upper one
+        ({"J": LETTER}, 2, [1.0, 1.8, 2.2, 0.0, 0.0], [1.0, 1.8, 2.2, 2.56, 2.56]),
+        ({"J": LETTER}, -2, [-1.0, -1.8, -2.2, 0.0, 0.0], [-1.0, -1.8, -2.2, -2.56, -2.56]),
+        # dual clip bounds the loss where the advantage is negative
+        (DUAL, 2, [1.0, 1.8, 2.2, 0.0, 0.0], [1.0, 1.8, 2.2, 2.56, 2.56]),
+        (DUAL, -2, [0.0, -1.8, -2.2, -3.0, 0.0], [-1.6, -1.8, -2.2, -3.0, -6.0]),
+        # a clip whatever the sign
+        ({"J": "clip(w, 1 - low, 1 + high)*A"}, 2, [0.0, 1.8, 2.2, 0.0, 0.0], [1.6, 1.8, 2.2, 2.56, 2.56]),
+        ({"J": "clip(w, 1 - low, 1 + high)*A"}, -2, [0.0, -1.8, -2.2, 0.0, 0.0], [-1.6, -1.8, -2.2, -2.56, -2.56]),
+        ({"J": "w*A"}, 2, [1.0, 1.8, 2.2, 3.0, 8.0], [1.0, 1.8, 2.2, 3.0, 8.0]),
+    ],
+)
+def test_clips(lines, advantage, slopes, gains):
+    """What has no gradient counts as clipped."""
+    objective, batch = load_objective("grpo_dapo", lines), by_hand(RATIOS, [advantage] * 5)
+    assert coefficients(objective, batch) == pytest.approx(slopes)
+    out = loss_of(objective, batch)
+    assert out.loss.item() == pytest.approx(-sum(gains) / 5)
+    if lines is not DUAL:  # its second bound is no clip of a ratio
+        assert out.tokens["clipped"].tolist() == [slope == 0 for slope in slopes]
+
+
+@pytest.mark.parametrize("J", [PPO, LETTER, "w*A", "A*logp", "sg(clip(w, 0, 1 + high))*A*logp"])
+def test_zero_advantage_has_no_gradient(J):
+    assert coefficients(token(J), by_hand(RATIOS, [0.0] * 5)).abs().max() == 0
+
+
+def test_bounds_of_the_clip():
+    """Which ratio is bounded, and by what: the bounds that act."""
+    for name, of, bounds in (
+        ("tepo", "sequence", {"low": 0.2, "high": 0.28}),
+        ("grpo_dapo", "token", {"low": 0.2, "high": 0.28}),
+        ("gspo", "sequence", {"low": 3e-4, "high": 4e-4}),
+        ("kimi_k2_5", "token", {"low": 0.2, "high": 0.28}),
+        ("cispo", "token", {"high": 0.28}),
+    ):
+        clip = load_objective(name).clip
+        assert (clip.of, clip.bounds) == (of, pytest.approx(bounds)), name
+    assert load_objective("tepo", {"J": "min(w, clip(w, 1 - low, 1 + high))*A"}).clip.bounds == pytest.approx({"high": 0.28})
+    assert load_objective("reinforce").clip is None
+
+
+@pytest.mark.parametrize("advantage", [2.0, -2.0])
+def test_cispo_never_drops_a_token(advantage):
+    """The clipped ratio is the weight, in every cell of the table; no lower bound unless asked for."""
+    for J, weights in (
+        ("sg(clip(w, 0, 1 + high))*A*logp", [0.5, 0.9, 1.1, 1.28, 1.28]),
+        ("sg(clip(w, 1 - 0.2, 1 + 4))*A*logp", [0.8, 0.9, 1.1, 1.5, 4.0]),
+    ):
+        found = coefficients(load_objective("cispo", {"J": J}), by_hand(RATIOS, [advantage] * 5))
+        assert found == pytest.approx([advantage * weight for weight in weights])
+    value = loss_of(load_objective("cispo"), by_hand([2.0], [advantage])).loss.item()
+    assert value == pytest.approx(-1.28 * advantage * (math.log(2.0) - 1)), "the value holds the log-prob"
+
+
+def test_reinforce_weighs_log_probs_by_advantages():
+    given = [2.0, -1.0, 0.5, 1.0, 3.0]
+    assert coefficients(load_objective("reinforce"), by_hand(RATIOS, given)) == pytest.approx(given)
+
+
+def test_sapo_gate():
+    """Weight 1 at ratio 1; 4 s (1 - s) r elsewhere, with a sharper gate where A <= 0."""
+    one_token_mean = load_objective("sapo", {"average": "tokens"})
+    assert coefficients(one_token_mean, by_hand([1.0, 1.0], [2.0, -2.0])) == pytest.approx([2.0, -2.0])
+    for advantage, tau in ((2.0, 1.0), (-2.0, 1.05)):
+        s = 1 / (1 + math.exp(-tau * 0.5))
+        found = coefficients(one_token_mean, by_hand([1.5], [advantage]))
+        assert found == pytest.approx([advantage * 4 * s * (1 - s) * 1.5])
+
+
+@pytest.mark.parametrize(
+    ("ratios", "advantage", "value", "slopes"),
+    [
+        # the first is past e^0.4 and loses its own gradient alone; the value uses its clipped log-ratio
+        ([2.0, 1.1], 3.0, 3.0 * math.exp((0.4 + math.log(1.1)) / 2), (0, 0.5)),
+        # A < 0: a ratio above e^0.4 is what has to come down; below e^-0.4 it stops
+        ([2.0, 0.5], -3.0, -3.0 * math.exp((math.log(2.0) - 0.4) / 2), (0.5, 0)),
+    ],
+)
+def test_gmpo_clips_tokens_on_one_side_not_responses(ratios, advantage, value, slopes):
+    batch = by_hand(ratios, [advantage] * 2)
+    out = loss_of(load_objective("gmpo"), batch)
+    assert out.loss.item() == pytest.approx(-value)
+    (gradient,) = torch.autograd.grad(out.loss, batch.logprobs)
+    assert gradient == pytest.approx(tensor(*(-value * slope for slope in slopes)))
+    assert out.tokens["clipped"].tolist() == [slope == 0 for slope in slopes]
+
+
+def test_gspo_drops_whole_responses():
+    """Geometric mean 1.05 > 1.0004 at A > 0: no gradient for either token, though one ratio is below 1."""
+    batch = by_hand([0.9, 1.225, 1.0, 1.0], [1.0, 1.0, 1.0, 1.0], lengths=[2, 2])
+    assert coefficients(load_objective("gspo"), batch) == pytest.approx([0.0, 0.0, 1.0, 1.0])
+
+
+# trust regions --------------------------------------------------------------------------------------------------------
+def moved(pairs: list[tuple[float, float]], advantages: list[float]) -> TokenBatch:
+    """Tokens with these probabilities, new and old; leaves are log-probs."""
+    new, old = (tensor(*values).log() for values in zip(*pairs, strict=True))
+    return TokenBatch(old, tensor(*advantages), torch.tensor([len(pairs)]), new.requires_grad_())
+
+
+# A rare token may triple, a common one may not rise by a quarter: PPO's clip (0.2) would judge the other way round.
+PAIRS = [(0.03, 0.01), (0.95, 0.7), (0.85, 0.7), (0.4, 0.65), (0.01, 0.03)]
+
+
+def test_dppo_tv_bounds_the_change_of_probability_on_the_side_that_A_pushes_to():
+    """A masked token has no part in the value and counts as clipped."""
+    objective, batch = load_objective("dppo_tv"), moved(PAIRS, [2.0] * 5)
+    assert coefficients(objective, batch) == pytest.approx([6.0, 0.0, 2 * 0.85 / 0.7, 2 * 0.4 / 0.65, 2 / 3])
+    out = loss_of(objective, batch)
+    assert out.loss.item() == pytest.approx(-(6 + 1.7 / 0.7 + 0.8 / 0.65 + 2 / 3) / 5)
+    assert out.metrics.means()["actor/pg_clipfrac"] == pytest.approx(0.2)
+    down = coefficients(objective, moved(PAIRS, [-2.0] * 5))
+    assert down == pytest.approx([-6.0, -2 * 0.95 / 0.7, -2 * 0.85 / 0.7, 0.0, -2 / 3])
+
+
+def test_ipo_looks_at_no_sign():
+    objective = load_objective("ipo", {"beta": 0, "low": 0.22, "high": 0.22})
+    for advantage in (2.0, -2.0):
+        found = coefficients(objective, moved(PAIRS, [advantage] * 5))
+        assert found == pytest.approx([3 * advantage, 0.0, advantage * 0.85 / 0.7, 0.0, advantage / 3])
+
+
+def bernoulli_kl(p: float, q: float) -> float:
+    return q * math.log(q / p) + (1 - q) * math.log((1 - q) / (1 - p))
+
+
+def test_dppo_kl_bounds_the_divergence_from_the_old_policy():
+    """KL(pi_old || pi), not the other way round: a bound between the two tells them apart."""
+    assert bernoulli_kl(0.9, 0.8) < 0.05 < bernoulli_kl(0.9, 0.7) == pytest.approx(0.1537, abs=1e-4)
+    found = coefficients(load_objective("dppo_kl"), moved([(0.9, 0.8), (0.9, 0.7), (0.6, 0.8)], [1.0] * 3))
+    assert found == pytest.approx([0.9 / 0.8, 0.0, 0.6 / 0.8])
+    between = (bernoulli_kl(0.9, 0.8) + bernoulli_kl(0.8, 0.9)) / 2
+    bounded = load_objective("dppo_kl", {"low": between, "high": between})
+    assert (coefficients(bounded, moved([(0.9, 0.8)], [1.0])) == 0) == (bernoulli_kl(0.9, 0.8) > between)
+
+
+def test_sure_tokens_diverge_by_nothing_from_sure_tokens():
+    """log pi = 0 on both sides: 0 log 0 must not be a NaN; from a sure token to 0.5 the divergence is large."""
+    batch = TokenBatch(tensor(0.0, 0.0), tensor(1.0, -1.0), torch.tensor([2]), tensor(0.0, math.log(0.5)))
+    batch = replace(batch, logprobs=batch.logprobs.requires_grad_())
+    assert coefficients(load_objective("dppo_kl"), batch) == pytest.approx([1.0, 0.0])
+
+
+@pytest.mark.parametrize("advantage", [2.0, -2.0])
+def test_a_hard_clip_of_the_log_ratio_ends_where_its_distance_does(advantage):
+    """0.81 and 0.83 lie around exp(-0.2) = 0.8187, 1.3 and 1.33 around exp(0.28) = 1.3231; 1 + 0.28 is below both."""
+    objective = load_objective("kimi_k2_5_log_ratio", {"beta": 0})
+    batch = by_hand([0.81, 0.83, 1.3, 1.33], [advantage] * 4)
+    assert coefficients(objective, batch) == pytest.approx([0.0, 0.83 * advantage, 1.3 * advantage, 0.0])
+    assert loss_of(objective, batch).tokens["clipped"].tolist() == [True, False, False, True]
+
+
+def test_kimi_adds_the_squared_log_ratio():
+    """tau d^2 with tau = 0.001: a slope of -0.002 d beside the policy term."""
+    d = math.log(1.2)
+    assert coefficients(load_objective("kimi_k2_5"), by_hand([1.2], [1.0])) == pytest.approx([1.2 - 0.002 * d])
+
+
+def test_vespo_weighs_a_response_by_the_product_of_its_ratios():
+    """w = 1.5 * 0.8 = 1.2 and w = 0.5: w^k e^(c (1 - w)), k = 2 and c = 3 where A >= 0, 3 and 2 elsewhere."""
+    objective = load_objective("vespo")
+    batch = by_hand([1.5, 0.8, 0.5], [1.0, 1.0, -2.0], lengths=[2, 1])
+    good, bad = 1.2**2 * math.exp(3 * -0.2), 0.5**3 * math.exp(2 * 0.5)
+    assert coefficients(objective, batch) == pytest.approx([good, good, -2 * bad])
+    value = good * ((math.log(1.5) - 1) + (math.log(0.8) - 1)) - 2 * bad * (math.log(0.5) - 1)
+    assert loss_of(objective, batch).loss.item() == pytest.approx(-value / 3)
+    on_policy = by_hand([1.0] * 3, [1.0, 0.0, -1.0], [1, 1, 1])
+    assert coefficients(objective, on_policy) == pytest.approx([1.0, 0.0, -1.0])
+
+
+def test_vespo_to_the_sampler_weighs_by_what_the_sampler_said():
+    """Ratios 1.5 * 0.8 to the old policy, whose tokens are 1.25 and 0.5 times as likely as the sampler's: w = 0.75."""
+    sampler = tensor(-1 - math.log(1.25), -1 - math.log(0.5))
+    batch = by_hand([1.5, 0.8], [1.0, 1.0], sampler_logprobs=sampler)
+    phi = 0.75**2 * math.exp(3 * 0.25)
+    assert coefficients(load_objective("vespo_sampler"), batch) == pytest.approx([phi, phi])
+
+
+# averages -------------------------------------------------------------------------------------------------------------
+SPREAD = [1, 3, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("average", "scales"),
+    [  # six tokens in three responses; the empty one counts in neither
+        ("tokens", [1 / 6] * 6),
+        ("responses", [1 / 3, 1 / 9, 1 / 9, 1 / 9, 1 / 6, 1 / 6]),
+        ("sums", [1 / 3] * 6),
+        ("budget", [1 / 15] * 6),
+        ("1/(7*B)", [1 / 21] * 6),
+        ("groups", [1 / 8] * 4 + [1 / 4] * 2),  # A9: 4 tokens in one group, 2 in the other
+    ],
+)
+def test_averages(average, scales):
+    objective = load_objective("grpo_dapo", {"average": average})
+    batch = by_hand([1.0] * 6, [1.0] * 6, SPREAD, group_ids=torch.tensor([4, 4, 4, 9]), max_new_tokens=5)
+    assert objective.prepare(batch).scale.tolist() == pytest.approx(scales)
+    assert coefficients(objective, batch).tolist() == pytest.approx([6 * scale for scale in scales])
+
+
+@pytest.mark.parametrize(
+    ("average", "scales"),
+    [("tokens", [1 / 3, 0, 0, 0, 1 / 3, 1 / 3]), ("responses", [1 / 2, 0, 0, 0, 1 / 4, 1 / 4])],
+)
+def test_filtered_responses_leave_every_denominator(average, scales):
+    objective = load_objective("grpo_dapo", {"average": average, "keep": "finished"})
+    batch = by_hand([1.0] * 6, [1.0] * 6, SPREAD, finished=torch.tensor([True, False, True, True]))
+    assert objective.prepare(batch).scale.tolist() == pytest.approx(scales)
+
+
+# corrections of the gap between sampler and trainer -------------------------------------------------------------------
+GAPS, PARTED = [1.5, 4.0, 0.4, 0.8], [2, 0, 1, 1]  # pi_old / pi_sampler of each token; lengths
+U, PRODUCT = "exp(logp_old - logp_sampler)", "exp(sum_i(logp_old - logp_sampler))"
+
+
+def corrected() -> TokenBatch:
+    return by_hand([1.0] * 4, [1.0] * 4, PARTED, sampler_logprobs=-1 - torch.log(tensor(*GAPS)))
+
+
+TOKEN_MEAN, RESPONSE_MEAN = (1.5 + 2.0 + 0.4 + 0.8) / 4, (2.0 + 0.4 + 0.8) / 3
+K3 = [value - 1 - math.log(value) for value in GAPS]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "weights"),
+    [
+        ("tis", {}, [1.5, 2.0, 0.5, 0.8]),
+        ("tis", {"floor": 0}, [1.5, 2.0, 0.4, 0.8]),
+        ("tis", {"v": f"min({PRODUCT}, 10)"}, [6.0, 6.0, 0.4, 0.8]),
+        ("icepop", {"beta": 3}, [1.5, 0.0, 0.0, 0.8]),
+        ("icepop", {}, [1.5, 4.0, 0.0, 0.8]),
+        ("icepop", {"alpha": 0.4 - 1e-12, "beta": 4.0 + 1e-12}, GAPS),
+        ("icepop", {"u": PRODUCT}, [0.0, 0.0, 0.0, 0.8]),
+        ("icepop", {"u": PRODUCT, "beta": 6.5}, [6.0, 6.0, 0.0, 0.8]),
+        # means over tokens, and over responses that are not empty, of the mini-batch
+        ("tis", {"u": f"min({U}, cap)", "v": "u/mean_b(u)"}, [x / TOKEN_MEAN for x in (1.5, 2.0, 0.4, 0.8)]),
+        ("tis_normalized", {}, [x / RESPONSE_MEAN for x in (2.0, 2.0, 0.4, 0.8)]),
+        ("icepop", {"v": "k/mean_b(k)", "k": "u*((u >= 5) & (u <= 6))"}, [0.0] * 4),
+        # rejection of responses: the geometric mean of the first is sqrt(6) = 2.45
+        ("seq_mask_tis", {}, [0.0, 0.0, 0.0, 0.8]),
+        ("seq_mask_tis", {"alpha": 0.1, "beta": 2.5}, [1.5, 2.0, 0.4, 0.8]),
+        ("seq_mask_tis", {"m": "exp(g)", "v": "(m >= alpha) & (m <= beta)"}, [1.0, 0.0, 0.0, 1.0]),
+        ("seq_mask_tis", {"v": f"({PRODUCT} >= 0.1) & ({PRODUCT} <= 5.9)"}, [0.0, 0.0, 1.0, 1.0]),
+        ("trm", {"v": "max_i(k3(logp_sampler - logp_old)) <= delta", "delta": K3[1] + 1e-9}, [1.0] * 4),
+        ("trm", {"v": "max_i(k3(logp_sampler - logp_old)) <= delta", "delta": K3[1] - 1e-9}, [0.0, 0.0, 1.0, 1.0]),
+        ("trm", {"v": "mean_i(k3(logp_sampler - logp_old)) <= delta", "delta": sum(K3[:2]) / 2 + 1e-9}, [1.0] * 4),
+        ("trm", {"v": "sum_i(k3(logp_sampler - logp_old)) <= delta", "delta": sum(K3[:2]) - 1e-9}, [0, 0, 1, 1]),
+        ("trm", {"delta": 0.3}, [0.0, 0.0, 0.0, 1.0]),  # half of log(4)^2 is 0.961, of log(0.4)^2 0.420
+    ],
+)
+def test_corrections(name, changes, weights):
+    """Times the policy term, after the clip. What is rejected stays in the denominator: 1/N with N = 4."""
+    objective, batch = load_objective(name, {"average": "tokens", **changes}), corrected()
+    assert objective.needs.sampler_logprobs
+    assert coefficients(objective, batch) == pytest.approx(weights)
+    plan = objective.prepare(batch)
+    loss = sum(objective.loss(batch.select([i]), plan.select([i])).loss for i in range(4))
+    (gradient,) = torch.autograd.grad(loss, batch.logprobs)
+    assert -4 * gradient == pytest.approx(weights), "in micro-batches"
+
+
+def test_k3_by_hand():
+    assert pytest.approx([0.0945, 1.6137, 0.3163, 0.0231], abs=1e-4) == K3
+
+
+def test_correction_metrics():
+    means = loss_of(load_objective("icepop", {"beta": 3}), corrected()).metrics.means()
+    assert means["actor/correction_weight"] == pytest.approx((1.5 + 0.8) / 4)
+    assert means["actor/correction_dropped"] == pytest.approx(0.5)
+
+
+def test_correction_leaves_penalties_alone():
+    objective = load_objective("tis", {"J": f"v*{PPO} - d"})
+    batch = by_hand([1.0], [1.0], sampler_logprobs=tensor(-1 - math.log(1.5)))
+    assert coefficients(objective, batch) == pytest.approx([1.5 - 1.0])
+
+
+def test_trust_region_masking_by_the_current_policy():
+    """log pi / pi_sampler is log(1.5) + log(1.25) at one token of the first response, half its square 0.198."""
+    gap = [0.0, math.log(1.25), 0.0]
+    batch = by_hand([1.0, 1.5, 0.8], [1.0] * 3, [2, 1], sampler_logprobs=tensor(*(-1 - g for g in gap)))
+    for delta, kept in ((0.19, [0.0, 0.0, 1.0]), (0.2, [1.0] * 3), (0.02, [0.0] * 3)):
+        out = loss_of(load_objective("trm_current", {"delta": delta}), batch)
+        assert out.tokens["correction"].tolist() == kept
+    by_old = loss_of(load_objective("trm", {"delta": 0.19}), batch)  # log 1.25 alone
+    assert by_old.tokens["correction"].tolist() == [1.0] * 3
+
+
+# penalties ------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("point", [0.0, 0.01, -0.01, 5.0, -5.0])
+@pytest.mark.parametrize(
+    ("kl", "value", "slope"),
+    [
+        ("d", lambda d: d, lambda d: 1.0),
+        ("k2(d)", lambda d: d * d / 2, lambda d: d),
+        ("k3(d)", lambda d: math.exp(-d) + d - 1, lambda d: 1 - math.exp(-d)),
+        ("abs(d)", abs, lambda d: (d > 0) - (d < 0)),
+        # r log r - r + 1: on samples of the old policy this is KL(pi || pi_old)
+        ("exp(d)*k3(d)", lambda d: d * math.exp(d) - math.exp(d) + 1, lambda d: d * math.exp(d)),
+    ],
+)
+def test_estimators(kl, value, slope, point):
+    objective = load_objective("tepo_kl_all", {"kl": kl, "beta": 1, "J": "A*logp - beta*kl"})
+    batch = by_hand([math.exp(point)], [0.0])
+    assert loss_of(objective, batch).tokens["kl"].item() == pytest.approx(value(point), rel=1e-9, abs=1e-12)
+    assert coefficients(objective, batch).item() == pytest.approx(-slope(point), rel=1e-9, abs=1e-12)
+
+
+def test_k3_is_held_as_a_whole():
+    """Below d = -20 it is e^20 - 21 without a gradient: with its exp alone held, its slope would push the wrong way."""
+    objective = load_objective("tepo_kl_all", {"beta": 1, "J": "A*logp - beta*kl"})
+    batch = by_hand([math.exp(-25.0)], [0.0])
+    assert loss_of(objective, batch).tokens["kl"].item() == pytest.approx(math.exp(20) - 21)
+    assert coefficients(objective, batch).item() == 0
+
+
+def test_exact_kl_is_what_the_estimators_estimate():
+    """Sums over the vocabulary: k1 and k3 under pi, r k3 under pi_old, all equal KL(pi || pi_old);
+    k3 on samples of the old policy is another number."""
+    case = make_case(0, vocabulary=6)
+    pi, old = torch.softmax(case.logits, -1).detach(), torch.softmax(case.old_logits, -1)
+    d = pi.log() - old.log()
+    k3 = torch.exp(-d) - 1 + d
+    exact = (pi * d).sum(-1)
+    torch.testing.assert_close(case.full_kl(case.old_logits).detach(), exact)
+    torch.testing.assert_close((pi * k3).sum(-1), exact)
+    torch.testing.assert_close((old * d.exp() * k3).sum(-1), exact)
+    assert (old * k3).sum(-1).sub(exact).abs().max() > 1e-3
+
+
+def masks(case: TabularCase, name: str, **changes: Any) -> Tensor:
+    objective = load_objective(name, changes)
+    return loss_of(objective, case.batch(objective)).tokens["kl_mask"]
+
+
+def test_masks_of_equation_4():
+    change = tensor(-1, 1, -1e-7, -1, 1, 1e-7, -1, 1)
+    batch = by_hand([1.0] * 8, [1, 1, 1, -1, -1, -1, 0, 0], entropies=change + 2, old_entropies=torch.full((8,), 2.0))
+    for name, kept in (("tepo", [0]), ("tepo_kl_negative", [4]), ("tepo_kl_both", [0, 4]), ("tepo_kl_all", range(8))):
+        mask = loss_of(load_objective(name), batch).tokens.get("kl_mask", torch.ones(8))
+        assert mask.nonzero().flatten().tolist() == list(kept), name
+
+
+def test_entropy_change_readings():
+    """Measured, by covariance (Eq. 18: falls where (log pi - mean)(A - mean) > 0)
+    and by STEER's sign (falls where A (log pi + H) > 0)."""
+    case = make_case(1)
+    batch = case.batch(load_objective("tepo"))
+    lp, a, h = batch.logprobs.detach(), batch.advantages, batch.old_entropies
+    expected = {
+        "(A > 0) & (dH < -tol)": (a > 0) & (batch.entropies.detach() < h),
+        "(A > 0) & (-cov_b(logp, A) < -tol)": (a > 0) & ((lp - lp.mean()) * (a - a.mean()) > 0),
+        "(A > 0) & (-A*(logp + H_old) < -tol)": (a > 0) & (a * (lp + h) > 0),
+    }
+    for reading, mask in expected.items():
+        assert torch.equal(masks(case, "tepo", M=reading), mask), reading
+        assert 0 < mask.sum() < (a > 0).sum(), "the reading separates tokens"
+    one, other, _ = expected.values()
+    assert not torch.equal(one, other)
+    assert not masks(make_case(1, drift=0.0), "tepo").any(), "no entropy change before the first update (A6)"
+
+
+def of_case(case: TabularCase, name: str, **changes: Any) -> Loss:
+    objective = load_objective(name, changes)
+    return loss_of(objective, case.batch(objective))
+
+
+@pytest.mark.parametrize("name", ["tepo_kl_all", "tepo"])
+def test_full_kl_gradient_by_logits(name):
+    """d KL / dz_v = pi_v (log pi_v/q_v - KL), on the masked tokens, divided by all N tokens."""
+    case = make_case(2)
+    with_kl, without = (
+        torch.autograd.grad(of_case(case, one, **changes).loss, case.logits)[0]
+        for one, changes in ((name, {"kl": "kl_old", "beta": 2}), ("tepo_no_kl", {}))
+    )
+    pi, q = torch.softmax(case.logits, -1).detach(), torch.softmax(case.old_logits, -1)
+    kl = (pi * (pi / q).log()).sum(-1, keepdim=True)
+    expected = 2.0 * pi * ((pi / q).log() - kl) / len(case.tokens)
+    if name == "tepo":
+        expected = expected * masks(case, "tepo")[:, None]
+    torch.testing.assert_close(with_kl - without, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_mean_over_the_mask():
+    """Reading A10: the same sum, divided by the masked tokens in place of all."""
+    case = make_case(3)
+    inside, policy = of_case(case, "tepo", beta=1), of_case(case, "tepo_no_kl").loss
+    masked = of_case(case, "tepo", beta=1, J=f"{PPO} - beta*M/mean_b(M)*kl")
+    count = int(inside.tokens["kl_mask"].sum())
+    assert count > 1
+    torch.testing.assert_close(masked.loss - policy, (inside.loss - policy) * len(case.tokens) / count)
+
+
+def test_penalties_add_each_with_its_mask_mean_and_coefficient():
+    """Four beside each other: what they add to the loss, and to one metric for each sort, is the sum of each alone."""
+    case = make_case(4)
+    parts = {
+        "kl": ("0.5*k2(d)", 0.5),
+        "masked": ("2*M/mean_b(M)*k3(d)", 2.0),
+        "initial": ("-3*(A > 0)*abs(logp - logp_initial)", -3.0),
+        "entropy": ("-0.25*H", -0.25),
+    }
+    M = "((A > 0) & (dH < -1e-6)) | ((A < 0) & (dH > 1e-6))"
+    plain = of_case(case, "tepo_no_kl").loss
+
+    def added(*terms: str) -> Loss:
+        used = {"M": M} if any("M" in term for term in terms) else {}
+        return of_case(case, "tepo_no_kl", J=PPO + "".join(f" - ({term})" for term in terms), **used)
+
+    alone = {label: added(term) for label, (term, _) in parts.items()}
+    together = added(*(term for term, _ in parts.values()))
+    torch.testing.assert_close(together.loss - plain, sum(out.loss - plain for out in alone.values()))
+    means = {label: out.metrics.means() for label, out in alone.items()}
+    found = together.metrics.means()
+    for label, (_, factor) in parts.items():
+        sort = "actor/entropy_loss" if label == "entropy" else "actor/penalty"
+        moved = (alone[label].loss - plain).item()
+        assert moved == pytest.approx(factor * means[label][sort], rel=1e-6), label
+    three = sum(mean.get("actor/penalty", 0.0) for mean in means.values())
+    assert found["actor/penalty"] == pytest.approx(three)
+    assert found["actor/entropy_loss"] == pytest.approx(means["entropy"]["actor/entropy_loss"])
+    assert found["actor/pg_loss"] == pytest.approx(plain.item())
+
+
+def test_max_and_min_entropy_are_mirrors():
+    case = make_case(4)
+    base = of_case(case, "tepo_no_kl").loss
+    more, less = (of_case(case, name).loss - base for name in ("tepo_max_entropy", "tepo_min_entropy"))
+    torch.testing.assert_close(more, -less)
+    assert more.item() == pytest.approx(-0.001 * case.entropy(case.logits).mean().item())
+
+
+def test_squared_log_ratio_of_the_response():
+    """DRO: beta/2 (sum of d)^2, whose slope by each log-prob is beta times the sum."""
+    batch = by_hand([1.5, 0.8, 0.5], [0.0, 0.0, 0.0], [2, 1])
+    out = loss_of(load_objective("dro", {"beta": 1}), batch)
+    sums = [math.log(1.2), math.log(0.5)]
+    assert out.loss.item() == pytest.approx((sums[0] ** 2 + sums[1] ** 2) / 2 / 2)
+    (gradient,) = torch.autograd.grad(out.loss, batch.logprobs)
+    assert gradient == pytest.approx(tensor(sums[0], sums[0], sums[1]) / 2)
+
+
+def test_what_a_loss_lacks_is_named():
+    with pytest.raises(UserError, match="finished"):
+        loss_of(load_objective("grpo_dapo", {"keep": "finished"}), by_hand([1.0, 1.1], [1.0, -1.0]))

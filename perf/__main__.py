@@ -2,7 +2,7 @@
 
     python -m perf [--short] [--check | --runs N | --stored] [NAME …]
 
-Names: cli sampler update grader fused step limit growth vllm (perf/suite.py). Each runs in a process of its own,
+Names: cli sampler update grader fused objective step limit growth vllm (perf/suite.py). Each runs in a process of its own,
 measures both sides in turn, and what counts is the ratio, never a time. Results go to perf/results/NAME.json, one entry
 for each kind of CPU (model and widest vector unit) with machine and versions. `--stored` prints what is committed, each
 figure with its CPU, and measures nothing. `--short` takes two minutes and leaves out what needs other environments.

@@ -9,8 +9,9 @@ from tepo.common.errors import UserError
 from tepo.formula.addends import Addend, Clip, addends, clips
 from tepo.formula.build import Builder
 from tepo.formula.graph import Node
-from tepo.formula.language import AVERAGES, FUNCTIONS, GROUPS
+from tepo.formula.language import AVERAGES, FUNCTIONS, GIVEN, GROUPS
 from tepo.formula.needs import Needs
+from tepo.formula.syntax import Place
 
 _FIELDS = {  # of `Groups` and `TokenBatch`, beside those that are always there
     "finished": ("finished",),
@@ -39,8 +40,9 @@ class Bounds:
 @dataclass(frozen=True)
 class Formula:
     """A method. lines, constants: texts and numbers by name; average: one of AVERAGES, `groups`, or an expression;
-    keep: `finished` leaves cut responses out of the loss and its denominators. where: the place of a line or a
-    constant, for messages; own: the names that must be read (an inherited one that nothing reads falls away).
+    keep: `finished` leaves cut responses out of the loss and its denominators. where: the places of lines,
+    constants and, by "", of the whole, for messages; own: the names that must be read (an inherited one that nothing
+    reads falls away).
 
     Raises UserError, with a caret under the word, for what is wrong in a line."""
 
@@ -54,7 +56,8 @@ class Formula:
 
     def __post_init__(self) -> None:
         if "J" not in self.lines:
-            raise UserError(f"the formula of {self.name} has no line J", fix="J: what is maximised, of each token")
+            where = (self.where or {}).get("", self.name)
+            raise UserError("the formula has no line J", where=where, fix="J: what is maximised, of each token")
         if self.keep not in ("", "finished"):
             raise UserError(
                 f"keep: {self.keep!r} is not known",
@@ -141,7 +144,11 @@ class Formula:
         """The weight of a token as a node; None for a mean over groups."""
         if self.average == GROUPS:
             return None
-        made = self._builder.expression("average", AVERAGES.get(self.average, self.average))
+        name = self.average
+        if name.isidentifier() and name not in (*AVERAGES, *GIVEN, *self.constants):
+            place = Place("average", name, 0, len(name), (self.where or {}).get("average", self.name))
+            raise place.unknown("average", name, (*AVERAGES, GROUPS))
+        made = self._builder.expression("average", AVERAGES.get(name, name))
         if (
             made.gradient
             or made.rollout

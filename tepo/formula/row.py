@@ -159,7 +159,8 @@ def _row(given: Mapping[str, Any], at: Location, path: Path, chain: tuple[str, .
     base = _read(_beside(path, like), chain) if like else None
     own = frozenset({*lines, *constants})
     where = {name: str(at.at("formula", name)) for name in lines}
-    where |= {name: str(at.at("constants", name)) for name in constants} | {"keep": str(at.at("keep"))}
+    where |= {name: str(at.at("constants", name)) for name in constants} | {"": str(at)}
+    where |= {key: str(at.at(key)) for key in ("average", "keep") if key in given}
     average = str(given.get("average", base.average if base else "tokens"))
     keep = str(given.get("keep", base.keep if base else ""))
     departs = given.get("departs", [])
@@ -184,12 +185,17 @@ def _lines(row: Mapping[str, Any], at: Location) -> dict[str, str]:
     given = row.get("formula", {})
     if not isinstance(given, Mapping):
         raise at.error("the formula is a mapping of names to expressions", "formula: and below it lines `J: …`")
+    line = before = ""
     for name, text in given.items():
-        if text is None or not str(name).isidentifier():
-            fix = 'one line each, or in quotes: {J: "min(w*A, b)"}: YAML splits at the comma within {…}'
-            raise at.at(str(name)).error(f"{name!r} is no name of a line", fix)
-        if isinstance(text, bool) or not isinstance(text, str | int | float):
-            raise at.at(str(name)).error(f"{name} is no expression", "put it in quotes")
+        if text is None and before.count("(") > before.count(")"):  # {J: min(w*A, b)}
+            whole = ", ".join([before, *(str(key) for key, rest in given.items() if rest is None)])
+            place = Place(line, whole, len(before), len(before) + 1, str(at.at(line)))
+            raise place.error("YAML splits at this comma within {…}", f'quotes: {line}: "{whole}"')
+        if text is None or isinstance(text, bool) or not isinstance(text, str | int | float):
+            raise at.at(str(name)).error(
+                f"{name} is no expression", "write one, in quotes where YAML reads it otherwise"
+            )
+        line, before = str(name), str(text)
     return {str(name): str(text) for name, text in given.items()}
 
 

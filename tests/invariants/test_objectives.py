@@ -56,7 +56,9 @@ def test_simulated_ranks(label: str):
     # every third response is rank 0's, or all are; so many groups are rank 1's
     for step, groups in ((3, 2), (1, 0)) if label in FEW else ((3, 2),):
 
-        def of_a_rank(comm: SimulatedRank, step: int = step, groups: int = groups) -> tuple[Tensor, dict, Tensor, Tensor]:
+        def of_a_rank(
+            comm: SimulatedRank, step: int = step, groups: int = groups
+        ) -> tuple[Tensor, dict, Tensor, Tensor]:
             mine, whole = prepared_case(objective)
             own = whole.select([i for i in range(len(whole.lengths)) if (i % step == 0) == (comm.rank == 0)])
             plan = objective.prepare(own, comm=comm, salt=SALT)

@@ -14,6 +14,7 @@ from tepo.common.written import WrittenFloat, WrittenInt
 _DEEPEST = 50  # levels
 _LARGEST = 1 << 20  # bytes, 30 times the largest file that ships
 _MOST = 100_000  # values, those behind aliases and merged ones counted wherever they are used
+_SHOWN = 200  # characters of a line with a mistake
 _LONGEST = 300  # digits of a number, of which YAML takes those in base 60 too
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x84\x86-\x9f\ud800-\udfff]")  # no text of names and sentences
 _YAML = "tag:yaml.org,2002:"
@@ -141,7 +142,10 @@ def load(path: Path) -> Document:
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         if isinstance(error, _Twice):
             raise UserError(problem, where=where, fix="join them: YAML would keep the last one") from None
-        fix = "check indentation, quotes, colons and brackets"
+        written = text.splitlines()[line] if mark and line < len(text.splitlines()) else ""
+        if written.strip() and written.isprintable() and len(written) <= _SHOWN:
+            problem += f"\n  {written}\n  {' ' * mark.column}^"
+        fix = "check indentation, colons and brackets; text that begins with * & ! % @ or ` goes in quotes"
         raise UserError(f"not valid YAML: {problem}", where=where, fix=fix) from None
     if not isinstance(data, dict):
         raise UserError("the file must hold a mapping of keys to values", where=str(path))

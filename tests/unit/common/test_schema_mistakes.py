@@ -17,14 +17,14 @@ from tepo.problems import training_sets
 from tepo.problems.benchmarks import parse_benchmark
 from tepo.studies.study import parse_study
 
-OBJECTIVE = """advantage: {kind: group_normalized}
-ratio: {level: token}
-surrogate:
-  kind: ppo_clip
-  low: 0.2
-aggregation:
-  kind: token_mean
-  over: mini_batch
+OBJECTIVE = """about: mine
+formula:
+  A: R - mean_g(R)
+  w: exp(mean_i(d))
+  J: min(w*A, clip(w, 1 - low, 1 + 0.28)*A)
+average: tokens
+constants:
+  low: {value: 0.2, source: mine}
 """
 STUDY = """title: mine
 rows:
@@ -79,8 +79,9 @@ def test_without_a_mistake_the_file_is_read(kind: str, tmp_path: Path) -> None:
     ("kind", "written", "instead", "line", "key", "what", "fix"),
     [
         # unknown key
-        ("objective", "surrogate:", "surogate:", 3, "surogate", "unknown axis of an objective", "'surrogate'"),
-        ("objective", "low:", "lwo:", 5, "surrogate.lwo", "unknown key of surrogate (kind: ppo_clip) 'lwo'", "'low'"),
+        ("objective", "average:", "averge:", 6, "averge", "unknown key of an objective 'averge'", "'average'"),
+        ("objective", "value:", "valeu:", 8, "constants.low", "unknown key of a constant 'valeu'", "'value'"),
+        ("objective", "low:", "lwo:", 5, "formula.J", "J: unknown name 'low'", "'lwo'"),
         ("study", "title:", "titel:", 1, "titel", "unknown key 'titel'", "'title'"),
         ("study", "seeds:", "seds:", 8, "scales.laptop.seds", "unknown key", "'scales.laptop.seeds'"),
         ("study", "objective:", "objectiv:", 4, "rows[0].objectiv", "unknown key", "'rows[0].objective'"),
@@ -88,34 +89,33 @@ def test_without_a_mistake_the_file_is_read(kind: str, tmp_path: Path) -> None:
         ("benchmark", "split:", "splt:", 9, "dataset.splt", "unknown key 'dataset.splt'", "'dataset.split'"),
         ("training set", "licence:", "license:", 4, "license", "unknown key 'license'", "'licence'"),
         # unknown choice
-        ("objective", "ppo_clip", "ppo_klip", 4, "surrogate.kind", "unknown surrogate.kind 'ppo_klip'", "'ppo_clip'"),
-        ("objective", "mini_batch", "mini_bach", 8, "aggregation.over", "unknown aggregation.over", "'mini_batch'"),
+        ("objective", "mean_i(", "meen_i(", 4, "formula.w", "w: unknown function 'meen_i'", "'mean_i'"),
+        ("objective", "tokens", "token_mean", 6, "average", "average: unknown average 'token_mean'", "'tokens'"),
         ("study", "tepo\n", "tepoo\n", 4, "rows[0].objective", "unknown objective 'tepoo'", "'tepo'"),
         ("study", "laptop:", "labtop:", 6, "scales.labtop", "unknown scale 'labtop'", "'laptop'"),
         ("study", "[laptop]", "[labtop]", 7, "scales.laptop.models[0]", "unknown model 'labtop'", "'laptop'"),
         ("benchmark", "prompt: raw", "prompt: rwa", 6, "prompt", "unknown prompt 'rwa'", "'raw'"),
         # wrong type
-        ("objective", "0.2", "small", 5, "surrogate.low", "surrogate.low must be a number, not 'small'", "lower"),
+        ("objective", "0.2,", "small,", 8, "constants.low", "'small' is no number", "such as 0.2"),
         ("study", "seeds: [0]", "seeds: 0", 8, "scales.laptop.seeds", "scales.laptop.seeds is a list, not 0", ""),
         ("study", "label: a", "label: [a]", 3, "rows[0].label", "rows[0].label must be text, not ['a']", "names"),
         ("benchmark", "count: 4", "count: four", 2, "count", "count must be a whole number, not 'four'", "problems"),
         ("benchmark", "count: 4", "count: 4.5", 2, "count", "count must be a whole number, not 4.5", "problems"),
         ("training set", "count: 4", "count: true", 1, "count", "count must be a whole number, not True", ""),
         # out of bounds
-        ("objective", "0.2", "-1", 5, "surrogate.low", "surrogate.low must be at least 0, not -1", "lower"),
+        ("objective", "0.2,", ".inf,", 8, "constants.low", "inf is no number", "such as 0.2"),
         ("study", "[0]", "[0, -1]", 8, "scales.laptop.seeds[1]", "scales.laptop.seeds[1] must be at least 0", ""),
         ("benchmark", "samples: 1", "samples: 0", 3, "samples", "samples must be at least 1, not 0", "responses"),
         ("training set", "count: 4", "count: 0", 1, "count", "count must be at least 1, not 0", "number of problems"),
         # missing key
-        ("objective", "advantage: {kind: group_normalized}\n", "", 1, "", "advantage is missing", "add advantage"),
-        ("objective", "  kind: ppo_clip\n", "", 3, "surrogate", "surrogate.kind is missing", "valid: cispo"),
+        ("objective", "  J: min(w*A, clip(w, 1 - low, 1 + 0.28)*A)\n", "", 1, "", "the formula has no line J", "J:"),
         ("study", "title: mine\n", "", 1, "", "title is missing: what the table shows", "add title"),
         ("study", "    seeds: [0]\n", "", 6, "scales.laptop", "scales.laptop.seeds is missing", "add seeds"),
         ("benchmark", "count: 4\n", "", 1, "", "count is missing: number of problems", "add count"),
         ("benchmark", "  path: mine.jsonl\n", "", 7, "dataset", "dataset.path is missing: a file", "add path"),
         ("training set", "hash: abc\n", "", 1, "", "hash is missing: pins the content", "add hash"),
         # not a mapping
-        ("objective", "{level: token}", "[token]", 2, "ratio", "ratio must be a mapping like {level: token}", ""),
+        ("objective", "  low: {value: 0.2, source: mine}", "  [low]", 7, "constants", "constants are a map", "beta"),
         ("study", "  - label: a\n    objective: tepo\n", "  - tepo\n", 3, "rows[0]", "rows[0] is a mapping", "{key"),
         ("benchmark", "  path: mine.jsonl\n  split: test", "  mine", 7, "dataset", "dataset is a mapping", "{key"),
     ],
@@ -217,10 +217,10 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("scale/laptop.yaml", "  epochs: 2", "  epochs: 0", 13, "train.epochs", "train.epochs must be at least 1", ""),
         ("engine/torch.yaml", "kind: torch", "kind: torsh", 1, "engine.kind", "unknown engine.kind 'torsh'", "'torch'"),
         ("data/laptop.yaml", "add3: 1", "add3: x", 5, "data.tasks.add3", "data.tasks.add3 must be a number", "weight"),
-        ("config.yaml", "seed: 0", "seed: -1", 10, "seed", "seed must be at least 0, not -1", "draw"),
-        ("config.yaml", "seed: 0", "seed: [", 12, "", "not valid YAML", "colons"),
+        ("config.yaml", "seed: 0", "seed: -1", 9, "seed", "seed must be at least 0, not -1", "draw"),
+        ("config.yaml", "seed: 0", "seed: [", 11, "", "not valid YAML", "colons"),
         ("data/laptop.yaml", "kind: procedural", "name: laptop", 4, "", "the key 'name' is there twice", "join"),
-        ("objective/tepo.yaml", "low: 0.2", "lwo: 0.2", 4, "surrogate.lwo", "unknown key of surrogate", "'low'"),
+        ("objective/tepo.yaml", "k3(d)", "k3(dd)", 5, "formula.kl", "kl: unknown name 'dd'", "'d'"),
     ],
 )
 def test_a_mistake_in_a_group_names_the_line(
@@ -229,16 +229,16 @@ def test_a_mistake_in_a_group_names_the_line(
     path = groups / file
     path.write_text(path.read_text().replace(written, instead, 1))
     with pytest.raises(UserError) as caught:
-        load_objective(compose(["train.warmup_steps=1"]).objective)
+        compose(["train.warmup_steps=1"])
     assert caught.value.what.startswith(what)
     assert caught.value.where == f"{path}:{line}" + (f" ({key})" if key else "")
     assert fix in caught.value.fix
 
 
 def test_an_override_of_an_objective_names_the_key() -> None:
-    with pytest.raises(UserError, match="did you mean 'coefficient'") as caught:
-        load_objective(compose(["objective.penalty.coefficint=1"]).objective)
-    assert caught.value.where == "objective tepo (penalty.coefficint)"
+    with pytest.raises(UserError, match="did you mean 'beta'") as caught:
+        compose(["objective.betta=1"])
+    assert "  objective.betta=1\n            ^^^^^" in caught.value.what
     assert caught.value.exit_code == 2
 
 

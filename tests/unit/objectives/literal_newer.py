@@ -232,6 +232,8 @@ def mhpo(
 
 
 NEWER: dict[str, Callable[[View], Tensor]] = {
+    "drpo": drpo(),
+    "mhpo": mhpo(),
     "dppo_tv": dppo(tv_away),
     "dppo_kl": dppo(kl_away),
     "opsm": opsm(),
@@ -259,4 +261,3 @@ NEWER: dict[str, Callable[[View], Tensor]] = {
     "trm": rejected(lambda gaps: max(g * g / 2 for g in gaps) <= 2.5, lambda g: 1.0),
     "trm_current": trust_region(lambda gaps: max(g * g / 2 for g in gaps) <= 2.5),
 }
-NEWEST: dict[str, Callable[[View], Tensor]] = {"drpo": drpo(), "mhpo": mhpo()}  # as formulas alone

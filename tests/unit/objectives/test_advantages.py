@@ -41,7 +41,9 @@ def test_groups_may_be_interleaved_and_are_spread_over_tokens():
 WITH_EPS = [name for name in names() if "eps" in load_objective(name).read]
 
 
-@pytest.mark.parametrize(("name", "eps"), [*((name, {}) for name in names()), *((name, {"eps": 0}) for name in WITH_EPS)])
+@pytest.mark.parametrize(
+    ("name", "eps"), [*((name, {}) for name in names()), *((name, {"eps": 0}) for name in WITH_EPS)]
+)
 def test_equal_rewards_and_groups_of_one_are_exactly_zero(name, eps):
     """0.1 eight times has a mean that is not 0.1 in floating point, and 0/0 is 0."""
     value = 0.0 if name in SHARES else 0.1
@@ -211,7 +213,7 @@ def test_gdpo_of_short_responses_is_the_whitened_group_advantage():
 
 # shares of entropy ----------------------------------------------------------------------------------------------------
 LENGTHS, REWARDS = [3, 1, 2, 4], [1, 1, 0, 1]  # successes: 0, 1, 3
-POSITION = torch.tensor([0, 1, 2, 0, 0, 1, 0, 1, 2, 3])
+places = torch.tensor([0, 1, 2, 0, 0, 1, 0, 1, 2, 3])
 SUCCESS = torch.tensor([True] * 4 + [False] * 2 + [True] * 4)
 SHARE = {"A": "share_t(H_old, R > 0)"}
 
@@ -228,14 +230,14 @@ def test_token_shares_conserve_the_reward_at_each_position():
     """The shaped rewards of the successes still being generated at t add up to (1 + alpha) d_t (3.5.1)."""
     reward = load_objective("gtpo", {"A": "u"}).advantages(shaped(entropies()))
     for t, alive in enumerate([3, 2, 2, 1]):
-        assert reward[POSITION == t].sum().item() == pytest.approx(1.1 * alive, abs=1e-6)
+        assert reward[places == t].sum().item() == pytest.approx(1.1 * alive, abs=1e-6)
 
 
 def test_counting_failures_too_breaks_the_sum_rule():
     """Reading d_t as all responses still being generated: the failure at positions 0 and 1 inflates the sum."""
     counted = {"A": "share_t(H_old, R > 0)*share_t(tokens(R > 0), T > 0)"}
     found = load_objective("gtpo", counted).advantages(shaped(torch.full((10,), 0.5)))
-    assert [found[POSITION == t].sum().item() for t in range(4)] == pytest.approx([4.0, 3.0, 2.0, 1.0])
+    assert [found[places == t].sum().item() for t in range(4)] == pytest.approx([4.0, 3.0, 2.0, 1.0])
 
 
 def test_response_shares_conserve_the_reward():

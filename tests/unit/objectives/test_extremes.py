@@ -1,24 +1,21 @@
-"""Extremes: log-ratios to +-1e4, log 0, no variance, nothing in the loss.
-
-Finite values and gradients, or a clear error; never NaN.
-"""
+"""Extremes: log-ratios to +-1e4, log 0, no variance, nothing in the loss give finite values and gradients; NaN, and an
+infinity that nothing can make of a number, reach the loss, where a trainer stops."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tepo.objectives import Groups, TokenBatch, load_objective, names
-from tests.invariants.rows import CHANGES, SPLIT_DEPENDENT, changed
+from tepo.objectives import Groups, Objective, TokenBatch
+from tepo.objectives.testing.case import TabularCase, make_case
+from tests.invariants.rows import variants
 from tests.unit.objectives.flat import tensor
 
-ROWS = {name: load_objective(name) for name in names()} | {
-    label: load_objective(changed(*change)) for label, change in (CHANGES | SPLIT_DEPENDENT).items()
-}
+ROWS = variants()
 LOGPROB = st.one_of(st.just(0.0), st.just(-torch.inf), st.floats(-1e4, 0.0), st.floats(-3.0, 0.0))
 
 
@@ -143,9 +140,78 @@ def test_all_responses_filtered_gives_zero():
     assert torch.autograd.grad(out.loss, logprobs)[0].abs().max() == 0
 
 
-def test_nan_log_probs_are_not_hidden():
-    """A model that breaks must stop the run: NaN goes through to the loss, where the trainer looks."""
-    logprobs = tensor(-1, float("nan")).requires_grad_()
-    for name in ("grpo_dapo", "tepo_no_kl", "cispo", "gpg"):
-        batch = TokenBatch(tensor(-1, -1), tensor(1, 1), torch.tensor([2]), logprobs)
-        assert ROWS[name].loss(batch, ROWS[name].prepare(batch)).loss.isnan(), name
+# NaN ------------------------------------------------------------------------------------------------------------------
+FIRST, LAST = 0, -1  # tokens and responses: a success of the first group, a failure of the last
+
+
+def broken(values: torch.Tensor, place: int, value: float = torch.nan) -> torch.Tensor:
+    values = values.detach().clone()
+    values[place] = value
+    return values
+
+
+def loss_of(objective: Objective, case: TabularCase, groups: Groups, **changes: torch.Tensor) -> torch.Tensor:
+    """The loss of the case, its batch changed."""
+    batch = replace(case.batch(objective, objective.advantages(groups)), **changes)
+    return objective.loss(batch, objective.prepare(batch)).loss
+
+
+@pytest.mark.parametrize("label", ROWS)
+def test_a_reward_that_is_no_number(label):
+    """In a success, in a failure of its group, and in a group without a success. MaxRL's too: a mean of -inf passed for
+    a group without success."""
+    case = make_case(0)
+    given = case.groups()
+    for place in (FIRST, 1, LAST):
+        for value in (torch.nan, torch.inf, -torch.inf) if place == 1 else (torch.nan,):
+            groups = replace(given, rewards=broken(given.rewards, place, value))
+            assert ROWS[label].advantages(groups)[groups.sequence == place % len(case.lengths)].isnan().all()
+            assert loss_of(ROWS[label], case, groups).isnan(), f"response {place}"
+
+
+@pytest.mark.parametrize("label", ROWS)
+def test_log_probs_and_what_a_row_needs_beside_them(label):
+    objective, case = ROWS[label], make_case(0)
+    batch = case.batch(objective)
+    always = {"logprobs": True, "old_logprobs": True}
+    beside = ("entropies", "old_entropies", "initial_logprobs", "sampler_logprobs", "full_kl")
+    for name, read in (always | {name: getattr(objective.needs, name) for name in beside}).items():
+        for place in (FIRST, LAST):
+            loss = loss_of(objective, case, case.groups(), **{name: broken(getattr(batch, name), place)})
+            assert loss.isnan() == read, f"{name} of token {place}"
+        if name.endswith("logprobs"):  # no probability is infinite
+            loss = loss_of(objective, case, case.groups(), **{name: broken(getattr(batch, name), 2, torch.inf)})
+            assert loss.isnan() == read, f"{name} of +inf"
+
+
+@pytest.mark.parametrize("name", ["gtpo", "gtpo_clipped", "gtpo_v2", "grpo_s", "grpo_s_v2"])
+def test_old_entropy_of_a_success_in_the_advantages(name):
+    case = make_case(0)
+    given = case.groups()
+    assert given.old_entropies is not None
+    found = ROWS[name].advantages(replace(given, old_entropies=broken(given.old_entropies, FIRST)))
+    assert found[: FIRST + 1].isnan().all()
+
+
+def test_its_gradient_is_nan_too():
+    """A mask that a NaN switched off left gradients that looked sound."""
+    objective, case = ROWS["tepo"], make_case(0)
+    batch = case.batch(objective)
+    assert batch.entropies is not None
+    loss = loss_of(objective, case, case.groups(), entropies=broken(batch.entropies, LAST))
+    assert torch.autograd.grad(loss, case.logits)[0].isnan().any()
+
+
+def test_log_0_of_another_policy_is_not_a_nan():
+    for label in ("grpo", "grpo_dapo, dual clip, corrected"):
+        objective, case = ROWS[label], make_case(0)
+        off = torch.full_like(case.chosen(case.initial_logits), -torch.inf)
+        assert loss_of(objective, case, case.groups(), initial_logprobs=off, sampler_logprobs=off).isfinite()
+
+
+def test_no_maximum_over_no_token():
+    batch = TokenBatch(tensor(), tensor(), torch.tensor([0]), logprobs=tensor().requires_grad_())
+    objective = ROWS["grpo_dapo"]
+    means = objective.loss(batch, objective.prepare(batch)).metrics.means()
+    assert "actor/ratio_max" not in means
+    assert all(value == 0 for value in means.values())

@@ -1,7 +1,5 @@
-"""The language: every row against its literal formula, whatever the split, order or number of ranks; mistakes that
-people make; what a row inherits."""
+"""The language: mistakes that people make, what a text means, what a row inherits and what is set in it."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,159 +7,22 @@ import torch
 from torch import Tensor
 
 from tepo.common.errors import UserError
-from tepo.objectives import load_objective
-from tepo.objectives.formula.formula import Formula
-from tepo.objectives.formula.row import differences, load_row, names
-from tepo.objectives.testing.case import TabularCase, make_case, shuffled
-from tepo.objectives.testing.checks import distance, partitions
-from tepo.objectives.testing.simulated_ranks import SimulatedRank, on_ranks
-from tests.unit.objectives.literal import View
-from tests.unit.objectives.literal_newer import NEWEST, drpo, mhpo
-from tests.unit.objectives.test_golden import ROWS
+from tepo.formula.row import differences, load_row, row_of
+from tepo.objectives import Objective, load_objective, names
+from tepo.objectives.testing.case import TabularCase, distance, make_case
 
-LITERALS = ROWS | NEWEST
 A = "(R - mean_g(R)) / (std_g(R) + 1e-6)"
 
 
-def formula(J: str, constants: dict[str, float] | None = None, average: str = "tokens", **lines: str) -> Formula:
-    return Formula("mine", {"A": A, **lines, "J": J}, constants or {}, average)
+def formula(J: str, constants: dict[str, float] | None = None, average: str = "tokens", **lines: str) -> Objective:
+    return Objective("mine", {"A": A, **lines, "J": J}, constants or {}, average)
 
 
-def gradient(made: Formula, case: TabularCase, parts: list[list[int]] | None = None, salt: int = 0) -> Tensor:
-    """By the logits [N, V], summed over micro-batches."""
+def gradient(made: Objective, case: TabularCase, salt: int = 0) -> Tensor:
+    """By the logits [N, V]."""
     batch = case.batch(made)
-    plan = made.prepare(batch, salt=salt)
-    every = [list(range(len(case.lengths)))] if parts is None else parts
-    losses = [made.loss(batch.select(part), plan.select(part)).loss for part in every]
-    return sum(torch.autograd.grad(loss, case.logits, retain_graph=True)[0] for loss in losses)
-
-
-def test_the_rows_are_those_with_a_literal():
-    assert names() == sorted(LITERALS)
-
-
-@pytest.mark.parametrize("name", names())
-def test_value_and_gradient_are_the_literal_ones(name: str):
-    made = load_row(name).formula
-    for seed in range(5):
-        case = make_case(seed)
-        batch = case.batch(made)
-        loss = made.loss(batch, made.prepare(batch)).loss
-        literal = -LITERALS[name](View(case))
-        torch.testing.assert_close(loss, literal, rtol=1e-10, atol=1e-12)
-        ours, theirs = (torch.autograd.grad(value, case.logits)[0] for value in (loss, literal))
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
-
-
-@pytest.mark.parametrize("name", names())
-def test_no_split_no_order_and_no_rank_changes_the_gradient(name: str):
-    made, case = load_row(name).formula, make_case(21, repeat=4)
-    expected = gradient(made, case, salt=3)
-    for parts in partitions(len(case.lengths)):
-        assert distance(gradient(made, case, parts, salt=3), expected) <= 1e-12, len(parts)
-    order = torch.randperm(len(case.lengths), generator=torch.Generator().manual_seed(0))
-    other, moved = shuffled(case, order)
-    assert distance(gradient(made, other, salt=3), expected[moved]) <= 1e-12, "another order"
-
-    def of_a_rank(comm: SimulatedRank) -> tuple[Tensor, Tensor, Tensor]:
-        places = case.group_ids.unique(return_inverse=True)[1]  # groups are whole on one rank
-        own, there = shuffled(case, torch.nonzero((places % 3 == 0) == (comm.rank == 0))[:, 0])
-        advantages = made.advantages(own.groups(), comm)
-        batch = own.batch(made, advantages)
-        loss = made.loss(batch, made.prepare(batch, comm, salt=3)).loss
-        return torch.autograd.grad(loss, own.logits)[0], advantages, there
-
-    advantages = made.advantages(case.groups())
-    for part, found, there in on_ranks(of_a_rank):
-        assert distance(part, expected[there]) <= 1e-12, "two ranks"
-        assert distance(found, advantages[there]) <= 1e-12, "advantages of two ranks"
-
-
-NEW = {  # as they ship, and with constants at which what is new in them acts on most tokens
-    "drpo": ("drpo", {}, drpo()),
-    "drpo turns tokens back": ("drpo", {"delta": 0.05}, drpo(0.05)),
-    "mhpo": ("mhpo", {}, mhpo()),
-    "mhpo, every constant another": (
-        "mhpo",
-        {"c": 0.3, "k_plus": 0.7, "k_minus": 3, "lambda_plus": 2, "lambda_minus": 0.5},
-        mhpo(0.3, (0.7, 3), (2, 0.5)),
-    ),
-}
-
-
-@pytest.mark.parametrize("label", NEW)
-def test_new_rows_are_the_literal_ones_to_1e_12_in_random_parts_and_on_two_ranks(label: str):
-    name, changes, literal = NEW[label]
-    made, generator = load_row(name, changes).formula, torch.Generator().manual_seed(1)
-    for seed in range(3):
-        case = make_case(seed, repeat=2)
-        loss = -literal(View(case))
-        (expected,) = torch.autograd.grad(loss, case.logits)
-        batch, places = case.batch(made), torch.randperm(len(case.lengths), generator=generator)
-        plan, cuts = made.prepare(batch), torch.randint(1, len(places), (3,), generator=generator).sort()[0]
-        parts = [part.tolist() for part in places.tensor_split(cuts)]
-        ours = sum(made.loss(batch.select(part), plan.select(part)).loss for part in parts)
-        assert distance(ours.detach(), loss.detach()) <= 1e-12
-        assert distance(torch.autograd.grad(ours, case.logits)[0], expected) <= 1e-12
-
-        def of_a_rank(comm: SimulatedRank, case: TabularCase = case) -> tuple[Tensor, Tensor, Tensor]:
-            own, there = shuffled(case, torch.nonzero((case.group_ids % 4 == 3) == (comm.rank == 0))[:, 0])
-            batch = own.batch(made, made.advantages(own.groups(), comm))
-            loss = made.loss(batch, made.prepare(batch, comm)).loss
-            return loss.detach(), torch.autograd.grad(loss, own.logits)[0], there
-
-        ranks = on_ranks(of_a_rank)
-        assert distance(sum(own for own, *_ in ranks), loss.detach()) <= 1e-12
-        for _, part, there in ranks:
-            assert distance(part, expected[there]) <= 1e-12
-
-
-@pytest.mark.parametrize("name", sorted(ROWS))
-def test_needs_follow_from_the_names(name: str):
-    assert load_row(name).formula.needs == load_objective(name).needs
-
-
-@pytest.mark.parametrize("name", ["tepo", "gspo", "steer", "clip_cov", "gtpo", "vespo", "dppo_kl", "kl_cov", "tis"])
-def test_float32_is_near_float64(name: str):
-    made = load_row(name).formula
-    one, other = (gradient(made, make_case(4, dtype=dtype)) for dtype in (torch.float32, torch.float64))
-    assert one.dtype == torch.float32
-    assert distance(one.double(), other) <= 2e-6
-
-
-@pytest.mark.parametrize("name", names())
-def test_far_policies_give_finite_gradients(name: str):
-    made, case = load_row(name).formula, make_case(3)
-    pushed = (case.logits.detach() + 60 * torch.sign(case.logits.detach())).requires_grad_()
-    case = replace(case, logits=pushed)
-    assert gradient(made, case).isfinite().all()
-
-
-@pytest.mark.parametrize("name", names())
-def test_a_nan_reaches_the_loss(name: str):
-    made, case = load_row(name).formula, make_case(2)
-    batch, read = case.batch(made), [one for one in made.needs.given if one in ("entropies", "sampler_logprobs")]
-    plan = made.prepare(batch)
-    for field in ("logprobs", *read):
-        spoilt = getattr(batch, field).detach().clone()
-        spoilt[5] = torch.nan
-        assert made.loss(replace(batch, **{field: spoilt.requires_grad_()}), plan).loss.isnan(), field
-    groups = case.groups()
-    rewards = groups.rewards.clone()
-    rewards[0] = torch.nan
-    assert made.advantages(replace(groups, rewards=rewards))[:4].isnan().all()
-
-
-def test_groups_that_tell_nothing_get_exactly_0():
-    case = make_case(0)
-    for name in names():
-        alike = replace(case.groups(), rewards=torch.full_like(case.rewards, 0.3))
-        made = load_row(name).formula
-        if name not in ("gtpo", "gtpo_v2", "gtpo_clipped", "grpo_s", "grpo_s_v2", "gdpo"):  # these tell them apart
-            assert not made.advantages(alike).any(), name
-        alone = replace(case.groups(), group_ids=torch.arange(len(case.lengths)))
-        if name not in ("gtpo", "gtpo_v2", "gtpo_clipped", "gdpo"):
-            assert not made.advantages(alone).any(), name
+    loss = made.loss(batch, made.prepare(batch, salt=salt)).loss
+    return torch.autograd.grad(loss, case.logits, retain_graph=True)[0]
 
 
 # texts ----------------------------------------------------------------------------------------------------------------
@@ -231,7 +92,7 @@ def test_names_are_defined_once_and_read():
     with pytest.raises(UserError, match="a constant too"):
         formula("A*logp*beta", {"beta": 1.0}, beta="2")
     with pytest.raises(UserError, match="has no line J"):
-        Formula("mine", {"A": A}, {})
+        Objective("mine", {"A": A}, {})
     with pytest.raises(UserError, match="circle: x reads y reads x"):
         formula("A*logp + x", x="y", y="x + d")
     with pytest.raises(UserError, match="average reads"):
@@ -282,11 +143,10 @@ def test_an_average_is_an_expression(average: str, same: str):
 def test_a_filter_takes_cut_responses_out_of_sums_and_denominators():
     case = make_case(21, repeat=4)
     for name in ("grpo_dapo", "kl_cov", "steer", "top_entropy_v2", "tis_normalized"):
-        made = replace(load_row(name), keep="finished").formula
+        made, alone = load_objective(name, {"keep": "finished"}), load_objective(name)
         batch = case.batch(made)
         kept = torch.nonzero(case.finished)[:, 0]
         without = batch.select(kept)
-        alone = load_row(name).formula
         loss = alone.loss(without, alone.prepare(without, salt=3)).loss
         expected = torch.autograd.grad(loss, case.logits, retain_graph=True)[0]
         assert distance(gradient(made, case, salt=3), expected) <= 1e-12, name
@@ -317,23 +177,44 @@ def test_every_constant_has_a_source_and_every_row_says_what_it_is():
 
 
 def test_a_row_of_ones_own_is_like_another(tmp_path: Path):
-    path = write(tmp_path, "like: tepo\nformula:\n  w: exp(d)\n")
-    made = load_row(path)
-    case = make_case(0)
-    literal = load_row("tepo", {"w": "exp(d)"}).formula
-    assert torch.equal(gradient(made.formula, case), gradient(literal, case))
-    deeper = write(tmp_path, "like: mine\nconstants: {beta: 0.5}\n", "deeper.yaml")
-    assert load_row(deeper).constants["beta"].value == 0.5
-    assert load_row(deeper).lines["w"] == "exp(d)"
-    falls_away = write(tmp_path, "like: tepo\nformula:\n  J: w*A\n", "plain.yaml")
-    assert load_row(falls_away).formula.needs == load_row("grpo_dapo").formula.needs
+    path, case = write(tmp_path, "like: tepo\nformula:\n  w: exp(d)\n"), make_case(0)
+    assert torch.equal(gradient(load_objective(path), case), gradient(load_objective("tepo", {"w": "exp(d)"}), case))
+    assert load_objective(str(path)) == load_objective(path)
+    deeper = load_row(write(tmp_path, "like: mine\nconstants: {beta: 0.5}\n", "deeper.yaml"))
+    assert (deeper.constants["beta"].value, deeper.lines["w"]) == (0.5, "exp(d)")
+    falls_away = load_objective(write(tmp_path, "like: tepo\nformula:\n  J: w*A\n", "plain.yaml"))
+    assert falls_away.needs == load_objective("grpo_dapo").needs
+    assert (
+        load_objective(write(tmp_path, "like: tepo\nformula:\n  J: |\n    w*A\n", "block.yaml")).digest
+        == falls_away.digest
+    )
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_a_run_keeps_is_the_row(name: str):
+    """The mapping in a run's configuration gives the same formula; `-` and `_` are the same in names."""
+    row = load_row(name)
+    assert row_of(row.mapping).formula.digest == load_objective(row.mapping).digest == row.digest
+    assert row_of(row.mapping).mapping == row.mapping
+    assert load_row(name.replace("_", "-")).mapping == row.mapping
 
 
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("formula: {J: min(w*A, b)}", "YAML splits at the comma"),
-        ("formula:\n  w: *x\n", "not valid YAML"),
+        (
+            "formula: {J: min(w*A, b)}",
+            'min(w*A, b)\n         ^\nin: {file}:1 (formula.J)\ntry: quotes: J: "min(w*A, b)"',
+        ),
+        ("formula: {w: d, J: clip(w, 1, 2)*A}", 'try: quotes: J: "clip(w, 1, 2)*A"'),
+        (
+            "formula:\n  w: *x\n",
+            "w: *x\n       ^\nin: {file}:2\ntry: check indentation, colons and brackets; text that begins with *",
+        ),
+        ("like: tepo\nformula:\n  M: yes\n", "M is no expression"),
+        ("like: tepo\nformula:\n  J:\n", "J is no expression"),
+        ("like: tepo\nformula:\n  M: (A > 0\n", "no expression\n  (A > 0\n  ^\nin: {file}:3 (formula.M)"),
+        ("like: tepo\nformula:\n  a b: d\n", "'a b' is no name"),
         ("like: tepo\nconstants: {beta: abc}\n", "'abc' is no number"),
         ("like: tepo\nconstants: {betta: 1}\n", "nothing reads betta"),
         ("like: tepo\nformula:\n  Q: d\n", "nothing reads Q"),
@@ -349,7 +230,7 @@ def test_mistakes_in_a_file_name_it(text: str, said: str, tmp_path: Path):
     path = write(tmp_path, text)
     with pytest.raises(UserError) as caught:
         _ = load_row(path).formula
-    assert said in str(caught.value), caught.value
+    assert said.replace("{file}", str(path)) in str(caught.value), caught.value
     assert "mine.yaml" in str(caught.value)
 
 
@@ -359,10 +240,38 @@ def test_3e_4_is_a_number_also_where_yaml_takes_it_for_a_text(tmp_path: Path):
 
 
 def test_changes_set_constants_and_lines():
-    row = load_row("tepo", {"beta": "0.1", "w": "exp(d)", "average": "responses"})
+    row = load_row("tepo", {"beta": "0.1", "w": "exp(d)", "average": "responses", "keep": "finished"})
     assert row.constants["beta"].value == 0.1
-    assert (row.lines["w"], row.average) == ("exp(d)", "responses")
-    with pytest.raises(UserError, match="did you mean 'beta'"):
-        load_row("tepo", {"betta": 0.1})
-    with pytest.raises(UserError, match="nothing reads kappa"):
-        _ = load_row("tepo", {"kappa": "d"}).formula
+    assert (row.lines["w"], row.average, row.keep) == ("exp(d)", "responses", "finished")
+    assert load_row("tepo").constants["beta"].value == 0.001, "what ships is left as it is"
+    plain = load_row("tepo", {"J": "w*A"}).formula
+    assert plain.read == {"J", "A", "w", "eps"}, "what the row itself names falls away too"
+    assert load_row("tepo", {"k": "0.5*kl", "J": "w*A - beta*M*k"}).formula.read >= {"k", "kl", "beta"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"betta": 0.1}, "objective.betta=0.1\n            ^^^^^\ntry: did you mean 'beta'?"),
+        ({"kappa": "d"}, "nothing reads kappa\nin: objective.kappa"),
+        ({"J": "w*A", "beta": 2}, "nothing reads beta\nin: objective.beta"),
+        ({"beta": "much"}, "'much' is no number\nin: objective.beta=much"),
+        ({"beta": float("nan")}, "nan is no number"),
+        ({"beta": True}, "True is no number"),
+        ({"w": "exp(e)"}, "w: unknown name 'e'\n  exp(e)\n      ^\nin: objective.w"),
+        ({"average": "token"}, "did you mean 'tokens'?"),
+        ({"keep": "finnished"}, "keep: 'finnished' is not known\nin: objective.keep\ntry: keep: finished"),
+        ({"penalty.coefficient": 1}, "objective.penalty.coefficient is a setting of before"),
+    ],
+)
+def test_changes_that_cannot_be_meant(changes: dict, said: str):
+    with pytest.raises(UserError) as caught:
+        load_objective("tepo", changes)
+    assert said in str(caught.value)
+
+
+def test_an_unknown_row():
+    with pytest.raises(UserError, match="did you mean 'tepo_no_kl'"):
+        load_objective("tepo_nokl")
+    with pytest.raises(UserError, match="cannot be read"):
+        load_objective("none/other.yaml")

@@ -17,8 +17,10 @@ from tests.invariants.rows import LINEAR, THEOREM
 from tests.unit.objectives.literal import LITERAL, View
 from tests.unit.objectives.literal_newer import (
     NEWER,
+    drpo,
     icepop,
     masked_sequences,
+    mhpo,
     opsm,
     rejected,
     tis,
@@ -28,7 +30,7 @@ from tests.unit.objectives.literal_newer import (
 from tests.unit.objectives.literal_selected import SELECTED, clip_cov, kl_cov, steer
 
 ROWS = LITERAL | SELECTED | NEWER
-UNCLIPPED = {"reinforce", "gpg", "rloo", "opo", "dro", "kl_cov", "sapo", "vespo", "vespo_sampler"}
+UNCLIPPED = {"reinforce", "gpg", "rloo", "opo", "dro", "kl_cov", "sapo", "vespo", "vespo_sampler", "drpo", "mhpo"}
 
 
 def test_every_row_has_a_literal():
@@ -70,6 +72,51 @@ def test_gradient_by_log_probs(name):
     view.h = [[value.detach() for value in row] for row in view.h]
     (theirs,) = torch.autograd.grad(-ROWS[name](view), other)
     torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-12)
+
+
+# constants that no case of these few tokens reaches, as their sources have them
+SELDOM: dict[str, dict[str, float]] = {
+    **{key: {"high": 0.28, "tol": 1e-6} for key in ("tepo", "tepo_kl_negative", "tepo_kl_both")},
+    **{key: {"high": 0.28} for key in ("tepo_no_kl", "tepo_kl_all", "tepo_max_entropy", "tepo_min_entropy")},
+    **{key: {"high": 0.28} for key in ("seq_mean_token_mean", "seq_mean_token_sum")},
+    "clip_cov": {"alpha": 1, "beta": 5, "share": 2e-4},
+    "kl_cov": {"share": 2e-3},
+    "dppo_tv": {"low": 0.2},
+    "dppo_squared_kl": {"low": 0.2},
+    "dppo_kl": {"low": 0.05},
+    "ipo": {"high": 0.1},
+    "gtpo_clipped": {"kappa": 2},
+    "icepop": {"alpha": 0.5, "beta": 5},
+    "opsm": {"delta": 0.5},
+    "reinforce_pp": {"eps": 1e-8},
+    "seq_mask_tis": {"cap": 2, "alpha": 0.5, "beta": 2},
+    "steer": {"least": 0.02},
+    "tis": {"cap": 2, "floor": 0.5},
+    "tis_normalized": {"cap": 2},
+    **{key: {"delta": 2.5} for key in ("trm", "trm_current")},
+}
+
+
+@pytest.mark.parametrize("name", SELDOM)
+def test_constants_that_no_case_reaches(name):
+    constants = load_objective(name).constants
+    assert {key: constants[key] for key in SELDOM[name]} == SELDOM[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "literal"),
+    [
+        ("drpo", {"delta": 0.05}, drpo(0.05)),  # turns tokens back
+        (
+            "mhpo",
+            {"c": 0.3, "k_plus": 0.7, "k_minus": 3, "lambda_plus": 2, "lambda_minus": 0.5},
+            mhpo(0.3, (0.7, 3), (2, 0.5)),
+        ),
+    ],
+)
+def test_other_constants(name, changes, literal):
+    for seed in range(3):
+        compare(load_objective(name, changes), literal, make_case(seed))
 
 
 @pytest.mark.parametrize("salt", [0, 5, -(2**63)])
@@ -123,7 +170,11 @@ MORE: dict[str, tuple[str, dict[str, Any], Callable[[View], Tensor]]] = {
         {"v": f"sum_i(k3(-({GAP}))) <= 0.01"},
         rejected(lambda gaps: sum(math.exp(g) - 1 - g for g in gaps) <= 0.01, lambda g: 1.0),
     ),
-    "largest k2": ("trm", {"delta": 0.006}, rejected(lambda gaps: max(g * g / 2 for g in gaps) <= 0.006, lambda g: 1.0)),
+    "largest k2": (
+        "trm",
+        {"delta": 0.006},
+        rejected(lambda gaps: max(g * g / 2 for g in gaps) <= 0.006, lambda g: 1.0),
+    ),
     "largest k2 by the current policy": (
         "trm_current",
         {"delta": 0.2},

@@ -145,7 +145,9 @@ def test_bounds_of_the_clip():
     ):
         clip = load_objective(name).clip
         assert (clip.of, clip.bounds) == (of, pytest.approx(bounds)), name
-    assert load_objective("tepo", {"J": "min(w, clip(w, 1 - low, 1 + high))*A"}).clip.bounds == pytest.approx({"high": 0.28})
+    assert load_objective("tepo", {"J": "min(w, clip(w, 1 - low, 1 + high))*A"}).clip.bounds == pytest.approx(
+        {"high": 0.28}
+    )
     assert load_objective("reinforce").clip is None
 
 
@@ -309,8 +311,7 @@ def test_averages(average, scales):
 
 
 @pytest.mark.parametrize(
-    ("average", "scales"),
-    [("tokens", [1 / 3, 0, 0, 0, 1 / 3, 1 / 3]), ("responses", [1 / 2, 0, 0, 0, 1 / 4, 1 / 4])],
+    ("average", "scales"), [("tokens", [1 / 3, 0, 0, 0, 1 / 3, 1 / 3]), ("responses", [1 / 2, 0, 0, 0, 1 / 4, 1 / 4])]
 )
 def test_filtered_responses_leave_every_denominator(average, scales):
     objective = load_objective("grpo_dapo", {"average": average, "keep": "finished"})

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from tepo.objectives import load_objective
-from tests.invariants.rows import changed
 from tests.unit.objectives.flat import by_hand, tensor
 
 
@@ -35,41 +34,64 @@ def test_kl_entropy_and_weight_metrics():
     batch = by_hand([0.5, 2.0], [1.0, 1.0], [1, 1], entropies=tensor(0.2, 0.9), old_entropies=tensor(0.3, 0.3))
     means = tepo.loss(batch, tepo.prepare(batch)).metrics.means()
     assert means["actor/kl_tokens"] == pytest.approx(0.5)
-    assert means["actor/kl_loss"] == pytest.approx((2 - 0.6931471805599453 - 1) / 2)
+    assert means["actor/kl_loss"] == pytest.approx((2 - 0.6931471805599453 - 1) / 2), "before beta"
     assert entropy.loss(batch, entropy.prepare(batch)).metrics.means()["actor/entropy_loss"] == pytest.approx(0.55)
-    plan = steer.prepare(batch)
-    assert steer.loss(batch, plan).metrics.means()["actor/token_weight"] == pytest.approx(plan.weight.mean().item())
+    out = steer.loss(batch, steer.prepare(batch))
+    assert out.metrics.means()["actor/token_weight"] == pytest.approx(out.tokens["weight"].mean().item())
 
 
-def test_clip_cov_counts_the_tokens_it_drops():
-    """As verl does; the tokens that PPO's clip acts on have another name."""
-    objective = load_objective(changed("clip_cov", {"weight": {"fraction": 0.5, "low": -50.0, "high": 50.0}}))
-    batch = by_hand([3.0, 1.0, 1.1, 0.9], [1.0, 1.0, -1.0, -1.0], uid=torch.arange(1))
+@pytest.mark.parametrize(
+    ("name", "changes", "ratios", "clipped"),
+    [
+        # where a clip acts and the min around it takes it
+        ("grpo_dapo", {}, [1.5, 0.5, 1.5, 0.5], [1, 0, 0, 1]),
+        ("grpo_dapo", {"J": "min(w, clip(w, 1 - low, 1 + high))*A"}, [1.5, 0.5, 1.5, 0.5], [1, 0, 1, 0]),
+        ("kimi_k2_5", {}, [1.5, 0.5, 1.5, 0.5], [1, 1, 1, 1]),
+        # CISPO's weight is held, though no token drops out
+        ("cispo", {}, [1.5, 0.5, 1.5, 0.5], [1, 0, 1, 0]),
+        # without a clip: where the policy term has no gradient though A is not 0
+        ("dppo_tv", {"low": 0.1, "high": 0.1}, [1.5, 0.5, 1.5, 0.5], [1, 0, 0, 1]),  # old probabilities of 0.37
+        ("ipo", {}, [1.5, 0.5, 1.5, 0.5], [1, 1, 1, 1]),
+        ("gmpo", {}, [1.6, 0.5, 1.6, 0.5], [1, 0, 0, 1]),  # bounds of e^0.4 = 1.49 and 0.67
+        ("best_of_group", {}, [1.5, 0.5, 1.1, 1.0], [1, 0, 0, 0]),  # its one bound is a min
+        ("reinforce", {}, [1.5, 0.5, 1.5, 0.5], [0, 0, 0, 0]),
+        ("opsm", {"delta": 0.04}, [1.1, 1.1, 0.9, 0.95], [0, 0, 0, 0]),  # a mask is no clip: it has a metric of its own
+    ],
+)
+def test_what_counts_as_clipped(name, changes, ratios, clipped):
+    """Two tokens of A = 1, two of A = -1; one response each."""
+    objective, batch = load_objective(name, changes), by_hand(ratios, [1, 1, -1, -1], [1] * 4)
     out = objective.loss(batch, objective.prepare(batch))
-    assert (out.tokens["weight"] == 0).sum() == 2
-    means = out.metrics.means()
-    assert means["actor/pg_clipfrac"] == pytest.approx(0.5)
-    assert means["actor/clipped_tokens"] == pytest.approx(0.25)
+    assert out.tokens["clipped"].int().tolist() == clipped
+    assert out.metrics.means()["actor/pg_clipfrac"] == pytest.approx(sum(clipped) / 4)
 
 
-def test_kl_cov_reports_the_size_of_log_ratios():
-    """As verl does: the mean of |d|; of -d elsewhere."""
-    batch = by_hand([0.5, 2.0], [1.0, -1.0], uid=torch.arange(1))
-    for name, expected in (("kl_cov", 0.6931471805599453), ("grpo_dapo", 0.0)):
+def test_clip_cov_counts_what_it_drops_and_what_its_clip_stops():
+    """Of four tokens the bound of 2 stops the first; two more are drawn. A = 0 counts never."""
+    objective = load_objective("clip_cov", {"share": 0.5, "alpha": -50, "beta": 50})
+    batch = by_hand([3.0, 1.0, 1.1, 0.9, 1.0], [1.0, 1.0, -1.0, -1.0, 0.0], uid=torch.arange(1))
+    out = objective.loss(batch, objective.prepare(batch))
+    drawn = objective.prepare(batch).values[objective.planned[-1].number]
+    assert drawn.sum() == 2
+    assert not drawn[0]
+    assert out.tokens["clipped"].sum() == 1 + drawn[:4].sum()
+
+
+def test_ppo_kl_is_the_mean_of_the_negative_log_ratio():
+    """For all rows: e of each token is log(2) and log(4), KL-Cov's too, whose penalty has their size."""
+    batch = by_hand([0.5, 0.25], [1.0, -1.0], uid=torch.arange(1))
+    for name in ("kl_cov", "grpo_dapo", "gmpo", "vespo"):
         objective = load_objective(name)
         means = objective.loss(batch, objective.prepare(batch)).metrics.means()
-        assert means["actor/ppo_kl"] == pytest.approx(expected, abs=1e-7), name
+        assert means["actor/ppo_kl"] == pytest.approx(1.5 * math.log(2)), name
 
 
-def test_gmpo_counts_log_ratios_outside_both_bounds_by_the_sign_of_the_advantage():
-    """As verl does. e^-1 at A > 0 counts, though its gradient flows: only e^1 stops there."""
-    objective = load_objective("gmpo")
-    ratios = [math.exp(d) for d in (1.0, -1.0, 0.1, 0.2, -1.0, 0.0)]
-    batch = by_hand(ratios, [1.0, 1.0, 1.0, 1.0, -1.0, -1.0], [4, 2])
-    means = objective.loss(batch, objective.prepare(batch)).metrics.means()
-    assert means["actor/pg_clipfrac"] == pytest.approx(2 / 6)
-    assert means["actor/pg_clipfrac_lower"] == pytest.approx(1 / 6)
-    assert means["actor/clipped_tokens"] == pytest.approx(2 / 6)
+def test_filtered_metrics_count_the_rest():
+    objective = load_objective("grpo_dapo", {"keep": "finished"})
+    batch = by_hand([2.0, 3.0, 3.0, 1.0], [1.0] * 4, [1, 2, 1], finished=torch.tensor([True, False, True]))
+    metrics = objective.loss(batch, objective.prepare(batch)).metrics.means()
+    assert metrics["actor/ratio_mean"] == pytest.approx(1.5)
+    assert metrics["actor/pg_clipfrac"] == pytest.approx(0.5)
 
 
 def test_means_over_mini_batches_weigh_tokens_and_updates():

@@ -1,15 +1,15 @@
-"""Selections: covariance, top k with ties over ranks, stateless draws, and what Clip-Cov leaves out."""
+"""Selections over the mini-batch: covariance, top k with ties over ranks, stateless draws; and the rows that select."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
-from tepo.objectives import TokenBatch, load_objective
-from tepo.objectives.axes.selection import covariance, draws, top_tokens
+from tepo.objectives import Objective, TokenBatch, load_objective
+from tepo.objectives.selection import covariance, draws, top_tokens
 from tepo.objectives.testing.case import make_case
-from tests.invariants.rows import changed
-from tests.unit.objectives.flat import by_hand, tensor
+from tests.unit.objectives.flat import by_hand, coefficients, tensor
 
 
 class Ranks:
@@ -77,141 +77,122 @@ def test_draws_are_uniform():
     assert torch.histc(number, 10, 0, 1).min() > 0.08 * len(number)
 
 
-def clip_cov(**settings):
-    return load_objective(changed("clip_cov", {"weight": settings}))
+# rows -----------------------------------------------------------------------------------------------------------------
+def weights(objective: Objective, batch: TokenBatch, salt: int = 0) -> list[float]:
+    """The line `v` of each token."""
+    if batch.logprobs is not None and not batch.logprobs.requires_grad:
+        batch = replace(batch, logprobs=batch.logprobs.clone().requires_grad_())
+    return objective.loss(batch, objective.prepare(batch, salt=salt)).tokens["weight"].tolist()
 
 
-def weights(objective, batch, salt: int = 0) -> list[float]:
-    return objective.prepare(batch, salt=salt).weight.tolist()
+def drawn(objective: Objective, batch: TokenBatch, salt: int = 0) -> list[int]:
+    """The tokens that Clip-Cov leaves out."""
+    plan = objective.prepare(batch, salt=salt)
+    return plan.values[objective.planned[-1].number].nonzero().flatten().tolist()
 
 
-def test_clip_cov_keeps_strictly_inside_its_bounds():
-    """Covariances 1, 4, 1, 6 (means -2 and 0): bounds are strict, so only the 4 is a candidate of (1, 5)."""
+def test_clip_cov_draws_strictly_inside_its_bounds():
+    """Log-probs less their mean of -1.75: 0.75, -2.25, -1.25, 2.75; covariances 0.75, 4.5, 1.25, 5.5. With bounds of
+    1.25 and 5.5 the second alone is inside."""
     batch = by_hand([1.0] * 4, [1.0, -2.0, -1.0, 2.0], uid=torch.arange(1))
-    batch = type(batch)(**{**batch.__dict__, "logprobs": tensor(-1, -4, -3, 1), "old_logprobs": tensor(-1, -4, -3, 1)})
-    mean = batch.logprobs.mean().item()
-    cov = ((batch.logprobs - mean) * batch.advantages).tolist()
-    expected = [0.0 if 1 < c < 5 else 1.0 for c in cov]
-    assert 0.0 in expected
-    assert weights(clip_cov(fraction=1.0), batch) == expected
+    batch = replace(batch, logprobs=tensor(-1, -4, -3, 1), old_logprobs=tensor(-1, -4, -3, 1))
+    assert drawn(load_objective("clip_cov", {"share": 1}), batch) == [1, 2]
+    assert drawn(load_objective("clip_cov", {"share": 1, "alpha": 1.25, "beta": 5.5}), batch) == [1]
 
 
 def test_clip_cov_leaves_tokens_the_clip_already_stopped():
     """A token past the clip has no gradient to lose: it must not use up the draw."""
-    objective = load_objective(
-        changed("clip_cov", {"surrogate": {"low": 0.2, "high": 0.2}, "weight": {"fraction": 1.0, "low": 0.0}})
-    )
     batch = by_hand([3.0, 1.1, 0.1], [2.0, 2.0, -4.0], uid=torch.arange(1))
-    assert weights(objective, batch) == [1.0, 0.0, 1.0]
+    for bounds, found in (({}, [1, 2]), ({"c": "clip(w, 1 - 0.2, 1 + 0.2)*A"}, [1])):
+        objective = load_objective("clip_cov", {"share": 1, "alpha": 0, "beta": 50, **bounds})
+        assert drawn(objective, batch) == found
+        assert coefficients(objective, batch).tolist() == pytest.approx([0.0, 0.0, 0.0])
 
 
 def test_clip_cov_without_candidates_drops_nothing():
-    assert weights(clip_cov(low=50.0, high=60.0), by_hand([1.0, 1.5], [1.0, -1.0], uid=torch.arange(1))) == [1.0, 1.0]
+    batch = by_hand([1.0, 1.5], [1.0, -1.0], uid=torch.arange(1))
+    assert drawn(load_objective("clip_cov", {"alpha": 50, "beta": 60}), batch) == []
 
 
 def test_clip_cov_drops_another_token_with_another_salt():
-    case = make_case(3, repeat=4)
-    objective = clip_cov(fraction=0.05, low=0.05)
-    dropped = {
-        tuple(i for i, w in enumerate(weights(objective, case.batch(objective), salt)) if w == 0) for salt in range(8)
-    }
+    case, objective = make_case(3, repeat=4), load_objective("clip_cov", {"share": 0.05, "alpha": 0.05})
+    dropped = {tuple(drawn(objective, case.batch(objective), salt)) for salt in range(8)}
     assert all(len(places) == int(0.05 * 96) for places in dropped)
     assert len(dropped) == 8
 
 
 def test_clip_cov_acts_on_the_first_mini_batch_and_stays_in_the_denominator():
     """On-policy, a dropped token's gradient is 0 and the others keep A / N."""
-    case = make_case(3, drift=0.0)
-    objective = clip_cov(fraction=0.1, low=0.05)
+    case, objective = make_case(3, drift=0.0), load_objective("clip_cov", {"share": 0.1, "alpha": 0.05})
     batch = case.batch(objective)
-    logprobs = batch.logprobs.detach().requires_grad_()
-    batch = type(batch)(**{**batch.__dict__, "logprobs": logprobs})
-    plan = objective.prepare(batch)
-    (gradient,) = torch.autograd.grad(objective.loss(batch, plan).loss, logprobs)
-    torch.testing.assert_close(gradient, -batch.advantages * plan.weight / len(logprobs))
-    assert (plan.weight == 0).sum() == 2
+    batch = replace(batch, logprobs=batch.logprobs.detach().requires_grad_())
+    out = drawn(objective, batch)
+    assert len(out) == 2
+    expected = batch.advantages.clone()
+    expected[out] = 0
+    torch.testing.assert_close(coefficients(objective, batch), expected)
 
 
-def test_kl_cov_on_policy_is_the_policy_gradient():
-    case = make_case(3, drift=0.0)
-    found = []
-    for name in ("kl_cov", "reinforce"):
-        objective = load_objective(name)
-        batch = case.batch(objective)
-        found.append(torch.autograd.grad(objective.loss(batch, objective.prepare(batch)).loss, case.logits)[0])
-    torch.testing.assert_close(*found)
+def test_kl_cov_takes_the_signed_largest():
+    """(High log-prob, high advantage) and (low, low) before the rest."""
+    objective = load_objective("kl_cov", {"share": 0.5})
+    batch = by_hand([1.0, 0.2, 1.0, 0.2], [1.0, -1.0, -1.0, 1.0], lengths=[1, 1, 1, 1], uid=torch.arange(4))
+    assert objective.loss(batch, objective.prepare(batch)).tokens["kl_mask"].tolist() == [True, True, False, False]
 
 
 def test_steer_spares_small_changes_and_holds_the_floor():
-    case = make_case(5)
-    objective = load_objective("steer")
-    plan = objective.prepare(case.batch(objective))
-    weight = plan.weight
-    assert weight.min().item() == pytest.approx(0.8)
-    assert weight.max() <= 1.0
-    zero = make_case(5)
-    zero.rewards = torch.ones_like(zero.rewards)
-    assert torch.equal(objective.prepare(zero.batch(objective)).weight, torch.ones(24, dtype=torch.float64))
+    case, objective = make_case(5), load_objective("steer")
+    weight = weights(objective, case.batch(objective))
+    assert min(weight) == pytest.approx(0.8)
+    assert max(weight) <= 1.0
+    alike = replace(case, rewards=torch.ones_like(case.rewards))
+    assert weights(objective, alike.batch(objective)) == [1.0] * 24
 
 
-@pytest.mark.parametrize("scale_floor", [0.0, 0.02, 0.1])
-def test_steer_counts_the_largest_change_as_at_least_the_floor(scale_floor):
+@pytest.mark.parametrize("least", [0.0, 0.02, 0.1])
+def test_steer_counts_the_largest_change_as_at_least_the_floor(least):
     """On-policy |Omega| = |A (1 - pi) (log pi + H)|, here 0.05 (1 - 1/e) and a third of it."""
-    objective = load_objective(changed("steer", {"weight": {"scale_floor": scale_floor}}))
     batch = by_hand([1.0, 1.0], [0.05, -0.05 / 3], old_entropies=tensor(2.0, 2.0))
     size = [0.05 * (1 - math.exp(-1)), 0.05 / 3 * (1 - math.exp(-1))]
-    expected = [0.8 ** (x / max(size[0], scale_floor)) for x in size]
-    assert weights(objective, batch) == pytest.approx(expected, rel=1e-9)
-    assert (expected[0] == pytest.approx(0.8)) == (scale_floor < 0.03)
+    expected = [0.8 ** (x / max(size[0], least)) for x in size]
+    assert weights(load_objective("steer", {"least": least}), batch) == pytest.approx(expected, rel=1e-9)
+    assert (expected[0] == pytest.approx(0.8)) == (least < 0.03)
 
 
 def test_steer_takes_sure_and_impossible_tokens_as_nearly_so():
     """pi and pi_old stay inside [1e-8, 1 - 1e-8], as in the released code: Omega is finite, and no weight is NaN."""
-    objective = load_objective(changed("steer", {"weight": {"scale_floor": 0.0}}))
     logprobs = tensor(0.0, -100.0, -1.0)
-    batch = TokenBatch(tensor(0.0, -100.0, -1.0), tensor(1, 1, 1), torch.tensor([3]), logprobs,
-                       old_entropies=tensor(1, 1, 3))  # fmt: skip
+    batch = TokenBatch(logprobs, tensor(1, 1, 1), torch.tensor([3]), logprobs, old_entropies=tensor(1, 1, 3))
     p = [1 - 1e-8, 1e-8, math.exp(-1)]
     size = [abs((1 - x) * (math.log(x) + h)) for x, h in zip(p, (1, 1, 3), strict=True)]
-    assert weights(objective, batch) == pytest.approx([0.8 ** (x / max(size)) for x in size], rel=1e-6)
-
-
-def test_steer_linear_takes_the_midpoint_when_all_are_equal():
-    objective = load_objective(changed("steer", {"weight": {"shape": "linear", "floor": 0.8, "ceiling": 1.2}}))
-    batch = by_hand([1.0, 1.0], [0.0, 0.0], old_entropies=tensor(1.0, 1.0))
-    assert weights(objective, batch) == [1.0, 1.0]
+    found = weights(load_objective("steer", {"least": 0}), batch)
+    assert found == pytest.approx([0.8 ** (x / max(size)) for x in size], rel=1e-6)
 
 
 def test_opsm_drops_bad_responses_that_became_improbable():
     """Means of log pi_old - log pi: log 2, 0, log 2 (a good one), -log 2; log 2 is 0.693."""
     batch = by_hand([0.25, 1.0, 2.0, 0.5, 0.5, 2.0], [-1.0, -1.0, -1.0, -1.0, 1.0, -1.0], [2, 2, 1, 1])
-    for threshold, kept in ((0.5, [0, 0, 1, 1, 1, 1]), (0.7, [1] * 6)):
-        objective = load_objective(changed("opsm", {"weight": {"threshold": threshold}}))
-        assert objective.loss(batch, objective.prepare(batch)).tokens["weight"].tolist() == kept
+    for delta, kept in ((0.5, [0, 0, 1, 1, 1, 1]), (0.7, [1] * 6)):
+        assert weights(load_objective("opsm", {"delta": delta}), batch) == kept
 
 
 def test_top_entropy_keeps_the_share_of_largest_entropy():
-    entropies = tensor(0.1, 2.0, 0.3, 1.5, 0.2)
-    batch = by_hand([1.0] * 5, [1.0] * 5, [3, 2], entropies=entropies, uid=torch.arange(2))
-    for fraction, kept in ((0.2, [0, 1, 0, 0, 0]), (0.5, [0, 1, 0, 1, 0]), (0.0, [0, 1, 0, 0, 0]), (1.0, [1] * 5)):
-        objective = load_objective(changed("top_entropy", {"weight": {"fraction": fraction}}))
-        assert weights(objective, batch) == kept
-
-
-def test_top_entropy_over_kept_tokens_is_a_mean_over_these():
+    """At least one token; version 2 takes the mean over those that stay."""
     entropies = tensor(0.1, 2.0, 0.3, 1.5, 0.2)
     batch = by_hand(
         [1.0, 1.1, 0.9, 1.2, 1.3], [1.0, 2.0, 3.0, -4.0, 5.0], [3, 2], entropies=entropies, uid=torch.arange(2)
     )
-    objective = load_objective(changed("top_entropy_v2", {"weight": {"fraction": 0.5}}))
-    assert weights(objective, batch) == [0, 2.5, 0, 2.5, 0]
-    assert objective.loss(batch, objective.prepare(batch)).loss.item() == pytest.approx(-(2.2 - 4.8) / 2)
+    for share, kept in ((0.2, [0, 1, 0, 0, 0]), (0.5, [0, 1, 0, 1, 0]), (0, [0, 1, 0, 0, 0]), (1, [1] * 5)):
+        assert weights(load_objective("top_entropy", {"share": share}), batch) == kept
+    newer = load_objective("top_entropy_v2", {"share": 0.5})
+    assert weights(newer, batch) == [0, 2.5, 0, 2.5, 0]
+    assert newer.loss(batch, newer.prepare(batch)).loss.item() == pytest.approx(-(2.2 - 4.8) / 2)
 
 
 def test_ties_stay_by_uid_and_then_by_position():
     """Responses 7, 2**62 and 5, in that order in the batch; four of six tokens tie, and three of all stay."""
     entropies, uid = tensor(1.0, 1.0, 1.0, 2.0, 0.5, 1.0), torch.tensor([7, 2**62, 5])
     batch = by_hand([1.0] * 6, [1.0] * 6, [2, 2, 2], entropies=entropies, uid=uid)
-    objective = load_objective(changed("top_entropy_v2", {"weight": {"fraction": 0.5}}))
+    objective = load_objective("top_entropy_v2", {"share": 0.5})
     for salt in range(3):
         assert [value > 0 for value in weights(objective, batch, salt)] == [True, False, False, True, False, True]

@@ -1,0 +1,243 @@
+"""What an objective is given: what `needs` names and nothing else, checked, detached, and never waited for."""
+
+from dataclasses import fields, replace
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tepo.common.errors import UserError
+from tepo.objectives import Groups, Objective, TokenBatch, load_objective
+from tepo.objectives.testing.case import TabularCase, make_case
+from tests.invariants.rows import variants
+from tests.unit.objectives.flat import by_hand, tensor
+
+ROWS = variants()
+LEAVES = ("old_logprobs", "advantages", "old_entropies", "initial_logprobs", "sampler_logprobs")
+
+
+@pytest.mark.parametrize("label", ROWS)
+def test_nothing_but_the_policy_has_a_gradient(label):
+    """The gradient by old log-probs, advantages and all else that a trainer may have left in its graph is none."""
+    objective, case = ROWS[label], make_case(3)
+    batch = case.batch(objective)
+    leaves = {name: getattr(batch, name).detach().clone().requires_grad_() for name in LEAVES}
+    expected = objective.loss(batch, objective.prepare(batch)).loss
+    attached = TokenBatch(**vars(case.batch(objective)) | {name: 1 * leaf for name, leaf in leaves.items()})
+    loss = objective.loss(attached, objective.prepare(attached)).loss
+    assert torch.equal(loss, expected)
+    found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+    assert found == (None,) * len(leaves)
+
+
+@pytest.mark.parametrize("name", ["grpo_dapo", "gspo", "tepo_kl_all", "cispo"])
+def test_the_current_log_probs_as_the_old_ones(name):
+    """On-policy training with one tensor for both: the ratio is 1, the gradient -A/N on each token."""
+    logprobs = tensor(-1, -2, -0.5).requires_grad_()
+    objective = load_objective(name, {"average": "tokens"})
+    batch = TokenBatch(logprobs, tensor(1, 1, -2), torch.tensor([2, 1]), logprobs=logprobs)
+    (gradient,) = torch.autograd.grad(objective.loss(batch, objective.prepare(batch)).loss, logprobs)
+    torch.testing.assert_close(gradient, tensor(-1, -1, 2) / 3, rtol=0, atol=1e-15)
+
+
+def test_a_mask_selects():
+    objective, batch = load_objective("gspo"), by_hand([1, 2, 3, 4], [1, 1, -1, 2], [1, 2, 1])
+    plan = objective.prepare(batch)
+    for chosen in (torch.tensor([False, True, True]), [False, True, True], [1, 2], torch.tensor([1, 2]), range(1, 3)):
+        part = batch.select(chosen)
+        assert (part.lengths.tolist(), part.advantages.tolist()) == ([2, 1], [1, -1, 2])
+        assert plan.select(chosen).lengths.tolist() == [2, 1]
+    assert batch.select([]).lengths.tolist() == batch.select(torch.zeros(3) > 0).lengths.tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("chosen", "what"),
+    [
+        (torch.tensor([True, False]), "a mask of 2 responses for a batch of 3"),
+        ([0, 3], "there is no response 3 in a batch of 3"),
+        ([True, 2], "there is no response True in a batch of 3"),
+        (torch.tensor([0.5]), "there is no response 0.5 in a batch of 3"),
+    ],
+)
+def test_a_choice_that_is_none(chosen, what):
+    objective, batch = load_objective("gspo"), by_hand([1, 2, 3, 4], [1, 1, -1, 2], [1, 2, 1])
+    for holder in (batch, objective.prepare(batch)):
+        with pytest.raises(UserError) as caught:
+            holder.select(chosen)
+        assert (caught.value.what, caught.value.where) == (what, f"{type(holder).__name__}.select")
+
+
+def test_negative_lengths():
+    message = "`lengths` is -1 for response 1; expected: response tokens of each response, 0 or more"
+    lengths = torch.tensor([3, -1])
+    with pytest.raises(UserError) as caught:
+        TokenBatch(tensor(-1, -1), tensor(1, 1), lengths)
+    assert (caught.value.what, caught.value.where) == (message, "TokenBatch.lengths")
+    with pytest.raises(UserError) as caught:
+        Groups(tensor(1, 0), torch.tensor([0, 0]), lengths)
+    assert (caught.value.what, caught.value.where) == (message, "Groups.lengths")
+
+
+def test_devices():
+    """`meta` stands for a GPU: a device without values."""
+    with pytest.raises(UserError) as caught:
+        TokenBatch(tensor(-1, -1), tensor(1, 1).to("meta"), torch.tensor([2]))
+    assert caught.value.what == "`advantages` is on meta, and `lengths` on cpu; expected: all tensors on one device"
+    assert caught.value.where == "TokenBatch.advantages"
+    with pytest.raises(UserError, match="`rewards` is on meta"):
+        Groups(tensor(1, 0).to("meta"), torch.tensor([0, 0]), torch.tensor([1, 1]))
+    objective, batch = load_objective("grpo_dapo"), by_hand([1, 2], [1, -1])
+    plan = objective.prepare(batch)
+    there = replace(plan, lengths=plan.lengths.to("meta"), scale=plan.scale.to("meta"))
+    with pytest.raises(UserError, match="the plan is on meta and the batch on cpu"):
+        objective.loss(batch, there)
+
+
+class Asked(TorchDispatchMode):
+    """Fails on operations that wait for a device: a value on the host, or a size that depends on values."""
+
+    WAITS = ("_local_scalar_dense", "nonzero", "_unique", "unique_dim", "masked_select", "equal", "is_nonzero")
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func.overloadpacket.__name__
+        assert not name.startswith(self.WAITS), name
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("label", ROWS)
+def test_no_micro_batch_waits_for_a_device(label):
+    """The checks of values in `loss` stay on the device; what is asked for is asked once a mini-batch, in `prepare`."""
+    objective = ROWS[label]
+    batch = make_case(3).batch(objective)
+    plan = objective.prepare(batch)
+    parts = [(batch.select(part), plan.select(part)) for part in ([0, 2], [1])]
+    with pytest.raises(AssertionError, match="_local_scalar_dense"), Asked():
+        bool((plan.lengths < 0).any())
+    with Asked():
+        for own, its_plan in parts:
+            objective.loss(own, its_plan)
+
+
+def test_a_batch_on_a_device_is_made_without_a_look_at_its_values():
+    """`meta` has none: a look would raise."""
+    batch = make_case(3).batch(load_objective("tepo"))
+    values = {part.name: getattr(batch, part.name) for part in fields(batch)}
+    moved: dict[str, Any] = {
+        name: value.to("meta") if isinstance(value, torch.Tensor) else value for name, value in values.items()
+    }
+    assert TokenBatch(**moved).advantages.is_meta
+
+
+# needs ----------------------------------------------------------------------------------------------------------------
+NEEDS = {
+    label: set(needs.split())
+    for needs, labels in {
+        "entropies old_entropies": ("tepo", "tepo_kl_negative", "tepo_kl_both", "tepo, line 21"),
+        "entropies entropy_gradient": ("tepo_max_entropy", "tepo_min_entropy"),
+        "entropies": ("entropy_advantage",),
+        "old_entropies": ("gtpo", "gtpo_v2", "grpo_s", "grpo_s_v2", "tepo, omega"),
+        "old_entropies max_new_tokens": ("gtpo_clipped",),
+        "old_entropies prepass": ("steer",),
+        "old_entropies prepass finished": ("steer, filtered",),
+        "entropies old_entropies prepass": ("tepo, mean over the mask",),
+        "entropies old_entropies full_kl": ("tepo, exact KL", "tepo, exact KL to the initial policy"),
+        "entropies prepass uid": ("top_entropy", "top_entropy_v2"),
+        "prepass uid": ("clip_cov", "kl_cov"),
+        "prepass": ("tepo, covariance",),
+        "sampler_logprobs": ("tis", "tis_normalized", "icepop", "seq_mask_tis", "trm", "trm_current", "vespo_sampler"),
+        "initial_logprobs": ("grpo",),
+        "max_new_tokens": ("dr_grpo", "gdpo"),
+        "group_ids": ("grpo_dapo, group means",),
+        "finished": ("grpo_dapo, filtered",),
+        "finished max_new_tokens": ("grpo_dapo, without those cut",),
+    }.items()
+    for label in labels
+}
+
+
+@pytest.mark.parametrize("label", [label for label in ROWS if label in NEEDS or "," not in label])
+def test_needs(label: str):
+    """All that the trainer has to compute and nothing else: a pass of the model for nothing costs as much as one."""
+    found = ROWS[label].needs
+    named = {part.name for part in fields(found) if getattr(found, part.name) is True}
+    assert named == NEEDS.get(label, set())
+    assert found.full_kl_anchor == ("initial" if "to the initial" in label else "old")
+
+
+ALWAYS_GROUPS, ALWAYS_BATCH = ("rewards", "group_ids", "lengths"), ("old_logprobs", "advantages", "lengths", "logprobs")
+
+
+def run(objective: Objective, case: TabularCase, given: tuple[str, ...]) -> torch.Tensor:
+    """The loss with these optional fields and no others."""
+    everything = case.groups()
+    fields = {name: getattr(everything, name) for name in (*ALWAYS_GROUPS, *given) if hasattr(everything, name)}
+    advantages = objective.advantages(Groups(**fields))
+    batch = case.batch(objective, advantages)
+    batch = TokenBatch(**{name: getattr(batch, name) for name in (*ALWAYS_BATCH, *given)})
+    return objective.loss(batch, objective.prepare(batch)).loss
+
+
+@pytest.mark.parametrize("label", ROWS)
+def test_a_row_reads_what_it_needs_and_nothing_else(label: str) -> None:
+    objective, case = ROWS[label], make_case(3)
+    needed = objective.needs.given
+    batch = case.batch(objective)
+    expected = objective.loss(batch, objective.prepare(batch)).loss
+    torch.testing.assert_close(run(objective, case, needed), expected, rtol=0, atol=0)
+    for name in needed:
+        with pytest.raises(UserError, match=f"reads `{name}`, which is not given; expected: ") as error:
+            run(objective, case, tuple(other for other in needed if other != name))
+        assert f"{name}=…)" in error.value.fix
+
+
+def batch_with(**values: Any) -> TokenBatch:
+    objective, case = load_objective("tepo"), make_case(3)
+    return TokenBatch(**vars(case.batch(objective)) | values)
+
+
+TOKENS, COUNT = 24, 9
+SHAPES = [
+    ("entropies", torch.ones(4, 6), "has the shape [4, 6]; expected: float [N] = [24], one a response token"),
+    ("logprobs", torch.ones(23), "has the shape [23]; expected: float [N] = [24], one a response token"),
+    ("old_logprobs", [0.0] * TOKENS, "is no tensor but list; expected: float [N] = [24], one a response token"),
+    ("advantages", torch.ones(()), "has the shape []; expected: float [N], one a response token"),
+    ("lengths", torch.ones(COUNT), "is float32; expected: int64 [S], one a response"),
+    ("uid", torch.arange(8), "has the shape [8]; expected: int64 [S] = [9], one a response"),
+    ("uid", torch.arange(COUNT).int(), "is int32; expected: int64 [S] = [9], one a response"),
+    ("group_ids", torch.ones(COUNT), "is float32; expected: integer [S] = [9], one a response"),
+    ("finished", torch.ones(COUNT), "is float32; expected: bool [S] = [9], one a response"),
+    ("sampler_logprobs", torch.ones(TOKENS).cfloat(), "is complex64; expected: float [N] = [24], one a response token"),
+    ("max_new_tokens", 0, "is 0; expected: a whole number of tokens, at least 1"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "message"), SHAPES)
+def test_another_type_shape_or_dtype(name: str, value: Any, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        batch_with(**{name: value})
+    assert error.value.what == f"`{name}` {message}"
+    assert error.value.where == f"TokenBatch.{name}"
+
+
+def test_a_padded_tensor_gets_the_way_to_flatten_it() -> None:
+    with pytest.raises(UserError, match=r"try: take the response tokens of a padded tensor: values\[mask\]"):
+        batch_with(old_entropies=torch.ones(COUNT, 7))
+
+
+def test_rewards_and_lengths_of_groups() -> None:
+    ids, lengths = torch.tensor([0, 0, 0]), torch.tensor([2, 1, 2])
+    with pytest.raises(UserError, match=r"`rewards` has the shape \[2\]; expected: float \[S\] = \[3\]"):
+        Groups(torch.ones(2), ids, lengths)
+    groups = Groups(torch.tensor([1, 0, 0]), ids, lengths, torch.ones(4))
+    with pytest.raises(UserError, match=r"`old_entropies` has the shape \[4\], and the lengths add up to 5"):
+        load_objective("gtpo").advantages(groups)
+
+
+def test_lengths_that_do_not_add_up_and_a_plan_of_others() -> None:
+    objective = load_objective("tepo")
+    batch = batch_with()
+    with pytest.raises(UserError, match=r"`advantages` has the shape \[24\], and the lengths add up to 25"):
+        objective.prepare(batch_with(lengths=batch.lengths + torch.tensor([1] + [0] * 8)))
+    with pytest.raises(UserError, match="the plan is of 9 responses and the batch of 2"):
+        objective.loss(batch.select([0, 1]), objective.prepare(batch))

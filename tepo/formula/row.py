@@ -102,10 +102,10 @@ class Row:
             else:
                 known = [*constants, *lines, "average", "keep"]
                 raise Place(name, where, 10, 10 + len(name)).unknown("name of the formula", name, known)
-        own = self.own | {name for name in changes if name not in ("average", "keep")}
+        own = frozenset(changes) - {"average", "keep"}
         where_ = dict(self.where) | {name: f"objective.{name}" for name in changes}
-        return Row(self.name, self.about, self.like, lines, constants, average, keep, self.departs, own, where_)
-
+        row = Row(self.name, self.about, self.like, lines, constants, average, keep, self.departs, own, where_)
+        return replace(row, own=own | (self.own & row.formula.read))  # what is set may leave others unread
 
     def with_exact_kl(self) -> "Row":
         """The row with the exact KL over the vocabulary in its line `kl`, where that is k3 of the sampled token."""

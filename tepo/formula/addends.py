@@ -41,7 +41,7 @@ def addends(root: Node, builder: Builder, kl: Node | None) -> list[Addend]:
         first = builder.operator("+" if sign > 0 else "-", first, node)
     found = [Addend(1.0, first, "actor/pg_loss")]
     for sign, node in others:
-        factor, rest = _factored(node, builder)
+        factor, rest = factored(node, builder)
         if rest is not None:
             found.append(Addend(sign * factor, rest, _metric(rest, kl)))
     return found
@@ -73,7 +73,7 @@ def _parts(node: Node, sign: float) -> Iterator[tuple[float, Node]]:
         yield sign, node
 
 
-def _factored(node: Node, builder: Builder) -> tuple[float, Node | None]:
+def factored(node: Node, builder: Builder) -> tuple[float, Node | None]:
     """A node as a number times the rest; None for nothing but a number."""
     if node.op == "number":
         return float(node.value or 0), None
@@ -82,7 +82,7 @@ def _factored(node: Node, builder: Builder) -> tuple[float, Node | None]:
         return (factor, builder.operator("/", rest, node.args[1])) if rest else (1.0, node)
     if node.op != "*":
         return 1.0, node
-    (first, one), (second, other) = (_factored(part, builder) for part in node.args)
+    (first, one), (second, other) = (factored(part, builder) for part in node.args)
     rest = builder.operator("*", one, other) if one and other else one or other
     return first * second, rest
 

@@ -1,17 +1,18 @@
 """A formula as data: what it reads, in which stage, and what the trainer has to compute for it. No tensors here."""
 
+import ast
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, Self
 
 from tepo.common.errors import UserError
-from tepo.formula.addends import Addend, Clip, addends, clips
+from tepo.formula.addends import Addend, Clip, addends, clips, factored
 from tepo.formula.build import Builder
 from tepo.formula.graph import Node
 from tepo.formula.language import AVERAGES, FUNCTIONS, GIVEN, GROUPS
 from tepo.formula.needs import Needs
-from tepo.formula.syntax import Place
+from tepo.formula.syntax import Place, parse, summands
 
 _FIELDS = {  # of `Groups` and `TokenBatch`, beside those that are always there
     "finished": ("finished",),
@@ -80,6 +81,34 @@ class Formula:
     def read(self) -> set[str]:
         """Names of the lines and constants that are read, J among them."""
         return {"J"} | self._builder.read
+
+    @cached_property
+    def given(self) -> set[str]:
+        """The given names that J reads, of the rollout and of the loss."""
+        return _given([self._written])
+
+    @property
+    def mapping(self) -> dict[str, Any]:
+        """What is read of it, as the configuration of a run keeps it and `load_objective` takes it."""
+        parts = {"formula": self.lines, "constants": self.constants}
+        read = {key: {name: one for name, one in part.items() if name in self.read} for key, part in parts.items()}
+        return {"name": self.name, **read, "average": self.average, "keep": self.keep}
+
+    def without(self, *terms: str) -> tuple[Self, str, float]:
+        """The formula without the first summand of J that is a number times one of these expressions, with the
+        expression and the number; the expression is empty where there is none. A sum within another line stays."""
+        wanted = {self._builder.expression("J", text): text for text in terms}
+        kept, found = "", ("", 0.0)
+        for sign, part in summands(parse(Place("J", self._builder.lines["J"]))):
+            text = ast.unparse(part)
+            number, rest = factored(self._builder.expression("J", text), self._builder)
+            if rest in wanted and not found[0]:
+                found = wanted[rest], sign * number
+            else:
+                kept += f" {'+' if sign > 0 else '-'} ({text})"
+        if not found[0]:
+            return self, *found
+        return replace(self, lines={**self.lines, "J": kept.removeprefix(" + ")}, own=frozenset()), *found
 
     @cached_property
     def _builder(self) -> Builder:
@@ -191,7 +220,7 @@ class Formula:
     @cached_property
     def needs(self) -> Needs:
         """All that the formula reads, and whether `prepare` reads log-probs."""
-        names = _given([self._written, *self._rest]) | ({self.keep} - {""})
+        names = self.given | _given(self._rest) | ({self.keep} - {""})
         if {"kl_old", "kl_initial"} <= names:
             raise self._j.place.error("kl_old and kl_initial in one formula", "one of them; the other as k3(…)")
         return Needs(

@@ -73,14 +73,7 @@ class Row:
     @property
     def mapping(self) -> dict[str, Any]:
         """The row as the configuration of a run keeps it: what is read of it. `row_of` takes it back."""
-        read = self.formula.read
-        return {
-            "name": self.name,
-            "formula": {name: text for name, text in self.lines.items() if name in read},
-            "constants": {name: one.value for name, one in self.constants.items() if name in read},
-            "average": self.average,
-            "keep": self.keep,
-        }
+        return self.formula.mapping
 
     def changed(self, changes: Mapping[str, Any]) -> "Row":
         """The row with constants, lines, `average` or `keep` set. Raises UserError for a name that it has not, and for

@@ -5,7 +5,7 @@ Allowed: numbers, names, + - * / **, one comparison at a time, & | ~, calls by p
 import ast
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -78,6 +78,17 @@ def parse(place: Place) -> ast.expr:
         raise here.error("no expression", _hint(text, start)) from None
     _check(tree, place, 0)
     return tree
+
+
+def summands(tree: ast.expr) -> Iterator[tuple[int, ast.expr]]:
+    """What a sum adds up, with signs."""
+    if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Add | ast.Sub):
+        yield from summands(tree.left)
+        yield (1 if isinstance(tree.op, ast.Add) else -1), tree.right
+    elif isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        yield from ((-sign, part) for sign, part in summands(tree.operand))
+    else:
+        yield 1, tree
 
 
 def _hint(text: str, start: int) -> str:

@@ -101,15 +101,16 @@ class Objective(Formula):
                 spoilt = spoilt + reduced(entropies, index[groups.sequence], number, "sum")
             return (per_token + spoilt[index][groups.sequence]).to(groups.rewards.dtype)
 
-    def prepare(self, batch: TokenBatch, comm: Comm | None = None, salt: int = 0) -> Plan:
+    def prepare(self, batch: TokenBatch, comm: Comm | None = None, salt: int = 0, totals: Tensor | None = None) -> Plan:
         """Denominators and `_b` values over the whole mini-batch and all ranks. `salt` (from seed, step …) varies
-        random draws."""
+        random draws. totals: as in the plan, where a trainer knows them and the batch is a part of its mini-batch."""
         check_has(batch, sorted(self._of_plan), self._reader)
         check_lengths(batch, batch.counts, "advantages")
         with torch.no_grad():
             kept = torch.nonzero(batch.want("finished", self._reader))[:, 0] if self.keep else None
             own = batch if kept is None else batch.select(kept)
-            totals = all_sum(torch.stack([own.lengths.sum(), (own.lengths > 0).sum()]).double(), comm)
+            if totals is None:
+                totals = all_sum(torch.stack([own.lengths.sum(), (own.lengths > 0).sum()]).double(), comm)
             scope, values = Scope(own, batch.advantages.dtype, comm, salt), dict[int, Value]()
             inputs = _Inputs(own, totals, {}, self._reader)
             steps = {one.number: one for node in self.planned for one in node.below()}
@@ -119,8 +120,9 @@ class Objective(Formula):
             plan = Plan(own.lengths, totals, self._scale(own, totals, comm), found, kept is not None)
             return plan if kept is None else plan.spread(batch, kept)
 
-    def loss(self, batch: TokenBatch, plan: Plan) -> Loss:
-        """The loss of a (micro-)batch with its part of the plan."""
+    def loss(self, batch: TokenBatch, plan: Plan, weights: Tensor | None = None) -> Loss:
+        """The loss of a (micro-)batch with its part of the plan. weights: of the policy term, beside what the formula
+        says [N]."""
         check_has(batch, ["logprobs", *sorted(self._of_loss)], self._reader)
         if plan.lengths.shape != batch.lengths.shape:
             what = f"the plan is of {plan.lengths.shape[0]} responses and the batch of {batch.lengths.shape[0]}"
@@ -139,7 +141,10 @@ class Objective(Formula):
                         values[node.number] = self._value(node, scope, values, inputs.of)
                 for number in spent:
                     values.pop(number, None)
-            totals = [total(plan.scale * self._per_token(one.node, scope, values)) for one in self._addends]
+            parts = [self._per_token(one.node, scope, values) for one in self._addends]
+            if weights is not None:
+                parts[0] = weights.detach() * parts[0]
+            totals = [total(plan.scale * part) for part in parts]
             intact = self._intact(batch)
             loss = -totals[0]
             for one, part in zip(self._addends[1:], totals[1:], strict=True):

@@ -35,7 +35,7 @@ _NEEDED = {  # what a name needs of the trainer
     "kl_old": ("full_kl",),
     "kl_initial": ("full_kl",),
 }
-_CURRENT = ("logp", "d", "H", "dH", "kl_old", "kl_initial")  # made by the policy that is trained
+CURRENT = ("logp", "d", "H", "dH", "kl_old", "kl_initial")  # made by the policy that is trained
 _OF_GROUPS = ("old_entropies", "finished", "max_new_tokens")
 _LOGPROBS = ("logprobs", "old_logprobs", "initial_logprobs", "sampler_logprobs")
 _WATCHED = (*_LOGPROBS, "entropies", "old_entropies", "full_kl")
@@ -121,6 +121,16 @@ class Formula:
     def _builder(self) -> Builder:
         return Builder(self.lines, self.constants, self.where or {})
 
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The lines that are read, J last, each after those that it reads."""
+        return self._builder.known
+
+    @property
+    def read(self) -> frozenset[str]:
+        """Names of the lines and constants that are read."""
+        return frozenset({"J", *self._builder.read})
+
     @cached_property
     def _written(self) -> Node:
         """J as it is written."""
@@ -156,7 +166,7 @@ class Formula:
             raise root.place.error("J reads nothing of the rollout", "A: (R - mean_g(R)) / (std_g(R) + eps), say")
         ways = [node for node in reversed(list(root.below())) if node.rollout and not node.loss]
         for node in sorted(ways, key=lambda node: node.condition):  # a number rather than what it is compared with
-            if not sources & ({one.number for one in _below(root, {node.number})} - {node.number}):
+            if not sources & ({one.number for one in nodes_below(root, {node.number})} - {node.number}):
                 return node
         first = [name for name, node in self._builder.known.items() if node.rollout and not node.loss]
         what = f"the loss reads several values of the rollout ({', '.join(first)})"
@@ -191,7 +201,7 @@ class Formula:
             full_kl_anchor="initial" if "kl_initial" in read else "old",
             uid=any(node.op in ("top_b", "first_b", "draw_b") for node in self.planned),
             group_ids=self.average == GROUPS,
-            prepass=bool(below & set(_CURRENT)),
+            prepass=bool(below & set(CURRENT)),
         )
 
     @cached_property
@@ -225,7 +235,7 @@ class Formula:
     def _loss_steps(self) -> list[tuple[Node, tuple[int, ...]]]:
         """The nodes of the loss, and of each the values that nothing reads after it."""
         kept = {node.number for node in self.planned}
-        steps = _below(self._j, kept)
+        steps = nodes_below(self._j, kept)
         last = {part.number: node.number for node in steps if node.number not in kept for part in node.args}
         return [(node, tuple(number for number, at in last.items() if at == node.number)) for node in steps]
 
@@ -408,7 +418,7 @@ def _of_either(name: str, scope: Scope) -> Value:
             return float(source.max_new_tokens)
 
 
-def _below(root: Node, leaves: set[int]) -> list[Node]:
+def nodes_below(root: Node, leaves: set[int]) -> list[Node]:
     """A node and all that it is made of, arguments first; nothing below the leaves."""
     found: dict[int, Node] = {}
     waiting = [(root, False)]

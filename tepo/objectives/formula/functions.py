@@ -328,7 +328,7 @@ FUNCTIONS: dict[str, Function] = {
     "mean_g": _f(
         "any any?",
         "same",
-        "mean over the group, weighted by the second; that of like values is that value exactly",
+        "mean over the group, weighted by a second argument; that of like values is that value exactly",
         _mean_g,
         "rollout",
     ),
@@ -338,14 +338,14 @@ FUNCTIONS: dict[str, Function] = {
     "share_g": _f(
         "any condition",
         "same",
-        "x over the mean of x among the members of the group, 0 on the others; 1 where all are 0",
+        "x over its mean among the members of the group, 0 on the others; 1 where all are 0",
         lambda s, x, m: _share(x, m, *s.groups(x)),
         "rollout",
     ),
     "share_t": _f(
         "token condition",
         "token",
-        "the same among the members at this position of the group's responses",
+        "x over its mean among the members at this position in the group, 0 on the others; 1 where all are 0",
         lambda s, x, m: _share(x, s.lift(m, "response", "token") if m.shape != x.shape else m, *s.columns()),
         "rollout",
     ),
@@ -369,7 +369,11 @@ FUNCTIONS: dict[str, Function] = {
         "mini-batch",
     ),
     "first_b": _f(
-        "each number", "condition", "as top_b; of ties the first by response and position", _first_b, "mini-batch"
+        "each number",
+        "condition",
+        "the share of the mini-batch's tokens with the largest x, at least one; ties by response and position",
+        _first_b,
+        "mini-batch",
     ),
     "draw_b": _f(
         "condition number",

@@ -317,11 +317,16 @@ def test_3e_4_is_a_number_also_where_yaml_takes_it_for_a_text(tmp_path: Path):
     assert load_row(path).constants["beta"].value == 3e-4
 
 
-def test_changes_set_constants_and_lines():
+def test_changes_set_constants_and_lines(tmp_path: Path):
     row = load_row("tepo", {"beta": "0.1", "w": "exp(d)", "average": "responses"})
     assert row.constants["beta"].value == 0.1
     assert (row.lines["w"], row.average) == ("exp(d)", "responses")
     with pytest.raises(UserError, match="did you mean 'beta'"):
         load_row("tepo", {"betta": 0.1})
+    assert "kl" not in load_row("tepo", {"J": "w*A - beta*M*kl_old"}).formula.read  # it falls away
+    assert load_row("tepo", {"J": "w*A"}).formula.digest == load_row("tepo_no_kl", {"J": "w*A"}).formula.digest
+    path = write(tmp_path, "like: tepo\nconstants: {betta: 1}\n")
+    with pytest.raises(UserError, match="nothing reads betta"):
+        load_row(path, {"beta": 1})
     with pytest.raises(UserError, match="nothing reads kappa"):
         _ = load_row("tepo", {"kappa": "d"}).formula

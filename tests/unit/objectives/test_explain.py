@@ -5,7 +5,6 @@ import re
 
 import pytest
 import torch
-from typer.testing import CliRunner
 
 from tepo.objectives import load_objective, names
 from tepo.objectives.explain import explain, to_latex, to_text
@@ -349,21 +348,6 @@ def test_a_changed_setting_is_marked():
     assert {part.key: part.source for part in found.constants}["penalty.coefficient"] == "set here"
     assert [(row.key, row.this, row.other) for row in found.differences] == [("penalty.coefficient", "1", "0.001")]
     assert "Differs from tepo as shipped" in to_text(found)
-
-
-def test_command():
-    import typer
-
-    from tepo_cli.commands.objectives import explain as command
-
-    app = typer.Typer()
-    app.command()(command)
-    run = CliRunner().invoke(app, ["tepo", "penalty.coefficient=1", "--vs", "gspo"])
-    assert run.exit_code == 0, run.output
-    assert "- 1 KL_t M" in run.output
-    assert "Differs from gspo" in run.output
-    assert CliRunner().invoke(app, ["gspo", "--latex"]).output.startswith("% gspo: GSPO 2507.18071")
-    assert "did you mean 'tepo'" in str(CliRunner().invoke(app, ["teppo"]).exception)
 
 
 @pytest.mark.parametrize("name", ["trm", "top_entropy", "vespo", "kimi_k2_5", "dppo_kl"])

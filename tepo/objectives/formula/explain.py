@@ -267,7 +267,8 @@ def to_text(explanation: Explanation, width: int = 110) -> str:
     e, row = explanation, explanation.row
     maximised, *rest = equation(row)
     lines = dict(line.split(" = ", 1) for line in rest)
-    parts = [_wrap(f"{row.name}: {' '.join(row.about.split())}", width)]
+    about = "" if row.about == row.name else f": {' '.join(row.about.split())}"
+    parts = [_wrap(row.name + about, width)]
     if row.departs:
         set_ = any(place == f"objective.{name}" for name, place in row.where.items() if name in row.lines)
         title = "Departs from its paper" + " as shipped, before it was changed" * set_

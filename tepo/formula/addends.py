@@ -78,7 +78,7 @@ def factored(node: Node, builder: Builder) -> tuple[float, Node | None]:
     if node.op == "number":
         return float(node.value or 0), None
     if node.op == "/":
-        factor, rest = _factored(node.args[0], builder)
+        factor, rest = factored(node.args[0], builder)
         return (factor, builder.operator("/", rest, node.args[1])) if rest else (1.0, node)
     if node.op != "*":
         return 1.0, node

@@ -25,7 +25,7 @@ _FIELDS = {  # of `Groups` and `TokenBatch`, beside those that are always there
     "kl_old": ("full_kl",),
     "kl_initial": ("full_kl",),
 }
-_CURRENT = ("logp", "d", "H", "dH", "kl_old", "kl_initial")  # made by the policy that is trained
+CURRENT = ("logp", "d", "H", "dH", "kl_old", "kl_initial")  # made by the policy that is trained
 _ROLLOUT = {name for name, one in FUNCTIONS.items() if one.stage == "rollout"}
 
 
@@ -76,6 +76,11 @@ class Formula:
         if unread:
             where = (self.where or {}).get(unread[0], self.name)
             raise UserError(f"nothing reads {', '.join(unread)}", where=where, fix="read it in a line, or leave it out")
+
+    @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The lines that are read, J last, each after those that it reads."""
+        return self._builder.known
 
     @property
     def read(self) -> set[str]:
@@ -229,7 +234,7 @@ class Formula:
             full_kl_anchor="initial" if "kl_initial" in names else "old",
             uid=any(node.op in ("top_b", "first_b", "draw_b") for node in self.planned),
             group_ids=self.average == GROUPS,
-            prepass=bool(_given(self.planned) & set(_CURRENT)),
+            prepass=bool(_given(self.planned) & set(CURRENT)),
         )
 
     @property

@@ -98,7 +98,7 @@ FUNCTIONS: dict[str, Function] = {
     "mean_g": _f(
         "any any?",
         "same",
-        "mean over the group, weighted by the second; that of like values is that value exactly",
+        "mean over the group, weighted by a second argument; that of like values is that value exactly",
         "rollout",
     ),
     "std_g": _f("any", "same", "standard deviation over the group", "rollout"),
@@ -107,11 +107,14 @@ FUNCTIONS: dict[str, Function] = {
     "share_g": _f(
         "any condition",
         "same",
-        "x over the mean of x among the members of the group, 0 on the others; 1 where all are 0",
+        "x over its mean among the members of the group, 0 on the others; 1 where all are 0",
         "rollout",
     ),
     "share_t": _f(
-        "token condition", "token", "the same among the members at this position of the group's responses", "rollout"
+        "token condition",
+        "token",
+        "x over its mean among the members at this position in the group, 0 on the others; 1 where all are 0",
+        "rollout",
     ),
     "sum_k": _f("named", "response", "sum over named rewards", "rollout"),
     "mean_r": _f("all", "", "mean over the rollout, all ranks", "rollout"),
@@ -125,7 +128,12 @@ FUNCTIONS: dict[str, Function] = {
         "the share of the mini-batch's tokens with the largest x, at least one; ties by lot",
         "mini-batch",
     ),
-    "first_b": _f("each number", "condition", "as top_b; of ties the first by response and position", "mini-batch"),
+    "first_b": _f(
+        "each number",
+        "condition",
+        "the share of the mini-batch's tokens with the largest x, at least one; ties by response and position",
+        "mini-batch",
+    ),
     "draw_b": _f(
         "condition number",
         "condition",

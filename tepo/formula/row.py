@@ -39,7 +39,8 @@ class Constant:
 @dataclass(frozen=True)
 class Row:
     """A method as a person wrote it. like: the row that it changes, empty for none; lines and constants: with those
-    inherited; own: the names of those in its own file. departs: where it is not what its paper prints."""
+    inherited; own: the names of those in its own file, or set. departs: where it is not what its paper prints. base:
+    the row that it is like."""
 
     name: str
     about: str
@@ -51,6 +52,7 @@ class Row:
     departs: tuple[str, ...]
     own: frozenset[str]
     where: Mapping[str, str] = field(default_factory=dict)
+    base: "Row | None" = None
 
     @cached_property
     def formula(self) -> Formula:
@@ -89,15 +91,17 @@ class Row:
             elif name == "keep":
                 keep = "" if value in (None, "null", "all") else str(value)
             elif name in constants:
-                constants[name] = Constant(_number(value, where), "set")
+                constants[name] = Constant(_number(value, where), "set here")
             elif name in lines or (isinstance(value, str) and name.isidentifier() and not _is_number(value)):
                 lines[name] = str(value)
             else:
                 known = [*constants, *lines, "average", "keep"]
                 raise Place(name, where, 10, 10 + len(name)).unknown("name of the formula", name, known)
-        own = frozenset(changes) - {"average", "keep"}  # the rest is inherited: it falls away where nothing reads it
+        _ = self.formula  # all that it names is read; of what is inherited now, some may fall away
+        own = frozenset(changes) - {"average", "keep"}
         where_ = dict(self.where) | {name: f"objective.{name}" for name in changes}
-        return Row(self.name, self.about, self.like, lines, constants, average, keep, self.departs, own, where_)
+        kept = replace(self, average=average, keep=keep, own=own, where=where_)
+        return replace(kept, lines=lines, constants=constants)
 
     def with_exact_kl(self) -> "Row":
         """The row with the exact KL over the vocabulary in its line `kl`, where that is k3 of the sampled token."""
@@ -164,7 +168,7 @@ def _row(given: Mapping[str, Any], at: Location, path: Path, chain: tuple[str, .
         kept = {name: one for name, one in base.constants.items() if name not in lines}
         lines, constants, where = inherited | lines, kept | constants, dict(base.where) | where
     about = str(given.get("about", ""))
-    return Row(path.stem, about, like, lines, constants, average, keep, tuple(departs), own, where)
+    return Row(path.stem, about, like, lines, constants, average, keep, tuple(departs), own, where, base)
 
 
 def _beside(path: Path, like: Any) -> str | Path:
@@ -223,11 +227,22 @@ def _number(value: Any, where: str) -> float:
     return float(value)
 
 
+def changed_lines(row: Row, base: Row) -> list[tuple[str, str]]:
+    """Each line, constant, average and filter that two rows do not share, as a person writes it: that of the row, and
+    that of the other one; empty where it is not read."""
+    here, there = _read_by(row), _read_by(base)
+    both = [(here.get(name, ""), there.get(name, "")) for name in here | there]
+    return [(one, other) for one, other in both if one.split() != other.split()]
+
+
 def differences(row: Row, base: Row) -> list[str]:
-    """The changes of a row to another one, as a person writes it: lines, constants, average and keep."""
-    found = [f"{name}: {text}" for name, text in row.lines.items() if name in row.own and text != base.lines.get(name)]
-    for name, one in row.constants.items():
-        if name in row.own and (name not in base.constants or base.constants[name].value != one.value):
-            found.append(f"{name} = {one.value:g}")
-    found += [f"average: {row.average}"] if row.average != base.average else []
-    return found + ([f"keep: {row.keep or 'all'}"] if row.keep != base.keep else [])
+    """The changes of a row to another one."""
+    return [here for here, _ in changed_lines(row, base) if here]
+
+
+def _read_by(row: Row) -> dict[str, str]:
+    """The text of each line and constant that a row reads, of its average and of what it keeps."""
+    read = row.formula.read
+    found = {name: f"{name}: {text}" for name, text in row.lines.items() if name in read}
+    found |= {name: f"{name} = {one.value:g}" for name, one in row.constants.items() if name in read}
+    return found | {"average": f"average: {row.average}", "keep": f"keep: {row.keep or 'all'}"}

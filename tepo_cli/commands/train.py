@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tepo.common.errors import UserError
-from tepo_cli.cli_options import compose_run
+from tepo_cli.cli_options import Lines, compose_run, formula_words
 
 if TYPE_CHECKING:
     from tepo.config.run_config import RunConfig
@@ -34,11 +34,12 @@ def train(
     show_tokens: Annotated[
         bool, typer.Option("--show-tokens", help="With --dry-run: check all prompts, and list the tokens of the first.")
     ] = False,
+    formula: Lines = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Train one policy. Groups: objective= model= scale= data= sampler= engine=. A finished run is never trained
     twice."""
-    config = compose_run(overrides or [], store)
+    config = compose_run([*(overrides or ()), *formula_words(formula)], store)
     if dry_run:
         describe_run(config, tokens=show_tokens)
         return

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
 from tepo.objectives.testing.checks import CHECKS
+
 from tests.integration.installed import User
 from tests.integration.own_model import save_tiny
 from tests.unit.training.small import write

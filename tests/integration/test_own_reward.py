@@ -1,6 +1,5 @@
 """Runs that train on rewards of a user's own: what is trained on, resuming, files that change or misbehave, noise."""
 
-import json
 from pathlib import Path
 
 import pytest

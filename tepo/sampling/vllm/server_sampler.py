@@ -300,7 +300,9 @@ class ServerQueue:
             ids = all(type(token) is int and 0 <= token < self.sampler.vocabulary for token in tokens)
             numbers = all(type(one) in (int, float) and -math.inf < one <= _ROUNDING for one in logprobs)
             ends = reason == "length" or (reason == "stop" and tokens[-1] in self._stops(params))
-            good = ids and numbers and ends and len(tokens) == len(logprobs) and 0 < len(tokens) <= params.max_new_tokens
+            good = (
+                ids and numbers and ends and len(tokens) == len(logprobs) and 0 < len(tokens) <= params.max_new_tokens
+            )
         except (KeyError, TypeError, ValueError, IndexError):
             good = False
         if not good:

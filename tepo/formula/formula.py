@@ -159,7 +159,7 @@ class Formula:
         for one in self._clips:
             low, high = (part.value if part.op == "number" else None for part in one.held.args[1:])
             if one.of in ways and low is not None and high is not None:
-                bounds = {"low": 1 - float(low), "high": float(high) - 1}
+                bounds = {"low": round(1 - float(low), 12), "high": round(float(high) - 1, 12)}
                 if one.side is one.held or bounds["low"] == 1:  # min(w, clip(w)), which never holds from below
                     del bounds["low"]
                 return Bounds(ways[one.of], bounds)

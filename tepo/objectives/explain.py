@@ -18,6 +18,7 @@ from tepo.formula.language import AVERAGES, FUNCTIONS, GIVEN, GROUPS, WORDS
 from tepo.formula.row import Constant, Row, changed_lines, differences, load_row
 from tepo.formula.typeset import BIG, DEFINED, SAID, At, Writer, number
 from tepo.objectives.batch import TokenBatch
+from tepo.objectives.objective import Objective
 
 NEEDS = {
     "entropies": "current entropies",
@@ -85,7 +86,7 @@ def explain(row: Row, vs: Row | None = None) -> Explanation:
     """Explain a row beside another one: the one that it is like unless given, else GRPO/DAPO.
 
     Raises UserError, with a caret under the word, for what is wrong in a line."""
-    formula, other = row.formula, vs or row.base or load_row(BASELINE)
+    formula, other = Objective(**row.parts), vs or row.base or load_row(BASELINE)
     nodes, average = formula.nodes, AVERAGES.get(row.average, row.average)
     words = list(dict.fromkeys(_WORD.findall(" ".join([*equation(row), average, row.keep]))))
     names = {
@@ -167,8 +168,8 @@ def _detached(formula: Formula) -> tuple[str, ...]:
 
 
 # the picture ----------------------------------------------------------------------------------------------------------
-def coefficients(formula: Formula) -> Coefficients:
-    """The coefficient over log-ratios from -1.5 to 1.5, by autograd through `Formula.loss`.
+def coefficients(formula: Objective) -> Coefficients:
+    """The coefficient over log-ratios from -1.5 to 1.5, by autograd through `Objective.loss`.
 
     Each point is a response of one token: for a row of the response's ratio that stands for all tokens at one d. Values
     over a mini-batch are those of this response alone at d = 0."""
@@ -266,7 +267,7 @@ def to_text(explanation: Explanation, width: int = 110) -> str:
     e, row = explanation, explanation.row
     maximised, *rest = equation(row)
     lines = dict(line.split(" = ", 1) for line in rest)
-    about = "" if row.about == row.name else f": {' '.join(row.about.split())}"
+    about = f": {' '.join(row.about.split())}" if row.about else ""
     parts = [_wrap(row.name + about, width)]
     if row.departs:
         set_ = any(place == f"objective.{name}" for name, place in row.where.items() if name in row.lines)

@@ -17,6 +17,7 @@ from tepo.common.errors import UserError
 from tepo.formula.language import GIVEN
 from tepo.formula.row import Row, load_row, names
 from tepo.formula.typeset import At, Writer
+from tepo.objectives import Objective
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.explain import coefficients, equation, explain, set_apart, to_latex, to_text
 from tepo_cli.main import _spelt, app
@@ -86,7 +87,7 @@ def test_tepo(texts: dict[str, str]) -> None:
         ("gtpo_clipped", "P u A", "", "w", "A; logp_old"),
         ("entropy_advantage", "a", "", "w A", "a; A; logp_old"),
         ("gspo_token", "A", "", "w", "A; sg(exp(mean_i(d))); sg(d); logp_old"),
-        ("cispo", "A", "", "w", "A; sg(min(w, 1 + high))"),
+        ("cispo", "A", "", "w", "A; sg(clip(w, 0, 1 + high))"),
         ("steer", "A", "max_b(Om)", "p Om v w", "A; v; logp_old"),
         ("clip_cov", "A", "cov X", "w c", "A; X; logp_old"),
         ("kl_cov", "A", "M", "w kl", "A; M; logp_old"),
@@ -191,7 +192,7 @@ BY_HAND: dict[str, Callable[[float, float], float]] = {
 
 @pytest.mark.parametrize("name", BY_HAND)
 def test_coefficients_by_hand(name: str) -> None:
-    found = coefficients(load_row(name).formula)
+    found = coefficients(Objective(**load_row(name).parts))
     assert found.log_ratio[0], found.log_ratio[-1] == (-1.5, 1.5)
     for values, a in ((found.high, 1), (found.low, -1)):
         expected = [BY_HAND[name](d, a) for d in found.log_ratio]
@@ -201,14 +202,14 @@ def test_coefficients_by_hand(name: str) -> None:
 
 def test_a_coefficient_is_before_the_average_and_a_plan_of_the_same_response() -> None:
     row = load_row("grpo_dapo")
-    assert coefficients(row.changed({"average": "1/(2*B)"}).formula) == coefficients(row.formula)
-    found = coefficients(row.changed({"J": "exp(d)*A*(mean_b(tokens(A)) > 0)"}).formula)
+    assert coefficients(Objective(**row.changed({"average": "1/(2*B)"}).parts)) == coefficients(Objective(**row.parts))
+    found = coefficients(Objective(**row.changed({"J": "exp(d)*A*(mean_b(tokens(A)) > 0)"}).parts))
     assert (found.high[30], found.low[30]) == (1, 0)
 
 
 @pytest.mark.parametrize("name", names())
 def test_one_token_stands_for_more_where_the_caption_says_so(name: str) -> None:
-    formula = load_row(name).formula
+    formula = Objective(**load_row(name).parts)
     found = coefficients(formula)
     own = ("dro", "vespo", "vespo_sampler", "tis_normalized", "clip_cov", "kl_cov", "top_entropy", "top_entropy_v2")
     assert ("of more at the same d" in found.held[0]) == (name not in own)
@@ -236,8 +237,8 @@ def test_gradients_beside_log_pi_are_said() -> None:
         (load_row("tepo", {"M": "A > 0", "kl": "kl_old", "beta": 1}), "KL is -1 for ●, 0 for ○"),
         (load_row("tepo", {"J": "A*d - d*H"}), "H is -1.5 to 1.5"),
     ):
-        assert coefficients(row.formula).beside == (f"the coefficient of ∇{said}",)
-    assert coefficients(load_row("tepo").formula).beside == ()
+        assert coefficients(Objective(**row.parts)).beside == (f"the coefficient of ∇{said}",)
+    assert coefficients(Objective(**load_row("tepo").parts)).beside == ()
 
 
 @pytest.mark.parametrize("name", ["grpo_dapo", "vespo", "kl_cov", "sapo"])
@@ -257,7 +258,7 @@ def test_a_coefficient_that_stays_is_said_and_not_drawn() -> None:
     assert "  1 where A = 1, -1 where A = -1, whatever d is\n" in to_text(explain(load_row("reinforce")))
     assert "  0 where A = 1, 0 where A = -1," in to_text(explain(load_row("reinforce", {"J": "A*H"})))
     condition = load_row("reinforce", {"J": "((R > 0) & (mean_g(R) < 1))*exp(d)"})
-    assert coefficients(condition.formula).at == (1.0, 0.0)
+    assert coefficients(Objective(**condition.parts)).at == (1.0, 0.0)
     assert "nan" in to_text(explain(load_row("reinforce", {"J": "A*sqrt(d)"})))
 
 

@@ -18,7 +18,6 @@ BAD = {"what", "of", "whether", "those", "where", "how", "which", "who", "whose"
 REPEATED = {"__init__", "__main__"}
 CHOSEN = {"backends", "commands"}  # folders whose modules are named by the configuration and by the command line
 OLD = {Path("tepo/studies/slurm_job.py")}  # names that jobs which wait in a queue still call
-OLD |= {Path("tepo/objectives/explain.py")}  # the axes' one, until they go
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 

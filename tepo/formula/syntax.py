@@ -61,6 +61,8 @@ def parse(place: Place) -> ast.expr:
     if len(text) > LONGEST:
         raise UserError(f"{place.line}: {len(text)} characters, at most {LONGEST}", where=place.where)
     for column, letter in enumerate(text):
+        if letter == "#":  # a comment to Python's parser, which would drop the rest of the line
+            raise Place(place.line, text, column, column + 1, place.where).error("no comment here", "leave it out")
         if not letter.isascii() or (letter not in "\t" and not letter.isprintable()):
             name = unicodedata.name(letter, f"U+{ord(letter):04X}").lower()
             here = Place(place.line, text, column, column + 1, place.where)

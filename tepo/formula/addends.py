@@ -1,4 +1,4 @@
-"""What the sum J is made of, for its metrics: the policy term, penalties before their coefficients, and clips."""
+"""Parts of the sum J, for its metrics: the policy term, penalties before their coefficients, and clips."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -63,7 +63,7 @@ def clips(policy: Node, weight: Node | None) -> list[Clip]:
 
 
 def _parts(node: Node, sign: float) -> Iterator[tuple[float, Node]]:
-    """What a sum is made of, with signs."""
+    """Addends of a sum, with signs."""
     if node.op in ("+", "-"):
         yield from _parts(node.args[0], sign)
         yield from _parts(node.args[1], sign if node.op == "+" else -sign)

@@ -94,7 +94,7 @@ class Formula:
 
     @property
     def mapping(self) -> dict[str, Any]:
-        """What is read of it, as the configuration of a run keeps it and `load_objective` takes it."""
+        """The parts that are read, as the configuration of a run keeps it and `load_objective` takes it."""
         parts = {"formula": self.lines, "constants": self.constants}
         read = {key: {name: one for name, one in part.items() if name in self.read} for key, part in parts.items()}
         return {"name": self.name, **read, "average": self.average, "keep": self.keep}
@@ -239,7 +239,7 @@ class Formula:
 
     @property
     def _rest(self) -> list[Node]:
-        """What the loss reads beside J."""
+        """Nodes that the loss reads beside J."""
         return [self._average] if self._average else []
 
     @cached_property
@@ -268,7 +268,7 @@ class Formula:
 
     @cached_property
     def _of_plan(self) -> set[str]:
-        """Those of them that `prepare` reads."""
+        """Fields of `TokenBatch` that `prepare` reads."""
         always = {"uid", "group_ids", "finished", "max_new_tokens"}
         current = {"logprobs"} if self.needs.prepass else set()
         return (_fields(_given(self.planned)) | always) & self._of_loss | current

@@ -66,7 +66,7 @@ class Row:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """What a formula is made of, by the names of its fields."""
+        """Fields of a formula by their names."""
         values = {name: one.value for name, one in self.constants.items()}
         return {name: getattr(self, name) for name in ("name", "lines", "average", "keep", "where", "own")} | {
             "constants": values

@@ -200,7 +200,7 @@ class Objective(Formula):
         return weight is not None and any(one.value == "logp_sampler" for one in weight.below())
 
     def _acts(self, clip: Clip, scope: Scope, values: Mapping[int, Value]) -> Tensor:
-        """Where a clip holds its ratio, and the `min` around it takes what it holds [N]."""
+        """Tokens where a clip holds its ratio, and the `min` around it takes what it holds [N]."""
         acts = self._per_token(clip.held, scope, values) != self._per_token(clip.of, scope, values)
         if clip.side is not None:
             side = self._per_token(clip.side, scope, values)

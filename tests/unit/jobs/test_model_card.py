@@ -16,7 +16,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.store.samples_file import table_of, write_table
 from tepo.training.checkpoints.saver import Saver
 
-WORDS = ["objective=tepo", "seed=3", "train.steps=2", "objective.penalty.coefficient=0.5", "data.benchmarks=[add3]"]
+WORDS = ["objective=tepo", "seed=3", "train.steps=2", "objective.beta=0.5", "data.benchmarks=[add3]"]
 
 
 def run_in(store: Path, *words: str) -> tuple:
@@ -70,7 +70,7 @@ def test_the_command_of_a_card_composes_the_same_run(tmp_path: Path) -> None:
     command = shlex.split(command_of(config, run))
     assert command[:2] == ["tepo", "train"]
     assert RunFolder.of(replace(compose(command[2:]), store=str(tmp_path))).path == run.path
-    assert "objective.penalty.coefficient=0.5" in command
+    assert "objective.beta=0.5" in command
     assert not [word for word in command if word.startswith("train.learning_rate")]  # as by default
 
 

@@ -23,7 +23,7 @@ baseline: plain
 notes: [Trained on a train., "A second sentence: with a colon."]
 rows:
   - {label: plain, objective: grpo_dapo}
-  - {label: with a penalty, objective: tepo, laptop: [objective.penalty.coefficient=1]}
+  - {label: with a penalty, objective: tepo, laptop: [objective.beta=1]}
 scales:
   laptop: {models: [laptop], seeds: [3, 4, 5], overrides: ["data.benchmarks=[add3]"]}
 """

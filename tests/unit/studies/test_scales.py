@@ -14,7 +14,7 @@ STUDY = """
 title: T
 rows:
   - {label: TEPO, objective: tepo, laptop: [train.epochs=1]}
-  - {label: "TEPO, β = 0.1", objective: tepo, overrides: [objective.penalty.coefficient=0.1]}
+  - {label: "TEPO, β = 0.1", objective: tepo, overrides: [objective.beta=0.1]}
 scales:
   laptop: {models: [laptop], seeds: [3], overrides: [train.steps=2]}
 """
@@ -27,7 +27,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     (tmp_path / "experiments/mine.yaml").write_text(STUDY)
     declare(
-        tmp_path, "like: laptop, stand_ins: {laptop: laptop}, objectives: {tepo: [objective.penalty.coefficient=2]}"
+        tmp_path, "like: laptop, stand_ins: {laptop: laptop}, objectives: {tepo: [objective.beta=2]}"
     )
     return tmp_path
 
@@ -39,7 +39,7 @@ def declare(folder: Path, studies: str) -> None:
 
 def test_a_study_is_taken_at_a_scale_that_it_does_not_name(study: Path) -> None:
     units = make_plan(load_study("mine"), "desk", store=study)
-    trained = [(unit.config.train, unit.config.objective["penalty"]["coefficient"], unit.seed) for unit in units]
+    trained = [(unit.config.train, unit.config.objective["constants"]["beta"], unit.seed) for unit in units]
     assert [(train.prompts_per_step, train.steps, train.epochs) for train, _, _ in trained] == [(32, 2, 1), (32, 2, 2)]
     assert [(coefficient, seed) for _, coefficient, seed in trained] == [(2, 3), (0.1, 3)]  # the row's own wins
 

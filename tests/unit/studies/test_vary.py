@@ -16,8 +16,8 @@ SCALES = "scales:\n  laptop: {models: [laptop], seeds: [0]%s}\n"
 CLIP = """vary:
   train.learning_rate: [1e-4, 4e-4]
   clip:
-    paper: [objective.surrogate.low=0.2, objective.surrogate.high=0.28]
-    tight: [objective.surrogate.low=0.02, objective.surrogate.high=0.028]
+    paper: [objective.low=0.2, objective.high=0.28]
+    tight: [objective.low=0.02, objective.high=0.028]
 """
 
 
@@ -36,7 +36,7 @@ def test_axes_cross_each_other_and_the_rows(tmp_path: Path) -> None:
             str(unit.config.train.learning_rate)
             == {"1e-4": "0.0001", "4e-4": "0.0004"}[unit.row.setting.point["learning_rate"]]
         )
-        bounds = (unit.config.objective["surrogate"]["low"], unit.config.objective["surrogate"]["high"])
+        bounds = tuple(unit.config.objective["constants"][name] for name in ("low", "high"))
         assert bounds == {"paper": (0.2, 0.28), "tight": (0.02, 0.028)}[unit.row.setting.point["clip"]]
 
 

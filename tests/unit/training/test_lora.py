@@ -85,7 +85,7 @@ def test_a_checkpoint_is_the_merged_model_with_its_adapters_and_resumes_bit_for_
 def test_the_initial_policy_is_the_trained_one_without_its_adapters(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = (*LORA, "objective=grpo", "objective.penalty.coefficient=0.1")
+    words = (*LORA, "objective=grpo", "objective.beta=0.1")
     config = small(tmp_path / "off", *words)
     off = lasting(train(config))
     copy = load_policy("package:laptop").model.requires_grad_(False)

@@ -25,7 +25,7 @@ from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout_batch import FlatRollout, Group, even_chunks, mini_batches
 from tepo.training.update import Updater, scheduled_learning_rate
 from tests.invariants.pipeline import LIMIT, WHOLE, KeepingEngine, configuration, make_groups, make_policy
-from tests.invariants.rows import changed, variants
+from tests.invariants.rows import variants
 from tests.unit.training.small import small
 
 GROUPS = make_groups()
@@ -54,19 +54,19 @@ def truncated(groups: list[Group]) -> list[Group]:
 
 def test_the_correction_compares_the_trainer_with_the_sampler() -> None:
     """With the sampler's log-probs as the old ones, every weight would be 1."""
-    source = changed("grpo_dapo", {"correction": {"kind": "truncated", "cap": 10.0}})
+    source = {"like": "tis", "constants": {"cap": 10.0, "floor": 0}}
     updater, rollout = updater_of(source, KeepingEngine(make_policy(torch.float32))), rollout_of()
     update(updater, rollout, 1, StepMetrics())
     batch = rollout.batch(torch.zeros_like(rollout.sampler_logprobs), LIMIT)
-    weights = updater.objective.correction.weights(batch, None)
-    assert weights.std() > 0.1
+    out = updater.objective.loss(replace(batch, logprobs=batch.old_logprobs), updater.objective.prepare(batch))
+    assert out.tokens["correction"].std() > 0.1
 
 
 @pytest.mark.parametrize("budget", [WHOLE, 20])
 def test_a_mini_batch_with_nothing_in_the_loss_moves_nothing(budget: int) -> None:
     """AdamW's momentum would move the weights on a gradient of zeros."""
     engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
-    updater = updater_of(changed("grpo_dapo", {"overlong": {"kind": "filter"}}), engine, budget)
+    updater = updater_of({"like": "grpo_dapo", "keep": "finished"}, engine, budget)
     assert update(updater, rollout_of(), 1, StepMetrics())["actor/skipped"] == 0
     before = {name: value.clone() for name, value in engine.weights().items()}
     metrics = update(updater, rollout_of(truncated(GROUPS)), 2, StepMetrics())
@@ -90,7 +90,7 @@ def test_the_same_weights_in_bfloat16_have_no_entropy_change() -> None:
 def test_the_pass_shared_with_the_first_update_is_the_one_it_would_have_made() -> None:
     """The old distribution of the first mini-batch and its first update come from one pass: the same bits as from two,
     and no graph is left behind."""
-    source = changed("tepo", {"penalty": {"estimator": "full"}})
+    source = {"like": "tepo", "formula": {"kl": "kl_old"}}
     bits = []
     for shared in (True, False):
         engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
@@ -121,7 +121,7 @@ def test_the_learning_rate_rises_linearly_and_stays(warm_up: int, expected: list
 NO_ENTROPIES = [
     replace(group, responses=[replace(response, entropies=None) for response in group.responses]) for group in GROUPS
 ]
-CORRECTED = changed("grpo_dapo", {"correction": {"kind": "truncated"}})
+CORRECTED = {"like": "tis", "constants": {"floor": 0}}
 
 
 @pytest.mark.parametrize(
@@ -153,9 +153,9 @@ def test_whose_log_probs_are_the_old_ones(source: Any, groups: list[Group], dtyp
 
 @pytest.mark.parametrize("anchor", ["old", "initial"])
 def test_an_exact_kl_is_to_the_policy_that_is_named(anchor: str) -> None:
-    exact = {"kind": "kl", "estimator": "full", "anchor": anchor, "coefficient": 1.0}
+    exact = {"kl": f"kl_{anchor}", "J": "w*A - kl"}
     current, initial = make_policy(torch.float32), make_policy(torch.float32, spread=0.2)
-    updater, rollout = updater_of(changed("tepo_no_kl", {"penalty": exact}), KeepingEngine(current)), rollout_of()
+    updater, rollout = updater_of({"like": "tepo_no_kl", "formula": exact}, KeepingEngine(current)), rollout_of()
     updater.initial = initial if anchor == "initial" else None
     updater.passes.compute_old_logprobs(rollout)
     with torch.no_grad():
@@ -171,7 +171,7 @@ def test_an_exact_kl_is_to_the_policy_that_is_named(anchor: str) -> None:
 
 def test_draws_change_with_seed_step_and_mini_batch() -> None:
     """And with nothing else: a resumed run must draw what an undisturbed one did."""
-    source = changed("clip_cov", {"weight": {"fraction": 0.3, "low": 0.0}})
+    source = {"like": "clip_cov", "constants": {"share": 0.3, "alpha": 0.0}}
 
     def drawn(step: int, seed: int = 0) -> list[list[float]]:
         updater, rollout = updater_of(source, KeepingEngine(make_policy(torch.float32))), rollout_of()

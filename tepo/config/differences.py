@@ -1,6 +1,7 @@
 """Settings that tell configurations apart that are called the same."""
 
 import itertools
+import re
 from collections import Counter, defaultdict
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
@@ -37,9 +38,15 @@ def settings_apart(called: Sequence[Hashable], configs: Sequence[Mapping[str, An
         # of equally frequent values the one that nobody set, then the first
         usual = {key: max(found, key=lambda value: (found[value], value == "")) for key, found in counts.items()}
         for index, one in zip(members, settings, strict=True):
-            apart = [f"{key}={one.get(key, '')}" for key in keys if one.get(key, "") != usual[key]]
-            result[index] = " ".join(apart)
+            apart = [f"{typed(key)}={one.get(key, '')}" for key in keys if one.get(key, "") != usual[key]]
+            # a line or a constant that a formula reads no more: another line says why
+            result[index] = " ".join(word for word in apart if not (word.startswith("objective.") and word[-1] == "="))
     return result
+
+
+def typed(key: str) -> str:
+    """A key as it is set on the command line: constants and lines of an objective by their names."""
+    return re.sub(r"^objective\.(formula|constants)\.", "objective.", key)
 
 
 def _differing(configs: Sequence[Mapping[str, Any]], prefix: str = "") -> list[dict[str, str]]:

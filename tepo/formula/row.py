@@ -128,7 +128,7 @@ def row_of(mapping: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     `name`."""
     given = dict(mapping)
     name = str(given.pop("name", "") or "custom")
-    row = _row(given, Location(lambda _: f"objective {name}"), Path(name), ())
+    row = replace(_row(given, Location(lambda _: f"objective {name}"), Path("custom"), ()), name=name)
     return row.changed(changes) if changes else row
 
 

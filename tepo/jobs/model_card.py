@@ -15,6 +15,7 @@ from tepo.common.plugin_files import foreign_files
 from tepo.common.schema import Location, read
 from tepo.common.text import counted
 from tepo.config.compose import compose, options, to_dict
+from tepo.config.differences import typed
 from tepo.config.run_config import RunConfig
 from tepo.evaluation.results import read_result
 from tepo.formula.row import load_row, names, row_of
@@ -143,7 +144,7 @@ def command_of(config: RunConfig, run: RunFolder) -> str:
     try:
         words.append(f"seed={config.seed}")
         plain, wanted = (dict(_leaves(to_dict(one))) for one in (compose(words), config))
-        words += [f"{key}={_word(value)}" for key, value in wanted.items() if plain.get(key, ()) != value]
+        words += [f"{typed(key)}={_word(value)}" for key, value in wanted.items() if plain.get(key, ()) != value]
         trained = RunFolder.of(replace(compose(words), store=config.store))
     except UserError:  # such as: its file of problems has been moved
         trained = None

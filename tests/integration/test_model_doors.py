@@ -31,7 +31,7 @@ VLLM, DEEPSPEED, PEFT = pytest.mark.vllm, pytest.mark.deepspeed, pytest.mark.pef
     "words",
     [
         "train model=broken train.steps=1",
-        "train model=broken train.steps=1 objective=grpo objective.penalty.coefficient=0.1",
+        "train model=broken train.steps=1 objective=grpo objective.beta=0.1",
         pytest.param("train model=broken train.steps=1 model.lora_rank=4", marks=PEFT),
         pytest.param("train model=broken train.steps=1 sampler=vllm", marks=VLLM),
         pytest.param("train model=broken train.steps=1 engine=deepspeed engine.zero_stage=3", marks=DEEPSPEED),

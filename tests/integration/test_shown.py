@@ -21,7 +21,7 @@ STUDY = """
 title: a study
 rows:
   - {label: untrained, base: true}
-  - {label: "TEPO ({steps} steps)", objective: tepo, laptop: [objective.penalty.coefficient=1]}
+  - {label: "TEPO ({steps} steps)", objective: tepo, laptop: [objective.beta=1]}
 scales:
   laptop: {models: [laptop], seeds: [0]}
 """

@@ -23,8 +23,8 @@ rows:
 vary:
   train.learning_rate: [1e-4, 4e-3]
   clip:
-    own: [objective.surrogate.low=3e-4, objective.surrogate.high=4e-4]
-    wide: [objective.surrogate.low=0.2, objective.surrogate.high=0.28]
+    own: [objective.low=3e-4, objective.high=4e-4]
+    wide: [objective.low=0.2, objective.high=0.28]
 """
 SETTINGS = [f"learning_rate={rate}, clip={clip}" for rate in ("1e-4", "4e-3") for clip in ("own", "wide")]
 

@@ -24,14 +24,14 @@ from tests.unit.studies.measured import finish
 from tests.unit.training.small import write
 
 CONTEXT = typer.Context(TyperCommand("train"))
-TYPO = "objective.penalty.coefficint=1"
+TYPO = "objective.betta=1"
 
 
 @pytest.mark.parametrize(
     ("call", "hint"),
     [
-        (lambda store: train(CONTEXT, [TYPO, f"store={store}"]), "'coefficient'"),
-        (lambda store: train(CONTEXT, [TYPO, f"store={store}"], dry_run=True), "'coefficient'"),
+        (lambda store: train(CONTEXT, [TYPO, f"store={store}"]), "'beta'"),
+        (lambda store: train(CONTEXT, [TYPO, f"store={store}"], dry_run=True), "'beta'"),
         (
             lambda store: train(CONTEXT, ["train.max_new_tokens=100000", f"store={store}"]),
             "the model has 256 positions",
@@ -41,12 +41,9 @@ TYPO = "objective.penalty.coefficint=1"
             "the model has 256 positions",
         ),
         (lambda store: train(CONTEXT, ["data.tasks.foo=1", f"store={store}"]), "unknown task 'foo'"),
-        (lambda store: ablate("panel-e", store=store, override=["objective.surrogate.hgih=1"]), "row 'GRPO/DAPO'"),
-        (
-            lambda store: ablate("panel-e", store=store, override=["objective.surrogate.hgih=1"], dry_run=True),
-            "row 'GRPO/DAPO'",
-        ),
-        (lambda store: plan(["panel-e"], store=store, override=["objective.surrogate.hgih=1"]), "row 'GRPO/DAPO'"),
+        (lambda store: ablate("panel-e", store=store, override=["objective.hgih=1"]), "row 'GRPO/DAPO'"),
+        (lambda store: ablate("panel-e", store=store, override=["objective.hgih=1"], dry_run=True), "row 'GRPO/DAPO'"),
+        (lambda store: plan(["panel-e"], store=store, override=["objective.hgih=1"]), "row 'GRPO/DAPO'"),
         (lambda store: ablate("panel-e", store=store, format="pdf"), "unknown format 'pdf'"),
         (lambda store: ablate("panel-e", store=store, launcher="slurn", dry_run=True), "'slurm'"),
         (lambda store: table("panel-e", store=store), "no store there"),

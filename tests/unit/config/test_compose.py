@@ -1,13 +1,9 @@
 """Overrides become a checked configuration; mistakes get the nearest valid name."""
 
-from pathlib import Path
-
 import pytest
 
 from tepo.common.errors import UserError
 from tepo.config.compose import GROUPS, compose, options
-from tepo.objectives import load_objective
-from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id
 
 
@@ -20,9 +16,9 @@ def test_defaults_are_the_laptop_run() -> None:
 
 def test_overrides_of_groups_and_leaves() -> None:
     words = ("objective=grpo_dapo", "seed=3", "train.steps=40", "data.benchmarks=[add3]")
-    config = compose([*words, "objective.surrogate.high=0.3"])
+    config = compose([*words, "objective.high=0.3"])
     assert (config.seed, config.train.steps, config.data.benchmarks) == (3, 40, ["add3"])
-    assert (config.objective["name"], config.objective["surrogate"]["high"]) == ("grpo_dapo", 0.3)
+    assert (config.objective["name"], config.objective["constants"]["high"]) == ("grpo_dapo", 0.3)
 
 
 @pytest.mark.parametrize(
@@ -73,52 +69,12 @@ def test_a_typo_names_the_nearest(override: str, wrong: str, near: str) -> None:
         ("data.kind=problems", "names no problems"),
         ("data.tasks={add3: 1}", "would be added to the mix that is there"),
         ("objective.name=mine", "name is that of its file"),
-        ("objective.penalty.estimator=k3", "train.kl_estimator=full takes the place of k3"),
-        ("objective.penalty={kind: kl, estimator: k3}", "train.kl_estimator=full takes the place of k3"),
-        ("train.kl_estimator=exact", "unknown train.kl_estimator 'exact'"),
+        ("train.exact_kl=full", "train.exact_kl must be true or false, not 'full'"),
     ],
 )
 def test_a_value_that_no_run_can_have_is_refused_when_it_is_composed(override: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         compose([override])
-
-
-def test_k3_where_it_is_meant() -> None:
-    config = compose(["objective.penalty.estimator=k3", "train.kl_estimator=null"])
-    assert (config.objective["penalty"]["estimator"], config.train.kl_estimator) == ("k3", None)
-    compose(["objective.penalty.estimator=k1"])
-
-
-def test_the_saved_objective_is_the_one_that_the_loss_is_computed_with(tmp_path: Path) -> None:
-    """The setting `train.kl_estimator` used to replace k3 behind the configuration, which still said k3."""
-    config = compose([f"store={tmp_path}"])
-    run = RunFolder.of(config)
-    run.create(config)
-    saved = run.config()
-    for shown in (config.objective, saved["full"]["objective"], saved["config"]["objective"]):
-        assert shown["penalty"]["estimator"] == "full"
-        assert load_objective(shown).penalties[0].estimator == "full"
-
-
-def test_kl_estimator_takes_the_place_of_k3_alone() -> None:
-    names = ("kl_cov", "grpo", "tepo_max_entropy", "tepo_no_kl")
-    found = {name: compose([f"objective={name}"]).objective for name in names}
-    assert found["kl_cov"]["penalty"]["estimator"] == "abs"
-    assert load_objective(found["grpo"]).needs.full_kl_anchor == "initial"
-    assert found["tepo_max_entropy"]["penalty"] == {"kind": "entropy", "coefficient": 0.001}
-    assert "penalty" not in found["tepo_no_kl"]
-    several = compose(
-        ["objective=gspo", "objective.penalty=[kl, {kind: kl, estimator: abs}, {kind: entropy}]"]
-    ).objective
-    assert [part.get("estimator") for part in several["penalty"]] == ["full", "abs", None]
-    short = compose(["objective.penalty=kl", "train.kl_estimator=null"]).objective["penalty"]
-    assert short == {"kind": "kl", "estimator": "k3"}
-
-
-def test_two_ways_to_ask_for_the_same_objective_are_one_run() -> None:
-    assert run_id(compose(["objective.penalty.estimator=full", "train.kl_estimator=null"])) == run_id(compose())
-    assert run_id(compose(["objective=gspo", "train.kl_estimator=null"])) == run_id(compose(["objective=gspo"]))
-    assert run_id(compose(["train.kl_estimator=null"])) != run_id(compose())
 
 
 @pytest.mark.parametrize("folder", ["/a b", "/a,b=c(d)", "/it's", "~/x", "relative/x"])
@@ -139,7 +95,7 @@ def test_the_run_id_changes_with_what_changes_the_result_and_nothing_else() -> N
     neutral = "store=elsewhere wandb.mode=offline grader.workers=3 sampler.margin=3 sampler.tensor_parallel=4 "
     neutral += "train.checkpoint_every=7 train.staleness=0 train.adam_beta2=0.999 data.benchmarks=[add3]"
     assert base == run_id(compose(neutral.split()))
-    text = "seed=1 objective=grpo_dapo objective.penalty.coefficient=2 data.tasks.add3=2 engine.micro_batch_tokens=99 "
+    text = "seed=1 objective=grpo_dapo objective.beta=2 data.tasks.add3=2 engine.micro_batch_tokens=99 "
     text += "train.steps=35 train.learning_rate=2e-4 train.epochs=1 train.staleness=1 train.adam_beta2=0.95"
     changes = text.split()
     ids = {run_id(compose([change])) for change in changes}

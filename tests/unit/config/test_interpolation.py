@@ -38,6 +38,8 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "model.name=${${data.name}:HF_TOKEN}",
         "model.name=${hydra:runtime.cwd}",
         "data.benchmarks=[${oc.env:HF_TOKEN}]",
+        "objective.J=${oc.env:HF_TOKEN}",
+        "objective.beta=${oc.env:HF_TOKEN}",
         "data.problems=${oc.env:HF_TOKEN}.jsonl",
         "data=${oc.env:HF_TOKEN}.jsonl",
         "store=${oc.env:HF_TOKEN}/runs",
@@ -55,7 +57,6 @@ def test_an_override_reads_nothing_outside(word: str, own: Path) -> None:
     [
         ("model/small.yaml", "name: small", "name: '${oc.env:HF_TOKEN}'", "model=small", 1),
         ("data/sums.yaml", "name: sums", "name: a ${oc.env:HF_TOKEN,none}", "data=sums", 1),
-        ("objective/mine.yaml", "low: 0.1", "low: '${oc.decode:${oc.env:HF_TOKEN}}'", "objective=mine", 4),
         ("scale/brief.yaml", "scale: brief", "scale: brief\nseed: '${oc.env:HF_TOKEN}'", "scale=brief", 4),
         ("data/sums.yaml", "name: sums", "defaults: ['${oc.env:HF_TOKEN}']\nname: sums", "data=sums", 1),
     ],
@@ -68,6 +69,19 @@ def test_a_file_reads_nothing_outside(file: str, old: str, new: str, word: str, 
     with pytest.raises(UserError, match=OUTSIDE) as mistake:
         compose([word])
     assert f"{own / file}:{line} (" in str(mistake.value)
+    assert SECRET not in str(mistake.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("value: 0.1", "value: '${oc.env:HF_TOKEN}'"), ("grpo_dapo", "grpo_dapo\nformula: {J: '${oc.env:HF_TOKEN}'}")],
+)
+def test_an_objective_resolves_nothing(old: str, new: str, own: Path) -> None:
+    path = own / "objective/mine.yaml"
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(UserError, match=r"\$\{oc\.env:HF_TOKEN\}") as mistake:
+        compose(["objective=mine"])
+    assert f"{path}:" in str(mistake.value)
     assert SECRET not in str(mistake.value)
 
 

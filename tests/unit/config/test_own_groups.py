@@ -14,11 +14,11 @@ from tepo.studies.study import load_study
 from tests.integration.commands import tepo
 from tests.unit.training.small import write
 
-OBJECTIVE = """# Mine: a narrow clip.
-advantage: group_normalized
-ratio: token
-surrogate: {kind: ppo_clip, low: 0.1, high: 0.1} # a choice of this test
-aggregation: token_mean
+OBJECTIVE = """about: "Mine: a narrow clip."
+like: grpo_dapo
+constants:
+  low: {value: 0.1, source: a choice of this test}
+  high: {value: 0.1, source: a choice of this test}
 """
 STUDY = """
 title: mine
@@ -57,7 +57,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_each_group_has_the_options_of_the_folder(own: Path) -> None:
     config = compose(["objective=mine", "model=small", "data=sums", "scale=brief"])
-    assert load_objective(config.objective).surrogate.high == 0.1
+    assert load_objective(config.objective).clip.bounds == pytest.approx({"low": 0.1, "high": 0.1})
     assert (config.model.name, config.data.name, config.data.tasks) == ("small", "sums", {"add3": 1})
     assert (config.scale, config.train.steps) == ("brief", 2)
 
@@ -66,7 +66,7 @@ def test_a_file_there_wins_and_the_list_says_so(own: Path, monkeypatch: pytest.M
     shipped = run_id(compose(["objective=gspo"]))
     (own / "objective" / "gspo.yaml").write_text(OBJECTIVE)
     config = compose(["objective=gspo"])
-    assert config.objective["surrogate"]["high"] == 0.1
+    assert config.objective["constants"]["high"] == 0.1
     assert run_id(config) != shipped
     listed = " ".join(tepo("list", "--store", own / "none", COLUMNS="1000").stdout.split())
     assert f"gspo ({own}/objective, in place of the shipped one)" in listed
@@ -108,7 +108,7 @@ def test_rows_of_a_study_take_them(own: Path) -> None:
     study = load_study("ours")
     assert recipe_words(study, "brief")["small", "mine"] == ("objective=mine", "scale=brief", "model=small")
     assert recipe_words(study, "laptop")["small", "TEPO"][-1] == "train.epochs=1"
-    assert recipe_words(study, "brief")["small", "TEPO"][-1] == "objective.penalty.coefficient=1"  # the scale's file
+    assert recipe_words(study, "brief")["small", "TEPO"][-1] == "objective.beta=1"  # the scale's file
     (own / "experiments" / "ours.yaml").write_text(STUDY.replace("  brief:", "  breif:"))
     with pytest.raises(UserError, match="unknown scale 'breif'") as caught:
         load_study("ours")

@@ -59,7 +59,7 @@ def test_settings_of_the_paper() -> None:
     assert (train.max_prompt_tokens, train.max_new_tokens) == (2048, 8192)
     assert train.prompts_per_step // train.mini_batch_prompts * train.epochs == 8  # updates a rollout
     assert (train.learning_rate, train.warmup_steps, train.weight_decay, train.grad_clip) == (5e-7, 0, 0.0, 1.0)
-    assert (train.max_rounds, train.kl_estimator) == (10, None)
+    assert (train.max_rounds, train.exact_kl) == (10, False)
     data = config.data
     assert (data.problems, data.prompt, data.overlong_prompts) == ("dapo_math", "boxed", "truncate")
     assert config.data.benchmarks == ["aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva"]
@@ -79,9 +79,9 @@ def test_what_a_file_sets_arrives(file: str) -> None:
 
 def test_tepo_at_paper_scale() -> None:
     config = compose(["scale=paper", "objective=tepo"])
-    assert (config.objective["surrogate"]["low"], config.objective["surrogate"]["high"]) == (0.2, 0.28)
-    penalty = config.objective["penalty"]
-    assert (penalty["estimator"], penalty["anchor"], penalty["coefficient"]) == ("k3", "old", 0.001)
+    constants = config.objective["constants"]
+    assert (constants["low"], constants["high"], constants["beta"]) == (0.2, 0.28, 0.001)
+    assert config.objective["formula"]["kl"] == "k3(d)"
     needs = load_objective(config.objective).needs
     assert not needs.initial_logprobs  # no second model beside the policy
     assert not needs.full_kl  # nothing of the size of the vocabulary is kept
@@ -89,7 +89,7 @@ def test_tepo_at_paper_scale() -> None:
 
 def test_the_coefficient_of_each_model(tmp_path: Path) -> None:
     units = [unit for unit in make_plan(load_study("table1"), "paper", store=tmp_path) if unit.row.objective == "tepo"]
-    assert {unit.model: unit.config.objective["penalty"]["coefficient"] for unit in units} == {
+    assert {unit.model: unit.config.objective["constants"]["beta"] for unit in units} == {
         "qwen2.5-7b": 0.001,
         "qwen3-14b": 1,
     }

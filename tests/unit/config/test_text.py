@@ -75,7 +75,7 @@ def test_text_in_lists() -> None:
         ("seed=1,2", "1,2 lists several values, and a run has one"),
         ("train.steps=range(1,3)", "lists several values, and a run has one"),
         ("data.reward={short: {file: a#b.py}}", "is no list or mapping that can be read"),
-        ("objective.penalty=[kl,", "is no list or mapping that can be read"),
+        ("objective.J=[w,", "J: no expression"),
         ("wandb.group=a${", "what stands in"),
         ("wandb.group=${nothing}", "what stands in"),
         ("wandb.group=\udcff", "no text in UTF-8"),

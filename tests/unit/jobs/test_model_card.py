@@ -41,8 +41,9 @@ def test_a_card_says_what_the_run_is(tmp_path: Path) -> None:
         "license": "apache-2.0",
     }
     assert "https://arxiv.org/abs/2604.12736" in text
-    assert "$$\nJ" in text.replace(" ", "")
-    assert "`penalty.coefficient` = 0.5" in text
+    assert "\nJ: min(w*A, clip(w, 1 - low, 1 + high)*A) - beta*M*kl\n" in text
+    assert "\nkl: kl_old\naverage: tokens\n" in text
+    assert "`beta` = 0.5" in text
     assert "Not measured." in text
 
     row = {"sample": 0, "extracted": "1", "reason": "", "tokens": 3, "finish": "stop", "grader": "grader"}
@@ -66,11 +67,12 @@ def test_a_card_says_that_adapters_were_trained(tmp_path: Path) -> None:
 
 
 def test_the_command_of_a_card_composes_the_same_run(tmp_path: Path) -> None:
-    config, run = run_in(tmp_path)
-    command = shlex.split(command_of(config, run))
-    assert command[:2] == ["tepo", "train"]
-    assert RunFolder.of(replace(compose(command[2:]), store=str(tmp_path))).path == run.path
-    assert "objective.beta=0.5" in command
+    for words in ([], ["objective.w=exp(d)", "objective.J=w*A - beta*M*k", "objective.k=k2(d)", "objective.average=1/B"]):
+        config, run = run_in(tmp_path, *words)
+        command = shlex.split(command_of(config, run))
+        assert command[:2] == ["tepo", "train"]
+        assert RunFolder.of(replace(compose(command[2:]), store=str(tmp_path))).path == run.path
+        assert {*words, "objective.beta=0.5"} <= set(command)
     assert not [word for word in command if word.startswith("train.learning_rate")]  # as by default
 
 

@@ -134,23 +134,6 @@ def test_zero_advantage_has_no_gradient(J):
     assert coefficients(token(J), by_hand(RATIOS, [0.0] * 5)).abs().max() == 0
 
 
-def test_bounds_of_the_clip():
-    """Which ratio is bounded, and by what: the bounds that act."""
-    for name, of, bounds in (
-        ("tepo", "sequence", {"low": 0.2, "high": 0.28}),
-        ("grpo_dapo", "token", {"low": 0.2, "high": 0.28}),
-        ("gspo", "sequence", {"low": 3e-4, "high": 4e-4}),
-        ("kimi_k2_5", "token", {"low": 0.2, "high": 0.28}),
-        ("cispo", "token", {"high": 0.28}),
-    ):
-        clip = load_objective(name).clip
-        assert (clip.of, clip.bounds) == (of, pytest.approx(bounds)), name
-    assert load_objective("tepo", {"J": "min(w, clip(w, 1 - low, 1 + high))*A"}).clip.bounds == pytest.approx(
-        {"high": 0.28}
-    )
-    assert load_objective("reinforce").clip is None
-
-
 @pytest.mark.parametrize("advantage", [2.0, -2.0])
 def test_cispo_never_drops_a_token(advantage):
     """The clipped ratio is the weight, in every cell of the table; no lower bound unless asked for."""

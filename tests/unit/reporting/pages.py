@@ -16,7 +16,7 @@ from tepo.store.stored_responses import Answer, ProblemAnswers
 from tepo.store.stored_tokens import TokenDump, parse_dump
 
 NASTY = "</script><b>&amp;\u2028"
-LONG = f"GRPO/DAPO {NASTY} penalty.coefficient=0.01, learning_rate=1e-4"
+LONG = f"GRPO/DAPO {NASTY} beta=0.01, learning_rate=1e-4"
 
 
 def unpacked(text: str) -> dict:

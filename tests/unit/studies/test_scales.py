@@ -26,9 +26,7 @@ def study(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / folder).mkdir()
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     (tmp_path / "experiments/mine.yaml").write_text(STUDY)
-    declare(
-        tmp_path, "like: laptop, stand_ins: {laptop: laptop}, objectives: {tepo: [objective.beta=2]}"
-    )
+    declare(tmp_path, "like: laptop, stand_ins: {laptop: laptop}, objectives: {tepo: [objective.beta=2]}")
     return tmp_path
 
 

@@ -36,7 +36,7 @@ def test_axes_cross_each_other_and_the_rows(tmp_path: Path) -> None:
             str(unit.config.train.learning_rate)
             == {"1e-4": "0.0001", "4e-4": "0.0004"}[unit.row.setting.point["learning_rate"]]
         )
-        bounds = tuple(unit.config.objective["constants"][name] for name in ("low", "high"))
+        bounds = (unit.config.objective["constants"]["low"], unit.config.objective["constants"]["high"])
         assert bounds == {"paper": (0.2, 0.28), "tight": (0.02, 0.028)}[unit.row.setting.point["clip"]]
 
 
@@ -82,14 +82,14 @@ def test_the_base_follows_the_data_of_its_setting(tmp_path: Path) -> None:
 def test_values_of_yaml_become_overrides(tmp_path: Path) -> None:
     """YAML 1.1 reads 1e-7 as text and 2.5e-7 as a number."""
     values = (
-        "{data.exclude_contaminated: [on, off], train.learning_rate: [2.5e-7, 1e-7], train.kl_estimator: [null, k1]}"
+        "{data.exclude_contaminated: [on, off], train.learning_rate: [2.5e-7, 1e-7], train.checkpoint_every: [null, 4]}"
     )
     mine = study(tmp_path, ROWS % "" + f"vary: {values}\n" + SCALES % "")
     written = {word for row in mine.rows_at("laptop") for word in row.setting.overrides}
     assert written == {
         *("data.exclude_contaminated=true", "data.exclude_contaminated=false"),
         *("train.learning_rate=2.5e-7", "train.learning_rate=1e-7"),
-        *("train.kl_estimator=null", "train.kl_estimator=k1"),
+        *("train.checkpoint_every=null", "train.checkpoint_every=4"),
     }
 
 

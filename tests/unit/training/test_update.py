@@ -11,7 +11,7 @@ import torch
 
 from tepo.common.errors import Diverged, RunFailed
 from tepo.config.compose import compose
-from tepo.objectives import load_objective
+from tepo.objectives import Objective, load_objective
 from tepo.policy.logprobs.hidden_states import hidden_states, output_matrix
 from tepo.policy.logprobs.linear_statistics import linear_statistics
 from tepo.policy.logprobs.token_statistics import reference_logprobs, token_statistics
@@ -31,12 +31,11 @@ from tests.unit.training.small import small
 GROUPS = make_groups()
 
 
-def updater_of(source: Any, engine: Any, budget: int = WHOLE) -> Updater:
+def updater_of(source: str | Objective, engine: Any, budget: int = WHOLE) -> Updater:
     config = configuration(len(GROUPS))
     config = replace(config, engine=replace(config.engine, micro_batch_tokens=budget))
-    return Updater(
-        config, load_objective(source), engine, GapAlarm(1e9, temperature=1.0, dtypes=("float32", "float32"))
-    )
+    objective = load_objective(source) if isinstance(source, str) else source
+    return Updater(config, objective, engine, GapAlarm(1e9, temperature=1.0, dtypes=("float32", "float32")))
 
 
 def update(updater: Updater, rollout: FlatRollout, step: int, recorder: StepMetrics) -> dict[str, float]:
@@ -54,19 +53,19 @@ def truncated(groups: list[Group]) -> list[Group]:
 
 def test_the_correction_compares_the_trainer_with_the_sampler() -> None:
     """With the sampler's log-probs as the old ones, every weight would be 1."""
-    source = {"like": "tis", "constants": {"cap": 10.0, "floor": 0}}
-    updater, rollout = updater_of(source, KeepingEngine(make_policy(torch.float32))), rollout_of()
-    update(updater, rollout, 1, StepMetrics())
-    batch = rollout.batch(torch.zeros_like(rollout.sampler_logprobs), LIMIT)
-    out = updater.objective.loss(replace(batch, logprobs=batch.old_logprobs), updater.objective.prepare(batch))
-    assert out.tokens["correction"].std() > 0.1
+    objective = load_objective("tis", {"floor": 0, "cap": 10})
+    updater, rollout = updater_of(objective, KeepingEngine(make_policy(torch.float32))), rollout_of()
+    metrics = update(updater, rollout, 1, StepMetrics())
+    weights = (rollout.old_logprobs - rollout.sampler_logprobs).exp()
+    assert weights.std() > 0.1
+    assert metrics["actor/correction_weight"] == pytest.approx(weights.mean().item())
 
 
 @pytest.mark.parametrize("budget", [WHOLE, 20])
 def test_a_mini_batch_with_nothing_in_the_loss_moves_nothing(budget: int) -> None:
     """AdamW's momentum would move the weights on a gradient of zeros."""
     engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
-    updater = updater_of({"like": "grpo_dapo", "keep": "finished"}, engine, budget)
+    updater = updater_of(load_objective("grpo_dapo", {"keep": "finished"}), engine, budget)
     assert update(updater, rollout_of(), 1, StepMetrics())["actor/skipped"] == 0
     before = {name: value.clone() for name, value in engine.weights().items()}
     metrics = update(updater, rollout_of(truncated(GROUPS)), 2, StepMetrics())
@@ -90,11 +89,11 @@ def test_the_same_weights_in_bfloat16_have_no_entropy_change() -> None:
 def test_the_pass_shared_with_the_first_update_is_the_one_it_would_have_made() -> None:
     """The old distribution of the first mini-batch and its first update come from one pass: the same bits as from two,
     and no graph is left behind."""
-    source = {"like": "tepo", "formula": {"kl": "kl_old"}}
+    objective = load_objective("tepo", {"kl": "kl_old"})
     bits = []
     for shared in (True, False):
         engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
-        updater, rollout = updater_of(source, engine), rollout_of()
+        updater, rollout = updater_of(objective, engine), rollout_of()
         updater.passes.compute_old_logprobs(rollout)
         assert rollout.kept is not None
         if not shared:
@@ -121,7 +120,6 @@ def test_the_learning_rate_rises_linearly_and_stays(warm_up: int, expected: list
 NO_ENTROPIES = [
     replace(group, responses=[replace(response, entropies=None) for response in group.responses]) for group in GROUPS
 ]
-CORRECTED = {"like": "tis", "constants": {"floor": 0}}
 
 
 @pytest.mark.parametrize(
@@ -131,12 +129,12 @@ CORRECTED = {"like": "tis", "constants": {"floor": 0}}
         ("gtpo", GROUPS, "float32", True),  # old entropies alone: nothing to compare them with
         ("entropy_advantage", GROUPS, "float32", True),  # current entropies alone
         ("tepo", GROUPS, "float32", False),
-        (CORRECTED, GROUPS, "float32", False),
+        ("tis", GROUPS, "float32", False),
         ("grpo_dapo", NO_ENTROPIES, "float32", False),
         ("grpo_dapo", GROUPS, "bfloat16", False),
     ],
 )
-def test_whose_log_probs_are_the_old_ones(source: Any, groups: list[Group], dtype: str, own: bool) -> None:
+def test_whose_log_probs_are_the_old_ones(source: str, groups: list[Group], dtype: str, own: bool) -> None:
     """The sampler's own where nothing is compared with them, else the trainer's, of every token in its order."""
     policy = make_policy(torch.float32)
     updater, rollout = updater_of(source, KeepingEngine(policy), 20), rollout_of(groups)
@@ -153,9 +151,9 @@ def test_whose_log_probs_are_the_old_ones(source: Any, groups: list[Group], dtyp
 
 @pytest.mark.parametrize("anchor", ["old", "initial"])
 def test_an_exact_kl_is_to_the_policy_that_is_named(anchor: str) -> None:
-    exact = {"kl": f"kl_{anchor}", "J": "w*A - kl"}
+    objective = load_objective("tepo_kl_all", {"kl": f"kl_{anchor}"})
     current, initial = make_policy(torch.float32), make_policy(torch.float32, spread=0.2)
-    updater, rollout = updater_of({"like": "tepo_no_kl", "formula": exact}, KeepingEngine(current)), rollout_of()
+    updater, rollout = updater_of(objective, KeepingEngine(current)), rollout_of()
     updater.initial = initial if anchor == "initial" else None
     updater.passes.compute_old_logprobs(rollout)
     with torch.no_grad():
@@ -171,14 +169,14 @@ def test_an_exact_kl_is_to_the_policy_that_is_named(anchor: str) -> None:
 
 def test_draws_change_with_seed_step_and_mini_batch() -> None:
     """And with nothing else: a resumed run must draw what an undisturbed one did."""
-    source = {"like": "clip_cov", "constants": {"share": 0.3, "alpha": 0.0}}
+    objective = load_objective("clip_cov", {"share": 0.3, "alpha": 0})
 
     def drawn(step: int, seed: int = 0) -> list[list[float]]:
-        updater, rollout = updater_of(source, KeepingEngine(make_policy(torch.float32))), rollout_of()
+        updater, rollout = updater_of(objective, KeepingEngine(make_policy(torch.float32))), rollout_of()
         updater.config = replace(updater.config, seed=seed)
         advantages = updater.objective.advantages(rollout.for_advantages(LIMIT))
         batches = mini_batches(rollout, advantages, updater.config.train, updater.dealer, step)
-        return [updater.prepare(batch).weight.tolist() for batch in batches]
+        return [updater.prepare(batch).values[objective.planned[-1].number].tolist() for batch in batches]
 
     first, second = drawn(1)
     assert first != second
@@ -269,15 +267,10 @@ def test_selections_look_at_the_whole_mini_batch_however_it_is_cut(label: str) -
     order = [sequence for places in parts.micro_batches for sequence in parts.sequences_at(places)]
     assert sorted(order) == sorted(whole.sequences)
     assert whole.sequences == parts.sequences
-    compared = [(one.scale, cut.scale), (one.weight, cut.weight)]
-    for some, others in zip(one.penalties, cut.penalties, strict=True):
-        if some is not None and others is not None:
-            compared += [(some.mask, others.mask), (some.scale, others.scale)]
-    for value, other in compared:
-        assert (value is None) == (other is None)
-        if value is not None and other is not None:
-            torch.testing.assert_close(other.double(), value.double(), rtol=1e-9, atol=1e-12)
-    assert one.weight is not None or one.penalties[0] is not None
+    torch.testing.assert_close(cut.scale, one.scale, rtol=1e-9, atol=1e-12)
+    assert set(cut.values) == set(one.values) != set()
+    for number, value in one.values.items():
+        torch.testing.assert_close(cut.values[number].double(), value.double(), rtol=1e-9, atol=1e-12)
 
 
 def work(seconds: float) -> None:

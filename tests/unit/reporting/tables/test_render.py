@@ -188,7 +188,7 @@ def test_numbers_as_text(cell: Cell, kind: Kind, value: str, interval: str) -> N
     assert format_interval(cell, column, 1) == interval
 
 
-@pytest.mark.parametrize("label", ["TEPO", "KL on all tokens, penalty.coefficient=0.01, learning_rate=1e-4"])
+@pytest.mark.parametrize("label", ["TEPO", "KL on all tokens, beta=0.01, learning_rate=1e-4"])
 @pytest.mark.parametrize("width", [80, 100, 120])
 def test_terminal_keeps_label_and_average_whole_on_a_line(table: Table, width: int, label: str) -> None:
     measured = table.blocks[0]

@@ -1,0 +1,144 @@
+"""Constants and lines of an objective in a configuration: set, saved, in the id, and what is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from tepo.common.errors import UserError
+from tepo.config.compose import compose
+from tepo.formula.row import AXES
+from tepo.objectives import load_objective
+from tepo.store.run_folder import RunFolder
+from tepo.store.run_id import run_id, settings
+
+
+def formula(*words: str) -> dict[str, str]:
+    return compose(words).objective["formula"]
+
+
+def test_constants_lines_average_and_filter_are_set() -> None:
+    assert compose(["objective=tepo", "objective.beta=1"]).objective["constants"]["beta"] == 1
+    assert compose(["objective=gspo", "objective.low=3e-3"]).objective["constants"]["low"] == 0.003
+    words = [
+        "objective.w=exp(d)",
+        "objective.J='min(w, 1.28)*A'",
+        "objective.average=responses",
+        "objective.keep=finished",
+    ]
+    found = compose(words).objective
+    assert found["formula"] == {"A": "(R - mean_g(R)) / (std_g(R) + eps)", "w": "exp(d)", "J": "min(w, 1.28)*A"}
+    assert found["constants"] == {"eps": 1e-6}, "what nothing reads is not kept"
+    assert (found["name"], found["average"], found["keep"]) == ("tepo", "responses", "finished")
+    extra = formula("objective.k=0.5*kl", "objective.J=w*A - beta*M*k")
+    assert (extra["k"], extra["kl"]) == ("0.5*kl", "kl_old")
+
+
+def test_a_file_is_like_another(tmp_path: Path) -> None:
+    path = tmp_path / "mine.v2.yaml"
+    path.write_text("about: mine\nlike: gspo\nformula: {w: exp(d)}\nconstants: {low: {value: 0.1, source: mine}}\n")
+    found = compose([f"objective={path}", "objective.high=0.2"]).objective
+    assert (found["name"], found["formula"]["w"]) == ("mine.v2", "exp(d)")
+    assert load_objective(found).name == "mine.v2"
+    assert (found["constants"]["low"], found["constants"]["high"], found["average"]) == (0.1, 0.2, "responses")
+    path.write_text("like: gspoo\n")
+    with pytest.raises(UserError, match="did you mean 'gspo'"):
+        compose([f"objective={path}"])
+    with pytest.raises(UserError, match="cannot be read"):
+        compose([f"objective={tmp_path}/other.yaml"])
+
+
+@pytest.mark.parametrize(
+    ("word", "instead"),
+    [
+        ("objective.penalty.coefficient=1", "objective.beta=1"),
+        ("objective.penalty.estimator=abs", "objective.kl="),
+        ("objective.penalty=none", "M and J"),
+        ("objective.surrogate.low=0.003", "objective.low=0.2"),
+        ("objective.surrogate={kind: cispo}", "the line J"),
+        ("objective.ratio.level=token", "objective.w="),
+        ("objective.ratio=prefix", "objective.w="),
+        ("objective.advantage.eps=0", "objective.A="),
+        ("objective.weight.fraction=0.1", "objective.share=0.2"),
+        ("objective.correction.cap=3", "objective.cap=2"),
+        ("objective.aggregation.over=group", "objective.average=tokens, responses, sums, budget or groups"),
+        ("objective.aggregation=token_mean", "objective.average=tokens"),
+        ("objective.overlong.kind=filter", "objective.keep=finished"),
+        ("objective.kinds=mine.py", "docs/own-kinds.md"),
+    ],
+)
+def test_an_old_key_is_refused_with_its_new_spelling(word: str, instead: str) -> None:
+    with pytest.raises(UserError) as caught:
+        compose([word])
+    assert caught.value.where == word
+    assert "a setting of before" in caught.value.what
+    assert instead in caught.value.fix
+    assert word.split("=")[0].split(".")[1] in AXES
+
+
+def test_an_old_option_of_training_is_unknown() -> None:
+    with pytest.raises(UserError, match=r"unknown configuration key 'train\.kl_estimator'"):
+        compose(["train.kl_estimator=full"])
+
+
+# the exact KL ---------------------------------------------------------------------------------------------------------
+def test_the_exact_kl_takes_the_place_of_k3_alone() -> None:
+    names = ("tepo", "grpo", "kl_cov", "dppo_squared_kl", "dro")
+    found = {name: formula(f"objective={name}")["kl"] for name in names}
+    exact = {"tepo": "kl_old", "grpo": "kl_initial"}
+    assert found == exact | {"kl_cov": "abs(d)", "dppo_squared_kl": "k2(d)", "dro": "mean_i(d)**2*T/2"}
+    assert "kl" not in formula("objective=tepo_no_kl")
+    assert formula("objective=tepo", "train.exact_kl=false")["kl"] == "k3(d)"
+    assert formula("objective=tepo", "objective.kl=k3(d)")["kl"] == "k3(d)", "where it is asked for"
+    assert formula("scale=paper", "objective=tepo")["kl"] == "k3(d)"
+
+
+def test_the_saved_objective_is_the_one_that_the_loss_is_computed_with(tmp_path: Path) -> None:
+    config = compose([f"store={tmp_path}"])
+    run = RunFolder.of(config)
+    run.create(config)
+    saved = run.config()
+    for shown in (config.objective, saved["full"]["objective"]):
+        assert shown["formula"]["kl"] == "kl_old"
+        assert load_objective(shown).needs.full_kl
+
+
+# ids ------------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (["objective.beta=1"], ["objective.beta=1.0"]),
+        (["objective.w=exp(mean_i(d))"], []),
+        (["objective.J=min(A * w, A*clip(w, 1 - low, high + 1)) - M*beta*kl"], []),
+        (["objective.average=1/N"], ["objective.average=tokens"]),
+        (["objective.kl=kl_old", "train.exact_kl=false"], []),
+        (["objective=gspo", "train.exact_kl=false"], ["objective=gspo"]),
+        (["objective=tepo", "objective.M=1"], ["objective=tepo_kl_all"]),
+    ],
+)
+def test_two_ways_to_ask_for_the_same_objective_are_one_run(one: list[str], other: list[str]) -> None:
+    first, second = compose(one), compose(other)
+    assert settings(first)["objective"] == settings(second)["objective"]
+    assert run_id(first) == run_id(second)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        *(
+            "objective.beta=1",
+            "objective.kl=k3(d)",
+            "objective.M=A > 0",
+            "objective.average=sums",
+            "train.exact_kl=false",
+        ),
+        *("objective.keep=finished", "objective=gspo", "objective.eps=1e-8"),
+    ],
+)
+def test_another_constant_or_line_is_another_run(word: str) -> None:
+    assert run_id(compose([word])) != run_id(compose())
+
+
+def test_the_id_is_of_what_is_read_and_not_of_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("about: other words\nlike: tepo\nconstants: {beta: {value: 1.0e-3, source: another}}\n")
+    assert run_id(compose([f"objective={path}"])) == run_id(compose(["objective=tepo"]))

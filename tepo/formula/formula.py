@@ -94,7 +94,7 @@ class Formula:
 
     @property
     def mapping(self) -> dict[str, Any]:
-        """The parts that are read, as the configuration of a run keeps it and `load_objective` takes it."""
+        """Parts that are read, as the configuration of a run keeps them and `load_objective` takes them."""
         parts = {"formula": self.lines, "constants": self.constants}
         read = {key: {name: one for name, one in part.items() if name in self.read} for key, part in parts.items()}
         return {"name": self.name, **read, "average": self.average, "keep": self.keep}

@@ -83,7 +83,7 @@ def parse(place: Place) -> ast.expr:
 
 
 def summands(tree: ast.expr) -> Iterator[tuple[int, ast.expr]]:
-    """Addends of a sum, with signs."""
+    """Split a sum into what it adds up, with signs."""
     if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Add | ast.Sub):
         yield from summands(tree.left)
         yield (1 if isinstance(tree.op, ast.Add) else -1), tree.right

@@ -133,7 +133,7 @@ TRL = Peer(
 )
 VERL = Peer(
     *("verl", frozenset({"counts", "rollout", "lengths", "token_advantages"})),
-    (instead(r"\bdH\b", "(-cov_b(logp, A))"),),  # TEPO Eq. 18
+    (instead(r"\bdH\b(?! *\*\*)", "-cov_b(logp, A)"),),  # TEPO Eq. 18
     {
         "limit": "max_new_tokens=…",  # its newer trainer pads to the longest response, so the width does not tell
         "mini_batch": "micro_batch=True",  # a loss gets a micro-batch; verl's own Clip-Cov and KL-Cov take it for all

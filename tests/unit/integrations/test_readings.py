@@ -26,7 +26,7 @@ def test_tepo_by_covariance_for_verl():
     row = load_objective("tepo")
     assert reads(row) == {"entropies", "old_entropies"}
     reading = VERL.reading(row)
-    assert reading == {"M": "(A > 0) & ((-cov_b(logp, A)) < -tol)"}
+    assert reading == {"M": "(A > 0) & (-cov_b(logp, A) < -tol)"}
     with pytest.raises(UserError, match="does not give the mini-batch before") as caught:
         VERL.check(with_changes(row, reading), {})
     assert caught.value.fix == "say it here: micro_batch=True"

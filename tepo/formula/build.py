@@ -169,7 +169,7 @@ class Builder:
 
     def _call(self, name: str, args: tuple[Node, ...], places: list[Place], place: Place) -> Node:
         function = self.functions[name]
-        self.read.add(function.file)
+        self.read |= {function.file} - {""}
         if not function.least <= len(args) <= function.most:
             wanted = str(function.least) if function.least == function.most else f"{function.least} to {function.most}"
             raise place.error(f"{name} takes {wanted} arguments, not {len(args)}", function.doc)

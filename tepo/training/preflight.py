@@ -15,7 +15,7 @@ from tepo.common.registry import untested
 from tepo.common.text import spelt
 from tepo.config.run_config import ModelConfig, NamedReward, RunConfig
 from tepo.objectives import load_objective
-from tepo.objectives.testing.checks import check_runs
+from tepo.objectives.check import check_runs
 from tepo.policy.model.shapes import check_length, positions_of
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.findings import SECONDS, Findings, find

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from tepo.objectives.testing.checks import CHECKS
 
+from tepo.objectives.check import CHECKS
 from tests.integration.installed import User
 from tests.integration.own_model import save_tiny
 from tests.unit.objectives.own_examples import examples

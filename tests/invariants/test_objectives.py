@@ -7,8 +7,8 @@ import torch
 
 from tepo.formula.language import AVERAGES, FUNCTIONS, GIVEN, GROUPS
 from tepo.objectives import load_objective
+from tepo.objectives.check import check_objective, micro_batches, prepared_case, unsplit
 from tepo.objectives.testing.case import distance
-from tepo.objectives.testing.checks import check_objective, micro_batches, prepared_case, unsplit
 from tests.invariants.ranks import run_ranks
 from tests.invariants.rows import CHANGES, covering, parts, variants
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from tepo.common.errors import UserError
 from tepo.formula.needs import Needs
 from tepo.objectives import Groups, Loss, Objective, Plan, TokenBatch, load_objective, names
-from tepo.objectives.testing.checks import CHECKS, check_objective, check_runs
+from tepo.objectives.check import CHECKS, check_objective, check_runs
 
 HEAD = """
 import torch

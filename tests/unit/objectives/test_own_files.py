@@ -13,7 +13,7 @@ from tepo.config.compose import compose
 from tepo.formula.row import kept_row, row_of
 from tepo.launch.local import why
 from tepo.objectives import Objective, load_objective
-from tepo.objectives.testing.checks import CHECKS, check_runs
+from tepo.objectives.check import CHECKS, check_runs
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
 from tepo.studies.plan import forget

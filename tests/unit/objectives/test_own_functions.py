@@ -11,8 +11,8 @@ from torch import Tensor
 from tepo.common.errors import UserError
 from tepo.formula.row import load_row
 from tepo.objectives import Groups, Objective, load_objective
+from tepo.objectives.check import check_objective, check_runs, unsplit
 from tepo.objectives.testing.case import make_case
-from tepo.objectives.testing.checks import check_objective, check_runs, unsplit
 from tests.unit.objectives.flat import by_hand, coefficients
 from tests.unit.objectives.own_examples import examples, follow
 

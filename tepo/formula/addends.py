@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tepo.formula.build import Builder
 from tepo.formula.graph import Node
-from tepo.formula.language import FUNCTIONS, HANDED
+from tepo.formula.language import HANDED
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _down(root: Node, leaves: set[int]) -> list[Node]:
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        stops = node.condition or node.number in leaves or (node.op in FUNCTIONS and FUNCTIONS[node.op].stage)
+        stops = node.condition or node.number in leaves or node.stage
         if node.number not in found and node.number not in leaves:
             found[node.number] = node
             waiting += () if stops else node.args

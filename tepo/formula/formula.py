@@ -2,15 +2,16 @@
 
 import ast
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self
 
 from tepo.common.errors import UserError
 from tepo.formula.addends import Addend, Clip, addends, clips, factored
 from tepo.formula.build import Builder
+from tepo.formula.declarations import functions_of
 from tepo.formula.graph import Node
-from tepo.formula.language import AVERAGES, FUNCTIONS, GIVEN, GROUPS
+from tepo.formula.language import AVERAGES, GIVEN, GROUPS
 from tepo.formula.needs import Needs
 from tepo.formula.syntax import Place, parse, summands
 
@@ -26,7 +27,6 @@ _FIELDS = {  # of `Groups` and `TokenBatch`, beside those that are always there
     "kl_initial": ("full_kl",),
 }
 CURRENT = ("logp", "d", "H", "dH", "kl_old", "kl_initial")  # made by the policy that is trained
-_ROLLOUT = {name for name, one in FUNCTIONS.items() if one.stage == "rollout"}
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,8 @@ class Formula:
     """A method. lines, constants: texts and numbers by name; average: one of AVERAGES, `groups`, or an expression;
     keep: `finished` leaves cut responses out of the loss and its denominators. where: the places of lines,
     constants and, by "", of the whole, for messages; own: the names that must be read (an inherited one that nothing
-    reads falls away).
+    reads falls away). functions: the text of each Python file with functions of a user's own, by its name. It is not
+    executed here.
 
     Raises UserError, with a caret under the word, for what is wrong in a line."""
 
@@ -54,6 +55,7 @@ class Formula:
     keep: str = ""
     where: Mapping[str, str] | None = None
     own: frozenset[str] = frozenset()
+    functions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if "J" not in self.lines:
@@ -84,7 +86,7 @@ class Formula:
 
     @property
     def read(self) -> set[str]:
-        """Names of the lines and constants that are read, J among them."""
+        """Names of the lines, constants and files of functions that are read, J among them."""
         return {"J"} | self._builder.read
 
     @cached_property
@@ -94,9 +96,11 @@ class Formula:
 
     @property
     def mapping(self) -> dict[str, Any]:
-        """Parts that are read, as the configuration of a run keeps them and `load_objective` takes them."""
-        parts = {"formula": self.lines, "constants": self.constants}
+        """The parts that are read, as the configuration of a run keeps it and `load_objective` takes it."""
+        parts = {"formula": self.lines, "constants": self.constants, "functions": self.functions}
         read = {key: {name: one for name, one in part.items() if name in self.read} for key, part in parts.items()}
+        if not read["functions"]:
+            del read["functions"]
         return {"name": self.name, **read, "average": self.average, "keep": self.keep}
 
     def without(self, *terms: str) -> tuple[Self, str, float]:
@@ -117,7 +121,7 @@ class Formula:
 
     @cached_property
     def _builder(self) -> Builder:
-        return Builder(self.lines, self.constants, self.where or {})
+        return Builder(self.lines, self.constants, self.where or {}, functions_of(self.functions))
 
     @cached_property
     def _written(self) -> Node:
@@ -183,11 +187,7 @@ class Formula:
             place = Place("average", name, 0, len(name), (self.where or {}).get("average", self.name))
             raise place.unknown("average", name, (*AVERAGES, GROUPS))
         made = self._builder.expression("average", AVERAGES.get(name, name))
-        if (
-            made.gradient
-            or made.rollout
-            or any(one.op in FUNCTIONS and FUNCTIONS[one.op].stage for one in made.below())
-        ):
+        if made.gradient or made.rollout or any(one.stage for one in made.below()):
             raise made.place.error("an average reads N, B, T, L and constants alone")
         return made
 
@@ -197,7 +197,7 @@ class Formula:
 
         Raises UserError where there are several."""
         root = self._written
-        sources = {one.number for one in root.below() if one.op in _ROLLOUT or (one.rollout and not one.args)}
+        sources = {one.number for one in root.below() if one.stage == "rollout" or (one.rollout and not one.args)}
         if not sources:
             raise root.place.error("J reads nothing of the rollout", "A: (R - mean_g(R)) / (std_g(R) + eps), say")
         ways = [node for node in reversed(list(root.below())) if node.rollout and not node.loss]
@@ -220,7 +220,7 @@ class Formula:
 
     @staticmethod
     def _staged(root: Node) -> list[Node]:
-        return [one for one in root.below() if one.op in FUNCTIONS and FUNCTIONS[one.op].stage == "mini-batch"]
+        return [one for one in root.below() if one.stage == "mini-batch"]
 
     @cached_property
     def needs(self) -> Needs:

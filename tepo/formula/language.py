@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tepo.formula.graph import Per
+from tepo.formula.graph import Function, Per
 
 TOP = 20.0  # exp and k3 are held above exp(20), with no gradient there; verl holds log-ratios at +-20
 MOST = 64  # of k in comb(n, k)
@@ -46,28 +46,6 @@ HANDED = "(handed over)"  # the value of the rollout that the loss reads, as a g
 AVERAGES = {"tokens": "1/N", "responses": "1/(B*T)", "sums": "1/B", "budget": "1/(B*L)"}
 GROUPS = "groups"  # the average that is no expression: tokens within each group, then groups
 WORDS = {"": "a number", "response": "one a response", "token": "one a token", "named": "one a named reward"}
-
-
-@dataclass(frozen=True)
-class Function:
-    """A function of the language. takes: what each argument is: `any`, `token`, `each` (a token or, lifted, a
-    response), `condition`, `number` (a constant), `named`, `all` (a token's value, or one that says which it is); a `?`
-    behind it: may be left out, a `*`: any number. gives: `same` as the arguments together, or what it is; `condition`:
-    true or false of a token. stage: where it is computed: anywhere, rollout, or mini-batch (once, before the first
-    backward). doc: for the table of the documentation."""
-
-    takes: tuple[str, ...]
-    gives: str
-    stage: str
-    doc: str
-
-    @property
-    def most(self) -> int:
-        return 8 if self.takes[-1].endswith("*") else len(self.takes)
-
-    @property
-    def least(self) -> int:
-        return sum(not one.endswith("?") for one in self.takes)
 
 
 def _f(takes: str, gives: str, doc: str, stage: str = "") -> Function:

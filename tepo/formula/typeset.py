@@ -2,10 +2,10 @@
 
 import ast
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from tepo.formula.graph import Node
+from tepo.formula.graph import Function, Node
 from tepo.formula.language import FUNCTIONS, GIVEN
 from tepo.formula.syntax import COMPARED, Place, parse
 
@@ -71,7 +71,7 @@ class Writer:
     """LaTeX of the lines of a formula. nodes: what is known of each line, by name."""
 
     def __init__(self, nodes: Mapping[str, Node]) -> None:
-        self.nodes = nodes
+        self.nodes, self.functions = nodes, called(nodes.values())
 
     def line(self, name: str, text: str, sums: str = "") -> str:
         """The equation of a line, `&` before its sign; a long sum is broken before its last term. sums: those of the
@@ -249,7 +249,7 @@ class Writer:
                 return rf"\frac{{{sums} {weight}\, {self._written(x, inner, BIG)}}}{{{sums} {weight}}}", CALL
         if name in _CHOSEN:
             return self._holds(ast.Call(ast.Name(name), args, []), at), ATOM
-        if name[-2:] in ("_g", "_r", "_b"):
+        if name[-2:] in ("_g", "_r", "_b") and name in FUNCTIONS:
             return self._over(name, x, at), CALL
         named = {"log": r"\log", "min": r"\min", "max": r"\max", "k3": r"\mathrm{k}_3"}
         head = named.get(name, rf"\operatorname{{{name}}}".replace("_", r"\_"))
@@ -286,11 +286,16 @@ class Writer:
         if isinstance(tree, ast.Name):
             known: Mapping[str, Any] = GIVEN if tree.id in GIVEN else self.nodes
             return known[tree.id].per if tree.id in known else ""
-        if isinstance(tree, ast.Call) and (gives := FUNCTIONS[ast.unparse(tree.func)].gives) != "same":
+        if isinstance(tree, ast.Call) and (gives := self.functions[ast.unparse(tree.func)].gives) != "same":
             return "token" if gives == "condition" else gives
         below = tree.args if isinstance(tree, ast.Call) else ast.iter_child_nodes(tree)
         pers = {self._per(part) for part in below if isinstance(part, ast.expr)}
         return next((per for per in ("token", "named", "response") if per in pers), "")
+
+
+def called(lines: Iterable[Node]) -> dict[str, Function]:
+    """The functions that ship, and those of a user's own that lines call."""
+    return FUNCTIONS | {node.op: node.function for line in lines for node in line.below() if node.function}
 
 
 def number(value: float) -> str:

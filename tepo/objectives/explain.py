@@ -14,9 +14,9 @@ from torch import Tensor
 
 from tepo.formula.formula import CURRENT, Formula, below
 from tepo.formula.graph import Node
-from tepo.formula.language import AVERAGES, FUNCTIONS, GIVEN, GROUPS, WORDS
+from tepo.formula.language import AVERAGES, GIVEN, GROUPS, WORDS
 from tepo.formula.row import Constant, Row, changed_lines, differences, load_row
-from tepo.formula.typeset import BIG, DEFINED, SAID, At, Writer, number
+from tepo.formula.typeset import BIG, DEFINED, SAID, At, Writer, called, number
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.objective import Objective
 
@@ -92,7 +92,8 @@ def explain(row: Row, vs: Row | None = None) -> Explanation:
     names = {
         name: GIVEN[name].doc + f", {WORDS[GIVEN[name].per]}" * bool(GIVEN[name].per) for name in words if name in GIVEN
     }
-    names |= {f"{name}(…)": FUNCTIONS[name].doc for name in words if name in FUNCTIONS and name not in _PLAIN}
+    functions = called(nodes.values())
+    names |= {f"{name}(…)": functions[name].doc for name in words if name in functions and name not in _PLAIN}
     return Explanation(
         row=row,
         nodes=nodes,
@@ -136,8 +137,7 @@ def _stages(formula: Formula) -> dict[str, tuple[str, ...]]:
 
 def _planned(formula: Formula) -> set[int]:
     """Numbers of the nodes that are made over a mini-batch."""
-    made = formula.nodes["J"].below()
-    return {node.number for node in made if node.op in FUNCTIONS and FUNCTIONS[node.op].stage == "mini-batch"}
+    return {node.number for node in formula.nodes["J"].below() if node.stage == "mini-batch"}
 
 
 def _said(formula: Formula, node: Node) -> str:

@@ -26,7 +26,7 @@ from tepo.objectives.segments import indices_of, token_indices, total
 LOGPROB_FLOOR = -1e5  # stands for log 0 (a token off the policy's support): finite, and without gradient
 _OF_GROUPS = ("old_entropies", "finished", "max_new_tokens")
 _LOGPROBS = ("logprobs", "old_logprobs", "initial_logprobs", "sampler_logprobs")
-WATCHED = (*_LOGPROBS, "entropies", "old_entropies", "full_kl")
+WATCHED = (*_LOGPROBS, "advantages", "entropies", "old_entropies", "full_kl")
 _OUTPUTS = {  # of the model, with the names that are made of them and carry its gradient
     "logprobs": ("logp", "d"),
     "entropies": ("H",),
@@ -269,8 +269,8 @@ class Objective(Formula):
         return made.to(batch.advantages.dtype).expand(batch.tokens)
 
     def _intact(self, batch: TokenBatch) -> Tensor:
-        """1, or NaN where what the formula wants holds a NaN, a log-prob of +inf or an infinite entropy, which masks,
-        clips and comparisons would hide. Waits for no device."""
+        """1, or NaN where what the formula wants holds a NaN, a log-prob of +inf, or an infinite advantage or entropy,
+        which masks, clips and comparisons would hide. Waits for no device."""
         sums = []
         for name in WATCHED:
             value = getattr(batch, name)
@@ -359,6 +359,8 @@ class _Inputs:
 
 def _slopes(value: Tensor, leaves: Iterable[Tensor], again: bool = False) -> list[Tensor]:
     """The gradient of a value by each leaf, 0 where none flows. again: another one is asked for after it."""
+    if not value.requires_grad:  # lost in a function of a user's own
+        return [torch.zeros_like(leaf) for leaf in leaves]
     return list(torch.autograd.grad(value, list(leaves), retain_graph=again, allow_unused=True, materialize_grads=True))
 
 

@@ -84,4 +84,6 @@ def _read(text: str) -> RunConfig:
 def _made_of(text: str) -> tuple[Any, Any]:
     """The settings of a configuration that its id covers, and of generated problems their tasks."""
     full = _read(text)
+    if not isinstance(full.objective.get("functions", {}), dict):  # functions by their text, as they are stored
+        return None, None
     return settings(full), generated(full.data)

@@ -131,15 +131,9 @@ def row_of_run(objective: Mapping[str, Any], run: Path) -> "Row":
     where its Python files are not the caller's own and he does not trust them."""
     from dataclasses import replace
 
-    from tepo.common.plugin_files import FOLDER, foreign_files
-    from tepo.common.trust import ask
-    from tepo.formula.row import load_row, names, row_of
+    from tepo.formula.row import kept_row, load_row, names
 
-    if foreign := foreign_files(objective):
-        what = f"the run keeps Python that is not in {FOLDER}: {', '.join(foreign)}"
-        fix = f"read it there (`full`, `objective`, `functions`); a copy in {FOLDER} is yours"
-        ask(what, str(run / "config.json"), fix)
-    trained = row_of(objective)
+    trained = kept_row(objective, run)
     if trained.name not in names():
         return trained
     named = load_row(trained.name)

@@ -156,10 +156,10 @@ def check_objective(
 
     Exit code 1 where a check fails, 2 where the objective cannot be read."""
     from rich.table import Table
-    from tepo.objectives.check import check_objective as checked
 
     from tepo.formula.row import load_row
     from tepo.objectives import Objective
+    from tepo.objectives.check import check_objective as checked
     from tepo_cli.screen import fixed, show
 
     row = load_row(objective, changes_of([*(settings or ()), *formula_words(formula)]))

@@ -16,7 +16,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id, settings
 from tepo.training import loop
 from tepo.training.loop import train
-from tests.unit.training.small import SMALL, interrupted, small
+from tests.unit.training.small import interrupted, small
 
 ROWS = [{"id": f"p{number}", "problem": f"{number}+{number}=", "answer": str(2 * number)} for number in range(10, 30)]
 

@@ -31,7 +31,7 @@ class Clip:
 def addends(root: Node, builder: Builder, kl: Node | None) -> list[Addend]:
     """The policy term, which is all that reads the value handed over, and then the rest of J, one by one."""
     parts = list(_parts(root, 1.0))
-    policy, others = [], []
+    policy, others = list[tuple[float, Node]](), list[tuple[float, Node]]()
     for sign, node in parts:
         (policy if HANDED in _read(node) else others).append((sign, node))
     if not policy:  # the value handed over acts through conditions alone

@@ -223,9 +223,8 @@ def parse_study(path: Path) -> Study:
         here = at.at("rows", number)
         if row.base == (row.objective is not None):
             raise here.error("a row has either `objective: NAME` or `base: true`", fix=_EXAMPLE)
-        own = row.objective and is_own("objective", row.objective)
-        if own:
-            load_row(str(row.objective))
+        if row.objective is not None and is_own("objective", row.objective):
+            load_row(row.objective)
         elif row.objective is not None and row.objective not in options("objective"):
             raise here.at("objective").unknown("objective", row.objective, options("objective"))
         for key in ("overrides", *SCALES):

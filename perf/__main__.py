@@ -2,14 +2,14 @@
 
     python -m perf [--short] [--check | --runs N | --stored] [NAME …]
 
-Names: cli sampler update grader fused step limit growth vllm (perf/suite.py). Each runs in a process of its own,
-measures both sides in turn, and what counts is the ratio, never a time. Results go to perf/results/NAME.json, one entry
-for each kind of CPU (model and widest vector unit) with machine and versions. `--stored` prints what is committed, each
-figure with its CPU, and measures nothing. `--short` takes two minutes and leaves out what needs other environments.
-`--runs N` measures N times and keeps the worst of each ratio, which is how baselines are made: its spread over the runs
-is kept beside it. `--check` fails where a guarded row is beyond 1.6 times the committed baseline of its kind of CPU
-and stays so when it is measured once more with three times the turns. Other rows, and all rows on a kind of CPU without
-a baseline, are printed alone. It writes nothing.
+Names: cli sampler update grader fused objective step limit growth vllm (perf/suite.py). Each runs in a process of its
+own, measures both sides in turn, and what counts is the ratio, never a time. Results go to perf/results/NAME.json, one
+entry for each kind of CPU (model and widest vector unit) with machine and versions. `--stored` prints what is
+committed, each figure with its CPU, and measures nothing. `--short` takes two minutes and leaves out what needs other
+environments. `--runs N` measures N times and keeps the worst of each ratio, which is how baselines are made: its spread
+over the runs is kept beside it. `--check` fails where a guarded row is beyond 1.6 times the committed baseline of its
+kind of CPU and stays so when it is measured once more with three times the turns. Other rows, and all rows on a kind of
+CPU without a baseline, are printed alone. It writes nothing.
 """
 
 import argparse

@@ -125,6 +125,15 @@ def limit(turns: int, short: bool) -> Found:
     ], found
 
 
+def objective(turns: int, short: bool) -> Found:
+    found = import_module("perf.objective_loss").measure(turns)
+    rows = []
+    for name, row in found["rows"].items():
+        figures = row["ms"], row["by_hand_ms"], row["ratio"]
+        rows.append(BenchmarkRow(f"loss of {name} / a clipped loss by hand", "CPU ms", *figures, None, guarded=True))
+    return rows, found
+
+
 def growth(turns: int, short: bool) -> Found:
     found = import_module("perf.cost_growth").measure(turns=max(1, turns // 2), short=short)
     worst = max(found["rows"], key=lambda row: abs(row["deviation"]))
@@ -172,10 +181,10 @@ def fused_rows(found: dict[str, Any]) -> list[BenchmarkRow]:
 
 
 BENCHMARKS: dict[str, Callable[[int, bool], Found]] = {
-    one.__name__: one for one in (cli, sampler, update, grader, fused, step, limit, growth, vllm)
+    one.__name__: one for one in (cli, sampler, update, grader, fused, objective, step, limit, growth, vllm)
 }
 # those with guarded rows: what `--short` runs unless names are given
-GUARDED = ("cli", "sampler", "update", "grader", "fused", "limit")
+GUARDED = ("cli", "sampler", "update", "grader", "fused", "objective", "limit")
 
 
 def main() -> None:

@@ -43,6 +43,8 @@ Trust = Annotated[
         help="Execute Python that a run or study names, of its model or objective, and reach servers that it names.",
     ),
 ]
+_LINES = "A line of the formula, e.g. --formula 'J=min(w, clip(w, 1 - low, 1 + high))*A'; may be repeated."
+Lines = Annotated[list[str] | None, typer.Option("--formula", metavar="LINE", help=_LINES, show_default=False)]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Override for every row, e.g. --set train.steps=20.")]
 SetAsRun = Annotated[list[str] | None, typer.Option("--set", help="The overrides that the studies were run with.")]
 Launcher = Annotated[str, typer.Option(help="local or slurm.")]
@@ -73,6 +75,14 @@ def slots(launcher: str, jobs: int, gpus: int | None, slurm: list[str] | None, *
     if idle:
         raise UserError(f"{' and '.join(idle)} without Slurm", where="the command line", fix="add --launcher slurm")
     return chosen
+
+
+def formula_words(lines: Sequence[str] | None) -> list[str]:
+    """Overrides of `--formula NAME=EXPRESSION`. Raises UserError for what has no name."""
+    for line in lines or ():
+        if not line.partition("=")[0].strip().isidentifier():
+            raise UserError("a line has a name", where=f"--formula {line!r}", fix="--formula 'J=min(w, 2)*A'")
+    return [f"objective.{line.strip()}" for line in lines or ()]
 
 
 def row_overrides(override: list[str] | None, data: str | None) -> list[str]:

@@ -29,6 +29,8 @@ from tepo_cli.commands.train import train, warmstart
 from tepo_cli.hand_over import hand_over
 
 _ASCII = {"−": "-", "–": "-", "±": "+-", "×": "x", "…": "...", "→": "->", "Δ": "d", "β": "beta", "∧": "and", "∨": "or"}
+_ASCII |= {"Σ": "sum", "∇": "grad ", "π": "pi"}  # of formulas, and of their pictures
+_ASCII |= {"●": "*", "○": "o", "◐": "8", "─": "-", "│": "|", "┼": "+"}
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a run, a figure or a self-test failed; 2 a mistake in what was asked; "

@@ -7,7 +7,6 @@ a shipped one of the same name.
 """
 
 import os
-import re
 from pathlib import Path
 
 from tepo.common.errors import UserError, unknown_name

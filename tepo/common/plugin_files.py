@@ -3,7 +3,8 @@
 An objective names some under `functions:`, training data under `reward:`."""
 
 import os
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -59,3 +60,22 @@ def foreign(kind: str, kept: Mapping[str, str], own: Collection[str] = ()) -> li
     """Names of the files (name -> text) whose text is that of no file in the folders of that kind and none of `own`."""
     known = {path.read_text(encoding="utf-8", errors="replace") for path in paths.files(kind).values() if kept}
     return [name for name, text in kept.items() if text not in known and text not in own]
+
+
+@contextmanager
+def located(files: Mapping[str, str], fix: str, before: str = "") -> Iterator[None]:
+    """Turn any error that comes out of one of the files (name -> text) into a UserError with its line. before: what its
+    sentence begins with."""
+    try:
+        yield
+    except UserError:
+        raise
+    except Exception as error:
+        where, trace = "", error.__traceback__
+        while trace is not None:  # the innermost call in one of the files
+            if trace.tb_frame.f_code.co_filename in files:
+                where = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"
+            trace = trace.tb_next
+        if not where:
+            raise
+        raise UserError(f"{before}{type(error).__name__}: {error}", where=where, fix=fix) from error

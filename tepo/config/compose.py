@@ -89,7 +89,8 @@ def _objective(named: str, changes: tuple[tuple[str, str], ...]) -> row.Row:
     """The row of an objective, read once while its files do not change."""
     files = tuple((path, path.stat().st_mtime_ns) for path in (*paths.files("objective").values(),))
     own = Path(named).stat().st_mtime_ns if named.endswith((".yaml", ".yml")) and Path(named).is_file() else 0
-    return _read_objective(named, changes, (files, own))
+    found = _read_objective(named, changes, (files, own))
+    return row.load_row(named, dict(changes)) if found.functions else found  # a file of functions may have changed
 
 
 @lru_cache(maxsize=1024)

@@ -19,8 +19,8 @@ _SHIPPED = "package:"
 
 
 def is_own(group: str, value: str) -> bool:
-    """Tell whether a value of `data=`, `objective=` or `model=` names a file, a folder or a hub id by its shape; whether it is there,
-    its reader says."""
+    """Tell whether a value of `data=`, `objective=` or `model=` names a file, a folder or a hub id by its shape;
+    whether it is there, its reader says."""
     value = unquoted(value)
     if group in ("data", "objective"):
         return value.endswith((".jsonl",) if group == "data" else (".yaml", ".yml"))

@@ -1,11 +1,11 @@
-"""What the sum J is made of, for its metrics: the policy term, penalties before their coefficients, and clips."""
+"""Parts of the sum J, for its metrics: the policy term, penalties before their coefficients, and clips."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tepo.formula.build import Builder
 from tepo.formula.graph import Node
-from tepo.formula.language import FUNCTIONS, HANDED
+from tepo.formula.language import HANDED
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Clip:
 def addends(root: Node, builder: Builder, kl: Node | None) -> list[Addend]:
     """The policy term, which is all that reads the value handed over, and then the rest of J, one by one."""
     parts = list(_parts(root, 1.0))
-    policy, others = [], []
+    policy, others = list[tuple[float, Node]](), list[tuple[float, Node]]()
     for sign, node in parts:
         (policy if HANDED in _read(node) else others).append((sign, node))
     if not policy:  # the value handed over acts through conditions alone
@@ -41,7 +41,7 @@ def addends(root: Node, builder: Builder, kl: Node | None) -> list[Addend]:
         first = builder.operator("+" if sign > 0 else "-", first, node)
     found = [Addend(1.0, first, "actor/pg_loss")]
     for sign, node in others:
-        factor, rest = _factored(node, builder)
+        factor, rest = factored(node, builder)
         if rest is not None:
             found.append(Addend(sign * factor, rest, _metric(rest, kl)))
     return found
@@ -63,7 +63,7 @@ def clips(policy: Node, weight: Node | None) -> list[Clip]:
 
 
 def _parts(node: Node, sign: float) -> Iterator[tuple[float, Node]]:
-    """What a sum is made of, with signs."""
+    """Addends of a sum, with signs."""
     if node.op in ("+", "-"):
         yield from _parts(node.args[0], sign)
         yield from _parts(node.args[1], sign if node.op == "+" else -sign)
@@ -73,16 +73,16 @@ def _parts(node: Node, sign: float) -> Iterator[tuple[float, Node]]:
         yield sign, node
 
 
-def _factored(node: Node, builder: Builder) -> tuple[float, Node | None]:
+def factored(node: Node, builder: Builder) -> tuple[float, Node | None]:
     """A node as a number times the rest; None for nothing but a number."""
     if node.op == "number":
         return float(node.value or 0), None
     if node.op == "/":
-        factor, rest = _factored(node.args[0], builder)
+        factor, rest = factored(node.args[0], builder)
         return (factor, builder.operator("/", rest, node.args[1])) if rest else (1.0, node)
     if node.op != "*":
         return 1.0, node
-    (first, one), (second, other) = (_factored(part, builder) for part in node.args)
+    (first, one), (second, other) = (factored(part, builder) for part in node.args)
     rest = builder.operator("*", one, other) if one and other else one or other
     return first * second, rest
 
@@ -105,7 +105,7 @@ def _down(root: Node, leaves: set[int]) -> list[Node]:
     waiting = [root]
     while waiting:
         node = waiting.pop()
-        stops = node.condition or node.number in leaves or (node.op in FUNCTIONS and FUNCTIONS[node.op].stage)
+        stops = node.condition or node.number in leaves or node.stage
         if node.number not in found and node.number not in leaves:
             found[node.number] = node
             waiting += () if stops else node.args

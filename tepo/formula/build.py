@@ -5,17 +5,24 @@ import math
 from collections.abc import Callable, Mapping
 
 from tepo.common.errors import UserError
-from tepo.formula.graph import Graph, Node, Per
+from tepo.formula.graph import Function, Graph, Node, Per
 from tepo.formula.language import FOLDED, FUNCTIONS, GIVEN, HANDED, MOST, WORDS
 from tepo.formula.syntax import BINARY, COMPARED, LARGEST_EXPONENT, UNARY, Place, parse
 
 
 class Builder:
-    """The graph of a formula. lines: text by name; constants: by name; where: the place of each, for messages."""
+    """The graph of a formula. lines: text by name; constants: by name; where: the place of each, for messages; own:
+    functions of a user's own."""
 
-    def __init__(self, lines: Mapping[str, str], constants: Mapping[str, float], where: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        lines: Mapping[str, str],
+        constants: Mapping[str, float],
+        where: Mapping[str, str],
+        own: Mapping[str, Function],
+    ) -> None:
         self.lines = {name: " ".join(str(text).split()) for name, text in lines.items()}
-        self.constants, self.where = constants, where
+        self.constants, self.where, self.functions = constants, where, {**FUNCTIONS, **own}
         self.graph = Graph()
         self.known: dict[str, Node] = {}
         self.read: set[str] = set()
@@ -24,12 +31,12 @@ class Builder:
             place = Place(name, self.lines[name], 0, 0, where.get(name, ""))
             if not name.isidentifier() or not name.isascii():
                 raise place.error(f"{name!r} is no name", "a letter, then letters, digits and _")
-            if name in GIVEN or name in FUNCTIONS:
+            if name in GIVEN or name in self.functions:
                 raise place.error(f"{name!r} is given and cannot be defined", "another name")
             if name in constants:
                 raise place.error(f"{name!r} is a constant too", "another name")
         for name in constants:
-            if name in GIVEN or name in FUNCTIONS or not name.isidentifier() or not name.isascii():
+            if name in GIVEN or name in self.functions or not name.isidentifier() or not name.isascii():
                 raise UserError(f"the constant {name!r} has a name that is given or no name", where=where.get(name, ""))
 
     def line(self, name: str) -> Node:
@@ -63,7 +70,7 @@ class Builder:
             if args == node.args:
                 made[node.number] = node
             else:
-                make = self._call if node.op in FUNCTIONS else self._operator
+                make = self._call if node.function else self._operator
                 made[node.number] = make(node.op, args, [part.place for part in node.args], node.place)
         return made
 
@@ -89,8 +96,8 @@ class Builder:
             case ast.Call(func=ast.Name(id=name), args=args):
                 if name in {*GIVEN, *self.lines, *self.constants}:
                     raise place.error(f"{name} is no function", "put a * between what is multiplied")
-                if name not in FUNCTIONS:
-                    raise line.at(tree.func).unknown("function", name, FUNCTIONS)
+                if name not in self.functions:
+                    raise line.at(tree.func).unknown("function", name, self.functions)
                 return self._call(name, *self._parts(args, line), place)
         raise AssertionError(tree)
 
@@ -105,7 +112,7 @@ class Builder:
         if name in self.lines:
             self.read.add(name)
             return self.line(name)
-        if name in FUNCTIONS:
+        if name in self.functions:
             raise place.error(f"{name} is a function", f"{name}(…)")
         if name not in GIVEN:
             raise place.unknown("name", name, [*GIVEN, *self.lines, *self.constants])
@@ -161,7 +168,8 @@ class Builder:
         return float(made)
 
     def _call(self, name: str, args: tuple[Node, ...], places: list[Place], place: Place) -> Node:
-        function = FUNCTIONS[name]
+        function = self.functions[name]
+        self.read |= {function.file} - {""}
         if not function.least <= len(args) <= function.most:
             wanted = str(function.least) if function.least == function.most else f"{function.least} to {function.most}"
             raise place.error(f"{name} takes {wanted} arguments, not {len(args)}", function.doc)
@@ -190,6 +198,8 @@ class Builder:
         if kind == "token" and part.per != "token":
             fix = "tokens(…) puts a response's value on each of its tokens" if part.per == "response" else ""
             raise place.error(f"{name} wants one value a token here, and this is {has}", fix)
+        if kind == "response" and part.per != "response":
+            raise place.error(f"{name} wants one value a response here, and this is {has}")
         if kind == "named" and part.per != "named":
             raise place.error(f"{name} wants one value a named reward here, and this is {has}", "R_k, weight_k")
         if kind == "number" and part.op != "number":
@@ -199,7 +209,8 @@ class Builder:
             raise place.error(f"{name} of {has}: a mean over what?", fix if part.per == "response" else "")
 
     def _add(self, op: str, args: tuple[Node, ...], place: Place, per: Per, condition: bool) -> Node:
-        stage = FUNCTIONS[op].stage if op in FUNCTIONS else ""
+        function = self.functions.get(op)
+        stage = function.stage if function else ""
         without = condition or stage or op in ("sg", "max_others_g")
         return self.graph.add(
             op,
@@ -211,4 +222,5 @@ class Builder:
             loss=stage == "mini-batch" or any(part.loss for part in args),
             gradient=not without and any(part.gradient for part in args),
             spelled=op if op in ("tokens", "responses") else "",
+            function=function,
         )

@@ -1,17 +1,19 @@
 """A formula as data: what it reads, in which stage, and what the trainer has to compute for it. No tensors here."""
 
+import ast
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, Self
 
 from tepo.common.errors import UserError
-from tepo.formula.addends import Addend, Clip, addends, clips
+from tepo.formula.addends import Addend, Clip, addends, clips, factored
 from tepo.formula.build import Builder
+from tepo.formula.declarations import functions_of
 from tepo.formula.graph import Node
-from tepo.formula.language import AVERAGES, FUNCTIONS, GIVEN, GROUPS
+from tepo.formula.language import AVERAGES, GIVEN, GROUPS
 from tepo.formula.needs import Needs
-from tepo.formula.syntax import Place
+from tepo.formula.syntax import Place, parse, summands
 
 _FIELDS = {  # of `Groups` and `TokenBatch`, beside those that are always there
     "finished": ("finished",),
@@ -24,8 +26,7 @@ _FIELDS = {  # of `Groups` and `TokenBatch`, beside those that are always there
     "kl_old": ("full_kl",),
     "kl_initial": ("full_kl",),
 }
-_CURRENT = ("logp", "d", "H", "dH", "kl_old", "kl_initial")  # made by the policy that is trained
-_ROLLOUT = {name for name, one in FUNCTIONS.items() if one.stage == "rollout"}
+CURRENT = ("logp", "d", "H", "dH", "kl_old", "kl_initial")  # made by the policy that is trained
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,8 @@ class Formula:
     """A method. lines, constants: texts and numbers by name; average: one of AVERAGES, `groups`, or an expression;
     keep: `finished` leaves cut responses out of the loss and its denominators. where: the places of lines,
     constants and, by "", of the whole, for messages; own: the names that must be read (an inherited one that nothing
-    reads falls away).
+    reads falls away). functions: the text of each Python file with functions of a user's own, by its name. It is not
+    executed here.
 
     Raises UserError, with a caret under the word, for what is wrong in a line."""
 
@@ -53,6 +55,7 @@ class Formula:
     keep: str = ""
     where: Mapping[str, str] | None = None
     own: frozenset[str] = frozenset()
+    functions: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if "J" not in self.lines:
@@ -77,13 +80,48 @@ class Formula:
             raise UserError(f"nothing reads {', '.join(unread)}", where=where, fix="read it in a line, or leave it out")
 
     @property
+    def nodes(self) -> Mapping[str, Node]:
+        """The lines that are read, J last, each after those that it reads."""
+        return self._builder.known
+
+    @property
     def read(self) -> set[str]:
-        """Names of the lines and constants that are read, J among them."""
+        """Names of the lines, constants and files of functions that are read, J among them."""
         return {"J"} | self._builder.read
 
     @cached_property
+    def given(self) -> set[str]:
+        """The given names that J reads, of the rollout and of the loss."""
+        return _given([self._written])
+
+    @property
+    def mapping(self) -> dict[str, Any]:
+        """The parts that are read, as the configuration of a run keeps it and `load_objective` takes it."""
+        parts = {"formula": self.lines, "constants": self.constants, "functions": self.functions}
+        read = {key: {name: one for name, one in part.items() if name in self.read} for key, part in parts.items()}
+        if not read["functions"]:
+            del read["functions"]
+        return {"name": self.name, **read, "average": self.average, "keep": self.keep}
+
+    def without(self, *terms: str) -> tuple[Self, str, float]:
+        """The formula without the first summand of J that is a number times one of these expressions, with the
+        expression and the number; the expression is empty where there is none. A sum within another line stays."""
+        wanted = {self._builder.expression("J", text): text for text in terms}
+        kept, found = "", ("", 0.0)
+        for sign, part in summands(parse(Place("J", self._builder.lines["J"]))):
+            text = ast.unparse(part)
+            number, rest = factored(self._builder.expression("J", text), self._builder)
+            if rest in wanted and not found[0]:
+                found = wanted[rest], sign * number
+            else:
+                kept += f" {'+' if sign > 0 else '-'} ({text})"
+        if not found[0]:
+            return self, *found
+        return replace(self, lines={**self.lines, "J": kept.removeprefix(" + ")}, own=frozenset()), *found
+
+    @cached_property
     def _builder(self) -> Builder:
-        return Builder(self.lines, self.constants, self.where or {})
+        return Builder(self.lines, self.constants, self.where or {}, functions_of(self.functions))
 
     @cached_property
     def _written(self) -> Node:
@@ -125,7 +163,7 @@ class Formula:
         for one in self._clips:
             low, high = (part.value if part.op == "number" else None for part in one.held.args[1:])
             if one.of in ways and low is not None and high is not None:
-                bounds = {"low": 1 - float(low), "high": float(high) - 1}
+                bounds = {"low": round(1 - float(low), 12), "high": round(float(high) - 1, 12)}
                 if one.side is one.held or bounds["low"] == 1:  # min(w, clip(w)), which never holds from below
                     del bounds["low"]
                 return Bounds(ways[one.of], bounds)
@@ -149,11 +187,7 @@ class Formula:
             place = Place("average", name, 0, len(name), (self.where or {}).get("average", self.name))
             raise place.unknown("average", name, (*AVERAGES, GROUPS))
         made = self._builder.expression("average", AVERAGES.get(name, name))
-        if (
-            made.gradient
-            or made.rollout
-            or any(one.op in FUNCTIONS and FUNCTIONS[one.op].stage for one in made.below())
-        ):
+        if made.gradient or made.rollout or any(one.stage for one in made.below()):
             raise made.place.error("an average reads N, B, T, L and constants alone")
         return made
 
@@ -163,7 +197,7 @@ class Formula:
 
         Raises UserError where there are several."""
         root = self._written
-        sources = {one.number for one in root.below() if one.op in _ROLLOUT or (one.rollout and not one.args)}
+        sources = {one.number for one in root.below() if one.stage == "rollout" or (one.rollout and not one.args)}
         if not sources:
             raise root.place.error("J reads nothing of the rollout", "A: (R - mean_g(R)) / (std_g(R) + eps), say")
         ways = [node for node in reversed(list(root.below())) if node.rollout and not node.loss]
@@ -186,12 +220,12 @@ class Formula:
 
     @staticmethod
     def _staged(root: Node) -> list[Node]:
-        return [one for one in root.below() if one.op in FUNCTIONS and FUNCTIONS[one.op].stage == "mini-batch"]
+        return [one for one in root.below() if one.stage == "mini-batch"]
 
     @cached_property
     def needs(self) -> Needs:
         """All that the formula reads, and whether `prepare` reads log-probs."""
-        names = _given([self._written, *self._rest]) | ({self.keep} - {""})
+        names = self.given | _given(self._rest) | ({self.keep} - {""})
         if {"kl_old", "kl_initial"} <= names:
             raise self._j.place.error("kl_old and kl_initial in one formula", "one of them; the other as k3(…)")
         return Needs(
@@ -200,12 +234,12 @@ class Formula:
             full_kl_anchor="initial" if "kl_initial" in names else "old",
             uid=any(node.op in ("top_b", "first_b", "draw_b") for node in self.planned),
             group_ids=self.average == GROUPS,
-            prepass=bool(_given(self.planned) & set(_CURRENT)),
+            prepass=bool(_given(self.planned) & set(CURRENT)),
         )
 
     @property
     def _rest(self) -> list[Node]:
-        """What the loss reads beside J."""
+        """Nodes that the loss reads beside J."""
         return [self._average] if self._average else []
 
     @cached_property
@@ -234,7 +268,7 @@ class Formula:
 
     @cached_property
     def _of_plan(self) -> set[str]:
-        """Those of them that `prepare` reads."""
+        """Fields of `TokenBatch` that `prepare` reads."""
         always = {"uid", "group_ids", "finished", "max_new_tokens"}
         current = {"logprobs"} if self.needs.prepass else set()
         return (_fields(_given(self.planned)) | always) & self._of_loss | current

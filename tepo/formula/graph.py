@@ -13,12 +13,38 @@ COMMUTATIVE = ("+", "*", "&", "|", "==", "!=", "min", "max")
 LANGUAGE = 1  # raised when the meaning of a text changes
 
 
+@dataclass(frozen=True)
+class Function:
+    """A function of the language. takes: what each argument is: `any`, `token`, `response`, `each` (a token or, lifted,
+    a response), `condition`, `number` (a constant), `named`, `all` (a token's value, or one that says which it is); a
+    `?` behind it: may be left out, a `*`: any number. gives: `same` as the arguments together, or what it is;
+    `condition`: true or false of a token. stage: where it is computed: anywhere, rollout, or mini-batch (once, before
+    the first backward). doc: for the table of the documentation. file, line, text: of one of a user's own."""
+
+    takes: tuple[str, ...]
+    gives: str
+    stage: str
+    doc: str
+    file: str = ""
+    line: int = 0
+    text: str = ""
+
+    @property
+    def most(self) -> int:
+        return 8 if self.takes[-1].endswith("*") else len(self.takes)
+
+    @property
+    def least(self) -> int:
+        return sum(not one.endswith("?") for one in self.takes)
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class Node:
     """number: its place in the graph; arguments come before it. op: `number`, `given`, an operator or a function.
     value: the number, or the name of what is given. condition: true or false. rollout: it reads what only a rollout
     has; loss: what only the loss has. gradient: one flows through it into the policy. spelled: `tokens` or `responses`
-    where a response's value says which of them a mean is over. digest: of its meaning, whatever the spelling."""
+    where a response's value says which of them a mean is over. function: what op is, if it is one. digest: of its
+    meaning, whatever the spelling."""
 
     number: int
     op: str
@@ -30,8 +56,14 @@ class Node:
     loss: bool
     gradient: bool
     spelled: str
+    function: Function | None
     digest: str
     place: Place
+
+    @property
+    def stage(self) -> str:
+        """The stage of its function; empty for anywhere."""
+        return self.function.stage if self.function else ""
 
     def below(self) -> Iterator["Node"]:
         """This node and all that it is made of, arguments first."""
@@ -66,14 +98,16 @@ class Graph:
         loss: bool = False,
         gradient: bool = False,
         spelled: str = "",
+        function: Function | None = None,
     ) -> Node:
         """The node of this meaning, made where there is none yet."""
         parts = [part.digest for part in args]
         meaning = [str(LANGUAGE), op, repr(value), *(sorted(parts) if op in COMMUTATIVE else parts)]
+        meaning += [function.text] if function and function.text else []
         digest = hashlib.sha256("\0".join(meaning).encode()).hexdigest()
         if digest not in self.nodes:
             number = len(self.nodes)
-            flags = per, condition, rollout, loss, gradient, spelled
+            flags = per, condition, rollout, loss, gradient, spelled, function
             self.nodes[digest] = Node(number, op, args, value, *flags, digest, place)
         return self.nodes[digest]
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tepo.formula.graph import Per
+from tepo.formula.graph import Function, Per
 
 TOP = 20.0  # exp and k3 are held above exp(20), with no gradient there; verl holds log-ratios at +-20
 MOST = 64  # of k in comb(n, k)
@@ -48,28 +48,6 @@ GROUPS = "groups"  # the average that is no expression: tokens within each group
 WORDS = {"": "a number", "response": "one a response", "token": "one a token", "named": "one a named reward"}
 
 
-@dataclass(frozen=True)
-class Function:
-    """A function of the language. takes: what each argument is: `any`, `token`, `each` (a token or, lifted, a
-    response), `condition`, `number` (a constant), `named`, `all` (a token's value, or one that says which it is); a `?`
-    behind it: may be left out, a `*`: any number. gives: `same` as the arguments together, or what it is; `condition`:
-    true or false of a token. stage: where it is computed: anywhere, rollout, or mini-batch (once, before the first
-    backward). doc: for the table of the documentation."""
-
-    takes: tuple[str, ...]
-    gives: str
-    stage: str
-    doc: str
-
-    @property
-    def most(self) -> int:
-        return 8 if self.takes[-1].endswith("*") else len(self.takes)
-
-    @property
-    def least(self) -> int:
-        return sum(not one.endswith("?") for one in self.takes)
-
-
 def _f(takes: str, gives: str, doc: str, stage: str = "") -> Function:
     return Function(tuple(takes.split()), gives, stage, doc)
 
@@ -98,7 +76,7 @@ FUNCTIONS: dict[str, Function] = {
     "mean_g": _f(
         "any any?",
         "same",
-        "mean over the group, weighted by the second; that of like values is that value exactly",
+        "mean over the group, weighted by a second argument; that of like values is that value exactly",
         "rollout",
     ),
     "std_g": _f("any", "same", "standard deviation over the group", "rollout"),
@@ -107,11 +85,14 @@ FUNCTIONS: dict[str, Function] = {
     "share_g": _f(
         "any condition",
         "same",
-        "x over the mean of x among the members of the group, 0 on the others; 1 where all are 0",
+        "x over its mean among the members of the group, 0 on the others; 1 where all are 0",
         "rollout",
     ),
     "share_t": _f(
-        "token condition", "token", "the same among the members at this position of the group's responses", "rollout"
+        "token condition",
+        "token",
+        "x over its mean among the members at this position in the group, 0 on the others; 1 where all are 0",
+        "rollout",
     ),
     "sum_k": _f("named", "response", "sum over named rewards", "rollout"),
     "mean_r": _f("all", "", "mean over the rollout, all ranks", "rollout"),
@@ -125,7 +106,12 @@ FUNCTIONS: dict[str, Function] = {
         "the share of the mini-batch's tokens with the largest x, at least one; ties by lot",
         "mini-batch",
     ),
-    "first_b": _f("each number", "condition", "as top_b; of ties the first by response and position", "mini-batch"),
+    "first_b": _f(
+        "each number",
+        "condition",
+        "the share of the mini-batch's tokens with the largest x, at least one; ties by response and position",
+        "mini-batch",
+    ),
     "draw_b": _f(
         "condition number",
         "condition",

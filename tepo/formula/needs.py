@@ -1,4 +1,4 @@
-"""What a formula wants of the trainer."""
+"""Inputs that a formula wants of the trainer."""
 
 from dataclasses import dataclass, fields
 

@@ -6,15 +6,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from tepo.common import paths
+from tepo.common import paths, trust
 from tepo.common.errors import UserError
+from tepo.common.plugin_files import FOLDER, foreign_files, kept_files, read_function_files
 from tepo.common.schema import Location
 from tepo.common.schema.document import load
 from tepo.formula.formula import Formula
 from tepo.formula.syntax import Place
 
 DEFAULT = "tepo"
-KEYS = ("about", "like", "formula", "average", "keep", "constants", "departs")
+KEYS = ("about", "like", "formula", "average", "keep", "constants", "departs", "functions")
 AXES = {  # of objectives before they were formulas, with what takes their place
     "advantage": "the line A, such as objective.A='R - mean_g(R)'",
     "ratio": "the line w, such as objective.w='exp(mean_i(d))'",
@@ -39,7 +40,8 @@ class Constant:
 @dataclass(frozen=True)
 class Row:
     """A method as a person wrote it. like: the row that it changes, empty for none; lines and constants: with those
-    inherited; own: the names of those in its own file. departs: where it is not what its paper prints."""
+    inherited; own: the names of those in its own file, or set. departs: where it is not what its paper prints. base:
+    the row that it is like. functions: the text of each Python file with functions of a user's own, by its name."""
 
     name: str
     about: str
@@ -51,6 +53,8 @@ class Row:
     departs: tuple[str, ...]
     own: frozenset[str]
     where: Mapping[str, str] = field(default_factory=dict)
+    base: "Row | None" = None
+    functions: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
     def formula(self) -> Formula:
@@ -64,28 +68,20 @@ class Row:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """What a formula is made of, by the names of its fields."""
+        """Fields of a formula by their names."""
         values = {name: one.value for name, one in self.constants.items()}
-        return {name: getattr(self, name) for name in ("name", "lines", "average", "keep", "where", "own")} | {
-            "constants": values
-        }
+        shared = ("name", "lines", "average", "keep", "where", "own", "functions")
+        return {name: getattr(self, name) for name in shared} | {"constants": values}
 
     @property
     def mapping(self) -> dict[str, Any]:
         """The row as the configuration of a run keeps it: what is read of it. `row_of` takes it back."""
-        read = self.formula.read
-        return {
-            "name": self.name,
-            "formula": {name: text for name, text in self.lines.items() if name in read},
-            "constants": {name: one.value for name, one in self.constants.items() if name in read},
-            "average": self.average,
-            "keep": self.keep,
-        }
+        return self.formula.mapping
 
     def changed(self, changes: Mapping[str, Any]) -> "Row":
-        """The row with constants, lines, `average` or `keep` set. Raises UserError for a name that it has not, and for
-        one of the axes that there were, with what takes its place."""
-        lines, constants = dict(self.lines), dict(self.constants)
+        """The row with constants, lines, `average` or `keep` set, or files of `functions` added. Raises UserError for a
+        name that it has not, and for one of the axes that there were, with what takes its place."""
+        lines, constants, added = dict(self.lines), dict(self.constants), dict[str, str]()
         average, keep = self.average, self.keep
         for name, value in changes.items():
             where = f"objective.{name}={value}"
@@ -95,16 +91,22 @@ class Row:
                 average = str(value)
             elif name == "keep":
                 keep = "" if value in (None, "null", "all") else str(value)
+            elif name == "functions":
+                at = Location(lambda _: f"objective.functions={changes['functions']}")
+                added = read_function_files(value, Path(), at)
             elif name in constants:
-                constants[name] = Constant(_number(value, where), "set")
+                constants[name] = Constant(_number(value, where), "set here")
             elif name in lines or (isinstance(value, str) and name.isidentifier() and not _is_number(value)):
                 lines[name] = str(value)
             else:
-                known = [*constants, *lines, "average", "keep"]
+                known = [*constants, *lines, "average", "keep", "functions"]
                 raise Place(name, where, 10, 10 + len(name)).unknown("name of the formula", name, known)
-        own = frozenset(changes) - {"average", "keep"}  # the rest is inherited: it falls away where nothing reads it
+        _ = self.formula  # all that it names is read; of what is inherited now, some may fall away
+        own = {*changes, *added} - {"average", "keep", "functions"}
         where_ = dict(self.where) | {name: f"objective.{name}" for name in changes}
-        return Row(self.name, self.about, self.like, lines, constants, average, keep, self.departs, own, where_)
+        where_ |= dict.fromkeys(added, "objective.functions")
+        kept = replace(self, average=average, keep=keep, own=frozenset(own), where=where_)
+        return replace(kept, lines=lines, constants=constants, functions={**self.functions, **added})
 
     def with_exact_kl(self) -> "Row":
         """The row with the exact KL over the vocabulary in its line `kl`, where that is k3 of the sampled token."""
@@ -135,6 +137,18 @@ def row_of(mapping: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     return row.changed(changes) if changes else row
 
 
+def kept_row(objective: Mapping[str, Any], run: Path) -> Row:
+    """The row of a run's configuration, whose functions are then executed. Raises UserError where its Python files are
+    not the caller's own and he does not trust them."""
+    if files := kept_files(objective):
+        objective = {**objective, "functions": files}  # read once: what was looked at is what is executed
+    if strange := foreign_files(objective):
+        what = f"the run keeps Python that is not in {FOLDER}: {', '.join(strange)}"
+        fix = f"read it there (`full`, `objective`, `functions`); a copy in {FOLDER} is yours"
+        trust.ask(what, str(run / "config.json"), fix)
+    return row_of(objective)
+
+
 def _read(source: str | Path, chain: tuple[str, ...]) -> Row:
     if isinstance(source, str) and not source.endswith((".yaml", ".yml")):
         try:
@@ -157,10 +171,13 @@ def _row(given: Mapping[str, Any], at: Location, path: Path, chain: tuple[str, .
     like = given.get("like", "")
     lines, constants = _lines(given, at.at("formula")), _constants(given, at.at("constants"))
     base = _read(_beside(path, like), chain) if like else None
-    own = frozenset({*lines, *constants})
+    named = given.get("functions")
+    files = {} if named is None else read_function_files(named, path.parent, at.at("functions"))
+    own = frozenset({*lines, *constants, *files})
     where = {name: str(at.at("formula", name)) for name in lines}
     where |= {name: str(at.at("constants", name)) for name in constants} | {"": str(at)}
     where |= {key: str(at.at(key)) for key in ("average", "keep") if key in given}
+    where |= dict.fromkeys(files, str(at.at("functions")))
     average = str(given.get("average", base.average if base else "tokens"))
     keep = str(given.get("keep", base.keep if base else ""))
     departs = given.get("departs", [])
@@ -170,8 +187,9 @@ def _row(given: Mapping[str, Any], at: Location, path: Path, chain: tuple[str, .
         inherited = {name: text for name, text in base.lines.items() if name not in constants}
         kept = {name: one for name, one in base.constants.items() if name not in lines}
         lines, constants, where = inherited | lines, kept | constants, dict(base.where) | where
+        files = {**base.functions, **files}
     about = str(given.get("about", ""))
-    return Row(path.stem, about, like, lines, constants, average, keep, tuple(departs), own, where)
+    return Row(path.stem, about, like, lines, constants, average, keep, tuple(departs), own, where, base, files)
 
 
 def _beside(path: Path, like: Any) -> str | Path:
@@ -230,11 +248,22 @@ def _number(value: Any, where: str) -> float:
     return float(value)
 
 
+def changed_lines(row: Row, base: Row) -> list[tuple[str, str]]:
+    """Each line, constant, average and filter that two rows do not share, as a person writes it: that of the row, and
+    that of the other one; empty where it is not read."""
+    here, there = _read_by(row), _read_by(base)
+    both = [(here.get(name, ""), there.get(name, "")) for name in here | there]
+    return [(one, other) for one, other in both if one.split() != other.split()]
+
+
 def differences(row: Row, base: Row) -> list[str]:
-    """The changes of a row to another one, as a person writes it: lines, constants, average and keep."""
-    found = [f"{name}: {text}" for name, text in row.lines.items() if name in row.own and text != base.lines.get(name)]
-    for name, one in row.constants.items():
-        if name in row.own and (name not in base.constants or base.constants[name].value != one.value):
-            found.append(f"{name} = {one.value:g}")
-    found += [f"average: {row.average}"] if row.average != base.average else []
-    return found + ([f"keep: {row.keep or 'all'}"] if row.keep != base.keep else [])
+    """The changes of a row to another one."""
+    return [here for here, _ in changed_lines(row, base) if here]
+
+
+def _read_by(row: Row) -> dict[str, str]:
+    """The text of each line and constant that a row reads, of its average and of what it keeps."""
+    read = row.formula.read
+    found = {name: f"{name}: {text}" for name, text in row.lines.items() if name in read}
+    found |= {name: f"{name} = {one.value:g}" for name, one in row.constants.items() if name in read}
+    return found | {"average": f"average: {row.average}", "keep": f"keep: {row.keep or 'all'}"}

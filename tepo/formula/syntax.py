@@ -5,7 +5,7 @@ Allowed: numbers, names, + - * / **, one comparison at a time, & | ~, calls by p
 import ast
 import difflib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -61,6 +61,8 @@ def parse(place: Place) -> ast.expr:
     if len(text) > LONGEST:
         raise UserError(f"{place.line}: {len(text)} characters, at most {LONGEST}", where=place.where)
     for column, letter in enumerate(text):
+        if letter == "#":  # a comment to Python's parser, which would drop the rest of the line
+            raise Place(place.line, text, column, column + 1, place.where).error("no comment here", "leave it out")
         if not letter.isascii() or (letter not in "\t" and not letter.isprintable()):
             name = unicodedata.name(letter, f"U+{ord(letter):04X}").lower()
             here = Place(place.line, text, column, column + 1, place.where)
@@ -78,6 +80,17 @@ def parse(place: Place) -> ast.expr:
         raise here.error("no expression", _hint(text, start)) from None
     _check(tree, place, 0)
     return tree
+
+
+def summands(tree: ast.expr) -> Iterator[tuple[int, ast.expr]]:
+    """Split a sum into what it adds up, with signs."""
+    if isinstance(tree, ast.BinOp) and isinstance(tree.op, ast.Add | ast.Sub):
+        yield from summands(tree.left)
+        yield (1 if isinstance(tree.op, ast.Add) else -1), tree.right
+    elif isinstance(tree, ast.UnaryOp) and isinstance(tree.op, ast.USub):
+        yield from ((-sign, part) for sign, part in summands(tree.operand))
+    else:
+        yield 1, tree
 
 
 def _hint(text: str, start: int) -> str:

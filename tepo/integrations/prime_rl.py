@@ -41,8 +41,9 @@ class LossOutputs(NamedTuple):
 def loss(inputs: LossInputs, objective: str = "grpo_dapo", changes: Mapping[str, Any] | None = None) -> LossOutputs:
     """The sum of a row's terms over one response; prime-rl divides by the tokens of the mini-batch on all ranks.
 
-    The old policy is the one that sampled, by the sampler's log-probs. changes: options by key. Raises UserError for a
-    row that reads more than one response, or what prime-rl does not give, with the reading that needs less."""
+    The old policy is the one that sampled, by the sampler's log-probs. changes: constants and lines by name. Raises
+    UserError for a row that reads more than one response, or what prime-rl does not give, with the reading that needs
+    less."""
     row = _row(objective, json.dumps(changes or {}))
     mask = inputs.loss_mask
     batch = TokenBatch(
@@ -74,8 +75,7 @@ def advantages(
     lengths: response tokens of each, without those of tools; max_new_tokens: their limit. Raises UserError for a row
     that reads one of these where it is not given (OPO's baseline, a length punishment)."""
     row = _row(objective, json.dumps(changes or {}))
-    told = {"lengths": lengths, "max_new_tokens": max_new_tokens}
-    PRIME_RL.check(row, [argument for argument, value in told.items() if value is not None])
+    PRIME_RL.check(row, {"lengths": lengths, "limit": max_new_tokens})
     number = len(rewards)
     if lengths is not None and (len(lengths) != number or min(lengths, default=1) < 1):
         what = f"{len(lengths)} lengths for {number} rewards, the smallest {min(lengths, default=0)}"

@@ -1,18 +1,16 @@
 """Other trainers: the inputs that each hands to a loss, the objectives that can do with them, and the reading of an
 objective that needs less. Errors where a trainer is missing or of an untested version."""
 
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+import re
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
-import torch
-
 from tepo.common.errors import UserError
-from tepo.objectives import Groups, Needs, Objective, load_objective, objective_mapping
-from tepo.objectives.axes.aggregation import TokenMean
-from tepo.objectives.axes.penalty import EntropyBonus, Kl, Penalty
+from tepo.objectives import Needs, Objective, load_objective
 
-Changes = Mapping[str, Any]  # by keys such as `penalty.scope`
+Changes = Mapping[str, Any]  # by names of lines and constants
 
 WORDS = {
     "entropies": "entropies of the current policy",
@@ -21,112 +19,106 @@ WORDS = {
     "initial_logprobs": "log-probs of the initial policy",
     "sampler_logprobs": "log-probs of the sampler beside those of the old policy",
     "full_kl": "distributions over the vocabulary",
-    "prepass": "the mini-batch before its first micro-batch",
-    "selection": "several responses at once",
+    "mini_batch": "the mini-batch before its first micro-batch",
     "group_ids": "the prompt of each response",
     "finished": "which responses were cut at the length limit",
-    "sequence_weights": "the number of responses of the mini-batch",
+    "counts": "the numbers of tokens and responses of the mini-batch",
     "rollout": "the rollout as one when it makes advantages",
     "lengths": "the lengths of the responses when it makes advantages",
     "limit": "the length limit when it makes advantages",
+    "token_advantages": "an advantage for each token",
 }
+
+
+def reads(objective: Objective) -> set[str]:
+    """Names from `WORDS` that a row reads."""
+    found = {part.name for part in fields(Needs) if getattr(objective.needs, part.name) is True}
+    handed = objective.handed
+    rollout = list(handed.below())
+    more = {
+        "mini_batch": bool(objective.planned),
+        "counts": objective.average != "tokens" or bool(objective.given & {"N", "B"}),
+        "rollout": any(node.op.endswith("_r") for node in rollout),
+        "lengths": any(node.per == "token" or node.value == "T" for node in rollout),
+        "limit": any(node.value == "L" for node in rollout),
+        "token_advantages": handed.per == "token" and any(not node.args and node.per == "token" for node in rollout),
+    }
+    return (found | {name for name, read in more.items() if read}) & WORDS.keys()
+
+
+def instead(pattern: str, text: str) -> Callable[[Objective], Changes]:
+    """The lines of an objective with a text in the place of a pattern, where they have it."""
+
+    def changes(objective: Objective) -> Changes:
+        lines = {name: re.sub(pattern, text, line) for name, line in objective.mapping["formula"].items()}
+        return {name: line for name, line in lines.items() if line != objective.lines[name]}
+
+    return changes
 
 
 @dataclass(frozen=True)
 class Peer:
     """A trainer. gives: what of `WORDS` its loss and its advantages get.
 
-    cheaper: settings that may make a row need less, in the order in which they are tried.
-    told: what of `WORDS` the user knows and can give to the adapter, and as which argument."""
+    cheaper: changes that may make a row need less, in the order in which they are tried.
+    told: what of `WORDS` the user knows or settles, and how it is said to the adapter."""
 
     name: str
     gives: frozenset[str]
-    cheaper: tuple[Changes, ...] = ()
+    cheaper: tuple[Callable[[Objective], Changes], ...] = ()
     told: Mapping[str, str] = field(default_factory=dict)
 
     def lacks(self, objective: Objective) -> list[str]:
-        """Inputs that the row reads, and that neither this trainer nor its user gives, in words."""
-        read = reads(objective)
-        return [words for key, words in WORDS.items() if key in read and key not in {*self.gives, *self.told}]
+        """Names from `WORDS` of what the row reads, and neither this trainer nor its user gives."""
+        return [name for name in WORDS if name in reads(objective) - self.gives - self.told.keys()]
 
     def asks(self, objective: Objective) -> list[str]:
-        """The arguments by which the user gives the rest of what the row reads."""
-        read = reads(objective)
-        return [argument for key, argument in self.told.items() if key in read and key not in self.gives]
+        """Names from `WORDS` of what the row reads, and the user gives."""
+        return [name for name in self.told if name in reads(objective) - self.gives]
 
     def reading(self, objective: Objective) -> Changes | None:
-        """Settings that make the row need no more than this trainer gives; empty: as it is; None: there are none."""
+        """Changes that make the row need no more than this trainer gives; empty: as it is; None: there are none."""
         made: dict[str, Any] = {}
-        for changes in self.cheaper:
-            lacking = self.lacks(with_changes(objective, made))
-            if not lacking:
-                break
+        for cheaper in self.cheaper:
+            lacking, changes = self.lacks(objective), cheaper(objective)
+            if not lacking or not changes:
+                continue
             try:
-                other = with_changes(objective, {**made, **changes})
-            except UserError:  # a setting that the row does not have
+                other = with_changes(objective, changes)
+            except UserError:  # it has no line of a name that the changes read
                 continue
             if len(self.lacks(other)) < len(lacking):
+                objective = other
                 made |= changes
-        return None if self.lacks(with_changes(objective, made)) else made
+        return None if self.lacks(objective) else made
 
-    def check(self, objective: Objective, told: Collection[str] | None = None) -> None:
+    def check(self, objective: Objective, told: Mapping[str, Any] | None = None) -> None:
         """Raise UserError, with what is lacking and the reading that needs less, for a row that it cannot serve.
 
-        told: the arguments that the user gave, where the row is asked for what they are for."""
-        where = f"objective {objective.name}"
+        told: by names from `WORDS`, what the user gave, where the row is asked for what they are for."""
         if lacking := self.lacks(objective):
             reading = self.reading(objective)
             fix = f"the reading that needs less: {in_words(reading)}" if reading else "another row: see docs/library.md"
-            raise UserError(f"{self.name} does not give {and_(lacking)}", where=where, fix=fix)
-        missing = [] if told is None else [one for one in self.asks(objective) if one not in told]
-        if missing:
-            words = and_([WORDS[key] for key, argument in self.told.items() if argument in missing])
-            fix = " ".join(f"{argument}=…" for argument in missing)
-            raise UserError(f"{self.name} does not give {words}", where=where, fix=f"give it here: {fix}")
+        elif lacking := [name for name in self.asks(objective) if told is not None and told.get(name) is None]:
+            fix = f"say it here: {' '.join(self.told[name] for name in lacking)}"
+        else:
+            return
+        what = f"{self.name} does not give {and_([WORDS[name] for name in lacking])}"
+        raise UserError(what, where=f"objective {objective.name}", fix=fix)
 
 
-def reads(objective: Objective) -> set[str]:
-    """Names from `WORDS` that a row reads."""
-    needs = objective.needs
-    found = {part.name for part in fields(Needs) if getattr(needs, part.name) is True}
-    if objective.weight.scope or any(part.selects for part in objective.penalties):
-        found.add("selection")
-    if not isinstance(objective.aggregation, TokenMean):
-        found.add("sequence_weights")
-    if objective.advantage.needs.max_new_tokens or objective.overlong.needs.max_new_tokens:
-        found.add("limit")
-    return found | _read_of_the_rollout(objective)
+def with_changes(source: Any, changes: Changes | None = None) -> Objective:
+    """The objective of a name, file, mapping or Objective, with lines, constants, `average` and `keep` set.
 
-
-def _read_of_the_rollout(objective: Objective) -> set[str]:
-    """Dependence of a group's advantages on other groups, and on lengths, as seen on small ones."""
-    rewards, lengths = torch.tensor([1.0, 0, 0, 1, 1, 1, 1, 0, 0]).double(), torch.tensor([3, 2, 4, 1, 2, 3, 2, 2, 1])
-    groups = torch.tensor([0, 0, 0, 0, 1, 1, 1, 1, 2])
-
-    def made(chosen: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-        """The advantage of the first token of each response."""
-        own, ended = lengths[chosen], torch.ones(int(chosen.sum())) > 0
-        entropies = torch.linspace(0.1, 1.5, int(lengths.sum()), dtype=torch.float64)[chosen.repeat_interleave(lengths)]
-        given = Groups(rewards[chosen], groups[chosen], own, entropies, finished=ended, max_new_tokens=4)
-        return objective.advantages(given)[own.cumsum(0) - own]
-
-    first = groups == 0
-    alone = made(first, lengths)
-    others = {"rollout": made(first | True, lengths)[first], "lengths": made(first, lengths.flip(0))}
-    return {key for key, other in others.items() if not torch.allclose(alone, other, rtol=0, atol=1e-9)}
-
-
-def with_changes(source: Any, changes: Changes) -> Objective:
-    """The objective of a name, file, mapping or Objective, with options changed by keys such as `penalty.scope`.
-
-    Raises UserError for a key that the row does not have or that would change nothing."""
-    objective = source if isinstance(source, Objective) else load_objective(source)
-    return load_objective(objective_mapping(objective), changes) if changes else objective
+    Raises UserError for a name that the row does not have and for a line that nothing reads."""
+    if isinstance(source, Objective):
+        return load_objective(source.mapping, changes) if changes else source
+    return load_objective(source, changes)
 
 
 def in_words(changes: Changes) -> str:
     """As on a command line."""
-    return " ".join(f"{key}={value}" for key, value in changes.items())
+    return shlex.join(f"{name}={value}" for name, value in changes.items())
 
 
 def and_(parts: Iterable[str]) -> str:
@@ -135,55 +127,49 @@ def and_(parts: Iterable[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
-TRL = Peer("TRL", frozenset(WORDS) - {"full_kl"}, ({"penalty.estimator": "k3"},))
+TRL = Peer(
+    *("TRL", frozenset(WORDS) - {"full_kl"}),
+    (instead(r"\bkl_old\b", "k3(d)"), instead(r"\bkl_initial\b", "k3(logp - logp_initial)")),
+)
 VERL = Peer(
-    "verl",
-    frozenset({"sequence_weights", "selection", "rollout", "lengths"}),
-    ({"penalty.entropy_change": "covariance"}, {"penalty.scope": "micro_batch"}, {"weight.scope": "micro_batch"}),
-    {"limit": "max_new_tokens"},  # its newer trainer pads to the longest response, so the width does not tell
+    *("verl", frozenset({"counts", "rollout", "lengths", "token_advantages"})),
+    (instead(r"\bdH\b(?! *\*\*)", "-cov_b(logp, A)"),),  # TEPO Eq. 18
+    {
+        "limit": "max_new_tokens=…",  # its newer trainer pads to the longest response, so the width does not tell
+        "mini_batch": "micro_batch=True",  # a loss gets a micro-batch; verl's own Clip-Cov and KL-Cov take it for all
+    },
 )
 PRIME_RL = Peer(
-    *("prime-rl", frozenset[str](), ({"advantage.alpha": "none"}, {"aggregation.kind": "token_mean"})),
-    {"lengths": "lengths", "limit": "max_new_tokens"},
+    *("prime-rl", frozenset[str]()),
+    (instead(r" / mean_r\(responses\(std_g\(R\) > 0\)\)", ""), lambda _: {"average": "tokens"}),  # of GPG: alpha
+    {"lengths": "lengths=…", "limit": "max_new_tokens=…"},
 )
 
-MODES = {
-    "TokenMean": "token-mean",
-    "SeqMeanTokenMean": "seq-mean-token-mean",
-    "SeqMeanTokenSum": "seq-mean-token-sum",
-    "SeqMeanTokenSumNorm": "seq-mean-token-sum-norm",
+MODES = {  # verl's names of our averages
+    "tokens": "token-mean",
+    "responses": "seq-mean-token-mean",
+    "sums": "seq-mean-token-sum",
+    "budget": "seq-mean-token-sum-norm",
 }
-ESTIMATORS = {"k1": "kl", "k2": "mse", "k3": "low_var_kl", "abs": "abs"}  # verl's names of ours
+KLS = {  # verl's names of the KLs that it adds itself
+    "logp - logp_initial": "kl",
+    "abs(logp - logp_initial)": "abs",
+    "k2(logp - logp_initial)": "mse",
+    "k3(logp - logp_initial)": "low_var_kl",
+}
 
 
-@dataclass(frozen=True)
-class Split:
-    """A row for verl: without the penalties that verl adds beside a policy loss, and the actor's settings for these."""
-
-    objective: Objective
-    settings: Changes
-
-
-def split(objective: Objective) -> Split:
-    """A KL to the initial policy on all tokens and an entropy bonus are terms of verl's own."""
-    kept: list[Penalty] = []
-    settings: dict[str, object] = {}
-    for part in objective.penalties:
-        if isinstance(part, EntropyBonus) and "entropy_coeff" not in settings:
-            settings["entropy_coeff"] = part.coefficient
-        elif (
-            isinstance(part, Kl)
-            and (part.anchor, part.tokens) == ("initial", "all")
-            and part.estimator in ESTIMATORS
-            and "use_kl_loss" not in settings
-        ):
-            settings |= {"use_kl_loss": True, "kl_loss_coef": part.coefficient}
-            settings["kl_loss_type"] = ESTIMATORS[part.estimator]
-        else:
-            kept.append(part)
-    if settings:
-        settings["loss_agg_mode"] = MODES.get(type(objective.aggregation).__name__, "")
-    return Split(replace(objective, penalties=tuple(kept)), settings)
+def split(objective: Objective) -> tuple[Objective, Changes]:
+    """A row for verl: without a KL to the initial policy on all tokens and an entropy bonus, which are terms that verl
+    adds beside a policy loss, and the actor's settings for these."""
+    rest, kl, beta = objective.without(*KLS)
+    rest, entropy, bonus = rest.without("H")
+    settings: dict[str, Any] = {"entropy_coeff": bonus} if entropy else {}
+    if kl:
+        settings |= {"use_kl_loss": True, "kl_loss_coef": -beta, "kl_loss_type": KLS[kl]}
+    if not settings or objective.average not in MODES:
+        return objective, {}
+    return rest, settings | {"loss_agg_mode": MODES[objective.average]}
 
 
 def missing(package: str, command: str) -> UserError:

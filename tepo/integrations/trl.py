@@ -20,11 +20,8 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.common.randomness import derive
-from tepo.integrations.trainers import check_version, missing
-from tepo.objectives import Groups, Metrics, Objective, Plan, TokenBatch, load_objective
-from tepo.objectives.axes.importance_ratio import NoRatio
-from tepo.objectives.axes.penalty import BY_CHANGE, Kl
-from tepo.objectives.axes.weight import OffPolicyMask
+from tepo.integrations.trainers import TRL, and_, check_version, missing, with_changes
+from tepo.objectives import Groups, Metrics, Objective, Plan, TokenBatch
 from tepo.objectives.batch import all_sum, gather
 
 INSTALL = 'pip install "tepo[trl]"'
@@ -46,19 +43,19 @@ ALIASES = {  # TRL's names of our metrics
 }
 REPLACED = {  # settings of TRL's loss, and what says it here
     "loss_type": "the objective",
-    "importance_sampling_level": "ratio.level",
-    "epsilon": "surrogate.low",
-    "epsilon_high": "surrogate.high",
-    "delta": "surrogate.dual",
-    "beta": "penalty.coefficient, with penalty.anchor: initial",
-    "use_bias_correction_kl": "penalty.estimator: r_k3",
-    "scale_rewards": "advantage.std",
-    "multi_objective_aggregation": "advantage",
-    "mask_truncated_completions": "overlong: {kind: filter}",
-    "entropy_coef": "penalty: {kind: entropy}",
-    "use_adaptive_entropy": "penalty: {kind: entropy}",
-    "top_entropy_quantile": "weight",
-    "off_policy_mask_threshold": "weight",
+    "importance_sampling_level": "the line w",
+    "epsilon": "the constant low",
+    "epsilon_high": "the constant high",
+    "delta": "the line J",
+    "beta": "the constant beta, with kl: k3(logp - logp_initial)",
+    "use_bias_correction_kl": "kl: exp(d)*k3(logp - logp_initial)",
+    "scale_rewards": "the line A",
+    "multi_objective_aggregation": "the line A",
+    "mask_truncated_completions": "keep: finished",
+    "entropy_coef": "the line J, with + c*H",
+    "use_adaptive_entropy": "the line J, with + c*H",
+    "top_entropy_quantile": "the line v: top_b(H, share)",
+    "off_policy_mask_threshold": "the line v: ~((A < 0) & (-mean_i(d) > delta))",
 }
 PER_RESPONSE = (  # what a batch of TRL's holds for each response
     *("completion_mask", "tool_mask", "advantages", "old_per_token_logps", "ref_per_token_logps"),
@@ -116,14 +113,14 @@ class ObjectiveTrainer(GRPOTrainer):
     def __init__(
         self, *, objective: str | Path | Mapping[str, Any] | Objective, args: GRPOConfig | None = None, **given: Any
     ):
-        self.policy_objective = objective if isinstance(objective, Objective) else load_objective(objective)
+        self.policy_objective = with_changes(objective)
         args = GRPOConfig() if args is None else copy(args)
         check(self.policy_objective, args)
         if self.policy_objective.needs.sampler_logprobs and not args.use_vllm and given.get("rollout_func") is None:
             raise _no_sampler(self.policy_objective)
         warn_of_one_update(self.policy_objective, args)
-        if self.policy_objective.needs.initial_policy:  # else TRL keeps no reference model
-            args.beta = sum(part.in_loss for part in self.policy_objective.penalties if part.needs.initial_policy)
+        if self.policy_objective.needs.initial_policy:
+            args.beta = 1.0  # with 0 TRL keeps no reference model; its own loss is not computed
         self._window: Window | None = None
         super().__init__(args=args, **given)
         self._comm = Processes(self.accelerator) if self.accelerator.num_processes > 1 else None
@@ -296,37 +293,23 @@ def _no_sampler(objective: Objective) -> UserError:
     return UserError(what, where=f"ObjectiveTrainer, objective {objective.name}", fix=fix)
 
 
-def idle_on_policy(objective: Objective) -> list[str]:
-    """Parts of a row that do nothing while the trained policy is the one that sampled."""
-    found = [] if isinstance(objective.ratio, NoRatio) else ["the ratio is 1, so that no clip acts"]
-    if isinstance(objective.weight, OffPolicyMask):
-        found.append("weight masks nothing")
-    for part in objective.penalties:
-        if isinstance(part, Kl) and part.tokens in BY_CHANGE and part.entropy_change == "measured":
-            found.append("no entropy has changed, so that the mask of the KL is empty")
-        elif isinstance(part, Kl) and part.anchor == "old" and part.estimator != "k1":  # whose gradient is noise then
-            found.append("the KL to the old policy is 0")
-    return found
-
-
 def warn_of_one_update(objective: Objective, args: GRPOConfig) -> None:
-    """Warn where each rollout has one optimiser step, and the row parts that do nothing in it."""
+    """Warn where each rollout has one optimiser step, and the row compares with the policy that sampled."""
     assert args.steps_per_generation is not None  # of GRPOConfig's own defaults
     updates = args.steps_per_generation * args.num_iterations // args.gradient_accumulation_steps
-    if updates == 1 and (idle := idle_on_policy(objective)):
+    if updates == 1 and (idle := [name for name in ("d", "dH") if name in objective.given]):
         what = (
-            f"objective {objective.name}: a rollout has one optimiser step, taken by the policy that sampled it: "
-            f"{'; '.join(idle)}. Try num_iterations=2, or steps_per_generation={2 * args.steps_per_generation}"
+            f"objective {objective.name}: a rollout has one optimiser step, taken by the policy that sampled it, where "
+            f"{and_(f'{name} = 0' for name in idle)}: clips, masks and penalties of that do nothing. "
+            f"Try num_iterations=2, or steps_per_generation={2 * args.steps_per_generation}"
         )
         warnings.warn(what, stacklevel=3)
 
 
 def check(objective: Objective, args: GRPOConfig) -> None:
     """Raise UserError for settings that would be ignored, and for needs that TRL does not meet."""
+    TRL.check(objective)
     where = f"ObjectiveTrainer, objective {objective.name}"
-    if objective.needs.full_kl:
-        what = "penalty.estimator: full compares full distributions, and TRL keeps the sampled tokens' log-probs alone"
-        raise UserError(what, where=where, fix="penalty.estimator: k3")
     defaults = {part.name: part.default for part in fields(GRPOConfig)}
     for name, here in REPLACED.items():
         if getattr(args, name) != defaults[name]:

@@ -7,7 +7,7 @@ VERL_USE_EXTERNAL_MODULES=tepo.integrations.verl python -m verl.trainer.main_ppo
 `register` adds a changed row, or one of your own, from a module that is named there too. See docs/library.md."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -15,10 +15,9 @@ import torch
 from torch import Tensor
 
 from tepo.common.errors import UserError
+from tepo.common.randomness import derive
 from tepo.integrations.trainers import VERL, Changes, check_version, missing, split, with_changes
-from tepo.objectives import Comm, Groups, Objective, TokenBatch, names
-from tepo.objectives.axes.aggregation import token_scale
-from tepo.objectives.axis import Needs, Part
+from tepo.objectives import Groups, Objective, TokenBatch, names
 
 INSTALL = 'pip install "verl>=0.9,<0.10"'
 TESTED = ("0.9",)
@@ -32,42 +31,38 @@ except ImportError as error:
 check_version("verl", verl.__version__, TESTED, INSTALL)
 
 
-@dataclass(frozen=True)
-class Given:
-    """Correction axis: weights [N] that verl made for the gap between sampler and trainer."""
-
-    values: Tensor
-    needs = Needs()
-    drops = True  # verl may have rejected tokens by a weight of 0
-    explained = Part()
-
-    def weights(self, batch: TokenBatch, comm: Comm | None) -> Tensor:
-        return self.values
-
-
 def register(
-    source: Any, changes: Changes | None = None, name: str | None = None, *, max_new_tokens: int | None = None
+    source: Any,
+    changes: Changes | None = None,
+    name: str | None = None,
+    *,
+    max_new_tokens: int | None = None,
+    micro_batch: bool = False,
 ) -> str:
     """Register a row's policy loss and advantages with verl under `name` (default: `tepo_` and the row's name).
 
-    source: an Objective, or as for `load_objective`; changes: options by key (`{"penalty.scope": "micro_batch"}`);
-    max_new_tokens: the length limit, `data.max_response_length`, for rows that punish long responses. Returns the name.
-    Raises UserError for a row that reads what verl does not give, with the reading that needs less.
+    source: an Objective, or as for `load_objective`; changes: constants and lines by name (`{"beta": 1}`);
+    max_new_tokens: the length limit, `data.max_response_length`, for rows that punish long responses; micro_batch: take
+    what a row says of the mini-batch over each micro-batch, as verl's own functions do, so that the gradient depends on
+    the split. Returns the name. Raises UserError for a row that reads what verl does not give, with the reading that
+    needs less.
     """
-    parts = split(with_changes(source, changes or {}))
-    VERL.check(parts.objective, [] if max_new_tokens is None else ["max_new_tokens"])
-    name = name or f"tepo_{parts.objective.name}"
+    row, settings = split(with_changes(source, changes))
+    VERL.check(row, {"limit": max_new_tokens, "mini_batch": micro_batch or None})
+    name = name or f"tepo_{row.name}"
     core_algos.ADV_ESTIMATOR_REGISTRY.pop(name, None)  # verl refuses a second function under a name
-    core_algos.register_policy_loss(name)(policy_loss(parts.objective, parts.settings))
-    core_algos.register_adv_est(name)(advantages(parts.objective, max_new_tokens))
+    core_algos.register_policy_loss(name)(policy_loss(row, settings))
+    core_algos.register_adv_est(name)(advantages(row, max_new_tokens))
     return name
 
 
 def policy_loss(objective: Objective, settings: Changes) -> Callable[..., tuple[Tensor, dict[str, Any]]]:
     """verl's policy loss of a row: padded [B, T] in, the scalar and plain metrics out.
 
-    Denominators are verl's of the mini-batch, where it gives them. The row's aggregation decides, not `loss_agg_mode`.
+    Denominators are verl's of the mini-batch, where it gives them. The row's average decides, not `loss_agg_mode`.
+    Draws are functions of the actor's seed and of the number of the call: verl tells a loss no step.
     settings: what the actor must have for the terms that verl adds itself."""
+    calls = count()
 
     def loss(
         old_log_prob: Tensor,
@@ -79,23 +74,19 @@ def policy_loss(objective: Objective, settings: Changes) -> Callable[..., tuple[
         rollout_is_weights: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
         _check_actor(objective, settings, config)
-        mask, info = response_mask.bool(), dict(config.global_batch_info)
+        mask, info = response_mask.bool(), config.global_batch_info
         batch = TokenBatch(
             old_log_prob[mask],
             advantages[mask],
             mask.sum(1),
             logprobs=log_prob[mask],
-            uid=_uid(old_log_prob, mask),
+            uid=torch.arange(len(mask), device=mask.device),  # responses may be the same
             max_new_tokens=info.get("loss_scale_factor") or mask.shape[1],
         )
-        row = objective
-        if rollout_is_weights is not None:
-            row = replace(objective, correction=Given(rollout_is_weights[mask].detach()))
-        plan = row.prepare(batch)
-        if plan.scale is not None:  # else a mean over this very micro-batch
-            totals = _totals(plan.totals, info)
-            plan = replace(plan, totals=totals, scale=token_scale(row.aggregation, batch, totals, None))
-        out = row.loss(batch, plan)
+        salt = derive(getattr(config, "data_loader_seed", 0), "objective", next(calls))
+        plan = objective.prepare(batch, salt=salt, totals=_totals(batch.lengths, info))
+        weights = None if rollout_is_weights is None else rollout_is_weights[mask]
+        out = objective.loss(batch, plan, weights)
         means = out.metrics.means()
         del means["actor/pg_loss"]  # verl logs it itself
         return out.loss * (info.get("dp_size") or 1), means  # gradients are averaged over ranks
@@ -111,13 +102,9 @@ def _check_actor(objective: Objective, settings: Changes, config: Any) -> None:
         raise UserError("a term of this row is one that verl adds itself", where=f"objective {objective.name}", fix=fix)
 
 
-def _uid(old_log_prob: Tensor, mask: Tensor) -> Tensor:
-    """A number of each response, int64 [B], that does not depend on its row in the batch: of its old log-probs."""
-    return (old_log_prob.double() * mask).sum(1).view(torch.int64)
-
-
-def _totals(own: Tensor, info: dict[str, Any]) -> Tensor:
+def _totals(lengths: Tensor, info: dict[str, Any]) -> Tensor:
     """Tokens and responses of verl's mini-batch over all ranks, float64 [2]; of this batch where verl gives none."""
+    own = torch.stack([lengths.sum(), (lengths > 0).sum()]).double()
     given = (info.get("batch_num_tokens"), info.get("global_batch_size"))
     return torch.stack([own[i] if value is None else own.new_tensor(float(value)) for i, value in enumerate(given)])
 
@@ -139,9 +126,9 @@ def advantages(objective: Objective, max_new_tokens: int | None = None) -> Calla
 
 
 def register_all() -> list[str]:
-    """Register every shipped row that verl can serve as it is. Returns the names."""
-    rows = {name: split(with_changes(name, {})).objective for name in names()}
-    return [register(name) for name, row in rows.items() if not VERL.lacks(row) and not VERL.asks(row)]
+    """Register every row that verl can serve as it is. Returns the names."""
+    rows = {name: split(with_changes(name))[0] for name in names()}
+    return [register(name) for name, row in rows.items() if not VERL.lacks(row) + VERL.asks(row)]
 
 
 register_all()

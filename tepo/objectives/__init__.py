@@ -9,8 +9,22 @@ from tepo.formula.row import load_row, names, row_of
 from tepo.objectives.batch import Comm, Groups, TokenBatch
 from tepo.objectives.metric_sums import Metrics
 from tepo.objectives.objective import Loss, Objective, Plan
+from tepo.objectives.own_functions import Layout, function
 
-__all__ = ["Comm", "Groups", "Loss", "Metrics", "Needs", "Objective", "Plan", "TokenBatch", "load_objective", "names"]
+__all__ = [
+    "Comm",
+    "Groups",
+    "Layout",
+    "Loss",
+    "Metrics",
+    "Needs",
+    "Objective",
+    "Plan",
+    "TokenBatch",
+    "function",
+    "load_objective",
+    "names",
+]
 
 
 def load_objective(source: str | Path | Mapping[str, Any], changes: Mapping[str, Any] | None = None) -> Objective:

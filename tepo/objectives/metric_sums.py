@@ -55,11 +55,9 @@ def token_metrics(
     """Metrics of one (micro-)batch. means, maxima: per-token values [N]; totals: scalars already divided by the
     mini-batch's denominators; counted: bool [N], the tokens in the loss (None: all); tokens: how many the mini-batch
     has over all ranks."""
-    table = torch.stack([value.detach().float() for value in means.values()])
-    own = tokens.new_full((), table.shape[1]) if counted is None else counted.sum()
-    if counted is not None:
-        table = torch.where(counted, table, 0.0)
-    sums = table.sum(1, dtype=torch.float64)
+    own = tokens.new_full((), len(next(iter(means.values())))) if counted is None else counted.sum()
+    kept = means.values() if counted is None else [torch.where(counted, value, 0) for value in means.values()]
+    sums = torch.stack([value.detach().sum(dtype=torch.float64) for value in kept])
     summed = torch.stack([value.detach() for value in totals.values()]).double()
     counts = torch.cat([own.double().expand(len(means)), (own / tokens.clamp(min=1)).double().expand(len(totals))])
     tops = {

@@ -4,9 +4,9 @@ advantages = objective.advantages(groups)          # what the loss reads of the 
 plan = objective.prepare(batch, comm)              # denominators and every `_b` value, over all ranks
 out = objective.loss(micro_batch, plan.select(i))  # losses (and gradients) add up, over ranks too"""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import Any
 
 import torch
@@ -23,11 +23,10 @@ from tepo.objectives.inputs import check_has, check_lengths, numbers_of
 from tepo.objectives.metric_sums import Metrics, token_metrics
 from tepo.objectives.segments import indices_of, token_indices, total
 
-Makes = Callable[[Node, Scope], Value]
 LOGPROB_FLOOR = -1e5  # stands for log 0 (a token off the policy's support): finite, and without gradient
 _OF_GROUPS = ("old_entropies", "finished", "max_new_tokens")
 _LOGPROBS = ("logprobs", "old_logprobs", "initial_logprobs", "sampler_logprobs")
-WATCHED = (*_LOGPROBS, "entropies", "old_entropies", "full_kl")
+WATCHED = (*_LOGPROBS, "advantages", "entropies", "old_entropies", "full_kl")
 _OUTPUTS = {  # of the model, with the names that are made of them and carry its gradient
     "logprobs": ("logp", "d"),
     "entropies": ("H",),
@@ -102,26 +101,28 @@ class Objective(Formula):
                 spoilt = spoilt + reduced(entropies, index[groups.sequence], number, "sum")
             return (per_token + spoilt[index][groups.sequence]).to(groups.rewards.dtype)
 
-    def prepare(self, batch: TokenBatch, comm: Comm | None = None, salt: int = 0) -> Plan:
+    def prepare(self, batch: TokenBatch, comm: Comm | None = None, salt: int = 0, totals: Tensor | None = None) -> Plan:
         """Denominators and `_b` values over the whole mini-batch and all ranks. `salt` (from seed, step …) varies
-        random draws."""
+        random draws. totals: as in the plan, where a trainer knows them and the batch is a part of its mini-batch."""
         check_has(batch, sorted(self._of_plan), self._reader)
         check_lengths(batch, batch.counts, "advantages")
         with torch.no_grad():
             kept = torch.nonzero(batch.want("finished", self._reader))[:, 0] if self.keep else None
             own = batch if kept is None else batch.select(kept)
-            totals = all_sum(torch.stack([own.lengths.sum(), (own.lengths > 0).sum()]).double(), comm)
+            if totals is None:
+                totals = all_sum(torch.stack([own.lengths.sum(), (own.lengths > 0).sum()]).double(), comm)
             scope, values = Scope(own, batch.advantages.dtype, comm, salt), dict[int, Value]()
-            given = self._givens(own, totals)
+            inputs = _Inputs(own, totals, {}, self._reader)
             steps = {one.number: one for node in self.planned for one in node.below()}
             for number in sorted(steps):
-                values[number] = self._value(steps[number], scope, values, given)
+                values[number] = self._value(steps[number], scope, values, inputs.of)
             found = {node.number: values[node.number] for node in self.planned}
             plan = Plan(own.lengths, totals, self._scale(own, totals, comm), found, kept is not None)
             return plan if kept is None else plan.spread(batch, kept)
 
-    def loss(self, batch: TokenBatch, plan: Plan) -> Loss:
-        """The loss of a (micro-)batch with its part of the plan."""
+    def loss(self, batch: TokenBatch, plan: Plan, weights: Tensor | None = None) -> Loss:
+        """The loss of a (micro-)batch with its part of the plan. weights: of the policy term, beside what the formula
+        says [N]."""
         check_has(batch, ["logprobs", *sorted(self._of_loss)], self._reader)
         if plan.lengths.shape != batch.lengths.shape:
             what = f"the plan is of {plan.lengths.shape[0]} responses and the batch of {batch.lengths.shape[0]}"
@@ -129,56 +130,58 @@ class Objective(Formula):
         if plan.lengths.device != batch.lengths.device:
             what = f"the plan is on {plan.lengths.device} and the batch on {batch.lengths.device}"
             raise UserError(what, where=self._reader, fix="prepare and loss on one device")
-        outputs = [name for name in _OUTPUTS if self._flows(name)]
-        own = replace(batch, **{name: batch.want(name, self._reader).detach().requires_grad_() for name in outputs})
-        scope, values = Scope(own, batch.advantages.dtype), dict[int, Value](plan.values)
-        given = self._givens(own, plan.totals)
+        outputs = {name: getattr(batch, name) for name in self._outputs}
+        leaves = {name: value.detach().requires_grad_() for name, value in outputs.items()}
+        scope, values = Scope(batch, batch.advantages.dtype), dict[int, Value](plan.values)
+        inputs = _Inputs(batch, plan.totals, leaves, self._reader)
         with torch.enable_grad():
             for node, spent in self._loss_steps:
                 if node.number not in values:
                     with torch.set_grad_enabled(node.gradient):
-                        values[node.number] = self._value(node, scope, values, given)
+                        values[node.number] = self._value(node, scope, values, inputs.of)
                 for number in spent:
                     values.pop(number, None)
-            totals = [total(plan.scale * self._per_token(one.node, scope, values)) for one in self._addends]
+            parts = [self._per_token(one.node, scope, values) for one in self._addends]
+            if weights is not None:
+                parts[0] = weights.detach() * parts[0]
+            totals = [total(plan.scale * part) for part in parts]
             intact = self._intact(batch)
-            policy, loss = -totals[0] * intact, -totals[0]
+            loss = -totals[0]
             for one, part in zip(self._addends[1:], totals[1:], strict=True):
                 loss = loss - one.coefficient * part
             loss = loss * intact
+        apart = len(totals) > 1 and not self._clips
         with torch.no_grad():
-            leaves = [getattr(own, name) for name in outputs]
-            slopes = _slopes(loss, leaves)
-            apart = slopes if len(totals) == 1 or self._clips else _slopes(policy, leaves)
-            tokens = self._tokens(own, scope, values, apart)
+            slopes = _slopes(loss, leaves.values(), again=apart)
+            policy = _slopes(totals[0], leaves.values()) if apart else slopes
+            tokens = self._tokens(batch, scope, values, policy, inputs.of("d", scope))
             named = {"actor/pg_loss": -totals[0]}
             for one, part in zip(self._addends[1:], totals[1:], strict=True):
                 named[one.metric] = named[one.metric] + part if one.metric in named else part
             metrics = self._metrics(batch, plan, tokens, named)
-        fed = _Fed.apply(loss.detach(), len(outputs), *slopes, *(getattr(batch, name) for name in outputs))
-        return Loss(fed, metrics, tokens)
+        return Loss(_Fed.apply(loss.detach(), len(slopes), *slopes, *outputs.values()), metrics, tokens)
 
-    def _flows(self, output: str) -> bool:
-        """Tell whether the gradient of J flows into this output of the model."""
-        return bool(set(_OUTPUTS[output]) & self._with_gradient)
+    @cached_property
+    def _outputs(self) -> list[str]:
+        """Outputs of the model into which the gradient of J flows."""
+        return [name for name, made in _OUTPUTS.items() if set(made) & self._with_gradient]
 
     def _per_token(self, node: Node, scope: Scope, values: Mapping[int, Value]) -> Tensor:
-        return scope.lift(scope.typed(values[node.number], node.per), node.per, "token")
+        made = scope.typed(values[node.number], node.per)
+        return made if node.per else made.expand(scope.source.tokens)
 
     def _tokens(
-        self, batch: TokenBatch, scope: Scope, values: Mapping[int, Value], slopes: list[Tensor]
+        self, batch: TokenBatch, scope: Scope, values: Mapping[int, Value], slopes: list[Tensor], d: Tensor
     ) -> dict[str, Tensor]:
-        """Diagnostics [N]. slopes: of the policy term in what the model gives."""
+        """Diagnostics [N]. slopes: of the policy term in what the model gives. d: the log-ratio."""
         seen = {name: self._per_token(node, scope, values) for name, node in self._watched.items()}
         advantage = seen.get("A", batch.advantages)
         if self._clips:
-            acts = [self._acts(one, scope, values) for one in self._clips]
-            clipped = torch.stack(acts).any(0)
+            clipped = reduce(torch.logical_or, [self._acts(one, scope, values) for one in self._clips])
         else:
-            flat = torch.stack([slope == 0 for slope in slopes]).all(0)
-            clipped = flat & (advantage != 0)
+            clipped = reduce(torch.logical_and, [slope == 0 for slope in slopes]) & (advantage != 0)
         named = {
-            "log_ratio": finite_logprobs(batch.want("logprobs", self._reader)) - finite_logprobs(batch.old_logprobs),
+            "log_ratio": d,
             "ratio": seen.get("w"),
             "advantage": advantage,
             "clipped": clipped,
@@ -188,7 +191,7 @@ class Objective(Formula):
         }
         if batch.entropies is not None and batch.old_entropies is not None:
             named["entropy_change"] = batch.entropies - batch.old_entropies
-        return {name: value.detach().expand(batch.tokens) for name, value in named.items() if value is not None}
+        return {name: value.detach() for name, value in named.items() if value is not None}
 
     @property
     def _corrects(self) -> bool:
@@ -197,7 +200,7 @@ class Objective(Formula):
         return weight is not None and any(one.value == "logp_sampler" for one in weight.below())
 
     def _acts(self, clip: Clip, scope: Scope, values: Mapping[int, Value]) -> Tensor:
-        """Where a clip holds its ratio, and the `min` around it takes what it holds [N]."""
+        """Tokens where a clip holds its ratio, and the `min` around it takes what it holds [N]."""
         acts = self._per_token(clip.held, scope, values) != self._per_token(clip.of, scope, values)
         if clip.side is not None:
             side = self._per_token(clip.side, scope, values)
@@ -225,19 +228,17 @@ class Objective(Formula):
         return token_metrics(means, totals, maxima, plan.scale > 0 if plan.filtered else None, plan.totals[0])
 
     # values -----------------------------------------------------------------------------------------------------------
-    def _value(
-        self, node: Node, scope: Scope, values: dict[int, Value], given: Callable[[Node, Scope], Value]
-    ) -> Value:
+    def _value(self, node: Node, scope: Scope, values: dict[int, Value], given: Callable[[str, Scope], Value]) -> Value:
         if node.op == "number":
             return node.value
         if node.op == "given":
-            return given(node, scope)
+            return given(str(node.value), scope)
         return compute(node, scope, [values[part.number] for part in node.args])
 
-    def _given_of_rollout(self, node: Node, scope: Scope) -> Value:
+    def _given_of_rollout(self, name: str, scope: Scope) -> Value:
         groups = scope.source
         assert isinstance(groups, Groups)
-        match node.value:
+        match name:
             case "R":
                 return groups.rewards.double()
             case "R_k":
@@ -250,63 +251,26 @@ class Objective(Formula):
             case "H_old":
                 return groups.old_entropies.double()  # type: ignore[union-attr]
             case _:
-                return _of_either(str(node.value), scope)
-
-    def _givens(self, batch: TokenBatch, totals: Tensor) -> Makes:
-        """Values that are given to the loss, each made once."""
-        made: dict[str, Value] = {}
-
-        def given(node: Node, scope: Scope) -> Value:
-            name = str(node.value)
-            if name not in made:
-                made[name] = make(name, scope)
-            return made[name]
-
-        def make(name: str, scope: Scope) -> Value:
-            match name:
-                case name if name == HANDED:
-                    return batch.advantages
-                case "logp":
-                    return finite_logprobs(batch.want("logprobs", self._reader))
-                case "logp_old":
-                    return finite_logprobs(batch.old_logprobs)
-                case "logp_sampler" | "logp_initial":
-                    return finite_logprobs(batch.want(f"{name.removeprefix('logp_')}_logprobs", self._reader))
-                case "d":
-                    current, old = (given_of(one, scope) for one in ("logp", "logp_old"))
-                    return current - old
-                case "H" | "H_old" | "kl_old" | "kl_initial":
-                    field = {"H": "entropies", "H_old": "old_entropies"}.get(name, "full_kl")
-                    return batch.want(field, self._reader)
-                case "dH":
-                    old = batch.want("old_entropies", self._reader)
-                    return batch.want("entropies", self._reader).detach() - old
-                case "N" | "B":
-                    return totals[0 if name == "N" else 1].clamp(min=1)
-                case _:
-                    return _of_either(name, scope)
-
-        def given_of(name: str, scope: Scope) -> Value:
-            if name not in made:
-                made[name] = make(name, scope)
-            return made[name]
-
-        return given
+                return _of_either(name, scope)
 
     def _scale(self, batch: TokenBatch, totals: Tensor, comm: Comm | None) -> Tensor:
         """Weight of each token in the sum [N]."""
         if self._average is None:
             return _group_scale(batch, comm)
-        scope, values, given = Scope(batch, torch.float64), dict[int, Value](), self._givens(batch, totals)
+        scope, values, inputs = (
+            Scope(batch, torch.float64),
+            dict[int, Value](),
+            _Inputs(batch, totals, {}, self._reader),
+        )
         for node in self._average.below():
-            values[node.number] = self._value(node, scope, values, given)
+            values[node.number] = self._value(node, scope, values, inputs.of)
         made = scope.lift(values[self._average.number], self._average.per, "token")
         made = made if isinstance(made, Tensor) else torch.tensor(made, dtype=torch.float64, device=totals.device)
         return made.to(batch.advantages.dtype).expand(batch.tokens)
 
     def _intact(self, batch: TokenBatch) -> Tensor:
-        """1, or NaN where what the formula wants holds a NaN, a log-prob of +inf or an infinite entropy, which masks,
-        clips and comparisons would hide. Waits for no device."""
+        """1, or NaN where what the formula wants holds a NaN, a log-prob of +inf, or an infinite advantage or entropy,
+        which masks, clips and comparisons would hide. Waits for no device."""
         sums = []
         for name in WATCHED:
             value = getattr(batch, name)
@@ -357,11 +321,47 @@ def _of_either(name: str, scope: Scope) -> Value:
             return float(source.max_new_tokens)
 
 
-def _slopes(value: Tensor, leaves: list[Tensor]) -> list[Tensor]:
-    """The gradient of a value by each leaf, 0 where none flows."""
-    if not value.requires_grad:
+class _Inputs:
+    """Values that are given to the loss, each made once. leaves: outputs of the model whose gradient is wanted."""
+
+    def __init__(self, batch: TokenBatch, totals: Tensor, leaves: Mapping[str, Tensor], reader: str) -> None:
+        self.batch, self.totals, self.leaves, self.reader = batch, totals, leaves, reader
+        self.made: dict[str, Value] = {}
+
+    def of(self, name: str, scope: Scope) -> Value:
+        """The value of a name."""
+        if name not in self.made:
+            self.made[name] = self._make(name, scope)
+        return self.made[name]
+
+    def _make(self, name: str, scope: Scope) -> Value:
+        match name:
+            case "logp":
+                return finite_logprobs(self._field("logprobs"))
+            case "logp_old" | "logp_sampler" | "logp_initial":
+                return finite_logprobs(self._field(f"{name.removeprefix('logp_')}_logprobs"))
+            case "d":
+                return self.of("logp", scope) - self.of("logp_old", scope)
+            case "H" | "H_old" | "kl_old" | "kl_initial":
+                return self._field({"H": "entropies", "H_old": "old_entropies"}.get(name, "full_kl"))
+            case "dH":
+                return self._field("entropies").detach() - self._field("old_entropies")
+            case "N" | "B":
+                return self.totals[0 if name == "N" else 1].clamp(min=1)
+            case name if name == HANDED:
+                return self.batch.advantages
+            case _:
+                return _of_either(name, scope)
+
+    def _field(self, name: str) -> Tensor:
+        return self.leaves[name] if name in self.leaves else self.batch.want(name, self.reader)
+
+
+def _slopes(value: Tensor, leaves: Iterable[Tensor], again: bool = False) -> list[Tensor]:
+    """The gradient of a value by each leaf, 0 where none flows. again: another one is asked for after it."""
+    if not value.requires_grad:  # lost in a function of a user's own
         return [torch.zeros_like(leaf) for leaf in leaves]
-    return list(torch.autograd.grad(value, leaves, retain_graph=True, allow_unused=True, materialize_grads=True))
+    return list(torch.autograd.grad(value, list(leaves), retain_graph=again, allow_unused=True, materialize_grads=True))
 
 
 class _Fed(torch.autograd.Function):

@@ -18,7 +18,7 @@ _UNHASHED = {
     # the objective holds the exact KL
     "train": "checkpoint_every token_dump_every validate_every validation_problems exact_kl",
     "grader": "workers recycle",
-    "sampler": "servers margin tensor_parallel",
+    "sampler": "servers margin tensor_parallel memory_fraction",
 }  # labels, paths, what `identity` covers by its content, and what changes no result; None: the section
 
 

@@ -18,6 +18,7 @@ from tepo.problems.training_sets import is_file
 from tepo.store.run_id import RECIPE, generated, identity, settings
 
 DIGEST = "config_sha256"  # in a manifest: of `config.json` as it then was, with the labels and paths that no id covers
+_LAST = "cd52acf3"  # before formulas
 _OTHER = "the stored configuration is not the one that the run is called after"
 _AGAIN = "restore it from a copy, or move the folder away and let the run be trained anew"
 
@@ -29,6 +30,9 @@ def check_identity(file: Path, stored: Mapping[str, Any], manifest: Mapping[str,
     if manifest and (recipe := manifest.get("recipe")) != RECIPE:
         what = f"the run was made by recipe {recipe}, and this is recipe {RECIPE}"
         raise UserError(what, where=folder, fix="use the commit that made it, or another --store")
+    if "formula" not in stored["full"]["objective"]:
+        what, fix = "the run is of before objectives were formulas", f"commit {_LAST} is the last that reads it"
+        raise UserError(what, where=folder, fix=f"{fix}, or use another --store")
     for known in (manifest.get("id"), stored.get("id")):
         if known is not None and known != name:
             what = f"{_OTHER}: it is that of run {known}, copied under another name?"
@@ -80,4 +84,6 @@ def _read(text: str) -> RunConfig:
 def _made_of(text: str) -> tuple[Any, Any]:
     """The settings of a configuration that its id covers, and of generated problems their tasks."""
     full = _read(text)
+    if not isinstance(full.objective.get("functions", {}), dict):  # functions by their text, as they are stored
+        return None, None
     return settings(full), generated(full.data)

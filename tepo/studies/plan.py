@@ -9,9 +9,10 @@ from pathlib import Path
 from tepo.common import trust
 from tepo.common.errors import UserError
 from tepo.common.files import content_hash
-from tepo.common.plugin_files import foreign_files
+from tepo.common.plugin_files import FOLDER, foreign_files
 from tepo.common.two_processes import two_processes
 from tepo.config.compose import check_override, compose
+from tepo.config.own_files import is_own
 from tepo.config.own_reward import foreign_rewards
 from tepo.config.run_config import RunConfig
 from tepo.jobs.validate import final_validation, validation_share
@@ -70,15 +71,18 @@ class Unit:
         study has code executed by them, or sends to other machines, and the caller of this command neither wrote nor
         trusts that."""
         last, code = {key_of(word): word for word in self.overrides}, "names code that is not yours"
+        by_path = is_own("objective", last.get("objective", "").partition("=")[2])  # a name is in the caller's folders
         for key, asks, does in (
             ("model.trust_remote_code", self.config.model.trust_remote_code, code),
             ("objective.functions", foreign_files(self.config.objective), code),
+            ("objective", by_path and foreign_files(self.config.objective), code),
             ("data.reward", foreign_rewards(self.config.data), code),
             ("sampler.servers", self.config.sampler.servers, "sends prompts to servers that you did not name"),
             ("wandb.mode", self.config.wandb.mode == "online", "sends settings and metrics to wandb"),
         ):
             if asks and key in last and not trust.wrote(last[key]):
                 fix = f"{'read it' if does == code else 'if that is meant'}; --set {last[key]} names it yourself"
+                fix = f"read its functions; a copy of them in {FOLDER} is yours" if key == "objective" else fix
                 trust.ask(f"the study {does}: {last[key]}", f"row {self.label!r}", fix, sends=does != code)
         return self.overrides
 

@@ -36,6 +36,7 @@ from tepo.common.text import with_setting
 from tepo.config.compose import check_override, options
 from tepo.config.own_files import is_own
 from tepo.config.run_config import RunConfig
+from tepo.formula.row import load_row
 from tepo.reporting.colours import UNTRAINED, Look, looks
 from tepo.reporting.paper.reference import PaperRow, RowKey, reference_row
 from tepo.studies.scales import scale_studies
@@ -201,11 +202,18 @@ def load_study(name: str) -> Study:
     return parse_study(paths.find(kind, name))
 
 
+def _own_file(objective: str | None, folder: Path) -> str | None:
+    """An objective; a file's path starts at the folder of the study."""
+    return str(folder.absolute() / objective) if objective and is_own("objective", objective) else objective
+
+
 def parse_study(path: Path) -> Study:
     """The study in a file, checked."""
     document = load(path)
     at = document.at
-    study = replace(read(Study, document.data, at), name=path.stem)
+    study = read(Study, document.data, at)
+    rows = tuple(replace(row, objective=_own_file(row.objective, path.parent)) for row in study.rows)
+    study = replace(study, name=path.stem, rows=rows)
     if bool(study.rows) == bool(study.panels):
         raise at.error("a study has either `rows:` or `panels:`", fix=f"{_EXAMPLE}, experiments/table3.yaml")
     if not study.scales:
@@ -215,7 +223,9 @@ def parse_study(path: Path) -> Study:
         here = at.at("rows", number)
         if row.base == (row.objective is not None):
             raise here.error("a row has either `objective: NAME` or `base: true`", fix=_EXAMPLE)
-        if row.objective is not None and row.objective not in options("objective"):
+        if row.objective is not None and is_own("objective", row.objective):
+            load_row(row.objective)
+        elif row.objective is not None and row.objective not in options("objective"):
             raise here.at("objective").unknown("objective", row.objective, options("objective"))
         for key in ("overrides", *SCALES):
             check_words(getattr(row, key), here.at(key))

@@ -15,6 +15,7 @@ from tepo.common.registry import untested
 from tepo.common.text import spelt
 from tepo.config.run_config import ModelConfig, NamedReward, RunConfig
 from tepo.objectives import load_objective
+from tepo.objectives.check import check_runs
 from tepo.policy.model.shapes import check_length, positions_of
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.findings import SECONDS, Findings, find
@@ -36,7 +37,7 @@ def check_settings(config: RunConfig) -> None:
     do not exist or cannot be, for rewards of a user's own that cannot be called, and for responses longer than the
     model."""
     check_length(config.model.path, config.train.max_new_tokens + 1, positions_of(config.model.path))
-    load_objective(config.objective)
+    check_runs(load_objective(config.objective))
     model = config.model
     if not model.lora_rank and model.lora_alpha != ModelConfig.lora_alpha:
         fix = "set model.lora_rank, or leave model.lora_alpha out"

@@ -7,80 +7,77 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from tepo.common.errors import UserError
-from tepo_cli.cli_options import Store, Trust
+from tepo_cli.cli_options import Lines, Store, Trust, formula_words
 
 if TYPE_CHECKING:
-    from tepo.objectives import Objective
+    from tepo.formula.row import Row
 
 
+_NAMED_OBJECTIVE = "An objective: NAME of objective/NAME.yaml in a folder of TEPO_PATH, a shipped one, or FILE.yaml."
 _WHAT = "An objective, e.g. tepo, or a run: its folder, its id or the beginning of it (`tepo list`)."
-_SETTINGS = "Settings of an objective, for example penalty.coefficient=1."
-_OTHER = "The objective or run to compare it with (default: grpo_dapo)."
-_OPTIONS = (
-    "The kinds of an axis (advantage, ratio …, or all) with every option; with OBJECTIVE, those of its files too."
-)
+_SETTINGS = "Constants, lines, average or keep of it, for example beta=0.1 or average=responses."
+_OTHER = "The objective or run to compare it with (default: the one that it is like, else grpo_dapo)."
+_FORMATS = ("text", "latex")
 _LINES = 40  # of a reward's file
 _AS_SHIPPED = "As shipped. Scales and studies set some values anew: `tepo explain RUN`."
 
 
 class Named(NamedTuple):
-    """An objective with what it is called; `run` is a line about the run that trained it, empty for one as shipped.
-    rewards: of the user's own that it trained on, by name, as the run's configuration keeps them."""
+    """A row; `run` is a line about the run that trained it, empty for one as shipped. rewards: of the user's own that
+    it trained on, by name, as the run's configuration keeps them."""
 
-    objective: "Objective"
-    name: str
+    row: "Row"
     run: str = ""
     rewards: Mapping[str, Any] = {}
 
 
 def explain(
     objective: Annotated[str | None, typer.Argument(help=_WHAT, show_default=False)] = None,
-    overrides: Annotated[list[str] | None, typer.Argument(help=_SETTINGS, show_default=False)] = None,
-    options: Annotated[str | None, typer.Option(metavar="AXIS", help=_OPTIONS, show_default=False)] = None,
+    settings: Annotated[list[str] | None, typer.Argument(help=_SETTINGS, show_default=False)] = None,
+    formula: Lines = None,
     vs: Annotated[str | None, typer.Option(help=_OTHER, show_default=False)] = None,
-    latex: Annotated[bool, typer.Option("--latex", help="The formulas alone, as LaTeX.")] = False,
+    form: Annotated[str, typer.Option("--format", help="text, or latex: the formula alone.")] = "text",
     trust: Trust = False,
     store: Store = Path("runs"),
 ) -> None:
     """Print the formula of an objective, with its sources.
 
-    Or of what a run trained; what is detached, its constants with their sources, and how it differs from another; or
-    all kinds of an axis with their options."""
+    Or of what a run trained; where each line is computed, what is detached, the coefficient of ∇log π as a picture, and
+    what is changed of another objective."""
     import shutil
-    from dataclasses import replace
+
+    from tepo.common.errors import unknown_name
 
     width = min(shutil.get_terminal_size((110, 24)).columns, 110)
-    if options is not None:
-        typer.echo(
-            _options_text(options, _named(objective, overrides or (), store).objective if objective else None, width)
-        )
-        return
     if objective is None:
-        fix = "tepo list shows the names; tepo explain --options AXIS the kinds of an axis, all those of all"
-        raise UserError("no objective is named", where="tepo explain", fix=fix)
+        raise UserError("no objective is named", where="tepo explain", fix="tepo list objectives shows all of them")
+    if form not in _FORMATS:
+        raise unknown_name("format", form, _FORMATS, where="--format")
     from tepo.objectives.explain import explain as explained
     from tepo.objectives.explain import to_latex, to_text
 
-    this = _named(objective, overrides or (), store)
-    other = _named(vs, (), store) if vs else None
-    explanation = explained(this.objective, other.objective if other else None)
-    explanation = replace(explanation, name=this.name, other=other.name if other else explanation.other)
+    words = [*(settings or ()), *formula_words(formula)]
+    this = _named(objective, changes_of(words), store)
+    explanation = explained(this.row, _named(vs, {}, store).row if vs else None)
     if this.run:
-        typer.echo(("% " if latex else "") + this.run)
-    typer.echo(to_latex(explanation) if latex else to_text(explanation, width=width))
-    if this.rewards and not latex:
-        typer.echo(f"\n{_shown_rewards(this.rewards)}")
-    if not (this.run or overrides or latex):
-        typer.echo(f"\n{_AS_SHIPPED}")
+        print(("% " if form == "latex" else "") + this.run)
+    print(to_latex(explanation) if form == "latex" else to_text(explanation, width))
+    if this.rewards and form == "text":
+        print(f"\n{_shown_rewards(this.rewards)}")
+    if form == "text" and not (this.run or words):
+        print(f"\n{_AS_SHIPPED}")
 
 
-def _options_text(axis: str, objective: "Objective | None", width: int) -> str:
-    """The options of an axis, or of all, one after the other."""
-    from tepo.objectives.kind_options import options_of, to_text
-    from tepo.objectives.loading import AXES
-
-    files = dict(objective.files) if objective else {}
-    return "\n\n\n".join(to_text(options_of(name, files), width) for name in (AXES if axis == "all" else [axis]))
+def changes_of(words: Sequence[str]) -> dict[str, str]:
+    """Names and values of words such as beta=0.1, objective.beta=0.1 and J=w*A. Raises UserError for other words."""
+    found = {}
+    for word in words:
+        name, sign, value = word.partition("=")
+        if not sign:
+            fix = "write beta=1 to set a constant, J='w*A' a line, --vs NAME for an objective to compare with"
+            raise UserError(f"not a setting of an objective: {word!r}", fix=fix)
+        found[name.strip().removeprefix("objective.")] = value.strip()
+    return found
 
 
 def _shown_rewards(rewards: Mapping[str, Any]) -> str:
@@ -99,85 +96,78 @@ def _shown_rewards(rewards: Mapping[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _named(name: str, overrides: Sequence[str], store: Path) -> Named:
-    """The objective of that name with settings of its own, or the one that a run trained."""
-    from tepo.common.errors import unknown_name
-    from tepo.objectives import names
+def _named(name: str, changes: Mapping[str, str], store: Path) -> Named:
+    """The row of that name or file with changes of its own, or the one that a run trained."""
+    from dataclasses import replace
 
-    check_settings(overrides)
-    if name in names() or name.replace("-", "_") in names():
-        objective = named_objective(name, overrides)
-        return Named(objective, objective.name)
+    from tepo.common.errors import unknown_name
     from tepo.common.text import counted
-    from tepo.objectives.loading import kept_objective
+    from tepo.formula.row import load_row, names
     from tepo.store.find_run import find_run, nearest_run
 
+    shipped = name.replace("-", "_")
+    if shipped in names() or name.endswith((".yaml", ".yml")):
+        return Named(load_row(shipped if shipped in names() else Path(name), changes))
     run = find_run(name, store)
     if run is None:
         near = nearest_run(name, store)
         where = f"--store {store}" + (f", where {near!r} is the nearest run" if near else "")
         raise unknown_name("objective or run", name, names(), where=where)
-    if overrides:
-        what = f"the settings of a run are those it trained with: {overrides[0]!r}"
+    if changes:
+        what = f"the settings of a run are those it trained with: {next(iter(changes))!r}"
         raise UserError(what, where=f"run {run.path.name}", fix="leave them out, or name an objective")
     unknown, full, status = run.check_config(), run.config()["full"], run.manifest().get("status", "not started")
-    trained = kept_objective(full["objective"], run.path)
+    trained = row_of_run(full["objective"], run.path)
     steps = full["train"]["steps"]
     made_of = f"model {full['model']['name']}, data {full['data']['name']}, seed {full['seed']}"
     line = f"run {run.path.name}: {made_of}, {counted(steps, 'step')}, {status}"
     line += unknown and f"; {unknown}"
-    return Named(trained, f"{run.path.name} ({trained.name})", line, full["data"].get("reward", {}))
+    named = replace(trained, name=f"{run.path.name} ({trained.name})")
+    return Named(named, line, full["data"].get("reward", {}))
 
 
-_NAMED_OBJECTIVE = "An objective: NAME of objective/NAME.yaml in a folder of TEPO_PATH, or a shipped one."
-_OWN_SETTINGS = "Settings of it, for example surrogate.width=0.3."
+def row_of_run(objective: Mapping[str, Any], run: Path) -> "Row":
+    """The row of a run's configuration, with what the row of its name says of it as far as they agree. Raises UserError
+    where its Python files are not the caller's own and he does not trust them."""
+    from dataclasses import replace
+
+    from tepo.formula.row import kept_row, load_row, names
+
+    trained = kept_row(objective, run)
+    if trained.name not in names():
+        return trained
+    named = load_row(trained.name)
+    constants = {
+        name: named.constants[name] if name in named.constants and named.constants[name].value == one.value else one
+        for name, one in trained.constants.items()
+    }
+    departs = named.departs if trained.digest == named.digest else ()
+    return replace(trained, about=named.about, constants=constants, departs=departs, base=named)
 
 
 def check_objective(
     objective: Annotated[str, typer.Argument(help=_NAMED_OBJECTIVE)],
-    settings: Annotated[list[str] | None, typer.Argument(help=_OWN_SETTINGS, show_default=False)] = None,
+    settings: Annotated[list[str] | None, typer.Argument(help=_SETTINGS, show_default=False)] = None,
+    formula: Lines = None,
 ) -> None:
     """Check an objective's gradient, and what it depends on.
 
-    It must depend on nothing but its data, be a gradient, and be what it says it is.
+    Its loss must have the gradient that it hands to the model, whatever the split, the order and the ranks.
 
     Exit code 1 where a check fails, 2 where the objective cannot be read."""
     from rich.table import Table
 
-    from tepo.objectives.testing.checks import check_objective as checked
+    from tepo.formula.row import load_row
+    from tepo.objectives import Objective
+    from tepo.objectives.check import check_objective as checked
     from tepo_cli.screen import fixed, show
 
-    found = named_objective(objective, settings or ())
-    table = Table(fixed("check"), fixed("result"), "what", title=f"objective {found.name}")
-    checks = checked(found)
+    row = load_row(objective, changes_of([*(settings or ()), *formula_words(formula)]))
+    table = Table(fixed("check"), fixed("result"), "what", title=f"objective {row.name}")
+    checks = checked(Objective(**row.parts))
     for check in checks:
         table.add_row(check.name, "fail" if check.wrong else "pass", check.wrong or check.what)
     show(table)
     if failed := sum(bool(check.wrong) for check in checks):
         typer.echo(f"{failed} of {len(checks)} checks fail: docs/library.md says what each means", err=True)
         raise typer.Exit(1)
-
-
-def named_objective(name: str, settings: Sequence[str]) -> "Objective":
-    """The objective of that name, shipped or in `objective/` of TEPO_PATH.
-
-    settings: `KEY=VALUE` below `objective`. Raises UserError for a name or key that does not exist."""
-    from tepo.common import paths
-    from tepo.config.compose import compose
-    from tepo.objectives import load_objective
-
-    check_settings(settings)
-    if not settings:
-        return load_objective(name)
-    words = [f"objective.{text.removeprefix('objective.')}" for text in settings]
-    return load_objective(
-        compose([f"objective={paths.find('objective', name).stem}", "train.kl_estimator=null", *words]).objective
-    )
-
-
-def check_settings(settings: Sequence[str]) -> None:
-    """Raises UserError for what is no setting."""
-    for text in settings:
-        if "=" not in text:
-            fix = "write penalty.coefficient=1 for a setting, --vs NAME for an objective to compare with"
-            raise UserError(f"not a setting of an objective: {text!r}", fix=fix)

@@ -25,6 +25,7 @@ _SHOWN = 40
 
 
 def listing(
+    what: Annotated[str | None, typer.Argument(help="objectives: each with its equation.", show_default=False)] = None,
     store: Store = Path("runs"),
     every: Annotated[bool, typer.Option("--all", help="Every run, one plain line each.")] = False,
 ) -> None:
@@ -34,11 +35,17 @@ def listing(
     folder of TEPO_PATH."""
     from rich.table import Table
 
+    from tepo.common.errors import unknown_name
     from tepo.common.paths import GROUPS, PYTHON
     from tepo.common.paths import names as names_of
     from tepo.studies.study import CLAIMS
     from tepo_cli.screen import fixed, show
 
+    if what == "objectives":
+        _equations()
+        return
+    if what is not None:
+        raise unknown_name("list", what, ["objectives"], where="tepo list")
     names = Table(fixed("what"), "names", title="what can be run", show_lines=True)
     names.add_row("tepo ablate", ", ".join(_named("experiments", "ablations", without=CLAIMS)))
     names.add_row("tepo eval", ", ".join(_named("evals")))
@@ -49,6 +56,20 @@ def listing(
             names.add_row(f"{kind}:", ", ".join(_named(kind)))
     show(names)
     _runs(store, every)
+
+
+def _equations() -> None:
+    """A table of the objectives, each with the lines of its formula."""
+    from rich.table import Table
+
+    from tepo.formula.row import load_row, names
+    from tepo.objectives.explain import equation
+    from tepo_cli.screen import fixed, show
+
+    table = Table(fixed("objective"), "equation", title="objectives", show_lines=True)
+    for name in names():
+        table.add_row(name, "\n".join(equation(load_row(name))))
+    show(table)
 
 
 def _named(*kinds: str, without: str = "") -> list[str]:

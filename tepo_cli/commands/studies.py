@@ -13,6 +13,7 @@ from tepo_cli.cli_options import (
     Gpus,
     Jobs,
     Launcher,
+    Lines,
     Minutes,
     Nodes,
     Partition,
@@ -25,6 +26,7 @@ from tepo_cli.cli_options import (
     Store,
     Trust,
     filled,
+    formula_words,
     parse_seeds,
     row_overrides,
     slots,
@@ -40,6 +42,7 @@ def ablate(
     format: Format = "terminal",
     data: Data = None,
     override: Set = None,
+    formula: Lines = None,
     trust: Trust = False,
     launcher: Launcher = "local",
     partition: Partition = None,
@@ -62,11 +65,11 @@ def ablate(
 
     check_format(format)  # now, not after an hour of training
     where = slots(launcher, jobs, gpus, slurm, partition=partition, nodes=nodes, minutes=minutes)
-    overrides = row_overrides(override, data)
+    overrides = row_overrides([*(override or ()), *formula_words(formula)], data)
     plan = partial(plan_all, [study], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
     if dry_run:
         units = [unit for _, units in plan() for unit in units]
-        if override:
+        if override or formula:
             from tepo.launch.unit_checks import check_rows  # imports torch
 
             check_rows(units)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tepo.common.errors import UserError
-from tepo_cli.cli_options import compose_run
+from tepo_cli.cli_options import Lines, compose_run, formula_words
 
 if TYPE_CHECKING:
     from tepo.config.run_config import RunConfig
@@ -32,13 +32,14 @@ def train(
         bool, typer.Option("--dry-run", help="Print the resolved configuration and the plan; train nothing.")
     ] = False,
     show_tokens: Annotated[
-        bool, typer.Option("--show-tokens", help="With --dry-run: the first prompt token by token, with ids.")
+        bool, typer.Option("--show-tokens", help="With --dry-run: check all prompts, and list the tokens of the first.")
     ] = False,
+    formula: Lines = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
 ) -> None:
     """Train one policy. Groups: objective= model= scale= data= sampler= engine=. A finished run is never trained
     twice."""
-    config = compose_run(overrides or [], store)
+    config = compose_run([*(overrides or ()), *formula_words(formula)], store)
     if dry_run:
         describe_run(config, tokens=show_tokens)
         return
@@ -57,8 +58,8 @@ _SAMPLES = 8  # responses a problem, of which the record has avg@8 and pass@8
 
 
 def describe_run(config: "RunConfig", *, tokens: bool = False) -> None:
-    """Print the resolved configuration, the plan of a run and its first prompt. Imports torch to check the objective,
-    but nothing that trains."""
+    """Print the resolved configuration and the plan of a run; tokens: its first prompt, too. Imports torch to check the
+    objective, but nothing that trains."""
     import yaml
 
     from tepo.common.text import counted
@@ -91,11 +92,12 @@ def describe_run(config: "RunConfig", *, tokens: bool = False) -> None:
         from tepo_cli.show_fit import show_fit
 
         show_fit(config)
-    _show_prompt(config, tokens)
+    if tokens:
+        _show_prompt(config)
 
 
-def _show_prompt(config: "RunConfig", tokens: bool) -> None:
-    """Check all prompts and print the first. Nothing is downloaded for it."""
+def _show_prompt(config: "RunConfig") -> None:
+    """Check all prompts and print the first with its tokens. Nothing is downloaded for it."""
     from tepo.policy.model.load_policy import load_tokenizer
     from tepo.policy.model.model_location import offline, resolve
     from tepo.problems.training_sets import is_file
@@ -113,7 +115,7 @@ def _show_prompt(config: "RunConfig", tokens: bool) -> None:
             raise
         print(f"# first prompt: not shown, as nothing is downloaded for it ({error.what})")
         return
-    shown = show_first_prompt(PromptStream(config, tokenizer, problems), tokens=tokens)
+    shown = show_first_prompt(PromptStream(config, tokenizer, problems), tokens=True)
     print("".join(f"# {line}\n" for line in shown.split("\n")), end="")
 
 

@@ -41,7 +41,7 @@ def kill(store: Path, run: RunFolder, rank: int, extra: tuple[str, ...]) -> str:
     return ended.stderr
 
 
-@pytest.mark.parametrize("extra", [("objective=my_spo",), ("train.staleness=1",)], ids=["own kind", "stale"])
+@pytest.mark.parametrize("extra", [("objective=my_spo",), ("train.staleness=1",)], ids=["own formula", "stale"])
 def test_the_others_end_and_the_run_goes_on(
     tmp_path: Path, extra: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +124,7 @@ def test_ranks_that_read_different_files_train_nothing(tmp_path: Path) -> None:
     for rank, width in enumerate(("0.2", "0.3")):
         shutil.copytree(OWN, tmp_path / str(rank))
         row = tmp_path / str(rank) / "objective" / "my_spo.yaml"
-        row.write_text(row.read_text().replace("width: 0.2", f"width: {width}"))
+        row.write_text(row.read_text().replace("value: 0.2", f"value: {width}"))
         words = (*SMALL, *WORDS, "objective=my_spo", f"store={tmp_path / 'runs'}", "--quiet")
         where = {"TEPO_PATH": str(row.parents[1]), "RANK": str(rank), "LOCAL_RANK": str(rank)}
         both.append(started("train", *words, **shared, **where))

@@ -4,13 +4,13 @@ from an installed wheel, outside the checkout."""
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tepo.objectives.testing.checks import CHECKS
+from tepo.objectives.check import CHECKS
 from tests.integration.installed import User
 from tests.integration.own_model import save_tiny
+from tests.unit.objectives.own_examples import examples
 from tests.unit.training.small import write
 
 SMALL = ["train.steps=2", "train.prompts_per_step=8", "train.samples_per_prompt=8", "train.mini_batch_prompts=4"]
@@ -105,12 +105,13 @@ def test_the_shipped_model_on_own_problems_and_words_that_cannot_be_meant(user: 
     assert "generates them" in user.types("train data.kind=procedural data.problems=sums.jsonl", code=2)
 
 
-SPO = (Path(__file__).parents[2] / "examples/own_method/kinds/spo.py").read_text()
-NARROW = {
-    "advantage": {"kind": "group_normalized"},
-    "ratio": {"level": "token"},
-    "surrogate": {"kind": "ppo_clip", "low": 0.1, "high": 0.1},
-    "aggregation": {"kind": "token_mean"},
+ERF = examples()["erf"]["functions/erf.py"]
+NARROW = {"like": "grpo_dapo", "constants": {"low": {"value": 0.1, "source": "ours"}, "high": 0.1}}
+LEVEL = {
+    "like": "grpo_dapo",
+    "functions": "level",
+    "formula": {"J": "A*erf((w - 1)/width)"},
+    "constants": {"width": 0.2},
 }
 OWN_STUDY = {
     "title": "Own methods",
@@ -118,8 +119,8 @@ OWN_STUDY = {
     "rows": [
         {"label": "GRPO", "objective": "grpo_dapo"},
         {"label": "Narrow", "objective": "narrow"},
-        {"label": "Square", "objective": "square"},
-        {"label": "Wide square", "objective": "square", "overrides": ["objective.surrogate.width=0.4"]},
+        {"label": "Level", "objective": "level"},
+        {"label": "Wide level", "objective": "level", "overrides": ["objective.width=0.4"]},
     ],
     "scales": {"laptop": {"models": ["mine"], "seeds": [0], "overrides": [*SMALL, "data.benchmarks=[digits]"]}},
 }
@@ -127,9 +128,9 @@ OWN_STUDY = {
 
 @pytest.mark.disaster
 def test_own_objectives_in_yaml_and_in_python_with_own_data_and_model_get_their_rows(user: User) -> None:
-    write(user.folder / "kinds/square.py", SPO)
+    write(user.folder / "functions/level.py", ERF)
     user.declares("objective/narrow.yaml", NARROW)
-    user.declares("objective/square.yaml", {**NARROW, "kinds": "square", "surrogate": {"kind": "spo"}})
+    user.declares("objective/level.yaml", LEVEL)
     user.declares("model/mine.yaml", {"name": "mine", "path": "./tiny"})
     user.writes("own_words.jsonl", problems("digit"))
     own = {"name": "own", "base": "package:laptop", "kind": "problems", "prompt": "boxed", "benchmarks": []}
@@ -139,20 +140,20 @@ def test_own_objectives_in_yaml_and_in_python_with_own_data_and_model_get_their_
 
     listed = " ".join(user.types("list").split())
     assert all(f"{name} ({folder})" in listed for name, folder in (("narrow", "objective"), ("mine", "model")))
-    assert user.types("check-objective square").count("pass") == len(CHECKS)
+    assert user.types("check-objective level").count("pass") == len(CHECKS)
     user.types("ablate own_methods --data own --jobs 2 --store own_runs")  # forked workers load the file too
     table = user.types("table own_methods --data own --store own_runs --format csv")
-    assert all(re.search(rf"{label}\b.*\bdigits,", table) for label in ("GRPO", "Narrow", "Square", "Wide square"))
-    assert "objective.surrogate.width=0.4" in user.types("list --store own_runs --all")
+    assert all(re.search(rf"{label}\b.*\bdigits,", table) for label in ("GRPO", "Narrow", "Level", "Wide level"))
+    assert "objective.width=0.4" in user.types("list --store own_runs --all")
 
     words = " ".join(SMALL)
-    train = f"train model=mine data=own objective=square data.benchmarks=[digits] {words} --store own_runs --quiet"
+    train = f"train model=mine data=own objective=level data.benchmarks=[digits] {words} --store own_runs --quiet"
     run = trained(user.types(train))  # that of the study
-    (user.folder / "kinds/square.py").rename(user.folder / "square.py")
-    assert "the run keeps Python that is not in kinds/" in user.types(f"explain {run} --store own_runs", code=2)
-    assert "(r_t - 1)^2 / 0.4 ]" in user.types(f"explain {run} --store own_runs --trust")
-    assert "did you mean" in user.types("train objective=squar", code=2)
-    (user.folder / "kinds/square.py").write_text(SPO.replace("** 2", "** 4"))
+    (user.folder / "functions/level.py").rename(user.folder / "level.py")
+    assert "the run keeps Python that is not in functions/" in user.types(f"explain {run} --store own_runs", code=2)
+    assert "erf(" in user.types(f"explain {run} --store own_runs --trust")
+    assert "did you mean" in user.types("train objective=levle", code=2)
+    (user.folder / "functions/level.py").write_text(ERF.replace("x.erf()", "x.tanh()"))
     assert trained(user.types(train)) != run
-    (user.folder / "kinds/square.py").write_text(SPO.replace("needs = Needs()", "needs = Needs("))
-    assert "kinds/square.py:11" in user.types(train, code=2)
+    (user.folder / "functions/level.py").write_text(ERF.replace("x.erf()", "x.erf("))
+    assert "functions/level.py:9" in user.types(train, code=2)

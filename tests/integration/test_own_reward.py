@@ -1,6 +1,5 @@
 """Runs that train on rewards of a user's own: what is trained on, resuming, files that change or misbehave, noise."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -90,11 +89,10 @@ def test_a_reward_that_never_ends_is_refused_before_the_first_step(tmp_path: Pat
 
 
 def test_explain_shows_the_reward_of_a_run_and_executes_nothing(tmp_path: Path, file: Path) -> None:
-    run = train(small(tmp_path / "runs", f"data.reward={file}", "train.steps=1"))
     mark = tmp_path / "executed"
-    stored = json.loads((run / "config.json").read_text())
-    stored["full"]["data"]["reward"]["own"]["text"] = f"open({str(mark)!r}, 'w')\n" + LENGTH
-    (run / "config.json").write_text(json.dumps(stored))
+    file.write_text(f"open({str(mark)!r}, 'w')\n" + LENGTH)
+    run = train(small(tmp_path / "runs", f"data.reward={file}", "train.steps=1"))
+    mark.unlink()  # it was, to train
     said = tepo("explain", run.name, cwd=tmp_path).stdout
     assert "own, weight 1: reward in" in said
     assert "return max(0.0, 1 - len(response) / 60)" in said

@@ -9,6 +9,7 @@ import pytest
 
 from tepo.launch.local import command
 from tepo.store.run_folder import RunFolder
+from tepo.store.run_identity import DIGEST
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.training.loop import train
@@ -46,6 +47,8 @@ def trained(folder: Path, sampler: str) -> list[Unit]:
             source = train(small(folder / "trained", *unit.overrides, "sampler=torch"))
             shutil.copytree(source, unit.folder, dirs_exist_ok=True)
             (unit.folder / "config.json").unlink()
+            made = {**unit.run.manifest(), "id": unit.id, DIGEST: None}
+            unit.run.manifest_file.write_text(json.dumps(made))
             unit.run.create(unit.config)
     return units
 
@@ -71,7 +74,7 @@ def test_a_study_measures_its_trained_rows_with_one_engine(folder: Path) -> None
     together = [measured(unit) for unit in units]
     assert [row["response"] for row in together[1]] != [row["response"] for row in together[2]]
     shutil.rmtree(units[2].run.evaluations)
-    tepo(*command(units[2])[3:])
+    tepo(*command(units[2])[4:])
     assert measured(units[2]) == together[2]
     assert list(units[2].folder.glob("checkpoints/*/README.md"))
 
@@ -93,6 +96,6 @@ def test_one_that_cannot_be_measured_leaves_the_others(folder: Path) -> None:
     files = [last.evaluation("drawn") / name for name in ("samples.parquet", "result.json")]
     together = [file.read_bytes() for file in files]
     shutil.rmtree(last.evaluations)
-    tepo(*command(units[1])[3:])
+    tepo(*command(units[1])[4:])
     assert [file.read_bytes() for file in files] == together
     assert json.loads(files[1].read_text())["samples"] == 4

@@ -17,6 +17,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
 from tests.integration.commands import Started, ranks, started, tepo, until
 from tests.integration.slurm_cluster import cluster, start_node, stop_daemon, until_idle
+from tests.unit.objectives.own_examples import follow
 from tests.unit.training.small import SMALL, assert_same_run, few_problems, lasting, small
 
 STUDY = """\
@@ -24,17 +25,14 @@ title: two good rows and one that fails
 rows:
   - {label: good, objective: grpo_dapo}
   - {label: bad, objective: grpo_dapo, overrides: [sampler.gap_bound=1e-12]}
-  - {label: also good, objective: my_spo}
+  - {label: also good, objective: erf}
 scales:
   laptop: {models: [laptop], seeds: [0], overrides: [%s]}
 """
 
 
-OWN = Path(__file__).parents[2] / "examples" / "own_method"
-
-
 def study(folder: Path, *overrides: str) -> dict[str, str]:
-    shutil.copytree(OWN, folder, dirs_exist_ok=True)
+    follow("erf", folder)
     (folder / "ablations").mkdir()
     words = [*SMALL, "'data.benchmarks=[max4]'", *overrides]
     (folder / "ablations" / "mixed.yaml").write_text(STUDY % ", ".join(words))
@@ -79,10 +77,10 @@ def test_an_array_with_a_failing_run_and_a_preempted_one(
     assert "sampler and trainer disagree" in done.stderr
     finished = [path.parents[2].name for path in (tmp_path / "runs").glob("*/eval/max4/result.json")]
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
-    own = RunFolder.of(small(tmp_path / "runs", *words, "objective=my_spo"))
+    own = RunFolder.of(small(tmp_path / "runs", *words, "objective=erf"))
     assert set(finished) == {good.path.name, own.path.name}
-    (kept,) = own.config()["full"]["objective"]["kinds"].values()
-    assert kept == (tmp_path / "kinds" / "spo.py").read_text()
+    (kept,) = own.config()["full"]["objective"]["functions"].values()
+    assert kept == (tmp_path / "functions" / "erf.py").read_text()
     assert len(own.metrics()) == 10
     assert (good.path / "log.txt").exists()
     whole = train(small(tmp_path / "whole", *words, "objective=grpo_dapo"))

@@ -11,7 +11,7 @@ import torch
 
 from tepo.common.errors import UserError
 from tepo.integrations.trl import ALIASES, REPLACED, ObjectiveTrainer, warn_of_one_update
-from tepo.objectives import load_objective, objective_mapping
+from tepo.objectives import Objective, load_objective
 from tests.integration.commands import python
 from tests.integration.trl_run import SAMPLED_OFF, Watch, sampled, settings, train, with_fixed_completions
 
@@ -19,7 +19,7 @@ TRLS_EPS = 1e-4  # what TRL adds to a group's deviation
 
 SAME: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # our row, what is changed in it, TRL's settings
     "GRPO": ("grpo", {}, {"loss_type": "grpo", "beta": 0.04, "use_bias_correction_kl": False}),
-    "GRPO, TRL's KL": ("grpo", {"penalty.estimator": "r_k3"}, {"loss_type": "grpo", "beta": 0.04}),
+    "GRPO, TRL's KL": ("grpo", {"kl": "w*k3(logp - logp_initial)"}, {"loss_type": "grpo", "beta": 0.04}),
     "Dr.GRPO": ("dr_grpo", {}, {"loss_type": "dr_grpo", "scale_rewards": "none"}),
     "DAPO": ("grpo_dapo", {}, {"loss_type": "dapo", "epsilon_high": 0.28}),
     "GSPO": (
@@ -31,15 +31,10 @@ SAME: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # our row, what
 }
 
 
-def changed(name: str, changes: dict[str, Any]) -> dict[str, Any]:
-    """A row's mapping with TRL's epsilon and other changes."""
-    mapping = objective_mapping(load_objective(name))
-    if mapping["advantage"].get("std"):
-        mapping["advantage"]["eps"] = TRLS_EPS
-    for key, value in changes.items():
-        axis, option = key.split(".")
-        (mapping[axis][0] if axis == "penalty" else mapping[axis])[option] = value
-    return mapping
+def changed(name: str, changes: dict[str, Any]) -> Objective:
+    """A row with TRL's epsilon and other changes."""
+    eps = {"eps": TRLS_EPS} if "eps" in load_objective(name).read else {}
+    return load_objective(name, eps | changes)
 
 
 def losses(watch: Watch) -> torch.Tensor:
@@ -72,7 +67,7 @@ def test_same_as_trl(method, tmp_path):
 )
 def test_accumulation_changes_nothing(row, tmp_path):
     """One micro-batch of eight and two of four: denominators, selections and entropies are the step's."""
-    objective = changed(row, {"weight.low": 0.0} if row == "clip_cov" else {})
+    objective = changed(row, {"alpha": 0.0} if row == "clip_cov" else {})
     two, _ = train(settings(tmp_path), objective)
     one, _ = train(settings(tmp_path, per_device_train_batch_size=8, gradient_accumulation_steps=1), objective)
     assert_same(two, one)
@@ -89,7 +84,7 @@ def test_trains(row, tmp_path):
     steps = watch.logs[:-1]
     assert all(math.isfinite(step["loss"]) and step["grad_norm"] > 0 for step in steps)
     for alias, name in ALIASES.items():
-        if alias != "kl" or objective.penalties:
+        if alias != "kl" or row == "tepo":
             assert [step[alias] for step in steps] == [step[name] for step in steps]
     assert {"reward", "clip_ratio/low_mean", "clip_ratio/high_mean"} <= steps[0].keys()
     assert steps[0]["actor/entropy_change"] == pytest.approx(0, abs=1e-6)
@@ -165,10 +160,10 @@ def test_the_documented_lines_train_tepo(tmp_path):
 @pytest.mark.parametrize(
     ("row", "what"),
     [
-        ("tepo", "the ratio is 1, so that no clip acts; no entropy has changed, so that the mask of the KL is empty"),
-        ("tepo_kl_all", "the ratio is 1, so that no clip acts; the KL to the old policy is 0"),
-        ("opsm", "the ratio is 1, so that no clip acts; weight masks nothing"),
-        ("grpo_dapo", "the ratio is 1, so that no clip acts. Try num_iterations=2, or steps_per_generation=4"),
+        ("tepo", "where d = 0 and dH = 0: clips, masks and penalties of that do nothing"),
+        ("opsm", "where d = 0: clips, masks"),
+        ("grpo_dapo", "do nothing. Try num_iterations=2, or steps_per_generation=4"),
+        ("dro", "where d = 0"),
         ("reinforce", None),
     ],
 )
@@ -198,9 +193,10 @@ def test_settings_that_would_be_ignored(changes, what, tmp_path):
 
 
 def test_full_distributions_are_not_kept(tmp_path):
-    exact = changed("tepo_kl_all", {"penalty.estimator": "full"})
-    with pytest.raises(UserError, match="sampled tokens' log-probs"):
+    exact = load_objective("tepo_kl_all", {"kl": "kl_old"})
+    with pytest.raises(UserError, match="TRL does not give distributions over the vocabulary") as caught:
         ObjectiveTrainer(objective=exact, model="never loaded", args=settings(tmp_path))
+    assert caught.value.fix == "the reading that needs less: 'kl=k3(d)'"
 
 
 def test_every_setting_named_exists(tmp_path):

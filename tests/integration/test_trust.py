@@ -10,10 +10,12 @@ import tepo as tepo_api
 from tepo.common.files import content_hash
 from tepo.common.schema import Location, read
 from tepo.config.run_config import RunConfig
+from tepo.formula.row import load_row
 from tepo.policy.model.model_location import resolve
 from tepo.store.run_id import settings
 from tepo_cli.main import app
 from tests.integration.commands import tepo
+from tests.unit.objectives.own_examples import examples
 from tests.unit.training.small import SMALL, few_problems
 
 FEW = [*SMALL, "train.steps=1", "data.benchmarks=[add3]"]
@@ -27,7 +29,8 @@ class StrangeConfig(Qwen2Config):
 class Strange(Qwen2ForCausalLM):
     config_class = StrangeConfig
 """
-KINDS = (Path(__file__).parents[2] / "examples/own_method/kinds/spo.py").read_text()
+FUNCTIONS = examples()["erf"]["functions/erf.py"]
+CALLING = "A*erf(w - 1)"
 STUDY = """
 title: strange
 rows: [{{label: A, objective: {objective}, overrides: {words}}}]
@@ -58,7 +61,7 @@ EXECUTING = (
     "explain tepo --vs RECEIVED",
     "plan strange --store other",
     "ablate strange --store other",
-    "ablate kinds --store other",
+    "ablate functions --store other",
     "reproduce strange --store other",
     "records check strange",
 )
@@ -67,7 +70,7 @@ OWN = ("train", "base", "measure", "warmstart", "grade", "data", "claims", "doct
 
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A user's folder: a strange model, Python that lies outside kinds/, two studies that name them, a finished run
+    """A user's folder: a strange model, Python that lies outside functions/, two studies that name them, a finished run
     of the model, its record, and a copy of it whose objective is of that Python."""
     folder = tmp_path_factory.mktemp("trust")
     few_problems(folder)
@@ -77,13 +80,13 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = json.loads((model / "config.json").read_text())
     named = {"AutoConfig": "strange.StrangeConfig", "AutoModelForCausalLM": "strange.Strange"}
     (model / "config.json").write_text(json.dumps(config | {"auto_map": named}))
-    (folder / "downloads" / "spo.py").write_text(
-        f'with open({str(folder / "executed")!r}, "a") as file:\n    file.write("kinds ")\n' + KINDS
+    (folder / "downloads" / "erf.py").write_text(
+        f'with open({str(folder / "executed")!r}, "a") as file:\n    file.write("functions ")\n' + FUNCTIONS
     )
     (folder / "experiments").mkdir()
     for name, words, of in (
         ("strange", [TRUST], model),
-        ("kinds", [f"objective.kinds={folder / 'downloads/spo.py'}", "objective.surrogate=spo"], "laptop"),
+        ("functions", [f"objective.functions={folder / 'downloads/erf.py'}", f"objective.J={CALLING}"], "laptop"),
     ):
         study = STUDY.format(objective="grpo_dapo", words=json.dumps(words), model=of, few=json.dumps(FEW))
         (folder / "experiments" / f"{name}.yaml").write_text(study)
@@ -93,8 +96,9 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(run, received)
     saved = json.loads((received / "config.json").read_text())
     assert saved["full"]["model"]["trust_remote_code"] is True
-    text = (folder / "downloads" / "spo.py").read_text()
-    saved["full"]["objective"] |= {"kinds": {"spo.py": text}, "surrogate": "spo"}
+    text = (folder / "downloads" / "erf.py").read_text()
+    named = {"functions": {"erf.py": text}, "J": CALLING}
+    saved["full"]["objective"] = load_row("grpo_dapo", named).mapping
     # whoever makes such a run calls it after its hash, too
     saved["config"] = settings(read(RunConfig, saved["full"], Location(lambda keys: str(keys))))
     made_of = {key: saved[key] for key in ("recipe", "base", "problems", "config")}
@@ -123,7 +127,7 @@ def typed(user: Path, line: str, code: int = 0) -> str:
 
 
 def executed(user: Path) -> str:
-    """What was executed since the last look: `model`, `kinds`."""
+    """What was executed since the last look: `model`, `functions`."""
     mark = user / "executed"
     said = mark.read_text() if mark.exists() else ""
     mark.unlink(missing_ok=True)
@@ -156,10 +160,10 @@ def test_strange_code_is_refused_and_not_asked_about(user: Path, line: str) -> N
     [
         ("eval add3 --model RUN --limit 2 --trust", "model", "runs/RUN/checkpoints/step_000001: strange.py"),
         ("eval add3 --model downloads/model --limit 2 --trust", "model", "downloads/model: strange.py"),
-        ("explain RECEIVED --trust", "kinds", "spo.py"),
+        ("explain RECEIVED --trust", "functions", "erf.py"),
         ("ablate strange --trust --store other", "model", "executed, as --trust says"),
         ("ablate strange --trust --store other", "", "executes code that comes with the model"),
-        ("ablate kinds --trust --store other", "kinds", "downloads/spo.py"),
+        ("ablate functions --trust --store other", "functions", "downloads/erf.py"),
         (f"ablate strange --set {TRUST} --store third", "model", ""),
     ],
 )
@@ -175,11 +179,11 @@ def test_from_python_too(user: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEPO_PATH", str(user))
     monkeypatch.chdir(user)
     executed(user)
-    for study in ("strange", "kinds"):
+    for study in ("strange", "functions"):
         with pytest.raises(tepo_api.UserError, match="the study names code that is not yours"):
             tepo_api.run(study, store="python", progress=False)
     assert executed(user) == ""
-    tepo_api.run("kinds", store="python", progress=False, trust=True)
-    assert executed(user) == "kinds"
+    tepo_api.run("functions", store="python", progress=False, trust=True)
+    assert executed(user) == "functions"
     with pytest.raises(tepo_api.UserError, match="not yours"):  # it held for that call alone
-        tepo_api.run("kinds", store="python2", progress=False)
+        tepo_api.run("functions", store="python2", progress=False)

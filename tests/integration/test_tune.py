@@ -129,7 +129,7 @@ def _choose_without_tests(folder: str, answer: str) -> None:
         load_benchmark("add3").load_problems()
     ((study, units),) = plan_all(["my-tuning"], "laptop", store=Path(folder) / "runs")
     for unit in (unit for unit in units if unit.tuning):
-        app(command(unit)[3:], standalone_mode=False)
+        app(command(unit)[4:], standalone_mode=False)
     ((study, units),) = plan_all(["my-tuning"], "laptop", store=Path(folder) / "runs")
     tune = study.tune_at("laptop")
     chosen = {row.first.row_label: row.chosen for row in tuned_rows(units, tune)}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tepo.objectives.testing.checks import CHECKS
+from tepo.objectives.check import CHECKS
 from tests.integration.installed import User
 from tests.integration.own_model import save_family, word_problems
 from tests.unit.training.small import write
@@ -34,44 +34,25 @@ REWARD = """
 def reward(problem, response):
     return 1.0 if problem.answer in response else 0.0
 """
-ADVANTAGE = '''
-"""A response's reward less the best of its group: the best is not pushed, and the others are pushed down."""
-from dataclasses import dataclass
-
+BEST = '''
 import torch
 from torch import Tensor
 
-from tepo.objectives import Comm, Groups, Line, Needs, Part, TokenBatch, option
+from tepo.objectives import Layout, function
 
 
-@dataclass(frozen=True)
-class BelowBest:
-    scale: float = option(1.0, "of the advantage", source="ours", low=0)
-    needs = Needs()
-    varies = False
-
-    def advantages(self, rewards: Tensor, groups: Groups, comm: Comm | None) -> Tensor:
-        same = groups.group_ids[:, None] == groups.group_ids[None]
-        best = torch.where(same, rewards[None], -torch.inf).amax(1) if len(rewards) else rewards
-        return (self.scale * (rewards - best))[groups.sequence]
-
-    def current(self, advantages: Tensor, batch: TokenBatch) -> Tensor:
-        return advantages
-
-    @property
-    def explained(self) -> Part:
-        value = Line(f"A = {self.scale:g} (R_i - max R)", rf"A_{{i,t}} = {self.scale:g} (R_i - \\max R)")
-        return Part(definitions=(value,))
-
-
-KINDS = {"advantage": {"below_best": BelowBest}}
+@function(takes="response", gives="response")
+def best_g(layout: Layout, x: Tensor) -> Tensor:
+    """Largest of the group."""
+    same = layout.groups[:, None] == layout.groups[None]
+    return torch.where(same, x[None], -torch.inf).amax(1) if len(x) else x
 '''
 OBJECTIVE = {
-    "kinds": "below_best",
-    "advantage": {"kind": "below_best", "scale": 2.0},
-    "ratio": {"level": "token"},
-    "surrogate": {"kind": "ppo_clip", "low": 0.2, "high": 0.28},
-    "aggregation": {"kind": "token_mean"},
+    "about": "A response's reward less the best of its group: the best is not pushed, the others are pushed down.",
+    "like": "grpo_dapo",
+    "functions": "below_best",
+    "formula": {"A": "scale*(R - best_g(R))"},
+    "constants": {"scale": {"value": 2.0, "source": "ours"}},
 }
 BENCHMARK = {
     "title": "Word problems",
@@ -98,7 +79,7 @@ CLAIM = {
     "name": "below_best",
     "sentence": "Twice the advantage is as good as once.",
     "a": {"label": "twice", "objective": "below_best"},
-    "b": {"label": "once", "objective": "below_best", "overrides": ["objective.advantage.scale=1"]},
+    "b": {"label": "once", "objective": "below_best", "overrides": ["objective.scale=1"]},
     "settings": [*SMALL.split(), "data.benchmarks=[add3]"],
     "rule": "not chosen",
     "expect": ["equivalent"],
@@ -195,11 +176,11 @@ def test_a_day(user: User) -> None:
     assert "named" in user.types(f"explain {other[1]}")
 
     # two: an advantage of one's own
-    write(user.folder / "kinds/below_best.py", ADVANTAGE)
+    write(user.folder / "functions/below_best.py", BEST)
     user.declares("objective/below_best.yaml", OBJECTIVE)
     checked = user.types("check-objective below_best")
     assert checked.count("pass") == len(CHECKS), checked
-    assert "A = 2 (R_i - max R)" in user.types("explain below_best")
+    assert "best_g(R)" in user.types("explain below_best")
 
     # three: a study with the untrained model and two seeds, and its records
     user.declares("experiments/bags.yaml", STUDY)

@@ -1,5 +1,6 @@
 """Objectives as verl's policy losses and advantage estimators, against verl's own functions: values and gradients."""
 
+import shlex
 from typing import Any
 
 import numpy as np
@@ -14,12 +15,18 @@ from tests.integration.commands import python
 pytestmark = [pytest.mark.verl, pytest.mark.disaster]
 
 LOW, HIGH, DUAL = 0.2, 0.28, 3.0
+CLIPPED = "min(w*A, clip(w, 1 - low, 1 + high)*A)"
+OTHERWISE = {  # metrics that are not verl's number: see docs/metrics.md
+    "geo_mean": "actor/pg_clipfrac",
+    "clip_cov": "actor/pg_clipfrac",
+    "kl_cov": "actor/ppo_kl",
+}
 WITHOUT_BOUND = 1e9  # verl always has a dual clip; this one never acts
 
 SAME: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {  # verl's loss: our row, changes, mode, its actor
     "vanilla": ("grpo_dapo", {}, "token-mean", {"clip_ratio_low": LOW, "clip_ratio_high": HIGH}),
     "vanilla with its dual clip": (
-        *("grpo_dapo", {"surrogate.dual": DUAL}, "token-mean"),
+        *("grpo_dapo", {"c": CLIPPED, "J": f"where(A < 0, max(c, {DUAL}*A), c)"}, "token-mean"),
         {"clip_ratio_low": LOW, "clip_ratio_high": HIGH, "clip_ratio_c": DUAL},
     ),
     "vanilla for Dr.GRPO": (
@@ -29,14 +36,14 @@ SAME: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {  # verl's l
     "gspo": ("gspo_token", {}, "seq-mean-token-mean", {"clip_ratio_low": 3e-4, "clip_ratio_high": 4e-4}),
     "sapo": ("sapo", {}, "seq-mean-token-mean", {"tau_pos": 1.0, "tau_neg": 1.05}),
     "gpg": ("gpg", {}, "token-mean", {}),
-    "cispo": ("cispo", {"surrogate.low": LOW}, "token-mean", {"clip_ratio_low": LOW, "clip_ratio_high": HIGH}),
-    "geo_mean": ("gmpo", {}, "token-mean", {"clip_ratio_low": 0.4, "clip_ratio_high": 0.4}),
-    "kl_cov": (
-        *("kl_cov", {"penalty.scope": "micro_batch", "penalty.fraction": 0.1}, "token-mean"),
-        {"policy_loss": {"kl_cov_ratio": 0.1, "ppo_kl_coef": 1.0}},
+    "cispo": (
+        *("cispo", {"J": f"sg(clip(w, 1 - {LOW}, 1 + high))*A*logp"}, "token-mean"),
+        {"clip_ratio_low": LOW, "clip_ratio_high": HIGH},
     ),
+    "geo_mean": ("gmpo", {}, "token-mean", {"clip_ratio_low": 0.4, "clip_ratio_high": 0.4}),
+    "kl_cov": (*("kl_cov", {"share": 0.1}, "token-mean"), {"policy_loss": {"kl_cov_ratio": 0.1, "ppo_kl_coef": 1.0}}),
     "clip_cov": (  # as many draws as candidates, so that which are drawn is not left to chance
-        *("clip_cov", {"weight.scope": "micro_batch", "weight.fraction": 1.0, "weight.low": 0.1}, "token-mean"),
+        *("clip_cov", {"share": 1.0, "alpha": 0.1}, "token-mean"),
         {
             "policy_loss": {"clip_cov_ratio": 1.0, "clip_cov_lb": 0.1, "clip_cov_ub": 5.0},
             "clip_ratio_low": 1.0,
@@ -73,17 +80,20 @@ def batch(seed: int = 0) -> dict[str, torch.Tensor]:
     return {"old_log_prob": old, "log_prob": new, "advantages": advantages, "response_mask": mask}
 
 
-def value_and_gradient(loss: Any, tensors: dict[str, torch.Tensor], **given: Any) -> tuple[torch.Tensor, torch.Tensor]:
+def run(
+    loss: Any, tensors: dict[str, torch.Tensor], **given: Any
+) -> tuple[torch.Tensor, torch.Tensor, dict[str, float]]:
+    """Value, gradient by the log-probs, and metrics."""
     log_prob = tensors["log_prob"].clone().requires_grad_()
     value, metrics = loss(**(tensors | {"log_prob": log_prob}), **given)
     assert all(isinstance(number, float) for number in metrics.values())
-    return value.detach(), torch.autograd.grad(value, log_prob)[0]
+    return value.detach(), torch.autograd.grad(value, log_prob)[0], metrics
 
 
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("case", SAME)
 def test_losses(case, weighted):
-    """The same scalar and the same gradient as verl's function of that name, with its weights for the sampler's gap."""
+    """The same scalar, gradient and metrics as verl's function of that name, with its weights for the sampler's gap."""
     from verl.trainer.ppo.core_algos import get_policy_loss_fn
 
     from tepo.integrations.verl import register
@@ -94,11 +104,71 @@ def test_losses(case, weighted):
     # verl's geo_mean makes one weight a response, and its kl_cov weighs the KL too, which is not of the sampler's gap.
     if weighted and case not in ("geo_mean", "kl_cov"):
         given["rollout_is_weights"] = 0.5 + torch.rand(6, 14, dtype=torch.float64)
-    theirs = value_and_gradient(get_policy_loss_fn(case.split()[0]), tensors, **given)
-    ours = value_and_gradient(get_policy_loss_fn(register(row, changes)), tensors, **given)
+    theirs = run(get_policy_loss_fn(case.split()[0]), tensors, **given)
+    ours = run(get_policy_loss_fn(register(row, changes, micro_batch=True)), tensors, **given)
     assert theirs[1].abs().max() > 1e-3
-    for mine, other in zip(ours, theirs, strict=True):
+    for mine, other in zip(ours[:2], theirs[:2], strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-6, atol=1e-8)
+    for name in ours[2].keys() & theirs[2].keys():
+        assert (ours[2][name] == pytest.approx(theirs[2][name], abs=1e-6)) == (name != OTHERWISE.get(case))
+
+
+def test_draws_are_others_in_each_update():
+    """As verl's own: as many of the same candidates, and not the same tokens in every epoch. Ranks draw alike."""
+    from tepo.integrations.verl import core_algos, register
+
+    tensors = batch()
+    options = {
+        "policy_loss": {"clip_cov_ratio": 0.07, "clip_cov_lb": 0.1},
+        "clip_ratio_low": 1.0,
+        "clip_ratio_high": 1.0,
+    }
+
+    def dropped(times: int, name: str = "", **seed: int) -> list[frozenset[int]]:
+        name = name or register("clip_cov", {"share": 0.07, "alpha": 0.1}, "drawn", micro_batch=True)
+        loss, config = core_algos.get_policy_loss_fn(name), actor("token-mean", **options, **seed)
+        gradients = [run(loss, tensors, config=config)[1].flatten() for _ in range(times)]
+        return [frozenset((one == 0).nonzero()[:, 0].tolist()) for one in gradients]
+
+    torch.manual_seed(0)
+    theirs, ours = dropped(60, "clip_cov"), dropped(60)
+    assert {len(one) for one in ours} == {len(one) for one in theirs}
+    assert frozenset.union(*ours) == frozenset.union(*theirs)
+    assert len(set(ours[:3])) == 3
+    assert ours[:3] == dropped(3)  # on another rank, that sees the same
+    assert ours[:3] != dropped(3, data_loader_seed=1)
+
+
+def test_weights_are_of_the_policy_term_alone():
+    from tepo.integrations.verl import core_algos, register
+
+    register("tepo_kl_all", {"beta": 1}, "penalised")
+    names, weights = ("penalised", "penalised", "tepo_tepo_no_kl"), (3.0, 1.0, None)
+    given = [None if one is None else torch.full((6, 14), one, dtype=torch.float64) for one in weights]
+    found = [
+        run(core_algos.get_policy_loss_fn(name), batch(), config=actor("token-mean"), rollout_is_weights=one)
+        for name, one in zip(names, given, strict=True)
+    ]
+    for heavy, light, policy in zip(*(one[:2] for one in found), strict=True):
+        torch.testing.assert_close(heavy - light, 2 * policy)
+
+
+def test_responses_that_are_the_same_are_told_apart():
+    """Of each four times: KL-Cov on one token penalises one token, as in verl, and not the four that tie."""
+    from tepo.integrations.verl import core_algos, register
+
+    tensors = {name: part.repeat_interleave(4, 0) for name, part in batch().items()}
+    config = actor("token-mean", policy_loss={"kl_cov_ratio": 1e-9, "ppo_kl_coef": 5.0})
+    register("kl_cov", {"share": 1e-9, "beta": 5}, "one", micro_batch=True)
+    register("kl_cov", {"J": "w*A"}, "none")
+    names = ("kl_cov", "one", "none")
+    (theirs, one, _), (mine, other, _), (_, without, _) = (
+        run(core_algos.get_policy_loss_fn(name), tensors, config=config) for name in names
+    )
+    assert [int(((part - without).abs() > 1e-9).sum()) for part in (one, other)] == [1, 1]
+    torch.testing.assert_close(
+        (mine, other.view(6, 4, -1).sum(1)), (theirs, one.view(6, 4, -1).sum(1)), rtol=1e-6, atol=1e-8
+    )
 
 
 @pytest.mark.parametrize("row", ["grpo_dapo", "gspo", "dr_grpo", "rloo", "tepo_kl_all"])
@@ -108,11 +178,11 @@ def test_micro_batches_and_ranks_add_up(row):
 
     loss = core_algos.get_policy_loss_fn(f"tepo_{row}")
     config, tensors = actor("token-mean", loss_scale_factor=40), batch()
-    value, gradient = value_and_gradient(loss, tensors, config=config)
+    value, gradient, _ = run(loss, tensors, config=config)
     tokens = int(tensors["response_mask"].sum())
     config.global_batch_info.update({"dp_size": 2, "batch_num_tokens": tokens, "global_batch_size": 6})
     parts = [
-        value_and_gradient(loss, {name: part[rows] for name, part in tensors.items()}, config=config)
+        run(loss, {name: part[rows] for name, part in tensors.items()}, config=config)
         for rows in (slice(0, 1), slice(1, 4), slice(4, 6))
     ]
     torch.testing.assert_close(sum(part[0] for part in parts) / 2, value)  # verl averages over its two ranks
@@ -128,7 +198,7 @@ def test_micro_batches_and_ranks_add_up(row):
         ("rloo", "rloo", {}, {}),
         ("rloo_vectorized", "rloo", {}, {}),
         ("reinforce_plus_plus_baseline", "reinforce_pp", {}, {}),
-        ("gpg", "gpg", {"advantage.alpha": "nonzero_rewards"}, {}),
+        ("gpg", "gpg", {"A": "(R - mean_g(R)) / mean_r(responses(R != 0))"}, {}),
     ],
 )
 def test_advantages(theirs, row, changes, options):
@@ -153,8 +223,13 @@ def test_rows_that_verl_cannot_serve():
 
     with pytest.raises(UserError, match=r"entropies of the current policy") as caught:
         register("tepo")
-    reading = dict(part.split("=") for part in caught.value.fix.split(": ")[1].split())
-    assert register("tepo", reading, "tepo_by_covariance") in core_algos.POLICY_LOSS_REGISTRY
+    (said,) = shlex.split(caught.value.fix.split(": ")[1])
+    reading = dict([said.split("=", 1)])
+    with pytest.raises(UserError, match="the mini-batch before its first micro-batch") as caught:
+        register("tepo", reading)
+    assert caught.value.fix == "say it here: micro_batch=True"
+    name = register("tepo", reading, "tepo_by_covariance", micro_batch=True)
+    assert name in core_algos.POLICY_LOSS_REGISTRY
     with pytest.raises(UserError, match="policy that sampled"):
         register("gtpo")
     assert "tepo_gtpo" not in core_algos.POLICY_LOSS_REGISTRY
@@ -164,11 +239,11 @@ def test_a_punishment_of_long_responses_is_told_the_limit():
     """verl's newer trainer pads to the longest response of a rollout, so the width of its tensors is no limit."""
     from tepo.integrations.verl import core_algos, register
 
-    punished = {"overlong": {"kind": "punish", "buffer": 0.5}}
+    punished = {"A": "r - mean_g(r)", "r": "R - clip((T - 0.5*L)/(0.5*L), 0, 1)"}
     for row, changes in (("gdpo", {}), ("grpo_dapo", punished)):
         with pytest.raises(UserError, match="verl does not give the length limit") as caught:
             register(row, changes, f"{row}_punished")
-        assert caught.value.fix == "give it here: max_new_tokens=…"
+        assert caught.value.fix == "say it here: max_new_tokens=…"
         name = register(row, changes, f"{row}_punished", max_new_tokens=16)
         mask, rewards = batch()["response_mask"], torch.zeros(6, 14, dtype=torch.float64)
         rewards[:, 0] = torch.tensor([1.0, 0, 0, 1, 0, 1])

@@ -3,6 +3,7 @@ and the loss, gradient and advantages of the row by hand.
 
 Where an adapter refuses a row, what its error says to give is given, as a user would, and the row is run again."""
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,12 +15,12 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.common.randomness import derive
-from tepo.integrations.trainers import with_changes
+from tepo.integrations.trainers import in_words, with_changes
 from tepo.objectives import Groups, Objective, TokenBatch
 from tepo.objectives.testing.case import LIMIT, TabularCase, make_case
 
 Run = Callable[[str, dict[str, Any], dict[str, Any], dict[str, Any]], None]
-READING, TOLD, ACTOR = "the reading that needs less: ", "give it here: ", "actor_rollout_ref.actor."
+READING, TOLD, ACTOR = "the reading that needs less: ", "say it here: ", "actor_rollout_ref.actor."
 
 
 def outcome(name: str, run: Run) -> str:
@@ -32,27 +33,28 @@ def outcome(name: str, run: Run) -> str:
     settings: dict[str, Any] = {}
     for _ in range(4):
         try:
-            run(name, changes, told, settings)
+            run(name, changes, {key: LIMIT if one == "…" else one for key, one in told.items()}, settings)
         except UserError as error:
             fix, before = error.fix, (dict(changes), dict(told), dict(settings))
             if fix.startswith(READING):
                 changes |= words(fix.removeprefix(READING))
             elif fix.startswith(TOLD):
-                told |= dict.fromkeys(words(fix.removeprefix(TOLD)), LIMIT)
+                told |= words(fix.removeprefix(TOLD))
             elif fix.startswith(ACTOR):
                 settings |= words(fix.replace(ACTOR, ""))
             if before == (changes, told, settings):
                 return f"no: not given {error.what.split(' does not give ')[1]}"
         else:
-            given = changes | dict.fromkeys(told, "…"), {f"actor.{key}": value for key, value in settings.items()}
-            said = [f"`{' '.join(f'{key}={value}' for key, value in part.items())}`" for part in given if part]
+            ours = [in_words(changes)] * bool(changes) + [f"{key}={value}" for key, value in told.items()]
+            theirs = [f"actor.{key}={value}" for key, value in settings.items()]
+            said = [f"`{' '.join(part)}`" for part in (ours, theirs) if part]
             return f"with {' and '.join(said)}" if said else "exact"
     raise AssertionError(f"{name}: no end of errors")
 
 
 def words(text: str) -> dict[str, Any]:
-    """`a=1 b=none` as typed values."""
-    return {key: yaml.safe_load(value) for key, value in (part.split("=") for part in text.split())}
+    """`a=1 'b=k3(d)'` as typed values."""
+    return {key: yaml.safe_load(value) for key, value in (part.split("=", 1) for part in shlex.split(text))}
 
 
 def case_of_cells() -> TabularCase:
@@ -62,11 +64,11 @@ def case_of_cells() -> TabularCase:
     return case
 
 
-def by_hand(row: Objective, case: TabularCase, uid: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def by_hand(row: Objective, case: TabularCase, uid: Tensor, salt: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """Advantages, loss and gradient by the logits."""
     advantages = row.advantages(case.groups())
     batch = TokenBatch(**vars(case.batch(row, advantages)) | {"uid": uid})
-    loss = row.loss(batch, row.prepare(batch)).loss
+    loss = row.loss(batch, row.prepare(batch, salt=salt)).loss
     return advantages, loss.detach(), torch.autograd.grad(loss, case.logits)[0]
 
 
@@ -115,7 +117,8 @@ def run_verl(name: str, changes: dict[str, Any], told: dict[str, Any], settings:
         kl = kl_penalty(padded(case.chosen(case.logits)), initial, config.kl_loss_type)
         loss = loss + config.kl_loss_coef * agg_loss(kl, mask, mode)
     (gradient,) = torch.autograd.grad(loss, case.logits)
-    same((estimated[mask], loss.detach(), gradient), by_hand(row, case, verl._uid(old, mask)), 1e-9)
+    uid, salt = torch.arange(len(mask)), derive(config.data_loader_seed, "objective", 0)
+    same((estimated[mask], loss.detach(), gradient), by_hand(row, case, uid, salt), 1e-9)
 
 
 # prime-rl -------------------------------------------------------------------------------------------------------------

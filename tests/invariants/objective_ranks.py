@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from tepo.objectives import load_objective
+from tepo.objectives.check import SALT, gradient_of_part, prepared_case
 from tepo.training.distributed.process_group import TorchComm, start
-from tests.invariants.mini_batch import SALT, gradient_of_part, prepared_case
 from tests.invariants.rows import covering
 
 

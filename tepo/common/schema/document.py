@@ -142,8 +142,8 @@ def load(path: Path) -> Document:
         problem = getattr(error, "problem", None) or str(error).splitlines()[0]
         if isinstance(error, _Twice):
             raise UserError(problem, where=where, fix="join them: YAML would keep the last one") from None
-        written = text.splitlines()[line] if mark and line < len(text.splitlines()) else ""
-        if written.strip() and written.isprintable() and len(written) <= _SHOWN:
+        written = "".join(text.splitlines()[mark.line : mark.line + 1]) if mark else ""
+        if mark and written.strip() and written.isprintable() and len(written) <= _SHOWN:
             problem += f"\n  {written}\n  {' ' * mark.column}^"
         fix = "check indentation, colons and brackets; text that begins with * & ! % @ or ` goes in quotes"
         raise UserError(f"not valid YAML: {problem}", where=where, fix=fix) from None

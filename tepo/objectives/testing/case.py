@@ -1,7 +1,7 @@
 """Small random rollouts of a tabular softmax policy in float64:
 every quantity an objective takes, from logits that are leaves."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -114,14 +114,17 @@ def shuffled(case: TabularCase, order: Tensor) -> tuple[TabularCase, Tensor]:
 
 
 def partitions(count: int) -> list[list[list[int]]]:
-    """Micro-batches of 1, of 5, one and a rest, interleaved backwards, and with an empty one."""
+    """Micro-batches of 1 and the rest, of 5, one and the rest, backwards in turn, with an empty one, and random."""
     every = list(range(count))
+    draws = torch.Generator().manual_seed(0)
+    cuts = torch.randperm(count, generator=draws)[:6].sort().values
     return [
-        [[i] for i in every],
+        [*([i] for i in every[:9]), every[9:]],
         [every[i : i + 5] for i in range(0, count, 5)],
         [every[:1], every[1:]],
         [every[::-2], every[-2::-2]],
         [every[7:], [], every[:7]],
+        [part.tolist() for part in torch.randperm(count, generator=draws).tensor_split(cuts)],
     ]
 
 
@@ -129,3 +132,31 @@ def distance(one: Tensor, other: Tensor) -> float:
     """|one - other| / |other|; 0 where both are 0."""
     gap, size = float((one - other).norm()), float(other.norm())
     return gap / size if size else gap
+
+
+def edge_cases(seed: int, bound: float) -> dict[str, TabularCase]:
+    """Rollouts at the edge of what a trainer meets, in float32. bound: of the largest log-ratios."""
+    case = make_case(seed, repeat=4, dtype=torch.float32)
+    ones = torch.ones_like(case.rewards)
+    singles, _ = shuffled(case, torch.tensor([1, 7, 10, 16]))
+    return {
+        "all right": replace(case, rewards=ones),
+        "all wrong": replace(case, rewards=0 * ones),
+        "a failed response without a token": shuffled(case, torch.tensor([3, 4, 5]))[0],
+        "nothing but a response without a token": shuffled(case, torch.tensor([3]))[0],
+        "responses of one token": replace(singles, rewards=torch.tensor([1.0, 0, 1, 0]), group_ids=0 * singles.uid),
+        "a group of one": shuffled(case, torch.tensor([2]))[0],
+        "the policy that sampled": make_case(seed, drift=0.0, dtype=torch.float32),
+        "a policy far away": make_case(seed, drift=30.0, dtype=torch.float32),
+        f"log-ratios of {bound:g}": _off_policy(case, bound),
+        f"log-ratios of -{bound:g}": _off_policy(case, -bound),
+    }
+
+
+def _off_policy(case: TabularCase, gap: float) -> TabularCase:
+    """The case with log-ratios of about `gap`, as after a step that went wrong."""
+    rare = torch.zeros_like(case.old_logits)
+    rare[torch.arange(len(case.tokens)), case.tokens] = abs(gap)
+    old, new = (rare, 0.0) if gap > 0 else (0.0, rare)
+    logits = (case.logits.detach() - new).requires_grad_()
+    return replace(case, logits=logits, old_logits=case.old_logits - old)

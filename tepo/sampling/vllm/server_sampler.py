@@ -256,7 +256,7 @@ class ServerQueue:
                 "logprobs": 0,
                 "return_token_ids": True,
                 "ignore_eos": True,  # the ids that stop are the ones we were given
-                "stop_token_ids": sorted({*self.sampler.stop_tokens, *params.stop}),
+                "stop_token_ids": sorted(self._stops(params)),
                 "skip_special_tokens": False,
             }
             where = self.sampler.urls[server], "/v1/completions"
@@ -283,6 +283,10 @@ class ServerQueue:
                 groups += self.groups.put(request.number, request.index, response)
         return groups
 
+    def _stops(self, params: SamplingParams) -> set[int]:
+        """Ids that end a response of a request."""
+        return {*self.sampler.stop_tokens, *params.stop}
+
     def _read(self, answer: Mapping[str, Any], request: "_Request") -> Response:
         """The response in an answer. Raises UserError for one that vLLM does not give: it would be trained on."""
         try:
@@ -292,11 +296,13 @@ class ServerQueue:
                 choice["logprobs"]["token_logprobs"],
                 choice["finish_reason"],
             )
-            most = self.groups.drawn[request.number][0].max_new_tokens
+            params, *_ = self.groups.drawn[request.number]
             ids = all(type(token) is int and 0 <= token < self.sampler.vocabulary for token in tokens)
             numbers = all(type(one) in (int, float) and -math.inf < one <= _ROUNDING for one in logprobs)
-            ends = reason == "length" or (reason == "stop" and tokens[-1] in self.sampler.stop_tokens)
-            good = ids and numbers and ends and len(tokens) == len(logprobs) and 0 < len(tokens) <= most
+            ends = reason == "length" or (reason == "stop" and tokens[-1] in self._stops(params))
+            good = (
+                ids and numbers and ends and len(tokens) == len(logprobs) and 0 < len(tokens) <= params.max_new_tokens
+            )
         except (KeyError, TypeError, ValueError, IndexError):
             good = False
         if not good:

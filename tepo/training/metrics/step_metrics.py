@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from tepo.formula.formula import Bounds
 from tepo.objectives import Loss, Metrics, TokenBatch
 from tepo.objectives.batch import all_sum
-from tepo.formula.formula import Bounds
 from tepo.objectives.segments import segment_sum
 from tepo.training.distributed.comm import Comm
 from tepo.training.distributed.liveness import ACTIVITY, Activity

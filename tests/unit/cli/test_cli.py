@@ -67,7 +67,7 @@ def test_dry_run_prints_configuration_and_plan_and_trains_nothing(tmp_path: Path
     done = tepo("train", "objective=grpo_dapo", "seed=3", "--dry-run", "--store", tmp_path)
     assert "learning_rate: 0.0001" in done.stdout
     assert "# plan: run " in done.stdout
-    assert re.search(r"\n# first prompt \(\S+\), \d+ tokens:\n# \| [\d+*=,()a-z-]+\n$", done.stdout)
+    assert "first prompt" not in done.stdout
     assert yaml.safe_load(done.stdout)["seed"] == 3
     assert not list(tmp_path.iterdir())
 
@@ -76,9 +76,10 @@ def test_the_first_prompt_is_shown_token_by_token_where_asked_and_bad_ones_are_r
     write(tmp_path / "mine.jsonl", '{"id": "one", "problem": "1+1=", "answer": "2"}\n')
     words = ("train", "data=mine.jsonl", "--store", "runs")
     shown = tepo(*words, "--dry-run", "--show-tokens", cwd=tmp_path).stdout
+    assert re.search(r"\n# first prompt \(\S+\), \d+ tokens:\n# \| 1\+1=\n", shown)
     assert [line.split()[2:] for line in shown.splitlines()[-4:]] == [["'1'"], ["'+'"], ["'1'"], ["'='"]]
     write(tmp_path / "mine.jsonl", '{"id": "one\\u001b", "problem": "1+1=<eos>7", "answer": "2"}\n')
-    for more in ((), ("--dry-run",)):
+    for more in ((), ("--dry-run", "--show-tokens")):
         refused = tepo(*words, *more, cwd=tmp_path, code=2).stderr
         assert "1 statement with control tokens of the model: one\\x1b (<eos>)\n" in refused
     assert "add --dry-run" in tepo("train", "--show-tokens", cwd=tmp_path, code=2).stderr

@@ -141,6 +141,7 @@ def test_ctrl_c_says_what_is_kept(
 
 def test_a_locale_without_the_characters_gets_others_and_no_traceback() -> None:
     assert "   -0.33 \n" in alone("audit", PYTHONIOENCODING="ascii").stdout
+    assert "\nCoefficient of grad log pi of a token" in alone("explain", "tepo", PYTHONIOENCODING="ascii").stdout
 
 
 HOSTILE = "\x1b]0;title\x07\x1b[2Jred\x9b31m over\rwritten\b\u202eback\u2066 [link=http://x]a[/link] :warning:"

@@ -17,8 +17,12 @@ _ROWS = re.compile(r"(?<=\| rows \| TRL \| verl \| prime-rl \|\n\|---\|---\|---\
 def cells_of(page: str) -> dict[str, tuple[str, ...]]:
     found = _ROWS.search(page)
     assert found is not None, "docs/library.md has no table"
-    lines = [line.strip("|").split(" | ") for line in found[0].splitlines()]
-    return {name: tuple(map(str.strip, cells)) for listed, *cells in lines for name in re.findall(r"`(\w+)`", listed)}
+    lines = [re.split(r"(?<!\\)\|", line.strip("|")) for line in found[0].splitlines()]
+    return {
+        name: tuple(cell.strip().replace("\\|", "|") for cell in cells)
+        for listed, *cells in lines
+        for name in re.findall(r"`(\w+)`", listed)
+    }
 
 
 def with_cells(page: str, cells: dict[str, tuple[str, ...]]) -> str:
@@ -26,7 +30,8 @@ def with_cells(page: str, cells: dict[str, tuple[str, ...]]) -> str:
     lines: dict[tuple[str, ...], list[str]] = {}
     for name, row in cells.items():
         lines.setdefault(row, []).append(f"`{name}`")
-    rows = "".join(f"| {', '.join(same)} | {' | '.join(row)} |\n" for row, same in lines.items())
+    escaped = {tuple(cell.replace("|", "\\|") for cell in row): same for row, same in lines.items()}
+    rows = "".join(f"| {', '.join(same)} | {' | '.join(row)} |\n" for row, same in escaped.items())
     return _ROWS.sub(lambda _: rows, page, count=1)
 
 

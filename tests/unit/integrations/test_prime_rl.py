@@ -9,7 +9,7 @@ from torch import Tensor
 from tepo.common.errors import UserError
 from tepo.integrations.prime_rl import advantages, loss
 from tepo.integrations.trainers import reads
-from tepo.objectives import load_objective, objective_mapping
+from tepo.objectives import load_objective
 
 
 @dataclass
@@ -49,9 +49,9 @@ def test_token_weights():
 @pytest.mark.parametrize(
     ("name", "what", "fix"),
     [
-        ("gspo", "number of responses", "aggregation.kind=token_mean"),
+        ("gspo", "numbers of tokens and responses", "average=tokens"),
         ("tepo", "entropies", "another row"),
-        ("kl_cov", "several responses", "another row"),
+        ("kl_cov", "the mini-batch before", "another row"),
     ],
 )
 def test_rows_that_read_more(name, what, fix):
@@ -60,19 +60,20 @@ def test_rows_that_read_more(name, what, fix):
     assert fix in caught.value.fix
 
 
-TOKEN_MEAN = {"aggregation.kind": "token_mean"}
+TOKENS = {"average": "tokens"}
+PUNISH = {"r": "R - clip((T - 0.5*L)/(0.5*L), 0, 1)"}  # DAPO 3.4
 
 
 def test_opo_by_hand():
     """Its baseline weighs rewards by length, (3 + 2) / 10 here; without lengths it would be their mean."""
-    found = advantages([1.0, 0.0, 1.0, 0.0], "opo", TOKEN_MEAN, lengths=[3, 1, 2, 4])
+    found = advantages([1.0, 0.0, 1.0, 0.0], "opo", TOKENS, lengths=[3, 1, 2, 4])
     assert found == pytest.approx([0.5, -0.5, 0.5, -0.5], abs=1e-15)
-    assert advantages([1.0, 0.0, 0.0], "opo", TOKEN_MEAN, lengths=[6, 1, 1]) == pytest.approx([0.25, -0.75, -0.75])
+    assert advantages([1.0, 0.0, 0.0], "opo", TOKENS, lengths=[6, 1, 1]) == pytest.approx([0.25, -0.75, -0.75])
 
 
 def test_a_punishment_by_hand():
     """DAPO's over the last half of 8 tokens: 0, 0.5 and 1 for 4, 6 and 8 tokens; RLOO on what is left."""
-    changes = {**TOKEN_MEAN, "overlong": {"kind": "punish", "buffer": 0.5}}
+    changes = {**TOKENS, **PUNISH, "A": "(r - mean_g(r))*G/(G - 1)"}
     found = advantages([1.0, 1.0, 1.0], "rloo", changes, lengths=[4, 6, 8], max_new_tokens=8)
     assert found == pytest.approx([0.75, 0.0, -0.75], abs=1e-15)
 
@@ -80,9 +81,10 @@ def test_a_punishment_by_hand():
 @pytest.mark.parametrize(
     ("name", "changes", "told", "what", "fix"),
     [
-        ("opo", TOKEN_MEAN, {}, "the lengths of the responses", "lengths=…"),
-        ("grpo_dapo", {"overlong.kind": "punish"}, {"lengths": [1, 2]}, "the length limit", "max_new_tokens=…"),
-        ("opo", TOKEN_MEAN, {"lengths": [1]}, "1 lengths for 2 rewards", "one token"),
+        ("opo", TOKENS, {}, "the lengths of the responses", "lengths=…"),
+        ("grpo_dapo", {**PUNISH, "A": "r"}, {"lengths": [1, 2]}, "the length limit", "max_new_tokens=…"),
+        ("opo", TOKENS, {"lengths": [1]}, "1 lengths for 2 rewards", "one token"),
+        ("grpo_dapo", {"A": "R/t"}, {"lengths": [1, 2]}, "an advantage for each token", "another row"),
     ],
 )
 def test_lengths_that_are_read_and_not_given(name, changes, told, what, fix):
@@ -92,7 +94,7 @@ def test_lengths_that_are_read_and_not_given(name, changes, told, what, fix):
 
 
 def test_an_own_row_that_reads_lengths():
-    row = objective_mapping(load_objective("grpo_dapo")) | {"name": "mine", "advantage": {"kind": "length_weighted"}}
+    row = {"name": "mine", "formula": {"A": "R - mean_g(R, T)", "J": "exp(d)*A"}}
     assert "lengths" in reads(load_objective(row))
     assert "lengths" not in reads(load_objective("grpo_dapo"))
 

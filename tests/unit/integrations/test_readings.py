@@ -3,7 +3,7 @@
 import pytest
 
 from tepo.common.errors import UserError
-from tepo.integrations.trainers import PRIME_RL, TRL, VERL, WORDS, check_version, reads, split, with_changes
+from tepo.integrations.trainers import PRIME_RL, TRL, VERL, check_version, reads, split, with_changes
 from tepo.objectives import load_objective, names
 from tests.integration.commands import python
 
@@ -11,7 +11,7 @@ from tests.integration.commands import python
 @pytest.mark.parametrize("name", names())
 def test_a_reading_needs_no_more_than_is_given(name):
     for peer in (TRL, VERL, PRIME_RL):
-        row = split(load_objective(name)).objective if peer is VERL else load_objective(name)
+        row = split(load_objective(name))[0] if peer is VERL else load_objective(name)
         reading = peer.reading(row)
         if reading is None:
             with pytest.raises(UserError, match="does not give"):
@@ -22,42 +22,77 @@ def test_a_reading_needs_no_more_than_is_given(name):
 
 
 def test_tepo_by_covariance_for_verl():
-    """TEPO's mask from log-probs and advantages alone, over the micro-batch."""
+    """TEPO's mask from log-probs and advantages alone (Eq. 18), over the micro-batch: this is said too."""
     row = load_objective("tepo")
     assert reads(row) == {"entropies", "old_entropies"}
-    assert VERL.reading(row) == {"penalty.entropy_change": "covariance", "penalty.scope": "micro_batch"}
+    reading = VERL.reading(row)
+    assert reading == {"M": "(A > 0) & (-cov_b(logp, A) < -tol)"}
+    with pytest.raises(UserError, match="does not give the mini-batch before") as caught:
+        VERL.check(with_changes(row, reading), {})
+    assert caught.value.fix == "say it here: micro_batch=True"
+    VERL.check(with_changes(row, reading), {"mini_batch": True})
     assert PRIME_RL.reading(row) is None  # one response has one advantage: no covariance
+
+
+@pytest.mark.parametrize("anchor", ["kl_old", "kl_initial"])
+def test_an_exact_kl_for_trl(anchor):
+    row = with_changes("tepo_kl_all", {"kl": anchor})
+    estimate = {"kl_old": "k3(d)", "kl_initial": "k3(logp - logp_initial)"}[anchor]
+    assert TRL.reading(row) == {"kl": estimate}
+
+
+@pytest.mark.parametrize(
+    ("changes", "left", "settings"),
+    [
+        ({}, "c*logp*A", {}),
+        ({"J": "c*logp*A - 2*c*H"}, "c*logp*A", {"entropy_coeff": -1.0}),
+        ({"J": "-k2(logp - logp_initial) + c*logp*A"}, "c*logp*A", {"use_kl_loss": True, "kl_loss_coef": 1.0}),
+        ({"J": "H*(c + 1) + (w*A - c) - (logp - logp_initial)*4", "w": "exp(d)"}, "w*A - c", {"entropy_coeff": 1.5}),
+        ({"J": "c*logp*A + c*(A > 0)*H"}, "c*logp*A + c*(A > 0)*H", {}),  # a mask: verl has none
+        ({"J": "c*logp*A + c*H", "average": "1/(N + B)"}, "c*logp*A + c*H", {}),  # verl has no such average
+    ],
+)
+def test_terms_that_verl_adds(changes, left, settings):
+    row = {"formula": {"A": "R - mean_g(R)", "J": "c*logp*A"}, "constants": {"c": 0.5}}
+    found, given = split(load_objective(row, changes))
+    assert found.digest == load_objective(row, changes | {"J": left}).digest
+    assert given.items() >= settings.items()
+    assert ("loss_agg_mode" in given) == bool(settings)
 
 
 @pytest.mark.parametrize(
     ("name", "changes", "read"),
     [
         ("grpo_dapo", {}, set()),
-        ("grpo_dapo", {"aggregation.over": "group"}, {"group_ids"}),
-        ("grpo_dapo", {"overlong.kind": "filter"}, {"finished"}),
-        ("grpo_dapo", {"correction.kind": "truncated"}, {"sampler_logprobs"}),
-        ("gspo", {}, {"sequence_weights"}),
+        ("grpo_dapo", {"average": "groups"}, {"group_ids", "counts"}),
+        ("grpo_dapo", {"keep": "finished"}, {"finished"}),
+        ("grpo_dapo", {"w": "exp(logp - logp_sampler)"}, {"sampler_logprobs"}),
+        ("grpo_dapo", {"J": "w*A/N"}, {"counts"}),
+        ("gspo", {}, {"counts"}),
         ("gpg", {}, {"rollout"}),
-        ("gpg", {"advantage.alpha": "none"}, set()),
+        ("gpg", {"A": "R - mean_g(R)"}, set()),
         ("reinforce_pp", {}, {"rollout", "lengths"}),
-        ("gtpo", {"advantage.statistics": "batch"}, {"old_entropies", "rollout", "lengths"}),
-        ("opo", {}, {"lengths", "sequence_weights"}),
-        ("grpo_dapo", {"overlong.kind": "punish"}, {"lengths", "limit"}),
-        ("clip_cov", {}, {"prepass", "selection"}),
-        ("clip_cov", {"weight.scope": "micro_batch"}, {"selection"}),
+        ("gtpo", {}, {"old_entropies", "lengths", "token_advantages"}),
+        ("gtpo", {"A": "u - mean_r(u)"}, {"old_entropies", "rollout", "lengths", "token_advantages"}),
+        ("grpo_s", {"average": "tokens"}, {"old_entropies", "lengths"}),
+        ("opo", {}, {"lengths", "counts"}),
+        ("grpo_dapo", {"A": "R - (T > L/2)"}, {"lengths", "limit"}),
+        ("grpo_dapo", {"A": "R/t"}, {"lengths", "token_advantages"}),
+        ("clip_cov", {}, {"mini_batch"}),
+        ("tis_normalized", {}, {"mini_batch", "sampler_logprobs"}),
     ],
 )
 def test_what_a_row_reads(name, changes, read):
-    found = reads(with_changes(name, changes))
-    assert found & WORDS.keys() == read
+    assert reads(with_changes(name, changes)) == read
 
 
 def test_changes_are_checked():
-    with pytest.raises(UserError, match="unknown key of surrogate"):
-        with_changes("tepo", {"surrogate.lower": 1})
-    with pytest.raises(UserError, match="no effect"):
-        with_changes("tepo_kl_all", {"penalty.entropy_change": "covariance"})
-    assert with_changes("tepo", {"penalty.coefficient": 1}).penalties[0].in_loss == 1
+    with pytest.raises(UserError, match="unknown name of the formula 'lowe'"):
+        with_changes("tepo", {"lowe": 1})
+    with pytest.raises(UserError, match="nothing reads tol"):
+        with_changes("tepo_kl_all", {"tol": 1})
+    for source in ("tepo", load_objective("tepo")):
+        assert with_changes(source, {"beta": 1}).constants["beta"] == 1
 
 
 @pytest.mark.parametrize(("peer", "command"), [("trl", 'pip install "tepo\\[trl\\]"'), ("verl", 'pip install "verl')])

@@ -67,7 +67,10 @@ def test_a_card_says_that_adapters_were_trained(tmp_path: Path) -> None:
 
 
 def test_the_command_of_a_card_composes_the_same_run(tmp_path: Path) -> None:
-    for words in ([], ["objective.w=exp(d)", "objective.J=w*A - beta*M*k", "objective.k=k2(d)", "objective.average=1/B"]):
+    for words in (
+        [],
+        ["objective.w=exp(d)", "objective.J=w*A - beta*M*k", "objective.k=k2(d)", "objective.average=1/B"],
+    ):
         config, run = run_in(tmp_path, *words)
         command = shlex.split(command_of(config, run))
         assert command[:2] == ["tepo", "train"]

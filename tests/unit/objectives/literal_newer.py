@@ -206,7 +206,34 @@ def trust_region(kept: Callable[[list[float]], bool]) -> Callable[[View], Tensor
     return lambda v: token_mean(v, lambda i, t: term(v, i, t))
 
 
+def drpo(delta: float = 12.5) -> Callable[[View], Tensor]:
+    """Eq. 8, mu the sampler's, over the length limit."""
+
+    def term(v: View, i: int, t: int) -> Tensor:
+        a, mu = centred(v, i), math.exp(v.ls[i][t])
+        r = torch.exp(v.lp[i][t]) / mu
+        return r * a - abs(a) / (2 * delta) * mu * (r - 1) ** 2
+
+    return lambda v: sequence_mean(v, lambda i: sum(term(v, i, t) for t in range(v.T[i])) / v.case.limit)
+
+
+def mhpo(
+    c: float = 1.5, k: tuple[float, float] = (1.5, 2.0), scale: tuple[float, float] = (1.0, 0.8)
+) -> Callable[[View], Tensor]:
+    """k, scale: where the ratio rose, and where it fell."""
+
+    def term(v: View, i: int, t: int) -> Tensor:
+        psi = c * torch.tanh(torch.log(v.ratio(i, t)) / c)
+        rise, fall = (math.log(1 + math.exp(sign * psi.item())) for sign in (1, -1))
+        zeta = (rise / scale[0]) ** k[0] + (fall / scale[1]) ** k[1]
+        return torch.exp(psi - zeta) * group_advantage(v, i)
+
+    return lambda v: sequence_mean(v, lambda i: mean_over(v, i, lambda t: term(v, i, t)))
+
+
 NEWER: dict[str, Callable[[View], Tensor]] = {
+    "drpo": drpo(),
+    "mhpo": mhpo(),
     "dppo_tv": dppo(tv_away),
     "dppo_kl": dppo(kl_away),
     "opsm": opsm(),

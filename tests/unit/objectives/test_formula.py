@@ -65,6 +65,7 @@ def gradient(made: Objective, case: TabularCase, salt: int = 0) -> Tensor:
         ("A*logp + kl_old + kl_initial", "kl_old and kl_initial", ""),
         ("lambda: 0", "not of this language", "lambda: 0"),
         ("A*logp\u200b", "zero width space", "\u200b"),
+        ("A*logp # - d", "no comment here", "#"),
         ("", "write an expression", ""),
         ("comb(d, 2.5)*A", "whole number", "2.5"),
         ("A*d*1e999", "a number out of range", "1e999"),

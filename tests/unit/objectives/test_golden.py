@@ -17,8 +17,10 @@ from tests.invariants.rows import LINEAR, THEOREM
 from tests.unit.objectives.literal import LITERAL, View
 from tests.unit.objectives.literal_newer import (
     NEWER,
+    drpo,
     icepop,
     masked_sequences,
+    mhpo,
     opsm,
     rejected,
     tis,
@@ -28,7 +30,7 @@ from tests.unit.objectives.literal_newer import (
 from tests.unit.objectives.literal_selected import SELECTED, clip_cov, kl_cov, steer
 
 ROWS = LITERAL | SELECTED | NEWER
-UNCLIPPED = {"reinforce", "gpg", "rloo", "opo", "dro", "kl_cov", "sapo", "vespo", "vespo_sampler"}
+UNCLIPPED = {"reinforce", "gpg", "rloo", "opo", "dro", "kl_cov", "sapo", "vespo", "vespo_sampler", "drpo", "mhpo"}
 
 
 def test_every_row_has_a_literal():
@@ -99,6 +101,22 @@ SELDOM: dict[str, dict[str, float]] = {
 def test_constants_that_no_case_reaches(name):
     constants = load_objective(name).constants
     assert {key: constants[key] for key in SELDOM[name]} == SELDOM[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "literal"),
+    [
+        ("drpo", {"delta": 0.05}, drpo(0.05)),  # turns tokens back
+        (
+            "mhpo",
+            {"c": 0.3, "k_plus": 0.7, "k_minus": 3, "lambda_plus": 2, "lambda_minus": 0.5},
+            mhpo(0.3, (0.7, 3), (2, 0.5)),
+        ),
+    ],
+)
+def test_other_constants(name, changes, literal):
+    for seed in range(3):
+        compare(load_objective(name, changes), literal, make_case(seed))
 
 
 @pytest.mark.parametrize("salt", [0, 5, -(2**63)])

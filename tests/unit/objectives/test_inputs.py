@@ -146,6 +146,7 @@ NEEDS = {
         "prepass uid": ("clip_cov", "kl_cov"),
         "prepass": ("tepo, covariance",),
         "sampler_logprobs": ("tis", "tis_normalized", "icepop", "seq_mask_tis", "trm", "trm_current", "vespo_sampler"),
+        "sampler_logprobs max_new_tokens": ("drpo",),
         "initial_logprobs": ("grpo",),
         "max_new_tokens": ("dr_grpo", "gdpo"),
         "group_ids": ("grpo_dapo, group means",),

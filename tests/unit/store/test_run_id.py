@@ -16,7 +16,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id, settings
 from tepo.training import loop
 from tepo.training.loop import train
-from tests.unit.training.small import SMALL, interrupted, small
+from tests.unit.training.small import interrupted, small
 
 ROWS = [{"id": f"p{number}", "problem": f"{number}+{number}=", "answer": str(2 * number)} for number in range(10, 30)]
 
@@ -99,6 +99,8 @@ def test_a_model_folder_is_all_that_changes_what_it_says(tmp_path: Path, name: s
     "words",
     [
         ["train.collapse_window=0"],
+        ["sampler.memory_fraction=0.3"],
+        ["objective.J=min(clip(w, 1 - low, high + 1)*A, A*w) - M*beta*kl"],  # another spelling
         ["data.tasks.bin4=0"],
         ["model.lora_rank=0", "model.lora_alpha=32"],
         ["engine.optimizer=adamw"],
@@ -120,16 +122,16 @@ def test_what_changes_something_is_another_run() -> None:
 @pytest.mark.parametrize(
     ("words", "known"),
     [
-        ((), "f341ba8b8dea"),
-        (("objective=grpo_dapo", "seed=2"), "693de80e425b"),
-        (("objective=grpo",), "fe4e476549b3"),
-        (("sampler=vllm",), "19d7b51c4cc7"),
-        (("engine=deepspeed",), "a41633bf4d8c"),
-        (("data=laptop_sparse", "objective=gspo"), "22282f876708"),
-        (("engine.offload=true",), "3d9182894c40"),
+        ((), "34c1b496ee50"),
+        (("objective=grpo_dapo", "seed=2"), "56672e828c75"),
+        (("sampler=vllm",), "2ef5b879af59"),
+        (("engine=deepspeed",), "54b91acbf52e"),
+        (("data=laptop_sparse", "objective=gspo"), "2c77c9656cb5"),
+        (("engine.offload=true",), "e3ea1e70715a"),
     ],
 )
-def test_ids_of_runs_in_stores_and_records_stay(words: tuple[str, ...], known: str) -> None:
+def test_what_may_be_left_open_changed_no_id_of_a_laptop(words: tuple[str, ...], known: str) -> None:
+    """Ids of runs in stores and records, from before a planner could choose."""
     assert run_id(compose(words)) == known
 
 

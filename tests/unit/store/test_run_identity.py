@@ -74,7 +74,7 @@ EDITS: dict[str, Callable[[dict], object]] = {
     "base": lambda held: held.update(base="0123456789ab"),
     "problems": lambda held: held.update(problems=[["add3", 1.0]]),
     "tasks": lambda held: held["full"]["data"]["tasks"].update(add3=9.0),
-    "objective": lambda held: held["full"]["objective"].update(average="sums"),
+    "objective": lambda held: held["full"]["objective"]["constants"].update(eps=1.0),
     "steps": lambda held: held["full"]["train"].update(temperature=0.1),
     "no key": lambda held: held["full"].update(unknown=1),
     "no seed": lambda held: held.pop("seed"),
@@ -83,7 +83,6 @@ LABELS: dict[str, Callable[[dict], object]] = {
     "model": lambda held: held["full"]["model"].update(path="package:laptop_sparse"),
     "name": lambda held: held["full"]["model"].update(name="qwen"),
     "benchmarks": lambda held: held["full"]["data"].update(benchmarks=["max4"]),
-    "name of the objective": lambda held: held["full"]["objective"].update(name="tepo"),
 }
 
 

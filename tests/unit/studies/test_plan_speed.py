@@ -46,7 +46,7 @@ def test_listing_two_thousand_runs(tmp_path: Path, capsys: pytest.CaptureFixture
             (run / name).write_text(text)
         (run / "eval" / "add3" / "result.json").touch()
     started = time.process_time()
-    listing(tmp_path, every=True)
+    listing(store=tmp_path, every=True)
     spent = time.process_time() - started
     assert capsys.readouterr().out.count("finished 36/36 1") == 2000
     assert spent < 1 or spent < 15 * reading(tmp_path)

@@ -50,7 +50,14 @@ def test_a_limit_that_is_broken_makes_the_part_wrong(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "a.json").read_text())["state"] == "wrong"
 
 
+@pytest.fixture
+def finds_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child does not look into the current folder."""
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[4]))
+
+
 @pytest.mark.disaster
+@pytest.mark.usefixtures("finds_the_tests")
 @pytest.mark.parametrize(
     ("way", "state", "note"),
     [("crash", "failed", "exit code 9: last words"), ("hang", "stopped", "stopped after 12 s")],
@@ -64,6 +71,7 @@ def test_a_part_that_dies_or_hangs_leaves_its_figures(tmp_path: Path, way: str, 
 
 
 @pytest.mark.disaster
+@pytest.mark.usefixtures("finds_the_tests")
 def test_what_a_slow_disk_takes_for_imports_is_outside_of_the_limit(tmp_path: Path) -> None:
     words = ["tests.unit.training.probes.dying_probe", "slow", str(tmp_path / "part.json")]
     found = supervise(words, "part", tmp_path / "part.json", limit=5, start=600)

@@ -1,0 +1,314 @@
+"""Checks that every formula passes, one with functions of a user's own among them: the library part of
+`tepo check-objective`.
+
+Each takes an objective and returns what is wrong, an empty text where nothing is. They work on small rollouts of a
+tabular policy (`tepo.objectives.testing.case`).
+
+What a formula cannot say needs no check: padding (its tensors are flat); members that say what code does, names that
+nothing reads, and formulas or coefficients that contradict the code (the text is the code); something detached without
+a word (`sg` and conditions are in the text); a gradient in the advantages or into other tensors than the policy's; a
+denominator of one's own (`average`); and whether advantages have a baseline is seen (`alike`), not declared. What a
+function of a user's own can break, these checks see at its outcome."""
+
+from collections.abc import Callable, Iterable, Mapping
+from copy import copy
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tepo.common.errors import UserError
+from tepo.formula.graph import Node
+from tepo.objectives import Groups, Metrics, Needs, Objective, Plan, TokenBatch
+from tepo.objectives.functions import Value
+from tepo.objectives.inputs import PER_TOKEN
+from tepo.objectives.testing.case import LIMIT, TabularCase, distance, edge_cases, make_case, partitions, shuffled
+from tepo.objectives.testing.simulated_ranks import SimulatedRank, on_ranks
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-6}  # of gradients, relative
+SLOPE_TOLERANCE = 1e-6  # of differences, relative to the gradient
+STEP = 1e-6  # of a logit, in float64: the rounding of a loss near 1 leaves ten digits of the slope
+FAR = 25.0  # a log-ratio beyond 20, where exp and k3 are held
+SALT, _SEED = 3, 21
+
+
+@dataclass(frozen=True)
+class Check:
+    """The outcome of one check; wrong: empty where it holds."""
+
+    name: str
+    what: str
+    wrong: str
+
+
+def prepared_case(objective: Objective, dtype: torch.dtype = torch.float64) -> tuple[TabularCase, TokenBatch]:
+    """36 responses and their mini-batch, whose log-probs and entropies have a graph down to the logits."""
+    case = make_case(_SEED, repeat=4, dtype=dtype)
+    return case, case.batch(objective)
+
+
+def gradient_of_part(objective: Objective, case: TabularCase, batch: TokenBatch, plan: Plan) -> tuple[Tensor, Metrics]:
+    """Gradient of one (micro-)batch's loss by the logits of the full case [N, V], and its metrics."""
+    out = objective.loss(batch, plan)
+    (found,) = torch.autograd.grad(out.loss, case.logits, retain_graph=True)
+    return found, out.metrics
+
+
+def unsplit(objective: Objective, case: TabularCase, batch: TokenBatch) -> tuple[Tensor, Metrics]:
+    """Gradient and metrics of the mini-batch in one piece."""
+    return gradient_of_part(objective, case, batch, objective.prepare(batch, salt=SALT))
+
+
+def split(objective: Objective, case: TabularCase, batch: TokenBatch, parts: list[list[int]]) -> tuple[Tensor, Metrics]:
+    """The sum over micro-batches, with one plan, made without log-probs where the objective says it needs none."""
+    plan = objective.prepare(_before_log_probs(objective, batch), salt=SALT)
+    done = [gradient_of_part(objective, case, batch.select(part), plan.select(part)) for part in parts]
+    metrics = done[0][1]
+    for _, more in done[1:]:
+        metrics = metrics + more
+    return torch.stack([found for found, _ in done]).sum(0), metrics
+
+
+def _before_log_probs(objective: Objective, batch: TokenBatch) -> TokenBatch:
+    """The batch that `prepare` is given: without the tensors that the policy has to be run for, unless the objective
+    reads them."""
+    return batch if objective.needs.prepass else replace(batch, logprobs=None, entropies=None, full_kl=None)
+
+
+def _differs(what: str, one: Tensor, other: Tensor, allowed: float) -> str:
+    gap = distance(one, other)
+    return "" if gap <= allowed else f"{what}: the gradient differs by {gap:.1e} of its norm (allowed: {allowed:.0e})"
+
+
+def _unequal(what: str, one: Mapping[str, float], other: Mapping[str, float]) -> str:
+    """The first metric that is not the same to 1e-5."""
+    for name, value in other.items():
+        if abs(one[name] - value) > max(1e-5 * abs(value), 1e-7):
+            return f"{what}: {name} is {one[name]:g}, not {value:g}"
+    return ""
+
+
+# the checks -----------------------------------------------------------------------------------------------------------
+def gradient(objective: Objective) -> str:
+    """The gradient is that of finite differences in float64, with what carries none held."""
+    case, batch = prepared_case(objective)
+    plan = objective.prepare(batch, salt=SALT)
+    analytic, _ = gradient_of_part(objective, case, batch, plan)
+    if not analytic.norm() > 0:
+        return f"the gradient's norm is {float(analytic.norm()):g}"
+    held, base = _held(objective, batch, plan), case.logits.detach()
+    draws = torch.Generator().manual_seed(0)
+    directions = torch.randn((6, *base.shape), generator=draws, dtype=base.dtype)
+
+    def loss(logits: Tensor) -> float:
+        return float(objective.loss(replace(case, logits=logits).batch(objective, batch.advantages), held).loss)
+
+    slopes = [(loss(base + STEP * one) - loss(base - STEP * one)) / (2 * STEP) for one in directions]
+    gap = distance((directions * analytic).sum((1, 2)), torch.tensor(slopes, dtype=torch.float64))
+    return "" if gap <= SLOPE_TOLERANCE else f"{gap:.1e} from finite differences (allowed: {SLOPE_TOLERANCE:.0e})"
+
+
+def _held(objective: Objective, batch: TokenBatch, plan: Plan) -> Plan:
+    """The plan with the values of all that carries no gradient, which the loss then takes from it."""
+    held: dict[int, Value] = dict(plan.values)
+
+    def noted(node: Node, *given: Any) -> Value:
+        value = objective._value(node, *given)
+        return value if node.gradient else held.setdefault(node.number, value)
+
+    watched = copy(objective)
+    watched.__dict__["_value"] = noted
+    watched.loss(batch, plan)
+    return replace(plan, values=held)
+
+
+def micro_batches(objective: Objective, dtype: torch.dtype = torch.float64) -> str:
+    """The gradient and the metrics do not depend on micro-batches, nor on the order of the responses."""
+    case, batch = prepared_case(objective, dtype)
+    expected, metrics = unsplit(objective, case, batch)
+    for parts in partitions(len(batch.lengths)):
+        found, added = split(objective, case, batch, parts)
+        what = f"{len(parts)} micro-batches"
+        wrong = _differs(what, found, expected, TOLERANCE[dtype])
+        if wrong := wrong or _unequal(what, added.means(), metrics.means()):
+            return wrong
+    other, moved = shuffled(case, torch.randperm(len(batch.lengths), generator=torch.Generator().manual_seed(0)))
+    found, _ = unsplit(objective, other, other.batch(objective))
+    return _differs("responses in another order", found, expected[moved], TOLERANCE[dtype])
+
+
+def ranks(objective: Objective) -> str:
+    """Two ranks give the gradient, the metrics and the advantages of one process, also where one has no response."""
+    case, batch = prepared_case(objective)
+    expected, metrics = unsplit(objective, case, batch)
+    every = range(len(batch.lengths))
+    places = case.group_ids.unique(return_inverse=True)[1]  # groups are whole on one rank
+    for what, share, groups in (("two ranks", 3, 2), ("two ranks, one without a response", 1, 0)):
+
+        def of_a_rank(comm: SimulatedRank, share: int = share, groups: int = groups) -> tuple[Any, ...]:
+            mine, all_of_it = prepared_case(objective)
+            own = all_of_it.select([i for i in every if (i % share == 0) == (comm.rank == 0)])
+            part, found = gradient_of_part(objective, mine, own, objective.prepare(own, comm=comm, salt=SALT))
+            few, moved = shuffled(case, torch.nonzero((places < groups) == bool(comm.rank))[:, 0])
+            return comm.all_sum(part), found.means(comm), objective.advantages(few.groups(), comm), moved
+
+        for total, found, advantages, moved in on_ranks(of_a_rank):
+            wrong = _differs(what, total, expected, TOLERANCE[torch.float64])
+            if wrong := wrong or _unequal(what, found, metrics.means()):
+                return wrong
+            if distance(advantages, batch.advantages[moved]) > TOLERANCE[torch.float64]:
+                return f"{what}: other advantages than in one process"
+    return ""
+
+
+def extremes(objective: Objective) -> str:
+    """Loss and gradient are numbers, in float32, where rewards are alike, responses empty, and the policy far away."""
+    for what, case in edge_cases(_SEED, FAR).items():
+        batch = case.batch(objective)
+        out = objective.loss(batch, objective.prepare(batch, salt=SALT)).loss
+        if not out.isfinite():
+            return f"{what}: the loss is {out.item():g} in float32"
+        (slope,) = torch.autograd.grad(out, case.logits)
+        if not slope.isfinite().all():
+            return f"{what}: the gradient is not finite in float32"
+    return ""
+
+
+def alike(objective: Objective) -> str:
+    """Groups of like responses get advantages of exactly 0, where those of a mixed group add up to 0."""
+    lengths = torch.full((9,), 3)
+    ids = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 3])  # the last one is alone
+
+    def advantages(*rewards: float) -> Tensor:
+        given = torch.tensor(rewards, dtype=torch.float64)
+        entropies = torch.full((27,), 0.7, dtype=torch.float64)
+        return objective.advantages(Groups(given, ids, lengths, entropies, lengths > 0, 2 * LIMIT)).double()
+
+    sums = torch.zeros(4, 3, dtype=torch.float64).index_add(0, ids, advantages(1, 0, 0, 1, 0, 0, 1, 1, 1).view(9, 3))
+    if sums.abs().max() > SLOPE_TOLERANCE:
+        return ""
+    like = [advantages(*[value] * 9) for value in (1, 0, 0.3)]
+    found = torch.cat([*like, advantages(1, 1, 1, 0.3, 0.3, 0, 0, 0, 1)])
+    worst = float(found[found.abs().nan_to_num(torch.inf).argmax()])
+    return f"equal rewards of a group give an advantage of {worst:.3g}, not 0" if worst != 0 else ""
+
+
+def nan(objective: Objective) -> str:
+    """A NaN in what it reads reaches the loss, where training stops."""
+    case = make_case(_SEED)
+    batch, groups = case.batch(objective), case.groups()
+    for place in (0, 1, -1):  # a success, a failure of its group, and one of a group without a success
+        made = objective.advantages(replace(groups, rewards=_with_nan(groups.rewards, place)))
+        if not made[groups.sequence == torch.arange(len(case.lengths))[place]].isnan().all():
+            return "a NaN reward makes an advantage that is a number"
+    plan = objective.prepare(batch, salt=SALT)
+    given = [name for name in objective.needs.given if name in PER_TOKEN]
+    for name in ("logprobs", "old_logprobs", "advantages", *given):
+        for token in (0, -1):
+            changes: dict[str, Any] = {name: _with_nan(getattr(batch, name), token)}
+            if not objective.loss(replace(batch, **changes), plan).loss.isnan():
+                return f"a NaN in `{name}` makes a loss that is a number"
+    return ""
+
+
+def _with_nan(values: Tensor, place: int) -> Tensor:
+    values = values.detach().clone()
+    values[place] = torch.nan
+    return values
+
+
+def needs(objective: Objective) -> str:
+    """It reads what its needs name and nothing else, and what it lacks of them is said in a sentence."""
+    case, batch = prepared_case(objective)
+    groups, wanted = case.groups(), objective.needs
+    spare = {part.name for part in fields(Needs)} - set(wanted.given)
+
+    def run(groups: Groups, batch: TokenBatch) -> Tensor:
+        made = objective.advantages(groups)
+        plan = objective.prepare(_before_log_probs(objective, batch), salt=SALT)
+        return torch.cat([made, gradient_of_part(objective, case, batch, plan)[0].flatten()])
+
+    expected = run(groups, batch)
+    try:
+        found = run(_lacking(groups, spare), _lacking(batch, spare))
+    except Exception as error:
+        return f"it reads what `needs` does not name: {_first_line(error)}"
+    if not torch.equal(found, expected):
+        return "it depends on what `needs` does not name"
+    if batch.entropies is not None and not wanted.entropy_gradient:
+        found = run(groups, replace(batch, entropies=batch.entropies.detach()))
+        if not torch.equal(found, expected):
+            return "it depends on the gradient of the entropies, which `needs` does not name"
+    for name in wanted.given:
+        try:
+            run(_lacking(groups, [name]), _lacking(batch, [name]))
+        except Exception as error:
+            if isinstance(error, UserError) and f"reads `{name}`" in error.what:
+                continue
+            return f"without `{name}` it ends with: {_first_line(error)}"
+        return f"`needs` names {name}, and nothing misses it"
+    return ""
+
+
+def _lacking(given: Any, names: Iterable[str]) -> Any:
+    """A rollout or a batch without what need not be given and has one of these names."""
+    optional = {part.name for part in fields(given) if part.default is None} & set(names)
+    return replace(given, **dict.fromkeys(optional))
+
+
+def repeated(objective: Objective) -> str:
+    """The same call again gives the same bits."""
+    case, batch = prepared_case(objective)
+    one, other = ([objective.advantages(case.groups()), unsplit(objective, case, batch)[0]] for _ in range(2))
+    same = all(map(torch.equal, one, other)) and torch.equal(one[0], batch.advantages)
+    return "" if same else "the same call gives other numbers: a draw, or an argument that is changed in its place"
+
+
+def precision(objective: Objective) -> str:
+    """float32 gives the gradient of float64 to its rounding."""
+    found = [unsplit(objective, *prepared_case(objective, dtype))[0] for dtype in (torch.float32, torch.float64)]
+    return _differs("float32", found[0].double(), found[1], TOLERANCE[torch.float32])
+
+
+CHECKS: dict[str, Callable[[Objective], str]] = {
+    "gradient": gradient,
+    "micro-batches": micro_batches,
+    "ranks": ranks,
+    "extremes": extremes,
+    "alike": alike,
+    "nan": nan,
+    "needs": needs,
+    "repeated": repeated,
+    "float32": precision,
+}
+
+
+def check_objective(objective: Objective) -> list[Check]:
+    """All checks of an objective. Raises UserError where a function of a user's own cannot be run at all."""
+    check_runs(objective)
+    found = []
+    for name, check in CHECKS.items():
+        try:
+            wrong = check(objective)
+        except UserError as error:
+            wrong = f"{error.what} ({error.where})" if error.where else error.what
+        except Exception as error:
+            wrong = _first_line(error)
+        if wrong and objective.functions:
+            wrong += f"; functions of your own: {', '.join(objective.functions)}"
+        found.append(Check(name, (check.__doc__ or "").splitlines()[0], wrong))
+    return found
+
+
+def check_runs(objective: Objective) -> None:
+    """Raises UserError, with its line, where an objective with functions of a user's own cannot be computed: what
+    training asks before it starts. Without any, all that can be wrong was said when it was built."""
+    if objective.functions:
+        for dtype in (torch.float32, torch.float64):
+            unsplit(objective, *prepared_case(objective, dtype))
+
+
+def _first_line(error: Exception) -> str:
+    what = error.what if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
+    return what.splitlines()[0]

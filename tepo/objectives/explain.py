@@ -1,0 +1,311 @@
+"""Explanation of a formula: its lines by stage, constants with their sources, a picture of the coefficient of grad log
+pi, the changes to another row. The library part of `tepo explain` and `tepo list objectives`."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from math import isfinite
+from textwrap import wrap
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tepo.formula.formula import CURRENT, Formula, below
+from tepo.formula.graph import Node
+from tepo.formula.language import AVERAGES, GIVEN, GROUPS, WORDS
+from tepo.formula.row import Constant, Row, changed_lines, differences, load_row
+from tepo.formula.typeset import BIG, DEFINED, SAID, At, Writer, called, number
+from tepo.objectives.batch import TokenBatch
+from tepo.objectives.objective import Objective
+
+NEEDS = {
+    "entropies": "current entropies",
+    "entropy_gradient": "their gradient",
+    "old_entropies": "the old policy's entropies",
+    "initial_logprobs": "the initial policy's log-probs",
+    "sampler_logprobs": "the sampler's log-probs",
+    "full_kl": "the exact KL at each token",
+    "prepass": "current log-probs of the whole mini-batch before its first backward pass",
+}
+STAGES = {  # where a line is computed
+    "rollout": "once a rollout",
+    "mini-batch": "once a mini-batch, over all ranks, before the first backward pass",
+    "loss": "in the loss of each micro-batch",
+}
+SUMS = {  # those of an average, in text and in LaTeX
+    "tokens": ("1/N Σ_i Σ_t", r"\frac{1}{N} \sum_{i} \sum_{t}"),
+    "responses": ("1/B Σ_i 1/T_i Σ_t", r"\frac{1}{B} \sum_{i} \frac{1}{T_{i}} \sum_{t}"),
+    "sums": ("1/B Σ_i Σ_t", r"\frac{1}{B} \sum_{i} \sum_{t}"),
+    "budget": ("1/(B L) Σ_i Σ_t", r"\frac{1}{B L} \sum_{i} \sum_{t}"),
+    GROUPS: ("mean over groups of 1/N_g Σ_i Σ_t", r"\operatorname{mean}_{g} \frac{1}{N_{g}} \sum_{i \in g} \sum_{t}"),
+}
+_PLAIN = ("min", "max", "abs", "sqrt", "log", "tokens", "responses")  # said by their names
+_WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+_ROWS, _OLD = 14, -1.6  # of the picture: lines, and the old log-prob of its tokens
+BASELINE = "grpo_dapo"  # TEPO's baseline: Table 1, row GRPO/DAPO
+
+
+@dataclass(frozen=True)
+class Coefficients:
+    """Coefficient of grad log pi of a token in J, before the weight that its average gives it, over the log-ratio.
+
+    high, low: the coefficients where `handed`, which the rollout hands over, has the values `at`. held: where all else
+    stands. beside: gradients that go into H or the exact KL instead."""
+
+    log_ratio: tuple[float, ...]
+    high: tuple[float, ...]
+    low: tuple[float, ...]
+    handed: str
+    at: tuple[float, float]
+    held: tuple[str, ...]
+    beside: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """All that `tepo explain` prints of a row.
+
+    nodes: its lines that are read, J last. stages: names of lines, and parts of lines, by where they are computed.
+    names: what is given and what functions do. changed: lines as the row has them and as `other` has them."""
+
+    row: Row
+    nodes: Mapping[str, Node]
+    stages: Mapping[str, tuple[str, ...]]
+    constants: Mapping[str, Constant]
+    names: Mapping[str, str]
+    coefficients: Coefficients
+    detached: tuple[str, ...]
+    needs: tuple[str, ...]
+    other: str
+    changed: tuple[tuple[str, str], ...]
+
+
+def explain(row: Row, vs: Row | None = None) -> Explanation:
+    """Explain a row beside another one: the one that it is like unless given, else GRPO/DAPO.
+
+    Raises UserError, with a caret under the word, for what is wrong in a line."""
+    formula, other = Objective(**row.parts), vs or row.base or load_row(BASELINE)
+    nodes, average = formula.nodes, AVERAGES.get(row.average, row.average)
+    words = list(dict.fromkeys(_WORD.findall(" ".join([*equation(row), average, row.keep]))))
+    names = {
+        name: GIVEN[name].doc + f", {WORDS[GIVEN[name].per]}" * bool(GIVEN[name].per) for name in words if name in GIVEN
+    }
+    functions = called(nodes.values())
+    names |= {f"{name}(…)": functions[name].doc for name in words if name in functions and name not in _PLAIN}
+    return Explanation(
+        row=row,
+        nodes=nodes,
+        stages=_stages(formula),
+        constants={name: row.constants[name] for name in words if name in row.constants},
+        names=names | {"N_g": "tokens of the group in the mini-batch"} if average == GROUPS else names,
+        coefficients=coefficients(formula),
+        detached=_detached(formula),
+        needs=tuple(said for need, said in NEEDS.items() if getattr(formula.needs, need)),
+        other=other.name,
+        changed=tuple(changed_lines(row, other)),
+    )
+
+
+def equation(row: Row) -> list[str]:
+    """The lines of a row that are read, J with its average first: a cell of a table of methods."""
+    sums = SUMS[row.average][0] if row.average in SUMS else f"Σ_i Σ_t ({row.average})"
+    lines = {name: " ".join(row.lines[name].split()) for name in row.formula.nodes}
+    return [f"J = {sums} [ {lines.pop('J')} ]", *(f"{name} = {text}" for name, text in lines.items())]
+
+
+def set_apart(row: Row) -> str:
+    """The changes of a row to the one that it is like: a cell of a table of methods."""
+    return "; ".join(differences(row, row.base)) if row.base else ""
+
+
+# what follows from the graph ------------------------------------------------------------------------------------------
+def _stages(formula: Formula) -> dict[str, tuple[str, ...]]:
+    root, handed = formula.nodes["J"], formula.handed
+    of_rollout, planned = {node.number for node in handed.below()}, _planned(formula)
+    in_loss = {node.number for node in below([root], planned | {handed.number})} - planned - {handed.number}
+    found: dict[str, list[str]] = {stage: [] for stage in STAGES}
+    for name, node in formula.nodes.items():
+        at = "rollout" if node.number in of_rollout else "loss" if node.number in in_loss else "mini-batch"
+        found["loss" if node.op == "number" else at] += [name] * (name != "J")
+    for node in below([root], planned | {handed.number}):  # parts of lines
+        if node.number in planned | {handed.number} and _said(formula, node) not in (*formula.nodes, *GIVEN):
+            found["mini-batch" if node.number in planned else "rollout"].append(_said(formula, node))
+    return {stage: tuple(names) for stage, names in found.items() if names}
+
+
+def _planned(formula: Formula) -> set[int]:
+    """Numbers of the nodes that are made over a mini-batch."""
+    return {node.number for node in formula.nodes["J"].below() if node.stage == "mini-batch"}
+
+
+def _said(formula: Formula, node: Node) -> str:
+    """The name of a line, or the text of a part of one."""
+    lines = (name for name, line in formula.nodes.items() if line.number == node.number)
+    return next(lines, node.place.text[node.place.start : node.place.end])
+
+
+def _detached(formula: Formula) -> tuple[str, ...]:
+    """The rollout's value, parts that the current policy makes and that carry no gradient, and other policies."""
+    found, others = [f"{_said(formula, formula.handed)} (handed over by the rollout)"], list[str]()
+    lines, planned = {node.number for node in formula.nodes.values()}, _planned(formula)
+    waiting, seen = [formula.nodes["J"]], {formula.handed.number}
+    while waiting:
+        node = waiting.pop(0)
+        stops = node.number in lines | planned or node.op == "sg" or (node.condition and node.op not in "~&|")
+        if node.number in seen:
+            continue
+        seen.add(node.number)
+        if node.op == "given":
+            of_others = "logp_old" if node.value == "d" else str(node.value)
+            others += [of_others] * (of_others.startswith("logp_") or of_others == "H_old")
+        elif stops and not node.gradient and any(one.value in CURRENT for one in node.below()):
+            found.append(_said(formula, node))
+        else:
+            waiting += node.args
+    return (*found, *dict.fromkeys(others))
+
+
+# the picture ----------------------------------------------------------------------------------------------------------
+def coefficients(formula: Objective) -> Coefficients:
+    """The coefficient over log-ratios from -1.5 to 1.5, by autograd through `Objective.loss`.
+
+    Each point is a response of one token: for a row of the response's ratio that stands for all tokens at one d. Values
+    over a mini-batch are those of this response alone at d = 0."""
+    at = (1.0, 0.0) if formula.handed.condition else (1.0, -1.0)
+    d = torch.linspace(-1.5, 1.5, 61, dtype=torch.float64).round(decimals=2)
+    found, beside = [], dict[str, list[str]]()
+    for value in at:
+        plan = formula.prepare(_responses(d[:1] * 0, value)).select([0] * len(d))
+        batch = _responses(d, value)
+        leaves: dict[str, Any] = {"log π": batch.logprobs, "H": batch.entropies, "KL": batch.full_kl}
+        made = torch.autograd.grad(formula.loss(batch, plan).loss, [*leaves.values()], allow_unused=True)
+        by_name = {name: 0.0 - one / plan.scale for name, one in zip(leaves, made, strict=True) if one is not None}
+        found.append(tuple(by_name.pop("log π", torch.zeros_like(d)).tolist()))
+        for name, values in by_name.items():
+            ends = [f"{end:.6g}" for end in (float(values.min()), float(values.max()))]
+            beside.setdefault(name, []).append(" to ".join(dict.fromkeys(ends)))
+    loss = below([formula.nodes["J"]], {formula.handed.number})
+    read, functions = {str(node.value) for node in loss if node.op == "given"}, {node.op for node in loss}
+    alike = not (functions & {"sum_i", "top_b", "first_b", "draw_b"} or read & {"T", "t"})
+    held = ["a response of one token" + ", or of more at the same d" * alike, "π_old = 0.2"]
+    held += [f"{name} = logp_old" for name in ("logp_sampler", "logp_initial") if name in read]
+    held += ["H_old = 1, H = 0.5 for ● and 1.5 for ○"] * bool(read & {"H", "dH", "H_old"})
+    held += ["exact KL = 0.1"] * bool(read & {"kl_old", "kl_initial"})
+    held += ["values over the mini-batch as of this response alone at d = 0"] * bool(formula.planned)
+    said = [f"the coefficient of ∇{name} is {' for ●, '.join(dict.fromkeys(ends))}" for name, ends in beside.items()]
+    said = [f"{text} for ○" if " for ●" in text else text for text in said]
+    high, low = found
+    return Coefficients(tuple(d.tolist()), high, low, _said(formula, formula.handed), at, tuple(held), tuple(said))
+
+
+def _responses(d: Tensor, handed: float) -> TokenBatch:
+    """Responses of one token each at these log-ratios."""
+    old, whole = torch.full_like(d, _OLD), torch.arange(len(d))
+    return TokenBatch(
+        old_logprobs=old,
+        advantages=torch.full_like(d, handed),
+        lengths=torch.ones_like(whole),
+        logprobs=(old + d).requires_grad_(),
+        entropies=torch.full_like(d, 0.5 if handed > 0 else 1.5).requires_grad_(),
+        old_entropies=torch.ones_like(d),
+        initial_logprobs=old,
+        sampler_logprobs=old,
+        full_kl=torch.full_like(d, 0.1).requires_grad_(),
+        uid=whole,
+        group_ids=torch.zeros_like(whole),
+        finished=torch.ones_like(whole, dtype=torch.bool),
+        max_new_tokens=1,
+    )
+
+
+def _picture(c: Coefficients, width: int) -> list[str]:
+    """A chart of dots, and a few of its numbers."""
+    high, low = (f"{c.handed} = {value:g}" for value in c.at)
+    lines = _wrap(f"Coefficient of ∇log π of a token whose log-ratio is d: ● {high}, ○ {low}", width)
+    if all(max(values) - min(values) < 1e-9 for values in (c.high, c.low)):
+        lines.append(f"  {c.high[0]:g} where {high}, {c.low[0]:g} where {low}, whatever d is")
+    else:
+        every = [value for value in (0.0, *c.high, *c.low) if isfinite(value)]
+        step = (max(every) - min(every)) / _ROWS or 1.0
+        grid = [[" "] * len(c.log_ratio) for _ in range(_ROWS + 1)]
+        zero, middle = round(max(every) / step), len(c.log_ratio) // 2
+        grid[zero] = ["─"] * len(c.log_ratio)
+        for n, line in enumerate(grid):
+            line[middle] = "┼" if n == zero else "│"
+        for dot, values in (("●", c.high), ("○", c.low)):
+            for column, value in enumerate(values):
+                if isfinite(value):
+                    line = grid[round((max(every) - value) / step)]
+                    line[column] = "◐" if line[column] == "●" else dot
+        names = {_ROWS: f"{min(every):.3g}", 0: f"{max(every):.3g}", zero: "0"}
+        lines += [f"  {names.get(n, ''):>7} {''.join(line)}".rstrip() for n, line in enumerate(grid)]
+        for name, values in (("d", c.log_ratio), ("●", c.high), ("○", c.low)):
+            lines.append(f"  {name}   " + " ".join(f"{f'{value + 0.0:.3g}':^9}" for value in values[::10]).rstrip())
+    lines += _block(f"at: {'; '.join(c.held)}", width)
+    return [*lines, *(line for way in c.beside for line in _block(f"beside it, {way}", width))]
+
+
+# printed --------------------------------------------------------------------------------------------------------------
+_wrap = partial(wrap, break_long_words=False, break_on_hyphens=False)
+
+
+def _block(text: str, width: int, hang: int = 6) -> list[str]:
+    return _wrap(text, width, initial_indent="  ", subsequent_indent=" " * hang)
+
+
+def _columns(rows: Iterable[tuple[str, str]], width: int, between: str = "  ") -> list[str]:
+    """Two columns, of which the second one is wrapped."""
+    rows = list(rows)
+    first = max((len(name) for name, _ in rows), default=0)
+    return [line for name, text in rows for line in _block(f"{name:{first}}{between}{text}", width, min(first + 4, 30))]
+
+
+def to_text(explanation: Explanation, width: int = 110) -> str:
+    """Plain text of at most `width` columns where words allow; the picture takes 72."""
+    e, row = explanation, explanation.row
+    maximised, *rest = equation(row)
+    lines = dict(line.split(" = ", 1) for line in rest)
+    about = f": {' '.join(row.about.split())}" if row.about else ""
+    parts = [_wrap(row.name + about, width)]
+    if row.departs:
+        set_ = any(place == f"objective.{name}" for name, place in row.where.items() if name in row.lines)
+        title = "Departs from its paper" + " as shipped, before it was changed" * set_
+        parts.append([title, *(line for text in row.departs for line in _block(text, width))])
+    parts.append(["To maximise", *_block(maximised, width)])
+    for stage, names in e.stages.items():
+        own = _columns(((name, f"= {lines[name]}") for name in names if name in lines), width, " ")
+        others = [line for name in names if name not in lines for line in _block(name, width)]
+        parts.append([f"Computed {STAGES[stage]}", *own, *others])
+    if row.keep:
+        parts.append(["Left out of the sums, N and B", "  responses that were cut at the limit"])
+    if e.constants:
+        given = ((f"{name} = {one.value:g}", one.source or "no source is given") for name, one in e.constants.items())
+        parts.append(["Constants", *_columns(given, width)])
+    parts += [["Names", *_columns(e.names.items(), width)], _picture(e.coefficients, width)]
+    parts.append(["Detached", *_block("; ".join(e.detached), width)])
+    needs = ", ".join(e.needs) or "log-probs and old log-probs alone"
+    parts.append(["The trainer must compute", *_block(needs, width)])
+    other = f"{e.other} as shipped" if e.other == row.name else e.other
+    signs = [f"{sign} {text}" for here, there in e.changed for sign, text in (("-", there), ("+", here)) if text]
+    title = f"Differs from {other} (- there, + here)" if signs else f"No difference from {other}"
+    parts.append([title, *(line for text in signs for line in _block(text, width))])
+    return "\n\n".join("\n".join(part) for part in parts)
+
+
+def to_latex(explanation: Explanation) -> str:
+    """An `align*` environment and a sentence about its signs (needs amsmath)."""
+    e, row = explanation, explanation.row
+    writer, constants = Writer(e.nodes), e.constants.items()
+    average = writer.expression(row.average, At("i", "t"), BIG) if row.average not in SUMS else ""
+    lines = [writer.line("J", row.lines["J"], rf"\sum_{{i}} \sum_{{t}} {average}" if average else SUMS[row.average][1])]
+    lines += [writer.line(name, row.lines[name]) for name in e.nodes if name != "J"]
+    lines += [line for sign, line in DEFINED.items() if any(sign in one for one in lines)]
+    said = [words for sign, words in SAID.items() if any(sign in one for one in lines)]
+    said += [f"${writer.symbol(name, At())} = {number(one.value)}$" for name, one in constants]
+    said += ["responses that were cut at the limit are left out"] * bool(row.keep)
+    comments = [f"{row.name}: {row.about}", *row.departs, *(f"{name}: {one.source}" for name, one in constants)]
+    body = " \\\\\n".join(f"  {line}" for line in lines)
+    head = "".join(f"% {' '.join(one.split())}\n" for one in comments)
+    return f"{head}\\begin{{align*}}\n{body}\n\\end{{align*}}\n" + (f"where {', '.join(said)}.\n" if said else "")

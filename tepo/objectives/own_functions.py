@@ -1,0 +1,122 @@
+"""Functions of a user's own at work: the Python that a row names under `functions:`, and what it is given.
+
+A file is executed when a number is computed with it for the first time. An exception in it, and a value of another
+shape, dtype or device than it declares (`tepo.formula.declarations`), is a UserError with file, line and function."""
+
+import sys
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from tepo.common.errors import UserError
+from tepo.common.files import content_hash
+from tepo.common.plugin_files import located
+from tepo.formula.declarations import PAGE
+from tepo.formula.graph import Function
+from tepo.objectives.batch import Comm, Groups, TokenBatch, all_sum, gather
+
+Call = TypeVar("Call", bound=Callable[..., Any])
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The places of the values in one call: S responses, of N tokens together, one after the other. dtype: of values of
+    tokens; those of responses, and all of a rollout, are float64."""
+
+    dtype: torch.dtype
+    _source: Groups | TokenBatch
+    _stage: str
+    _comm: Comm | None
+    _groups: Tensor | None
+
+    @property
+    def lengths(self) -> Tensor:
+        """Tokens of each response, int64 [S]."""
+        return self._source.lengths
+
+    @property
+    def sequence(self) -> Tensor:
+        """The response of each token, from 0, int64 [N]."""
+        return self._source.sequence
+
+    @property
+    def positions(self) -> Tensor:
+        """The place of each token in its response, from 0, int64 [N]."""
+        return self._source.positions
+
+    @property
+    def groups(self) -> Tensor:
+        """The group of each response, from 0, int64 [S]. Raises RuntimeError outside of a rollout."""
+        if self._groups is None:
+            raise RuntimeError("only a function whose name ends with _g or _r sees groups")
+        return self._groups
+
+    def all_sum(self, value: Tensor) -> Tensor:
+        """The sum over all ranks. Raises RuntimeError in a micro-batch."""
+        return all_sum(value, self._wide())
+
+    def gather(self, values: Tensor) -> Tensor:
+        """The values [N] or [S] of all ranks, one after the other. Raises RuntimeError in a micro-batch."""
+        return gather(values, self._wide())
+
+    def _wide(self) -> Comm | None:
+        if not self._stage:
+            raise RuntimeError("only a function whose name ends with _r or _b looks beyond its micro-batch")
+        return self._comm
+
+
+def function(*, takes: str, gives: str) -> Callable[[Call], Call]:
+    """Declare a function that the lines of a formula may call: `tepo.formula.declarations` says how. It stays what it
+    is, so that it can be called with a `Layout` by itself."""
+    return lambda call: call
+
+
+def run(made: Function, name: str, layout: Layout, given: list[Any]) -> Tensor:
+    """The value that a function gives, checked."""
+    where = f"{made.file}:{made.line}"
+    with located({made.file: made.text}, PAGE, f"{name}: "):
+        call = _module(made.file, made.text).get(name)
+        if not callable(call):
+            raise UserError(f"{name} is {call!r} once its file has run", where=where, fix="one `def` of that name")
+        found = call(layout, *given)
+    if isinstance(found, int | float) and not made.gives:
+        found = layout.lengths.new_tensor(found, dtype=torch.float64)
+    if wrong := _wrong(found, made.gives, layout, [value for value in given if isinstance(value, Tensor)]):
+        per_response = isinstance(found, Tensor) and found.shape == layout.lengths.shape
+        fix = "values[layout.sequence] gives each token the number of its response" if per_response else PAGE
+        raise UserError(f"{name} gives {wrong}", where=where, fix=fix)
+    return found
+
+
+@lru_cache(maxsize=256)
+def _module(file: str, text: str) -> Mapping[str, Any]:
+    module = types.ModuleType(f"tepo_own_functions_{content_hash([file, text])}")
+    module.__file__ = file
+    sys.modules[module.__name__] = module  # where dataclasses look up the names in their annotations
+    exec(compile(text, file, "exec", dont_inherit=True), module.__dict__)  # the user's own program
+    return module.__dict__
+
+
+def _wrong(found: Any, gives: str, layout: Layout, given: list[Tensor]) -> str:
+    """The value that came and the one that is expected, in words; empty where they are alike. Asks for no number, so
+    that no device is waited for."""
+    device, widest = layout.lengths.device, max(given, key=lambda value: value.dim(), default=layout.lengths)
+    shape, dtype, what = {
+        "token": (layout.sequence.shape, layout.dtype, ", one a token"),
+        "condition": (layout.sequence.shape, torch.bool, ", one a token"),
+        "response": (layout.lengths.shape, torch.float64, ", one a response"),
+        "": (torch.Size(), torch.float64, ", a single number"),
+        "same": (torch.broadcast_shapes(*(value.shape for value in given)), widest.dtype, ", as its arguments"),
+    }[gives]
+    came = type(found).__name__
+    if isinstance(found, Tensor):
+        fits = found.dtype == dtype or (not gives and found.is_floating_point())
+        if fits and found.shape == shape and found.device == device:
+            return ""
+        came = f"{str(found.dtype).removeprefix('torch.')} {list(found.shape)} on {found.device}"
+    return f"{came}; expected: {str(dtype).removeprefix('torch.')} {list(shape)} on {device}{what}"

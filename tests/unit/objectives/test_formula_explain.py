@@ -1,0 +1,413 @@
+"""`tepo explain` of formulas: text and LaTeX of every row, coefficients that are worked out by hand, the page of
+formulas."""
+
+import codecs
+import re
+import subprocess
+from collections.abc import Callable
+from functools import partial
+from math import cosh, exp
+from pathlib import Path
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from tepo.common.errors import UserError
+from tepo.formula.language import GIVEN
+from tepo.formula.row import Row, load_row, names
+from tepo.formula.typeset import At, Writer
+from tepo.objectives import Objective
+from tepo.objectives.batch import TokenBatch
+from tepo.objectives.explain import coefficients, equation, explain, set_apart, to_latex, to_text
+from tepo_cli.main import _spelt, app
+from tests.unit.objectives.formula_tables import PAGE, with_tables
+
+VARIANTS = [  # beside the rows: what none of them has
+    load_row("tepo", {"average": "groups", "keep": "finished"}),
+    load_row("tepo", {"average": "1/(B*sqrt(T))", "J": "w*A - beta*kl_old", "w": "exp(mean_i(d))**2/(1 + max_i(H))"}),
+    load_row("grpo", {"J": "-(w + 1)*A*finished*t/L + my_line2*kl_initial - 2e-9*d", "my_line2": "expm1(H_old - H)"}),
+    load_row("grpo_dapo", {"A": "std_r(tokens(R)) - max_others_g(tokens(R)) + (sum_k(R_k) > 0)"}),
+    load_row("grpo_dapo", {"J": "A*min(d, 1, -2)/(w/2) - sigmoid(d)*mean_b(responses(T))*(1 - (A - d))*comb(T, 2)"}),
+]
+ROWS = [*map(load_row, names()), *VARIANTS]
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, str]:
+    return {name: to_text(explain(load_row(name)), 80) for name in names()}
+
+
+# text -----------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
+def test_an_explanation_fits_80_columns_and_any_terminal_and_loses_no_word(row: Row) -> None:
+    found = explain(row, load_row("gspo"))
+    narrow, wide = to_text(found, 80), to_text(found, 10_000)
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert set(wide.split()) == set(narrow.split())
+    codecs.register_error("tepo", _spelt)
+    assert "?" not in wide.encode("ascii", "tepo").decode()
+    for name in row.formula.nodes:
+        assert f"{name} = " in re.sub(r" += ", " = ", wide), name
+    used = set(re.findall(r"[A-Za-z_]\w*", " ".join(row.lines[name] for name in row.formula.nodes))) & set(GIVEN)
+    assert used <= set(found.names)
+    for name, one in found.constants.items():
+        assert re.search(rf"\n  {name} = {one.value:g} +{re.escape(one.source.split()[0])}", wide), name
+
+
+def test_tepo(texts: dict[str, str]) -> None:
+    begin = texts["tepo"].partition("\n\nNames\n")[0]
+    assert begin.split("\n\n") == [
+        "tepo: TEPO, Eq. 4: the response's ratio, and a KL to the old policy where A > 0\nand the entropy falls.",
+        "Departs from its paper\n  A1: Eq. 4 prints min(w, clip(w)) A; here PPO's min(w A, clip(w) A)",
+        "To maximise\n  J = 1/N Σ_i Σ_t [ min(w*A, clip(w, 1 - low, 1 + high)*A) - beta*M*kl ]",
+        "Computed once a rollout\n  A = (R - mean_g(R)) / (std_g(R) + eps)",
+        "Computed in the loss of each micro-batch\n  w  = exp(mean_i(d))\n  M  = (A > 0) & (dH < -tol)\n  kl = k3(d)",
+        "Constants\n  low = 0.2     TEPO 4.1; its Eq. 4 prints one eps without a value (reading A4)\n"
+        "  high = 0.28   clip-higher of TEPO 4.1; its Eq. 4 prints one eps without a\n"
+        "                value (reading A4)\n  beta = 0.001  TEPO 4.1, Qwen2.5-7B (1 for Qwen3-14B)\n"
+        "  eps = 1e-06   verl compute_grpo_outcome_advantage; the papers print none\n"
+        "  tol = 1e-06   float32 rounding (reading A2)",
+    ]
+    assert texts["tepo"].endswith(
+        "Detached\n  A (handed over by the rollout); M; logp_old\n\n"
+        "The trainer must compute\n  current entropies, the old policy's entropies\n\n"
+        "Differs from tepo_no_kl (- there, + here)\n"
+        "  - J: min(w*A, clip(w, 1 - low, 1 + high)*A)\n"
+        "  + J: min(w*A, clip(w, 1 - low, 1 + high)*A) - beta*M*kl\n"
+        "  + M: (A > 0) & (dH < -tol)\n  + kl: k3(d)\n  + beta = 0.001\n  + tol = 1e-06"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "rollout", "mini_batch", "loss", "detached"),
+    [
+        ("grpo_dapo", "A", "", "w", "A; logp_old"),
+        ("tepo_kl_all", "A", "", "w M kl", "A; logp_old"),
+        ("gtpo_clipped", "P u A", "", "w", "A; logp_old"),
+        ("entropy_advantage", "a", "", "w A", "a; A; logp_old"),
+        ("gspo_token", "A", "", "w", "A; sg(exp(mean_i(d))); sg(d); logp_old"),
+        ("cispo", "A", "", "w", "A; sg(clip(w, 0, 1 + high))"),
+        ("steer", "A", "max_b(Om)", "p Om v w", "A; v; logp_old"),
+        ("clip_cov", "A", "cov X", "w c", "A; X; logp_old"),
+        ("kl_cov", "A", "M", "w kl", "A; M; logp_old"),
+        ("top_entropy_v2", "A", "K mean_b(K)", "v w", "A; v; logp_old"),
+        ("tis_normalized", "A", "mean_b(responses(u))", "u v w", "A; logp_old; logp_sampler"),
+        ("opsm", "A", "", "v w", "A; v; logp_old"),
+    ],
+)
+def test_where_a_line_is_computed_and_what_is_detached(
+    name: str, rollout: str, mini_batch: str, loss: str, detached: str
+) -> None:
+    found = explain(load_row(name))
+    stages = {"rollout": rollout, "mini-batch": mini_batch, "loss": loss}
+    assert {stage: " ".join(parts) for stage, parts in found.stages.items()} == {k: v for k, v in stages.items() if v}
+    assert "; ".join(found.detached).replace(" (handed over by the rollout)", "") == detached
+
+
+def test_a_value_of_the_rollout_without_a_name_is_shown() -> None:
+    row = load_row("reinforce", {"J": "(R - mean_g(R))*logp"})
+    assert explain(row).stages == {"rollout": ("R - mean_g(R)",)}
+    assert "R - mean_g(R) = 1" in to_text(explain(row))
+
+
+def test_faults_of_the_past(texts: dict[str, str]) -> None:
+    for name in names():
+        row: Row | None = load_row(name)
+        while row and row.name != "tepo_no_kl":
+            row = row.base
+        if row:  # each row of TEPO says that it is PPO's min
+            assert texts[name].index("A1: Eq. 4 prints") < texts[name].index("To maximise"), name
+    for name in ("gtpo_v2", "grpo_s_v2"):
+        assert "wrong responses can have a positive advantage" in " ".join(texts[name].split())
+    for name in ("gtpo", "gtpo_clipped"):
+        assert "over all tokens of the entire batch" in texts[name].partition("To maximise")[0]
+    for name in ("tepo_max_entropy", "tepo_min_entropy", "top_entropy"):
+        assert "dH" not in texts[name]
+    assert not any("zero when" in text for text in texts.values())
+    assert "plain filtering" in (PAGE.parent / "paper.md").read_text()
+
+
+def test_needs_and_constants_are_those_that_are_read() -> None:
+    said = {name: explain(load_row(name)).needs for name in ("grpo_dapo", "grpo", "tepo_max_entropy", "clip_cov")}
+    assert said == {
+        "grpo_dapo": (),
+        "grpo": ("the initial policy's log-probs",),
+        "tepo_max_entropy": ("current entropies", "their gradient"),
+        "clip_cov": ("current log-probs of the whole mini-batch before its first backward pass",),
+    }
+    assert list(explain(load_row("tepo_kl_all")).constants) == ["low", "high", "beta", "eps"]
+    assert "Left out of the sums" in to_text(explain(VARIANTS[0]))
+    assert "N_g" in explain(VARIANTS[0]).names
+
+
+def test_changes_are_lines_of_both_rows() -> None:
+    assert set_apart(load_row("tepo_kl_all")) == "M: 1"
+    assert set_apart(load_row("gspo")) == "w: exp(mean_i(d)); low = 0.0003; high = 0.0004; average: responses"
+    assert set_apart(load_row("grpo_dapo")) == ""
+    changed = explain(load_row("tepo"), load_row("gspo")).changed
+    assert ("low = 0.2", "low = 0.0003") in changed
+    assert ("tol = 1e-06", "") in changed
+    assert ("", "w: exp(d)") in explain(load_row("reinforce")).changed
+    assert not any("w:" in here for here, _ in changed)
+    assert "No difference from grpo_dapo" in to_text(explain(load_row("grpo_dapo")))
+    higher = to_text(explain(load_row("grpo_dapo", {"high": 0.3})))
+    assert "Differs from grpo_dapo as shipped (- there, + here)\n  - high = 0.28\n  + high = 0.3" in higher
+    assert "high = 0.3   set here" in higher
+
+
+# the picture ----------------------------------------------------------------------------------------------------------
+def clipped(low: float, high: float) -> Callable[[float, float], float]:
+    return lambda d, a: a * exp(d) * (exp(d) <= 1 + high if a > 0 else exp(d) >= 1 - low)
+
+
+def omega(d: float) -> float:  # of STEER, H_old = 1
+    p = exp(d - 1.6)
+    return abs(p * (1 - p) * (d - 1.6 + 1)) / exp(-1.6)
+
+
+BY_HAND: dict[str, Callable[[float, float], float]] = {
+    "grpo_dapo": clipped(0.2, 0.28),
+    "gspo": clipped(3e-4, 4e-4),
+    "gspo_token": clipped(3e-4, 4e-4),
+    "luspo": clipped(0.002, 0.0025),
+    "tis": clipped(0.2, 0.28),
+    "tepo": lambda d, a: clipped(0.2, 0.28)(d, a) - 0.001 * (a > 0) * (1 - exp(-d)),
+    "tepo_kl_negative": lambda d, a: clipped(0.2, 0.28)(d, a) - 0.001 * (a < 0) * (1 - exp(-d)),
+    "grpo": lambda d, a: clipped(0.2, 0.2)(d, a) - 0.04 * (1 - exp(-d)),
+    "reinforce": lambda d, a: a,
+    "cispo": lambda d, a: a * min(exp(d), 1.28),
+    "dro": lambda d, a: a - 0.05 * d,
+    "kl_cov": lambda d, a: a * exp(d) - (d > 0) + (d < 0),
+    "kimi_k2_5": lambda d, a: a * exp(d) * (0.8 <= exp(d) <= 1.28) - 0.002 * d,
+    "gmpo": lambda d, a: a * exp(d) * (d <= 0.4 if a > 0 else d >= -0.4),
+    "dppo_tv": lambda d, a: a * exp(d) * (exp(d - 1.6) - exp(-1.6) <= 0.2 or a < 0),
+    "opsm": lambda d, a: clipped(0.2, 0.2)(d, a) * (a > 0 or d >= -0.5),
+    "vespo": lambda d, a: a * (exp(2 * d + 3 - 3 * exp(d)) if a > 0 else exp(3 * d + 2 - 2 * exp(d))),
+    "sapo": lambda d, a: a * exp(d) / cosh((1 if a > 0 else 1.05) * (exp(d) - 1) / 2) ** 2,
+    "steer": lambda d, a: clipped(0.2, 0.28)(d, a) * max(0.8 ** (omega(d) / omega(0)), 0.8),
+    "entropy_advantage": lambda d, a: clipped(0.2, 0.28)(d, a) * (1.2 if a > 0 else 0.5),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_coefficients_by_hand(name: str) -> None:
+    found = coefficients(Objective(**load_row(name).parts))
+    assert found.log_ratio[0], found.log_ratio[-1] == (-1.5, 1.5)
+    for values, a in ((found.high, 1), (found.low, -1)):
+        expected = [BY_HAND[name](d, a) for d in found.log_ratio]
+        off = [d for d, one, other in zip(found.log_ratio, values, expected, strict=True) if abs(one - other) > 1e-9]
+        assert not [d for d in off if d], (a, off)  # at d = 0 |d| has no slope
+
+
+def test_a_coefficient_is_before_the_average_and_a_plan_of_the_same_response() -> None:
+    row = load_row("grpo_dapo")
+    assert coefficients(Objective(**row.changed({"average": "1/(2*B)"}).parts)) == coefficients(Objective(**row.parts))
+    found = coefficients(Objective(**row.changed({"J": "exp(d)*A*(mean_b(tokens(A)) > 0)"}).parts))
+    assert (found.high[30], found.low[30]) == (1, 0)
+
+
+@pytest.mark.parametrize("name", names())
+def test_one_token_stands_for_more_where_the_caption_says_so(name: str) -> None:
+    formula = Objective(**load_row(name).parts)
+    found = coefficients(formula)
+    own = ("dro", "vespo", "vespo_sampler", "tis_normalized", "clip_cov", "kl_cov", "top_entropy", "top_entropy_v2")
+    assert ("of more at the same d" in found.held[0]) == (name not in own)
+    for place in () if name in own else (4, 27, 33, 52):
+        for value, expected in ((1.0, found.high[place]), (-1.0, found.low[place])):
+            plan = formula.prepare(three_tokens(value, 0.0))
+            batch = three_tokens(value, found.log_ratio[place])
+            (gradient,) = torch.autograd.grad(formula.loss(batch, plan).loss, batch.logprobs)
+            assert (gradient / plan.scale + expected).abs().max() < 1e-9
+
+
+def three_tokens(value: float, d: float) -> TokenBatch:
+    """A response of three tokens at one log-ratio, elsewhere as the caption says."""
+    at = partial(torch.full, (3,), dtype=torch.float64)
+    policies = {f"{name}_logprobs": at(-1.6) for name in ("old", "initial", "sampler")}
+    entropies = {"entropies": at(0.5 if value > 0 else 1.5), "old_entropies": at(1.0)}
+    counts = {"lengths": torch.tensor([3]), "uid": torch.tensor([0]), "max_new_tokens": 9}
+    return TokenBatch(advantages=at(value), logprobs=at(d - 1.6).requires_grad_(), **policies, **entropies, **counts)
+
+
+def test_gradients_beside_log_pi_are_said() -> None:
+    for row, said in (
+        (load_row("tepo_min_entropy"), "H is -0.001"),
+        (load_row("tepo", {"M": "1", "kl": "kl_old", "beta": 1}), "KL is -1"),
+        (load_row("tepo", {"M": "A > 0", "kl": "kl_old", "beta": 1}), "KL is -1 for ●, 0 for ○"),
+        (load_row("tepo", {"J": "A*d - d*H"}), "H is -1.5 to 1.5"),
+    ):
+        assert coefficients(Objective(**row.parts)).beside == (f"the coefficient of ∇{said}",)
+    assert coefficients(Objective(**load_row("tepo").parts)).beside == ()
+
+
+@pytest.mark.parametrize("name", ["grpo_dapo", "vespo", "kl_cov", "sapo"])
+def test_each_dot_stands_at_its_number(name: str) -> None:
+    found = explain(load_row(name))
+    lines = to_text(found).partition("● A = 1, ○ A = -1\n")[2].splitlines()[:15]
+    grid = [line[10:].ljust(61) for line in lines]
+    c = found.coefficients
+    top, step = max(0, *c.high, *c.low), (max(0, *c.high, *c.low) - min(0, *c.high, *c.low)) / 14
+    for column in range(61):
+        for dot, value in (("●", c.high[column]), ("○", c.low[column])):
+            (row,) = [n for n, line in enumerate(grid) if line[column] in (dot, "◐")]
+            assert abs(top - row * step - value) <= step / 2 + 1e-12
+
+
+def test_a_coefficient_that_stays_is_said_and_not_drawn() -> None:
+    assert "  1 where A = 1, -1 where A = -1, whatever d is\n" in to_text(explain(load_row("reinforce")))
+    assert "  0 where A = 1, 0 where A = -1," in to_text(explain(load_row("reinforce", {"J": "A*H"})))
+    condition = load_row("reinforce", {"J": "((R > 0) & (mean_g(R) < 1))*exp(d)"})
+    assert coefficients(Objective(**condition.parts)).at == (1.0, 0.0)
+    assert "nan" in to_text(explain(load_row("reinforce", {"J": "A*sqrt(d)"})))
+
+
+# LaTeX ----------------------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("text", "latex"),
+    [
+        ("a - (b + c) - k", "a - (b + c) - k"),
+        ("a - (b - c)*-k + (a + b)", r"a + (b - c)\, k + a + b"),
+        ("(a + b)*c/(k*(1 - k))", r"\frac{(a + b)\, c}{k\, (1 - k)}"),
+        ("-(a + b)", "-(a + b)"),
+        ("-a/b*4", r"-4\, \frac{a}{b}"),
+        ("a*4/tau*2", r"2\, \frac{4\, a}{\tau}"),
+        ("4*a**2*1e-6", r"4\, a^{2} \cdot 10^{-6}"),
+        ("(a*b)**2 + a**(-k)", r"(a\, b)^{2} + a^{-k}"),
+        ("(a/b)**2", r"\left(\frac{a}{b}\right)^{2}"),
+        ("a - expm1(b)*c", r"a + (1 - e^{b})\, c"),
+        ("a*expm1(logp)", r"a\, (\pi_\theta(y_{i,t}) - 1)"),
+        ("exp(d)", r"\frac{\pi_\theta(y_{i,t})}{\pi_{\mathrm{old}}(y_{i,t})}"),
+        ("exp(logp_old - logp_sampler)", r"\frac{\pi_{\mathrm{old}}(y_{i,t})}{\pi_{\mathrm{sampler}}(y_{i,t})}"),
+        ("mean_i(d - H)*T", r"\left(\frac{1}{T_{i}} \sum_{s} (d_{i,s} - H_{i,s})\right)\, T_{i}"),
+        ("a*sum_i(d)", r"a\, \sum_{s} d_{i,s}"),
+        ("log(a)*b + log(a + b)", r"(\log a)\, b + \log(a + b)"),
+        ("H_old**2", r"(H^{\mathrm{old}}_{i,t})^{2}"),
+        ("(a > 0) & ((b < 0) | (c >= k))", r"\mathbf{1}[a > 0 \wedge (b < 0 \vee c \ge k)]"),
+        ("~(a == b)*c", r"\mathbf{1}[\neg (a = b)]\, c"),
+        ("where(a <= 0, b, c/k)*2",
+         r"2\, \begin{cases} b & \text{if } a \le 0 \\[1ex] \dfrac{c}{k} & \text{else} \end{cases}"),
+        ("abs(a)/sqrt(b)", r"\frac{\lvert a \rvert}{\sqrt{b}}"),
+        ("mean_g(R, T)", r"\frac{\sum_{j \in \mathcal{G}_{i}} T_{j}\, R_{j}}{\sum_{j \in \mathcal{G}_{i}} T_{j}}"),
+        ("mean_g(std_g(R))",
+         r"\operatorname{mean}_{j \in \mathcal{G}_{i}}(\operatorname{std}_{l \in \mathcal{G}_{j}}(R_{l}))"),
+        ("std_r(tokens(R)) - max_b(H)",
+         r"\operatorname{std}_{(j,s) \in \mathrm{rollout}}(R_{j}) - \max_{(j,s) \in \mathrm{batch}}(H_{j,s})"),
+        ("share_t(H_old, R > 0)",
+         r"\mathbf{1}[R_{i} > 0]\, \frac{H^{\mathrm{old}}_{i,t}}"
+         r"{\operatorname{mean}_{j \in \mathcal{G}_{i}:\, R_{j} > 0}(H^{\mathrm{old}}_{j,t})}"),
+        ("top_b(H, 2*k)*d", r"\mathbf{1}[H_{i,t} \text{ among the } (2\, k)\,N \text{ largest}]\, d_{i,t}"),
+        ("low + k_up + alpha2", r"\varepsilon_{\mathrm{low}} + k_{\mathrm{up}} + \alpha_{2}"),
+        ("my_own_name", r"\mathrm{my}_{\mathrm{own\_name}}"),
+        ("3e-9*2e9 - 1e-6", r"3 \cdot 10^{-9} \cdot 2 \cdot 10^{9} - 10^{-6}"),
+    ],
+)  # fmt: skip
+def test_latex_by_hand(text: str, latex: str) -> None:
+    assert Writer({}).expression(text, At("i", "t")) == latex
+
+
+@pytest.mark.latex
+def test_every_formula_compiles(tmp_path: Path) -> None:
+    shown = [f"\\texttt{{{row.name}}} ".replace("_", r"\_") + to_latex(explain(row)) for row in ROWS]
+    head = r"\documentclass{article}\usepackage{amsmath}\usepackage[margin=2cm]{geometry}\begin{document}"
+    (tmp_path / "rows.tex").write_text("\n\n".join([head, *shown, r"\end{document}"]))
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "rows.tex"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    assert "Missing character" not in done.stdout
+    assert "Overfull" not in done.stdout
+
+
+def test_latex_has_each_line_and_constant_once() -> None:
+    for row in ROWS:
+        found = explain(row)
+        latex = to_latex(found)
+        equations = len(row.formula.nodes)
+        assert equations <= latex.count(" &= ") <= equations + 3, row.name  # d, dH and k3 are defined where they stand
+        for name, one in found.constants.items():
+            assert latex.count(f"\n% {name}: {one.source}\n") == 1
+            assert latex.count(f"${Writer(found.nodes).symbol(name, At())} = ") == 1, name
+        assert not re.search(r"\(\([^()]*\)\)", latex), f"{row.name}: brackets twice"
+    assert "% A1: Eq. 4 prints" in to_latex(explain(load_row("tepo")))
+    assert r"\bigl[ \min(w_{i}\, \hat{A}_{i}, " in to_latex(explain(load_row("tepo")))
+    assert "of group $g$" in to_latex(explain(VARIANTS[0]))
+    assert "cut at the limit are left out.\n" in to_latex(explain(VARIANTS[0]))
+    assert r"\bigl" not in to_latex(explain(load_row("grpo_dapo")))
+
+
+# commands and the page ------------------------------------------------------------------------------------------------
+def test_commands(tmp_path: Path) -> None:
+    def says(*words: str, code: int = 0) -> str:
+        done = CliRunner().invoke(app, [*words])
+        assert (done.exit_code == 0) == (code == 0), done.output
+        return done.output + (str(done.exception) if code else "")
+
+    changes = ("objective.beta=1", "average=responses", "--formula", "J=w*A - beta*M*kl")
+    said = says("explain", "tepo", *changes, "--vs", "gspo")
+    assert "J = 1/B Σ_i 1/T_i Σ_t [ w*A - beta*M*kl ]" in said
+    assert "beta = 1 " in said
+    assert "Differs from gspo" in said
+    assert "As shipped" not in said
+    assert "as shipped, before it was changed\n  A1:" in said
+    assert says("explain", "gspo", "--format", "latex").startswith("% gspo: GSPO 2507.18071")
+    assert "As shipped." in says("explain", "grpo-dapo")
+    own = tmp_path / "mine.yaml"
+    own.write_text("like: tepo\nformula: {M: 1}\n")
+    assert says("explain", str(own)).startswith("mine\n\nTo maximise")
+    for words, hint in {
+        ("explain", "teppo"): "did you mean 'tepo'?",
+        ("explain", "tepo", "betta=1"): "did you mean 'beta'?",
+        ("explain", "tepo", "gspo"): "--vs NAME",
+        ("explain", "tepo", "--formula", "J=min(w*A"): "no expression",
+        ("explain", "tepo", "--format", "html"): "unknown format 'html'",
+        ("explain",): "no objective is named",
+        ("list", "objektives"): "did you mean 'objectives'?",
+    }.items():
+        assert hint in says(*words, code=2)
+    listed = says("list", "objectives")
+    for name in names():
+        assert f" {name} " in listed
+    assert "w = sg(exp(prefix_mean_i(d)))*(1 + d - sg(d))" in listed
+    assert equation(load_row("reinforce")) == ["J = 1/N Σ_i Σ_t [ A*logp ]", "A = (R - mean_g(R)) / (std_g(R) + eps)"]
+
+
+def test_the_page_has_the_tables_of_the_language() -> None:
+    page = PAGE.read_text()
+    assert with_tables(page) == page, "python -m tests.unit.objectives.formula_tables"
+    for name in names():
+        assert f"\n**{name}**" in page
+
+
+def test_the_files_of_the_page_are_rows(tmp_path: Path) -> None:
+    files = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    assert len(files) == 3
+    for n, text in enumerate(files):
+        (tmp_path / f"row{n}.yaml").write_text(text)
+        assert load_row(tmp_path / f"row{n}.yaml").formula
+    assert load_row(tmp_path / "row0.yaml").formula.digest == load_row("tepo").formula.digest
+
+
+def test_mistakes_of_the_page_say_what_the_page_says() -> None:
+    section = PAGE.read_text().partition("## Mistakes\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| `(.+)` \| (.+) \|$", section, re.MULTILINE)
+    assert len(rows) > 10
+    for text, message in rows:
+        with pytest.raises(UserError) as found:
+            _ = load_row("tepo", {"J": text}).formula
+        assert message.replace("\\|", "|") in str(found.value), str(found.value)
+
+
+def test_traps_of_the_page_are_traps(tmp_path: Path) -> None:
+    section = PAGE.read_text().partition("## Traps of YAML\n")[2].partition("\n## ")[0]
+    written = re.findall(r"^\| `(.+?)` \|", section, re.MULTILINE)
+    assert len(written) > 5
+    below = {"beta": "constants:\n  ", "source": "constants:\n  beta:\n    value: 1\n    ", "formula": ""}
+    lines = "formula:\n  "
+    for text in written:
+        path = tmp_path / "mine.yaml"
+        path.write_text(f"like: tepo\n{below.get(text.partition(':')[0], lines)}{text}\n")
+        if text.startswith(("beta", "J: w*A #")):
+            assert load_row(path).formula
+        else:
+            with pytest.raises(UserError, match=r"mine\.yaml"):
+                _ = load_row(path).formula

@@ -1,0 +1,179 @@
+"""Functions in a Python file of the user's, and runs: the text is part of a run's id and kept with it, executed for a
+stranger's run on request alone, and tried before training starts."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from tepo.common import trust
+from tepo.common.errors import UserError
+from tepo.config.compose import compose
+from tepo.formula.row import kept_row, row_of
+from tepo.launch.local import why
+from tepo.objectives import Objective, load_objective
+from tepo.objectives.check import CHECKS, check_runs
+from tepo.store.run_folder import RunFolder
+from tepo.store.run_id import identity, run_id
+from tepo.studies.plan import forget
+from tepo.studies.plan_studies import plan_all
+from tepo.training.preflight import check_settings
+from tepo_cli.main import app
+from tests.unit.objectives.own_examples import examples, follow
+
+CODE = examples()["erf"]["functions/erf.py"]
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of TEPO_PATH with functions/erf.py and an objective that calls its function."""
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    return follow("erf", tmp_path)
+
+
+def changed(own: Path, old: str, new: str) -> Path:
+    """The file with one piece of its code replaced."""
+    assert old in CODE
+    path = own / "functions" / "erf.py"
+    path.write_text(CODE.replace(old, new))
+    return path
+
+
+def test_the_content_is_part_of_the_id_and_the_location_is_not(own: Path) -> None:
+    first = run_id(compose(["objective=erf"]))
+    row = (own / "objective" / "erf.yaml").read_text()
+    (own / "functions" / "other_name.py").write_text(CODE)
+    (own / "objective" / "erf.yaml").write_text(row.replace("functions: erf", "functions: other_name"))
+    assert run_id(compose(["objective=erf"])) == first
+    (own / "functions" / "other_name.py").write_text(CODE.replace("x.erf()", "x.sin()"))
+    assert run_id(compose(["objective=erf"])) != first
+    (own / "functions" / "other_name.py").unlink()
+    with pytest.raises(UserError, match="unknown file of functions 'other_name'"):
+        compose(["objective=erf"])
+
+
+def test_the_command_line_names_a_file(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(own)
+    ids = set()
+    for named in ("erf", "functions/erf.py", str(own / "functions" / "erf.py")):
+        config = compose(["objective=grpo_dapo", f"objective.functions={named}", "objective.J=A*erf((w - 1)/0.3)"])
+        ids.add(run_id(config))
+        assert list(config.objective["functions"].values()) == [CODE]
+    assert ids == {run_id(compose(["objective=erf"]))}
+    with pytest.raises(UserError, match="unknown function 'erf'"):
+        compose(["objective=grpo_dapo", "objective.J=A*erf(w)"])
+
+
+def test_nothing_is_kept_of_an_objective_without_functions(own: Path) -> None:
+    assert "functions" not in compose(["objective=tepo"]).objective
+    assert "functions" not in compose(["objective=erf", "objective.J=A*d"]).objective
+
+
+def test_a_run_keeps_the_text_which_is_executed_on_request_alone(own: Path) -> None:
+    mark = own / "executed"
+    path = changed(own, "return x.erf()", f"open({str(mark)!r}, 'w')\n    return x.erf()")
+    config = compose(["objective=erf", f"store={own}/runs"])
+    run = RunFolder.of(config)
+    run.create(config)
+    stored = json.loads(run.config_file.read_text())["full"]["objective"]
+    assert row_of(stored).digest == load_objective("erf").digest
+    assert kept_row(stored, run.path).digest == load_objective("erf").digest  # his own file
+    assert not run.check_config()
+    path.unlink()
+    (own / "objective" / "erf.yaml").unlink()
+    assert identity(config)["config"]["objective"] == row_of(stored).digest  # needs no file
+    with pytest.raises(UserError, match="the run keeps Python that is not in functions/ of your TEPO_PATH") as caught:
+        kept_row(stored, run.path)
+    assert caught.value.where == str(run.config_file)
+    assert "--trust executes it" in caught.value.fix
+    elsewhere = own / "elsewhere.py"
+    elsewhere.write_text(CODE)
+    with pytest.raises(UserError, match=r"elsewhere\.py"):
+        kept_row({**stored, "functions": str(elsewhere)}, run.path)  # a path in place of the text
+    assert not mark.exists()
+    with trust.caller():
+        trust.say(trusts=True)
+        check_runs(Objective(**kept_row(stored, run.path).parts))
+    assert mark.exists()
+
+
+def test_a_stored_path_in_place_of_the_text_is_no_run(own: Path) -> None:
+    config = compose(["objective=erf", f"store={own}/runs"])
+    run = RunFolder.of(config)
+    run.create(config)
+    saved = json.loads(run.config_file.read_text())
+    saved["full"]["objective"]["functions"] = str(own / "functions" / "erf.py")
+    run.config_file.write_text(json.dumps(saved))
+    with pytest.raises(UserError, match="not the one that the run is called after"):
+        run.check_config()
+
+
+def test_a_file_that_changes_after_the_plan_is_another_run(own: Path) -> None:
+    (own / "ablations").mkdir()
+    study = "title: T\nrows: [{label: A, objective: erf}]\nscales: {laptop: {models: [laptop], seeds: [0]}}\n"
+    (own / "ablations" / "few.yaml").write_text(study)
+    ((_, (unit,)),) = plan_all(["few"], "laptop", store=own / "runs")
+    unit.folder.mkdir(parents=True)
+    unit.run.log.touch()
+    assert why(unit, "exit code 1") == "exit code 1"
+    changed(own, "x.erf()", "x.sin()")
+    assert unit.id not in (now := why(unit, "exit code 1"))
+    assert now.startswith("a file that it is made of changed after the plan: it is run ")
+    forget()  # as `tepo.run` does each time
+    ((_, (later,)),) = plan_all(["few"], "laptop", store=own / "runs")
+    assert f"run {later.id} now" in now
+
+
+@pytest.mark.parametrize("named", ["objective.functions=", "objective="])
+def test_a_study_that_names_strange_python_asks(named: str, own: Path) -> None:
+    """By its words, or by a file of an objective that names it."""
+    strange = own / "strange.py"
+    strange.write_text(f"{CODE}\n# of somebody else\n")
+    row = (own / "objective" / "erf.yaml").read_text().replace("functions: erf", f"functions: {strange}")
+    (own / "experiments").mkdir()
+    (own / "experiments" / "strange.yaml").write_text(row)
+    words = f"objective: grpo_dapo, overrides: ['objective.functions={strange}', 'objective.J=A*erf(w)']"
+    of = "objective: ./strange.yaml" if named == "objective=" else words
+    study = f"title: T\nrows: [{{label: A, {of}}}]\nscales: {{laptop: {{models: [laptop], seeds: [0]}}}}\n"
+    (own / "experiments" / "few.yaml").write_text(study)
+    ((_, (unit,)),) = plan_all(["few"], "laptop", store=own / "runs")
+    with pytest.raises(UserError, match=f"the study names code that is not yours: {named}") as caught:
+        unit.as_typed()
+    assert "--trust executes it" in caught.value.fix
+    strange.rename(own / "functions" / "mine.py")  # the reader's own by now
+    assert unit.as_typed()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said", "line"),
+    [
+        ('takes="any"', 'takes="anything"', "unknown word for what erf takes or gives 'anything'", "def erf"),
+        ("return x.erf()", "return x.erf(", "not valid Python: ", "return x.erf("),
+        ("import Layout", "import Layuot", "erf: ImportError: cannot import name 'Layuot'", "import Layuot"),
+        ("x.erf()", "x.efr()", "erf: AttributeError: 'Tensor' object has no attribute 'efr'", "x.efr()"),
+        ("x.erf()", "x.erf().double()", "erf gives float64 [96] on cpu; expected: float32 [96]", "def erf"),
+    ],
+)
+def test_training_says_what_is_wrong_before_it_starts(own: Path, old: str, new: str, said: str, line: str) -> None:
+    path = changed(own, old, new)
+    with pytest.raises(UserError) as caught:
+        check_settings(compose(["objective=erf"]))
+    assert said in caught.value.what
+    number = next(number for number, text in enumerate(path.read_text().splitlines(), 1) if line in text)
+    assert caught.value.where == f"{path}:{number}"
+    assert caught.value.exit_code == 2
+
+
+def test_the_command_ends_with_the_code_of_the_outcome(own: Path) -> None:
+    good = CliRunner().invoke(app, ["check-objective", "erf"])
+    assert (good.exit_code, good.output.count("pass")) == (0, len(CHECKS))
+    path = changed(own, "x.erf()", "x.erf() - x.mean()")
+    bad = CliRunner().invoke(app, ["check-objective", "erf"])
+    assert bad.exit_code == 1
+    assert "micro-batches" in bad.output
+    assert "checks fail" in bad.output
+    changed(own, "return x.erf()", "return x.erf(")
+    broken = CliRunner().invoke(app, ["check-objective", "erf"]).exception
+    assert isinstance(broken, UserError)
+    assert (broken.where, broken.exit_code) == (f"{path}:9", 2)

@@ -1,0 +1,311 @@
+"""Functions of a user's own in a formula: those of the page, what they may be, and the sentence for what they may not.
+
+A file is read as text; it is executed when a number is computed with it."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from tepo.common.errors import UserError
+from tepo.formula.row import load_row
+from tepo.objectives import Groups, Objective, load_objective
+from tepo.objectives.check import check_objective, check_runs, unsplit
+from tepo.objectives.testing.case import make_case
+from tests.unit.objectives.flat import by_hand, coefficients
+from tests.unit.objectives.own_examples import examples, follow
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "own_method"
+A = "(R - mean_g(R)) / (std_g(R) + 0.000001)"
+FILE = '''
+import torch
+from tepo.objectives import function
+
+@function(takes="token number?", gives="token")
+def soft(layout, x, width=2.0):
+    """Softened.
+
+    More."""
+    return width * torch.tanh(x / width)
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    return tmp_path
+
+
+def mine(text: str = FILE, J: str = "A*exp(soft(d, 3))", file: str = "own.py", **lines: str) -> Objective:
+    return Objective("mine", {"A": A, **lines, "J": J}, {}, functions={file: text})
+
+
+def gradient(objective: Objective) -> Tensor:
+    case = make_case(5)
+    return unsplit(objective, case, case.batch(objective))[0]
+
+
+# the page -------------------------------------------------------------------------------------------------------------
+def test_the_page_has_an_example_of_each_end_of_a_name() -> None:
+    functions = [text for files in examples().values() for path, text in files.items() if path.startswith("functions")]
+    assert len(functions) == 4
+    assert all(any(f"{end}(layout" in text for text in functions) for end in ("_g", "_b", "_i", "erf"))
+
+
+@pytest.mark.parametrize("name", examples())
+def test_an_example_passes_every_check(name: str, folder: Path) -> None:
+    follow(name, folder)
+    objective = load_objective(name)
+    assert [check for check in check_objective(objective) if check.wrong] == []
+    assert bool(objective.functions) == (len(examples()[name]) == 2)
+
+
+def test_numbers_of_the_examples_by_hand(folder: Path) -> None:
+    for name in ("median", "window", "quantile", "erf"):
+        follow(name, folder)
+    ids = torch.tensor([0, 0, 0, 1, 1])
+    groups = Groups(torch.tensor([1.0, 0.0, 0.25, 1.0, 0.0]), ids, torch.tensor([1, 2, 1, 1, 1]))
+    assert load_objective("median").advantages(groups).tolist() == [0.75, -0.25, -0.25, 0.0, 1.0, 0.0]
+    batch = by_hand([1.1, 1.2, 0.9, 1.3, 1.5], [1.0] * 5, [3, 2])
+    window = load_objective("window", {"size": 2, "J": "w*A"})
+    ratios = [1.1, (1.1 * 1.2) ** 0.5, (1.2 * 0.9) ** 0.5, 1.3, (1.3 * 1.5) ** 0.5]
+    assert window.loss(batch, window.prepare(batch)).loss.item() == pytest.approx(-sum(ratios) / 5)
+    entropies = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5], dtype=torch.float64)
+    batch = by_hand([1.1, 1.2, 0.9, 1.3, 1.5], [1.0] * 5, [3, 2], entropies=entropies)
+    upper = load_objective("quantile", {"share": 0.6, "J": "M*A*w"})  # 0.34
+    assert upper.loss(batch, upper.prepare(batch)).loss.item() == pytest.approx(-(1.3 + 1.5) / 5)
+    erf = load_objective("erf", {"width": 1})
+    slopes = [2 / 3.141592653589793**0.5 * r * 2.718281828459045 ** -((r - 1) ** 2) for r in (1.1, 1.2, 0.9, 1.3, 1.5)]
+    assert coefficients(erf, batch).tolist() == pytest.approx(slopes)
+
+
+def test_the_example_of_the_repository_needs_no_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """w A - |A| (w - 1)^2 / 0.4, and its slope w (A - |A| (w - 1) / 0.2), by hand."""
+    monkeypatch.setenv("TEPO_PATH", str(EXAMPLE))
+    objective = load_objective("my_spo")
+    batch = by_hand([1.0, 1.1, 0.9, 1.3, 1.2], [1.0, 2.0, -1.0, -0.5, 1.0])
+    gains = [1.0, 2.2 - 0.05, -0.9 - 0.025, -0.65 - 0.1125, 1.2 - 0.1]
+    assert objective.loss(batch, objective.prepare(batch)).loss.item() == pytest.approx(-sum(gains) / 5)
+    slopes = [1.0, 1.1 * (2 - 1), 0.9 * (-1 + 0.5), 1.3 * (-0.5 - 0.75), 0.0]
+    assert coefficients(objective, batch).tolist() == pytest.approx(slopes, abs=1e-12)
+    assert [check for check in check_objective(objective) if check.wrong] == []
+    assert not list(EXAMPLE.rglob("*.py"))
+    page = (EXAMPLE.parents[1] / "docs" / "library.md").read_text()
+    assert f"```yaml\n{(EXAMPLE / 'objective' / 'my_spo.yaml').read_text()}```" in page
+
+
+# what a row is with it ------------------------------------------------------------------------------------------------
+def test_a_file_is_executed_for_a_number_alone(tmp_path: Path) -> None:
+    objective = mine(f"open({str(tmp_path / 'executed')!r}, 'w')\n{FILE}")
+    assert objective.digest
+    assert objective.needs
+    assert objective._builder.functions["soft"].doc == "Softened."
+    assert not (tmp_path / "executed").exists()
+    check_runs(objective)
+    assert (tmp_path / "executed").exists()
+
+
+def test_the_text_is_part_of_the_meaning_and_the_name_of_the_file_is_not() -> None:
+    first = mine().digest
+    assert mine(file="elsewhere/other.py").digest == first
+    assert mine(FILE.replace("tanh", "sin")).digest != first
+    assert mine(f"{FILE}\n# a comment").digest != first
+    again = FILE.replace("def soft", "def other")
+    assert mine(again, "A*exp(other(d, 3))").digest != first
+    without = Objective("mine", {"A": A, "J": "A*d"}, {})
+    assert Objective("mine", {"A": A, "J": "A*d"}, {}, functions={"own.py": FILE}).digest == without.digest
+
+
+def test_an_argument_that_may_be_left_out() -> None:
+    assert torch.equal(gradient(mine(J="A*exp(soft(d))")), gradient(mine(J="A*exp(soft(d, 2))")))
+    plain = gradient(Objective("mine", {"A": A, "J": "A*exp(3*(2*sigmoid(2*d/3) - 1))"}, {}))
+    torch.testing.assert_close(gradient(mine()), plain)
+
+
+def test_a_condition_on_responses_comes_to_their_tokens() -> None:
+    text = (
+        FILE.replace('"token number?"', '"token condition"')
+        .replace("width=2.0", "kept")
+        .replace("width * torch.tanh(x / width)", "torch.where(kept, x, 0 * x)")
+    )
+    made, plain = mine(text, "soft(d, T > 2)*A"), Objective("mine", {"A": A, "J": "where(T > 2, d, 0)*A"}, {})
+    assert torch.equal(gradient(made), gradient(plain))
+    made = mine(text, "A*d", A="soft(H_old, R > 0)")
+    case = make_case(5)
+    kept = (case.rewards > 0)[case.groups().sequence]
+    assert torch.equal(made.advantages(case.groups()), torch.where(kept, case.entropy(case.old_logits), 0.0))
+
+
+def write(folder: Path, text: str, name: str = "objective/mine.yaml") -> Path:
+    (folder / name).parent.mkdir(exist_ok=True)
+    (folder / name).write_text(text)
+    return folder / name
+
+
+LIKE = "like: grpo_dapo\nfunctions: {}\nformula: {{J: A*exp(soft(d))}}\n"
+
+
+@pytest.mark.parametrize("named", ["soft", "../functions/soft.py", "[soft, ../functions/soft.py]"])
+def test_a_name_or_a_path_finds_the_file(named: str, folder: Path) -> None:
+    file = write(folder, FILE, "functions/soft.py")
+    row = load_row(write(folder, LIKE.format(named)))
+    assert row.functions == {str(file): FILE}
+    assert row.formula.read >= {str(file), "J", "A"}
+
+
+def test_what_is_like_a_row_has_its_functions(folder: Path) -> None:
+    write(folder, FILE, "functions/soft.py")
+    write(folder, LIKE.format("soft"))
+    below = load_row(write(folder, "like: mine\nformula: {J: 2*A*exp(soft(d))}\n", "objective/below.yaml"))
+    assert list(below.mapping["functions"].values()) == [FILE]
+    away = load_row(write(folder, "like: mine\nformula: {J: A*d}\n", "objective/away.yaml"))
+    assert away.formula.digest == load_row("grpo_dapo", {"J": "A*d"}).formula.digest
+    assert "functions" not in away.mapping
+    unread = write(folder, "like: mine\nfunctions: soft\nformula: {J: A*d}\n", "objective/unread.yaml")
+    with pytest.raises(UserError, match=r"nothing reads .*soft\.py") as caught:
+        _ = load_row(unread).formula
+    assert caught.value.where == f"{unread}:2 (functions)"
+
+
+def test_the_command_line_names_a_file_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(folder, FILE, "functions/soft.py")
+    monkeypatch.chdir(folder)
+    for named in ("soft", "functions/soft.py"):
+        made = load_objective("grpo_dapo", {"functions": named, "J": "A*exp(soft(d))"})
+        assert list(made.functions.values()) == [FILE]
+    with pytest.raises(UserError, match="did you mean 'soft'"):
+        load_objective("grpo_dapo", {"functions": "sooft"})
+    with pytest.raises(UserError, match=r"nothing\.py cannot be read"):
+        load_objective("grpo_dapo", {"functions": "nothing.py"})
+    with pytest.raises(UserError, match="functions names Python files, not 3"):
+        load_objective({"like": "grpo_dapo", "functions": 3})
+
+
+# mistakes -------------------------------------------------------------------------------------------------------------
+DECORATOR, DEF = '@function(takes="token number?", gives="token")', "def soft(layout, x, width=2.0):"
+DECLARED = [  # what is replaced, by what, what is said, the line with it
+    (DEF, "def soft(layout, x, width=2.0:", "not valid Python: ", "width=2.0:"),
+    (f"{DECORATOR}\n", "", "the file declares no function", ""),
+    (DECORATOR, "@function", "soft does not say what it takes and gives", DEF),
+    (DECORATOR, '@function(takes=WORDS, gives="token")', "soft does not say what it takes and gives", DEF),
+    (DECORATOR, '@function("token number?", gives="token")', "soft does not say what it takes and gives", DEF),
+    ("token number?", "tokn", "unknown word for what soft takes or gives 'tokn'", DEF),
+    ('gives="token"', 'gives="tokens"', "did you mean 'token'?", DEF),
+    ("token number?", "", "unknown word for what soft takes or gives ''", DEF),
+    ("token number?", "number? token", "leaves out what cannot be", DEF),
+    ("token number?", "token token?", "leaves out what cannot be", DEF),
+    ("token number?", "any number?", "takes `any` without giving `same`", DEF),
+    ('gives="token"', 'gives="same"', "takes `any` without giving `same`", DEF),
+    ('gives="token"', 'gives="number"', "gives a number of its micro-batch", DEF),
+    ("token number?", "response number?", "is of the loss, where it takes and gives values of tokens", DEF),
+    (DEF, "def exp(layout, x, width=2.0):", "has the name of a shipped function", "def exp"),
+    (DEF, "def H_old(layout, x, width=2.0):", "has the name of a given value", "def H_old"),
+    (DEF, "def soft_t(layout, x, width=2.0):", "has a name that cannot be", "def soft_t"),
+    (DEF, "def sóft(layout, x, width=2.0):", "has a name that cannot be", "def sóft"),
+    (DEF, "def soft(x, width=2.0):", 'takes "token number?", and has the arguments (x, width=2.0)', "def soft"),
+    (DEF, "def soft(layout, x, width):", "and has the arguments (layout, x, width)", "def soft"),
+    (DEF, "def soft(layout, x, width=2.0, *, deep):", "and has the arguments", "def soft"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("old", "new", "said", "line"), DECLARED)
+def test_a_mistake_in_a_declaration_has_its_line(old: str, new: str, said: str, line: str) -> None:
+    assert old in FILE
+    text = FILE.replace(old, new)
+    with pytest.raises(UserError) as caught:
+        mine(text)
+    assert said in str(caught.value)
+    number = next((number for number, one in enumerate(text.splitlines(), 1) if line and line in one), None)
+    assert caught.value.where == (f"own.py:{number}" if number else "own.py")
+
+
+def test_other_counts_of_arguments_are_taken() -> None:
+    for given in ("layout, *given", "layout, x, width=2.0, more=None", "layout, x=0, width=2.0, /"):
+        mine(FILE.replace(DEF, f"def soft({given}):"))
+
+
+def test_no_two_things_have_one_name() -> None:
+    with pytest.raises(UserError, match=r"soft is declared in own\.py:6 too") as caught:
+        Objective("mine", {"A": A, "J": "A*soft(d)"}, {}, functions={"own.py": FILE, "two.py": f"\n{FILE}"})
+    assert caught.value.where == "two.py:7"
+    with pytest.raises(UserError, match="'soft' is given and cannot be defined"):
+        mine(soft="d")
+    with pytest.raises(UserError, match="the constant 'soft' has a name that is given"):
+        Objective("mine", {"A": A, "J": "A*soft*d"}, {"soft": 1.0}, functions={"own.py": FILE})
+
+
+CALLS = [
+    ("soft(d, 1)*A", "did you mean 'sofd'?", FILE.replace("soft", "sofd")),
+    ("soft(d, 1, 2)*A", "soft takes 1 to 2 arguments, not 3", FILE),
+    ("soft(d, T)*A", "soft wants a constant here", FILE),
+    ("soft(mean_i(d))*A", "tokens(…) puts a response's value on each of its tokens", FILE),
+    ("soft*A*d", "soft is a function", FILE),
+    ("soft_g(d)*A", "soft_g is of the rollout, and d is of the loss", FILE.replace("soft", "soft_g")),
+    ("soft_g(H_old)*A*d", "wants one value a response here", FILE.replace("soft", "soft_g").replace(
+        '"token number?"', '"response number?"'
+    )),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("J", "said", "text"), CALLS)
+def test_a_mistake_in_a_call_has_a_caret(J: str, said: str, text: str) -> None:
+    with pytest.raises(UserError) as caught:
+        mine(text, J)
+    assert said in str(caught.value)
+    assert "^" in caught.value.what
+
+
+RETURN = "    return width * torch.tanh(x / width)"
+FOUND = [  # what the function gives, what is said, where: its `def`, or the line of an exception
+    ("x.tolist()", "soft gives list; expected: float64 [24] on cpu, one a token", 6),
+    ("x.float()", "soft gives float32 [24] on cpu; expected: float64 [24]", 6),
+    ("x > 0", "soft gives bool [24] on cpu; expected: float64", 6),
+    ("x[:3]", "soft gives float64 [3] on cpu; expected: float64 [24]", 6),
+    ("layout.lengths.double()", "`?values[layout.sequence] gives each token the number of its response", 6),
+    ("x.to('meta')", "soft gives float64 [24] on meta; expected: float64 [24] on cpu", 6),
+    ("x.tahn()", "soft: AttributeError: 'Tensor' object has no attribute 'tahn'", 10),
+    ("layout.groups", "soft: RuntimeError: only a function whose name ends with _g or _r sees groups", 10),
+    ("layout.gather(x)", "soft: RuntimeError: only a function whose name ends with _r or _b looks beyond", 10),
+    ("x*layout.all_sum(x.sum())", "soft: RuntimeError: only a function whose name ends with _r or _b looks", 10),
+]
+
+
+@pytest.mark.parametrize(("code", "said", "line"), FOUND)
+def test_what_a_function_gives_is_checked(code: str, said: str, line: int) -> None:
+    with pytest.raises(UserError) as caught:
+        gradient(mine(FILE.replace(RETURN, f"    return {code}")))
+    assert said.removeprefix("`?") in str(caught.value)
+    assert caught.value.where == f"own.py:{line}"
+
+
+@pytest.mark.parametrize(
+    ("name", "takes", "gives", "code", "said"),
+    [
+        ("f_g", "response", "response", "x.float()", "f_g gives float32 [9] on cpu; expected: float64 [9]"),
+        ("f_g", "response", "response", "x[layout.sequence]", "f_g gives float64 [24] on cpu; expected: float64 [9]"),
+        ("f_r", "response", "number", "x", "f_r gives float64 [9] on cpu; expected: float64 [] on cpu, a single"),
+        ("f_g", "any number", "same", "x.sum()", "f_g gives float64 [] on cpu; expected: float64 [9] on cpu, as its"),
+        ("f_r", "response", "condition", "x > 0", "f_r gives bool [9] on cpu; expected: bool [24]"),
+    ],
+)
+def test_what_a_function_of_a_rollout_gives_is_checked(name: str, takes: str, gives: str, code: str, said: str) -> None:
+    text = FILE.replace('takes="token number?", gives="token"', f'takes="{takes}", gives="{gives}"')
+    text = text.replace("def soft", f"def {name}").replace(RETURN, f"    return {code}")
+    call = f"{name}(R, 1)" if "number" in takes else f"{name}(R)"
+    made = mine(text, "A*d", A=f"R*{call}" if gives != "condition" else f"where({call}, R, 0)")
+    with pytest.raises(UserError) as caught:
+        made.advantages(make_case(5).groups())
+    assert said in caught.value.what
+
+
+def test_a_plain_number_is_one() -> None:
+    text = FILE.replace('takes="token number?", gives="token"', 'takes="token", gives="number"')
+    made = mine(text.replace("def soft", "def one_b").replace(RETURN, "    return 2"), "A*d*one_b(d)")
+    plain = Objective("mine", {"A": A, "J": "A*d*2"}, {})
+    assert torch.equal(gradient(made), gradient(plain))
+
+
+def test_what_is_gone_once_the_file_has_run() -> None:
+    with pytest.raises(UserError, match="soft is None once its file has run"):
+        gradient(mine(f"{FILE}\nsoft = None\n"))

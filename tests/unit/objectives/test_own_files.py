@@ -2,7 +2,9 @@
 stranger's run on request alone, and tried before training starts."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
@@ -70,7 +72,7 @@ def test_nothing_is_kept_of_an_objective_without_functions(own: Path) -> None:
     assert "functions" not in compose(["objective=erf", "objective.J=A*d"]).objective
 
 
-def test_a_run_keeps_the_text_which_is_executed_on_request_alone(own: Path) -> None:
+def test_a_run_keeps_the_text_which_is_executed_on_request_alone(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     mark = own / "executed"
     path = changed(own, "return x.erf()", f"open({str(mark)!r}, 'w')\n    return x.erf()")
     config = compose(["objective=erf", f"store={own}/runs"])
@@ -92,6 +94,15 @@ def test_a_run_keeps_the_text_which_is_executed_on_request_alone(own: Path) -> N
     with pytest.raises(UserError, match=r"elsewhere\.py"):
         kept_row({**stored, "functions": str(elsewhere)}, run.path)  # a path in place of the text
     assert not mark.exists()
+
+    def swapped(objective: Mapping[str, Any]) -> list[str]:
+        elsewhere.write_text(path.name)  # after it was looked at
+        return []
+
+    with monkeypatch.context() as patch:
+        patch.setattr("tepo.formula.row.foreign_files", swapped)
+        kept = kept_row({**stored, "functions": str(elsewhere)}, run.path)
+    assert list(kept.functions.values()) == [CODE], "what was looked at is what is executed"
     with trust.caller():
         trust.say(trusts=True)
         check_runs(Objective(**kept_row(stored, run.path).parts))

@@ -12,6 +12,7 @@ from tepo.common.errors import UserError
 from tepo.formula.row import load_row
 from tepo.objectives import Groups, Objective, load_objective
 from tepo.objectives.check import check_objective, check_runs, unsplit
+from tepo.objectives.explain import explain, to_latex
 from tepo.objectives.testing.case import make_case
 from tests.unit.objectives.flat import by_hand, coefficients
 from tests.unit.objectives.own_examples import examples, follow
@@ -93,6 +94,19 @@ def test_the_example_of_the_repository_needs_no_python(monkeypatch: pytest.Monke
     assert not list(EXAMPLE.rglob("*.py"))
     page = (EXAMPLE.parents[1] / "docs" / "library.md").read_text()
     assert f"```yaml\n{(EXAMPLE / 'objective' / 'my_spo.yaml').read_text()}```" in page
+
+
+def test_they_are_explained(folder: Path) -> None:
+    follow("quantile", folder)
+    made = explain(load_row("quantile"))
+    assert made.stages["mini-batch"] == ("quantile_b(H, share)",)
+    assert made.names["quantile_b(…)"] == "The value below which a share of the mini-batch's tokens are."
+    assert r"\operatorname{quantile\_b}(H_{i,t}, \mathrm{share})" in to_latex(made)
+    write(folder, FILE, "functions/soft.py")
+    row = write(folder, "like: grpo_dapo\nfunctions: soft\nformula: {J: A*(w - mean_b(soft(d)))}\n")
+    assert r"\operatorname{mean}_{(j,s) \in \mathrm{batch}}(\operatorname{soft}(d_{j,s}))" in to_latex(
+        explain(load_row(row))
+    )
 
 
 # what a row is with it ------------------------------------------------------------------------------------------------

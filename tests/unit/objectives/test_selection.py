@@ -166,7 +166,7 @@ def test_steer_takes_sure_and_impossible_tokens_as_nearly_so():
     p = [1 - 1e-8, 1e-8, math.exp(-1)]
     size = [abs((1 - x) * (math.log(x) + h)) for x, h in zip(p, (1, 1, 3), strict=True)]
     found = weights(load_objective("steer", {"least": 0}), batch)
-    assert found == pytest.approx([0.8 ** (x / max(size)) for x in size], rel=1e-6)
+    assert found == pytest.approx([0.8 ** (x / max(size)) for x in size], rel=1e-9)
 
 
 def test_opsm_drops_bad_responses_that_became_improbable():

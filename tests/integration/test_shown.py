@@ -9,6 +9,7 @@ import pytest
 
 from tepo import __version__
 from tepo.common import provenance
+from tepo.objectives import load_objective
 from tepo.store.samples_file import read_table
 from tests.integration.commands import tepo
 from tests.unit.reporting.pages import unpacked
@@ -54,17 +55,15 @@ def test_explain_says_what_a_run_trained(store: Path) -> None:
         first, second = done.stdout.splitlines()[:2]
         assert first == f"run {run.name}: model laptop, data laptop, seed 0, 1 step, finished"
         assert second.startswith(f"{run.name} (tepo): TEPO")
-        constants, differences = done.stdout.split("Differs from tepo\n")
-        assert re.search(r"penalty\.coefficient +1 ", constants)
-        assert re.search(r"penalty\.estimator +full ", constants)
-        assert re.search(r"penalty\.coefficient +1 +0\.001\n", differences)
-        assert re.search(r"penalty\.estimator +full +k3\n", differences)
-    changes = ("penalty.coefficient=1", "penalty.estimator=full")
-    same = tepo("explain", "tepo", *changes, "--store", store, "--vs", run.name)
-    assert f"No difference from {run.name} (tepo)." in same.stdout
+        lines, differences = re.split(r"Differs from tepo .*\n", done.stdout)
+        assert "  beta = 1 " in lines
+        assert "  kl = kl_old\n" in lines
+        assert differences.split("\n")[:4] == ["  - kl: k3(d)", "  + kl: kl_old", "  - beta = 0.001", "  + beta = 1"]
+    same = tepo("explain", "tepo", "beta=1", "kl=kl_old", "--store", store, "--vs", run.name)
+    assert f"No difference from {run.name} (tepo)" in same.stdout
     assert "As shipped." in tepo("explain", "tepo", "--store", store).stdout
     for words, message in {
-        (run.name, "penalty.coefficient=2"): "the settings of a run are those it trained with",
+        (run.name, "beta=2"): "the settings of a run are those it trained with",
         (run.name + "0",): f"where '{run.name}' is the nearest run",
         ("tepoo", "--vs", run.name): "did you mean 'tepo'",
     }.items():
@@ -110,15 +109,15 @@ def test_eval_and_table_print_the_same_intervals(store: Path) -> None:
 
 def test_page_and_configuration_show_the_objective_of_the_loss(store: Path) -> None:
     saved = json.loads((run_of(store) / "config.json").read_text())
-    for config in (saved["full"], saved["config"]):
-        penalty = config["objective"]["penalty"]
-        assert (penalty["coefficient"], penalty["estimator"]) == (1, "full")
+    objective = saved["full"]["objective"]
+    assert (objective["constants"]["beta"], objective["formula"]["kl"]) == (1, "kl_old")
+    assert saved["config"]["objective"] == load_objective(objective).digest
     page = store.parent / "page.html"
     tepo("report", "mine", "--store", store, "--out", page, *WORDS, TEPO_PATH=str(store.parent))
     text = page.read_text()
     (held,) = re.findall(r'id="run-data">([^<]+)<', text)
     usual = unpacked(held)["usual"]
-    assert (usual["objective.penalty.coefficient"], usual["objective.penalty.estimator"]) == ("1", "full")
+    assert (usual["objective.beta"], usual["objective.kl"]) == ("1", "kl_old")
     stored = [read_table(run_of(store) / "eval" / name / "samples.parquet")["problem"] for name in ("add3", "max4")]
     count = sum(len(problems.unique()) for problems in stored)
     assert f"{count} of {count} benchmark problems, with all their stored responses, of 2 runs" in text

@@ -5,7 +5,7 @@ import torch
 import tepo
 from tepo.objectives import Groups, TokenBatch
 
-objective = tepo.load_objective("tepo", {"penalty.coefficient": 0.01})
+objective = tepo.load_objective("tepo", {"beta": 0.01})
 generator = torch.Generator().manual_seed(0)
 logits = torch.zeros(4, requires_grad=True)
 optimizer = torch.optim.Adam([logits], lr=0.1)

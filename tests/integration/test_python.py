@@ -110,7 +110,7 @@ def test_an_example_runs(folder: Path, name: str) -> None:
 
 WRONG = """
 from pathlib import Path
-Path("objective/tepo.yaml").write_text("advantage: {kind: gruop_normalized}")
+Path("objective/tepo.yaml").write_text("like: grpo_dapo\\nformula: {A: R - maen_g(R)}")
 try:
     tepo.run("ours", seeds=[0], jobs=2)
 except tepo.UserError as error:
@@ -138,7 +138,7 @@ def test_the_examples_are_cells_of_a_notebook(folder: Path, tmp_path: Path, monk
     assert "baseline" in table
     assert "| GRPO" in shown
     assert "weights: " in trained
-    assert "did you mean 'group_normalized'" in refused
+    assert "did you mean 'mean_g'" in refused
     assert len(list(tmp_path.glob("runs/*/manifest.json"))) == 3
     assert (tmp_path / "panel_e.html").is_file()
     bars = [text for widget in state(notebook) for text in map(text_of, widget.get("outputs", ()))]

@@ -55,10 +55,10 @@ def test_explain_says_what_a_run_trained(store: Path) -> None:
         first, second = done.stdout.splitlines()[:2]
         assert first == f"run {run.name}: model laptop, data laptop, seed 0, 1 step, finished"
         assert second.startswith(f"{run.name} (tepo): TEPO")
-        lines, differences = re.split(r"Differs from tepo .*\n", done.stdout)
-        assert "  beta = 1 " in lines
-        assert "  kl = kl_old\n" in lines
-        assert differences.split("\n")[:4] == ["  - kl: k3(d)", "  + kl: kl_old", "  - beta = 0.001", "  + beta = 1"]
+        constants, differences = done.stdout.split("Differs from tepo (- there, + here)\n")
+        assert re.search(r"\n  beta = 1 ", constants)
+        assert "\n  kl = kl_old\n" in constants
+        assert "- kl: k3(d)\n  + kl: kl_old\n  - beta = 0.001\n  + beta = 1\n" in differences
     same = tepo("explain", "tepo", "beta=1", "kl=kl_old", "--store", store, "--vs", run.name)
     assert f"No difference from {run.name} (tepo)" in same.stdout
     assert "As shipped." in tepo("explain", "tepo", "--store", store).stdout
@@ -111,13 +111,13 @@ def test_page_and_configuration_show_the_objective_of_the_loss(store: Path) -> N
     saved = json.loads((run_of(store) / "config.json").read_text())
     objective = saved["full"]["objective"]
     assert (objective["constants"]["beta"], objective["formula"]["kl"]) == (1, "kl_old")
-    assert saved["config"]["objective"] == load_objective(objective).digest
+    assert saved["config"]["objective"] == load_objective("tepo", {"beta": 1, "kl": "kl_old"}).digest
     page = store.parent / "page.html"
     tepo("report", "mine", "--store", store, "--out", page, *WORDS, TEPO_PATH=str(store.parent))
     text = page.read_text()
     (held,) = re.findall(r'id="run-data">([^<]+)<', text)
     usual = unpacked(held)["usual"]
-    assert (usual["objective.beta"], usual["objective.kl"]) == ("1", "kl_old")
+    assert (usual["objective.beta"], usual["objective.kl"]) == ("1.0", "kl_old")
     stored = [read_table(run_of(store) / "eval" / name / "samples.parquet")["problem"] for name in ("add3", "max4")]
     count = sum(len(problems.unique()) for problems in stored)
     assert f"{count} of {count} benchmark problems, with all their stored responses, of 2 runs" in text

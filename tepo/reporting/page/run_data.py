@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tepo.config.differences import NOT_A_SETTING, flat
+from tepo.config.differences import NOT_A_SETTING, flat, typed
 from tepo.reporting.colours import Look
 from tepo.reporting.page.packed import packed
 from tepo.reporting.tables.renderers.html_table import swatch
@@ -47,7 +47,7 @@ def run_data(runs: Sequence[PageRun]) -> RunData:
     rows: dict[tuple[Any, ...], list[PageRun]] = {}
     settings: dict[tuple[Any, ...], dict[str, str]] = {}
     for run in runs:
-        own = {key: value for key, value in flat(run.config).items() if not key.startswith(NOT_A_SETTING)}
+        own = {typed(key): value for key, value in flat(run.config).items() if not key.startswith(NOT_A_SETTING)}
         row = (run.label, *own.items())
         rows.setdefault(row, []).append(run)
         settings[row] = own

@@ -137,6 +137,16 @@ def row_of(mapping: Mapping[str, Any], changes: Mapping[str, Any] | None = None)
     return row.changed(changes) if changes else row
 
 
+def present_row(name: str) -> Row | None:
+    """The row that a name stands for today; None where it stands for none that can be read, as after a run of it."""
+    try:
+        found = load_row(name) if name in names() else None
+        _ = found and found.formula
+    except UserError:
+        return None
+    return found
+
+
 def kept_row(objective: Mapping[str, Any], run: Path) -> Row:
     """The row of a run's configuration, whose functions are then executed. Raises UserError where its Python files are
     not the caller's own and he does not trust them."""

@@ -18,7 +18,7 @@ from tepo.config.compose import compose, options, to_dict
 from tepo.config.differences import typed
 from tepo.config.run_config import RunConfig
 from tepo.evaluation.results import read_result
-from tepo.formula.row import load_row, names, row_of
+from tepo.formula.row import present_row, row_of
 from tepo.policy.model.model_location import resolve
 from tepo.store.checkpoint_files import ADAPTER
 from tepo.store.evaluation_result import Result
@@ -124,8 +124,8 @@ def _objective(run: RunFolder, config: RunConfig, own: Collection[str]) -> str:
         _, heading, rest = text.partition("## Objective\n")
         said = heading + rest.partition("\n\n## ")[0]
         return said or f"## Objective\n\n`{name}`: its Python is in the run's `{run.config_file.name}`."
-    trained, shipped = row_of(config.objective), load_row(name) if name in names() else None
-    about = shipped.about if shipped else ""
+    trained, present = row_of(config.objective), present_row(name)
+    about = present.about if present else ""
     parts = [f"## Objective\n\n`{name}`: {about}" if about else f"## Objective\n\n`{name}`"]
     paper = next((paper for start, paper in _PAPERS.items() if name.startswith(start)), None)
     parts += [f"Paper: [{paper[0]}]({paper[1]})."] if paper else []

@@ -2,6 +2,7 @@
 when its batch was frozen, and the hash that stamps a batch."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -17,6 +18,14 @@ from tepo.common.text import counted
 
 Wording = Mapping[str, Any]
 _AFTERWARDS = "means"  # the one key that may be written after the runs
+_OF_AXES = {  # words of the claims that were written before objectives were formulas
+    "objective.penalty.coefficient": "objective.beta",
+    "objective.surrogate.low": "objective.low",
+    "objective.surrogate.high": "objective.high",
+    "objective.penalty.estimator=k3": "objective.kl=k3(d)",
+    "objective.aggregation.kind=seq_mean_token_mean": "objective.average=responses",
+}
+_AXIS = re.compile("^(?:" + "|".join(map(re.escape, _OF_AXES)) + ")(?==|$)")
 
 
 @dataclass(frozen=True)
@@ -179,7 +188,16 @@ def _batch_of(claim: Wording) -> int:
 
 
 def _registered(claim: Wording) -> Wording:
-    return {key: value for key, value in claim.items() if key != _AFTERWARDS}
+    """A claim without what may be written afterwards, in today's words for the settings of its runs."""
+    return {key: _in_todays_words(value) for key, value in claim.items() if key != _AFTERWARDS}
+
+
+def _in_todays_words(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _in_todays_words(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_in_todays_words(inner) for inner in value if inner != "train.kl_estimator=null"]
+    return _AXIS.sub(lambda word: _OF_AXES[word[0]], value) if isinstance(value, str) else value
 
 
 def _by_name(text: str) -> dict[str, Wording]:

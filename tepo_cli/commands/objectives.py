@@ -131,12 +131,12 @@ def row_of_run(objective: Mapping[str, Any], run: Path) -> "Row":
     where its Python files are not the caller's own and he does not trust them."""
     from dataclasses import replace
 
-    from tepo.formula.row import kept_row, load_row, names
+    from tepo.formula.row import kept_row, present_row
 
     trained = kept_row(objective, run)
-    if trained.name not in names():
+    named = present_row(trained.name)
+    if named is None:
         return trained
-    named = load_row(trained.name)
     constants = {
         name: named.constants[name] if name in named.constants and named.constants[name].value == one.value else one
         for name, one in trained.constants.items()

@@ -12,15 +12,19 @@ from typer.testing import CliRunner
 from tepo.common import trust
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.formula.row import kept_row, row_of
+from tepo.formula.row import kept_row, present_row, row_of
+from tepo.jobs.model_card import card_of
 from tepo.launch.local import why
 from tepo.objectives import Objective, load_objective
 from tepo.objectives.check import CHECKS, check_runs
+from tepo.store.checkpoint_files import TensorFile
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
 from tepo.studies.plan import forget
 from tepo.studies.plan_studies import plan_all
+from tepo.training.checkpoints.saver import Saver
 from tepo.training.preflight import check_settings
+from tepo_cli.commands.objectives import row_of_run
 from tepo_cli.main import app
 from tests.unit.objectives.own_examples import examples, follow
 
@@ -32,6 +36,18 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of TEPO_PATH with functions/erf.py and an objective that calls its function."""
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     return follow("erf", tmp_path)
+
+
+def trained(own: Path) -> RunFolder:
+    """A run of one step with its checkpoint."""
+    config = compose(["objective=erf", "train.steps=1", f"store={own}/runs"])
+    run = RunFolder.of(config)
+    run.create(config)
+    run.append_metrics({"training/global_step": 1})
+    with Saver(run) as saver:
+        saver.save(1, {}, lambda folder: [TensorFile("model.safetensors", {})])
+    run.mark("finished", steps=1)
+    return run
 
 
 def changed(own: Path, old: str, new: str) -> Path:
@@ -134,6 +150,20 @@ def test_a_file_that_changes_after_the_plan_is_another_run(own: Path) -> None:
     forget()  # as `tepo.run` does each time
     ((_, (later,)),) = plan_all(["few"], "laptop", store=own / "runs")
     assert f"run {later.id} now" in now
+
+
+def test_a_run_is_shown_whatever_became_of_the_file_of_its_objective(own: Path) -> None:
+    run = trained(own)
+    stored = json.loads(run.config_file.read_text())["full"]["objective"]
+    about = present_row("erf").about
+    assert row_of_run(stored, run.path).about == about
+    assert f"`erf`: {about}" in card_of(run)
+    (own / "functions" / "erf.py").rename(own / "functions" / "mine.py")  # which the row names no more
+    assert present_row("erf") is None
+    assert row_of_run(stored, run.path).lines["J"] == "A*erf((w - 1)/width)"
+    assert "J: A*erf((w - 1)/width)" in card_of(run)
+    (own / "functions" / "mine.py").rename(own / "elsewhere.py")
+    assert "its Python is in the run's `config.json`" in card_of(run)
 
 
 @pytest.mark.parametrize("named", ["objective.functions=", "objective="])

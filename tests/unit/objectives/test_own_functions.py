@@ -104,9 +104,8 @@ def test_they_are_explained(folder: Path) -> None:
     assert r"\operatorname{quantile\_b}(H_{i,t}, \mathrm{share})" in to_latex(made)
     write(folder, FILE, "functions/soft.py")
     row = write(folder, "like: grpo_dapo\nfunctions: soft\nformula: {J: A*(w - mean_b(soft(d)))}\n")
-    assert r"\operatorname{mean}_{(j,s) \in \mathrm{batch}}(\operatorname{soft}(d_{j,s}))" in to_latex(
-        explain(load_row(row))
-    )
+    shown = to_latex(explain(load_row(row)))
+    assert r"\operatorname{mean}_{(j,s) \in \mathrm{batch}}(\operatorname{soft}(d_{j,s}))" in shown
 
 
 # what a row is with it ------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import ast
 from pathlib import Path
 
 import pytest
+import yaml
 
 from perf import house
 from perf.house import names, part_of, questions, score, statements
@@ -78,6 +79,7 @@ def test_a_mutant_meets_the_tests_that_enter_its_function(tmp_path: Path) -> Non
         (tree / name).write_text(text)
     code = f"""
 import pytest
+import yaml
 from pathlib import Path
 from perf.mutants import drawn, look, try_mutants
 tree, looks = Path({str(tree)!r}), {{}}
@@ -109,10 +111,16 @@ def test_statements_names_and_parts(tmp_path: Path) -> None:
     assert {file: part_of(Path(file)) for file in files} == files
 
 
+def names_in(path: Path) -> set[str]:
+    """What is defined in a file: of Python, or the lines of a formula."""
+    text = path.read_text()
+    return set(yaml.safe_load(text)["formula"]) if path.suffix == ".yaml" else set(defined(text))
+
+
 def test_answers_are_scored_and_the_true_ones_exist() -> None:
     asked, root = questions(), house.ROOT
     assert len(asked) == 30
-    assert [file for _, file, name in asked if name not in defined((root / file).read_text())] == []
+    assert [file for _, file, name in asked if name not in names_in(root / file)] == []
     right = [f"{file}: {name}" for _, file, name in asked]
     assert score(right) == {"asked": 30, "file": 30, "name": 30}
     assert score([f"`{right[0]}`", right[1] + "x", *["?"] * 28]) == {"asked": 30, "file": 2, "name": 1}

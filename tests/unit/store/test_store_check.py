@@ -271,7 +271,7 @@ def test_runs_of_another_version_are_listed_and_kept(
     for name in ("config.json", "manifest.json"):
         (tmp_path / "store" / "lost" / name).unlink()
     (tmp_path / "store" / "lost" / "checkpoints").mkdir(exist_ok=True)
-    listing(tmp_path / "store", every=True)
+    listing(store=tmp_path / "store", every=True)
     shown = capsys.readouterr().out
     assert "finished, by another recipe" in shown
     reasons = {

@@ -110,7 +110,7 @@ def test_an_example_runs(folder: Path, name: str) -> None:
 
 WRONG = """
 from pathlib import Path
-Path("objective/tepo.yaml").write_text("like: grpo_dapo\\nformula: {A: R - maen_g(R)}")
+Path("objective/tepo.yaml").write_text("like: tepo_kl_all\\nformula: {A: R - maen_g(R)}")
 try:
     tepo.run("ours", seeds=[0], jobs=2)
 except tepo.UserError as error:

@@ -68,4 +68,4 @@ def test_a_study_at_the_scale_of_one_gpu(folder: Path) -> None:
         ("adamw", 4),
     }
     tepo_rows = [config["objective"] for config in configs if config["objective"]["name"] == "tepo"]
-    assert [objective["penalty"]["coefficient"] for objective in tepo_rows] == [1, 1]  # as the scale says
+    assert [objective["constants"]["beta"] for objective in tepo_rows] == [1, 1]  # as the scale says

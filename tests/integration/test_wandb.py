@@ -46,7 +46,7 @@ def test_offline_mirror_holds_every_step(tmp_path: Path, monkeypatch: pytest.Mon
         if record.WhichOneof("record_type") == "run":
             config |= {item.key: json.loads(item.value_json) for item in record.run.config.update}
     assert config["objective"] == RunFolder(folder).config()["full"]["objective"]
-    assert config["objective"]["penalty"]["estimator"] == "full"  # what the loss is computed with
+    assert config["objective"]["formula"]["kl"] == "kl_old"  # what the loss is computed with
     written = RunFolder(folder).metrics()
     assert [int(row["training/global_step"]) for row in rows] == [1, 2]
     for name in ("critic/score/mean", "perf/throughput", "timing_per_token_ms/update_actor", "perf/aborted_tokens"):

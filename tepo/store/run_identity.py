@@ -14,7 +14,6 @@ from tepo.common.errors import UserError
 from tepo.common.files import content_hash, file_digest
 from tepo.common.schema import Location, read
 from tepo.config.run_config import RunConfig
-from tepo.problems.training_sets import is_file
 from tepo.store.run_id import RECIPE, generated, identity, settings
 
 DIGEST = "config_sha256"  # in a manifest: of `config.json` as it then was, with the labels and paths that no id covers
@@ -54,6 +53,8 @@ def missing_input(stored: Mapping[str, Any], *, contents: bool) -> str:
     """Say which file that a run was trained on does not lie where its configuration says, such as "base is missing", so
     that it cannot be compared with the id; empty where none is missing. Ids of a hub are names. contents: compare too,
     for which all are read. Another file in the place of one changes nothing about the run."""
+    from tepo.problems.training_sets import is_file  # imports the grader, which a list of runs does not want
+
     model, data = stored["full"]["model"], stored["full"]["data"]
     folder = not str(model["path"]).startswith("package:") and "@" not in str(stored["base"])
     file = data.get("kind") == "problems" and is_file(str(data["problems"]))

@@ -61,7 +61,7 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
     plain.pop("studies", None)  # of a scale: tepo.studies.scales
     own_files.settle(words, plain)
     exact = plain["train"].get("exact_kl") and "kl" not in changes
-    plain["objective"] = (objective.with_exact_kl() if exact else objective).mapping
+    plain["objective"] = (objective.with_exact_kl() if exact else objective).formula.mapping
     at = Location(_origin(given, chosen))
     data = plain["data"]
     for leaf, reader in (("reward", read_rewards), ("prompt", read_prompt)):
@@ -86,11 +86,13 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
 
 
 def _objective(named: str, changes: tuple[tuple[str, str], ...]) -> row.Row:
-    """The row of an objective, read once while its files do not change."""
-    files = tuple((path, path.stat().st_mtime_ns) for path in (*paths.files("objective").values(),))
-    own = Path(named).stat().st_mtime_ns if named.endswith((".yaml", ".yml")) and Path(named).is_file() else 0
-    found = _read_objective(named, changes, (files, own))
-    return row.load_row(named, dict(changes)) if found.functions else found  # a file of functions may have changed
+    """The row of an objective: of a name read once while the files of all names do not change; of a file, and with
+    functions, each time, for what they name beside them may have changed."""
+    if own_files.is_own("objective", named):
+        return row.load_row(named, dict(changes))
+    files = tuple((path, path.stat().st_mtime_ns) for path in paths.files("objective").values())
+    found = _read_objective(named, changes, files)
+    return row.load_row(named, dict(changes)) if found.functions else found
 
 
 @lru_cache(maxsize=1024)

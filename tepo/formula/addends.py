@@ -88,7 +88,7 @@ def factored(node: Node, builder: Builder) -> tuple[float, Node | None]:
 
 
 def _metric(node: Node, kl: Node | None) -> str:
-    below = list(node.below())
+    below = node.below()
     if kl is not None and kl in below:
         return "actor/kl_loss"
     return "actor/entropy_loss" if any(one.value == "H" for one in below) else "actor/penalty"

@@ -1,7 +1,7 @@
 """A formula as data: what it reads, in which stage, and what the trainer has to compute for it. No tensors here."""
 
 import ast
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self
@@ -10,7 +10,7 @@ from tepo.common.errors import UserError
 from tepo.formula.addends import Addend, Clip, addends, clips, factored
 from tepo.formula.build import Builder
 from tepo.formula.declarations import functions_of
-from tepo.formula.graph import Node
+from tepo.formula.graph import Node, below
 from tepo.formula.language import AVERAGES, GIVEN, GROUPS
 from tepo.formula.needs import Needs
 from tepo.formula.syntax import Place, parse, summands
@@ -200,7 +200,7 @@ class Formula:
         sources = {one.number for one in root.below() if one.stage == "rollout" or (one.rollout and not one.args)}
         if not sources:
             raise root.place.error("J reads nothing of the rollout", "A: (R - mean_g(R)) / (std_g(R) + eps), say")
-        ways = [node for node in reversed(list(root.below())) if node.rollout and not node.loss]
+        ways = [node for node in reversed(root.below()) if node.rollout and not node.loss]
         for node in sorted(ways, key=lambda node: node.condition):  # a number rather than what it is compared with
             if not sources & ({one.number for one in below([root], {node.number})} - {node.number}):
                 return node
@@ -216,11 +216,7 @@ class Formula:
     @cached_property
     def planned(self) -> list[Node]:
         """Calls that look at all of a mini-batch, in order."""
-        return self._staged(self._j)
-
-    @staticmethod
-    def _staged(root: Node) -> list[Node]:
-        return [one for one in root.below() if one.stage == "mini-batch"]
+        return [one for one in self._j.below() if one.stage == "mini-batch"]
 
     @cached_property
     def needs(self) -> Needs:
@@ -285,25 +281,11 @@ class Formula:
         return [(node, tuple(number for number, at in last.items() if at == node.number)) for node in steps]
 
 
-def _given(roots: Iterable[Node]) -> set[str]:
+def _given(roots: Sequence[Node]) -> set[str]:
     """The given names that nodes are made of."""
-    return {str(node.value) for node in below(roots, set()) if node.op == "given"}
+    return {str(node.value) for node in below(roots) if node.op == "given"}
 
 
 def _fields(names: Iterable[str]) -> set[str]:
     """The inputs in which these names are."""
     return {field for name in names for field in _FIELDS.get(name, ())}
-
-
-def below(roots: Iterable[Node], leaves: set[int]) -> list[Node]:
-    """Nodes and all that they are made of, arguments first; nothing below the leaves."""
-    found: dict[int, Node] = {}
-    waiting = [(root, False) for root in reversed(list(roots))]
-    while waiting:
-        one, ready = waiting.pop()
-        if ready:
-            found[one.number] = one
-        elif one.number not in found:
-            waiting.append((one, True))
-            waiting += [(part, False) for part in (() if one.number in leaves else one.args)]
-    return list(found.values())

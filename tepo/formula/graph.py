@@ -1,7 +1,7 @@
 """A formula as a graph: one node a subexpression, with what is known of it before any number is."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -65,18 +65,23 @@ class Node:
         """The stage of its function; empty for anywhere."""
         return self.function.stage if self.function else ""
 
-    def below(self) -> Iterator["Node"]:
+    def below(self) -> list["Node"]:
         """This node and all that it is made of, arguments first."""
-        seen: set[int] = set()
-        waiting: list[tuple[Node, bool]] = [(self, False)]
-        while waiting:
-            node, ready = waiting.pop()
-            if ready:
-                yield node
-            elif node.number not in seen:
-                seen.add(node.number)
-                waiting.append((node, True))
-                waiting += ((part, False) for part in reversed(node.args))
+        return below([self])
+
+
+def below(roots: Sequence[Node], leaves: Collection[int] = ()) -> list[Node]:
+    """Nodes and all that they are made of, arguments first; nothing below the leaves, which are numbers of nodes."""
+    found: dict[int, Node] = {}
+    waiting = [(root, False) for root in reversed(roots)]
+    while waiting:
+        node, ready = waiting.pop()
+        if ready:
+            found[node.number] = node
+        elif node.number not in found:
+            waiting.append((node, True))
+            waiting += [(part, False) for part in reversed(node.args) if node.number not in leaves]
+    return list(found.values())
 
 
 class Graph:

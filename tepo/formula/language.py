@@ -131,6 +131,6 @@ FOLDED: dict[str, Callable[..., float]] = {  # functions of numbers alone
     "min": min,
     "max": max,
     "clip": lambda x, a, b: min(max(x, a), b),
-    "comb": lambda n, k: float(math.comb(int(n), int(k))),
+    "comb": lambda n, k: math.prod(max(n - taken, 0) / (taken + 1) for taken in range(int(k))),
     "sg": lambda x: x,
 }

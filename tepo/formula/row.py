@@ -62,21 +62,11 @@ class Row:
         return Formula(**self.parts)
 
     @property
-    def digest(self) -> str:
-        """A hash of its meaning, whatever the spelling."""
-        return self.formula.digest
-
-    @property
     def parts(self) -> dict[str, Any]:
         """Fields of a formula by their names."""
         values = {name: one.value for name, one in self.constants.items()}
         shared = ("name", "lines", "average", "keep", "where", "own", "functions")
         return {name: getattr(self, name) for name in shared} | {"constants": values}
-
-    @property
-    def mapping(self) -> dict[str, Any]:
-        """The row as the configuration of a run keeps it: what is read of it. `row_of` takes it back."""
-        return self.formula.mapping
 
     def changed(self, changes: Mapping[str, Any]) -> "Row":
         """The row with constants, lines, `average` or `keep` set, or files of `functions` added. Raises UserError for a

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tepo.formula.formula import CURRENT, Formula, below
-from tepo.formula.graph import Node
+from tepo.formula.formula import CURRENT, Formula
+from tepo.formula.graph import Node, below
 from tepo.formula.language import AVERAGES, GIVEN, GROUPS, WORDS
 from tepo.formula.row import Constant, Row, changed_lines, differences, load_row
 from tepo.formula.typeset import BIG, DEFINED, SAID, At, Writer, called, number

@@ -116,7 +116,8 @@ def _smaller(one: Value, other: Value, low: bool) -> Value:
     for value, limit in ((one, other), (other, one)):
         if not isinstance(limit, Tensor):
             return value.clamp(**{bound: limit})
-    return torch.where(other < one if low else other > one, other, one)  # half the backward pass of torch.minimum
+    taken = (other < one if low else other > one) | other.isnan()
+    return torch.where(taken, other, one)  # half the backward pass of torch.minimum, and no NaN is lost either
 
 
 def k3(x: Tensor) -> Tensor:
@@ -125,12 +126,11 @@ def k3(x: Tensor) -> Tensor:
     return torch.expm1(-held) + held
 
 
-def comb(n: Value, k: float) -> Value:
+def comb(n: Tensor, k: float) -> Tensor:
     """n over k; 0 for n < k."""
-    made: Value = torch.ones_like(n) if isinstance(n, Tensor) else 1.0
+    made = torch.ones_like(n)
     for taken in range(int(k)):
-        left = (n - taken).clamp(min=0) if isinstance(n, Tensor) else max(n - taken, 0)
-        made = made * left / (taken + 1)
+        made = made * (n - taken).clamp(min=0) / (taken + 1)
     return made
 
 

@@ -24,7 +24,6 @@ from tepo.objectives.metric_sums import Metrics, token_metrics
 from tepo.objectives.segments import indices_of, token_indices, total
 
 LOGPROB_FLOOR = -1e5  # stands for log 0 (a token off the policy's support): finite, and without gradient
-_OF_GROUPS = ("old_entropies", "finished", "max_new_tokens")
 _LOGPROBS = ("logprobs", "old_logprobs", "initial_logprobs", "sampler_logprobs")
 WATCHED = (*_LOGPROBS, "advantages", "entropies", "old_entropies", "full_kl")
 _OUTPUTS = {  # of the model, with the names that are made of them and carry its gradient
@@ -79,11 +78,10 @@ class Loss:
 class Objective(Formula):
     """A formula that takes tensors."""
 
-    # at work ----------------------------------------------------------------------------------------------------------
     def advantages(self, groups: Groups, comm: Comm | None = None) -> Tensor:
         """The value that the loss reads of the rollout, one a token [N], detached, in the dtype of the rewards. `comm`
         is for statistics over the whole rollout."""
-        check_has(groups, [name for name in _OF_GROUPS if name in self._of_rollout], self._reader)
+        check_has(groups, sorted(self._of_rollout), self._reader)
         check_lengths(groups, groups.counts, "" if groups.old_entropies is None else "old_entropies")
         scope = Scope(groups, torch.float64, comm)
         values: dict[int, Value] = {}
@@ -257,11 +255,8 @@ class Objective(Formula):
         """Weight of each token in the sum [N]."""
         if self._average is None:
             return _group_scale(batch, comm)
-        scope, values, inputs = (
-            Scope(batch, torch.float64),
-            dict[int, Value](),
-            _Inputs(batch, totals, {}, self._reader),
-        )
+        scope, inputs = Scope(batch, torch.float64), _Inputs(batch, totals, {}, self._reader)
+        values: dict[int, Value] = {}
         for node in self._average.below():
             values[node.number] = self._value(node, scope, values, inputs.of)
         made = scope.lift(values[self._average.number], self._average.per, "token")

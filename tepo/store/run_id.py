@@ -53,7 +53,7 @@ def settings(config: RunConfig) -> dict[str, Any]:
         else:
             for leaf in leaves.split():
                 del parts[section][leaf]
-    parts["objective"] = row_of(parts["objective"]).digest
+    parts["objective"] = row_of(parts["objective"]).formula.digest
     if rewards := parts["data"].get("reward"):  # by what is in the files; a name is a label, the order is that of a sum
         parts["data"]["reward"] = [
             [content_hash(one["text"]) if one["text"] else one["file"], one["function"], one["weight"]]

@@ -141,7 +141,7 @@ def row_of_run(objective: Mapping[str, Any], run: Path) -> "Row":
         name: named.constants[name] if name in named.constants and named.constants[name].value == one.value else one
         for name, one in trained.constants.items()
     }
-    departs = named.departs if trained.digest == named.digest else ()
+    departs = named.departs if trained.formula.digest == named.formula.digest else ()
     return replace(trained, about=named.about, constants=constants, departs=departs, base=named)
 
 

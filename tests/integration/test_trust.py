@@ -98,7 +98,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert saved["full"]["model"]["trust_remote_code"] is True
     text = (folder / "downloads" / "erf.py").read_text()
     named = {"functions": {"erf.py": text}, "J": CALLING}
-    saved["full"]["objective"] = load_row("grpo_dapo", named).mapping
+    saved["full"]["objective"] = load_row("grpo_dapo", named).formula.mapping
     # whoever makes such a run calls it after its hash, too
     saved["config"] = settings(read(RunConfig, saved["full"], Location(lambda keys: str(keys))))
     made_of = {key: saved[key] for key in ("recipe", "base", "problems", "config")}

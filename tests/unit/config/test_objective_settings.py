@@ -139,6 +139,15 @@ def test_another_constant_or_line_is_another_run(word: str) -> None:
     assert run_id(compose([word])) != run_id(compose())
 
 
+def test_a_file_is_read_again_also_where_the_one_that_it_is_like_changed(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("like: below\nconstants: {beta: 1}\n")
+    seen = []
+    for line in ("M: A > 0", "M: A < 0"):
+        (tmp_path / "below.yaml").write_text(f"like: tepo\nformula: {{{line}}}\n")
+        seen.append(compose([f"objective={tmp_path / 'mine.yaml'}"]).objective["formula"]["M"])
+    assert seen == ["A > 0", "A < 0"]
+
+
 def test_the_id_is_of_what_is_read_and_not_of_its_name(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("about: other words\nlike: tepo\nconstants: {beta: {value: 1.0e-3, source: another}}\n")

@@ -194,10 +194,24 @@ def test_a_row_of_ones_own_is_like_another(tmp_path: Path):
 @pytest.mark.parametrize("name", names())
 def test_what_a_run_keeps_is_the_row(name: str):
     """The mapping in a run's configuration gives the same formula; `-` and `_` are the same in names."""
-    row = load_row(name)
-    assert row_of(row.mapping).formula.digest == load_objective(row.mapping).digest == row.digest
-    assert row_of(row.mapping).mapping == row.mapping
-    assert load_row(name.replace("_", "-")).mapping == row.mapping
+    formula = load_row(name).formula
+    assert row_of(formula.mapping).formula.digest == load_objective(formula.mapping).digest == formula.digest
+    assert row_of(formula.mapping).formula.mapping == formula.mapping
+    assert load_row(name.replace("_", "-")).formula.mapping == formula.mapping
+
+
+@pytest.mark.parametrize("J", ["min(w*A, x)", "min(x, w*A)", "max(w*A, x)", "max(x, w*A)", "clip(w*A, x, x + 1)"])
+def test_no_bound_hides_a_number_that_is_none(J: str):
+    """A logarithm of less than 0, which no input says."""
+    made, case = formula(J, w="exp(d)", x="log(logp)"), make_case(0)
+    assert made.loss(case.batch(made), made.prepare(case.batch(made))).loss.isnan()
+
+
+def test_constants_are_folded_to_what_tensors_give():
+    case = make_case(0)
+    for n in (-1, 2, 2.5, 7):
+        folded, computed = (formula(f"A*d*comb({text}, 2)") for text in (f"{n}", f"0*T + {n}"))
+        torch.testing.assert_close(gradient(folded, case), gradient(computed, case))
 
 
 @pytest.mark.parametrize(

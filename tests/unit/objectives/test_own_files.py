@@ -95,12 +95,12 @@ def test_a_run_keeps_the_text_which_is_executed_on_request_alone(own: Path, monk
     run = RunFolder.of(config)
     run.create(config)
     stored = json.loads(run.config_file.read_text())["full"]["objective"]
-    assert row_of(stored).digest == load_objective("erf").digest
-    assert kept_row(stored, run.path).digest == load_objective("erf").digest  # his own file
+    assert row_of(stored).formula.digest == load_objective("erf").digest
+    assert kept_row(stored, run.path).formula.digest == load_objective("erf").digest  # his own file
     assert not run.check_config()
     path.unlink()
     (own / "objective" / "erf.yaml").unlink()
-    assert identity(config)["config"]["objective"] == row_of(stored).digest  # needs no file
+    assert identity(config)["config"]["objective"] == row_of(stored).formula.digest  # needs no file
     with pytest.raises(UserError, match="the run keeps Python that is not in functions/ of your TEPO_PATH") as caught:
         kept_row(stored, run.path)
     assert caught.value.where == str(run.config_file)

@@ -171,10 +171,10 @@ def test_what_is_like_a_row_has_its_functions(folder: Path) -> None:
     write(folder, FILE, "functions/soft.py")
     write(folder, LIKE.format("soft"))
     below = load_row(write(folder, "like: mine\nformula: {J: 2*A*exp(soft(d))}\n", "objective/below.yaml"))
-    assert list(below.mapping["functions"].values()) == [FILE]
+    assert list(below.formula.mapping["functions"].values()) == [FILE]
     away = load_row(write(folder, "like: mine\nformula: {J: A*d}\n", "objective/away.yaml"))
     assert away.formula.digest == load_row("grpo_dapo", {"J": "A*d"}).formula.digest
-    assert "functions" not in away.mapping
+    assert "functions" not in away.formula.mapping
     unread = write(folder, "like: mine\nfunctions: soft\nformula: {J: A*d}\n", "objective/unread.yaml")
     with pytest.raises(UserError, match=r"nothing reads .*soft\.py") as caught:
         _ = load_row(unread).formula

@@ -84,7 +84,7 @@ def show_fits(
     every = {one for some in settings for one in some}
     for alike, some in zip(groups.values(), settings, strict=True):
         _show_fit(alike[0].config, "" if set(some) == every else "; ".join(some), card, gpus, verbose=verbose)
-        peaks = [found for unit in alike if (found := measured_peaks(unit.run.metrics()))]
+        peaks = [found for unit in alike if (found := measured_peaks(unit.in_store.metrics()))]
         if peaks:
             said = ", ".join(f"{phase} {max(one[phase] for one in peaks):.1f} GiB" for phase in peaks[0])
             say_wrapped(

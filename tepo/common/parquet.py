@@ -11,8 +11,8 @@ _BYTES = 2 << 30  # of a table in memory: 16,384 responses of 32k tokens
 _VALUES = 50_000_000  # in all columns that are read
 
 
-def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
-    """The columns of a file (None: all of them). Raises an ArrowInvalid for more than 2 GiB or fifty million values,
+def read_parquet(path: Path, columns: Sequence[str] | None = None, *, keep_categories: bool = False) -> pa.Table:
+    """The columns of a file (None: all of them). keep_categories: leave texts coded, each once. Raises an ArrowInvalid for more than 2 GiB or fifty million values,
     before it takes room for them; what pyarrow raises for a file that it cannot read."""
     metadata = pq.read_metadata(path)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
@@ -20,10 +20,10 @@ def read_parquet(path: Path, columns: Sequence[str] | None = None) -> pa.Table:
     wanted = [part for part in parts if columns is None or part.path_in_schema.partition(".")[0] in columns]
     _check(sum(part.total_uncompressed_size for part in wanted), sum(part.num_values for part in wanted))
     texts = [field.name for field in metadata.schema.to_arrow_schema() if pa.types.is_string(field.type)]
-    with pq.ParquetFile(path, read_dictionary=texts) as file:  # each text once, as the file has it
+    with pq.ParquetFile(path, read_dictionary=texts, page_checksum_verification=True) as file:  # each text once, as the file has it
         table = file.read(columns)
     _check(sum(map(_written_out, table.itercolumns())), 0)
-    for index, name in enumerate(table.column_names):
+    for index, name in enumerate(() if keep_categories else table.column_names):
         if pa.types.is_dictionary(table.field(index).type):
             table = table.set_column(index, name, table.column(index).cast(pa.string()))
     return table

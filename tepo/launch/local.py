@@ -77,7 +77,7 @@ def state(unit: Unit, running: bool = False) -> State:
         steps = unit.steps
     else:
         try:
-            steps = unit.run.metrics_file.read_bytes().count(b"\n")
+            steps = unit.in_store.metrics_file.read_bytes().count(b"\n")
         except (FileNotFoundError, NotADirectoryError):  # the second: the store is a file, as whoever writes there says
             steps = 0
     done = trained and not (unit.to_measure() if unit.tuning else missing)
@@ -142,7 +142,7 @@ def run_local(
             ready = [entry for entry in waiting if entry[0] <= time.monotonic()]
             for entry in ready[: jobs - len(active)]:
                 waiting.remove(entry)
-                busy = [unit for unit in entry[1] if unit.run.busy()]  # another process on this store has it
+                busy = [unit for unit in entry[1] if unit.in_store.busy()]  # another process on this store has it
                 waiting += [_later(unit) for unit in busy]
                 states |= {unit.id: state(unit) for unit in entry[1]}
                 left = tuple(unit for unit in entry[1] if unit not in busy and not states[unit.id].done)
@@ -198,9 +198,9 @@ def why(unit: Unit, outcome: str) -> str:
         now = RunFolder.of_base(config) if unit.row.objective is None else RunFolder.of(config)
         if now.path.name != unit.id:
             return f"a file that it is made of changed after the plan: it is run {now.path.name} now; start again"
-    if not unit.run.log.exists():
+    if not unit.in_store.log.exists():
         return f"{outcome}, and its log is gone: was the store deleted or moved under it?"
-    return last_line(unit.run.log) or outcome
+    return last_line(unit.in_store.log) or outcome
 
 
 def last_line(path: Path) -> str:

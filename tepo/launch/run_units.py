@@ -98,7 +98,7 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
             assert slots.slurm is not None
             failures = run_slurm(todo, slots.slurm, todo[0].folder.parent, watch)
     for unit in todo:
-        if ending := unit.run.ending():
+        if ending := unit.in_store.ending():
             note(f"{unit.label} seed {unit.seed} ended with {ending}: {ending.why}")
     note("; ".join(filter(None, (spent(todo), f"{time.monotonic() - started:.0f} s by the clock"))))
     if failures:
@@ -118,7 +118,7 @@ def spent(units: Iterable[Unit]) -> str:
     """One sentence: CPU seconds in all, and the shares of sampling, log-probs and updates, of the benchmarks, and of
     everything else (start-up, grading, checkpoints, token dumps). Empty when nothing was recorded."""
     distinct = unique(units)
-    costs = [cost for unit in distinct for cost in unit.run.costs()]
+    costs = [cost for unit in distinct for cost in unit.in_store.costs()]
     total = sum(cost.cpu_s for cost in costs)
     if not total:
         return ""
@@ -158,7 +158,7 @@ def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, Sta
                 if in_file and name not in ended and state.done and not state.running and named[name].done():
                     ended.add(name)
                     unit, count = named[name], f"{len(ended)} of {counted(len(todo), 'run')}"
-                    say(f"{count}: {unit.label} seed {unit.seed} {unit.run.outcome()}")
+                    say(f"{count}: {unit.label} seed {unit.seed} {unit.in_store.outcome()}")
                 if state.running:
                     progress.start_task(bars[name])
                 progress.update(bars[name], completed=state.steps + state.benchmarks, visible=state.running)

@@ -114,7 +114,7 @@ def run_slurm(
     folder = store.absolute() / "slurm" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     jobs = []
     for unit in units:
-        log, run = str(unit.run.log.absolute()), str(unit.folder.absolute())
+        log, run = str(unit.in_store.log.absolute()), str(unit.folder.absolute())
         words, alone = (training_command(unit), command(unit)) if options.nodes > 1 else (command(unit), [])
         jobs.append(asdict(Job(words, run, log, options.nodes, options.gpus, options.cpus or 1, alone)))
     write_json(folder / "jobs.json", jobs)

@@ -112,7 +112,7 @@ def _check_disk(todo: Sequence[Unit], at_once: int) -> None:
         except UserError:
             continue
         if not unit.trained():
-            saved = len(unit.run.checkpoints())
+            saved = len(unit.in_store.checkpoints())
             stay = 0.0 if saved else disk.weights
             kept += stay
             training.append(max(CHECKPOINTS - saved, 0) * disk.checkpoint - stay)

@@ -46,7 +46,7 @@ def price(units: Iterable[Unit], known: Sequence[Cost], basis: str) -> Price:
         like = [cost for cost in known if cost.prices(unit.config)]
         trained = [cost for cost in like if cost.steps]
         same = [cost for cost in trained if cost.objective == objective] or trained
-        steps = 0 if unit.trained() else unit.config.train.steps - len(unit.run.metrics())
+        steps = 0 if unit.trained() else unit.config.train.steps - len(unit.in_store.metrics())
         measured = [cost for cost in like if cost.benchmarks]
         cpu += _median(cost.startup_s for cost in like) + steps * _median(cost.training_s / cost.steps for cost in same)
         cpu += unit.to_measure() * _median(cost.measuring_s / cost.benchmarks for cost in measured)

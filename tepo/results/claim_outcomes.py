@@ -6,7 +6,7 @@ before it keep the verdict of their own rule (`tepo.evaluation.statistics.equiva
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import date, datetime
 from functools import cached_property
 
@@ -42,7 +42,8 @@ from tepo.evaluation.statistics.training_measures import (
 from tepo.results.claim_history import ClaimHistory
 from tepo.results.tables import read_samples, row_key
 from tepo.store.evaluation_result import AVERAGE as VALIDATED
-from tepo.store.records.thinned_metrics import BEST, pack, unpack
+from tepo.store.facts import Facts
+from tepo.store.thinned_metrics import BEST
 from tepo.studies.claims import BASE, Claim, Claims
 from tepo.studies.plan import Unit
 
@@ -77,6 +78,7 @@ class ClaimOutcome:
 
     claim: Claim
     units: Sequence[Unit]
+    facts: Facts = field(repr=False)
     decision: Decision | None
     composite: RegionDecision | None
     spread: Spread | None
@@ -94,7 +96,7 @@ class ClaimOutcome:
     @property
     def done(self) -> int:
         """Runs that are measured."""
-        return sum(unit.done() for unit in self.units)
+        return sum(self.facts.of(unit.id).done for unit in self.units)
 
     @property
     def outcome(self) -> Outcome | None:
@@ -121,7 +123,7 @@ class ClaimOutcome:
     @property
     def ran(self) -> str:
         """First and last day of its runs; it says so if they began before the claim was registered."""
-        days = run_dates(self.units)
+        days = run_dates(self.units, self.facts)
         ran = " to ".join(dict.fromkeys(f"{day:%Y-%m-%d}" for day in days))
         early = self.registered is not None and bool(days) and days[0] < self.registered
         return f"{ran}, begun before it was registered" if early else ran
@@ -134,9 +136,9 @@ class ClaimOutcome:
         return f"{self.registered:%Y-%m-%d}" + (f", after the first of batch {self.claim.batch}" if self.late else "")
 
 
-def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]]) -> list[ClaimOutcome]:
+def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]], facts: Facts) -> list[ClaimOutcome]:
     """Judge every testable claim, those of each batch as one family. units: the runs of each, in order."""
-    results = {claim.name: _result(claim, part) for claim, part in zip(claims.testable, units, strict=True)}
+    results = {claim.name: _result(claim, part, facts) for claim, part in zip(claims.testable, units, strict=True)}
     runs = {claim.name: part for claim, part in zip(claims.testable, units, strict=True)}
     history, judged = ClaimHistory.read(claims.path), {}
     for batch in {claim.batch for claim in claims.testable}:
@@ -150,6 +152,7 @@ def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]]) -> list[ClaimO
             judged[claim.name] = ClaimOutcome(
                 claim,
                 runs[claim.name],
+                facts,
                 decision,
                 by_region,
                 None if by_region else _spread_of_others(claim, claims, runs, results),
@@ -163,9 +166,9 @@ def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]]) -> list[ClaimO
     return [judged[claim.name] for claim in claims.testable]
 
 
-def run_dates(units: Sequence[Unit]) -> list[datetime]:
+def run_dates(units: Sequence[Unit], facts: Facts) -> list[datetime]:
     """Start of the first and of the last of these runs; empty where none is known."""
-    sessions = [session for unit in units for session in unit.run.sessions(unit.benchmarks)]
+    sessions = [session for unit in units for session in facts.of(unit.id).made]
     times = sorted(datetime.fromisoformat(str(time)) for one in sessions if (time := one.get("started")))
     return [times[0], times[-1]] if times else []
 
@@ -183,15 +186,15 @@ def _spread_of_others(
     return pooled([one for one in spreads if np.array_equal(one.problems, spreads[0].problems)]) if spreads else None
 
 
-def _result(claim: Claim, units: Sequence[Unit]) -> _Result | None:
+def _result(claim: Claim, units: Sequence[Unit], facts: Facts) -> _Result | None:
     """The two rows of a claim compared; None until everything is measured."""
-    if not all(unit.done() for unit in units):
+    if not all(facts.of(unit.id).done for unit in units):
         return None
     if claim.measure != "accuracy":
-        return _in_training(claim, units)
+        return _in_training(claim, units, facts)
     pairs = []
     for part in _by_base(units).values():
-        frame, baseline = read_samples(part), row_key(part[0])
+        frame, baseline = read_samples(part, facts), row_key(part[0])
         pairs += pair_rows(frame, baseline)
     if claim.bases:
         return _over_bases(pairs)
@@ -233,13 +236,13 @@ def _over_bases(pairs: Sequence[Pair]) -> _Result:
     return _Result(over(range(len(pairs))), over, spread_of(means, weights), by_base, exact)
 
 
-def _in_training(claim: Claim, units: Sequence[Unit]) -> _Result:
+def _in_training(claim: Claim, units: Sequence[Unit], facts: Facts) -> _Result:
     """A minus B on each seed; with bases the mean over the seeds of each base."""
     gaps = []
     for part in _by_base(units).values():
         runs: dict[str, dict[int, _Training]] = {}
         for unit in part:  # read as a record keeps them: the verdict must not depend on which of the two is there
-            known = _Training(unpack(pack(unit.run.metrics())), unit.config.train.steps)
+            known = _Training(facts.lasting(unit.id), unit.config.train.steps)
             runs.setdefault(row_key(unit), {})[unit.seed] = known
         (_, base), (name, other) = runs.items()
         by_seed = [_gap(claim, other[seed], base[seed]) for seed in other]

@@ -46,7 +46,7 @@ def claims_table(claims: Claims, judged: Sequence[ClaimOutcome], known: Sequence
         else:
             cells = _cells(by_name[claim.name], known)
         rows.append(TableRow(claim.name, claim.name, cells, sentence=claim.sentence))
-    notes = (*_notes(claims, judged), *record_notes([unit for one in judged for unit in one.units]))
+    notes = (*_notes(claims, judged), *(record_notes([unit for one in judged for unit in one.units], judged[0].facts) if judged else ()))
     said = tuple(
         f"{one.name}: {one.sentence}. {one.pair}. {one.details}".replace(" . ", " ")
         for one in claim_lines(claims, judged)
@@ -206,7 +206,7 @@ def _details(claim: Claim, one: ClaimOutcome | None, usual: str) -> str:
 def _ended(one: ClaimOutcome) -> str:
     """Number of the runs that ended before their last step, of each side; empty for none."""
     baseline = one.units[0].row.label
-    sides = Counter("B" if unit.row.label == baseline else "A" for unit in one.units if unit.run.ending())
+    sides = Counter("B" if unit.row.label == baseline else "A" for unit in one.units if one.facts.of(unit.id).ending)
     return "".join(f", {number} of {side} ended early" for side, number in sorted(sides.items()))
 
 

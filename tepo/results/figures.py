@@ -25,6 +25,7 @@ from tepo.results.run_scores import study_groups
 from tepo.results.scaling_fits import curve_rows
 from tepo.results.tables import study_table
 from tepo.results.tuned_part import tuned_lines
+from tepo.store.facts import Facts
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
 from tepo.studies.vary import shown_axes
@@ -39,7 +40,7 @@ class StudyFigure:
     figure: Figure
 
 
-def curves(units: Sequence[Unit]) -> list[RunCurves]:
+def curves(units: Sequence[Unit], facts: Facts) -> list[RunCurves]:
     """Metrics of trained units, one curve a row and seed. Rows are called by their setting too where there are
     several."""
     several = len({setting_text(unit.row.setting.point) for unit in units}) > 1
@@ -47,27 +48,27 @@ def curves(units: Sequence[Unit]) -> list[RunCurves]:
         (unit.label if several else unit.row_label, unit.seed): unit for unit in units if unit.row.objective is not None
     }
     return [
-        RunCurves(label, unit.row.objective or "", seed, unit.run.metrics(), unit.row.look, bool(unit.run.ending()))
+        RunCurves(label, unit.row.objective or "", seed, facts.metrics(unit.id), unit.row.look, bool(facts.of(unit.id).ending))
         for (label, seed), unit in trained.items()
     ]
 
 
-def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit], against: str = "steps") -> Figure:
+def draw_figure(study: Study, name: str, scale: str, units: Sequence[Unit], facts: Facts, against: str = "steps") -> Figure:
     """One figure of the study; against: as `paper_figure`. Raises UserError naming the rows that were not run."""
     wanted = next(figure.rows for figure in study.figures if figure.name == name)
     chosen = [unit for unit in units if unit.row.label in wanted]
-    missing = sorted({unit.label for unit in chosen if not unit.done()})
+    missing = sorted({unit.label for unit in chosen if not facts.of(unit.id).done})
     if missing:
         raise UserError(
             f"figure {name} needs rows that were not run: {', '.join(missing)}",
             where=f"store {chosen[0].folder.parent}",
             fix=f"tepo ablate figures --scale {scale}",
         )
-    table = study_table(replace(study, baseline=None), scale, chosen)
-    return paper_figure(name, curves(chosen), table.blocks[0], against)
+    table = study_table(replace(study, baseline=None), scale, chosen, facts)
+    return paper_figure(name, curves(chosen, facts), table.blocks[0], against)
 
 
-def study_figures(study: Study, scale: str, units: Sequence[Unit], table: Table) -> list[StudyFigure]:
+def study_figures(study: Study, scale: str, units: Sequence[Unit], facts: Facts, table: Table) -> list[StudyFigure]:
     """Figures of what was measured. With `curve:`, `tune:` or `vary:`: scores over compute with their fits, the
     expected best over the number of settings tried, validation accuracy at each of them, accuracy over what a sweep
     varies, and the plane of best score against what a blind choice loses. Without `vary:`: profiles of the rows with
@@ -77,7 +78,7 @@ def study_figures(study: Study, scale: str, units: Sequence[Unit], table: Table)
         drawn = scaling_figure(rows, study.curve.over)
         figures.append(StudyFigure(study.name, "Fitted curves", drawn))
     tune = study.tune_at(scale)
-    lines = tuned_lines(units, tune) if tune else []
+    lines = tuned_lines(units, tune, facts) if tune else []
     if any(line.best for line in lines):
         caption = "Expected best validation accuracy"
         figures.append(StudyFigure(study.name, caption, expected_best_figure(lines)))
@@ -98,9 +99,9 @@ def study_figures(study: Study, scale: str, units: Sequence[Unit], table: Table)
     return figures
 
 
-def draw_study(study: Study, scale: str, units: Sequence[Unit]) -> list[StudyFigure]:
+def draw_study(study: Study, scale: str, units: Sequence[Unit], facts: Facts) -> list[StudyFigure]:
     """The study's own figures. Raises UserError where it has none, or nothing was measured."""
-    drawn = study_figures(study, scale, units, study_table(study, scale, units))
+    drawn = study_figures(study, scale, units, facts, study_table(study, scale, units, facts))
     if drawn:
         return drawn
     tunes = study.tune_at(scale) is not None

@@ -5,8 +5,10 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from typing import Any
 
 from tepo.common.text import setting_text
+from tepo.store.facts import Facts
 from tepo.studies.plan import Unit, row_key
 from tepo.studies.study import Study
 
@@ -40,7 +42,7 @@ class _Row:
         return setting_text(self.unit.row.setting.point)
 
 
-def same_runs(study: Study, scale: str, units: Sequence[Unit]) -> SameRuns:
+def same_runs(study: Study, scale: str, units: Sequence[Unit], facts: Facts) -> SameRuns:
     """Compare the rows of each model and setting by the first steps of their runs."""
     declared = study.scale(scale).same_as
     groups: dict[tuple[str, tuple[str, ...]], dict[str, list[Unit]]] = {}
@@ -52,7 +54,7 @@ def same_runs(study: Study, scale: str, units: Sequence[Unit]) -> SameRuns:
     apart: dict[tuple[str, str], list[str]] = {}
     found: dict[tuple[str, str], list[str]] = {}
     for group in groups.values():
-        rows = [_read(key, row) for key, row in group.items()]
+        rows = [_read(key, row, facts) for key, row in group.items()]
         by_label = {row.unit.row.label: row for row in rows}
         for label, other in declared.items():
             row, like = by_label[label], by_label[other]
@@ -68,14 +70,14 @@ def same_runs(study: Study, scale: str, units: Sequence[Unit]) -> SameRuns:
     return SameRuns(same, [*_apart_notes(apart), *_found_notes(found, scale)])
 
 
-def _read(key: str, units: Sequence[Unit]) -> _Row:
-    openings = {unit.seed: opening for unit in units if unit.trained() and (opening := _opening(unit))}
+def _read(key: str, units: Sequence[Unit], facts: Facts) -> _Row:
+    openings = {unit.seed: opening for unit in units if facts.of(unit.id).finished and (opening := _opening(facts.metrics(unit.id)))}
     return _Row(key, units[0], openings)
 
 
-def _opening(unit: Unit) -> Opening | None:
+def _opening(metrics: Sequence[Mapping[str, Any]]) -> Opening | None:
     """None for a run of fewer steps."""
-    rows = unit.run.metrics()[:STEPS]
+    rows = metrics[:STEPS]
     names = ("critic/score/mean", "actor/entropy")
     if len(rows) < STEPS or any(name not in row for row in rows for name in names):
         return None

@@ -26,7 +26,7 @@ from tepo.results.drawn_axis import environment_blocks
 from tepo.results.same_runs import same_runs
 from tepo.results.scaling_fits import curve_part
 from tepo.results.tuned_part import tuned_lines, tuned_part
-from tepo.store.records.thinned_metrics import pack, unpack
+from tepo.store.facts import Facts
 from tepo.studies.plan import Unit, family_of, recipe_words, row_key, unique
 from tepo.studies.study import Study, printed
 
@@ -35,14 +35,14 @@ _STORE = Path("runs")  # default of --store
 _READING = re.compile(r"[A-Z]\d+: ")  # of docs/paper.md, which says what each is
 
 
-def read_samples(units: Sequence[Unit]) -> pd.DataFrame:
+def read_samples(units: Sequence[Unit], facts: Facts) -> pd.DataFrame:
     """Graded responses of all measured units, a line each: `COLUMNS` of `comparison`. Samples of a problem are counted,
     not told apart: the right ones come first."""
     parts = [
         (row_key(unit), unit.seed, name, answers)
         for unit in units
         for name in unit.config.data.benchmarks
-        if (answers := unit.run.right_answers(name)) is not None
+        if (answers := facts.right(unit.id, name)) is not None
     ]
     if not parts:
         return pd.DataFrame(columns=list(COLUMNS))
@@ -62,16 +62,17 @@ def read_samples(units: Sequence[Unit]) -> pd.DataFrame:
     )
 
 
-def record_notes(units: Sequence[Unit]) -> list[str]:
+def record_notes(units: Sequence[Unit], facts: Facts) -> list[str]:
     """Notes about what is read from records, and what could not be."""
     runs = unique(units)
-    read, stale = sum(unit.record is not None for unit in runs), sum(unit.stale for unit in runs)
+    known = [facts.of(unit.id) for unit in runs]
+    read, stale = sum(one.source == "record" for one in known), sum(one.stale for one in known)
     notes = [f"{read} of {counted(len(runs), 'run')} read from records, not from the store."] if read else []
     other = "of other settings, another recipe or other problems than today's"
     return notes + ([f"{counted(stale, 'stale record')} not used: {other}."] if stale else [])
 
 
-def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
+def study_table(study: Study, scale: str, units: Sequence[Unit], facts: Facts) -> Table:
     """The study's rows in order, model after model, with the paper's figures as a second block.
 
     A sweep: rows x settings first, then the rows setting after setting. A study that tunes: the rows whose settings are
@@ -80,19 +81,19 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
     tune = study.tune_at(scale)
     family = family_of(study, units)
     if tune is None:
-        return _results(study, scale, units, family)
+        return _results(study, scale, units, facts, family)
     reported = [unit for unit in units if not unit.tuning]
-    table = _results(study, scale, reported, family) if reported else Table(study.name, study.title, ())
-    lines = tuned_lines(units, tune)
+    table = _results(study, scale, reported, facts, family) if reported else Table(study.name, study.title, ())
+    lines = tuned_lines(units, tune, facts)
     blocks, notes = tuned_part(lines, tune)
     return replace(table, blocks=(*with_settings(table.blocks, lines), *blocks), notes=(*table.notes, *notes))
 
 
-def _results(study: Study, scale: str, units: Sequence[Unit], family: int) -> Table:
+def _results(study: Study, scale: str, units: Sequence[Unit], facts: Facts, family: int) -> Table:
     """Scores on the benchmarks, with a sweep's and the curves' blocks before them. family: see `family_of`."""
     rows = units_by_row(units)
-    same = same_runs(study, scale, units)
-    specs = row_specs(rows, same.same_as)
+    same = same_runs(study, scale, units, facts)
+    specs = row_specs(rows, facts, same.same_as)
     references = {key: printed(study, row[0].model, row[0].row) for key, row in rows.items()}
     benchmarks = dict.fromkeys(name for unit in units for name in unit.config.data.benchmarks)
     spec = TableSpec(
@@ -103,33 +104,33 @@ def _results(study: Study, scale: str, units: Sequence[Unit], family: int) -> Ta
         baseline=baseline_label(study, units),
         family=family,
         reference={key: reference for key, reference in references.items() if reference is not None},
-        notes=[*study.notes, *same.notes, *_notes(scale, units)],
+        notes=[*study.notes, *same.notes, *_notes(scale, units, facts)],
     )
-    samples = read_samples(units)
-    command = "" if all(unit.done() for unit in units) else fill_command(study, scale, units)
+    samples = read_samples(units, facts)
+    command = "" if all(facts.of(unit.id).done for unit in units) else fill_command(study, scale, units)
     table = replace(build_table(samples, spec), command=command)
     if specs[0].setting:
         added = sweep_blocks(specs, table.blocks)
         if next(iter(specs[0].setting)) != study.scale(scale).drawn:  # of what is drawn none is chosen
             added = (*added, *sensitivity_blocks(specs, samples))
         if study.realised_kl:
-            added = (*added, *realised_kl_blocks(specs, _realised_kl(rows)))
+            added = (*added, *realised_kl_blocks(specs, _realised_kl(rows, facts)))
         table = replace(table, blocks=(*added, *table.blocks))
     if study.scale(scale).drawn:
         table = replace(table, blocks=(*environment_blocks(study, scale, units, samples), *table.blocks))
     if study.curve:
-        block, notes = curve_part(study, units)
+        block, notes = curve_part(study, units, facts)
         table = replace(table, blocks=(block, *table.blocks), notes=(*table.notes, *notes))
     return table
 
 
-def _realised_kl(rows: Mapping[str, Sequence[Unit]]) -> dict[str, float]:
+def _realised_kl(rows: Mapping[str, Sequence[Unit]], facts: Facts) -> dict[str, float]:
     """Mean over seeds and steps of what a record keeps of each run, by a row's key; rows without runs have none."""
     steps = {
         key: [
             kl
             for unit in units
-            for step in unpack(pack(unit.run.metrics()))
+            for step in facts.lasting(unit.id)
             if (kl := step.get(REALISED_KL)) is not None
         ]
         for key, units in rows.items()
@@ -145,10 +146,12 @@ def units_by_row(units: Sequence[Unit]) -> dict[str, list[Unit]]:
     return rows
 
 
-def row_specs(rows: Mapping[str, Sequence[Unit]], same_as: Mapping[str, str] = MappingProxyType({})) -> list[RowSpec]:
+def row_specs(
+    rows: Mapping[str, Sequence[Unit]], facts: Facts, same_as: Mapping[str, str] = MappingProxyType({})
+) -> list[RowSpec]:
     """Rows of a table, from their units. same_as: of those that are another row here."""
     several = len({row[0].model for row in rows.values()}) > 1
-    return [_row_spec(key, row, several, same_as.get(key, "")) for key, row in rows.items()]
+    return [_row_spec(key, row, facts, several, same_as.get(key, "")) for key, row in rows.items()]
 
 
 def baseline_label(study: Study, units: Sequence[Unit]) -> str | None:
@@ -156,7 +159,7 @@ def baseline_label(study: Study, units: Sequence[Unit]) -> str | None:
     return next((unit.row_label for unit in units if unit.row.label == study.baseline), None)
 
 
-def _row_spec(key: str, units: Sequence[Unit], several_models: bool, same_as: str) -> RowSpec:
+def _row_spec(key: str, units: Sequence[Unit], facts: Facts, several_models: bool, same_as: str) -> RowSpec:
     """units: of the row, one a seed."""
     first = units[0]
     return RowSpec(
@@ -167,13 +170,13 @@ def _row_spec(key: str, units: Sequence[Unit], several_models: bool, same_as: st
         look=first.row.look,
         setting=first.row.setting.point,
         benchmarks=first.config.data.benchmarks,
-        endings=tuple(f"seed {unit.seed}: {ending}" for unit in units if (ending := unit.run.ending())),
+        endings=tuple(f"seed {unit.seed}: {ending}" for unit in units if (ending := facts.of(unit.id).ending)),
         measured=tuple(f"{unit.id}/{name}" for unit in units for name in sorted(unit.config.data.benchmarks)),
         same_as=same_as,
     )
 
 
-def _notes(scale: str, units: Sequence[Unit]) -> list[str]:
+def _notes(scale: str, units: Sequence[Unit], facts: Facts) -> list[str]:
     """Notes on how the rows were made, and on what a reader must know of their verdicts."""
     steps = sorted({unit.config.train.steps for unit in units})
     seeds = sorted({unit.seed for unit in units if unit.row.objective is not None})
@@ -183,12 +186,13 @@ def _notes(scale: str, units: Sequence[Unit]) -> list[str]:
     )
     data = " and ".join(dict.fromkeys(unit.config.data.name for unit in units))
     notes = [f"{scale} scale, data {data}, {trained}; checkpoint: the last step, fixed before the run"]
-    if differing := mixed([session for unit in unique(units) for session in unit.run.sessions(unit.benchmarks)]):
+    if differing := mixed([session for unit in unique(units) for session in facts.of(unit.id).made]):
         notes.append(differing)
-    if given_up := sum(unit.run.timeouts(name) for unit in units for name in unit.config.data.benchmarks):
+    measured = [(name, found) for unit in units for name in unit.benchmarks if (found := facts.measurement(unit.id, name)) is not None]
+    if given_up := sum(int(found.timeouts) for _, found in measured):
         notes.append(f"Answers that ran out of the grader's budget and count as wrong: {given_up}.")
     # verdicts on generated problems, integers all, are the same under every revision of the grader (a test says so)
-    graders = {(name, revision(by)) for unit in units for name in unit.benchmarks if (by := unit.run.grader(name))}
+    graders = {(name, revision(found.grader)) for name, found in measured if found.grader}
     earlier = {(name, by) for name, by in graders if by != REVISION and not load_benchmark(name).procedural}
     said, known = ", ".join(sorted({name for name, _ in earlier})), {by for _, by in graders if by}
     if earlier:
@@ -204,7 +208,7 @@ def _notes(scale: str, units: Sequence[Unit]) -> list[str]:
         for text in load_row(name).departs
         if not _READING.match(text)
     ]
-    return [*notes, *record_notes(units), *departures]
+    return [*notes, *record_notes(units, facts), *departures]
 
 
 def _revisions(found: Iterable[int | None]) -> str:

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -10,9 +11,11 @@ import numpy as np
 from tepo.common.text import counted, setting_text
 from tepo.config.compose import to_dict
 from tepo.evaluation.statistics.choice_noise import Cells, Lead, lead
+from tepo.jobs.validate import problems_hash
 from tepo.evaluation.statistics.expected_max import expected_best
 from tepo.reporting.tables.expected_max_table import Tried, TunedLine, expected_best_blocks, noise_blocks, tried_blocks
 from tepo.reporting.tables.table import Block
+from tepo.store.facts import Facts
 from tepo.studies.plan import Unit
 from tepo.studies.tune import Tune
 from tepo.studies.tuning_result import TunedRow, tuned_rows
@@ -32,16 +35,22 @@ def tuned_part(lines: Sequence[TunedLine], tune: Tune) -> tuple[tuple[Block, ...
     return blocks, _notes(lines, tune)
 
 
-def tuned_lines(units: Sequence[Unit], tune: Tune) -> list[TunedLine]:
+def tuned_lines(units: Sequence[Unit], tune: Tune, facts: Facts) -> list[TunedLine]:
     """The rows of a plan that are tuned."""
-    rows = tuned_rows(units, tune)
+    rows = tuned_rows(units, tune, partial(_share, facts))
     several = len({row.first.model for row in rows}) > 1
-    return [_tuned_line(row, several) for row in rows]
+    return [_tuned_line(row, several, facts) for row in rows]
 
 
-def _tuned_line(row: TunedRow, several_models: bool) -> TunedLine:
+def _share(facts: Facts, unit: Unit) -> float | None:
+    """Validation of a unit that helps to choose."""
+    found = facts.of(unit.id).validation
+    return found.share if found and found.problems == problems_hash(unit.config) else None
+
+
+def _tuned_line(row: TunedRow, several_models: bool, facts: Facts) -> TunedLine:
     unit = row.first
-    done = sum(one.done() for units in row.tried for one in units)
+    done = sum(row.share(one) is not None for units in row.tried for one in units)
     settings = [setting_text(units[0].row.setting.point) for units in row.tried]
     second = row.runner_up
     return TunedLine(
@@ -64,7 +73,7 @@ def _tuned_line(row: TunedRow, several_models: bool) -> TunedLine:
             for index, setting in enumerate(settings)
         ],
         runner_up="" if second is None else settings[second],
-        lead=_lead(row),
+        lead=_lead(row, facts),
     )
 
 
@@ -78,17 +87,17 @@ def _position(unit: Unit, tune: Tune) -> float | None:
     return float(value)
 
 
-def _lead(row: TunedRow) -> Lead | None:
+def _lead(row: TunedRow, facts: Facts) -> Lead | None:
     """Lead of the chosen setting over the runner-up; None where there is none, or a validation kept no counts."""
     if row.chosen is None or row.runner_up is None:
         return None
-    chosen, second = (_cells(row.tried[index]) for index in (row.chosen, row.runner_up))
+    chosen, second = (_cells(row.tried[index], facts) for index in (row.chosen, row.runner_up))
     return lead(chosen, second) if chosen and second else None
 
 
-def _cells(units: Sequence[Unit]) -> Cells:
+def _cells(units: Sequence[Unit], facts: Facts) -> Cells:
     """Shares of right responses to validation problems; nothing where a validation kept none."""
-    counts = [found.right if (found := unit.run.validated()) else {} for unit in units]
+    counts = [found.right if (found := facts.of(unit.id).validation) else {} for unit in units]
     return {
         name: np.array([one[name] for one in counts]) / int(name.rpartition("@")[2])
         for name in counts[0]

@@ -3,7 +3,6 @@ for it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from pathlib import Path
 
 from tepo.common import trust
@@ -16,7 +15,6 @@ from tepo.config.own_files import is_own
 from tepo.config.own_reward import foreign_rewards
 from tepo.config.run_config import RunConfig
 from tepo.jobs.validate import final_validation, validation_share
-from tepo.store.records.run_record import Record
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
 from tepo.studies.scales import scale_studies
@@ -29,8 +27,7 @@ class Unit:
     """One row at one model and seed: a run to train (or the untrained base) and the benchmarks to measure it on.
 
     tuning: the run helps to choose a setting. It is validated in place of being measured, by which no benchmark's
-    problem can enter the choice. record: what it is read from in place of its folder. stale: a record of its name is
-    there, but of another run or other problems.
+    problem can enter the choice. recorded: nothing of it is left to do, as a record of today holds it.
     """
 
     row: Row
@@ -40,17 +37,16 @@ class Unit:
     overrides: tuple[str, ...]
     folder: Path
     tuning: bool = False
-    record: Record | None = None
-    stale: bool = False
+    recorded: bool = False
 
     @property
     def id(self) -> str:
         return self.folder.name
 
-    @cached_property
-    def run(self) -> RunFolder:
-        """The run as it was trained and measured, to be read from its folder or from its record."""
-        return self.record or RunFolder(self.folder)
+    @property
+    def in_store(self) -> RunFolder:
+        """Its folder in the store, whether it is there or not."""
+        return RunFolder(self.folder)
 
     @property
     def label(self) -> str:
@@ -92,7 +88,7 @@ class Unit:
         return 0 if self.row.objective is None else self.config.train.steps
 
     def trained(self) -> bool:
-        return self.row.objective is None or self.run.finished()
+        return self.row.objective is None or self.recorded or self.in_store.finished()
 
     @property
     def benchmarks(self) -> list[str]:
@@ -100,17 +96,18 @@ class Unit:
         return [] if self.tuning else self.config.data.benchmarks
 
     def missing_benchmarks(self) -> list[str]:
-        return [name for name in self.benchmarks if not self.run.has(name)]
+        return [] if self.recorded else [name for name in self.benchmarks if not self.in_store.has(name)]
 
     def validation(self) -> float | None:
-        """The share of validation problems that the finished run's last weights answer; None where it is missing, or
-        of other problems."""
-        return final_validation(self.run, self.config)
+        """The share of validation problems that the finished run's last weights answer, by the store; None where it is
+        missing, or of other problems."""
+        return final_validation(self.in_store, self.config)
 
     def to_measure(self) -> float:
         """Benchmarks that are missing; a validation counts by its share of their responses."""
-        if self.tuning and self.validation() is None:
-            return validation_share(self.config)
+        if self.tuning:
+            there = self.recorded or self.validation() is not None
+            return 0 if there else validation_share(self.config)
         return len(self.missing_benchmarks())
 
     def done(self) -> bool:

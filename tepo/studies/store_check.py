@@ -26,12 +26,12 @@ def check_store(units: Iterable[Unit]) -> None:
     benchmark = cache(load_benchmark)  # read once for all runs, and again at the next look
     for unit in unique(units):
         if unit.folder.is_dir():
-            if unit.row.objective is not None and unit.run.manifest():  # something was trained here
-                unit.run.check_whole()
+            if unit.row.objective is not None and unit.in_store.manifest():  # something was trained here
+                unit.in_store.check_whole()
             prompts = {"wrap": unit.config.model.wrap, "thinking": unit.config.model.thinking}
             for name in unit.benchmarks:
-                folder = unit.run.evaluation(name)
-                if result := unit.run.result(name):
+                folder = unit.in_store.evaluation(name)
+                if result := unit.in_store.result(name):
                     check_current(folder, result, benchmark(name), prompts)
                     _check_samples(folder, result)
 

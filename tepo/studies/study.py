@@ -147,7 +147,12 @@ class Study:
     realised_kl: bool = option(False, "a sweep shows the realised KL of each cell beside its accuracy")
     notes: tuple[str, ...] = option((), "sentences that stand below the table and at the head of its page")
     name: str = derived("", "the file's name names the study")
-    registered: bool = derived(False, "it decides a registered claim, with the claim's own seeds and settings")
+    batch: str = derived("", "of a registered claim, with its own seeds and settings: name of the batch's records")
+
+    @property
+    def registered(self) -> bool:
+        """Tell whether it decides a registered claim."""
+        return bool(self.batch)
 
     def scale(self, name: str) -> Scale:
         """The settings written for a scale, else those that its file makes of another (`tepo.studies.scales`). Raises

@@ -19,10 +19,12 @@ from tepo.studies.vary import Setting
 
 @dataclass(frozen=True)
 class TunedRow:
-    """A row of a model. tried: the units that choose, setting after setting, one a tuning seed as far as planned."""
+    """A row of a model. tried: the units that choose, setting after setting, one a tuning seed as far as planned.
+    share: what a unit's last weights answer right of its validation problems, None where that is not known."""
 
     tried: tuple[tuple[Unit, ...], ...]
     tune: Tune
+    share: Callable[[Unit], float | None] = Unit.validation
 
     @property
     def first(self) -> Unit:
@@ -37,7 +39,7 @@ class TunedRow:
     def first_scores(self) -> list[float | None]:
         """Mean share of each setting over the tuning seeds that all of them have; None where one is missing."""
         short = self.tune.shortlist
-        return [_mean(units[: short.after if short else None]) for units in self.tried]
+        return [self._mean(units[: short.after if short else None]) for units in self.tried]
 
     @property
     def shortlist(self) -> list[int] | None:
@@ -53,7 +55,7 @@ class TunedRow:
     @cached_property
     def scores(self) -> dict[int, float]:
         """Mean share over all tuning seeds of each setting that can be chosen; none while one of them is missing."""
-        means = {index: _mean(self.tried[index]) for index in self.shortlist or ()}
+        means = {index: self._mean(self.tried[index]) for index in self.shortlist or ()}
         complete = {
             index: mean
             for index, mean in means.items()
@@ -97,42 +99,46 @@ class TunedRow:
         row = replace(one.row, setting=Setting({}, one.row.setting.overrides))
         return [unit_of(row, one.model, one.overrides[:-1], seed, one.folder.parent) for seed in seeds]
 
-    def with_shortlist(self, read: Callable[[Unit], Unit]) -> "TunedRow":
+    def _mean(self, units: Sequence[Unit]) -> float | None:
+        shares = list(map(self.share, units))
+        return None if None in shares else fmean(share for share in shares if share is not None)
+
+    def with_shortlist(self) -> "TunedRow":
         """The row with all units that choose, as far as known."""
         listed = self.shortlist or ()
         return replace(
             self,
             tried=tuple(
-                (*units, *(map(read, self.to_shortlist(index)) if index in listed else ()))
+                (*units, *(self.to_shortlist(index) if index in listed else ()))
                 for index, units in enumerate(self.tried)
             ),
         )
 
 
-def _mean(units: Sequence[Unit]) -> float | None:
-    shares = [unit.validation() for unit in units]
-    return None if None in shares else fmean(share for share in shares if share is not None)
-
-
-def tuned_rows(units: Sequence[Unit], tune: Tune) -> list[TunedRow]:
-    """The rows of a plan that are tuned, from its units that choose."""
+def tuned_rows(
+    units: Sequence[Unit], tune: Tune, share: Callable[[Unit], float | None] = Unit.validation
+) -> list[TunedRow]:
+    """The rows of a plan that are tuned, from its units that choose. share: as of `TunedRow`."""
     groups: dict[tuple[str, str], dict[str, list[Unit]]] = {}
     for unit in units:
         if unit.tuning:
             groups.setdefault((unit.model, unit.row.label), {}).setdefault(unit.row.name, []).append(unit)
-    return [TunedRow(tuple(map(tuple, tried.values())), tune) for tried in groups.values()]
+    return [TunedRow(tuple(map(tuple, tried.values())), tune, share) for tried in groups.values()]
 
 
 def with_chosen(
-    units: Sequence[Unit], tune: Tune, seeds: Sequence[int], read: Callable[[Unit], Unit] = lambda unit: unit
+    units: Sequence[Unit],
+    tune: Tune,
+    seeds: Sequence[int],
+    share: Callable[[Unit], float | None] = Unit.validation,
 ) -> list[Unit]:
     """The units of a plan, those that choose among each row's shortlist, and those that report each row whose setting
-    is chosen. read: gives an added unit its record."""
-    rows = [row.with_shortlist(read) for row in tuned_rows(units, tune)]
+    is chosen. share: as of `TunedRow`."""
+    rows = [row.with_shortlist() for row in tuned_rows(units, tune, share)]
     there = {(unit.id, unit.tuning) for unit in units}
     choosing = [unit for row in rows for tried in row.tried for unit in tried if (unit.id, True) not in there]
     reporting = [unit for row in rows if row.chosen is not None for unit in row.reported(row.chosen, seeds)]
-    return [*units, *choosing, *map(read, reporting)]
+    return [*units, *choosing, *reporting]
 
 
 @dataclass(frozen=True)
@@ -150,7 +156,10 @@ class Later:
 
 
 def undecided(
-    planned: Sequence[tuple[Study, list[Unit]]], scale: str, seeds: Sequence[int] | None
+    planned: Sequence[tuple[Study, list[Unit]]],
+    scale: str,
+    seeds: Sequence[int] | None,
+    share: Callable[[Unit], float | None] = Unit.validation,
 ) -> tuple[list[Later], list[Later]]:
     """For each row whose shortlist is not known yet, what its draws would be trained with for it; and for each whose
     setting is not chosen yet, the units that would report each of its settings."""
@@ -158,7 +167,7 @@ def undecided(
         (row, reporting_seeds(study, scale, seeds))
         for study, units in planned
         if (tune := study.tune_at(scale))
-        for row in tuned_rows(units, tune)
+        for row in tuned_rows(units, tune, share)
         if row.chosen is None
     ]
     shortlists = [

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from tepo.store.facts import Facts
 from tepo.studies.plan import Unit
 
 
@@ -58,16 +59,16 @@ def _number(text: str) -> float:
         return -math.inf
 
 
-def sweep_runs(units: Iterable[Unit]) -> list[SweepRun]:
+def sweep_runs(units: Iterable[Unit], facts: Facts) -> list[SweepRun]:
     """The measured units on the grid of a study."""
     runs = []
     for unit in units:
-        answers = [one for name in unit.benchmarks if (one := unit.run.right_answers(name))]
-        if unit.row.objective is None or not unit.row.setting.point or not answers or not unit.done():
+        answers = [one for name in unit.benchmarks if (one := facts.right(unit.id, name))]
+        if unit.row.objective is None or not unit.row.setting.point or not answers or not facts.of(unit.id).done:
             continue
         value, *others = unit.row.setting.point.values()
         right, samples = sum(sum(one.right) for one in answers), sum(len(one.right) * one.samples for one in answers)
-        ending = unit.run.ending()
+        ending = facts.of(unit.id).ending
         fell = ending is not None and ending.kind != "saturation"
         runs.append(SweepRun(unit.id, (unit.model, *others), unit.row_label, value, unit.seed, right / samples, fell))
     return runs

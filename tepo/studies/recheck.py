@@ -7,22 +7,23 @@ from pathlib import Path
 
 from tepo.reporting.tables.provenance_note import cpu
 from tepo.store.early_stop import Ending
+from tepo.store.facts import Facts
 from tepo.studies.plan import Unit, unique
-from tepo.studies.plan_studies import Planned
-from tepo.studies.records.read import RecordsById
+from tepo.studies.planned_facts import Planned, Records
 
 
 def drawn(planned: Planned, count: int, seed: int) -> list[Unit]:
     """Some of the recorded runs of a plan, drawn at random whatever its store holds; fewer where fewer are recorded."""
-    kept = RecordsById.read()
-    recorded = [read for study, units in planned for unit in units if (read := kept.fill(study, unit)).record]
+    kept = Records.found()
+    kept.read(unit.id for _, units in planned for unit in units)
+    recorded = [replace(unit, recorded=True) for _, units in planned for unit in units if kept.holds(unit)]
     ordered = sorted(unique(recorded), key=lambda unit: unit.id)
     return random.Random(seed).sample(ordered, min(count, len(ordered)))
 
 
 def anew(unit: Unit, store: Path) -> Unit:
     """The run of a recorded unit, to be run in another store."""
-    return replace(unit, record=None, folder=store / unit.id, config=replace(unit.config, store=str(store)))
+    return replace(unit, recorded=False, folder=store / unit.id, config=replace(unit.config, store=str(store)))
 
 
 @dataclass(frozen=True)
@@ -37,19 +38,19 @@ class Agreement:
         return not self.differ and self.endings[0] == self.endings[1]
 
 
-def agreement(recorded: Unit, again: Unit) -> Agreement:
+def agreement(unit: Unit, recorded: Facts, again: Facts) -> Agreement:
     """A record beside the same run, run anew."""
-    pairs = [(recorded.run.right_answers(name), again.run.right_answers(name)) for name in recorded.benchmarks]
+    pairs = [(recorded.right(unit.id, name), again.right(unit.id, name)) for name in unit.benchmarks]
     problems = sum(len(old.problems) for old, _ in pairs if old)
     same = sum(a == b for old, new in pairs if old and new for a, b in zip(old.right, new.right, strict=True))
-    return Agreement(problems, problems - same, (recorded.run.ending(), again.run.ending()))
+    return Agreement(problems, problems - same, (recorded.of(unit.id).ending, again.of(unit.id).ending))
 
 
-def machines(units: Sequence[Unit]) -> list[str]:
+def machines(facts: Facts) -> list[str]:
     """The kinds of CPU and versions of torch that made them, in words."""
     said = [
         f"{cpu(session)}, torch {session.get('torch')}"
-        for unit in units
-        for session in unit.run.sessions(unit.benchmarks)
+        for made in facts.runs["made"]
+        for session in made
     ]
     return list(dict.fromkeys(said))

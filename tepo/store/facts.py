@@ -1,0 +1,194 @@
+"""What is known of runs as three pandas frames: read once, from run folders or from records, and never written to.
+Tables, claims, figures and sentences are computed from them.
+
+runs     a row a run of a study: study, label, model, seed, words (the overrides that it was made with) and
+         run (its id); source: "store", "record" or nothing; finished, ending, trained (steps on record), validation,
+         made (sessions of processes: versions, machine, when) and costs
+scores   run, benchmark, problem: right of samples; grader, task and timeouts of the measurement that it is from
+curves   run, step, and a column a metric under verl's names
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from tepo.store.cost import Cost
+from tepo.store.early_stop import Ending
+from tepo.store.evaluation_result import RightAnswers, Validated
+from tepo.store.excerpt import Excerpt
+from tepo.store.run_folder import RunFolder
+from tepo.store.thinned_metrics import thinned
+
+STEP = "training/global_step"
+SCORES = ("run", "benchmark", "problem", "right", "samples", "grader", "task", "timeouts")
+_WORDS = ("run", "benchmark", "problem", "grader", "task")  # of the scores, in categories: each text once
+# what makes a result one of today's benchmark; stop: where a chat template may end a response
+_TASK = ("fingerprint", "grading", "content_hash", "wrap", "thinking", "stop")
+
+
+@dataclass(frozen=True)
+class Known:
+    """What is known of one run. trained: steps with metrics. recipe: of its record; None in a store."""
+
+    source: str = ""
+    finished: bool = False
+    outcome: str = "not started"
+    ending: Ending | None = None
+    trained: int = 0
+    made: Sequence[Mapping[str, Any]] = ()
+    costs: Sequence[Cost] = ()
+    validation: Validated | None = None
+    excerpt: Excerpt | None = None
+
+
+@dataclass(frozen=True)
+class Facts:
+    """The three frames."""
+
+    runs: pd.DataFrame
+    scores: pd.DataFrame
+    curves: pd.DataFrame
+
+    @cached_property
+    def _known(self) -> dict[str, Any]:
+        return {row.run: row for row in reversed(list(self.runs.itertuples(index=False)))}
+
+    def of(self, run: str) -> Any:
+        """The row of a run, as a tuple with names; `Known()` for one that is not in the frame."""
+        return self._known.get(run, _NOTHING)
+
+    @cached_property
+    def _measured(self) -> dict[tuple[str, str], Any]:
+        groups = self.scores.groupby(["run", "benchmark"], sort=False, observed=True).indices
+        return {(str(run), str(name)): places for (run, name), places in groups.items()}
+
+    def has(self, run: str, benchmark: str) -> bool:
+        """Tell whether a run is measured on a benchmark."""
+        return (run, benchmark) in self._measured
+
+    def right(self, run: str, benchmark: str) -> RightAnswers | None:
+        """Right answers problem by problem; None where the run is not measured on the benchmark."""
+        places = self._measured.get((run, benchmark))
+        if places is None:
+            return None
+        part = self.scores.iloc[places]
+        return RightAnswers(tuple(part["problem"]), tuple(map(int, part["right"])), int(part["samples"].iloc[0]))
+
+    def measurement(self, run: str, benchmark: str) -> Any:
+        """The grader, task and timeouts of a measurement; None where there is none."""
+        places = self._measured.get((run, benchmark))
+        return None if places is None else self.scores.iloc[places[0]]
+
+    @cached_property
+    def _steps(self) -> dict[str, Any]:
+        return {str(run): places for run, places in self.curves.groupby("run", observed=True).indices.items()}
+
+    def metrics(self, run: str) -> list[dict[str, Any]]:
+        """The metrics of a run, a mapping a step, of each step those that it has."""
+        places = self._steps.get(run)
+        if places is None:
+            return []
+        part = self.curves.iloc[places].drop(columns="run").rename(columns={"step": STEP})
+        known = part.notna().to_numpy()
+        rows = zip(part.to_dict("records"), known, strict=True)
+        return [{name: value for (name, value), there in zip(row.items(), has, strict=True) if there} for row, has in rows]
+
+    def lasting(self, run: str) -> list[dict[str, Any]]:
+        """The metrics as a record keeps them, whether they are from one or not: what is decided by them must not depend
+        on which of the two is there."""
+        return self.metrics(run) if self.of(run).source == "record" else thinned(self.metrics(run))
+
+
+_NOTHING = Known()
+
+
+@dataclass
+class Gathered:
+    """Frames in the making."""
+
+    runs: list[dict[str, Any]] = field(default_factory=list)
+    scores: list[pd.DataFrame] = field(default_factory=list)
+    curves: list[pd.DataFrame] = field(default_factory=list)
+
+    def add_folder(self, run: RunFolder, benchmarks: Iterable[str], *, base: bool = False) -> Known:
+        """Read a run, or a base, from its folder in a store: scores on these benchmarks. Raises UserError for damaged
+        files."""
+        name = run.path.name
+        for benchmark in benchmarks:
+            answers, result = run.right_answers(benchmark), run.result(benchmark)
+            if answers is not None and result is not None:
+                task = {key: result.task[key] for key in _TASK if key in result.task}
+                self.scores.append(
+                    scores_of(name, benchmark, answers, result.grader, json.dumps(task, sort_keys=True), result.timeouts)
+                )
+        rows = run.metrics()
+        if rows:
+            self.curves.append(curves_of(name, rows))
+        manifest = run.manifest()
+        return Known(
+            "store" if run.opened.is_dir() else "",
+            base or manifest.get("status") == "finished",
+            run.outcome(),
+            run.ending(),
+            len(rows),
+            tuple(run.sessions(benchmarks)),
+            tuple(run.costs()),
+            None if base else run.validated(),
+        )
+
+    def facts(self) -> Facts:
+        """What was gathered."""
+        return Facts(pd.DataFrame(self.runs), joined_scores(self.scores), joined_curves(self.curves))
+
+
+def scores_of(
+    run: str, benchmark: str, answers: RightAnswers, grader: str, task: str, timeouts: int | None
+) -> pd.DataFrame:
+    """Scores of a run on a benchmark."""
+    return pd.DataFrame(
+        {
+            "run": run,
+            "benchmark": benchmark,
+            "problem": np.array(answers.problems, dtype=object),
+            "right": np.array(answers.right, dtype="int16"),
+            "samples": np.int16(answers.samples),
+            "grader": grader,
+            "task": task,
+            "timeouts": np.int32(timeouts or 0),
+        }
+    )
+
+
+def joined_scores(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Scores of several runs, texts as categories."""
+    joined = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(SCORES))
+    return joined.astype(dict.fromkeys(_WORDS, "category"))
+
+
+def curves_of(run: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
+    """Curves of a run from its metrics, but for lists of figures a problem."""
+    numbers = [{name: value for name, value in row.items() if not isinstance(value, list)} for row in rows]
+    frame = pd.DataFrame(numbers).rename(columns={STEP: "step"})
+    frame.insert(0, "run", run)
+    return frame
+
+
+def joined_curves(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
+    """Curves of several runs; a metric that a run lacks is missing."""
+    joined = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["run", "step"])
+    return joined.astype({"run": "category"})
+
+
+def known_columns(known: Known) -> Iterator[tuple[str, Any]]:
+    """Columns of the frame of runs."""
+    return ((name, getattr(known, name)) for name in Known.__dataclass_fields__)
+
+
+def as_json(value: Any) -> str:
+    """Text of a value, the same for the same value."""
+    return json.dumps(value if not hasattr(value, "__dataclass_fields__") else asdict(value), ensure_ascii=False, separators=(",", ":"))

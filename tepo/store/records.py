@@ -1,0 +1,206 @@
+"""Records of finished runs: the frames of `tepo.store.facts` as Parquet, a folder a study, beside the studies' files.
+
+records/NAME/runs.parquet      a row a run: what it is, how it ended, who made it when, what it cost
+             scores.parquet    right answers, problem by problem
+             curves.parquet    the metrics that are drawn or summed, with few digits
+             content           hash of what the frames hold: a file that another version of Parquet's writer writes has
+                               other bytes and the same content
+
+All of them read as any Parquet file does: `pandas.read_parquet("records/stability")` is not needed to use them
+(`tepo.results("stability")`), and enough.
+"""
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from tepo.common.errors import UserError
+from tepo.common.files import commit_folder, parse_json
+from tepo.common.parquet import read_parquet
+from tepo.store.cost import Cost
+from tepo.store.early_stop import read_ending
+from tepo.store.evaluation_result import Validated
+from tepo.store.excerpt import Again, Excerpt, pack_excerpt, unpack_excerpt
+from tepo.store.facts import SCORES, joined_scores
+
+FRAMES = ("runs", "scores", "curves")
+CONTENT = "content"
+NAME = ("study", "label", "model", "seed")  # one run at a time has these
+_RUNS = pa.schema(
+    {
+        "run": pa.string(),
+        "recipe": pa.int32(),
+        "study": pa.string(),
+        "label": pa.string(),
+        "model": pa.string(),
+        "seed": pa.int64(),
+        "words": pa.list_(pa.string()),
+        "trained": pa.int32(),
+        **dict.fromkeys(("ending", "made", "costs", "validation", "excerpt"), pa.string()),  # JSON, null for nothing
+    }
+)
+_SCORES = pa.schema(
+    {name: {"right": pa.int16(), "samples": pa.int16(), "timeouts": pa.int32()}.get(name, pa.string()) for name in SCORES}
+)
+_FIX = "restore it from the repository, or move it away and write it anew: `tepo records write`"
+
+
+@dataclass(frozen=True)
+class Frames:
+    """What a folder of records holds. runs: as they are stored, `opened` gives their values."""
+
+    runs: pd.DataFrame
+    scores: pd.DataFrame
+    curves: pd.DataFrame
+
+
+def read_frames(folder: Path, runs: Collection[str] | None = None, names: Sequence[str] = FRAMES) -> Frames:
+    """Frames of a folder, of these runs or of all; empty ones where there is no folder, and for those that are not
+    asked for. Raises UserError naming the file that is damaged."""
+    found: dict[str, pd.DataFrame] = {}
+    for name in FRAMES:
+        path = folder / f"{name}.parquet"
+        schema = {"runs": _RUNS, "scores": _SCORES}.get(name)
+        if name not in names or not folder.is_dir():
+            found[name] = pd.DataFrame(columns=["run", "step"] if schema is None else schema.names)
+            continue
+        try:
+            table = read_parquet(path, None, keep_categories=name != "runs")
+            if runs is not None:
+                table = table.filter(pc.is_in(table["run"].cast(pa.string()), pa.array(sorted(runs), pa.string())))
+            if schema is not None and table.column_names != schema.names:
+                raise ValueError(f"its columns are not {', '.join(schema.names)}")
+            if schema is None and table.column_names[:2] != ["run", "step"]:
+                raise ValueError("its first columns are not run and step")
+            found[name] = table.to_pandas()
+        except (OSError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # pyarrow's own are among them
+            what = f"the records are damaged: {str(error).splitlines()[0]}"
+            raise UserError(what, where=str(path), fix=_FIX) from None
+    if not len(found["scores"]):
+        found["scores"] = joined_scores([])
+    return Frames(**found)
+
+
+def write_frames(folder: Path, frames: Frames) -> None:
+    """Write a folder of records whole, with fixed options, rows in order: the same records give the same content. Keeps
+    the files where that is what they hold."""
+    runs = frames.runs.sort_values([*NAME, "run"], ignore_index=True)
+    order = {run: place for place, run in enumerate(runs["run"])}
+    scores = frames.scores.astype({name: object for name in ("run", "benchmark", "problem", "grader", "task")})
+    scores = _ordered(scores, order, ["benchmark", "problem"])
+    curves = _ordered(frames.curves.astype({"run": object}), order, ["step"]).dropna(axis="columns", how="all")
+    tables = {
+        "runs": pa.Table.from_pandas(runs[_RUNS.names], schema=_RUNS, preserve_index=False),
+        "scores": pa.Table.from_pandas(scores[_SCORES.names], schema=_SCORES, preserve_index=False),
+        "curves": pa.Table.from_pandas(curves[["run", "step", *sorted(set(curves) - {"run", "step"})]], preserve_index=False),
+    }
+    digest = content(tables)
+    if (folder / CONTENT).is_file() and (folder / CONTENT).read_text().strip() == digest:
+        return
+    with commit_folder(folder) as scratch:
+        for name, table in tables.items():
+            pq.write_table(
+                table.replace_schema_metadata(),
+                scratch / f"{name}.parquet",
+                compression="zstd",
+                compression_level=19,
+                version="2.6",
+                data_page_version="2.0",
+                data_page_size=1 << 22,
+                row_group_size=1 << 22,
+                write_statistics=False,
+                write_page_checksum=True,
+                store_schema=False,
+            )
+        (scratch / CONTENT).write_text(f"{digest}\n")
+
+
+def content(tables: Mapping[str, pa.Table]) -> str:
+    """Hash of the values of tables, whatever the files that hold them."""
+    hashed = sha256()
+    for name in sorted(tables):
+        for column in tables[name].column_names:
+            values = tables[name].column(column).to_pylist()
+            hashed.update(json.dumps([name, column, values], ensure_ascii=False, separators=(",", ":")).encode())
+    return hashed.hexdigest()
+
+
+def check_content(folder: Path) -> None:
+    """Raises UserError where the frames of a folder are not those that were written into it."""
+    frames = {}
+    for name in FRAMES:
+        frames[name] = read_parquet(folder / f"{name}.parquet")
+    if content(frames) != (folder / CONTENT).read_text().strip():
+        raise UserError("the records are not those that were written", where=str(folder), fix=_FIX)
+
+
+def _ordered(frame: pd.DataFrame, order: Mapping[str, int], by: Sequence[str]) -> pd.DataFrame:
+    return (
+        frame.assign(order=frame["run"].map(order))
+        .dropna(subset="order")
+        .sort_values(["order", *by], ignore_index=True, kind="stable")
+        .drop(columns="order")
+    )
+
+
+def stored(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The columns of a run with values for JSON."""
+    validation = values["validation"]
+    return {
+        "ending": None if values["ending"] is None else _json(asdict(values["ending"])),
+        "made": _json([dict(session) for session in values["made"]]),
+        "costs": _json([asdict(cost) for cost in values["costs"]]),
+        "validation": None if validation is None else _json(asdict(validation)),
+        "excerpt": excerpt_json(values["excerpt"]),
+    }
+
+
+def opened(row: Any, where: Path) -> dict[str, Any]:
+    """The values of a stored run. Raises UserError for what `stored` did not make."""
+    readers: dict[str, Callable[[Any], Any]] = {
+        "ending": read_ending,
+        "made": lambda value: tuple(dict(session) for session in value),
+        "costs": lambda value: tuple(Cost(**cost) for cost in value),
+        "validation": _validation,
+        "excerpt": _excerpt,
+    }
+    values = {}
+    for name, read in readers.items():
+        text = getattr(row, name)
+        try:
+            values[name] = None if text is None else read(parse_json(text))
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            what = f"the records are damaged: {name} of run {row.run}: {error}"
+            raise UserError(what, where=str(where), fix=_FIX) from None
+    return values
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def _validation(value: Mapping[str, Any]) -> Validated:
+    right = {name: tuple(map(int, counts)) for name, counts in value["right"].items()}
+    return Validated(str(value["problems"]), float(value["share"]), right)
+
+
+def excerpt_json(excerpt: Excerpt | None) -> str | None:
+    """Text of an excerpt in the frame of runs."""
+    if excerpt is None:
+        return None
+    again = excerpt.again and {"made": [dict(one) for one in excerpt.again.made], "differs": excerpt.again.differs}
+    return _json({"again": again, **pack_excerpt(excerpt)})
+
+
+def _excerpt(value: Mapping[str, Any]) -> Excerpt:
+    again = value["again"]
+    known = None if again is None else Again(tuple(dict(one) for one in again["made"]), int(again["differs"]))
+    return unpack_excerpt(value, known)

@@ -1,1 +1,0 @@
-"""Records: run folders without their heavy files, in an archive."""

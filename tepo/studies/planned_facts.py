@@ -1,0 +1,188 @@
+"""From a plan to what is known of its runs: the frames that tables, claims and figures are computed from."""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tepo.common import paths
+from tepo.common.files import parse_json
+from tepo.jobs.validate import problems_hash
+from tepo.problems.benchmarks import Benchmark, load_benchmark
+from tepo.problems.hashes import set_hash
+from tepo.store.evaluation_result import is_current
+from tepo.store.facts import Facts, Gathered, Known
+from tepo.store.records import CONTENT, NAME, opened, read_frames
+from tepo.store.run_id import RECIPE
+from tepo.studies.plan import Unit, reporting_seeds, row_key
+from tepo.studies.study import Study
+from tepo.studies.tuning_result import with_chosen
+
+Planned = Sequence[tuple[Study, list[Unit]]]
+
+
+def read_facts(
+    planned: Planned, scale: str, seeds: Sequence[int] | None = None, *, records: bool = False
+) -> tuple[list[tuple[Study, list[Unit]]], Facts]:
+    """The plan, and what the store holds of its runs; with records also what these hold of runs that the store lacks,
+    as far as they are of today, and the units of rows whose settings they choose.
+
+    Raises UserError for damaged files of the store or of records."""
+    if not records:
+        return list(planned), _facts(planned, None)
+    kept = Records.found()
+    known: list[tuple[Study, list[Unit]]] = []
+    for study, units in planned:
+        if tune := study.tune_at(scale):
+            choosing = [unit for unit in units if unit.tuning or unit.row.base]
+            units = with_chosen(choosing, tune, reporting_seeds(study, scale, seeds), kept.share)
+        kept.read(unit.id for unit in units)
+        known.append((study, [unit if unit.done() else replace(unit, recorded=kept.holds(unit)) for unit in units]))
+    return known, _facts(known, kept)
+
+
+def _facts(planned: Planned, kept: "Records | None") -> Facts:
+    """Frames of a plan, a row of `runs` a unit."""
+    gathered, known = Gathered(), dict[tuple[str, bool], Known]()
+    for study, units in planned:
+        for unit in units:
+            key = unit.id, unit.recorded
+            if key not in known and kept and unit.recorded:
+                known[key] = kept.known[unit.id]
+            elif key not in known:
+                known[key] = gathered.add_folder(unit.in_store, unit.benchmarks, base=unit.row.objective is None)
+            stale = kept is not None and not unit.recorded and not unit.done() and kept.names(study, unit)
+            gathered.runs.append({**_planned(study, unit), "stale": stale, "done": unit.done(), **vars(known[key])})
+    if kept:
+        recorded = {unit.id for _, units in planned for unit in units if unit.recorded}
+        gathered.scores += [frame[frame["run"].isin(recorded)] for frame in kept.scores]
+        gathered.curves += [frame[frame["run"].isin(recorded)] for frame in kept.curves]
+    return gathered.facts()
+
+
+def _planned(study: Study, unit: Unit) -> dict[str, Any]:
+    return {
+        "study": study.name,
+        "row": row_key(unit),
+        "label": unit.row_label,
+        "setting": dict(unit.row.setting.point),
+        "model": unit.model,
+        "seed": unit.seed,
+        "objective": unit.row.objective,
+        "tuning": unit.tuning,
+        "steps": unit.steps,
+        "words": unit.overrides,
+        "run": unit.id,
+    }
+
+
+@dataclass(frozen=True)
+class Records:
+    """Records in all folders there are: which runs they hold, and the frames of those that were asked for.
+
+    by_run: run -> folders. named: rows, models and seeds of studies. known, recipes, scores and curves: of what was
+    read; where several folders hold a run, with what any has measured."""
+
+    by_run: dict[str, list[Path]]
+    named: set[tuple[str, str, str, int]]
+    known: dict[str, Known] = field(default_factory=dict)
+    recipes: dict[str, int] = field(default_factory=dict)
+    tasks: dict[tuple[str, str], str] = field(default_factory=dict)
+    scores: list[pd.DataFrame] = field(default_factory=list)
+    curves: list[pd.DataFrame] = field(default_factory=list)
+    benchmark: Callable[[str], Benchmark] = field(default_factory=lambda: cache(load_benchmark))
+    content_hash: Callable[[str], str] = field(
+        default_factory=lambda: cache(lambda name: set_hash(load_benchmark(name).load_problems()))
+    )
+
+    @classmethod
+    def found(cls, folders: Iterable[Path] | None = None) -> "Records":
+        """Raises UserError for a damaged file."""
+        by_run: dict[str, list[Path]] = {}
+        named = set()
+        for folder in record_folders() if folders is None else folders:
+            runs = read_frames(folder, names=("runs",)).runs
+            for run in runs["run"]:
+                by_run.setdefault(run, []).append(folder)
+            named.update(zip(*(runs[name] for name in NAME), strict=True))
+        return cls(by_run, named)
+
+    def read(self, runs: Iterable[str]) -> None:
+        """Read these runs, where they are on record and were not read before."""
+        wanted: dict[Path, set[str]] = {}
+        for run in runs:
+            if run not in self.known:
+                for folder in self.by_run.get(run, ()):
+                    wanted.setdefault(folder, set()).add(run)
+        for folder, some in wanted.items():
+            self._read(folder, some)
+
+    def _read(self, folder: Path, some: Collection[str]) -> None:
+        frames, there = read_frames(folder, some), set(self.known)
+        for row in frames.runs.itertuples(index=False):
+            values = opened(row, folder / "runs.parquet")
+            if first := self.known.get(row.run):
+                more = {name: getattr(first, name) or values[name] for name in ("validation", "excerpt")}
+                self.known[row.run] = replace(first, **more)
+                continue
+            ended = ": ".join(["finished", *([str(values["ending"])] if values["ending"] else [])])
+            self.known[row.run] = Known("record", finished=True, outcome=ended, trained=row.trained, **values)
+            self.recipes[row.run] = row.recipe
+        self.curves.append(frames.curves[~frames.curves["run"].isin(there)])
+        first_rows = frames.scores.drop_duplicates(["run", "benchmark"])
+        new = [(row.run, row.benchmark) not in self.tasks for row in first_rows.itertuples(index=False)]
+        pairs = first_rows[new]
+        self.tasks.update(zip(zip(pairs["run"], pairs["benchmark"], strict=True), pairs["task"], strict=True))
+        scores = frames.scores
+        if not all(new):
+            scores = scores.merge(pairs[["run", "benchmark"]], on=["run", "benchmark"])
+        self.scores.append(scores)
+
+    def holds(self, unit: Unit) -> bool:
+        """Tell whether a record that was read is of today's recipe and of all that a unit is measured on, as it is
+        today."""
+        known = self.known.get(unit.id)
+        if known is None or self.recipes[unit.id] != RECIPE:
+            return False
+        if unit.tuning:
+            return known.validation is not None and known.validation.problems == problems_hash(unit.config)
+        return all(self._measures_today(unit, name) for name in unit.benchmarks)
+
+    def _measures_today(self, unit: Unit, name: str) -> bool:
+        task = self.tasks.get((unit.id, name))
+        if task is None:
+            return False
+        benchmark = self.benchmark(name)
+        prompts: dict[str, Any] = {"wrap": unit.config.model.wrap, "thinking": unit.config.model.thinking}
+        if benchmark.procedural:  # they depend on code too, which the benchmark's fingerprint does not hold
+            prompts["content_hash"] = self.content_hash(name)
+        return is_current(parse_json(task), benchmark, prompts)
+
+    def facts(self, planned: Planned) -> Facts:
+        """Frames of a plan whose units are all recorded and read."""
+        return _facts(planned, self)
+
+    def share(self, unit: Unit) -> float | None:
+        """Validation of a unit that helps to choose, by the store or by its record."""
+        self.read([unit.id])
+        there = unit.validation()
+        if there is None and self.holds(replace(unit, tuning=True)):
+            validation = self.known[unit.id].validation
+            return None if validation is None else validation.share
+        return there
+
+    def names(self, study: Study, unit: Unit) -> bool:
+        """Tell whether a record is of a unit, or of another run of its name."""
+        return unit.id in self.known or (study.name, unit.label, unit.model, unit.seed) in self.named
+
+
+def record_folders() -> list[Path]:
+    """Every folder of records, the user's own first; a shipped one of the same name is left out."""
+    folders: dict[str, Path] = {}
+    for parent in paths.folders("records"):
+        for path in sorted(parent.glob(f"*/{CONTENT}")):
+            folders.setdefault(path.parent.name, path.parent)
+    return list(folders.values())

@@ -1,1 +1,0 @@
-"""Records of studies: written, read and rechecked."""

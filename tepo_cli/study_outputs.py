@@ -66,15 +66,12 @@ def _command() -> str:
     return " ".join(kept)
 
 
-def show_tables(planned: Planned, scale: str, format: str, profiles: bool = False) -> None:
-    """Print the table of each study, one block a model, and say where the runs lie. profiles: with what single runs say
-    beside the means."""
-    from tepo.results.run_scores import with_profiles
+def show_tables(planned: Planned, scale: str, format: str) -> None:
+    """Print the table of each study, one block a model, and say where the runs lie."""
     from tepo.results.tables import study_table
 
     for study, units in planned:
-        table = study_table(study, scale, units)
-        show_table(with_profiles(table, study, units) if profiles else table, units, format)
+        show_table(study_table(study, scale, units), units, format)
 
 
 def show_table(table: "Table", units: Sequence[Unit], format: str) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 from urllib.parse import urljoin
 
@@ -33,7 +34,6 @@ from tepo.reporting.tables.table import Table
 from tepo.results.claim_outcomes import judge_claims
 from tepo.results.claims_table import claim_choices, claim_lines, claims_table
 from tepo.results.figures import curves, study_figures
-from tepo.results.run_scores import accuracies
 from tepo.results.tables import study_table
 from tepo.store.stored_responses import answered
 from tepo.store.stored_tokens import read_dump
@@ -196,8 +196,10 @@ def _page_run(unit: Unit, most: int) -> PageRun:
     rows = unit.run.metrics()
     seconds = sum(value for row in rows if isinstance(value := row.get("perf/cpu_s"), int | float))
     facts = {"run": unit.id, "status": unit.run.outcome(), "steps": len(rows), "CPU seconds": round(seconds, 1)}
-    if (scores := accuracies(unit)) is not None:
-        facts["% right"] = round(100 * sum(scores) / len(scores), 1)
+    answers = [unit.run.right_answers(name) for name in unit.config.data.benchmarks]
+    scores = [sum(one.right) / (len(one.problems) * one.samples) for one in answers if one is not None]
+    if scores and len(scores) == len(answers):
+        facts["% right"] = round(100 * fmean(scores), 1)
     if unit.record:
         config, dumps = to_dict(unit.config), []
     else:

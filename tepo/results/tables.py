@@ -18,13 +18,12 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader.options import REVISION, revision
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
-from tepo.reporting.tables.expected_max_table import with_settings
 from tepo.reporting.tables.provenance_note import mixed
-from tepo.reporting.tables.sweep_table import realised_kl_blocks, sensitivity_blocks, sweep_blocks
+from tepo.reporting.tables.sweep_table import lost_blocks, realised_kl_blocks, sweep_blocks
 from tepo.reporting.tables.table import Table
+from tepo.reporting.tables.tuned_table import with_settings
 from tepo.results.drawn_axis import environment_blocks
 from tepo.results.same_runs import same_runs
-from tepo.results.scaling_fits import curve_part
 from tepo.results.tuned_part import tuned_lines, tuned_part
 from tepo.store.records.thinned_metrics import pack, unpack
 from tepo.studies.plan import Unit, family_of, recipe_words, row_key, unique
@@ -89,7 +88,7 @@ def study_table(study: Study, scale: str, units: Sequence[Unit]) -> Table:
 
 
 def _results(study: Study, scale: str, units: Sequence[Unit], family: int) -> Table:
-    """Scores on the benchmarks, with a sweep's and the curves' blocks before them. family: see `family_of`."""
+    """Scores on the benchmarks, with a sweep's blocks before them. family: see `family_of`."""
     rows = units_by_row(units)
     same = same_runs(study, scale, units)
     specs = row_specs(rows, same.same_as)
@@ -111,15 +110,12 @@ def _results(study: Study, scale: str, units: Sequence[Unit], family: int) -> Ta
     if specs[0].setting:
         added = sweep_blocks(specs, table.blocks)
         if next(iter(specs[0].setting)) != study.scale(scale).drawn:  # of what is drawn none is chosen
-            added = (*added, *sensitivity_blocks(specs, samples))
+            added = (*added, *lost_blocks(added))
         if study.realised_kl:
             added = (*added, *realised_kl_blocks(specs, _realised_kl(rows)))
         table = replace(table, blocks=(*added, *table.blocks))
     if study.scale(scale).drawn:
         table = replace(table, blocks=(*environment_blocks(study, scale, units, samples), *table.blocks))
-    if study.curve:
-        block, notes = curve_part(study, units)
-        table = replace(table, blocks=(block, *table.blocks), notes=(*table.notes, *notes))
     return table
 
 

@@ -73,11 +73,6 @@ class TunedRow:
         return max(self.scores, key=lambda index: self.scores[index]) if self.scores else None
 
     @property
-    def runner_up(self) -> int | None:
-        """The second of those that could be chosen, where there are two."""
-        return sorted(self.scores, key=lambda index: -self.scores[index])[1] if len(self.scores) > 1 else None
-
-    @property
     def setting(self) -> Setting | None:
         """The setting that was chosen."""
         return None if self.chosen is None else self.tried[self.chosen][0].row.setting

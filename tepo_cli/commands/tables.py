@@ -35,9 +35,6 @@ def table(
     data: Data = None,
     override: SetAsRun = None,
     records: Records = False,
-    profiles: Annotated[
-        bool, typer.Option("--profiles", help="Add what single runs say: the chance to beat the baseline's, profiles.")
-    ] = False,
 ) -> None:
     """Print a study's table from what the store holds.
 
@@ -50,13 +47,12 @@ def table(
     overrides = row_overrides(override, data)
     planned = plan_all([name], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
     planned = filled(planned, records, store, scale, parse_seeds(seeds))
-    show_tables(planned, scale, format, profiles)
+    show_tables(planned, scale, format)
 
 
 def figure(
     name: Annotated[
-        str,
-        typer.Argument(help="2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, `all`, or a study: stability, curves, tuned."),
+        str, typer.Argument(help="2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, `all`, or a study: stability, tuned.")
     ],
     scale: Scale = "laptop",
     seeds: Seeds = None,
@@ -73,8 +69,7 @@ def figure(
 
     It never trains (`tepo ablate figures` does). `all` draws the papers' figures whose rows were run, names the others,
     and ends with exit code 1 if there are any.
-    A study with `vary:`, `curve:` or `tune:` has figures of its name: accuracy over what varies and what a blind choice
-    costs, the fits of its curves, the expected best of k settings. One without `vary:` has the profiles of its runs."""
+    A study with `vary:` or `tune:` has a figure of its name: accuracy over what varies, or at the settings tried."""
     from tepo.common.errors import unknown_name
     from tepo.reporting.figures.curves import AXES
     from tepo.studies.plan_studies import plan_all

@@ -104,16 +104,16 @@ def check_store_exists(store: Path) -> None:
 
 def filled(
     planned: "Planned", records: bool, store: Path, scale: str, seeds: list[int] | None
-) -> "list[tuple[Study, list[Unit]]]":
-    """Results that a command shows which runs nothing: from the store, and with --records from records.
+) -> "tuple[list[tuple[Study, list[Unit]]], Facts]":
+    """The plan of a command that runs nothing, and what is known of its runs: from the store, and with --records from
+    records.
 
     Raises UserError where there is neither."""
     if not records:
         check_store_exists(store)
-        return list(planned)
-    from tepo.studies.records.read import with_records
+    from tepo.studies.planned_facts import read_facts
 
-    return with_records(planned, scale, seeds)
+    return read_facts(planned, scale, seeds, records=records)
 
 
 def parse_seeds(text: str | None) -> list[int] | None:

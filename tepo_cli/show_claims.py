@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from tepo.common.errors import UserError, unknown_name
 from tepo.results.claim_history import ClaimHistory, Stamp, minute
 from tepo.results.claim_outcomes import run_dates
+from tepo.store.facts import Facts
 from tepo.studies.claims import Claims
 from tepo.studies.plan import Unit
 
 
-def show_history(claims: Claims, names: Sequence[str], runs: Mapping[str, Sequence[Unit]]) -> None:
+def show_history(claims: Claims, names: Sequence[str], runs: Mapping[str, Sequence[Unit]], facts: Facts) -> None:
     """Print every wording of the named claims, of all without a name, removed ones too. runs: of each that can be run.
     Raises UserError where no commit of the file is known, and for a claim that never was."""
     history = ClaimHistory.read(claims.path)
@@ -24,7 +25,7 @@ def show_history(claims: Claims, names: Sequence[str], runs: Mapping[str, Sequen
     for name in names or history.names:
         lines = history.lines(name)
         if name in runs:
-            dates = run_dates(runs[name])
+            dates = run_dates(runs[name], facts)
             ran = f"{minute(dates[0])} to {minute(dates[1])}" if dates else "none in the store (--records: on record)"
             lines.append(f"runs: {ran}")
         if name in known:

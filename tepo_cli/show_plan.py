@@ -65,13 +65,13 @@ def _to_train(unit: Unit) -> str:
     if unit.row.objective is None:
         return "–"
     if unit.trained():
-        return "recorded" if unit.record else "done"
+        return "recorded" if unit.recorded else "done"
     return counted(unit.config.train.steps, "step")
 
 
 def _to_measure(unit: Unit) -> str:
     if unit.to_measure() == 0:
-        return "recorded" if unit.record else "done"
+        return "recorded" if unit.recorded else "done"
     return "validation" if unit.tuning else counted(len(unit.missing_benchmarks()), "benchmark")
 
 
@@ -142,14 +142,14 @@ def _time(seconds: float, kind: str = "") -> str:
     return counted(round(seconds), f"{kind}second")
 
 
-def show_power_line(planned: Planned) -> None:
-    """Print the power of the planned seeds, where the store has something to estimate it from."""
+def show_power_line(planned: Planned, facts: Facts) -> None:
+    """Print the power of the planned seeds, where the store or records have something to estimate it from."""
     if not any(study.baseline for study, _ in planned):
         return
     there = (unit for _, units in planned for unit in units if not unit.tuning)
-    if not any(unit.seed and not unit.missing_benchmarks() for unit in there):
+    if not any(unit.seed and facts.of(unit.id).done for unit in there):
         say_wrapped("power: unknown, the store holds no row under two seeds or more")  # said without importing pandas
         return
     from tepo_cli.show_power import power_line
 
-    say_wrapped(power_line(planned))
+    say_wrapped(power_line(planned, facts))

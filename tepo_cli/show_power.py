@@ -13,6 +13,7 @@ from tepo.evaluation.statistics.power import (
     smallest,
 )
 from tepo.results.study_power import study_power
+from tepo.store.facts import Facts
 from tepo.studies.plan_studies import Planned
 from tepo_cli.screen import fixed, say_wrapped, show
 
@@ -20,9 +21,9 @@ WANTED = 2.0
 UNKNOWN = "power: unknown, the store holds no row and its baseline under two seeds or more"
 
 
-def power_line(planned: Planned, wanted: float = WANTED) -> str:
+def power_line(planned: Planned, facts: Facts, wanted: float = WANTED) -> str:
     """Power of the planned seeds, and the seeds and problems that `wanted` points need, in a sentence."""
-    power = study_power(planned)
+    power = study_power(planned, facts)
     if power is None:
         return UNKNOWN
     spread, level = power.spread, power.level
@@ -50,9 +51,9 @@ def _points(found: float) -> str:
     return f"a difference of {found:.1f} points" if found <= 100 else "no difference of up to 100 points"
 
 
-def show_power(planned: Planned, wanted: float) -> None:
+def show_power(planned: Planned, facts: Facts, wanted: float) -> None:
     """Each comparison that the store can say something about, then the line over all."""
-    power = study_power(planned)
+    power = study_power(planned, facts)
     if power is not None:
         columns = ("against", "seeds", "Δ", "SD of seeds", "SD of problems", "found with 80%", "seeds needed")
         table = Table("row", *map(fixed, columns), title=f"in points; needed for {wanted:g}")
@@ -72,4 +73,4 @@ def show_power(planned: Planned, wanted: float) -> None:
                 str(seeds or f"> {MOST_SEEDS}"),
             )
         show(table)
-    say_wrapped(power_line(planned, wanted))
+    say_wrapped(power_line(planned, facts, wanted))

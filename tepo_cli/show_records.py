@@ -1,80 +1,77 @@
 """Records on the screen."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.table import Table
 
 from tepo.common import provenance
 from tepo.reporting.progress import say
-from tepo.store.records.archive import SUFFIX, read_records
-from tepo.store.records.run_record import Record
+from tepo.store.facts import Facts
+from tepo.store.records import check_content, opened, read_frames
 from tepo.studies.plan import Unit
-from tepo.studies.records.read import RecordsById, plan_by_file, record_files
-from tepo.studies.records.recheck import agreement, machines
+from tepo.studies.planned_facts import Records, record_folders
+from tepo.studies.recheck import agreement, machines
+from tepo.studies.record_runs import plan_by_folder
 from tepo_cli.screen import fixed, show
 
 
-def show_files() -> None:
-    """A line a file of records."""
-    files = record_files()
-    if not files:
+def show_folders() -> None:
+    """A line a folder of records."""
+    folders = record_folders()
+    if not folders:
         say("nothing is recorded: `tepo records write STUDY`")
         return
-    table = Table("file", *map(fixed, ("runs", "kB", "made", "tepo", "CPU")))
-    for path in files:
-        records = read_records(path)
-        sessions = [session for record in records for session in record.sessions()]
+    table = Table("folder", *map(fixed, ("runs", "kB", "made", "tepo", "CPU")))
+    for folder in folders:
+        runs = read_frames(folder, names=("runs",)).runs
+        made = [session for row in runs.itertuples(index=False) for session in opened(row, folder)["made"]]
         table.add_row(
-            str(path),
-            str(len(records)),
-            f"{path.stat().st_size / 1000:.1f}",
-            _days(records),
-            *(
-                ", ".join(dict.fromkeys(str(session.get(key) or "unknown") for session in sessions))
-                for key in ("tepo", "cpu")
-            ),
+            str(folder),
+            str(len(runs)),
+            f"{sum(file.stat().st_size for file in folder.iterdir()) / 1000:.1f}",
+            _days(made),
+            *(", ".join(dict.fromkeys(str(one.get(key) or "unknown") for one in made)) for key in ("tepo", "cpu")),
         )
     show(table)
 
 
 def show_runs(names: Sequence[str], scale: str) -> None:
-    """A line a record, file after file."""
-    kept, plans = RecordsById.read(), plan_by_file(names, scale, Path("runs"))
-    files = {path.name.removesuffix(SUFFIX): path for path in record_files()}
-    for name, planned in plans.items():
-        records = read_records(files[name]) if name in files else []
-        today = {unit.id for study, units in planned for unit in units if kept.fill(study, unit).record}
+    """A line a record, folder after folder. Raises UserError for frames that are not those that were written."""
+    folders, kept = {folder.name: folder for folder in record_folders()}, Records.found()
+    for name, planned in plan_by_folder(names, scale, Path("runs")).items():
         table = Table("row", *map(fixed, ("seed", "run", "steps", "accuracy %", "made", "today's")), title=name)
-        for record in records:
-            right = sum(sum(one.right) for one in record.verdicts.values())
-            samples = sum(len(one.right) * one.on.samples for one in record.verdicts.values())
-            table.add_row(
-                record.label,
-                str(record.seed),
-                record.id,
-                str(record.ended or len(record.metrics())),
-                (f"{100 * right / samples:.1f}" if samples else "–"),
-                _days([record]),
-                "yes" if record.id in today else "no",
-            )
+        if name in folders:
+            check_content(folders[name])
+            kept.read(unit.id for _, units in planned for unit in units)
+            today = {unit.id for _, units in planned for unit in units if kept.holds(unit)}
+            frames = read_frames(folders[name])
+            totals = frames.scores.groupby("run", observed=True)[["right", "samples"]].sum()
+            for row in frames.runs.itertuples(index=False):
+                values = opened(row, folders[name])
+                share = (
+                    f"{100 * totals.right[row.run] / totals.samples[row.run]:.1f}" if row.run in totals.index else "–"
+                )
+                ended = str(values["ending"] or row.trained)
+                shown = "yes" if row.run in today else "no"
+                table.add_row(row.label, str(row.seed), row.run, ended, share, _days(values["made"]), shown)
         show(table)
 
 
-def show_agreement(pairs: Sequence[tuple[Unit, Unit]]) -> None:
+def show_agreement(units: Sequence[Unit], recorded: Facts, anew: Facts) -> None:
     """Each recorded run beside the same one, run anew."""
     table = Table("row", *map(fixed, ("seed", "run", "problems", "differ", "ended", "ended anew")))
-    for unit, again in pairs:
-        one = agreement(unit, again)
+    for unit in units:
+        one = agreement(unit, recorded, anew)
         ends = (str(ending or "") for ending in one.endings)
         table.add_row(unit.label, str(unit.seed), unit.id, str(one.problems), str(one.differ), *ends)
     show(table)
     facts = provenance.facts()
-    say(f"recorded on {'; '.join(machines([unit for unit, _ in pairs]))}")
+    say(f"recorded on {'; '.join(machines(recorded))}")
     say(f"run anew on {facts['cpu']}, torch {facts['torch']}")
 
 
-def _days(records: Sequence[Record]) -> str:
-    """The first and last day on which they were made."""
-    days = sorted(str(session["started"])[:10] for record in records for session in record.sessions())
+def _days(made: Iterable[dict[str, object]]) -> str:
+    """The first and last day on which runs were made."""
+    days = sorted(str(session["started"])[:10] for session in made)
     return " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "unknown"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from tepo.common.errors import UserError
 from tepo.launch.local import unfinished
 from tepo.reporting.progress import Screen, bar, console, say
+from tepo.store.facts import Facts
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import Planned
 from tepo.studies.store_check import others_line
@@ -35,7 +36,9 @@ def check_outputs(out: Path, results_path: Path | None, url: str = "") -> None:
             )
 
 
-def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | None, url: str = "") -> None:
+def write_outputs(
+    planned: Planned, facts: Facts, scale: str, out: Path, results_path: Path | None, url: str = ""
+) -> None:
     """The page, and the Markdown document if asked for. url: where the page will stand; then also the picture that a
     link to it shows."""
     from tepo.common.files import write_atomic
@@ -44,7 +47,7 @@ def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | 
     from tepo.results.results_document import write_results
 
     with bar("studies", parts(planned), quiet=not console.is_terminal, forks=True) as report:
-        rendered = render_all(planned, scale, report)
+        rendered = render_all(planned, facts, scale, report)
     picture = out.with_suffix(".png")
     if url:
         write_atomic(picture, png(opening_graphic(rendered), LINK_DPI), "--out FILE")
@@ -52,7 +55,7 @@ def write_outputs(planned: Planned, scale: str, out: Path, results_path: Path | 
     write_atomic(out, page(rendered, url, picture.name, _command()), "--out FILE")
     say(f"page: {out}")
     if results_path is not None:
-        write_results(results_path, rendered, planned, scale, _command())
+        write_results(results_path, rendered, planned, facts, scale, _command())
         say(f"results: {results_path}")
 
 
@@ -66,15 +69,12 @@ def _command() -> str:
     return " ".join(kept)
 
 
-def show_tables(planned: Planned, scale: str, format: str, profiles: bool = False) -> None:
-    """Print the table of each study, one block a model, and say where the runs lie. profiles: with what single runs say
-    beside the means."""
-    from tepo.results.run_scores import with_profiles
+def show_tables(planned: Planned, facts: Facts, scale: str, format: str) -> None:
+    """Print the table of each study, one block a model, and say where the runs lie."""
     from tepo.results.tables import study_table
 
     for study, units in planned:
-        table = study_table(study, scale, units)
-        show_table(with_profiles(table, study, units) if profiles else table, units, format)
+        show_table(study_table(study, scale, units, facts), units, format)
 
 
 def show_table(table: "Table", units: Sequence[Unit], format: str) -> None:

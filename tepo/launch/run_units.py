@@ -1,7 +1,7 @@
 """Running the units of a plan, with their progress on the screen."""
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -12,6 +12,7 @@ from tepo.common.text import counted, setting_text
 from tepo.launch.local import State, run_local, same_twice, unfinished
 from tepo.launch.slurm_options import SlurmOptions
 from tepo.reporting.progress import console, say
+from tepo.store.cost import Cost
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
 from tepo.studies.store_check import others_line
@@ -100,7 +101,17 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
     for unit in todo:
         if ending := unit.in_store.ending():
             note(f"{unit.label} seed {unit.seed} ended with {ending}: {ending.why}")
-    note("; ".join(filter(None, (spent(todo), f"{time.monotonic() - started:.0f} s by the clock"))))
+    note(
+        "; ".join(
+            filter(
+                None,
+                (
+                    spent({unit.id: unit.in_store.costs() for unit in todo}),
+                    f"{time.monotonic() - started:.0f} s by the clock",
+                ),
+            )
+        )
+    )
     if failures:
         lines = [f"{len(failures)} of the runs failed:"]
         for failure in failures:
@@ -114,17 +125,17 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
         raise RunFailed("\n".join(lines), fix=fix)
 
 
-def spent(units: Iterable[Unit]) -> str:
+def spent(by_run: Mapping[str, Sequence[Cost]]) -> str:
     """One sentence: CPU seconds in all, and the shares of sampling, log-probs and updates, of the benchmarks, and of
-    everything else (start-up, grading, checkpoints, token dumps). Empty when nothing was recorded."""
-    distinct = unique(units)
-    costs = [cost for unit in distinct for cost in unit.in_store.costs()]
+    everything else (start-up, grading, checkpoints, token dumps). Empty when nothing was recorded. by_run: the costs
+    of its processes."""
+    costs = [cost for processes in by_run.values() for cost in processes]
     total = sum(cost.cpu_s for cost in costs)
     if not total:
         return ""
     core, benchmarks = sum(cost.core_s for cost in costs), sum(cost.measuring_s for cost in costs)
     return (
-        f"{total:,.0f} CPU seconds in {counted(len(distinct), 'run')}: "
+        f"{total:,.0f} CPU seconds in {counted(len(by_run), 'run')}: "
         f"{core / total:.1%} sampling, log-probs and updates, "
         f"{benchmarks / total:.1%} benchmarks (sampling and grading), "
         f"{1 - (core + benchmarks) / total:.1%} everything else"

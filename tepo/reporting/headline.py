@@ -1,5 +1,5 @@
-"""Findings of tables in a sentence, by rule from verdicts, intervals and what a sweep loses: never the highest of
-many."""
+"""Findings of tables in a sentence, by rule from verdicts, intervals and the averages of a sweep: never the highest
+of many."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -11,10 +11,10 @@ from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.region import Outcome
 from tepo.reporting.tables.cells import number_text
 from tepo.reporting.tables.paper_comparisons import shows
-from tepo.reporting.tables.sweep_table import LOST, TOLERATED
 from tepo.reporting.tables.table import IDENTICAL, NEW, VERDICT, Block, Cell, Table, TableRow, verdict_in
 
 OUTCOME = "claim"  # the column of a registered claim's outcome
+_FALL = 10  # points that every row loses at the worst value
 _FEW, _LETTERS = 3, 90  # rows that a sentence names, and what their names take at most
 _NO_VERDICT = "One seed, so no verdict"
 
@@ -30,7 +30,7 @@ def headline(table: Table) -> str:
     if blocks := [block for block in table.blocks if compared(block)]:
         return _verdicts(blocks)
     for block in table.blocks:
-        if block.axis and (found := _sweep(block, table)):
+        if block.axis and (found := _sweep(block)):
             return found
     if AVERAGE in columns:
         return _averages(table)
@@ -144,9 +144,8 @@ def _within(block: Block, row: TableRow) -> str:
     return f"{label} ({block.part})" if block.part else label
 
 
-def _sweep(block: Block, table: Table) -> str:
-    """Averages of the rows at the value that suits most and at the worst one, and which lose least and most over
-    the grid, where their intervals lie apart."""
+def _sweep(block: Block) -> str:
+    """Averages of the rows at the value that suits most and at the worst one."""
     columns = [[mean for row in block.rows if (mean := row.cells[at].mean) is not None] for at in _places(block)]
     known = [at for at in _places(block) if columns[at]]
     if not known:
@@ -161,31 +160,15 @@ def _sweep(block: Block, table: Table) -> str:
         parts = [f"At {setting} {rows} rows lie within {max(high) - min(high):.1f} points ({_ends(high)})"]
         pairs = [(row.cells[best].mean, row.cells[worst].mean) for row in block.rows]
         fall = min((a - b for a, b in pairs if a is not None and b is not None), default=0.0)
-        if fall >= TOLERATED:
+        if fall >= _FALL:
             parts.append(f"{at_worst} every one falls by {int(fall)} points or more ({_ends(low)})")
         elif worst != best:
             parts.append(f"{at_worst} they lie from {_ends(low)}")
-    return "; ".join([*parts, *_losses(table)])
+    return "; ".join(parts)
 
 
 def _places(block: Block) -> range:
     return range(len(block.columns))
-
-
-def _losses(table: Table) -> list[str]:
-    lost = [
-        (cell.mean, cell.low, cell.high, row.label)
-        for block in table.blocks
-        for row in block.rows
-        for column, cell in zip(block.columns, row.cells, strict=True)
-        if column.key == LOST and cell.mean is not None and cell.low is not None and cell.high is not None
-    ]
-    if len(lost) < 2:
-        return []
-    (least, _, end, first), (most, start, _, last) = min(lost), max(lost)
-    if end >= start:
-        return ["what they lose over the grid cannot be told apart"]
-    return [f"{first} loses least over the grid ({least:.1f} on average), {last} most ({most:.1f})"]
 
 
 def _averages(table: Table) -> str:

@@ -46,7 +46,10 @@ def claims_table(claims: Claims, judged: Sequence[ClaimOutcome], known: Sequence
         else:
             cells = _cells(by_name[claim.name], known)
         rows.append(TableRow(claim.name, claim.name, cells, sentence=claim.sentence))
-    notes = (*_notes(claims, judged), *(record_notes([unit for one in judged for unit in one.units], judged[0].facts) if judged else ()))
+    notes = (
+        *_notes(claims, judged),
+        *(record_notes([unit for one in judged for unit in one.units], judged[0].facts) if judged else ()),
+    )
     said = tuple(
         f"{one.name}: {one.sentence}. {one.pair}. {one.details}".replace(" . ", " ")
         for one in claim_lines(claims, judged)

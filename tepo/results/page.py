@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 from urllib.parse import urljoin
 
@@ -33,8 +34,9 @@ from tepo.reporting.tables.table import Table
 from tepo.results.claim_outcomes import judge_claims
 from tepo.results.claims_table import claim_choices, claim_lines, claims_table
 from tepo.results.figures import curves, study_figures
-from tepo.results.run_scores import accuracies
 from tepo.results.tables import study_table
+from tepo.store.excerpt import Excerpt
+from tepo.store.facts import Facts
 from tepo.store.stored_responses import answered
 from tepo.store.stored_tokens import read_dump
 from tepo.studies.claims import load_claims
@@ -68,28 +70,28 @@ class Rendered:
 
 
 def render_all(
-    planned: Planned, scale: str, report: Callable[[float, str], None] = lambda done, note: None
+    planned: Planned, facts: Facts, scale: str, report: Callable[[float, str], None] = lambda done, note: None
 ) -> Rendered:
-    """Read the store: the registered claims of the plan, the table and figures of each study (made by two processes),
+    """The registered claims of the plan, the table and figures of each study (made by two processes),
     the papers' comparisons beside ours, and every trained run of the plan. report: called with how many of its `parts`
     are done, and the name of the last."""
     ordinary = [(study, units) for study, units in planned if not study.registered]
     registered = [units for study, units in planned if study.registered]
     distinct = unique(unit for _, units in planned for unit in units)
-    trained = [unit for unit in distinct if unit.row.objective is not None and unit.run.metrics()]
+    trained = [unit for unit in distinct if unit.row.objective is not None and facts.of(unit.id).trained]
     with two_processes() as pool:
-        claims = pool.submit(_claims, registered)
+        claims = pool.submit(_claims, registered, facts)
         largest_first = sorted(ordinary, key=lambda entry: -len(entry[1]))
-        rendered = {study.name: pool.submit(_render, study, units, scale) for study, units in largest_first}
+        rendered = {study.name: pool.submit(_render, study, units, facts, scale) for study, units in largest_first}
         names: dict[Future[Any], str] = {claims: CLAIMS} | {future: name for name, future in rendered.items()}
-        runs = [_page_run(unit, max(1, _DUMPS // len(trained))) for unit in trained]
-        samples = page_samples([unit for unit in distinct if not unit.tuning])
+        runs = [_page_run(unit, facts, max(1, _DUMPS // len(trained))) for unit in trained]
+        samples = page_samples([unit for unit in distinct if not unit.tuning and not unit.recorded])
         for done, future in enumerate(as_completed(names), start=1):
             report(done, names[future])
         claimed = claims.result()
         studies = [rendered[study.name].result() for study, _ in ordinary]
     papers = [table for table in [paper_comparisons([one.table for one in studies])] if table.blocks[0].rows]
-    return Rendered(head_of(planned, scale), [*claimed, *studies, *map(PageStudy, papers)], runs, samples)
+    return Rendered(head_of(planned, facts, scale), [*claimed, *studies, *map(PageStudy, papers)], runs, samples)
 
 
 def parts(planned: Planned) -> int:
@@ -97,21 +99,21 @@ def parts(planned: Planned) -> int:
     return 1 + sum(not study.registered for study, _ in planned)
 
 
-def _claims(units: Sequence[Sequence[Unit]]) -> list[PageStudy]:
+def _claims(units: Sequence[Sequence[Unit]], facts: Facts) -> list[PageStudy]:
     """The registered claims; units: of each, none where the plan has none."""
     if not units:
         return []
     claims = load_claims()
-    judged = judge_claims(claims, units)
+    judged = judge_claims(claims, units, facts)
     lines = tuple(claim_lines(claims, judged))
     return [PageStudy(claims_table(claims, judged, ()), choices=claim_choices(judged), claims=lines)]
 
 
-def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
-    table = study_table(study, scale, units)
+def _render(study: Study, units: list[Unit], facts: Facts, scale: str) -> PageStudy:
+    table = study_table(study, scale, units, facts)
     own = [
         PageFigure(f"{one.name}{OWN}", one.caption, svg(one.figure))
-        for one in study_figures(study, scale, units, table)
+        for one in study_figures(study, scale, units, facts, table)
     ]
     parts: dict[str, list[Unit]] = {}
     for unit in (unit for unit in units if not unit.tuning):
@@ -120,17 +122,19 @@ def _render(study: Study, units: list[Unit], scale: str) -> PageStudy:
     figures, names = [], {}
     for number, (place, part) in enumerate(parts.items(), start=1):
         # the study is in its heading and the place in the caption, so that rows are called what tells them apart
-        if shown := thinned([run for run in curves(part) if run.rows], _POINTS):
+        if shown := thinned([run for run in curves(part, facts) if run.rows], _POINTS):
             names[place] = f"{study.name}-curves" + (f"-{number}" if place else "")
             charts = chart_data(shown, baseline=study.baseline or "")
             figures.append(PageFigure(names[place], ": ".join(filter(None, ("Training curves", place))), charts=charts))
             if times := step_time_figure(shown):
                 caption = ": ".join(filter(None, ("Where the time of a step went", place)))
                 figures.append(PageFigure(f"{names[place]}-times", caption, svg(times)))
-    return PageStudy(table, (*own, *figures), sweep_maps(table, _cell_runs(units, names)), verdict_choices(table))
+    return PageStudy(
+        table, (*own, *figures), sweep_maps(table, _cell_runs(units, facts, names)), verdict_choices(table)
+    )
 
 
-def _cell_runs(units: Sequence[Unit], figures: Mapping[str, str]) -> dict[tuple[str, str, str], CellRuns]:
+def _cell_runs(units: Sequence[Unit], facts: Facts, figures: Mapping[str, str]) -> dict[tuple[str, str, str], CellRuns]:
     """Runs behind each cell of a sweep's map. figures: place -> the figure that holds their curves."""
     cells: dict[tuple[str, str, str], list[Unit]] = {}
     for unit in units:
@@ -142,9 +146,9 @@ def _cell_runs(units: Sequence[Unit], figures: Mapping[str, str]) -> dict[tuple[
         key: CellRuns(
             figures.get(_place(part[0], units), ""),
             part[0].row_label,
-            tuple((unit.seed, unit.id, str(unit.run.ending() or "")) for unit in part),
-            all(unit.record is not None for unit in part),
-            {unit.id: excerpt for unit in part if (excerpt := unit.run.excerpt())},
+            tuple((unit.seed, unit.id, str(facts.of(unit.id).ending or "")) for unit in part),
+            all(unit.recorded for unit in part),
+            {unit.id: excerpt for unit in part if (excerpt := _excerpt(unit, facts))},
         )
         for key, part in cells.items()
     }
@@ -191,18 +195,25 @@ def _said(rendered: Rendered, opening: Table | None) -> tuple[str, str]:
     return next(filter(None, [*claims, *others]), rendered.head.title), rendered.head.ran
 
 
-def _page_run(unit: Unit, most: int) -> PageRun:
+def _excerpt(unit: Unit, facts: Facts) -> Excerpt | None:
+    """Responses before and after a fall, of a record or of a run in the store."""
+    return facts.of(unit.id).excerpt if unit.recorded else unit.in_store.excerpt()
+
+
+def _page_run(unit: Unit, facts: Facts, most: int) -> PageRun:
     """most: token dumps that are shown."""
-    rows = unit.run.metrics()
+    rows, known = facts.metrics(unit.id), facts.of(unit.id)
     seconds = sum(value for row in rows if isinstance(value := row.get("perf/cpu_s"), int | float))
-    facts = {"run": unit.id, "status": unit.run.outcome(), "steps": len(rows), "CPU seconds": round(seconds, 1)}
-    if (scores := accuracies(unit)) is not None:
-        facts["% right"] = round(100 * sum(scores) / len(scores), 1)
-    if unit.record:
+    facts = {"run": unit.id, "status": known.outcome, "steps": len(rows), "CPU seconds": round(seconds, 1)}
+    answers = [facts.right(unit.id, name) for name in unit.config.data.benchmarks]
+    scores = [sum(one.right) / (len(one.problems) * one.samples) for one in answers if one is not None]
+    if scores and len(scores) == len(answers):
+        facts["% right"] = round(100 * fmean(scores), 1)
+    if unit.recorded:
         config, dumps = to_dict(unit.config), []
     else:
-        config = unit.run.config()["full"]
-        dumps = [read_dump(path) for path in _spread(unit.run.token_dumps(), most)]
+        config = unit.in_store.config()["full"]
+        dumps = [read_dump(path) for path in _spread(unit.in_store.token_dumps(), most)]
     return PageRun(
         unit.id,
         unit.label,
@@ -211,9 +222,9 @@ def _page_run(unit: Unit, most: int) -> PageRun:
         config,
         facts,
         dumps,
-        unit.run.sessions(unit.benchmarks),
+        known.made,
         unit.row.look,
-        recorded=unit.record is not None,
+        recorded=unit.recorded,
         command=shlex.join(["tepo", "train", *unit.overrides]),
     )
 
@@ -224,24 +235,24 @@ def _spread(dumps: Sequence[Path], most: int) -> list[Path]:
     return [dumps[-1 - index * len(dumps) // count] for index in range(count)][::-1]
 
 
-def head_of(planned: Planned, scale: str) -> PageHead:
+def head_of(planned: Planned, facts: Facts, scale: str) -> PageHead:
     """Title and notes of the studies, and facts about their runs."""
     studies = [study for study, _ in planned if not study.registered]
     units = unique(unit for _, part in planned for unit in part)
     # of several studies each stands below its table alone
     notes = studies[0].notes if len(studies) == 1 else ()
     trained = [unit for unit in units if unit.row.objective is not None]
-    sessions = [session for unit in units for session in unit.run.sessions(unit.benchmarks)]
+    sessions = [session for unit in units for session in facts.of(unit.id).made]
     days = sorted({str(session["started"])[:10] for session in sessions if session.get("started")})
     commits = dict.fromkeys(str(session["commit"])[:7] for session in sessions if session.get("commit"))
     versions = dict.fromkeys(f"tepo {session['tepo']}" for session in sessions if session.get("tepo"))
     known = list(commits) if len(commits) <= _FEW else [f"{len(commits)} commits"]
-    seconds = sum(cost.cpu_s for unit in units for cost in unit.run.costs())
+    seconds = sum(cost.cpu_s for unit in units for cost in facts.of(unit.id).costs)
     facts = {
         "Scale": scale,
         "Model": ", ".join(dict.fromkeys(unit.config.model.name for unit in units)),
         "Data": ", ".join(dict.fromkeys(unit.config.data.name for unit in units)),
-        "Runs": f"{sum(unit.done() for unit in units)} of {len(units)} measured",
+        "Runs": f"{sum(facts.of(unit.id).done for unit in units)} of {len(units)} measured",
         "Seeds": ranges(unit.seed for unit in trained),
         "Steps": ranges(unit.config.train.steps for unit in trained),
         "Ran": " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "",
@@ -253,11 +264,11 @@ def head_of(planned: Planned, scale: str) -> PageHead:
         {name: text for name, text in facts.items() if text},
         tuple(notes),
         SCOPE if scale == "laptop" else "",
-        _ran(units),
+        _ran(units, facts),
     )
 
 
-def _ran(units: Sequence[Unit]) -> str:
+def _ran(units: Sequence[Unit], facts: Facts) -> str:
     """A sentence that a stranger understands: who was trained on what, how long, how often, and how it was measured."""
     if not units:
         return ""
@@ -273,7 +284,7 @@ def _ran(units: Sequence[Unit]) -> str:
         steps = sorted({unit.config.train.steps for unit in units if unit.row.objective is not None})
         length = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
         what = f"trained by RL on {data} for {length} steps with {under}"
-    done = sum(unit.done() for unit in units)
+    done = sum(facts.of(unit.id).done for unit in units)
     runs = counted(len(units), "run") if done == len(units) else f"{done} of {counted(len(units), 'run')} measured"
     return f"{who}, {what}: {runs}, each on {_benchmarks(units)}."
 
@@ -321,15 +332,13 @@ def page_samples(units: Sequence[Unit]) -> list[RunSamples]:
     First seeds of all rows are read first. After `_READ` characters, a response counted with 200 more, the other units
     come without their responses."""
     measured = {
-        index: [name for name in unit.benchmarks if unit.run.has(name)]
-        for index, unit in enumerate(units)
-        if unit.record is None
+        index: [name for name in unit.benchmarks if unit.in_store.has(name)] for index, unit in enumerate(units)
     }
     samples, read = {}, 0
     for index in sorted((index for index, names in measured.items() if names), key=lambda index: units[index].seed):
         unit = units[index]
         names = measured[index] if read < _READ else []
-        problems = {name: answered(unit.run.evaluation(name)) for name in names}
+        problems = {name: answered(unit.in_store.evaluation(name)) for name in names}
         read += sum(200 + len(one.text) for own in problems.values() for problem in own for one in problem.answers)
         label = unit.label if unit.row.objective is None else f"{unit.label}, seed {unit.seed}"
         samples[index] = RunSamples(unit.id, label, problems)

@@ -14,11 +14,12 @@ from tepo.reporting.tables.renderers.markdown import escaped
 from tepo.results.claims_table import NAME as CLAIMS
 from tepo.results.claims_table import summary
 from tepo.results.page import OWN, Rendered, opening_graphic
+from tepo.store.facts import Facts
 from tepo.studies.plan import unique
 from tepo.studies.plan_studies import Planned
 
 
-def write_results(path: Path, rendered: Rendered, planned: Planned, scale: str, command: str) -> None:
+def write_results(path: Path, rendered: Rendered, planned: Planned, facts: Facts, scale: str, command: str) -> None:
     """Write the document, and its pictures as SVG beside it: `NAME-opening.svg`, `NAME-STUDY.svg`. command: the one
     behind it, which the document names."""
     claims = [study for study in rendered.studies if study.table.name == CLAIMS]
@@ -27,7 +28,7 @@ def write_results(path: Path, rendered: Rendered, planned: Planned, scale: str, 
     distinct = unique(units)
     said = [(study.table.title, study.finding) for study in others]
     found = [f"- **{escaped(title)}.** {escaped(text)}." for title, text in said if text]
-    done = sum(unit.done() for unit in distinct)
+    done = sum(facts.of(unit.id).done for unit in distinct)
     opening = _beside(path, "opening")
     pictures = {opening: opening_graphic(rendered)}
     pictures |= {_beside(path, f"{one.name}-map"): map_figure(one) for study in others for one in study.maps}
@@ -40,7 +41,7 @@ def write_results(path: Path, rendered: Rendered, planned: Planned, scale: str, 
         *(["## Each study in a sentence", "\n".join(found)] if found else []),
         "## Appendix: all tables",
         *(part for study in rendered.studies for part in _tables(path, study)),
-        f"## Cost\n\n{done} of {counted(len(distinct), 'run')} measured. {spent(units)}.\n",
+        f"## Cost\n\n{done} of {counted(len(distinct), 'run')} measured. {spent({unit.id: facts.of(unit.id).costs for unit in distinct})}.\n",
     ]
     for study in rendered.studies:
         for figure in _own(study):

@@ -71,7 +71,11 @@ def same_runs(study: Study, scale: str, units: Sequence[Unit], facts: Facts) -> 
 
 
 def _read(key: str, units: Sequence[Unit], facts: Facts) -> _Row:
-    openings = {unit.seed: opening for unit in units if facts.of(unit.id).finished and (opening := _opening(facts.metrics(unit.id)))}
+    openings = {
+        unit.seed: opening
+        for unit in units
+        if facts.of(unit.id).finished and (opening := _opening(facts.metrics(unit.id)))
+    }
     return _Row(key, units[0], openings)
 
 

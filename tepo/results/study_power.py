@@ -10,6 +10,7 @@ from tepo.evaluation.statistics.comparison import pair_rows
 from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.evaluation.statistics.power import Spread, pooled, spread_of
 from tepo.results.tables import read_samples
+from tepo.store.facts import Facts
 from tepo.studies.plan import Unit, family_of, row_key
 from tepo.studies.plan_studies import Planned
 
@@ -46,13 +47,13 @@ class Power:
         return pooled([one.spread for one in self.measured if np.array_equal(one.spread.problems, first.problems)])
 
 
-def study_power(planned: Planned) -> Power | None:
+def study_power(planned: Planned, facts: Facts) -> Power | None:
     """Power of the comparisons of these studies. None without a baseline, or where no row and its baseline are measured
     under two seeds that both have."""
     measured: dict[tuple[tuple[str, ...], ...], MeasuredDifference] = {}
     for baseline, others in _groups(planned):
         contrasts = {row_key(row[0]): tuple(sorted((_ids(row), _ids(baseline)))) for row in others}
-        for one in _measured(baseline, [row for row in others if row[0].row.objective is not None]):
+        for one in _measured(baseline, [row for row in others if row[0].row.objective is not None], facts):
             measured.setdefault(contrasts[one.label], one)
     seeds = {len(row) for _, others in _groups(planned) for row in others if row[0].row.objective is not None}
     return Power(list(measured.values()), _largest_family(planned), max(seeds)) if measured else None
@@ -81,13 +82,16 @@ def _ids(row: Sequence[Unit]) -> tuple[str, ...]:
     return tuple(f"{unit.id}/{name}" for unit in row for name in sorted(unit.config.data.benchmarks))
 
 
-def _measured(baseline: Sequence[Unit], others: Sequence[Sequence[Unit]]) -> list[MeasuredDifference]:
-    rows = [[unit for unit in row if not unit.missing_benchmarks()] for row in (baseline, *others)]
+def _measured(baseline: Sequence[Unit], others: Sequence[Sequence[Unit]], facts: Facts) -> list[MeasuredDifference]:
+    rows = [
+        [unit for unit in row if all(facts.has(unit.id, name) for name in unit.benchmarks)]
+        for row in (baseline, *others)
+    ]
     several = [row for row in rows if len(row) > 1]
     if len(rows[0]) < 2 or len(several) < 2:
         return []
     found = []
-    for pair in pair_rows(read_samples([unit for row in several for unit in row]), row_key(baseline[0])):
+    for pair in pair_rows(read_samples([unit for row in several for unit in row], facts), row_key(baseline[0])):
         spread = spread_of(pair.cells, pair.weights) if pair.cells else None
         if pair.cells and spread:
             means = np.array([pair.cells[name].mean() for name in sorted(pair.cells)])

@@ -14,8 +14,9 @@ from tepo.reporting.tables.render import as_text
 from tepo.reporting.tables.table import VERDICT, Block, Table, TableRow, verdict_in
 from tepo.results.run_result import RunResult
 from tepo.results.tables import study_table
+from tepo.store.facts import Facts
 from tepo.studies.plan import Unit, row_key, unique
-from tepo.studies.plan_studies import Planned
+from tepo.studies.planned_facts import Planned, read_facts
 
 
 @dataclass(frozen=True)
@@ -24,12 +25,14 @@ class StudyResult:
 
     planned: Planned
     scale: str
+    facts: Facts
     tables: tuple[Table, ...]
 
     @classmethod
     def of(cls, planned: Planned, scale: str) -> "StudyResult":
         """Read what the store holds of a plan."""
-        return cls(planned, scale, tuple(study_table(study, scale, units) for study, units in planned))
+        planned, facts = read_facts(planned, scale)
+        return cls(planned, scale, facts, tuple(study_table(study, scale, units, facts) for study, units in planned))
 
     @property
     def runs(self) -> list[RunResult]:
@@ -52,7 +55,7 @@ class StudyResult:
         """Write the self-contained HTML page: tables, curves, configurations, tokens. Returns its path."""
         from tepo.results.page import page, render_all
 
-        write_atomic(Path(path), page(render_all(self.planned, self.scale)), "save_page(path)")
+        write_atomic(Path(path), page(render_all(self.planned, self.facts, self.scale)), "save_page(path)")
         return Path(path)
 
     def _repr_markdown_(self) -> str:

@@ -18,13 +18,12 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader.options import REVISION, revision
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
-from tepo.reporting.tables.expected_max_table import with_settings
 from tepo.reporting.tables.provenance_note import mixed
-from tepo.reporting.tables.sweep_table import realised_kl_blocks, sensitivity_blocks, sweep_blocks
+from tepo.reporting.tables.sweep_table import lost_blocks, realised_kl_blocks, sweep_blocks
 from tepo.reporting.tables.table import Table
+from tepo.reporting.tables.tuned_table import with_settings
 from tepo.results.drawn_axis import environment_blocks
 from tepo.results.same_runs import same_runs
-from tepo.results.scaling_fits import curve_part
 from tepo.results.tuned_part import tuned_lines, tuned_part
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit, family_of, recipe_words, row_key, unique
@@ -90,7 +89,7 @@ def study_table(study: Study, scale: str, units: Sequence[Unit], facts: Facts) -
 
 
 def _results(study: Study, scale: str, units: Sequence[Unit], facts: Facts, family: int) -> Table:
-    """Scores on the benchmarks, with a sweep's and the curves' blocks before them. family: see `family_of`."""
+    """Scores on the benchmarks, with a sweep's blocks before them. family: see `family_of`."""
     rows = units_by_row(units)
     same = same_runs(study, scale, units, facts)
     specs = row_specs(rows, facts, same.same_as)
@@ -112,27 +111,19 @@ def _results(study: Study, scale: str, units: Sequence[Unit], facts: Facts, fami
     if specs[0].setting:
         added = sweep_blocks(specs, table.blocks)
         if next(iter(specs[0].setting)) != study.scale(scale).drawn:  # of what is drawn none is chosen
-            added = (*added, *sensitivity_blocks(specs, samples))
+            added = (*added, *lost_blocks(added))
         if study.realised_kl:
             added = (*added, *realised_kl_blocks(specs, _realised_kl(rows, facts)))
         table = replace(table, blocks=(*added, *table.blocks))
     if study.scale(scale).drawn:
         table = replace(table, blocks=(*environment_blocks(study, scale, units, samples), *table.blocks))
-    if study.curve:
-        block, notes = curve_part(study, units, facts)
-        table = replace(table, blocks=(block, *table.blocks), notes=(*table.notes, *notes))
     return table
 
 
 def _realised_kl(rows: Mapping[str, Sequence[Unit]], facts: Facts) -> dict[str, float]:
     """Mean over seeds and steps of what a record keeps of each run, by a row's key; rows without runs have none."""
     steps = {
-        key: [
-            kl
-            for unit in units
-            for step in facts.lasting(unit.id)
-            if (kl := step.get(REALISED_KL)) is not None
-        ]
+        key: [kl for unit in units for step in facts.lasting(unit.id) if (kl := step.get(REALISED_KL)) is not None]
         for key, units in rows.items()
     }
     return {key: float(np.mean(found)) for key, found in steps.items() if found}
@@ -188,7 +179,12 @@ def _notes(scale: str, units: Sequence[Unit], facts: Facts) -> list[str]:
     notes = [f"{scale} scale, data {data}, {trained}; checkpoint: the last step, fixed before the run"]
     if differing := mixed([session for unit in unique(units) for session in facts.of(unit.id).made]):
         notes.append(differing)
-    measured = [(name, found) for unit in units for name in unit.benchmarks if (found := facts.measurement(unit.id, name)) is not None]
+    measured = [
+        (name, found)
+        for unit in units
+        for name in unit.benchmarks
+        if (found := facts.measurement(unit.id, name)) is not None
+    ]
     if given_up := sum(int(found.timeouts) for _, found in measured):
         notes.append(f"Answers that ran out of the grader's budget and count as wrong: {given_up}.")
     # verdicts on generated problems, integers all, are the same under every revision of the grader (a test says so)

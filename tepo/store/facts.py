@@ -96,7 +96,9 @@ class Facts:
         part = self.curves.iloc[places].drop(columns="run").rename(columns={"step": STEP})
         known = part.notna().to_numpy()
         rows = zip(part.to_dict("records"), known, strict=True)
-        return [{name: value for (name, value), there in zip(row.items(), has, strict=True) if there} for row, has in rows]
+        return [
+            {name: value for (name, value), there in zip(row.items(), has, strict=True) if there} for row, has in rows
+        ]
 
     def lasting(self, run: str) -> list[dict[str, Any]]:
         """The metrics as a record keeps them, whether they are from one or not: what is decided by them must not depend
@@ -124,7 +126,9 @@ class Gathered:
             if answers is not None and result is not None:
                 task = {key: result.task[key] for key in _TASK if key in result.task}
                 self.scores.append(
-                    scores_of(name, benchmark, answers, result.grader, json.dumps(task, sort_keys=True), result.timeouts)
+                    scores_of(
+                        name, benchmark, answers, result.grader, json.dumps(task, sort_keys=True), result.timeouts
+                    )
                 )
         rows = run.metrics()
         if rows:
@@ -191,4 +195,8 @@ def known_columns(known: Known) -> Iterator[tuple[str, Any]]:
 
 def as_json(value: Any) -> str:
     """Text of a value, the same for the same value."""
-    return json.dumps(value if not hasattr(value, "__dataclass_fields__") else asdict(value), ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(
+        value if not hasattr(value, "__dataclass_fields__") else asdict(value),
+        ensure_ascii=False,
+        separators=(",", ":"),
+    )

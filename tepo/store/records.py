@@ -48,7 +48,10 @@ _RUNS = pa.schema(
     }
 )
 _SCORES = pa.schema(
-    {name: {"right": pa.int16(), "samples": pa.int16(), "timeouts": pa.int32()}.get(name, pa.string()) for name in SCORES}
+    {
+        name: {"right": pa.int16(), "samples": pa.int16(), "timeouts": pa.int32()}.get(name, pa.string())
+        for name in SCORES
+    }
 )
 _FIX = "restore it from the repository, or move it away and write it anew: `tepo records write`"
 
@@ -94,13 +97,15 @@ def write_frames(folder: Path, frames: Frames) -> None:
     the files where that is what they hold."""
     runs = frames.runs.sort_values([*NAME, "run"], ignore_index=True)
     order = {run: place for place, run in enumerate(runs["run"])}
-    scores = frames.scores.astype({name: object for name in ("run", "benchmark", "problem", "grader", "task")})
+    scores = frames.scores.astype(dict.fromkeys(("run", "benchmark", "problem", "grader", "task"), object))
     scores = _ordered(scores, order, ["benchmark", "problem"])
     curves = _ordered(frames.curves.astype({"run": object}), order, ["step"]).dropna(axis="columns", how="all")
     tables = {
         "runs": pa.Table.from_pandas(runs[_RUNS.names], schema=_RUNS, preserve_index=False),
         "scores": pa.Table.from_pandas(scores[_SCORES.names], schema=_SCORES, preserve_index=False),
-        "curves": pa.Table.from_pandas(curves[["run", "step", *sorted(set(curves) - {"run", "step"})]], preserve_index=False),
+        "curves": pa.Table.from_pandas(
+            curves[["run", "step", *sorted(set(curves) - {"run", "step"})]], preserve_index=False
+        ),
     }
     digest = content(tables)
     if (folder / CONTENT).is_file() and (folder / CONTENT).read_text().strip() == digest:

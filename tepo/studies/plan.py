@@ -18,7 +18,7 @@ from tepo.jobs.validate import final_validation, validation_share
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
 from tepo.studies.scales import scale_studies
-from tepo.studies.study import Row, Study, check_apart, check_row_overrides, check_seeds, check_validations
+from tepo.studies.study import Row, Study, check_apart, check_row_overrides, check_seeds
 from tepo.studies.vary import key_of
 
 
@@ -189,10 +189,6 @@ def make_plan(
         for row in study.rows_at(scale)
         for seed in seeds_of(row)
     ]
-    if study.curve:
-        for unit in units:
-            if not unit.row.base:
-                check_validations(study.curve, unit.config, unit.row.name)
     return [replace(unit, tuning=tune is not None and not unit.row.base) for unit in units]
 
 

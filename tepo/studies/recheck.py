@@ -1,24 +1,28 @@
 """Recorded runs, run anew: do they give the same verdicts?"""
 
 import random
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tepo.reporting.tables.provenance_note import cpu
 from tepo.store.early_stop import Ending
 from tepo.store.facts import Facts
-from tepo.studies.plan import Unit, unique
+from tepo.studies.plan import Unit
 from tepo.studies.planned_facts import Planned, Records
+from tepo.studies.study import Study
 
 
-def drawn(planned: Planned, count: int, seed: int) -> list[Unit]:
-    """Some of the recorded runs of a plan, drawn at random whatever its store holds; fewer where fewer are recorded."""
+def drawn(planned: Planned, count: int, seed: int) -> tuple[list[tuple[Study, Unit]], Facts]:
+    """Some of the recorded runs of a plan, drawn at random whatever its store holds, and what is recorded of them;
+    fewer where fewer are recorded."""
     kept = Records.found()
     kept.read(unit.id for _, units in planned for unit in units)
-    recorded = [replace(unit, recorded=True) for _, units in planned for unit in units if kept.holds(unit)]
-    ordered = sorted(unique(recorded), key=lambda unit: unit.id)
-    return random.Random(seed).sample(ordered, min(count, len(ordered)))
+    recorded = {
+        unit.id: (study, replace(unit, recorded=True)) for study, units in planned for unit in units if kept.holds(unit)
+    }
+    some = random.Random(seed).sample(sorted(recorded), min(count, len(recorded)))
+    chosen = [recorded[id] for id in some]
+    return chosen, kept.facts([(study, [unit]) for study, unit in chosen])
 
 
 def anew(unit: Unit, store: Path) -> Unit:
@@ -48,9 +52,5 @@ def agreement(unit: Unit, recorded: Facts, again: Facts) -> Agreement:
 
 def machines(facts: Facts) -> list[str]:
     """The kinds of CPU and versions of torch that made them, in words."""
-    said = [
-        f"{cpu(session)}, torch {session.get('torch')}"
-        for made in facts.runs["made"]
-        for session in made
-    ]
+    said = [f"{cpu(session)}, torch {session.get('torch')}" for made in facts.runs["made"] for session in made]
     return list(dict.fromkeys(said))

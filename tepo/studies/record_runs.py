@@ -152,7 +152,9 @@ def record_excerpts(folder: Path, planned: Planned, scale: str) -> Quoted:
             raise UserError(what, where=str(folder), fix=fix)
         kept = Records.found([folder])
         kept.read(set(frames.runs["run"]))
-        recorded = [(study, [replace(unit, recorded=True) for unit in units if kept.holds(unit)]) for study, units in planned]
+        recorded = [
+            (study, [replace(unit, recorded=True) for unit in units if kept.holds(unit)]) for study, units in planned
+        ]
         units = {unit.id: unit for _, part in recorded for unit in part}
         facts = kept.facts(recorded)
         chosen = fallen(sweep_runs(units.values(), facts))

@@ -16,7 +16,6 @@
       paper: {models: [qwen2.5-7b], seeds: [1, 2], overrides: []}
     vary: {train.learning_rate: [1e-4, 2e-4, 4e-4]}      # a sweep: each row at each setting (`tepo.studies.vary`)
     realised_kl: true                                    # of each cell of a sweep, beside its accuracy
-    curve: {over: samples, margin: 2}                    # fitted (`CurveSettings`)
     tune: {draws: 8, seeds: [50], space: …}              # or each row at the best setting drawn (`tepo.studies.tune`)
 
 A row is one objective with overrides; the plan crosses it with the settings, and the scale's models and seeds.
@@ -30,12 +29,11 @@ from typing import Any, Literal
 
 from tepo.common import paths
 from tepo.common.errors import UserError, unknown_name
-from tepo.common.schema import REQUIRED, Exclusive, Location, derived, option, read
+from tepo.common.schema import REQUIRED, Location, derived, option, read
 from tepo.common.schema.document import load
 from tepo.common.text import with_setting
 from tepo.config.compose import check_override, options
 from tepo.config.own_files import is_own
-from tepo.config.run_config import RunConfig
 from tepo.formula.row import load_row
 from tepo.reporting.colours import UNTRAINED, Look, looks
 from tepo.reporting.paper.reference import PaperRow, RowKey, reference_row
@@ -49,7 +47,6 @@ Reference = dict[Literal["table", "method", "model", "panel", "steps", "seed", "
 _TWO = "write two studies"
 _MOST = 20_000  # runs of a study at a scale, 60 times those of the largest that ships
 _LONGEST = 200  # characters of a label
-_FEWEST = 12  # validations for a fit, of which eight or so lie in the first two thirds and four in the last
 _PRINTED = {"vary": "sweep", "tune": "row that was tuned like this"}
 _EXAMPLE = "see ablations/panel_e.yaml"
 _SET_BY_STUDY = {
@@ -113,23 +110,6 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class CurveSettings:
-    """`curve:` of a study: how its rows' scores over compute are fitted and compared.
-
-    over, start, after: what is fitted to. margin, factor, share: as `scaling_comparison.CurveRule` has them.
-    """
-
-    margin: float = option(REQUIRED, "points: ceilings that are closer are equivalent", low=Exclusive(0))
-    over: Literal["samples", "steps", "cpu"] = option("samples", "compute is responses drawn, steps, or CPU seconds")
-    factor: float = option(1.25, "computes within this factor are equivalent", low=Exclusive(1))
-    share: float = option(
-        0.5, "of the way to the ceiling, where computes are compared", low=Exclusive(0), high=Exclusive(1)
-    )
-    start: Literal["measured", "fitted"] = option("measured", "R0 is the untrained policy's score, or fitted too")
-    after: float = option(0.0, "share of a run's compute at its start that is not fitted", low=0, high=Exclusive(0.5))
-
-
-@dataclass(frozen=True)
 class Study:
     """A checked study file: it has either rows or panels."""
 
@@ -142,7 +122,6 @@ class Study:
     models: dict[str, str] = option({}, "model: the paper's name for it")
     figures: tuple[Figure, ...] = option((), "the paper's figures, and the rows in each")
     vary: Vary = option({}, "settings that the rows are crossed with")
-    curve: CurveSettings | None = option(None, "how validation scores over compute are fitted and compared")
     tune: Tune | None = option(None, "settings drawn for each row, to report it at its best")
     realised_kl: bool = option(False, "a sweep shows the realised KL of each cell beside its accuracy")
     notes: tuple[str, ...] = option((), "sentences that stand below the table and at the head of its page")
@@ -263,8 +242,6 @@ def parse_study(path: Path) -> Study:
         for model in dict.fromkeys(model for scale in study.scales.values() for model in scale.models):
             with at.at("rows", number, "reference").named():
                 printed(study, model, row)
-    if study.curve and (study.baseline is None or study.panels):
-        raise at.at("curve").error("`curve:` compares rows with a baseline", fix="baseline: LABEL of one row")
     for name in study.scales:
         _check_sweep(study, name, at)
         _check_drawn(study, name, at)
@@ -416,16 +393,6 @@ def printed(study: Study, model: str, row: Row) -> PaperRow | None:
     if "table" not in where or "method" not in where:
         raise UserError("a reference names `table:` and `method:`", fix=_EXAMPLE)
     return reference_row(RowKey(**where))
-
-
-def check_validations(curve: CurveSettings, config: RunConfig, row: str) -> None:
-    """Raises UserError where a run would have too few scores for a fit: before it is trained."""
-    every, steps = config.train.validate_every, config.train.steps
-    scores = 0 if every == 0 else round((1 - curve.after) * -(-steps // every))
-    if scores < _FEWEST:
-        what = f"`curve:` needs {_FEWEST} validations of a run or more, and {row} has {scores}"
-        fix = f"train.validate_every={max(1, int((1 - curve.after) * steps) // _FEWEST)} in `overrides:`, or more steps"
-        raise UserError(what, where=f"train.steps={steps}, train.validate_every={every}", fix=fix)
 
 
 def check_seeds(seeds: Any) -> list[int]:

@@ -75,11 +75,6 @@ class TunedRow:
         return max(self.scores, key=lambda index: self.scores[index]) if self.scores else None
 
     @property
-    def runner_up(self) -> int | None:
-        """The second of those that could be chosen, where there are two."""
-        return sorted(self.scores, key=lambda index: -self.scores[index])[1] if len(self.scores) > 1 else None
-
-    @property
     def setting(self) -> Setting | None:
         """The setting that was chosen."""
         return None if self.chosen is None else self.tried[self.chosen][0].row.setting
@@ -127,10 +122,7 @@ def tuned_rows(
 
 
 def with_chosen(
-    units: Sequence[Unit],
-    tune: Tune,
-    seeds: Sequence[int],
-    share: Callable[[Unit], float | None] = Unit.validation,
+    units: Sequence[Unit], tune: Tune, seeds: Sequence[int], share: Callable[[Unit], float | None] = Unit.validation
 ) -> list[Unit]:
     """The units of a plan, those that choose among each row's shortlist, and those that report each row whose setting
     is chosen. share: as of `TunedRow`."""

@@ -20,27 +20,26 @@ def write(
     store: Store = Path("runs"),
     override: SetAsRun = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the files (default: records/ beside the study's folder).")
+        Path | None, typer.Option(help="Where the folders go (default: records/ beside the study's folder).")
     ] = None,
     excerpts: Annotated[
         bool, typer.Option("--excerpts", help="Add only responses of a few recorded runs that fell, chosen by rule.")
     ] = False,
 ) -> None:
-    """Record the finished runs of a store, a file a study.
+    """Record the finished runs of a store, a folder a study.
 
-    A file keeps its records of runs that the store does not hold, so that a study can be run in parts on several
+    A folder keeps its records of runs that the store does not hold, so that a study can be run in parts on several
     machines. With --excerpts the records stay as they are, and of a few runs that fell responses from before and after
     are added, as far as the store holds these runs, made again with train.token_dump_every=1."""
     import shlex
 
     from tepo.common.text import counted
-    from tepo.studies.records.read import file_of, plan_by_file
-    from tepo.studies.records.write import record_excerpts, record_study
+    from tepo.studies.record_runs import folder_of, plan_by_folder, record_excerpts, record_study
 
     if not excerpts:  # which says what to run where there is no store yet
         check_store_exists(store)
-    for name, planned in plan_by_file(names, scale, store, override or ()).items():
-        path = out / file_of(name).name if out else file_of(name)
+    for name, planned in plan_by_folder(names, scale, store, override or ()).items():
+        path = out / name if out else folder_of(name)
         if excerpts:
             quoted = record_excerpts(path, planned)
             typer.echo(f"{path}: {counted(quoted.known, 'excerpt')}, {len(quoted.lacking)} lacking")
@@ -49,7 +48,11 @@ def write(
                 typer.echo(f"  {unit.label}, seed {unit.seed}: {shlex.join(['tepo', 'train', *words])}")
             continue
         written = record_study(path, planned)
-        size = f", {path.stat().st_size / 1000:.1f} kB" if written.recorded else "; nothing written"
+        size = (
+            f", {sum(file.stat().st_size for file in path.iterdir()) / 1000:.1f} kB"
+            if written.recorded
+            else "; nothing written"
+        )
         typer.echo(
             f"{path if written.recorded else name}: {counted(written.recorded, 'run')} from the store, "
             f"{written.kept} kept, {written.missing} not recorded{size}"
@@ -60,14 +63,14 @@ def write(
 def show(names: Names = None, scale: Scale = "laptop") -> None:
     """Show what is recorded.
 
-    A line a file, or with names a line a run, and whether it counts as one of today's plan.
-    `xzcat records/NAME.jsonl.xz` prints all of a file."""
-    from tepo_cli.show_records import show_files, show_runs
+    A line a folder, or with names a line a run, and whether it counts as one of today's plan; then the content is
+    compared with its hash too."""
+    from tepo_cli.show_records import show_folders, show_runs
 
     if names:
         show_runs(names, scale)
     else:
-        show_files()
+        show_folders()
 
 
 @app.command()
@@ -90,21 +93,24 @@ def check(
     from tepo.common.errors import RunFailed, UserError
     from tepo.launch.run_units import Slots, run_units
     from tepo.reporting.progress import say
-    from tepo.studies.records.read import plan_by_file, recorded_names
-    from tepo.studies.records.recheck import agreement, anew, drawn
+    from tepo.studies.planned_facts import read_facts
+    from tepo.studies.recheck import agreement, anew, drawn
+    from tepo.studies.record_runs import plan_by_folder, recorded_names
     from tepo_cli.show_records import show_agreement
 
     seed = secrets.randbelow(2**31) if draw is None else draw
-    plans = plan_by_file(names or recorded_names(), scale, Path("runs"))
-    units = drawn([part for plan in plans.values() for part in plan], runs, seed)
+    plans = plan_by_folder(names or recorded_names(), scale, Path("runs"))
+    chosen, recorded = drawn([part for plan in plans.values() for part in plan], runs, seed)
+    units = [unit for _, unit in chosen]
     if not units:
         raise UserError("no record is of a run of today's plan", fix="tepo records show NAME")
     store = Path(tempfile.mkdtemp(prefix="tepo-records-"))
     say(f"drawn with --draw {seed}, run in {store}: {', '.join(f'{unit.label} seed {unit.seed}' for unit in units)}")
-    pairs = [(unit, anew(unit, store)) for unit in units]
-    run_units([again for _, again in pairs], Slots(jobs=jobs))
-    show_agreement(pairs)
-    if differing := sum(not agreement(*pair) for pair in pairs):
+    planned = [(study, [anew(unit, store)]) for study, unit in chosen]
+    run_units([unit for _, again in planned for unit in again], Slots(jobs=jobs))
+    _, again = read_facts(planned, scale)
+    show_agreement(units, recorded, again)
+    if differing := sum(not agreement(unit, recorded, again) for unit in units):
         raise RunFailed(
             f"{differing} of {len(units)} runs came out otherwise than recorded",
             where=str(store),

@@ -118,6 +118,7 @@ def reproduce(
     Rows that tables share are trained once."""
     from tepo.launch.run_units import run_planned
     from tepo.studies.plan_studies import plan_all
+    from tepo.studies.planned_facts import read_facts
     from tepo_cli.screen import say_wrapped
     from tepo_cli.show_plan import count, show_jobs, show_units
     from tepo_cli.study_outputs import check_outputs, write_outputs
@@ -128,20 +129,17 @@ def reproduce(
     chosen = parse_seeds(seeds)
     plan = partial(plan_all, studies or STUDIES, scale, store=store, seeds=chosen, overrides=overrides)
     if not records and not dry_run:
-        write_outputs(run_planned(plan, scale, where), scale, out, results)
+        planned = run_planned(plan, scale, where)
+        write_outputs(*read_facts(planned, scale, chosen), scale, out, results)
         return
-    planned = plan()
-    if records:
-        from tepo.studies.records.read import with_records
-
-        planned = with_records(planned, scale, chosen)
+    planned, facts = read_facts(plan(), scale, chosen, records=records)
     if dry_run:
         units = [unit for _, units in planned for unit in units]
         say_wrapped(count(units))
         show_units(units)
         show_jobs(units, where, store)
         return
-    write_outputs(planned, scale, out, results)
+    write_outputs(planned, facts, scale, out, results)
 
 
 def plan(
@@ -169,6 +167,7 @@ def plan(
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
     from tepo.common.errors import UserError
     from tepo.studies.plan_studies import plan_all
+    from tepo.studies.planned_facts import read_facts
     from tepo.studies.tuning_result import undecided
     from tepo_cli.screen import say_wrapped
     from tepo_cli.show_plan import count, show_power_line, show_price, show_rows, show_units
@@ -178,10 +177,7 @@ def plan(
     if scale == "laptop" and (card or gpus):
         raise UserError("a plan on the laptop takes no GPU", where="--card, --gpus", fix="--scale single_gpu or paper")
     planned = plan_all(studies, scale, store=store, seeds=parse_seeds(seeds), overrides=row_overrides(override, data))
-    if records:
-        from tepo.studies.records.read import with_records
-
-        planned = with_records(planned, scale, parse_seeds(seeds))
+    planned, facts = read_facts(planned, scale, parse_seeds(seeds), records=records)
     units = [unit for _, units in planned for unit in units]
     if override:  # else torch need not be imported: the study's own settings were checked when they were shipped
         from tepo.launch.unit_checks import check_rows
@@ -202,7 +198,7 @@ def plan(
     for tune in filter(None, (study.tune_at(scale) for study, _ in planned)):
         for line in tune.gap_lines:
             say_wrapped(line)
-    show_power_line(planned)
+    show_power_line(planned, facts)
     if scale != "laptop":
         show_disk(units)
     if brief:
@@ -233,8 +229,7 @@ def power(
 
     overrides = row_overrides(override, data)
     planned = plan_all(studies, scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
-    planned = filled(planned, records, store, scale, parse_seeds(seeds))
-    show_power(planned, difference)
+    show_power(*filled(planned, records, store, scale, parse_seeds(seeds)), difference)
 
 
 def claims(
@@ -265,6 +260,7 @@ def claims(
     from tepo.store.find_run import costs
     from tepo.studies.claims import SCALE, load_claims, study_of
     from tepo.studies.plan_studies import plan_studies
+    from tepo.studies.planned_facts import read_facts
     from tepo_cli.show_claims import show_history, show_stamp
     from tepo_cli.study_outputs import show_table
 
@@ -280,17 +276,15 @@ def claims(
         if name not in testable:
             raise unknown_name("claim that can be run", name, testable, where=str(loaded.path))
     planned = plan_studies([study_of(claim) for claim in testable.values()], SCALE, store=store)
-    if records:
-        from tepo.studies.records.read import with_records
-
-        planned = with_records(planned, SCALE)
+    planned, facts = read_facts(planned, SCALE, records=records)
     if history:
-        show_history(loaded, names or (), {study.name: units for study, units in planned})
+        show_history(loaded, names or (), {study.name: units for study, units in planned}, facts)
         return
     if run:
         run_units(
             [unit for study, units in planned if study.name in (names or testable) for unit in units], Slots(jobs=jobs)
         )
+        planned, facts = read_facts(planned, SCALE, records=records)
     units = [units for _, units in planned]
-    table = claims_table(loaded, judge_claims(loaded, units), costs(store))
+    table = claims_table(loaded, judge_claims(loaded, units, facts), costs(store))
     show_table(table, [unit for part in units for unit in part], format)

@@ -22,6 +22,7 @@ from tepo_cli.commands.studies import STUDIES
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from tepo.store.facts import Facts
     from tepo.studies.plan import Unit
     from tepo.studies.study import Study
 
@@ -35,9 +36,6 @@ def table(
     data: Data = None,
     override: SetAsRun = None,
     records: Records = False,
-    profiles: Annotated[
-        bool, typer.Option("--profiles", help="Add what single runs say: the chance to beat the baseline's, profiles.")
-    ] = False,
 ) -> None:
     """Print a study's table from what the store holds.
 
@@ -49,14 +47,12 @@ def table(
     check_format(format)
     overrides = row_overrides(override, data)
     planned = plan_all([name], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
-    planned = filled(planned, records, store, scale, parse_seeds(seeds))
-    show_tables(planned, scale, format, profiles)
+    show_tables(*filled(planned, records, store, scale, parse_seeds(seeds)), scale, format)
 
 
 def figure(
     name: Annotated[
-        str,
-        typer.Argument(help="2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, `all`, or a study: stability, curves, tuned."),
+        str, typer.Argument(help="2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, `all`, or a study: stability, tuned.")
     ],
     scale: Scale = "laptop",
     seeds: Seeds = None,
@@ -73,8 +69,7 @@ def figure(
 
     It never trains (`tepo ablate figures` does). `all` draws the papers' figures whose rows were run, names the others,
     and ends with exit code 1 if there are any.
-    A study with `vary:`, `curve:` or `tune:` has figures of its name: accuracy over what varies and what a blind choice
-    costs, the fits of its curves, the expected best of k settings. One without `vary:` has the profiles of its runs."""
+    A study with `vary:` or `tune:` has a figure of its name: accuracy over what varies, or at the settings tried."""
     from tepo.common.errors import unknown_name
     from tepo.reporting.figures.curves import AXES
     from tepo.studies.plan_studies import plan_all
@@ -90,18 +85,20 @@ def figure(
     planned = plan_all(
         ["figures" if paper else name], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides
     )
-    planned = filled(planned, records, store, scale, parse_seeds(seeds))
+    planned, facts = filled(planned, records, store, scale, parse_seeds(seeds))
     for study, units in planned:
         if paper:
-            _paper_figures(known if name == "all" else [name], study, scale, units, out, against)
+            _paper_figures(known if name == "all" else [name], study, scale, units, facts, out, against)
         else:
             from tepo.results.figures import draw_study
 
-            for drawn in draw_study(study, scale, units):
+            for drawn in draw_study(study, scale, units, facts):
                 _save(drawn.figure, drawn.name, out)
 
 
-def _paper_figures(names: list[str], study: "Study", scale: str, units: "list[Unit]", out: Path, against: str) -> None:
+def _paper_figures(
+    names: list[str], study: "Study", scale: str, units: "list[Unit]", facts: "Facts", out: Path, against: str
+) -> None:
     """Draw what can be drawn of several; a single one that cannot be is the mistake."""
     from tepo.common.errors import UserError
     from tepo.results.figures import draw_figure
@@ -110,7 +107,7 @@ def _paper_figures(names: list[str], study: "Study", scale: str, units: "list[Un
     suffix = "" if against == "steps" else f"-{against}"
     for chosen in names:
         try:
-            drawn = draw_figure(study, chosen, scale, units, against)
+            drawn = draw_figure(study, chosen, scale, units, facts, against)
         except UserError as error:
             if len(names) == 1:
                 raise
@@ -160,8 +157,7 @@ def report(
     planned = plan_all(
         studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=row_overrides(override, data)
     )
-    planned = filled(planned, records, store, scale, parse_seeds(seeds))
-    write_outputs(planned, scale, out, results, url)
+    write_outputs(*filled(planned, records, store, scale, parse_seeds(seeds)), scale, out, results, url)
 
 
 def audit(

@@ -1,1 +1,1 @@
-"""Intervals, comparisons, equivalence, power and scaling fits."""
+"""Intervals, comparisons, equivalence and power."""

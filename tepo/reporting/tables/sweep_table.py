@@ -1,22 +1,17 @@
-"""A sweep, the same rows at several settings: rows x settings, and the tolerance of each row to the setting (its best,
-the range near it, and how much it depends on the choice)."""
+"""A sweep, the same rows at several settings: rows x settings, and what each row loses over them."""
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-
-import numpy as np
-import pandas as pd
+from statistics import fmean
 
 from tepo.common.text import setting_text
 from tepo.evaluation.statistics.comparison import AVERAGE
-from tepo.evaluation.statistics.sensitivity import Interval, Sensitivity, sensitivity
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.build_table import RowSpec, equal_rows
-from tepo.reporting.tables.table import MISSING, SAME, Block, Cell, Column, Kind, TableRow, percent_cell
+from tepo.reporting.tables.table import MISSING, SAME, Block, Cell, Column, Kind, TableRow
 
-NEAR, TOLERATED = 2.0, 10.0  # points below a row's best
-BEST, LOST, ONE_FOR_ALL = "best", "lost", "one_for_all"
+LOST = "lost"
 
 
 def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[Block]) -> tuple[Block, ...]:
@@ -85,97 +80,19 @@ def _environment(row: RowSpec) -> str:
     return environment_of(row.model, row.setting)
 
 
-def sensitivity_blocks(rows: Sequence[RowSpec], frame: pd.DataFrame) -> tuple[Block, ...]:
-    """One block, of the rows that were measured on the complete grid, if there are any. The other axes and the models
-    are the environments. frame: samples, as `build_table` takes them."""
-    if not rows[0].setting:
+def lost_blocks(grids: Sequence[Block]) -> tuple[Block, ...]:
+    """One block: what each trained row that has all of its grid loses against its best on average over the values of
+    the first axis, in points, the mean over the grids. Empty where there is no such row, or one value alone."""
+    lost: dict[str, tuple[TableRow, list[float]]] = {}
+    for row in (row for grid in grids for row in grid.rows if row.method != UNTRAINED):
+        means = [math.nan if cell.mean is None else cell.mean for cell in row.cells]
+        lost.setdefault(row.key, (row, []))[1].append(max(means) - fmean(means))
+    rows = tuple(
+        TableRow(key, key, (Cell(fmean(found)),), row.method, look=row.look)
+        for key, (row, found) in lost.items()
+        if not math.isnan(fmean(found))
+    )
+    if not rows or len(grids[0].columns) < 2:
         return ()
-    axis = next(iter(rows[0].setting))
-    known: dict[str, np.ndarray] = {}
-    for key, part in frame.groupby("row", sort=False):
-        wanted = next(set(row.benchmarks) for row in rows if row.key == key)
-        grouped = part.groupby("seed")
-        complete = grouped["benchmark"].nunique() >= len(wanted or set(frame["benchmark"]))
-        known[str(key)] = grouped["correct"].mean()[complete].to_numpy(dtype=float)
-    seeds = {key: values for key, values in known.items() if len(values)}
-    environments = len({_environment(row) for row in rows})
-    table = []
-    for label, points in _by_label(rows).items():
-        found = _sensitivity(points, axis, seeds)
-        first = points[0]
-        if found is not None and first.method != UNTRAINED:
-            table.append(TableRow(label, label, _cells(found, environments > 1), first.method, look=first.look))
-    if not table:
-        return ()
-    columns = (
-        Column(BEST, "Best"),
-        Column("at", f"at {axis}", Kind.TEXT),
-        Column("near", f"within {NEAR:g} points", Kind.TEXT),
-        Column("borne", f"within {TOLERATED:g} points up to", Kind.TEXT),
-        Column(LOST, "Average loss against the best"),
-        *([Column(ONE_FOR_ALL, "Sensitivity")] if environments > 1 else []),
-    )
-    title = f"What each row bears over {axis}, ± over seeds alone"
-    return (Block(title, columns, tuple(table), notes=_notes(axis, environments)),)
-
-
-def _notes(axis: str, environments: int) -> tuple[str, ...]:
-    several = (
-        f" Sensitivity: points lost where one value must serve all {environments} combinations of the other settings "
-        "(Adkins et al. 2024)."
-    )
-    return (
-        f"Best: at the best {axis} of the grid, chosen on these very problems, so a little too high. Average "
-        f"loss against the best: points that a value drawn blindly loses.{several if environments > 1 else ''} "
-        "Intervals: bootstrap over seeds. This describes; it decides nothing.",
-    )
-
-
-def _sensitivity(points: Sequence[RowSpec], axis: str, seeds: Mapping[str, np.ndarray]) -> Sensitivity | None:
-    """Sensitivity of a row; None before all of the grid is measured, as a row that lacks the large values would seem to
-    lose nothing."""
-    if len({row.setting[axis] for row in points}) < 2 or any(row.key not in seeds for row in points):
-        return None
-    scores: dict[str, dict[str, np.ndarray]] = {}
-    for row in points:
-        scores.setdefault(_environment(row), {})[row.setting[axis]] = seeds[row.key]
-    return sensitivity(scores)
-
-
-def _cells(found: Sensitivity, several: bool) -> tuple[Cell, ...]:
-    return (
-        _percent(found.best),
-        Cell(text=max(found.means, key=found.means.__getitem__)),
-        Cell(text=_range(found, NEAR)),
-        Cell(text=_largest(found.within(TOLERATED))),
-        _percent(found.lost),
-        *([_percent(found.one_for_all)] if several else []),
-    )
-
-
-def _percent(one: Interval) -> Cell:
-    return percent_cell(one.value, one.low, one.high)
-
-
-def _range(found: Sensitivity, points: float) -> str:
-    """ "1e-4 to 4e-4" for numbers that follow each other on the grid, else the values."""
-    grid, near = _ordered(list(found.means)), _ordered(found.within(points))
-    start = grid.index(near[0])
-    if len(near) > 1 and near == grid[start : start + len(near)] and _numbers(grid):
-        return f"{near[0]} to {near[-1]}"
-    return ", ".join(near)
-
-
-def _largest(values: Sequence[str]) -> str:
-    return _ordered(values)[-1] if _numbers(values) else ""
-
-
-def _numbers(values: Sequence[str]) -> bool:
-    try:
-        return all(math.isfinite(float(value)) for value in values)
-    except ValueError:
-        return False
-
-
-def _ordered(values: Sequence[str]) -> list[str]:
-    return sorted(values, key=float) if _numbers(values) else list(values)
+    note = f"What a value of {grids[0].axis} drawn blindly from the grid loses. This describes; it decides nothing."
+    return (Block("Loss over the grid", (Column(LOST, "Average loss against the best"),), rows, notes=(note,)),)

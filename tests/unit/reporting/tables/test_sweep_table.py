@@ -1,17 +1,15 @@
 """A sweep's table of rows x settings and its figure, from made-up samples."""
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from matplotlib.text import Text
 
 from tepo.reporting.figures.curves import svg
-from tepo.reporting.figures.study_figures import plane_figure, sweep_figure
+from tepo.reporting.figures.study_figures import sweep_figure
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
-from tepo.reporting.tables.sweep_table import sensitivity_blocks, sweep_blocks
-from tepo.reporting.tables.table import SAME, Block, Table, verdict_in
+from tepo.reporting.tables.sweep_table import LOST, lost_blocks, sweep_blocks
+from tepo.reporting.tables.table import SAME, Block, Cell, Column, Table, TableRow, verdict_in
 from tests.unit.reporting.samples import BENCHMARKS, samples
 
 RATES = ("1e-4", "2e-4", "1e-3")
@@ -128,60 +126,29 @@ def test_values_may_be_written_in_any_order() -> None:
     assert list(line.get_xdata()) == [1e-4, 2e-4, 1e-3]
 
 
-def shown(rows: list[RowSpec], drop: str = "") -> list[Block]:
-    chances = {row.key: CHANCES[row.key[0]][index // 2 % 3] for index, row in enumerate(rows) if row.key != drop}
-    return list(sensitivity_blocks(rows, samples(chances, seeds=5)))
+def grid(**means: tuple[float | None, ...]) -> Block:
+    rows = tuple(
+        TableRow(key, key, tuple(map(Cell, own)), "base" if key == "u" else "tepo") for key, own in means.items()
+    )
+    columns = tuple(Column(f"rate={n}", f"rate={n}") for n in range(len(rows[0].cells)))
+    return Block("Average accuracy by rate", columns, rows, axis="rate")
 
 
-def test_what_each_row_bears() -> None:
-    """A: 60, 50, 30; B: 50, 50, 60, give or take two points."""
-    (block,) = shown(specs())
-    titles = [column.title for column in block.columns]
-    assert titles == [
-        "Best",
-        "at learning_rate",
-        "within 2 points",
-        "within 10 points up to",
-        "Average loss against the best",
-    ]
-    a, b = block.rows
-    assert (a.cells[1].text, b.cells[1].text) == ("1e-4", "1e-3")
-    assert b.cells[3].text == "1e-3"
-    assert a.cells[0].mean == pytest.approx(60, abs=3)
-    assert a.cells[4].mean == pytest.approx(60 - 140 / 3, abs=3)
-    assert a.cells[4].low < a.cells[4].mean < a.cells[4].high
-    assert "decides nothing" in block.notes[0]
+@pytest.mark.parametrize(
+    ("grids", "lost"),
+    [
+        ((grid(u=(9.0, 9.0, 9.0), a=(60.0, 50.0, 10.0), b=(20.0, 50.0, 50.0)),), {"a": 20.0, "b": 10.0}),
+        ((grid(a=(60.0, 50.0, 10.0), b=(20.0, None, 50.0)),), {"a": 20.0}),
+        ((grid(a=(60.0, 40.0), b=(5.0, 5.0)), grid(a=(10.0, 50.0), b=(None, 5.0))), {"a": 15.0}),
+    ],
+)
+def test_what_a_row_loses_is_from_all_of_its_grid(grids: tuple[Block, ...], lost: dict[str, float]) -> None:
+    (block,) = lost_blocks(grids)
+    assert {row.key: row.cells[0].mean for row in block.rows} == pytest.approx(lost)
+    assert [column.key for column in block.columns] == [LOST]
+    assert "a value of rate drawn blindly" in block.notes[0]
 
 
-def test_a_row_without_all_of_the_grid_is_not_shown() -> None:
-    (block,) = shown(specs(), drop="a/1e-3")
-    assert [row.label for row in block.rows] == ["B"]
-    assert shown(specs(values=("1e-4",))) == []
-
-
-def test_further_axes_are_environments() -> None:
-    rows = [
-        *specs(mix="default"),
-        *(RowSpec(f"{row.key}/2", row.label, setting={**row.setting, "mix": "sparse"}) for row in specs()),
-    ]
-    (block,) = shown(rows)
-    assert block.columns[-1].title == "Sensitivity"
-    assert "2 combinations" in block.notes[0]
-    assert plane_figure(block).axes[0].get_xlabel() == "sensitivity, points"
-
-
-def test_the_plane_has_the_figures_of_the_block() -> None:
-    (block,) = shown(specs())
-    (axes,) = plane_figure(block).axes
-    points = [container.lines[0].get_xydata()[0].tolist() for container in axes.containers]
-    assert points == [[row.cells[4].mean, row.cells[0].mean] for row in block.rows]
-    assert [text.get_text() for text in axes.texts] == ["A", "B"]
-    assert axes.get_xlabel() == "average loss against the best, points"
-
-
-def test_no_label_of_the_plane_lies_on_another() -> None:
-    (block,) = shown(specs())
-    rows = tuple(replace(block.rows[0], key=f"row {index}", label=f"Method {index} of many") for index in range(9))
-    labels = plane_figure(replace(block, rows=rows)).axes[0].texts
-    boxes = [Text.get_window_extent(label) for label in labels]
-    assert not any(a.overlaps(b) for a, b in itertools.combinations(boxes, 2))
+@pytest.mark.parametrize("one", [grid(a=(60.0,)), grid(a=(60.0, None))])
+def test_nothing_is_lost_over_one_value_or_an_unfinished_grid(one: Block) -> None:
+    assert lost_blocks([one]) == ()

@@ -12,6 +12,7 @@ from tepo.common.errors import UserError
 if TYPE_CHECKING:
     from tepo.config.run_config import RunConfig
     from tepo.launch.run_units import Slots
+    from tepo.store.facts import Facts
     from tepo.studies.plan import Unit
     from tepo.studies.plan_studies import Planned
     from tepo.studies.study import Study

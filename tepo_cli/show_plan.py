@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 
@@ -14,6 +15,9 @@ from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
 from tepo.studies.tuning_result import Later
 from tepo_cli.screen import fixed, say_wrapped, show
+
+if TYPE_CHECKING:
+    from tepo.store.facts import Facts
 
 
 def count(units: Sequence[Unit], *later: Sequence[Later]) -> str:
@@ -142,14 +146,16 @@ def _time(seconds: float, kind: str = "") -> str:
     return counted(round(seconds), f"{kind}second")
 
 
-def show_power_line(planned: Planned, facts: Facts) -> None:
+def show_power_line(planned: Planned, scale: str, facts: "Facts | None") -> None:
     """Print the power of the planned seeds, where the store or records have something to estimate it from."""
     if not any(study.baseline for study, _ in planned):
         return
     there = (unit for _, units in planned for unit in units if not unit.tuning)
-    if not any(unit.seed and facts.of(unit.id).done for unit in there):
+    if not any(unit.seed and not unit.missing_benchmarks() for unit in there):
         say_wrapped("power: unknown, the store holds no row under two seeds or more")  # said without importing pandas
         return
+    from tepo.studies.planned_facts import read_facts
     from tepo_cli.show_power import power_line
 
+    facts = facts or read_facts(planned, scale)[1]
     say_wrapped(power_line(planned, facts))

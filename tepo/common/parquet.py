@@ -12,8 +12,9 @@ _VALUES = 50_000_000  # in all columns that are read
 
 
 def read_parquet(path: Path, columns: Sequence[str] | None = None, *, keep_categories: bool = False) -> pa.Table:
-    """The columns of a file (None: all of them). keep_categories: leave texts coded, each once. Raises an ArrowInvalid for more than 2 GiB or fifty million values,
-    before it takes room for them; what pyarrow raises for a file that it cannot read."""
+    """The columns of a file (None: all of them). keep_categories: leave texts coded, each once. Raises an
+    ArrowInvalid for more than 2 GiB or fifty million values, before it takes room for them; what pyarrow raises for a
+    file that it cannot read."""
     metadata = pq.read_metadata(path)
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     parts = [group.column(number) for group in groups for number in range(group.num_columns)]

@@ -152,7 +152,7 @@ def run_local(
                     if len(left) > 1 and gpus > 1:  # one process, with a server on each GPU as where ranks have trained
                         environment["LOCAL_WORLD_SIZE"] = str(gpus)
                     words = launch(left[0], gpus) if len(left) == 1 else batch_command(left)
-                    active[slot] = start(words, left[0].run.log, environment), left
+                    active[slot] = start(words, left[0].in_store.log, environment), left
             for slot in [slot for slot, (process, _) in active.items() if process.exitcode is not None]:
                 process, batch = active.pop(slot)
                 states |= {unit.id: state(unit) for unit in batch}

@@ -101,17 +101,8 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
     for unit in todo:
         if ending := unit.in_store.ending():
             note(f"{unit.label} seed {unit.seed} ended with {ending}: {ending.why}")
-    note(
-        "; ".join(
-            filter(
-                None,
-                (
-                    spent({unit.id: unit.in_store.costs() for unit in todo}),
-                    f"{time.monotonic() - started:.0f} s by the clock",
-                ),
-            )
-        )
-    )
+    costs = {unit.id: unit.in_store.costs() for unit in todo}
+    note("; ".join(filter(None, (spent(costs), f"{time.monotonic() - started:.0f} s by the clock"))))
     if failures:
         lines = [f"{len(failures)} of the runs failed:"]
         for failure in failures:

@@ -204,11 +204,11 @@ def _page_run(unit: Unit, facts: Facts, most: int) -> PageRun:
     """most: token dumps that are shown."""
     rows, known = facts.metrics(unit.id), facts.of(unit.id)
     seconds = sum(value for row in rows if isinstance(value := row.get("perf/cpu_s"), int | float))
-    facts = {"run": unit.id, "status": known.outcome, "steps": len(rows), "CPU seconds": round(seconds, 1)}
+    shown = {"run": unit.id, "status": known.outcome, "steps": len(rows), "CPU seconds": round(seconds, 1)}
     answers = [facts.right(unit.id, name) for name in unit.config.data.benchmarks]
     scores = [sum(one.right) / (len(one.problems) * one.samples) for one in answers if one is not None]
     if scores and len(scores) == len(answers):
-        facts["% right"] = round(100 * fmean(scores), 1)
+        shown["% right"] = round(100 * fmean(scores), 1)
     if unit.recorded:
         config, dumps = to_dict(unit.config), []
     else:
@@ -220,7 +220,7 @@ def _page_run(unit: Unit, facts: Facts, most: int) -> PageRun:
         unit.row.objective or "",
         unit.seed,
         config,
-        facts,
+        shown,
         dumps,
         known.made,
         unit.row.look,
@@ -248,7 +248,7 @@ def head_of(planned: Planned, facts: Facts, scale: str) -> PageHead:
     versions = dict.fromkeys(f"tepo {session['tepo']}" for session in sessions if session.get("tepo"))
     known = list(commits) if len(commits) <= _FEW else [f"{len(commits)} commits"]
     seconds = sum(cost.cpu_s for unit in units for cost in facts.of(unit.id).costs)
-    facts = {
+    shown = {
         "Scale": scale,
         "Model": ", ".join(dict.fromkeys(unit.config.model.name for unit in units)),
         "Data": ", ".join(dict.fromkeys(unit.config.data.name for unit in units)),
@@ -261,7 +261,7 @@ def head_of(planned: Planned, facts: Facts, scale: str) -> PageHead:
     }
     return PageHead(
         f"{_title(planned)}, {scale} scale",
-        {name: text for name, text in facts.items() if text},
+        {name: text for name, text in shown.items() if text},
         tuple(notes),
         SCOPE if scale == "laptop" else "",
         _ran(units, facts),

@@ -29,6 +29,7 @@ def write_results(path: Path, rendered: Rendered, planned: Planned, facts: Facts
     said = [(study.table.title, study.finding) for study in others]
     found = [f"- **{escaped(title)}.** {escaped(text)}." for title, text in said if text]
     done = sum(facts.of(unit.id).done for unit in distinct)
+    costs = {unit.id: facts.of(unit.id).costs for unit in distinct}
     opening = _beside(path, "opening")
     pictures = {opening: opening_graphic(rendered)}
     pictures |= {_beside(path, f"{one.name}-map"): map_figure(one) for study in others for one in study.maps}
@@ -41,7 +42,7 @@ def write_results(path: Path, rendered: Rendered, planned: Planned, facts: Facts
         *(["## Each study in a sentence", "\n".join(found)] if found else []),
         "## Appendix: all tables",
         *(part for study in rendered.studies for part in _tables(path, study)),
-        f"## Cost\n\n{done} of {counted(len(distinct), 'run')} measured. {spent({unit.id: facts.of(unit.id).costs for unit in distinct})}.\n",
+        f"## Cost\n\n{done} of {counted(len(distinct), 'run')} measured. {spent(costs)}.\n",
     ]
     for study in rendered.studies:
         for figure in _own(study):

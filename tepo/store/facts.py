@@ -9,8 +9,8 @@ curves   run, step, and a column a metric under verl's names
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +25,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.store.thinned_metrics import thinned
 
 STEP = "training/global_step"
-SCORES = ("run", "benchmark", "problem", "right", "samples", "grader", "task", "timeouts")
+SCORES: tuple[str, ...] = ("run", "benchmark", "problem", "right", "samples", "grader", "task", "timeouts")
 _WORDS = ("run", "benchmark", "problem", "grader", "task")  # of the scores, in categories: each text once
 # what makes a result one of today's benchmark; stop: where a chat template may end a response
 _TASK = ("fingerprint", "grading", "content_hash", "wrap", "thinking", "stop")
@@ -33,7 +33,7 @@ _TASK = ("fingerprint", "grading", "content_hash", "wrap", "thinking", "stop")
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of one run. trained: steps with metrics. recipe: of its record; None in a store."""
+    """What is known of one run. trained: steps with metrics."""
 
     source: str = ""
     finished: bool = False
@@ -85,20 +85,20 @@ class Facts:
         return None if places is None else self.scores.iloc[places[0]]
 
     @cached_property
-    def _steps(self) -> dict[str, Any]:
-        return {str(run): places for run, places in self.curves.groupby("run", observed=True).indices.items()}
+    def _steps(self) -> tuple[dict[str, Any], list[str], Any]:
+        """Places of a run's rows, and the metrics with their values."""
+        places = self.curves.groupby("run", observed=True, sort=False).indices
+        names = [str(name) for name in self.curves.columns if name not in ("run", "step")]
+        return {str(run): rows for run, rows in places.items()}, names, self.curves[names].to_numpy(float)
 
     def metrics(self, run: str) -> list[dict[str, Any]]:
         """The metrics of a run, a mapping a step, of each step those that it has."""
-        places = self._steps.get(run)
-        if places is None:
-            return []
-        part = self.curves.iloc[places].drop(columns="run").rename(columns={"step": STEP})
-        known = part.notna().to_numpy()
-        rows = zip(part.to_dict("records"), known, strict=True)
-        return [
-            {name: value for (name, value), there in zip(row.items(), has, strict=True) if there} for row, has in rows
-        ]
+        by_run, names, values = self._steps
+        steps, rows = self.curves["step"].to_numpy(), []
+        for place in by_run.get(run, ()):
+            known = {name: value for name, value in zip(names, values[place].tolist(), strict=True) if value == value}
+            rows.append({STEP: int(steps[place]), **known})
+        return rows
 
     def lasting(self, run: str) -> list[dict[str, Any]]:
         """The metrics as a record keeps them, whether they are from one or not: what is decided by them must not depend
@@ -124,12 +124,8 @@ class Gathered:
         for benchmark in benchmarks:
             answers, result = run.right_answers(benchmark), run.result(benchmark)
             if answers is not None and result is not None:
-                task = {key: result.task[key] for key in _TASK if key in result.task}
-                self.scores.append(
-                    scores_of(
-                        name, benchmark, answers, result.grader, json.dumps(task, sort_keys=True), result.timeouts
-                    )
-                )
+                task = json.dumps({key: result.task[key] for key in _TASK if key in result.task})
+                self.scores.append(scores_of(name, benchmark, answers, result.grader, task, result.timeouts))
         rows = run.metrics()
         if rows:
             self.curves.append(curves_of(name, rows))
@@ -186,17 +182,3 @@ def joined_curves(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Curves of several runs; a metric that a run lacks is missing."""
     joined = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["run", "step"])
     return joined.astype({"run": "category"})
-
-
-def known_columns(known: Known) -> Iterator[tuple[str, Any]]:
-    """Columns of the frame of runs."""
-    return ((name, getattr(known, name)) for name in Known.__dataclass_fields__)
-
-
-def as_json(value: Any) -> str:
-    """Text of a value, the same for the same value."""
-    return json.dumps(
-        value if not hasattr(value, "__dataclass_fields__") else asdict(value),
-        ensure_ascii=False,
-        separators=(",", ":"),
-    )

@@ -47,12 +47,8 @@ _RUNS = pa.schema(
         **dict.fromkeys(("ending", "made", "costs", "validation", "excerpt"), pa.string()),  # JSON, null for nothing
     }
 )
-_SCORES = pa.schema(
-    {
-        name: {"right": pa.int16(), "samples": pa.int16(), "timeouts": pa.int32()}.get(name, pa.string())
-        for name in SCORES
-    }
-)
+_COUNTS = {"right": pa.int16(), "samples": pa.int16(), "timeouts": pa.int32()}
+_SCORES = pa.schema({name: _COUNTS.get(name, pa.string()) for name in SCORES})
 _FIX = "restore it from the repository, or move it away and write it anew: `tepo records write`"
 
 
@@ -100,12 +96,11 @@ def write_frames(folder: Path, frames: Frames) -> None:
     scores = frames.scores.astype(dict.fromkeys(("run", "benchmark", "problem", "grader", "task"), object))
     scores = _ordered(scores, order, ["benchmark", "problem"])
     curves = _ordered(frames.curves.astype({"run": object}), order, ["step"]).dropna(axis="columns", how="all")
+    metrics = sorted(set(curves) - {"run", "step"})
     tables = {
         "runs": pa.Table.from_pandas(runs[_RUNS.names], schema=_RUNS, preserve_index=False),
         "scores": pa.Table.from_pandas(scores[_SCORES.names], schema=_SCORES, preserve_index=False),
-        "curves": pa.Table.from_pandas(
-            curves[["run", "step", *sorted(set(curves) - {"run", "step"})]], preserve_index=False
-        ),
+        "curves": pa.Table.from_pandas(curves[["run", "step", *metrics]], preserve_index=False),
     }
     digest = content(tables)
     if (folder / CONTENT).is_file() and (folder / CONTENT).read_text().strip() == digest:
@@ -181,7 +176,7 @@ def opened(row: Any, where: Path) -> dict[str, Any]:
     for name, read in readers.items():
         text = getattr(row, name)
         try:
-            values[name] = None if text is None else read(parse_json(text))
+            values[name] = read(parse_json(text)) if isinstance(text, str) else None
         except (ValueError, TypeError, LookupError, AttributeError) as error:
             what = f"the records are damaged: {name} of run {row.run}: {error}"
             raise UserError(what, where=str(where), fix=_FIX) from None

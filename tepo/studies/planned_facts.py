@@ -102,7 +102,7 @@ class Records:
     def found(cls, folders: Iterable[Path] | None = None) -> "Records":
         """Raises UserError for a damaged file."""
         by_run: dict[str, list[Path]] = {}
-        named = set()
+        named = set[tuple[str, str, str, int]]()
         for folder in record_folders() if folders is None else folders:
             runs = read_frames(folder, names=("runs",)).runs
             for run in runs["run"]:

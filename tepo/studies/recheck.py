@@ -17,9 +17,8 @@ def drawn(planned: Planned, count: int, seed: int) -> tuple[list[tuple[Study, Un
     fewer where fewer are recorded."""
     kept = Records.found()
     kept.read(unit.id for _, units in planned for unit in units)
-    recorded = {
-        unit.id: (study, replace(unit, recorded=True)) for study, units in planned for unit in units if kept.holds(unit)
-    }
+    held = [(study, unit) for study, units in planned for unit in units if kept.holds(unit)]
+    recorded = {unit.id: (study, replace(unit, recorded=True)) for study, unit in held}
     some = random.Random(seed).sample(sorted(recorded), min(count, len(recorded)))
     chosen = [recorded[id] for id in some]
     return chosen, kept.facts([(study, [unit]) for study, unit in chosen])

@@ -141,7 +141,7 @@ class Quoted:
     lacking: tuple[Unit, ...]
 
 
-def record_excerpts(folder: Path, planned: Planned, scale: str) -> Quoted:
+def record_excerpts(folder: Path, planned: Planned) -> Quoted:
     """Add to the records of a folder excerpts of the runs that `fallen` chooses, as far as the store holds these runs
     with their token dumps, and drop those of other runs. Nothing else of a record changes: an excerpt of a run that was
     made again says so. Raises UserError where nothing is on record, and as `record_study` does."""
@@ -152,9 +152,8 @@ def record_excerpts(folder: Path, planned: Planned, scale: str) -> Quoted:
             raise UserError(what, where=str(folder), fix=fix)
         kept = Records.found([folder])
         kept.read(set(frames.runs["run"]))
-        recorded = [
-            (study, [replace(unit, recorded=True) for unit in units if kept.holds(unit)]) for study, units in planned
-        ]
+        held = [(study, [unit for unit in part if kept.holds(unit)]) for study, part in planned]
+        recorded = [(study, [replace(unit, recorded=True) for unit in part]) for study, part in held]
         units = {unit.id: unit for _, part in recorded for unit in part}
         facts = kept.facts(recorded)
         chosen = fallen(sweep_runs(units.values(), facts))

@@ -77,8 +77,9 @@ def ablate(
         show_units(units)
         show_jobs(units, where, store)
         return
-    planned = run_planned(plan, scale, where)
-    show_tables(planned, scale, format)
+    from tepo.studies.planned_facts import read_facts
+
+    show_tables(*read_facts(run_planned(plan, scale, where), scale, parse_seeds(seeds)), scale, format)
 
 
 STUDIES = ("table1", "table2", "table3", "table4", "gtpo", "readings")
@@ -167,7 +168,6 @@ def plan(
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
     from tepo.common.errors import UserError
     from tepo.studies.plan_studies import plan_all
-    from tepo.studies.planned_facts import read_facts
     from tepo.studies.tuning_result import undecided
     from tepo_cli.screen import say_wrapped
     from tepo_cli.show_plan import count, show_power_line, show_price, show_rows, show_units
@@ -177,7 +177,11 @@ def plan(
     if scale == "laptop" and (card or gpus):
         raise UserError("a plan on the laptop takes no GPU", where="--card, --gpus", fix="--scale single_gpu or paper")
     planned = plan_all(studies, scale, store=store, seeds=parse_seeds(seeds), overrides=row_overrides(override, data))
-    planned, facts = read_facts(planned, scale, parse_seeds(seeds), records=records)
+    facts = None
+    if records:
+        from tepo.studies.planned_facts import read_facts
+
+        planned, facts = read_facts(planned, scale, parse_seeds(seeds), records=True)
     units = [unit for _, units in planned for unit in units]
     if override:  # else torch need not be imported: the study's own settings were checked when they were shipped
         from tepo.launch.unit_checks import check_rows
@@ -198,7 +202,7 @@ def plan(
     for tune in filter(None, (study.tune_at(scale) for study, _ in planned)):
         for line in tune.gap_lines:
             say_wrapped(line)
-    show_power_line(planned, facts)
+    show_power_line(planned, scale, facts)
     if scale != "laptop":
         show_disk(units)
     if brief:

@@ -1,4 +1,5 @@
 from tepo.api import grade as grade
+from tepo.api import results as results
 from tepo.api import run as run
 from tepo.api import train as train
 from tepo.common.errors import RunFailed as RunFailed

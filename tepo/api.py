@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tepo.analysis.run_result import RunResult
+from tepo.analysis.study_result import StudyResult
 from tepo.common.errors import UserError
 from tepo.common.interpreter import settled
 from tepo.common.trust import caller, say
@@ -15,8 +17,6 @@ from tepo.launch.run_units import Slots, run_planned
 from tepo.problems.grader import Grader, GraderOptions, Verdict
 from tepo.problems.grader.options import FALLBACKS
 from tepo.problems.rows import pair_of
-from tepo.results.run_result import RunResult
-from tepo.results.study_result import StudyResult
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import forget
 from tepo.studies.plan_studies import plan_all

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 
+from tepo.analysis.claim_history import ClaimHistory, Stamp, minute
+from tepo.analysis.claim_outcomes import run_dates
 from tepo.common.errors import UserError, unknown_name
-from tepo.results.claim_history import ClaimHistory, Stamp, minute
-from tepo.results.claim_outcomes import run_dates
 from tepo.store.facts import Facts
 from tepo.studies.claims import Claims
 from tepo.studies.plan import Unit

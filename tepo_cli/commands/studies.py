@@ -256,11 +256,11 @@ def claims(
 
     They are those of experiments/claims.yaml, each with plan, price and dates, and its verdict when all of its runs are
     there. The family is always the whole batch."""
+    from tepo.analysis.claim_outcomes import judge_claims
+    from tepo.analysis.claims_table import claims_table
     from tepo.common.errors import UserError, unknown_name
     from tepo.launch.run_units import Slots, run_units
     from tepo.reporting.tables.render import check_format
-    from tepo.results.claim_outcomes import judge_claims
-    from tepo.results.claims_table import claims_table
     from tepo.store.find_run import costs
     from tepo.studies.claims import SCALE, load_claims, study_of
     from tepo.studies.plan_studies import plan_studies

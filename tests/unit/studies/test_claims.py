@@ -10,19 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tepo.store.records.thinned_metrics import pack, unpack
 
+from tepo.analysis.claim_history import ClaimHistory
+from tepo.analysis.claim_outcomes import judge_claims
+from tepo.analysis.claims_table import claim_lines, claims_table
+from tepo.analysis.drawn_axis import environment_blocks
+from tepo.analysis.tables import read_samples, study_table
 from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.splits import split_of
 from tepo.reporting.headline import headline
 from tepo.reporting.tables.table import Table
-from tepo.results.claim_history import ClaimHistory
-from tepo.results.claim_outcomes import judge_claims
-from tepo.results.claims_table import claim_lines, claims_table
-from tepo.results.drawn_axis import environment_blocks
-from tepo.results.tables import read_samples, study_table
-from tepo.store.records.thinned_metrics import pack, unpack
 from tepo.studies.claims import Claims, load_claims, study_of
 from tepo.studies.plan import make_plan
 from tepo.studies.plan_studies import plan_all, plan_studies

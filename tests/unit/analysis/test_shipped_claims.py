@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
+from tepo.studies.records.read import with_records
 
+from tepo.analysis.claim_outcomes import ClaimOutcome, judge_claims
 from tepo.evaluation.statistics.region import Outcome
-from tepo.results.claim_outcomes import ClaimOutcome, judge_claims
 from tepo.studies.claims import SCALE, load_claims, study_of
 from tepo.studies.plan_studies import plan_studies
-from tepo.studies.records.read import with_records
 
 pytestmark = pytest.mark.disaster  # it reads 176 runs
 REGISTERED = {

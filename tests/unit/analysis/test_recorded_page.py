@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
-
-from tepo.results.page import page, parts, render_all
-from tepo.studies.plan_studies import plan_all
 from tepo.studies.records.read import recorded_names, with_records
+
+from tepo.analysis.page import page, parts, render_all
+from tepo.studies.plan_studies import plan_all
 from tests.unit.reporting.chromium import Page, chromium
 
 pytestmark = [pytest.mark.chromium, pytest.mark.slow, pytest.mark.disaster]

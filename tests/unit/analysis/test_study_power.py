@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tepo.analysis.study_power import study_power
+from tepo.analysis.tables import read_samples, row_key
 from tepo.evaluation.statistics.comparison import pair_rows
 from tepo.evaluation.statistics.power import found_from, smallest, spread_of
-from tepo.results.study_power import study_power
-from tepo.results.tables import read_samples, row_key
 from tepo.studies.plan_studies import Planned, plan_all
 from tepo_cli.show_power import UNKNOWN, power_line
 from tests.integration.commands import tepo

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tepo.analysis.page import head_of, page, ranges, render_all
+from tepo.analysis.tables import fill_command, study_table
 from tepo.common.files import write_json
 from tepo.config.compose import compose
-from tepo.results.page import head_of, page, ranges, render_all
-from tepo.results.tables import fill_command, study_table
 from tepo.store.run_id import run_id
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_studies

@@ -3,10 +3,10 @@
 from pathlib import Path
 
 import pytest
-
-from tepo.results.same_runs import same_runs
-from tepo.studies.plan_studies import plan_all
 from tepo.studies.records.read import recorded_names, with_records
+
+from tepo.analysis.same_runs import same_runs
+from tepo.studies.plan_studies import plan_all
 
 pytestmark = pytest.mark.disaster
 

@@ -4,11 +4,11 @@ import shlex
 from pathlib import Path
 
 import pytest
-
-from tepo.results.page import render_all
-from tepo.results.results_document import write_results
-from tepo.studies.plan_studies import plan_all
 from tepo.studies.records.read import with_records
+
+from tepo.analysis.page import render_all
+from tepo.analysis.results_document import write_results
+from tepo.studies.plan_studies import plan_all
 from tests.unit.test_documentation import ROOT
 
 DOCS = ROOT / "docs"

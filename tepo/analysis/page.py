@@ -11,6 +11,10 @@ from urllib.parse import urljoin
 
 from matplotlib.figure import Figure
 
+from tepo.analysis.claim_outcomes import judge_claims
+from tepo.analysis.claims_table import claim_choices, claim_lines, claims_table
+from tepo.analysis.figures import curves, study_figures
+from tepo.analysis.tables import study_table
 from tepo.common import paths
 from tepo.common.text import counted, setting_text
 from tepo.common.two_processes import two_processes
@@ -31,10 +35,6 @@ from tepo.reporting.page.verdict_choices import verdict_choices
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.reporting.tables.sweep_table import environment_of
 from tepo.reporting.tables.table import Table
-from tepo.results.claim_outcomes import judge_claims
-from tepo.results.claims_table import claim_choices, claim_lines, claims_table
-from tepo.results.figures import curves, study_figures
-from tepo.results.tables import study_table
 from tepo.store.excerpt import Excerpt
 from tepo.store.facts import Facts
 from tepo.store.stored_responses import answered

@@ -4,11 +4,11 @@ from dataclasses import replace
 from html import escape
 from pathlib import Path
 
+from tepo.analysis.figures import curves
+from tepo.analysis.tables import study_table
 from tepo.reporting.colours import look
 from tepo.reporting.figures.curves import STEP, training_figure
 from tepo.reporting.tables.renderers import html_table
-from tepo.results.figures import curves
-from tepo.results.tables import study_table
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.study import load_study, study_names
 

@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
+from tepo.studies.records.read import with_records
 
+from tepo.analysis.page import page, render_all
 from tepo.reporting.tables.render import as_text
 from tepo.reporting.tables.table import Table
-from tepo.results.page import page, render_all
 from tepo.studies.plan_studies import plan_all
-from tepo.studies.records.read import with_records
 
 pytestmark = pytest.mark.disaster  # it reads 500 runs
 

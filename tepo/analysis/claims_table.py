@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tepo.analysis.claim_outcomes import COMPOSITE_SINCE, ClaimOutcome
+from tepo.analysis.tables import record_notes
 from tepo.common.text import counted
 from tepo.evaluation.statistics.exact_tests import smallest_exchange_p, smallest_sign_flip_p
 from tepo.evaluation.statistics.region import Outcome
@@ -13,8 +15,6 @@ from tepo.reporting.figures.claims_figure import ClaimLine
 from tepo.reporting.page.verdict_choices import PARTS, Compared, Family, VerdictChoices, choices_of
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Table, TableRow, outcome_words, percent_cell
-from tepo.results.claim_outcomes import COMPOSITE_SINCE, ClaimOutcome
-from tepo.results.tables import record_notes
 from tepo.store.cost import Cost
 from tepo.studies.claims import FEWEST_SEEDS, MEASURES, Claim, Claims
 

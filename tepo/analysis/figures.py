@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 
 from matplotlib.figure import Figure
 
+from tepo.analysis.tables import study_table
+from tepo.analysis.tuned_part import tuned_lines
 from tepo.common.errors import UserError
 from tepo.common.text import setting_text
 from tepo.reporting.figures.curves import RunCurves
 from tepo.reporting.figures.paper_figures import paper_figure
 from tepo.reporting.figures.study_figures import LINES, sweep_figure, tried_figure
 from tepo.reporting.tables.table import Table
-from tepo.results.tables import study_table
-from tepo.results.tuned_part import tuned_lines
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study

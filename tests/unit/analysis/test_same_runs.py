@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from tepo.analysis.same_runs import STEPS, same_runs
+from tepo.analysis.tables import study_table
 from tepo.common.errors import UserError
-from tepo.results.same_runs import STEPS, same_runs
-from tepo.results.tables import study_table
 from tepo.studies.plan import Unit, make_plan
 from tepo.studies.study import Study, parse_study
 from tests.unit.studies.measured import finish

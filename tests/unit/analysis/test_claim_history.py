@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tepo.results.claim_history import ClaimHistory, Stamp
+from tepo.analysis.claim_history import ClaimHistory, Stamp
 from tests.integration.commands import tepo
 from tests.unit.studies.test_claims import commit, regions, text
 from tests.unit.training.small import write

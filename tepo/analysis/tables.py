@@ -10,6 +10,9 @@ from types import MappingProxyType
 import numpy as np
 import pandas as pd
 
+from tepo.analysis.drawn_axis import environment_blocks
+from tepo.analysis.same_runs import same_runs
+from tepo.analysis.tuned_part import tuned_lines, tuned_part
 from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import COLUMNS
 from tepo.evaluation.statistics.training_measures import REALISED_KL
@@ -22,9 +25,6 @@ from tepo.reporting.tables.provenance_note import mixed
 from tepo.reporting.tables.sweep_table import lost_blocks, realised_kl_blocks, sweep_blocks
 from tepo.reporting.tables.table import Table
 from tepo.reporting.tables.tuned_table import with_settings
-from tepo.results.drawn_axis import environment_blocks
-from tepo.results.same_runs import same_runs
-from tepo.results.tuned_part import tuned_lines, tuned_part
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit, family_of, recipe_words, row_key, unique
 from tepo.studies.study import Study, printed

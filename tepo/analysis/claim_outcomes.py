@@ -12,6 +12,8 @@ from functools import cached_property
 
 import numpy as np
 
+from tepo.analysis.claim_history import ClaimHistory
+from tepo.analysis.tables import read_samples, row_key
 from tepo.evaluation.statistics.comparison import AVERAGE, Difference, Pair, corrected, difference_of, pair_rows
 from tepo.evaluation.statistics.equivalence import Decision, decide
 from tepo.evaluation.statistics.exact_tests import exchange_p, sign_flip_p
@@ -39,8 +41,6 @@ from tepo.evaluation.statistics.training_measures import (
     paired_difference,
     steps_to,
 )
-from tepo.results.claim_history import ClaimHistory
-from tepo.results.tables import read_samples, row_key
 from tepo.store.evaluation_result import AVERAGE as VALIDATED
 from tepo.store.facts import Facts
 from tepo.store.thinned_metrics import BEST

@@ -3,6 +3,9 @@
 from collections.abc import Iterable
 from pathlib import Path
 
+from tepo.analysis.claims_table import NAME as CLAIMS
+from tepo.analysis.claims_table import summary
+from tepo.analysis.page import OWN, Rendered, opening_graphic
 from tepo.common.files import write_atomic
 from tepo.common.text import counted
 from tepo.launch.run_units import spent
@@ -11,9 +14,6 @@ from tepo.reporting.page import PageFigure, PageStudy
 from tepo.reporting.page.map_drawing import map_figure
 from tepo.reporting.tables.render import as_text
 from tepo.reporting.tables.renderers.markdown import escaped
-from tepo.results.claims_table import NAME as CLAIMS
-from tepo.results.claims_table import summary
-from tepo.results.page import OWN, Rendered, opening_graphic
 from tepo.store.facts import Facts
 from tepo.studies.plan import unique
 from tepo.studies.plan_studies import Planned

@@ -9,13 +9,13 @@ from typing import Any
 
 import pandas as pd
 
+from tepo.analysis.tables import study_table
 from tepo.common.files import write_atomic
 from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import AVERAGE, Difference
 from tepo.reporting.headline import headline
 from tepo.reporting.tables.render import as_text
 from tepo.reporting.tables.table import VERDICT, Block, Table, TableRow, verdict_in
-from tepo.results.tables import study_table
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit, row_key
 from tepo.studies.planned_facts import Planned
@@ -42,7 +42,7 @@ class StudyResult:
     @cached_property
     def runs(self) -> pd.DataFrame:
         """A line a run of the plan: study, row (as in the table's own frame), label, setting, model, seed, objective,
-        tuning, steps (planned), words (its overrides), run (its id), stale (a record of another run has its name), done,
+        tuning, steps (planned), words (overrides), run (id), stale (a record of another run has its name), done,
         source ("store", "record" or nothing), finished, outcome, ending, trained (steps on record), made (sessions:
         versions, machine, dates), costs, validation, excerpt, cpu_s (seconds, all processes) and folder (in the
         store)."""
@@ -75,7 +75,7 @@ class StudyResult:
 
     def save_page(self, path: str | Path) -> Path:
         """Write the self-contained HTML page: tables, curves, configurations, tokens. Returns its path."""
-        from tepo.results.page import page, render_all
+        from tepo.analysis.page import page, render_all
 
         write_atomic(Path(path), page(render_all(self.planned, self.facts, self.scale)), "save_page(path)")
         return Path(path)

@@ -7,17 +7,17 @@ import re
 from pathlib import Path
 
 import pytest
+from tepo.studies.records.read import with_records
 
+from tepo.analysis.page import Rendered, page, render_all
+from tepo.analysis.results_document import write_results
+from tepo.analysis.study_result import StudyResult
+from tepo.analysis.tables import study_table
 from tepo.reporting.tables.render import as_text
 from tepo.reporting.tables.renderers.markdown import escaped
 from tepo.reporting.tables.table import Table
-from tepo.results.page import Rendered, page, render_all
-from tepo.results.results_document import write_results
-from tepo.results.study_result import StudyResult
-from tepo.results.tables import study_table
 from tepo.studies.plan import family_of
 from tepo.studies.plan_studies import Planned, plan_all
-from tepo.studies.records.read import with_records
 from tepo.studies.study import load_study
 
 pytestmark = pytest.mark.disaster

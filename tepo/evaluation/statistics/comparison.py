@@ -78,12 +78,10 @@ class Difference:
         return Verdict.BETTER if self.delta > 0 else Verdict.WORSE
 
 
-def compare(
-    frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,), *, draws: int = DRAWS, seed: int = 0
-) -> list[Difference]:
+def compare(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,)) -> list[Difference]:
     """Every other row against `baseline`, row after row, Holm-corrected over everything returned. on: benchmarks,
     AVERAGE or MEAN. Raises UserError for a baseline that is not there."""
-    return corrected([pair.difference(draws=draws, seed=seed) for pair in pair_rows(frame, baseline, on)])
+    return corrected([pair.difference() for pair in pair_rows(frame, baseline, on)])
 
 
 def difference_of(row: str, benchmark: str, one: Estimate, seeds: int) -> Difference:
@@ -111,11 +109,11 @@ class Pair:
         cells = {name: x[kept] for name, x in self.cells.items()} if self.cells and kept else None
         return replace(self, cells=cells, seeds=tuple(self.seeds[place] for place in kept))
 
-    def difference(self, *, draws: int = DRAWS, seed: int = 0) -> Difference:
+    def difference(self) -> Difference:
         """The estimate, by itself."""
         if self.cells is None:
             return Difference(self.row, self.benchmark)
-        one = estimate(self.cells, self.weights, draws=draws, seed=seed)
+        one = estimate(self.cells, self.weights)
         return difference_of(self.row, self.benchmark, one, len(self.seeds))
 
     def by_seed(self) -> list[float]:

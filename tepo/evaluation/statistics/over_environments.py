@@ -18,20 +18,19 @@ Cells = Mapping[str, np.ndarray]  # benchmark -> x [S, P]
 
 @dataclass(frozen=True)
 class OverEnvironments:
-    """these: other seeds and problems in the same environments. average: over all environments of their kind, of which
-    these are a sample. one: ends of the 95% prediction interval of one more environment. between: standard deviation of
-    the true differences over environments; 0 where the measured ones differ no more than seeds make them.
-    No intervals where an environment has one seed (these), or where there is one environment (average, one)."""
+    """count: of environments. these: other seeds and problems in the same environments. average: over all environments
+    of their kind, of which these are a sample. one: ends of the 95% prediction interval of one more environment.
+    between: standard deviation of the true differences over environments; 0 where the measured ones differ no more than
+    seeds make them. No intervals where an environment has one seed (these), or where there is one (average, one)."""
 
+    count: int
     these: Estimate
     average: Estimate
     one: tuple[float, float]
     between: float
 
 
-def over_environments(
-    environments: Sequence[Cells], weights: Mapping[str, float] | None = None
-) -> OverEnvironments:
+def over_environments(environments: Sequence[Cells], weights: Mapping[str, float] | None = None) -> OverEnvironments:
     """The difference over B environments of the same S seeds and problems. weights: as `estimate` takes them."""
     names, share = in_order(environments[0], weights)
     stacked = {name: np.stack([cells[name] for cells in environments]) for name in names}  # [B, S, P]
@@ -45,19 +44,20 @@ def over_environments(
     over = crossed_variances([means[name] for name in names], share)
     noise = float(by_run.mean(axis=1).var(ddof=1)) - of_seeds if count > 1 and seeds > 1 else math.nan
     these = _these(average.mean, of_seeds / count, count * (seeds - 1), over.problems, over.freedom)
-    one = predicted(by_run.mean(axis=1), average.error)
-    return OverEnvironments(these, average, one, math.nan if math.isnan(noise) else max(noise, 0.0) ** 0.5)
+    one = predicted(by_run.mean(axis=1))
+    between = math.nan if math.isnan(noise) else max(noise, 0.0) ** 0.5
+    return OverEnvironments(count, these, average, one, between)
 
 
-def predicted(measured: Sequence[float] | np.ndarray, error: float) -> tuple[float, float]:
-    """Ends of the interval that holds one more environment, measured like these, in 95% of cases: Student's t with one
-    degree of freedom less than environments, times the root of the variance between the measured differences and the
-    squared error of their mean. NaN where there is one environment."""
+def predicted(measured: Sequence[float] | np.ndarray) -> tuple[float, float]:
+    """Ends of the interval that holds one more environment, measured like these on the same problems, in 95% of cases:
+    Student's t with one degree of freedom less than environments, times the root of the variance between the measured
+    differences and the squared error of their mean. NaN where there is one environment."""
     count = len(measured)
     if count < 2:
         return math.nan, math.nan
     mean = float(np.mean(measured))
-    reach = float(stdtrit(count - 1, (1 + LEVEL) / 2)) * (float(np.var(measured, ddof=1)) + error**2) ** 0.5
+    reach = float(stdtrit(count - 1, (1 + LEVEL) / 2)) * (float(np.var(measured, ddof=1)) * (1 + 1 / count)) ** 0.5
     return mean - reach, mean + reach
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
+from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS
 from tepo.evaluation.statistics.intervals import FEWEST, LEVEL, Tails, in_order, satterthwaite
 
 POWER = 0.8
-FEWEST_SEEDS = 3  # fewer cry wolf too often (perf/statistics_calibration.py)
 MOST_SEEDS = 200
 MOST_FACTOR = 100.0
 _DRAWS = 10_000

@@ -50,9 +50,6 @@ def test_one_more_base_lies_within_the_spread_of_the_bases_and_the_error_of_thei
     assert found.one == pytest.approx((-0.02776445 * 3**0.5, 0.02776445 * 3**0.5))
     assert (found.average.low, found.average.high) == pytest.approx((-0.02776445 * 0.5**0.5, 0.02776445 * 0.5**0.5))
     assert all(map(math.isnan, over_environments(cells(np.array([[0.01, 0.02]]))).one))
-    noisy = [{"one": one["one"] + np.resize([-0.3, 0.3], PROBLEMS)} for one in cells(np.array([[0.0], [0.02]]))]
-    half = float(stats.t.ppf(0.975, 1)) * (2e-4 + over_environments(noisy).average.error ** 2) ** 0.5
-    assert over_environments(noisy).one == pytest.approx((0.01 - half, 0.01 + half)), "problems are part of the error"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +59,7 @@ def test_one_more_base_lies_within_the_spread_of_the_bases_and_the_error_of_thei
 )  # fmt: skip
 def test_the_intervals_hold_the_truth_as_often_as_they_say(spread: float, truth: str, level: float) -> None:
     """Truth of these: the mean of the drawn bases; of their average: 0; of one more: what is measured on it. Seeds and
-    problems vary too. The interval of the average holds one more base in 70% of cases, where it was said to be for it."""
+    problems vary too. The interval of the average, which was said to be for a new base, holds one in 70% of cases."""
     random, held, trials = np.random.default_rng(7), 0, 600
     for _ in range(trials):
         bases = random.normal(0, spread, BASES + 1)

@@ -219,7 +219,7 @@ def _by_base(units: Sequence[Unit]) -> dict[str, list[Unit]]:
 
 
 def _over_bases(pairs: Sequence[Pair]) -> _Result:
-    """A minus B on a new base. pairs: one a base."""
+    """A minus B on average over such bases. pairs: one a base."""
     known = [pair.cells for pair in pairs if pair.cells]
     if len(known) < len(pairs):
         nothing = Difference(pairs[0].row, AVERAGE)
@@ -227,8 +227,8 @@ def _over_bases(pairs: Sequence[Pair]) -> _Result:
     weights = pairs[0].weights
 
     def over(places: Places) -> Difference:
-        new = over_environments([known[place] for place in places], weights).new
-        return difference_of(pairs[0].row, AVERAGE, new, len(places))
+        average = over_environments([known[place] for place in places], weights).average
+        return difference_of(pairs[0].row, AVERAGE, average, len(places))
 
     means = {name: np.stack([cells[name].mean(axis=0) for cells in known]) for name in known[0]}
     by_base = [float(np.mean(pair.by_seed())) for pair in pairs]

@@ -108,7 +108,7 @@ def reproduce(
     ] = False,
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     results: Annotated[
-        Path | None, typer.Option(help="Also write the tables and verdicts as Markdown, e.g. docs/results-laptop.md.")
+        Path | None, typer.Option(help="Also write findings, claims and short tables as Markdown, e.g. results.md.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan; run nothing (`tepo plan` prices it).")

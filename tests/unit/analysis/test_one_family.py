@@ -45,7 +45,7 @@ def section(text: str, name: str) -> str:
 
 def document_part(document: str, title: str) -> str:
     """The table of a study in a document."""
-    return document.partition(f"### {escaped(title)}\n")[2].partition("\n### ")[0].replace("\\", "")
+    return document.partition(f"## {escaped(title)}\n")[2].partition("\n## ")[0].replace("\\", "")
 
 
 def test_in_every_format_on_every_page_and_in_every_document(tmp_path: Path) -> None:
@@ -62,7 +62,9 @@ def test_in_every_format_on_every_page_and_in_every_document(tmp_path: Path) -> 
         alone: Rendered = render_all([(study, units)], "laptop")
         assert said(as_text(table, "terminal", 1000)) == expected
         assert said(section(page(alone), study.name)) == said(section(whole, study.name)) == expected
-        assert said(document_part(document, table.title)) == expected
+        short = said(document_part(document, table.title))
+        assert short[0] == expected[0]
+        assert set(short[1]) < set(expected[1])  # without those of single benchmarks
         assert sorted(said_in_csv(table)) == expected[0]
         known = {one.row.key: one.measured for one in table.comparisons if one.measured}
         mine = lines[(lines["study"] == study.name) & lines["p"].notna()]

@@ -23,6 +23,7 @@ from perf.gpu.part import MODEL
 from perf.gpu.runs import finish, need, rows, start
 from tepo.common import interpreter
 from tepo.sampling.gap import default_bound
+from tepo.store.run_folder import RunFolder
 from tepo.training.probes.probe_record import Figure, NotRun
 from tepo.training.resources.memory import GIB, TAKEN
 
@@ -126,12 +127,17 @@ def killed(words: list[str], store: Path, steps: int) -> int:
 def learned(name: str, store: Path, before: dict[str, float], free: bool) -> Iterator[Figure]:
     """Reward, accuracy and entropy at both ends of a run. free: it need not have gained."""
     found = rows(store)
+    ending = next(RunFolder(path.parent).ending() for path in store.glob("*/manifest.json"))
+    if not found:
+        raise RuntimeError(f"{name}: {ending.why if ending else 'no step'}")
     few = max(1, len(found) // 8)
     ends = [fmean(row["critic/score/mean"] for row in part) for part in (found[:few], found[-few:])]
     must = "" if free else ">="
     yield Figure(f"{name}: reward of the last {few} steps, to the first", "share", ends[1], ends[0], must)
     curve = " ".join(f"{100 * row['critic/score/mean']:.0f}" for row in found)
     yield Figure(f"{name}: steps", "steps", len(found), note=f"reward by step, %: {curve}")
+    if ending:
+        yield Figure(f"{name}: ended before its last step", "step", ending.step, note=ending.why)
     for benchmark, share in accuracies(store).items():
         yield Figure(f"{name}: right, {benchmark}, to the warm start", "share", share, before[benchmark])
     for key, unit in (("actor/entropy", "nats"), ("response_length/mean", "tokens"), ("rollout/groups_kept", "")):
@@ -142,7 +148,7 @@ def learned(name: str, store: Path, before: dict[str, float], free: bool) -> Ite
 
 def times(name: str, store: Path, plan: dict[str, float]) -> Iterator[Figure]:
     """Where the seconds of a step go, without the first, and on a GPU memory to the plan."""
-    found = rows(store)[1:]
+    found = rows(store)[1:] or rows(store)
     step = fmean(row["timing_s/step"] for row in found)
     first = rows(store)[0]["timing_s/step"]
     yield Figure(f"{name}: a step", "s", step, note=f"the first {first:.1f} s")

@@ -6,12 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from tepo.common.text import counted
+from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.exact_tests import smallest_exchange_p, smallest_sign_flip_p
 from tepo.evaluation.statistics.over_environments import predicted
 from tepo.evaluation.statistics.region import Outcome
 from tepo.planning.laptop_cost import price
 from tepo.reporting.figures.claims_figure import ClaimLine
 from tepo.reporting.page.verdict_choices import PARTS, Compared, Family, VerdictChoices, choices_of
+from tepo.reporting.paper.reference import printed_gains
 from tepo.reporting.tables.cells import format_interval, format_value, number_text
 from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Table, TableRow, outcome_words, percent_cell
 from tepo.results.claim_outcomes import COMPOSITE_SINCE, ClaimOutcome
@@ -165,6 +167,9 @@ def _notes(claims: Claims, judged: Sequence[ClaimOutcome]) -> tuple[str, ...]:
         "Exact p: two-sided, of the claim alone, that the runs of A and of B have one distribution, by dealing them "
         f"anew, so without normal luck; {FEWEST_SEEDS} runs each give none below {least[0]:.2g}. Of training, by the "
         f"signs of the seeds: none below {least[1]:.2g}. What is smaller rests on Student's t.",
+        "A margin, and the end of a region, says which differences matter; refuted and equivalent mean it, and not the "
+        "sign. Smaller effects remain possible as far as the interval holds them. To compare a margin of 2 points with: "
+        f"{printed_gains()}.",
         "A claim is judged when all of its runs are measured. Registered: the commit since which it reads as it does.",
         *_shared(judged),
         *([f"Refuted by, where a claim has nothing else: {usual}."] if usual else []),
@@ -204,6 +209,7 @@ def _details(claim: Claim, one: ClaimOutcome | None, usual: str) -> str:
         if one.decision and one.composite
         else "",
         "" if one.difference else f"Not run yet: {one.done} of {counted(len(one.units), 'run')} measured.",
+        _possible(one),
         _one_more(one),
         f"{one.seeds_to_decide[0].upper()}{one.seeds_to_decide[1:]}." if one.seeds_to_decide else "",
         f"Settings: {claim.rule}. {counted(len(one.units), 'run')}{_ended(one)}. {_runs(claim)}; new test problems "
@@ -224,6 +230,22 @@ def _ended(one: ClaimOutcome) -> str:
 def _runs(claim: Claim) -> str:
     seeds = f"Seeds {', '.join(map(str, claim.seeds))}"
     return f"{seeds} from each of {len(claim.bases)} bases" if claim.bases else seeds
+
+
+def _possible(one: ClaimOutcome) -> str:
+    """Effects short of what a refuted claim or a margin asks for that its interval leaves; empty where it leaves none."""
+    if one.difference is None or one.censored:
+        return ""
+    low, high = 100 * one.difference.low, 100 * one.difference.high
+    ends = [f"{end:+.1f}".replace("-", "−") for end in (low, high)]
+    region, refuted = one.claim.tested, one.outcome is Outcome.REFUTED
+    if refuted and region.low > 0 and high > 0:
+        return f"A gain of up to {ends[1]} {one.claim.unit} remains possible."
+    if refuted and region.high < 0 and low < 0:
+        return f"A loss of up to {ends[0]} {one.claim.unit} remains possible."
+    if one.decision and one.decision.verdict is Verdict.EQUIVALENT:
+        return f"Differences from {ends[0]} to {ends[1]} {one.claim.unit} remain possible."
+    return ""
 
 
 def _one_more(one: ClaimOutcome) -> str:

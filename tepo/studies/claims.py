@@ -257,5 +257,11 @@ def study_of(claim: Claim) -> Study:
     scales = {SCALE: Scale(("laptop",), claim.seeds, words, drawn=BASE if claim.bases else "")}
     vary: Vary = {BASE: dict(claim.bases)} if claim.bases else {}
     return Study(
-        claim.sentence, baseline=rows[0].label, rows=rows, scales=scales, vary=vary, name=claim.name, registered=True
+        claim.sentence,
+        baseline=rows[0].label,
+        rows=rows,
+        scales=scales,
+        vary=vary,
+        name=claim.name,
+        registered=claim.batch,
     )

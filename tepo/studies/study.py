@@ -147,7 +147,7 @@ class Study:
     realised_kl: bool = option(False, "a sweep shows the realised KL of each cell beside its accuracy")
     notes: tuple[str, ...] = option((), "sentences that stand below the table and at the head of its page")
     name: str = derived("", "the file's name names the study")
-    registered: bool = derived(False, "it decides a registered claim, with the claim's own seeds and settings")
+    registered: int = derived(0, "the batch of the registered claim that it decides, with the claim's own settings")
 
     def scale(self, name: str) -> Scale:
         """The settings written for a scale, else those that its file makes of another (`tepo.studies.scales`). Raises

@@ -233,7 +233,7 @@ def _runs(claim: Claim) -> str:
 
 
 def _possible(one: ClaimOutcome) -> str:
-    """Effects short of what a refuted claim or a margin asks for that its interval leaves; empty where it leaves none."""
+    """Effects short of what a refuted claim or a margin asks for, as far as its interval holds any; empty for none."""
     if one.difference is None or one.censored:
         return ""
     low, high = 100 * one.difference.low, 100 * one.difference.high

@@ -2,9 +2,11 @@
 
 from rich.table import Table
 
-from tepo.analysis.study_power import study_power
+from tepo.analysis.study_power import level, study_power
 from tepo.common.text import counted
+from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS
 from tepo.evaluation.statistics.power import (
+    CAUTION,
     MOST_FACTOR,
     MOST_SEEDS,
     POWER,
@@ -26,23 +28,25 @@ def power_line(planned: Planned, facts: Facts, wanted: float = WANTED) -> str:
     power = study_power(planned, facts)
     if power is None:
         return UNKNOWN
-    spread, level = power.spread, power.level
-    found = 100 * smallest(found_from(spread, power.seeds, level)) if power.seeds > 1 else None
-    seeds = seeds_needed(spread, wanted / 100, level)
-    text = [
-        f"power: {counted(power.seeds, 'seed')} find {_points(found)} with {POWER:.0%}"
-        if found is not None
-        else "power: with one seed a verdict is about these trained models alone",
-        f"{wanted:g} points need {counted(seeds, 'seed') if seeds else f'more than {MOST_SEEDS} seeds'}",
-    ]
-    if power.seeds > 1:
-        problems = problems_needed(spread, power.seeds, wanted / 100, level)
+    spread, at = power.spread, level(power.family)
+    enough = power.seeds >= FEWEST_SEEDS
+    seeds = seeds_needed(spread, wanted / 100, at)
+    first = f"power: fewer than {FEWEST_SEEDS} seeds give no verdict"
+    if enough:
+        found = 100 * smallest(found_from(spread, power.seeds, at))
+        first = f"power: {power.seeds} seeds find {_points(found)} with {POWER:.0%}"
+    text = [first, f"{wanted:g} points need {counted(seeds, 'seed') if seeds else f'more than {MOST_SEEDS} seeds'}"]
+    if enough:
+        problems = problems_needed(spread, power.seeds, wanted / 100, at)
         text.append(
             f"or, at {counted(power.seeds, 'seed')}, "
             + (f"{counted(problems, 'problem')}" if problems else f"more than {MOST_FACTOR:g} times the problems")
             + f" (now {spread.problems.sum():.0f})"
         )
-    basis = f"variances of {counted(len(power.measured), 'comparison')} in the store, family of {power.family}"
+    basis = (
+        f"variances of {counted(len(power.measured), 'comparison')} on hand, that between seeds {CAUTION:.0%} surely "
+        f"not larger; family of {power.family}"
+    )
     return f"{'; '.join(text)}; {basis}"
 
 
@@ -60,8 +64,8 @@ def show_power(planned: Planned, facts: Facts, wanted: float) -> None:
         for one in power.measured:
             spread = one.spread
             problem = float((spread.weights * spread.problem.clip(0)).sum()) ** 0.5
-            found = smallest(found_from(spread, max(power.seeds, 2), power.level))
-            seeds = seeds_needed(spread, wanted / 100, power.level)
+            found = smallest(found_from(one.cautious, max(power.seeds, 2), level(one.family)))
+            seeds = seeds_needed(one.cautious, wanted / 100, level(one.family))
             table.add_row(
                 one.label.partition("/")[2],
                 one.baseline.partition("/")[2],
@@ -69,7 +73,7 @@ def show_power(planned: Planned, facts: Facts, wanted: float) -> None:
                 f"{100 * one.delta:+.1f}",
                 f"{100 * max(spread.seed, 0) ** 0.5:.1f}",
                 f"{100 * problem:.1f}",
-                (f"{100 * found:.1f}" if found <= 1 else "none") if power.seeds > 1 else "–",
+                (f"{100 * found:.1f}" if found <= 1 else "none") if power.seeds >= FEWEST_SEEDS else "–",
                 str(seeds or f"> {MOST_SEEDS}"),
             )
         show(table)

@@ -1,5 +1,6 @@
 """Power of the comparisons of studies, estimated from the rows that a store holds under several seeds."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -13,76 +14,87 @@ from tepo.evaluation.statistics.power import Spread, pooled, spread_of
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit, family_of, row_key
 from tepo.studies.plan_studies import Planned
+from tepo.studies.study import Study
+
+
+def level(family: int) -> float:
+    """Level of Holm's first step. Later steps are easier to pass, so the power is at least what is said."""
+    return (1 - LEVEL) / family
 
 
 @dataclass(frozen=True)
 class MeasuredDifference:
-    """A row against its baseline under `seeds` seeds, and the variances of their difference."""
+    """A row against its baseline under `seeds` seeds, and the variances of their difference. family: see `Power`, of
+    its own study or batch."""
 
     label: str
     baseline: str
     delta: float
     seeds: int
     spread: Spread
+    family: int
+
+    @property
+    def cautious(self) -> Spread:
+        return self.spread.cautious(self.seeds - 1)
 
 
 @dataclass(frozen=True)
 class Power:
     """measured: the comparisons that the variances are from. family: how many comparisons Holm's correction is over,
-    measured or not; of several studies, in the largest. seeds: how many are planned."""
+    measured or not; of several studies, or batches of registered claims, in the largest. seeds: how many are
+    planned."""
 
     measured: list[MeasuredDifference]
     family: int
     seeds: int
 
     @property
-    def level(self) -> float:
-        """Level of Holm's first step. Later steps are easier to pass, so the power is at least what is said."""
-        return (1 - LEVEL) / self.family
-
-    @property
     def spread(self) -> Spread:
-        """The mean variances, of the comparisons on the benchmarks of the first."""
+        """The mean variances, of the comparisons on the benchmarks of the first, that between seeds with caution.
+        Differences to one baseline share its luck, so their variances are a quarter correlated: each beyond the first
+        tells less."""
         first = self.measured[0].spread
-        return pooled([one.spread for one in self.measured if np.array_equal(one.spread.problems, first.problems)])
+        alike = [one for one in self.measured if np.array_equal(one.spread.problems, first.problems)]
+        freedom = sum(one.seeds - 1 for one in alike) / (1 + (len(alike) - 1) / 4)
+        return pooled([one.spread for one in alike]).cautious(freedom)
 
 
 def study_power(planned: Planned, facts: Facts) -> Power | None:
     """Power of the comparisons of these studies. None without a baseline, or where no row and its baseline are measured
     under two seeds that both have."""
     measured: dict[tuple[tuple[str, ...], ...], MeasuredDifference] = {}
-    for baseline, others in _groups(planned):
-        contrasts = {row_key(row[0]): tuple(sorted((_ids(row), _ids(baseline)))) for row in others}
-        for one in _measured(baseline, [row for row in others if row[0].row.objective is not None], facts):
-            measured.setdefault(contrasts[one.label], one)
-    seeds = {len(row) for _, others in _groups(planned) for row in others if row[0].row.objective is not None}
-    return Power(list(measured.values()), _largest_family(planned), max(seeds)) if measured else None
+    seeds, batches = 0, Counter(study.batch for study, _ in planned)
+    families = [batches[study.batch] if study.batch else family_of(study, units) for study, units in planned]
+    for family, (study, units) in zip(families, planned, strict=True):
+        for baseline, others in _groups(study, units):
+            contrasts = {row_key(row[0]): tuple(sorted((_ids(row), _ids(baseline)))) for row in others}
+            trained = [row for row in others if row[0].row.objective is not None]
+            seeds = max([seeds, *map(len, trained)])
+            for one in _measured(baseline, trained, family, facts):
+                measured.setdefault(contrasts[one.label], one)
+    return Power(list(measured.values()), max(families), seeds) if measured else None
 
 
-def _largest_family(planned: Planned) -> int:
-    """Comparisons of the study that declares most of them; registered claims are one family together."""
-    own = [family_of(study, units) for study, units in planned if not study.registered]
-    return max(*own, sum(study.registered for study, _ in planned), 0)
-
-
-def _groups(planned: Planned) -> Iterator[tuple[list[Unit], list[list[Unit]]]]:
+def _groups(study: Study, units: Sequence[Unit]) -> Iterator[tuple[list[Unit], list[list[Unit]]]]:
     """The units of each baseline, and of each row that is compared with it: of its model, at its setting."""
-    for study, units in planned:
-        groups: dict[tuple[str, str], dict[str, list[Unit]]] = {}
-        for unit in units:
-            if not unit.tuning:
-                rows = groups.setdefault((unit.model, setting_text(unit.row.setting.point)), {})
-                rows.setdefault(unit.row.label, []).append(unit)
-        for rows in groups.values():
-            if study.baseline in rows:
-                yield rows[study.baseline], [row for label, row in rows.items() if label != study.baseline]
+    groups: dict[tuple[str, str], dict[str, list[Unit]]] = {}
+    for unit in units:
+        if not unit.tuning:
+            rows = groups.setdefault((unit.model, setting_text(unit.row.setting.point)), {})
+            rows.setdefault(unit.row.label, []).append(unit)
+    for rows in groups.values():
+        if study.baseline in rows:
+            yield rows[study.baseline], [row for label, row in rows.items() if label != study.baseline]
 
 
 def _ids(row: Sequence[Unit]) -> tuple[str, ...]:
     return tuple(f"{unit.id}/{name}" for unit in row for name in sorted(unit.config.data.benchmarks))
 
 
-def _measured(baseline: Sequence[Unit], others: Sequence[Sequence[Unit]], facts: Facts) -> list[MeasuredDifference]:
+def _measured(
+    baseline: Sequence[Unit], others: Sequence[Sequence[Unit]], family: int, facts: Facts
+) -> list[MeasuredDifference]:
     rows = [
         [unit for unit in row if all(facts.has(unit.id, name) for name in unit.benchmarks)]
         for row in (baseline, *others)
@@ -96,5 +108,5 @@ def _measured(baseline: Sequence[Unit], others: Sequence[Sequence[Unit]], facts:
         if pair.cells and spread:
             means = np.array([pair.cells[name].mean() for name in sorted(pair.cells)])
             delta = float(spread.weights @ means)
-            found.append(MeasuredDifference(pair.row, row_key(baseline[0]), delta, len(pair.seeds), spread))
+            found.append(MeasuredDifference(pair.row, row_key(baseline[0]), delta, len(pair.seeds), spread, family))
     return found

@@ -18,6 +18,7 @@ from tepo.evaluation.statistics.region_decision import judge_regions
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.headline import compared
 from tepo.reporting.page.packed import packed
+from tepo.reporting.paper.reference import printed_gains
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.renderers.html_table import swatch
 from tepo.reporting.tables.table import IDENTICAL, Column, Kind, Table, difference_cell, outcome_words, verdict_words
@@ -124,6 +125,11 @@ class VerdictChoices:
     def of_claims(self) -> bool:
         """True where the words are outcomes of registered claims."""
         return self.margins == tuple(PARTS)
+
+    @property
+    def gains(self) -> str:
+        """What the paper printed, beside which a margin stands."""
+        return printed_gains()
 
     @property
     def legend(self) -> list[Word]:

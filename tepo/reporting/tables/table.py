@@ -31,8 +31,8 @@ class Kind(StrEnum):
 class Cell:
     """mean, low, high: percent (points for a delta); low/high: ends of the 95% interval, None when there is none.
 
-    n: samples behind the mean. rank: 1 best of its column or not told apart from it, 2 second, 0 otherwise. text: for
-    TEXT columns.
+    n: samples behind the mean. rank: 1 best of its column or not told apart from it, 2 second, 0 otherwise. text: of
+    TEXT columns, and in place of a mean that cannot be stated.
     """
 
     mean: float | None = None

@@ -5,14 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from tepo.analysis.study_power import study_power
-from tepo.analysis.tables import read_samples, row_key
 from tepo.evaluation.statistics.comparison import pair_rows
 from tepo.evaluation.statistics.power import found_from, smallest, spread_of
-from tepo.studies.plan_studies import Planned, plan_all
+from tepo.analysis.study_power import level, study_power
+from tepo.analysis.tables import read_samples, row_key
+from tepo.studies.claims import load_claims, study_of
+from tepo.studies.plan_studies import Planned, plan_all, plan_studies
 from tepo_cli.show_power import UNKNOWN, power_line
 from tests.integration.commands import tepo
 from tests.unit.studies.measured import finish
+from tests.unit.studies.test_claims import regions
 from tests.unit.training.small import write
 
 pytestmark = pytest.mark.disaster
@@ -54,16 +56,31 @@ def test_the_family_counts_each_comparison_once_and_measured_ones_say_how_they_v
     expected = spread_of(pair.cells, pair.weights)
     assert one.spread.seed == expected.seed
     assert one.seeds == 3
-    found = 100 * smallest(found_from(expected, 3, 0.05 / 3))
+    found = 100 * smallest(found_from(expected.cautious(2), 3, 0.05 / 3))
     assert f"3 seeds find a difference of {found:.1f} points with 80%" in power_line(planned)
     assert "family of 3" in power_line(planned)
+
+
+def test_registered_claims_are_a_family_by_batches(tmp_path: Path) -> None:
+    path = tmp_path / "claims.yaml"
+    path.write_text(
+        "claims:\n" + regions(100, 1, one="{at_least: 2}") + regions(200, 2, two="{at_least: 2}", three="{at_least: 2}")
+    )
+    planned = plan_studies([study_of(claim) for claim in load_claims(path).testable], "laptop", store=tmp_path / "runs")
+    for _, units in planned[:2]:
+        for unit in units:
+            if unit.seed % 100 < 3:
+                finish(unit, 0.5 + 0.1 * unit.row.label.endswith("A"))
+    power = study_power(planned)
+    assert power.family == 2
+    assert {one.label.partition(":")[0]: one.family for one in power.measured} == {"laptop/one": 1, "laptop/two": 2}
 
 
 def test_the_same_rows_under_more_seeds_find_less(planned: Planned) -> None:
     measure(planned, "GRPO/DAPO", "GSPO", "TEPO")
     power = study_power(planned)
     assert len(power.measured) == 2
-    sizes = [smallest(found_from(power.spread, seeds, power.level)) for seeds in (3, 8)]
+    sizes = [smallest(found_from(power.spread, seeds, level(power.family))) for seeds in (3, 8)]
     assert sizes[1] < sizes[0]
 
 
@@ -83,6 +100,8 @@ def test_the_commands(planned: Planned, tmp_path: Path) -> None:
     assert "5 points need" in shown.stderr
     assert "GSPO" in shown.stdout
     assert "power: 3 seeds find a difference of" in tepo("plan", "mine", "--store", tmp_path / "runs").stderr
+    recorded = tepo("power", "panel-e", "--seeds", "0,1,2", "--records").stderr
+    assert "2 points need 8 seeds" in " ".join(recorded.split()), "five by the variance as estimated: power .44"
     one_seed = tepo("plan", "mine", "--seeds", "0", "--store", tmp_path / "runs")
     assert "power: unknown" in one_seed.stderr
     tepo("power", "mine", "--difference", "0", "--store", tmp_path / "runs", code=2)

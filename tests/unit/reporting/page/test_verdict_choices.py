@@ -84,6 +84,7 @@ def test_the_declared_choice_is_the_verdict_of_the_table(seeds: int) -> None:
     words = {"better": "better", "worse": "worse", "not decided": "noise"}
     assert declared == [words[word.partition(" (")[0]] for word, _ in shown(made)]
     assert {"better", "noise"} <= set(declared) or seeds < 8
+    assert "remain possible. To compare a margin with: the paper&#39;s own gains over GRPO/DAPO (Table 1" in page
 
 
 def test_some_seeds_are_as_a_study_of_these_seeds_alone() -> None:

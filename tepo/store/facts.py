@@ -54,6 +54,10 @@ class Facts:
     scores: pd.DataFrame
     curves: pd.DataFrame
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To another process go the frames, and not what was looked up in them."""
+        return Facts, (self.runs, self.scores, self.curves)
+
     @cached_property
     def _known(self) -> dict[str, Any]:
         return {row.run: row for row in reversed(list(self.runs.itertuples(index=False)))}

@@ -8,7 +8,7 @@ import pytest
 from tepo.results.page import render_all
 from tepo.results.results_document import write_results
 from tepo.studies.plan_studies import plan_all
-from tepo.studies.records.read import with_records
+from tepo.studies.planned_facts import read_facts
 from tests.unit.test_documentation import ROOT
 
 DOCS = ROOT / "docs"
@@ -19,9 +19,9 @@ COMMAND = WRITTEN.read_text(encoding="utf-8").split("Written by `")[1].partition
 @pytest.mark.disaster  # reads and compares a thousand runs
 def test_the_document_and_its_pictures_are_current(tmp_path: Path) -> None:
     names = [word for word in shlex.split(COMMAND)[2:] if not word.startswith("-")]
-    planned = with_records(plan_all(names, "laptop", store=tmp_path / "runs"), "laptop")
+    planned, facts = read_facts(plan_all(names, "laptop", store=tmp_path / "runs"), "laptop", records=True)
     path = tmp_path / WRITTEN.name
-    write_results(path, render_all(planned, "laptop"), planned, "laptop", COMMAND)
+    write_results(path, render_all(planned, facts, "laptop"), planned, facts, "laptop", COMMAND)
     written = {one.name: one.read_text(encoding="utf-8") for one in tmp_path.glob(f"{WRITTEN.stem}*")}
     committed = {one.name: one.read_text(encoding="utf-8") for one in DOCS.glob(f"{WRITTEN.stem}*")}
     assert sorted(written) == sorted(committed)

@@ -3,9 +3,9 @@
 import json
 
 import pytest
+from tepo.store.records.thinned_metrics import pack, unpack
 
 from tepo.reporting.figures.curves import TRAINING_PANELS, positions
-from tepo.store.records.thinned_metrics import pack, unpack
 
 
 def metrics(steps: int, validate_every: int = 5) -> list[dict]:

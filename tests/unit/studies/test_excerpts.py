@@ -6,14 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tepo.store.records.archive import read_records
+from tepo.studies.records.read import file_of, with_records
+from tepo.studies.records.write import record_excerpts, record_study
 
 from tepo.common.errors import UserError
 from tepo.store.excerpt import Excerpt
-from tepo.store.records.archive import read_records
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
-from tepo.studies.records.read import file_of, with_records
-from tepo.studies.records.write import record_excerpts, record_study
 from tests.unit.studies.measured import fall, finish, measure
 from tests.unit.training.small import write
 
@@ -68,7 +68,7 @@ def excerpts(path: Path) -> list[Excerpt]:
 def test_before_is_the_last_step_with_half_of_the_highest_reward_and_after_the_last(own: Path, tmp_path: Path) -> None:
     unit = fallen_run(tmp_path)
     fall(unit, REWARDS)
-    excerpt = unit.run.excerpt()
+    excerpt = unit.in_store.excerpt()
     assert excerpt
     assert [(one.dump.step, one.reward) for one in (excerpt.before, excerpt.after)] == [(3, 0.21), (4, 0.05)]
     assert str(excerpt.ending) == "collapse at step 5"
@@ -81,7 +81,7 @@ def test_before_is_the_last_step_with_half_of_the_highest_reward_and_after_the_l
 def test_a_run_that_did_not_fall_has_none(own: Path, tmp_path: Path, rewards: tuple[float, ...]) -> None:
     unit = fallen_run(tmp_path)
     fall(unit, rewards)
-    assert unit.run.excerpt() is None
+    assert unit.in_store.excerpt() is None
 
 
 @pytest.mark.parametrize("missing", [(4,), (1, 2, 3)])
@@ -89,8 +89,8 @@ def test_a_run_without_the_dumps_that_it_takes_has_none(own: Path, tmp_path: Pat
     unit = fallen_run(tmp_path)
     fall(unit, REWARDS)
     for step in missing:
-        unit.run.tokens(step).unlink()
-    assert unit.run.excerpt() is None
+        unit.in_store.tokens(step).unlink()
+    assert unit.in_store.excerpt() is None
 
 
 def test_a_record_gives_back_what_the_store_had_and_is_otherwise_as_it_was(own: Path, tmp_path: Path) -> None:
@@ -100,8 +100,8 @@ def test_a_record_gives_back_what_the_store_had_and_is_otherwise_as_it_was(own: 
     assert record_excerpts(own, planned(tmp_path / "runs")).known == 1
     assert [replace(record, quoted=None) for record in read_records(own)] == before
     ((_, units),) = with_records(planned(tmp_path / "empty"), "laptop")
-    (read,) = (unit.run.excerpt() for unit in units if unit.run.excerpt())
-    assert read == wanted.run.excerpt()
+    (read,) = (unit.in_store.excerpt() for unit in units if unit.in_store.excerpt())
+    assert read == wanted.in_store.excerpt()
     assert read
     assert read.again is None, "it is from the recorded run itself"
     assert "".join(read.after.dump.responses[0].tokens) == f"30{HOSTILE}"

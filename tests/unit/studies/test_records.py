@@ -7,6 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tepo.store.records.archive import read_records, write_records
+from tepo.studies.records.read import file_of, plan_by_file, record_files, recorded_names, with_records
+from tepo.studies.records.write import record_study
 
 from tepo.common import paths
 from tepo.common.errors import BUSY, UserError
@@ -18,13 +21,10 @@ from tepo.results.claims_table import claims_table
 from tepo.results.tables import read_samples, study_table
 from tepo.store.cost import Cost
 from tepo.store.evaluation_result import SAMPLES, load_result, save_result
-from tepo.store.records.archive import read_records, write_records
 from tepo.store.samples_file import read_table, table_of, write_table
 from tepo.studies.claims import load_claims, study_of
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import Planned, plan_all, plan_studies
-from tepo.studies.records.read import file_of, plan_by_file, record_files, recorded_names, with_records
-from tepo.studies.records.write import record_study
 from tests.unit.common.test_files import elsewhere
 from tests.unit.studies.measured import finish
 from tests.unit.studies.test_claims import text
@@ -61,7 +61,7 @@ def finished(store: Path, *wanted: int) -> Planned:
     for index, unit in enumerate(units):
         if index in (wanted or range(6)):
             finish(unit, chance=0.5 + 0.05 * index)
-            unit.run.add_cost(Cost("laptop", str(unit.row.objective), 2, 1, 12.3, 10.0, 1.0, 100, 9.0))
+            unit.in_store.add_cost(Cost("laptop", str(unit.row.objective), 2, 1, 12.3, 10.0, 1.0, 100, 9.0))
     return [(study, units)]
 
 
@@ -136,7 +136,7 @@ def test_every_phase_of_tuning_is_read_from_records_with_counts_a_problem(own: P
     again = read(tmp_path / "empty")
     assert [unit.id for unit in again] == [unit.id for unit in units]
     assert all(unit.record and unit.done() for unit in again)
-    assert [unit.run.validated() for unit in again] == [unit.run.validated() for unit in units]
+    assert [unit.in_store.validated() for unit in again] == [unit.in_store.validated() for unit in units]
     ours, theirs = (study_table(study, "laptop", part) for part in (units, again))
     assert ours.blocks == theirs.blocks
     assert ours.blocks[-1].title.startswith("Noise of choosing")
@@ -150,7 +150,7 @@ def test_verdicts_of_an_earlier_grader_are_marked_but_for_generated_problems(own
         return [note for note in study_table(study, "laptop", units).notes if note.startswith("Judged by")]
 
     def judge(units: list[Unit], name: str, revision: int) -> None:
-        for folder in (unit.run.evaluation(name) for unit in units):
+        for folder in (unit.in_store.evaluation(name) for unit in units):
             said, table = f"grader {revision} options", read_table(folder / SAMPLES)
             rows = [row | {"grader": said} for row in table.to_pylist()]
             write_table(folder / SAMPLES, table_of(rows))
@@ -194,7 +194,7 @@ def test_a_table_from_records_is_the_one_from_the_store(recorded: Path, own: Pat
     assert ours.comparisons == theirs.comparisons
     assert set(ours.notes) - set(theirs.notes) == {"6 of 6 runs read from records, not from the store."}
     for unit, old in zip(units, stored, strict=True):
-        assert unit.run.outcome() == "finished"
+        assert unit.in_store.outcome() == "finished"
         ours, theirs = (one.run.sessions(one.benchmarks) for one in (unit, old))
         assert [one["started"] for one in ours] == [one["started"] for one in theirs]
     assert spent(units) == spent(stored) != ""
@@ -215,7 +215,7 @@ def test_a_record_does_not_name_the_machine(own: Path, tmp_path: Path) -> None:
     ((study, units),) = finished(store)
     for unit in units:
         session = {"what": "train", "started": "2026-01-02", "ended": None, "cpu": "Fast", "host": "of-somebody"}
-        write_json(unit.run.path / "provenance.json", {"sessions": [session]})
+        write_json(unit.in_store.path / "provenance.json", {"sessions": [session]})
     record_study(file_of("mine"), [(study, units)])
     for record in read_records(file_of("mine")):
         assert [one.get("cpu") for one in record.made] == ["Fast"]
@@ -225,11 +225,11 @@ def test_a_record_does_not_name_the_machine(own: Path, tmp_path: Path) -> None:
 def test_an_ending_is_kept(own: Path, tmp_path: Path) -> None:
     ((study, units),) = finished(tmp_path / "runs")
     ending = {"kind": "collapse", "step": 2, "why": "all wrong"}
-    units[4].run.forget(1)
-    units[4].run.mark("finished", steps=2, ending=ending)
+    units[4].in_store.forget(1)
+    units[4].in_store.mark("finished", steps=2, ending=ending)
     record_study(file_of("mine"), [(study, units)])
     again = read(tmp_path / "empty")
-    assert [str(unit.run.ending()) for unit in again] == ["None"] * 4 + ["collapse at step 2", "None"]
+    assert [str(unit.in_store.ending()) for unit in again] == ["None"] * 4 + ["collapse at step 2", "None"]
     assert again[4].run.outcome() == "finished: collapse at step 2"
     assert any("collapse at step 2" in note for note in study_table(study, "laptop", again).notes)
 

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tepo.studies.records.read import plan_by_file, record_files, recorded_names, with_records
 
 from tepo.objectives import load_objective
 from tepo.problems.benchmarks import load_benchmark
@@ -14,10 +15,9 @@ from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.results.figures import curves
 from tepo.results.tables import study_table
 from tepo.store.excerpt import pack_excerpt
+from tepo.studies.fallen import fallen, sweep_runs
 from tepo.studies.plan import Unit, make_plan
 from tepo.studies.plan_studies import plan_all
-from tepo.studies.records.fallen import fallen, sweep_runs
-from tepo.studies.records.read import plan_by_file, record_files, recorded_names, with_records
 from tepo.studies.study import SCALES, load_study, study_names
 
 
@@ -137,7 +137,7 @@ def test_shipped_records_are_small_and_quote_the_runs_that_the_rule_takes(tmp_pa
     for name in ("stability", "stability_more"):
         (planned,) = plan_by_file([name], "laptop", tmp_path).values()
         units = [unit for _, part in with_records(planned, "laptop") for unit in part]
-        quoted = {unit.id: excerpt for unit in units if (excerpt := unit.run.excerpt())}
+        quoted = {unit.id: excerpt for unit in units if (excerpt := unit.in_store.excerpt())}
         assert set(quoted) == set(fallen(sweep_runs(units))) != set()
         for excerpt in quoted.values():
             assert len(json.dumps(pack_excerpt(excerpt))) < 40_000

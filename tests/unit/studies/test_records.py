@@ -371,9 +371,7 @@ def test_one_process_at_a_time_writes_a_folder(own: Path, tmp_path: Path) -> Non
 def test_many_samples_none_at_all_and_any_letters(own: Path, tmp_path: Path) -> None:
     """300 samples a problem, a run without benchmarks, and a label with what ends a line elsewhere."""
     odd = "a\u2028b </script>"
-    (own / "experiments" / "mine.yaml").write_text(
-        STUDY.replace("label: GSPO", f"label: {json.dumps(odd, ensure_ascii=False)}")
-    )
+    (own / "experiments" / "mine.yaml").write_text(STUDY.replace("label: GSPO", f'label: "{odd}"'))
     ((study, units),) = finished(tmp_path / "runs")
     bare = [replace(unit, config=replace(unit.config, data=replace(unit.config.data, benchmarks=[]))) for unit in units]
     assert record_study(tmp_path / "bare", [(study, bare)]).recorded == 6

@@ -54,6 +54,10 @@ class Facts:
     scores: pd.DataFrame
     curves: pd.DataFrame
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """To another process go the frames, and not what was looked up in them."""
+        return Facts, (self.runs, self.scores, self.curves)
+
     @cached_property
     def _known(self) -> dict[str, Any]:
         return {row.run: row for row in reversed(list(self.runs.itertuples(index=False)))}
@@ -117,18 +121,20 @@ class Gathered:
     scores: list[pd.DataFrame] = field(default_factory=list)
     curves: list[pd.DataFrame] = field(default_factory=list)
 
-    def add_folder(self, run: RunFolder, benchmarks: Iterable[str], *, base: bool = False) -> Known:
-        """Read a run, or a base, from its folder in a store: scores on these benchmarks. Raises UserError for damaged
-        files."""
-        name = run.path.name
+    def add_scores(self, run: RunFolder, benchmarks: Iterable[str]) -> None:
+        """Read what a run, or a base, is measured on in a store. Raises UserError for damaged files."""
         for benchmark in benchmarks:
             answers, result = run.right_answers(benchmark), run.result(benchmark)
             if answers is not None and result is not None:
                 task = json.dumps({key: result.task[key] for key in _TASK if key in result.task})
-                self.scores.append(scores_of(name, benchmark, answers, result.grader, task, result.timeouts))
+                self.scores.append(scores_of(run.path.name, benchmark, answers, result.grader, task, result.timeouts))
+
+    def add_run(self, run: RunFolder, benchmarks: Iterable[str], *, base: bool = False) -> Known:
+        """Read the metrics of a run, or a base, in a store, and what else is known of it and of these measurements.
+        Raises UserError for damaged files."""
         rows = run.metrics()
         if rows:
-            self.curves.append(curves_of(name, rows))
+            self.curves.append(curves_of(run.path.name, rows))
         manifest = run.manifest()
         return Known(
             "store" if run.opened.is_dir() else "",
@@ -166,7 +172,8 @@ def scores_of(
 
 def joined_scores(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Scores of several runs, texts as categories."""
-    joined = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=list(SCORES))
+    some = [part for part in parts if len(part)]
+    joined = pd.concat(some, ignore_index=True) if some else pd.DataFrame(columns=list(SCORES))
     return joined.astype(dict.fromkeys(_WORDS, "category"))
 
 
@@ -180,5 +187,6 @@ def curves_of(run: str, rows: Sequence[Mapping[str, Any]]) -> pd.DataFrame:
 
 def joined_curves(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
     """Curves of several runs; a metric that a run lacks is missing."""
-    joined = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame(columns=["run", "step"])
+    some = [part for part in parts if len(part)]
+    joined = pd.concat(some, ignore_index=True) if some else pd.DataFrame(columns=["run", "step"])
     return joined.astype({"run": "category"})

@@ -30,6 +30,7 @@ from tepo.store.early_stop import read_ending
 from tepo.store.evaluation_result import Validated
 from tepo.store.excerpt import Again, Excerpt, pack_excerpt, unpack_excerpt
 from tepo.store.facts import SCORES, joined_scores
+from tepo.store.thinned_metrics import COUNT
 
 FRAMES = ("runs", "scores", "curves")
 CONTENT = "content.json"
@@ -49,6 +50,8 @@ _RUNS = pa.schema(
 )
 _COUNTS = {"right": pa.int16(), "samples": pa.int16(), "timeouts": pa.int32()}
 _SCORES = pa.schema({name: _COUNTS.get(name, pa.string()) for name in SCORES})
+_SCHEMAS = {"runs": _RUNS, "scores": _SCORES, "curves": pa.schema({"run": pa.string(), "step": pa.int64()})}
+_NEEDED = {*_RUNS.names[:8], *_SCORES.names, "step"}  # have a value in every row
 _FIX = "restore it from the repository, or move it away and write it anew: `tepo records write`"
 
 
@@ -66,26 +69,52 @@ def read_frames(folder: Path, runs: Collection[str] | None = None, names: Sequen
     asked for. Raises UserError naming the file that is damaged."""
     found: dict[str, pd.DataFrame] = {}
     for name in FRAMES:
-        path = folder / f"{name}.parquet"
-        schema = {"runs": _RUNS, "scores": _SCORES}.get(name)
         if name not in names or not folder.is_dir():
-            found[name] = pd.DataFrame(columns=["run", "step"] if schema is None else schema.names)
+            found[name] = pd.DataFrame(columns=_SCHEMAS[name].names)
             continue
-        try:
-            table = read_parquet(path, None, keep_categories=name != "runs")
-            if runs is not None:
-                table = table.filter(pc.is_in(table["run"].cast(pa.string()), pa.array(sorted(runs), pa.string())))
-            if schema is not None and table.column_names != schema.names:
-                raise ValueError(f"its columns are not {', '.join(schema.names)}")
-            if schema is None and table.column_names[:2] != ["run", "step"]:
-                raise ValueError("its first columns are not run and step")
-            found[name] = table.to_pandas()
-        except (OSError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # pyarrow's own are among them
-            what = f"the records are damaged: {str(error).splitlines()[0]}"
-            raise UserError(what, where=str(path), fix=_FIX) from None
+        table = _read(folder / f"{name}.parquet")
+        if runs is not None:
+            table = table.filter(pc.is_in(table["run"].cast(pa.string()), pa.array(sorted(runs), pa.string())))
+        found[name] = table.to_pandas()
     if not len(found["scores"]):
         found["scores"] = joined_scores([])
     return Frames(**found)
+
+
+def _read(path: Path) -> pa.Table:
+    """A file of records, texts in categories but for those of runs. Raises UserError where it is none."""
+    schema = _SCHEMAS[path.stem]
+    try:
+        table = read_parquet(path, None, keep_categories=path.stem != "runs")
+        if path.stem == "curves":
+            schema = _curves_schema(table.column_names)
+        if not _plain(table.schema).equals(schema):
+            raise ValueError(f"its columns are not {', '.join(schema.names)}, or hold other kinds of values")
+        if any(table[name].null_count for name in schema.names if name in _NEEDED):
+            raise ValueError("a value is missing")
+        if path.stem == "scores" and not pc.all(_counted(table), min_count=0).as_py():
+            raise ValueError("right answers of more samples than there are")
+        return table
+    except (OSError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # pyarrow's own are among them
+        what = f"the records are damaged: {str(error).splitlines()[0]}"
+        raise UserError(what, where=str(path), fix=_FIX) from None
+
+
+def _curves_schema(names: Sequence[str]) -> pa.Schema:
+    """Behind run and step a column a metric."""
+    kinds = {"run": pa.string(), "step": pa.int64(), COUNT: pa.int64()}
+    return pa.schema({name: kinds.get(name, pa.float64()) for name in dict.fromkeys(("run", "step", *names))})
+
+
+def _plain(schema: pa.Schema) -> pa.Schema:
+    """Types of values, in categories or not; as they are read lists have another name for their items."""
+    return pa.schema(
+        {field.name: field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in schema}
+    )
+
+
+def _counted(scores: pa.Table) -> pa.ChunkedArray:
+    return pc.and_(pc.greater_equal(scores["right"], 0), pc.less_equal(scores["right"], scores["samples"]))
 
 
 def write_frames(folder: Path, frames: Frames) -> None:
@@ -100,10 +129,12 @@ def write_frames(folder: Path, frames: Frames) -> None:
     tables = {
         "runs": pa.Table.from_pandas(runs[_RUNS.names], schema=_RUNS, preserve_index=False),
         "scores": pa.Table.from_pandas(scores[_SCORES.names], schema=_SCORES, preserve_index=False),
-        "curves": pa.Table.from_pandas(curves[["run", "step", *metrics]], preserve_index=False),
+        "curves": pa.Table.from_pandas(
+            curves[["run", "step", *metrics]], schema=_curves_schema(metrics), preserve_index=False
+        ),
     }
-    index: dict[str, Any] = {"sha256": content(tables), "runs": _index(tables["runs"])}
-    if (folder / CONTENT).is_file() and read_index(folder) == index:
+    index = _index(tables)
+    if (folder / CONTENT).is_file() and _stored(folder) == index == read_index(folder):
         return
     with commit_folder(folder) as scratch:
         for name, table in tables.items():
@@ -148,16 +179,20 @@ def read_index(folder: Path) -> dict[str, Any]:
     return dict(index)
 
 
-def _index(runs: pa.Table) -> dict[str, list[Any]]:
+def _index(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
+    runs = tables["runs"]
     names = zip(*(runs[name].to_pylist() for name in NAME), strict=True)
-    return dict(zip(runs["run"].to_pylist(), map(list, names), strict=True))
+    return {"sha256": content(tables), "runs": dict(zip(runs["run"].to_pylist(), map(list, names), strict=True))}
 
 
 def check_content(folder: Path) -> None:
     """Raises UserError where the frames of a folder are not those that were written into it."""
-    tables = {name: read_parquet(folder / f"{name}.parquet") for name in FRAMES}
-    if {"sha256": content(tables), "runs": _index(tables["runs"])} != read_index(folder):
+    if _stored(folder) != read_index(folder):
         raise UserError("the records are not those that were written", where=str(folder), fix=_FIX)
+
+
+def _stored(folder: Path) -> dict[str, Any]:
+    return _index({name: _read(folder / f"{name}.parquet") for name in FRAMES})
 
 
 def _ordered(frame: pd.DataFrame, order: Mapping[str, int], by: Sequence[str]) -> pd.DataFrame:

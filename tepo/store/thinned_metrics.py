@@ -7,7 +7,8 @@ from itertools import zip_longest
 from typing import Any
 
 _STEP = "training/global_step"
-_SUMMED = {"training/responses": 15, "perf/cpu_s": 2, "perf/cpu_core_s": 2, "actor/realised_kl_k3": 2}  # metric: digits
+COUNT = "training/responses"  # whole numbers
+_SUMMED = {COUNT: 15, "perf/cpu_s": 2, "perf/cpu_core_s": 2, "actor/realised_kl_k3": 2}  # metric: digits
 _DRAWN = {  # of a long run only at some of the steps
     "critic/score/mean": 6,  # this and the entropy decide claims too
     "actor/entropy": 6,

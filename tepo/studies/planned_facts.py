@@ -47,20 +47,27 @@ def read_facts(
 
 
 def _facts(planned: Planned, kept: "Records | None") -> Facts:
-    """Frames of a plan, a row of `runs` a unit."""
-    gathered, known = Gathered(), dict[tuple[str, bool], Known]()
-    for study, units in planned:
-        for unit in units:
-            key = unit.id, unit.recorded
-            if key not in known and kept and unit.recorded:
-                known[key] = kept.known[unit.id]
-            elif key not in known:
-                known[key] = gathered.add_folder(unit.in_store, unit.benchmarks, base=unit.row.objective is None)
-            stale = kept is not None and not unit.recorded and not unit.done() and kept.names(study, unit)
-            gathered.runs.append({**_planned(study, unit), "stale": stale, "done": unit.done(), **vars(known[key])})
+    """Frames of a plan, a row of `runs` a unit. A run that several studies name is read once, for all of them: from
+    records where one of them needs these, but for what the others have measured in the store."""
+    gathered, known, of_run = Gathered(), dict[str, Known](), dict[str, list[Unit]]()
+    for unit in (unit for _, units in planned for unit in units):
+        of_run.setdefault(unit.id, []).append(unit)
+    for run, alike in of_run.items():
+        benchmarks = list(dict.fromkeys(name for unit in alike if not unit.recorded for name in unit.benchmarks))
+        gathered.add_scores(alike[0].in_store, benchmarks)
+        if kept and any(unit.recorded for unit in alike):
+            known[run] = kept.known[run]
+        else:
+            known[run] = gathered.add_run(alike[0].in_store, benchmarks, base=alike[0].row.objective is None)
+    for study, unit in ((study, unit) for study, units in planned for unit in units):
+        stale = kept is not None and not unit.recorded and not unit.done() and kept.names(study, unit)
+        gathered.runs.append({**_planned(study, unit), "stale": stale, "done": unit.done(), **vars(known[unit.id])})
     if kept:
-        recorded = {unit.id for _, units in planned for unit in units if unit.recorded}
-        gathered.scores += [frame[frame["run"].isin(recorded)] for frame in kept.scores]
+        recorded = [run for run, one in known.items() if one.source == "record"]
+        stored = {(frame["run"].iloc[0], frame["benchmark"].iloc[0]) for frame in gathered.scores}
+        for frame in (frame[frame["run"].isin(recorded)] for frame in kept.scores):
+            pairs = zip(frame["run"], frame["benchmark"], strict=True)
+            gathered.scores.append(frame[[pair not in stored for pair in pairs]] if stored else frame)
         gathered.curves += [frame[frame["run"].isin(recorded)] for frame in kept.curves]
     return gathered.facts()
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tepo.store.records.archive import read_records, write_records
 
 from tepo.policy.model.model_location import resolve
-from tepo.store.records.archive import read_records, write_records
 from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems, write
 

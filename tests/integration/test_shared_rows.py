@@ -47,9 +47,9 @@ def trained(folder: Path, sampler: str) -> list[Unit]:
             source = train(small(folder / "trained", *unit.overrides, "sampler=torch"))
             shutil.copytree(source, unit.folder, dirs_exist_ok=True)
             (unit.folder / "config.json").unlink()
-            made = {**unit.run.manifest(), "id": unit.id, DIGEST: None}
-            unit.run.manifest_file.write_text(json.dumps(made))
-            unit.run.create(unit.config)
+            made = {**unit.in_store.manifest(), "id": unit.id, DIGEST: None}
+            unit.in_store.manifest_file.write_text(json.dumps(made))
+            unit.in_store.create(unit.config)
     return units
 
 
@@ -57,7 +57,7 @@ def measured(unit: Unit) -> list[dict]:
     """Samples of both benchmarks without log-probs, which are as near as vLLM rounds."""
     rows = []
     for name in ("greedy", "drawn"):
-        rows += pq.read_table(unit.run.evaluation(name) / "samples.parquet").to_pylist()
+        rows += pq.read_table(unit.in_store.evaluation(name) / "samples.parquet").to_pylist()
     return [{key: value for key, value in row.items() if key != "logprob"} for row in rows]
 
 
@@ -66,14 +66,14 @@ def test_a_study_measures_its_trained_rows_with_one_engine(folder: Path) -> None
     units = trained(folder, "vllm")
     words = [part for word in (*WORDS, "sampler=vllm") for part in ("--set", word)]
     tepo("ablate", "mine", "--store", folder / "runs", *words, VLLM_LOGGING_LEVEL="INFO")
-    logs = [unit.run.log.read_text() for unit in units if unit.run.log.is_file()]
+    logs = [unit.in_store.log.read_text() for unit in units if unit.in_store.log.is_file()]
     assert [log.count("Initializing a V1 LLM engine") for log in logs] == [1]
     for unit in units:
         assert unit.done()
-        assert [cost.benchmarks for cost in unit.run.costs()] == [2]
+        assert [cost.benchmarks for cost in unit.in_store.costs()] == [2]
     together = [measured(unit) for unit in units]
     assert [row["response"] for row in together[1]] != [row["response"] for row in together[2]]
-    shutil.rmtree(units[2].run.evaluations)
+    shutil.rmtree(units[2].in_store.evaluations)
     tepo(*command(units[2])[4:])
     assert measured(units[2]) == together[2]
     assert list(units[2].folder.glob("checkpoints/*/README.md"))
@@ -83,14 +83,14 @@ def test_one_that_cannot_be_measured_leaves_the_others(folder: Path) -> None:
     """With the embedded sampler, whose results are equal to the bit."""
     units = trained(folder, "torch")
     runs = [" ".join(["base" if unit.row.objective is None else "train", *unit.overrides]) for unit in units]
-    shutil.move(units[1].run.manifest_file, folder / "away.json")
-    with units[0].run.lock("measure"):
+    shutil.move(units[1].in_store.manifest_file, folder / "away.json")
+    with units[0].in_store.lock("measure"):
         done = tepo("measure", *runs, "--store", folder / "runs", "--quiet", code=1)
     assert f"run {units[0].id}: another process has this run (measure)" in done.stderr
     assert f"run {units[1].id}: the run is not trained to its end" in done.stderr
     assert "2 runs of 3 not measured" in done.stderr
-    assert [unit.run.measured() for unit in units] == [[], [], ["drawn", "greedy"]]
-    shutil.move(folder / "away.json", units[1].run.manifest_file)
+    assert [unit.in_store.measured() for unit in units] == [[], [], ["drawn", "greedy"]]
+    shutil.move(folder / "away.json", units[1].in_store.manifest_file)
     tepo("measure", *runs, "--store", folder / "runs", "--quiet")
     last = RunFolder(units[1].folder)
     files = [last.evaluation("drawn") / name for name in ("samples.parquet", "result.json")]

@@ -5,12 +5,12 @@ from html import escape
 from pathlib import Path
 
 from tepo.analysis.figures import curves
-from tepo.analysis.tables import study_table
 from tepo.reporting.colours import look
 from tepo.reporting.figures.curves import STEP, training_figure
 from tepo.reporting.tables.renderers import html_table
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.study import load_study, study_names
+from tests.unit.studies.measured import facts_of, table_from_store
 
 
 def test_no_two_rows_of_a_study_look_alike() -> None:
@@ -31,10 +31,14 @@ def test_a_row_looks_the_same_in_table_plot_and_legend(tmp_path: Path) -> None:
     ((study, units),) = plan_all(["panel-a"], "laptop", store=tmp_path)
     own = {row.label: row.look for row in study.rows}
     some = [unit for unit in reversed(units) if unit.row.objective][:3]
+    facts = facts_of(study, units)
     drawn = training_figure(
-        [replace(curve, rows=[{STEP: step, "critic/score/mean": 0.5} for step in (1, 2)]) for curve in curves(some)]
+        [
+            replace(curve, rows=[{STEP: step, "critic/score/mean": 0.5} for step in (1, 2)])
+            for curve in curves(some, facts)
+        ]
     )
-    page = html_table.render(study_table(study, "laptop", units))
+    page = html_table.render(table_from_store(study, units))
     lines = {str(line.get_label()): line for line in drawn.axes[0].lines}
     legend = dict(
         zip((text.get_text() for text in drawn.legends[0].get_texts()), drawn.legends[0].get_lines(), strict=True)

@@ -7,15 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from tepo.analysis.page import head_of, page, ranges, render_all
-from tepo.analysis.tables import fill_command, study_table
+from tepo.analysis.page import Rendered, head_of, page, ranges, render_all
+from tepo.analysis.tables import fill_command
 from tepo.common.files import write_json
 from tepo.config.compose import compose
+from tepo.reporting.page.head import PageHead
 from tepo.store.run_id import run_id
 from tepo.studies.plan import Unit
-from tepo.studies.plan_studies import plan_studies
+from tepo.studies.plan_studies import Planned, plan_studies
+from tepo.studies.planned_facts import read_facts
 from tepo.studies.study import Study, load_study, parse_study
-from tests.unit.studies.measured import finish
+from tests.unit.studies.measured import finish, table_from_store
 
 OWN = """
 title: Two steps
@@ -40,6 +42,14 @@ def planned(study: Study, store: Path, **given: Sequence) -> list[tuple[Study, l
     return plan_studies([study], "laptop", store=store, **given)
 
 
+def rendered(plan: Planned) -> Rendered:
+    return render_all(plan, read_facts(plan, "laptop")[1], "laptop")
+
+
+def head(plan: Planned) -> PageHead:
+    return head_of(plan, read_facts(plan, "laptop")[1], "laptop")
+
+
 def test_title_notes_and_facts_of_an_own_study(study: Study, tmp_path: Path) -> None:
     plan = planned(study, tmp_path / "runs", overrides=["train.steps=2"])
     units = plan[0][1]
@@ -47,10 +57,10 @@ def test_title_notes_and_facts_of_an_own_study(study: Study, tmp_path: Path) -> 
         finish(unit, 0.5)
     cost = {"data": "laptop", "objective": "tepo", "steps": 2, "benchmarks": 1, "cpu_s": 1800.0}
     write_json(units[0].folder / "cost.json", [{**cost, "training_s": 1.0, "measuring_s": 1.0, "tokens": 1}])
-    head = head_of(plan, "laptop")
-    assert head.title == "Two steps, laptop scale"
-    assert list(head.notes) == ["Trained on a train.", "A second sentence: with a colon."]
-    assert head.facts == {
+    said = head(plan)
+    assert said.title == "Two steps, laptop scale"
+    assert list(said.notes) == ["Trained on a train.", "A second sentence: with a colon."]
+    assert said.facts == {
         "Scale": "laptop",
         "Model": "laptop",
         "Data": "laptop",
@@ -64,7 +74,7 @@ def test_title_notes_and_facts_of_an_own_study(study: Study, tmp_path: Path) -> 
 
 def test_what_was_run_is_a_sentence(study: Study, tmp_path: Path) -> None:
     def ran(**given: Sequence) -> str:
-        return head_of(planned(study, tmp_path / "runs", overrides=["train.steps=2"], **given), "laptop").ran
+        return head(planned(study, tmp_path / "runs", overrides=["train.steps=2"], **given)).ran
 
     finish(planned(study, tmp_path / "runs", overrides=["train.steps=2"])[0][1][0], 0.5)
     assert ran() == (
@@ -74,7 +84,7 @@ def test_what_was_run_is_a_sentence(study: Study, tmp_path: Path) -> None:
     assert "with seed 3: 1 of 2 runs measured" in ran(seeds=[3])
     assert "with 5 seeds: " in ran(seeds=[3, 5, 7, 9, 11])
     more = planned(study, tmp_path / "runs", overrides=["data.benchmarks=[add3,max4]"], seeds=[9])
-    said = head_of([*planned(study, tmp_path / "runs"), *more], "laptop").ran
+    said = head([*planned(study, tmp_path / "runs"), *more]).ran
     assert "each on 1 to 2 benchmarks of 200 problems" in said
 
 
@@ -82,14 +92,14 @@ def test_the_finding_of_the_page_is_that_of_its_study(study: Study, tmp_path: Pa
     plan = planned(study, tmp_path / "runs", overrides=["train.steps=2"])
     for unit in plan[0][1]:
         finish(unit, 0.8 if unit.row.label == "plain" else 0.5)
-    assert "<h1>with a penalty ends below plain</h1>" in page(render_all(plan, "laptop"))
+    assert "<h1>with a penalty ends below plain</h1>" in page(rendered(plan))
 
 
 def test_many_studies_have_a_title_for_all() -> None:
     papers = [(load_study(name), []) for name in ("table1", "table2", "table4")]
-    assert head_of(papers, "laptop").title == "TEPO and GTPO / GRPO-S, laptop scale"
+    assert head(papers).title == "TEPO and GTPO / GRPO-S, laptop scale"
     mine = [(replace(study, name=f"mine{study.name}"), units) for study, units in papers]
-    assert head_of(mine, "laptop").title == "3 studies, laptop scale"
+    assert head(mine).title == "3 studies, laptop scale"
 
 
 def test_numbers_in_a_row_are_a_range() -> None:
@@ -120,7 +130,7 @@ def test_the_command_of_a_run_trains_it(study: Study, tmp_path: Path) -> None:
     _, units = planned(study, tmp_path, overrides=["train.steps=2"])[0]
     for unit in units:
         finish(unit, 0.5)
-    for run, unit in zip(render_all([(study, units)], "laptop").runs, units, strict=True):
+    for run, unit in zip(rendered([(study, units)]).runs, units, strict=True):
         tepo, train, *words = shlex.split(run.command)
         assert (tepo, train) == ("tepo", "train")
         assert run_id(compose(words)) == unit.id
@@ -128,7 +138,7 @@ def test_the_command_of_a_run_trains_it(study: Study, tmp_path: Path) -> None:
 
 def test_only_a_table_that_lacks_something_shows_a_command(study: Study, tmp_path: Path) -> None:
     _, units = planned(study, tmp_path, overrides=["train.steps=2"])[0]
-    assert study_table(study, "laptop", units).command == fill_command(study, "laptop", units)
+    assert table_from_store(study, units).command == fill_command(study, "laptop", units)
     for unit in units:
         finish(unit, 0.5)
-    assert study_table(study, "laptop", units).command == ""
+    assert table_from_store(study, units).command == ""

@@ -7,12 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
-from tepo.studies.records.read import with_records
 
 from tepo.analysis.page import page, render_all
 from tepo.reporting.tables.render import as_text
 from tepo.reporting.tables.table import Table
 from tepo.studies.plan_studies import plan_all
+from tepo.studies.planned_facts import read_facts
 
 pytestmark = pytest.mark.disaster  # it reads 500 runs
 
@@ -37,8 +37,10 @@ def printed(table: Table, column: str) -> list[tuple[str, str]]:
 
 
 def test_it_is_what_the_tables_print(tmp_path: Path) -> None:
-    planned = with_records(plan_all(["lengths", "tuned", "claims"], "laptop", store=tmp_path), "laptop")
-    rendered = render_all(planned, "laptop")
+    planned, facts = read_facts(
+        plan_all(["lengths", "tuned", "claims"], "laptop", store=tmp_path), "laptop", records=True
+    )
+    rendered = render_all(planned, facts, "laptop")
     text = page(rendered)
     tables = {study.table.name: study.table for study in rendered.studies}
     for name, seeds in SEEDS.items():

@@ -5,10 +5,10 @@ import re
 from pathlib import Path
 
 import pytest
-from tepo.studies.records.read import recorded_names, with_records
 
 from tepo.analysis.page import page, parts, render_all
-from tepo.studies.plan_studies import plan_all
+from tepo.studies.planned_facts import read_facts
+from tepo.studies.record_runs import plan_by_folder, recorded_names
 from tests.unit.reporting.chromium import Page, chromium
 
 pytestmark = [pytest.mark.chromium, pytest.mark.slow, pytest.mark.disaster]
@@ -19,9 +19,10 @@ BYTES, SECONDS, SHEETS = 3_000_000, 2, 40
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded")
-    planned = with_records(plan_all(recorded_names(), "laptop", store=folder / "runs"), "laptop")
+    plans = plan_by_folder(recorded_names(), "laptop", folder / "runs").values()
+    planned, facts = read_facts([part for plan in plans for part in plan], "laptop", records=True)
     reported: list[float] = []
-    text = page(render_all(planned, "laptop", lambda done, note: reported.append(done)))
+    text = page(render_all(planned, facts, "laptop", lambda done, note: reported.append(done)))
     assert reported == list(range(1, parts(planned) + 1))
     path = folder / "page.html"
     path.write_text(text, encoding="utf-8")

@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from tepo.analysis.same_runs import STEPS, same_runs
-from tepo.analysis.tables import study_table
+from tepo.analysis.same_runs import STEPS, SameRuns, same_runs
 from tepo.common.errors import UserError
 from tepo.studies.plan import Unit, make_plan
 from tepo.studies.study import Study, parse_study
-from tests.unit.studies.measured import finish
+from tests.unit.studies.measured import facts_of, finish, table_from_store
 
 STUDY = """
 title: Twins
@@ -41,10 +40,10 @@ def parsed(folder: Path, text: str = STUDY) -> Study:
 def trained(unit: Unit, rewards: Sequence[float], entropies: Sequence[float] = ENTROPIES) -> None:
     """A run that was measured, with these rewards and entropies at its first steps."""
     finish(unit, 0.5)
-    rows = [json.loads(line) for line in unit.run.metrics_file.read_text().splitlines()]
+    rows = [json.loads(line) for line in unit.in_store.metrics_file.read_text().splitlines()]
     for row, reward, entropy in zip(rows, rewards, entropies, strict=False):
         row |= {"critic/score/mean": reward, "actor/entropy": entropy}
-    unit.run.metrics_file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    unit.in_store.metrics_file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
 def made(study: Study, store: Path, **twins: tuple[Sequence[float], Sequence[float]]) -> list[Unit]:
@@ -59,14 +58,18 @@ def made(study: Study, store: Path, **twins: tuple[Sequence[float], Sequence[flo
     return units
 
 
+def alike(study: Study, units: Sequence[Unit]) -> SameRuns:
+    return same_runs(study, "laptop", units, facts_of(study, units))
+
+
 def test_a_declared_twin_is_marked_until_rounding_parts_it(tmp_path: Path) -> None:
     study = parsed(tmp_path)
     late = ((*REWARDS[:STEPS], 0.1, 0.2), (*[one * (1 + 3e-5) for one in ENTROPIES[:STEPS]], 0.1, 0.1))
     units = made(study, tmp_path / "runs", twin=late)
-    found = same_runs(study, "laptop", units)
+    found = alike(study, units)
     assert found.same_as == {"laptop/twin": "plain"}
     assert found.notes == []  # `longer` has the same metrics, but more steps
-    table = study_table(study, "laptop", units)
+    table = table_from_store(study, units)
     words = {row.key: row.cells[-1].text for row in table.blocks[0].rows}
     assert words["laptop/twin"] == "identical here"
     assert words["laptop/other"].startswith("not decided")
@@ -81,7 +84,7 @@ def test_another_objective_at_a_small_rate_is_no_twin(seeds: tuple[int, ...], tm
     for unit in units:
         if unit.row.label == "twin" and unit.seed not in seeds:  # one seed that differs is enough
             trained(unit, [reward + 0.01 * unit.seed for reward in REWARDS])
-    found = same_runs(study, "laptop", units)
+    found = alike(study, units)
     assert found.same_as == {}
     assert found.notes == ["Declared by `same_as:` to train as plain does, but their runs part within 4 steps: twin."]
 
@@ -89,20 +92,20 @@ def test_another_objective_at_a_small_rate_is_no_twin(seeds: tuple[int, ...], tm
 def test_a_twin_that_is_not_declared_is_named(tmp_path: Path) -> None:
     study = parsed(tmp_path)
     units = made(study, tmp_path / "runs", other=(REWARDS, ENTROPIES))
-    found = same_runs(study, "laptop", units)
+    found = alike(study, units)
     assert [note.split(" begin alike")[0] for note in found.notes] == ["plain and other", "twin and other"]
     assert "`same_as:` under `scales: laptop:`" in found.notes[0]
-    assert any(found.notes[0] == note for note in study_table(study, "laptop", units).notes)
+    assert any(found.notes[0] == note for note in table_from_store(study, units).notes)
 
 
 def test_one_seed_or_too_few_steps_say_nothing(tmp_path: Path) -> None:
     study = parsed(tmp_path)
     units = [unit for unit in made(study, tmp_path / "runs") if unit.seed == 0]
-    assert (same_runs(study, "laptop", units).same_as, same_runs(study, "laptop", units).notes) == ({}, [])
+    assert (alike(study, units).same_as, alike(study, units).notes) == ({}, [])
     short = make_plan(study, "laptop", store=tmp_path / "short", overrides=["train.steps=3"])
     for unit in short:
         trained(unit, REWARDS)
-    assert (same_runs(study, "laptop", short).same_as, same_runs(study, "laptop", short).notes) == ({}, [])
+    assert (alike(study, short).same_as, alike(study, short).notes) == ({}, [])
 
 
 @pytest.mark.parametrize(

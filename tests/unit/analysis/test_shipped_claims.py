@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
-from tepo.studies.records.read import with_records
 
 from tepo.analysis.claim_outcomes import ClaimOutcome, judge_claims
 from tepo.evaluation.statistics.region import Outcome
 from tepo.studies.claims import SCALE, load_claims, study_of
 from tepo.studies.plan_studies import plan_studies
+from tepo.studies.planned_facts import read_facts
 
 pytestmark = pytest.mark.disaster  # it reads 176 runs
 REGISTERED = {
@@ -31,8 +31,12 @@ def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ClaimOutcome]:
     claims = load_claims()
     store = tmp_path_factory.mktemp("none")
     planned = plan_studies([study_of(claim) for claim in claims.testable], SCALE, store=Path(store))
-    units = [units for _, units in with_records(planned, SCALE)]
-    return {one.claim.name: one for one in judge_claims(claims, units) if one.claim.batch == 1}
+    planned, facts = read_facts(planned, SCALE, records=True)
+    return {
+        one.claim.name: one
+        for one in judge_claims(claims, [units for _, units in planned], facts)
+        if one.claim.batch == 1
+    }
 
 
 def test_the_first_batch_keeps_the_verdicts_that_it_was_registered_with(judged: dict[str, ClaimOutcome]) -> None:

@@ -5,12 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tepo.evaluation.statistics.comparison import pair_rows
-from tepo.evaluation.statistics.power import found_from, smallest, spread_of
 from tepo.analysis.study_power import level, study_power
 from tepo.analysis.tables import read_samples, row_key
+from tepo.evaluation.statistics.comparison import pair_rows
+from tepo.evaluation.statistics.power import found_from, smallest, spread_of
+from tepo.store.facts import Facts
 from tepo.studies.claims import load_claims, study_of
 from tepo.studies.plan_studies import Planned, plan_all, plan_studies
+from tepo.studies.planned_facts import read_facts
 from tepo_cli.show_power import UNKNOWN, power_line
 from tests.integration.commands import tepo
 from tests.unit.studies.measured import finish
@@ -46,19 +48,23 @@ def measure(planned: Planned, *labels: str, seeds: int = 3) -> None:
             finish(unit, {"GSPO": 0.6, "TEPO": 0.5}.get(unit.row.label, 0.45))
 
 
+def facts(planned: Planned) -> Facts:
+    return read_facts(planned, "laptop")[1]
+
+
 def test_the_family_counts_each_comparison_once_and_measured_ones_say_how_they_vary(planned: Planned) -> None:
     measure(planned, "GRPO/DAPO", "GSPO")
-    power = study_power(planned)
+    power = study_power(planned, facts(planned))
     assert power.family == 3  # the base model, GSPO and TEPO against GRPO/DAPO, in both studies
     (one,) = power.measured
     units = [unit for unit in planned[0][1] if unit.row.label in ("GRPO/DAPO", "GSPO")]
-    (pair,) = pair_rows(read_samples(units), row_key(units[0]))
+    (pair,) = pair_rows(read_samples(units, facts(planned)), row_key(units[0]))
     expected = spread_of(pair.cells, pair.weights)
     assert one.spread.seed == expected.seed
     assert one.seeds == 3
     found = 100 * smallest(found_from(expected.cautious(2), 3, 0.05 / 3))
-    assert f"3 seeds find a difference of {found:.1f} points with 80%" in power_line(planned)
-    assert "family of 3" in power_line(planned)
+    assert f"3 seeds find a difference of {found:.1f} points with 80%" in power_line(planned, facts(planned))
+    assert "family of 3" in power_line(planned, facts(planned))
 
 
 def test_registered_claims_are_a_family_by_batches(tmp_path: Path) -> None:
@@ -71,14 +77,14 @@ def test_registered_claims_are_a_family_by_batches(tmp_path: Path) -> None:
         for unit in units:
             if unit.seed % 100 < 3:
                 finish(unit, 0.5 + 0.1 * unit.row.label.endswith("A"))
-    power = study_power(planned)
+    power = study_power(planned, facts(planned))
     assert power.family == 2
     assert {one.label.partition(":")[0]: one.family for one in power.measured} == {"laptop/one": 1, "laptop/two": 2}
 
 
 def test_the_same_rows_under_more_seeds_find_less(planned: Planned) -> None:
     measure(planned, "GRPO/DAPO", "GSPO", "TEPO")
-    power = study_power(planned)
+    power = study_power(planned, facts(planned))
     assert len(power.measured) == 2
     sizes = [smallest(found_from(power.spread, seeds, level(power.family))) for seeds in (3, 8)]
     assert sizes[1] < sizes[0]
@@ -89,8 +95,8 @@ def test_without_two_seeds_of_a_row_and_its_baseline_it_is_unknown(
     planned: Planned, labels: tuple[str, ...], seeds: int
 ) -> None:
     measure(planned, *labels, seeds=seeds)
-    assert study_power(planned) is None
-    assert power_line(planned) == UNKNOWN
+    assert study_power(planned, facts(planned)) is None
+    assert power_line(planned, facts(planned)) == UNKNOWN
 
 
 @pytest.mark.slow
@@ -112,7 +118,7 @@ def test_a_row_of_a_sweep_is_compared_at_its_own_setting(tmp_path: Path, planned
     (tmp_path / "experiments" / "mine.yaml").write_text(swept)
     planned = plan_all(["mine"], "laptop", store=tmp_path / "runs")
     measure(planned, "GRPO/DAPO", "GSPO")
-    power = study_power(planned)
+    power = study_power(planned, facts(planned))
     assert power.family == 6
     names = [f"{row}, learning_rate={rate}" for rate in ("1e-4", "2e-4") for row in ("GSPO", "GRPO/DAPO")]
     assert [name for one in power.measured for name in (one.label, one.baseline)] == [f"laptop/{one}" for one in names]
@@ -123,6 +129,6 @@ def test_no_difference_above_a_hundred_points_is_promised(planned: Planned) -> N
     for unit in planned[0][1]:
         if unit.row.label in ("GRPO/DAPO", "GSPO") and unit.seed < 2:
             finish(unit, 1.0 if (unit.seed == 0) == (unit.row.label == "GSPO") else 0.0, problems=20)
-    line = power_line(planned)
+    line = power_line(planned, facts(planned))
     assert "no difference of up to 100 points" in line
     assert not any(float(found) > 100 for found in re.findall(r"([\d.]+) points with", line))

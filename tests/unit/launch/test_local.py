@@ -30,8 +30,8 @@ def planned(folder: Path, *, trained: bool = True) -> list[Unit]:
     ((_, units),) = plan_studies([parse_study(folder / "mine.yaml")], "laptop", store=folder / "runs")
     for unit in units:
         if trained and unit.row.objective is not None:
-            unit.run.create(unit.config)
-            unit.run.mark("finished", steps=2)
+            unit.in_store.create(unit.config)
+            unit.in_store.mark("finished", steps=2)
     return units
 
 
@@ -68,7 +68,7 @@ def test_the_command_of_several_names_the_same_runs(tmp_path: Path) -> None:
     for unit, words in zip(batch, batch_command(batch)[-len(batch) :], strict=True):
         config, trained = compose_one(words, Path(store))
         assert trained == (unit.row.objective is not None)
-        assert (RunFolder.of(config) if trained else RunFolder.of_base(config)) == unit.run
+        assert (RunFolder.of(config) if trained else RunFolder.of_base(config)) == unit.in_store
 
 
 @pytest.mark.parametrize("words", ["", "gspo", "'train seed=1"])

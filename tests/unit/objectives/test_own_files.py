@@ -142,7 +142,7 @@ def test_a_file_that_changes_after_the_plan_is_another_run(own: Path) -> None:
     (own / "ablations" / "few.yaml").write_text(study)
     ((_, (unit,)),) = plan_all(["few"], "laptop", store=own / "runs")
     unit.folder.mkdir(parents=True)
-    unit.run.log.touch()
+    unit.in_store.log.touch()
     assert why(unit, "exit code 1") == "exit code 1"
     changed(own, "x.erf()", "x.sin()")
     assert unit.id not in (now := why(unit, "exit code 1"))

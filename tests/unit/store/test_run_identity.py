@@ -29,7 +29,7 @@ def run_of(store: Path, *words: str, seed: int = 0) -> Unit:
     """The unit of `mine` with this seed, trained and measured as far as files can tell, with weights of a kind."""
     ((_, (unit,)),) = plan_all(["mine"], "laptop", store=store, overrides=(*WORDS, *words), seeds=[seed])
     finish(unit, 1.0, problems=1)
-    with Saver(unit.run) as saver:
+    with Saver(unit.in_store) as saver:
         saver.save(2, {}, lambda folder: [TensorFile("model.safetensors", {"a": torch.ones(10)})])
     return unit
 
@@ -94,7 +94,7 @@ LABELS: dict[str, Callable[[dict], object]] = {
     ],
 )
 def test_an_edited_configuration_is_refused(change: str, known: str, own: Path, tmp_path: Path) -> None:
-    run, how = run_of(tmp_path / "store").run, (EDITS | LABELS)[change]
+    run, how = run_of(tmp_path / "store").in_store, (EDITS | LABELS)[change]
     assert run.check_whole() == ""
     if known == "as usual":
         edit(run.config_file, how)
@@ -171,7 +171,7 @@ def test_what_is_missing_here_is_said_and_the_run_is_read(
     problems.write_text("".join(f'{{"id": "{n}", "problem": "{n}+1=", "answer": "{n + 1}"}}\n' for n in range(9)))
     unit = run_of(store, f"model.path={base}", "data.kind=problems", f"data.problems={problems}")
     file = base if lost == "model" else problems
-    assert unit.run.check_whole(contents=True) == ""
+    assert unit.in_store.check_whole(contents=True) == ""
     file.rename(tmp_path / "elsewhere")
     said = f"cannot be checked here: {file} is missing"
     for words, where in (

@@ -13,9 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import typer
-from tepo.studies.records.write import record_study
 
-from tepo.analysis.tables import read_samples, study_table
+from tepo.analysis.tables import read_samples
 from tepo.common.errors import UserError
 from tepo.common.files import write_json
 from tepo.store.checkpoint_files import TensorFile
@@ -25,6 +24,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.store.stored_responses import answered
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
+from tepo.studies.record_runs import record_study
 from tepo.studies.store_check import check_store, other_versions
 from tepo.studies.study import load_study
 from tepo.training.checkpoints.saver import Saver
@@ -32,7 +32,7 @@ from tepo_cli.commands.doctor import doctor
 from tepo_cli.commands.runs import listing
 from tests.integration.commands import tepo
 from tests.unit.store.conftest import STUDY
-from tests.unit.studies.measured import finish
+from tests.unit.studies.measured import facts_of, finish, table_from_store
 
 WORDS = ("train.steps=2", "data.benchmarks=[add3]")
 
@@ -139,13 +139,13 @@ def test_a_flipped_bit_of_the_weights_is_found_by_doctor_and_before_a_record_is_
 ) -> None:
     """Before a table it is not looked for: all files would be read each time."""
     unit = finished_run(tmp_path / "store")
-    with Saver(unit.run) as saver:
+    with Saver(unit.in_store) as saver:
         saver.save(2, {}, lambda folder: [TensorFile("model.safetensors", {"a": torch.ones(100)})])
     planned = plan_all(["mine"], "laptop", store=tmp_path / "store", overrides=WORDS)
-    assert record_study(tmp_path / "mine.jsonl.xz", planned).recorded == 1
+    assert record_study(tmp_path / "mine", planned).recorded == 1
     doctor(tmp_path / "store", selftest=False)
     assert "1 run, 0 damaged; 1 whole\n" in capsys.readouterr().out
-    weights = unit.run.checkpoint(2) / "model.safetensors"
+    weights = unit.in_store.checkpoint(2) / "model.safetensors"
     weights.write_bytes(weights.read_bytes()[:-1] + b"\1")
     with pytest.raises(typer.Exit) as ended:
         doctor(tmp_path / "store", selftest=False)
@@ -155,10 +155,10 @@ def test_a_flipped_bit_of_the_weights_is_found_by_doctor_and_before_a_record_is_
     assert "DAMAGED: the run says it is finished, but model.safetensors is not as it was written" in said
     assert "1 run, 1 damaged\n" in said
     planned = plan_all(["mine"], "laptop", store=tmp_path / "store", overrides=WORDS)
-    (tmp_path / "mine.jsonl.xz").unlink()
+    shutil.rmtree(tmp_path / "mine")
     with pytest.raises(UserError, match="not as it was written"):
-        record_study(tmp_path / "mine.jsonl.xz", planned)
-    assert not (tmp_path / "mine.jsonl.xz").exists()
+        record_study(tmp_path / "mine", planned)
+    assert not (tmp_path / "mine").exists()
 
 
 @pytest.mark.parametrize(
@@ -187,15 +187,15 @@ def test_doctor_names_what_is_damaged_and_goes_on(
 def test_a_table_says_how_many_answers_the_grader_gave_up(own: Path, tmp_path: Path) -> None:
     unit = finished_run(tmp_path / "runs")
     study = load_study("mine")
-    assert not any("budget" in note for note in study_table(study, "laptop", [unit]).notes)
+    assert not any("budget" in note for note in table_from_store(study, [unit]).notes)
     path = unit.folder / "eval" / "add3" / SAMPLES
     change(timeouts=0)(unit.folder / VERDICTS)
     pd.read_parquet(path).assign(reason=["", "timeout", "stalled", "timeout"]).to_parquet(path)
     with pytest.raises(UserError, match="not those behind the result"):
-        study_table(study, "laptop", [unit])
+        table_from_store(study, [unit])
     change(timeouts=3)(unit.folder / VERDICTS)
     assert (
-        study_table(study, "laptop", [unit]).notes[-1]
+        table_from_store(study, [unit]).notes[-1]
         == "Answers that ran out of the grader's budget and count as wrong: 3."
     )
 
@@ -232,12 +232,12 @@ def test_a_table_is_not_made_from_other_samples_than_the_result(
     column: str, values: list, own: Path, tmp_path: Path
 ) -> None:
     unit = finished_run(tmp_path / "store")
-    assert len(read_samples([unit])) == 4
+    assert len(read_samples([unit], facts_of(load_study("mine"), [unit]))) == 4
     path = unit.folder / "eval" / "add3" / SAMPLES
     frame = pd.read_parquet(path).assign(**{column: values})
     frame.drop(columns="correct" if column == "other" else []).to_parquet(path)
     with pytest.raises(UserError, match=r"samples cannot be read|not those behind the result") as caught:
-        read_samples([unit])
+        read_samples([unit], facts_of(load_study("mine"), [unit]))
     assert caught.value.where == str(path)
 
 

@@ -1,11 +1,14 @@
 """What a record keeps of a run's metrics: curves with few digits, sums at every step, validation exact."""
 
-import json
+import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tepo.reporting.figures.curves import TRAINING_PANELS, positions
-from tepo.store.records.thinned_metrics import pack, unpack
+from tepo.store.facts import Facts, curves_of, joined_curves, joined_scores
+from tepo.store.thinned_metrics import thinned
 
 
 def metrics(steps: int, validate_every: int = 5) -> list[dict]:
@@ -21,14 +24,10 @@ def metrics(steps: int, validate_every: int = 5) -> list[dict]:
     return rows
 
 
-def kept(rows: list[dict]) -> list[dict]:
-    return unpack(json.loads(json.dumps(pack(rows))))
-
-
 @pytest.mark.parametrize("steps", [0, 1, 36, 119, 120, 432])
 def test_validation_and_sums_are_there_at_every_step(steps: int) -> None:
     rows = metrics(steps)
-    back = kept(rows)
+    back = thinned(rows)
     assert [row["training/global_step"] for row in back] == list(range(1, steps + 1))
     for old, new in zip(rows, back, strict=True):
         wanted = {name: value for name, value in old.items() if name.startswith("val-core/")}
@@ -43,7 +42,7 @@ def test_validation_and_sums_are_there_at_every_step(steps: int) -> None:
 @pytest.mark.parametrize("steps", [1, 36, 432])
 def test_what_is_drawn_is_there_at_as_many_steps_as_can_be_seen(steps: int) -> None:
     rows = metrics(steps)
-    back = kept(rows)
+    back = thinned(rows)
     for panel in TRAINING_PANELS:
         drawn = {row["training/global_step"]: row[panel.metric] for row in back if panel.metric in row}
         assert min(steps, 60) <= len(drawn) <= 120
@@ -54,9 +53,26 @@ def test_what_is_drawn_is_there_at_as_many_steps_as_can_be_seen(steps: int) -> N
 
 
 def test_a_run_without_a_metric_lacks_it_and_one_step_may() -> None:
-    assert kept([{"training/global_step": 1}]) == [{"training/global_step": 1}]
+    assert thinned([{"training/global_step": 1}]) == [{"training/global_step": 1}]
     rows = metrics(3)
     del rows[1]["actor/grad_norm"]
-    assert ["actor/grad_norm" in row for row in kept(rows)] == [True, False, True]
-    rows[2]["actor/grad_norm"] = float("inf")
-    assert kept(rows)[2]["actor/grad_norm"] == float("inf")
+    assert ["actor/grad_norm" in row for row in thinned(rows)] == [True, False, True]
+    rows[2]["actor/grad_norm"] = math.inf
+    assert thinned(rows)[2]["actor/grad_norm"] == math.inf
+
+
+NAMES = [*dict.fromkeys(name for row in metrics(5) for name in row), "start/val-core/x"][1:]
+VALUES = st.one_of(st.floats(allow_nan=False), st.integers(-(10**9), 10**9))
+
+
+@given(st.integers(0, 200), st.dictionaries(st.sampled_from(NAMES), VALUES), st.data())
+def test_what_is_thin_stays_as_it_is_and_goes_through_a_frame(steps: int, shared: dict, data: st.DataObject) -> None:
+    """Else what is decided by a record could be another thing than what is decided by its run."""
+    rows = [{"training/global_step": step, **shared} for step in range(1, steps + 1)]
+    for place in data.draw(st.lists(st.sampled_from(range(steps)), max_size=5)) if steps else ():
+        rows[place] |= data.draw(st.dictionaries(st.sampled_from(NAMES), VALUES))
+    once = thinned(rows)
+    assert thinned(once) == once
+    if steps:
+        curves = joined_curves([curves_of("r", once)])
+        assert Facts(curves, joined_scores([]), curves).metrics("r") == once

@@ -5,21 +5,26 @@ from dataclasses import asdict
 
 import numpy as np
 
+from tepo.analysis.tables import study_table
 from tepo.common.files import write_json
 from tepo.evaluation.scores import score
 from tepo.problems.benchmarks import load_benchmark
+from tepo.reporting.tables.table import Table
 from tepo.store.evaluation_result import SAMPLES, Result
+from tepo.store.facts import Facts
 from tepo.store.samples_file import table_of, write_table
 from tepo.studies.plan import Unit
+from tepo.studies.planned_facts import read_facts
+from tepo.studies.study import Study
 
 
 def fall(unit: Unit, rewards: Sequence[float], said: str = "9", *, made: str = "2026-01-02") -> None:
     """Files as of a unit that trained these rewards and then collapsed, with a dump of each step: two responses to each
     of three prompts, in tokens of one letter."""
-    unit.run.create(unit.config)
+    unit.in_store.create(unit.config)
     seconds = float(made[-2:])  # on another day it takes another time
     for step, reward in enumerate(rewards, start=1):
-        unit.run.append_metrics({"training/global_step": step, "critic/score/mean": reward, "perf/cpu_s": seconds})
+        unit.in_store.append_metrics({"training/global_step": step, "critic/score/mean": reward, "perf/cpu_s": seconds})
         responses = [
             {"prompt": f"{group}+{step}=", "answer": "1", "reward": reward, "finished": True, "group": group,
              "tokens": list(f"{group}{member}{said}"),
@@ -27,19 +32,29 @@ def fall(unit: Unit, rewards: Sequence[float], said: str = "9", *, made: str = "
                         "advantage": [1.0] * (2 + len(said))}}
             for group in (7, 3, 5) for member in (0, 1)
         ]  # fmt: skip
-        write_json(unit.run.tokens(step), {"format": 1, "step": step, "objective": "gpg", "responses": responses})
+        write_json(unit.in_store.tokens(step), {"format": 1, "step": step, "objective": "gpg", "responses": responses})
     ending = {"kind": "collapse", "step": len(rewards) + 1, "why": "all wrong"}
-    unit.run.mark("finished", steps=len(rewards), ending=ending)
+    unit.in_store.mark("finished", steps=len(rewards), ending=ending)
     session = {"what": "train", "started": f"{made}T10:00:00+00:00", "ended": None}
     write_json(unit.folder / "provenance.json", {"sessions": [session]})
 
 
+def facts_of(study: Study, units: Sequence[Unit], scale: str = "laptop") -> Facts:
+    """What the store holds of them."""
+    return read_facts([(study, list(units))], scale)[1]
+
+
+def table_from_store(study: Study, units: Sequence[Unit], scale: str = "laptop") -> Table:
+    """The study's table from its store."""
+    return study_table(study, scale, units, facts_of(study, units, scale))
+
+
 def finish(unit: Unit, chance: float, problems: int = 60, **metrics: float) -> None:
     """Files as of a unit that was trained, with these metrics, and measured, every sample right with this chance."""
-    unit.run.create(unit.config)
+    unit.in_store.create(unit.config)
     for step in range(1, unit.config.train.steps + 1):
-        unit.run.append_metrics({"training/global_step": step, **metrics})
-    unit.run.mark("finished", steps=unit.config.train.steps)
+        unit.in_store.append_metrics({"training/global_step": step, **metrics})
+    unit.in_store.mark("finished", steps=unit.config.train.steps)
     session = {"what": "train", "started": "2026-01-02T10:00:00+00:00", "ended": None}
     write_json(unit.folder / "provenance.json", {"sessions": [session]})
     measure(unit, chance, problems)
@@ -55,7 +70,7 @@ def measure(unit: Unit, chance: float, problems: int = 60) -> None:
          "grader": "g"}
         for p in range(problems) for k in range(4)
     ])  # fmt: skip
-    folder = unit.run.evaluation(name)
+    folder = unit.in_store.evaluation(name)
     write_table(folder / SAMPLES, samples)
     task = {"fingerprint": load_benchmark(name).fingerprint}
     result = Result(name, problems, 4, float(right.mean()), None, score(samples), {}, "g", task)

@@ -1,19 +1,18 @@
 """Excerpts of runs that fell: which steps and responses they hold, and that records keep them and stay as they are."""
 
 import json
-import lzma
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tepo.common.errors import UserError
 from tepo.store.excerpt import Excerpt
-from tepo.store.records.archive import read_records
+from tepo.store.facts import Facts
+from tepo.store.records import read_frames, write_frames
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
-from tepo.studies.records.read import file_of, with_records
-from tepo.studies.records.write import record_excerpts, record_study
+from tepo.studies.planned_facts import read_facts
+from tepo.studies.record_runs import folder_of, record_excerpts, record_study
 from tests.unit.studies.measured import fall, finish, measure
 from tests.unit.training.small import write
 
@@ -37,7 +36,7 @@ HOSTILE = "</script><script>alert(1)</script>\u2028'\""
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write(tmp_path / "own/experiments/rates.yaml", STUDY)
     monkeypatch.setenv("TEPO_PATH", str(tmp_path / "own"))
-    return file_of("rates")
+    return folder_of("rates")
 
 
 def planned(store: Path) -> list[tuple]:
@@ -61,14 +60,19 @@ def recorded(path: Path, store: Path, said: str = "9") -> None:
     record_study(path, planned(store))
 
 
-def excerpts(path: Path) -> list[Excerpt]:
-    return [record.quoted for record in read_records(path) if record.quoted]
+def known(store: Path) -> Facts:
+    return read_facts(planned(store), "laptop", records=True)[1]
+
+
+def excerpts(store: Path) -> list[Excerpt]:
+    """On record: the store is empty."""
+    return [one for one in known(store).runs["excerpt"] if one]
 
 
 def test_before_is_the_last_step_with_half_of_the_highest_reward_and_after_the_last(own: Path, tmp_path: Path) -> None:
     unit = fallen_run(tmp_path)
     fall(unit, REWARDS)
-    excerpt = unit.run.excerpt()
+    excerpt = unit.in_store.excerpt()
     assert excerpt
     assert [(one.dump.step, one.reward) for one in (excerpt.before, excerpt.after)] == [(3, 0.21), (4, 0.05)]
     assert str(excerpt.ending) == "collapse at step 5"
@@ -81,7 +85,7 @@ def test_before_is_the_last_step_with_half_of_the_highest_reward_and_after_the_l
 def test_a_run_that_did_not_fall_has_none(own: Path, tmp_path: Path, rewards: tuple[float, ...]) -> None:
     unit = fallen_run(tmp_path)
     fall(unit, rewards)
-    assert unit.run.excerpt() is None
+    assert unit.in_store.excerpt() is None
 
 
 @pytest.mark.parametrize("missing", [(4,), (1, 2, 3)])
@@ -89,42 +93,44 @@ def test_a_run_without_the_dumps_that_it_takes_has_none(own: Path, tmp_path: Pat
     unit = fallen_run(tmp_path)
     fall(unit, REWARDS)
     for step in missing:
-        unit.run.tokens(step).unlink()
-    assert unit.run.excerpt() is None
+        unit.in_store.tokens(step).unlink()
+    assert unit.in_store.excerpt() is None
 
 
 def test_a_record_gives_back_what_the_store_had_and_is_otherwise_as_it_was(own: Path, tmp_path: Path) -> None:
     recorded(own, tmp_path / "runs", HOSTILE)
-    before = read_records(own)
-    wanted = fallen_run(tmp_path / "runs")
+    before = read_frames(own)
+    wanted = fallen_run(tmp_path / "runs").in_store.excerpt()
     assert record_excerpts(own, planned(tmp_path / "runs")).known == 1
-    assert [replace(record, quoted=None) for record in read_records(own)] == before
-    ((_, units),) = with_records(planned(tmp_path / "empty"), "laptop")
-    (read,) = (unit.run.excerpt() for unit in units if unit.run.excerpt())
-    assert read == wanted.run.excerpt()
-    assert read
+    after = read_frames(own)
+    assert after.runs.drop(columns="excerpt").equals(before.runs.drop(columns="excerpt"))
+    assert after.scores.equals(before.scores)
+    assert after.curves.equals(before.curves)
+    (read,) = excerpts(tmp_path / "empty")
+    assert read == wanted is not None
     assert read.again is None, "it is from the recorded run itself"
     assert "".join(read.after.dump.responses[0].tokens) == f"30{HOSTILE}"
-    first = own.read_bytes()
+    first = (own / "runs.parquet").stat()
     record_excerpts(own, planned(tmp_path / "runs"))
-    assert own.read_bytes() == first
+    assert (own / "runs.parquet").stat().st_ino == first.st_ino, "not written anew"
 
 
 def test_of_a_run_made_again_it_says_when_and_from_where_on_it_differs(own: Path, tmp_path: Path) -> None:
     recorded(own, tmp_path / "runs")
     fall(fallen_run(tmp_path / "equal"), REWARDS, made="2026-03-04")
     record_excerpts(own, planned(tmp_path / "equal"))
-    (equal,) = excerpts(own)
+    (equal,) = excerpts(tmp_path / "empty")
     assert equal.again
     assert (equal.again.differs, equal.again.made[0]["started"][:10]) == (0, "2026-03-04")
     fall(fallen_run(tmp_path / "longer"), (0.3, 0.4, 0.2, 0.05, 0.01), made="2026-03-04")
     record_excerpts(own, planned(tmp_path / "longer"))
-    (longer,) = excerpts(own)
+    (longer,) = excerpts(tmp_path / "empty")
     assert longer.again
     assert longer.again.differs == 3
     assert (longer.after.dump.step, str(longer.ending)) == (5, "collapse at step 6")
-    (record,) = (record for record in read_records(own) if record.quoted)
-    assert (len(record.metrics()), str(record.ended)) == (4, "collapse at step 5"), "the record itself stays"
+    facts, fallen = known(tmp_path / "empty"), fallen_run(tmp_path / "empty").id
+    record = facts.of(fallen)
+    assert (len(facts.metrics(fallen)), record.trained, str(record.ending)) == (4, 4, "collapse at step 5"), "it stays"
 
 
 def test_what_the_store_lacks_is_named_and_what_is_there_is_kept(own: Path, tmp_path: Path) -> None:
@@ -135,7 +141,7 @@ def test_what_the_store_lacks_is_named_and_what_is_there_is_kept(own: Path, tmp_
     kept = record_excerpts(own, planned(tmp_path / "empty"))
     assert (kept.known, kept.lacking) == (1, ())
     record_study(own, planned(tmp_path / "runs"))
-    assert excerpts(own) == [], "a record that is written anew is of a run that may be another"
+    assert excerpts(tmp_path / "empty") == [], "a record that is written anew is of a run that may be another"
 
 
 def test_nothing_on_record_is_refused(own: Path, tmp_path: Path) -> None:
@@ -150,15 +156,18 @@ def test_nothing_on_record_is_refused(own: Path, tmp_path: Path) -> None:
         lambda value: value["before"]["responses"][0]["tokens"].pop(),
         lambda value: value.update(ending={"kind": "late"}),
         lambda value: value.update(again={"made": [["nobody", "", ""]], "differs": 1}),
-        lambda value: value.update(excerpt="no such run"),
+        lambda value: value.update(again="no such run"),
     ],
 )
 def test_a_damaged_excerpt_is_named(own: Path, tmp_path: Path, spoil) -> None:
     recorded(own, tmp_path / "runs")
     record_excerpts(own, planned(tmp_path / "runs"))
-    *lines, last = lzma.decompress(own.read_bytes()).decode().splitlines()
-    value = json.loads(last)
+    frames = read_frames(own)
+    (row,) = frames.runs.index[frames.runs["excerpt"].notna()]
+    value = json.loads(frames.runs.at[row, "excerpt"])
     spoil(value)
-    own.write_bytes(lzma.compress("\n".join([*lines, json.dumps(value)]).encode()))
-    with pytest.raises(UserError, match=f"line {len(lines) + 1} of the records is damaged"):
-        read_records(own)
+    frames.runs.at[row, "excerpt"] = json.dumps(value)
+    write_frames(own, frames)
+    with pytest.raises(UserError, match=f"excerpt of run {frames.runs.at[row, 'run']}") as caught:
+        known(tmp_path / "empty")
+    assert caught.value.where == str(own / "runs.parquet")

@@ -1,6 +1,6 @@
 """Which runs of a sweep are quoted: by rule, on made-up accuracies."""
 
-from tepo.studies.records.fallen import SweepRun, fallen
+from tepo.studies.fallen import SweepRun, fallen
 
 ROWS = {  # accuracy at the small and at the large rate, of three seeds
     "stands": (0.7, (0.5, 0.5, 0.5)),

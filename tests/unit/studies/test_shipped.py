@@ -6,19 +6,21 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from tepo.studies.records.fallen import fallen, sweep_runs
-from tepo.studies.records.read import plan_by_file, record_files, recorded_names, with_records
 
 from tepo.analysis.figures import curves
-from tepo.analysis.tables import study_table
 from tepo.objectives import load_objective
 from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.paper.reference import load_table
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.store.excerpt import pack_excerpt
+from tepo.store.records import check_content, read_frames
+from tepo.studies.fallen import fallen, sweep_runs
 from tepo.studies.plan import Unit, make_plan
 from tepo.studies.plan_studies import plan_all
+from tepo.studies.planned_facts import read_facts, record_folders
+from tepo.studies.record_runs import plan_by_folder, recorded_names
 from tepo.studies.study import SCALES, load_study, study_names
+from tests.unit.studies.measured import facts_of, table_from_store
 
 
 @cache
@@ -57,7 +59,7 @@ def test_every_row_composes_and_its_objective_loads(scale: str, tmp_path: Path) 
         for unit in units:
             _check(unit)
         if study.rows[0].reference is not None:
-            table = study_table(study, scale, units)
+            table = table_from_store(study, units, scale)
             assert table.blocks[-1].title.startswith("As printed")
 
 
@@ -73,7 +75,7 @@ DEPARTING = {  # what the papers say and our rows do not
 def test_the_map_of_newer_methods_says_which_rows_depart(tmp_path: Path) -> None:
     study = load_study("stability_more")
     units = make_plan(study, "laptop", store=tmp_path)
-    said = study_table(study, "laptop", units).notes
+    said = table_from_store(study, units).notes
     (earlier,) = [note for note in said if "measured with the earlier reading" in note]
     assert all(name in earlier for name in ("vespo_sampler", "top_entropy_v2", "kimi_k2_5_log_ratio", "trm_current"))
     notes = [note for note in said if "departs from its paper" in note]
@@ -102,12 +104,13 @@ def test_a_mix_of_data_makes_runs_of_its_own(tmp_path: Path) -> None:
 def test_a_label_says_how_many_steps_were_run(scale: str, words: tuple[str], steps: tuple[int], tmp_path: Path) -> None:
     """Table 4's laptop rows used to say 72 steps, the paper's number, of runs of 36."""
     ((study, units),) = plan_all(["table4"], scale, store=tmp_path, overrides=words)
-    measured, *_, printed = study_table(study, scale, units).blocks
+    measured, *_, printed = table_from_store(study, units, scale).blocks
     names = ("GRPO/DAPO", "GRPO/DAPO, longer", "TEPO")
     assert [row.label for row in measured.rows] == [f"{name} ({n} steps)" for name, n in zip(names, steps, strict=True)]
     assert [row.cells[-1].text for row in measured.rows] == ["baseline", "", ""]
     assert [row.label for row in printed.rows] == [row.label for row in load_table("table4") if row.kind == "mean"]
-    assert list(dict.fromkeys(run.label for run in curves(units))) == [row.label for row in measured.rows]
+    drawn = curves(units, facts_of(study, units, scale))
+    assert list(dict.fromkeys(run.label for run in drawn)) == [row.label for row in measured.rows]
 
 
 def test_the_map_of_stability_is_twelve_objectives_by_five_rates_by_three_seeds(tmp_path: Path) -> None:
@@ -119,26 +122,41 @@ def test_the_map_of_stability_is_twelve_objectives_by_five_rates_by_three_seeds(
     table1 = {unit.row.objective: unit.id for unit in make_plan(load_study("table1"), "laptop", store=tmp_path)}
     shared = {unit.row.objective for unit in units if table1.get(unit.row.objective) == unit.id}
     assert shared == set(table1) - {None}, "what Table 1 has run is not run again"
-    assert not paper_comparisons([study_table(study, "laptop", units)]).blocks[0].rows
+    assert not paper_comparisons([table_from_store(study, units)]).blocks[0].rows
+
+
+RUNS, BYTES = 1_874, 4_000_000
+
+
+@pytest.mark.slow  # of every value the content is hashed
+def test_shipped_records_are_small_as_they_were_written_and_name_no_machine() -> None:
+    folders = record_folders()
+    assert sum(file.stat().st_size for folder in folders for file in folder.iterdir()) < BYTES
+    count = 0
+    for folder in folders:
+        check_content(folder)
+        frames = read_frames(folder)
+        runs = set(frames.runs["run"])
+        count += len(runs)
+        assert not frames.runs["made"].str.contains('"host"').any()
+        assert not frames.runs["excerpt"].str.contains('"host"', na=False).any()
+        assert set(frames.curves["run"]) | set(frames.scores["run"]) <= runs
+    assert count == RUNS
 
 
 def test_shipped_records_are_of_today(tmp_path: Path) -> None:
-    """A change of the recipe, a study, a benchmark or the base makes them stale: then they are to be made anew."""
-    names = recorded_names()
-    assert "stability" in names
-    for planned in plan_by_file(names, "laptop", tmp_path).values():
-        units = [unit for _, part in with_records(planned, "laptop") for unit in part]
-        assert [unit.label for unit in units if unit.stale] == []
-        assert any(unit.record for unit in units)
-
-
-def test_shipped_records_are_small_and_quote_the_runs_that_the_rule_takes(tmp_path: Path) -> None:
-    assert sum(path.stat().st_size for path in record_files()) < 3_000_000
-    for name in ("stability", "stability_more"):
-        (planned,) = plan_by_file([name], "laptop", tmp_path).values()
-        units = [unit for _, part in with_records(planned, "laptop") for unit in part]
-        quoted = {unit.id: excerpt for unit in units if (excerpt := unit.run.excerpt())}
-        assert set(quoted) == set(fallen(sweep_runs(units))) != set()
+    """A change of the recipe, a study, a benchmark or the base makes them stale: then they are to be made anew. The
+    rule says of which runs responses are quoted."""
+    plans = plan_by_folder(recorded_names(), "laptop", tmp_path)
+    assert set(plans) == {folder.name for folder in record_folders()} >= {"stability", "claims-1"}
+    for name, plan in plans.items():
+        planned, facts = read_facts(plan, "laptop", records=True)
+        units = [unit for _, part in planned for unit in part]
+        assert [unit.label for unit in units if facts.of(unit.id).stale] == [], name
+        assert any(unit.recorded for unit in units), name
+        quoted = {run.run: run.excerpt for run in facts.runs.itertuples(index=False) if run.excerpt}
+        assert set(quoted) == (set(fallen(sweep_runs(units, facts))) if name.startswith("stability") else set())
+        assert bool(quoted) == name.startswith("stability")
         for excerpt in quoted.values():
             assert len(json.dumps(pack_excerpt(excerpt))) < 40_000
             assert excerpt.again, "a run of a study keeps no dumps: it was made again, and says so"

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tepo.studies.records.read import with_records
 
 from tepo.analysis.figures import draw_study
-from tepo.analysis.tables import study_table
 from tepo.common.errors import UserError
 from tepo.common.files import write_json
 from tepo.common.text import setting_text
@@ -18,10 +16,11 @@ from tepo.launch.local import command
 from tepo.reporting.tables.render import as_text
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all, plan_studies
+from tepo.studies.planned_facts import read_facts
 from tepo.studies.study import Study, load_study, parse_study
 from tepo.studies.tune import DEFAULT
 from tepo.studies.tuning_result import tuned_rows, undecided
-from tests.unit.studies.measured import finish
+from tests.unit.studies.measured import facts_of, finish, table_from_store
 
 HEAD = "title: x\nbaseline: a\nrows:\n  - {label: base, base: true}\n"
 ROWS = HEAD + "  - {label: a, objective: tepo_no_kl%s}\n  - {label: b, objective: gspo}\n"
@@ -48,13 +47,13 @@ def planned(mine: Study, store: Path) -> list[Unit]:
 
 def validate(unit: Unit, share: float, right: dict[str, list[int]] | None = None) -> None:
     """Finish a run and give it a validation. right: of the 4 responses to each problem, by benchmark."""
-    unit.run.create(unit.config)
+    unit.in_store.create(unit.config)
     for step in (1, 2):
-        unit.run.append_metrics({"training/global_step": step})
-    unit.run.mark("finished", steps=2)
+        unit.in_store.append_metrics({"training/global_step": step})
+    unit.in_store.mark("finished", steps=2)
     counts = {f"val-aux/{name}/right@4": values for name, values in (right or {}).items()}
     metrics = {"val-core/average": share, **counts}
-    write_json(unit.run.validation_file, {"problems": problems_hash(unit.config), "metrics": metrics})
+    write_json(unit.in_store.validation_file, {"problems": problems_hash(unit.config), "metrics": metrics})
 
 
 # the draws ------------------------------------------------------------------------------------------------------------
@@ -283,9 +282,9 @@ def test_nothing_is_chosen_while_a_draw_is_missing(tmp_path: Path) -> None:
 def test_a_validation_on_other_problems_counts_as_none(tmp_path: Path) -> None:
     unit = planned(tuned(tmp_path), tmp_path)[1]
     validate(unit, 0.5)
-    write_json(unit.run.validation_file, {"problems": "others", "metrics": {"val-core/average": 0.9}})
+    write_json(unit.in_store.validation_file, {"problems": "others", "metrics": {"val-core/average": 0.9}})
     assert unit.validation() is None
-    unit.run.validation_file.write_text("{")
+    unit.in_store.validation_file.write_text("{")
     with pytest.raises(UserError, match="the validation is damaged"):
         unit.validation()
 
@@ -306,15 +305,15 @@ def test_test_scores_have_no_say_in_the_choice(tmp_path: Path) -> None:
 def test_the_table_shows_what_is_there(tmp_path: Path) -> None:
     mine = tuned(tmp_path)
     units = planned(mine, tmp_path)
-    text = as_text(study_table(mine, "laptop", units), "markdown")
+    text = as_text(table_from_store(mine, units), "markdown")
     assert "Settings still to be tried, so none is chosen: a (0 of 6 runs done); b (0 of 6 runs done)." in text
     for unit in units[1:]:
         validate(unit, 0.3 if unit.row.label == "a" else float(unit.row.setting.point["learning_rate"]) * 500)
     units = planned(mine, tmp_path)
     for unit in (unit for unit in units if not unit.tuning and unit.row.objective):
         finish(unit, 0.4 if unit.row.label == "a" else 0.8)
-    table = study_table(mine, "laptop", units)
-    results, every = table.blocks
+    drawn = table_from_store(mine, units)
+    results, every = drawn.blocks
     assert [row.label.partition(",")[0] for row in every.rows] == sorted(
         (
             f"learning_rate={unit.row.setting.point['learning_rate']}"
@@ -333,17 +332,18 @@ def test_the_table_shows_what_is_there(tmp_path: Path) -> None:
     assert [row.cells[-1].text for row in results.rows] == ["", *shown]
     ranks = {row.label: [cell.rank for cell in row.cells] for row in every.rows}
     assert [[label for label, of in ranks.items() if of[column]] for column in (0, 1)] == [[text] for text in shown]
-    assert len(table.comparisons) == 2
-    (drawn,) = draw_study(mine, "laptop", units)
-    tried = drawn.figure
+    assert len(drawn.comparisons) == 2
+    (figure,) = draw_study(mine, "laptop", units, facts_of(mine, units))
+    tried = figure.figure
     assert [axes.get_title(loc="left") for axes in tried.axes] == ["a", "b"]
     assert len(tried.axes[0].lines) == 3 + 1  # the draws, and the ring
 
 
 def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
     mine = tuned(tmp_path)
+    units = planned(mine, tmp_path)
     with pytest.raises(UserError, match="nothing of mine was run"):
-        draw_study(mine, "laptop", planned(mine, tmp_path))
+        draw_study(mine, "laptop", units, facts_of(mine, units))
 
 
 # mistakes -------------------------------------------------------------------------------------------------------------
@@ -419,7 +419,7 @@ def test_a_table_has_no_panel_that_tunes(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_records_of_the_shipped_study_are_read(tmp_path: Path) -> None:
     """Its draws are those that were run: nothing that came later changes them."""
-    ((_, units),) = with_records(plan_all(["tuned"], "laptop", store=tmp_path), "laptop")
+    ((_, units),), _ = read_facts(plan_all(["tuned"], "laptop", store=tmp_path), "laptop", records=True)
     assert len(units) == 128 + 64
     assert all(unit.done() for unit in units)
 

@@ -4,12 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from tepo.analysis.tables import study_table
 from tepo.common.errors import UserError
 from tepo.studies.plan import make_plan
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.study import Study, parse_study
-from tests.unit.studies.measured import finish
+from tests.unit.studies.measured import finish, table_from_store
 
 ROWS = "title: x\nbaseline: a\nrows:\n  - {label: a, objective: tepo_no_kl%s}\n  - {label: b, objective: gspo}\n"
 SCALES = "scales:\n  laptop: {models: [laptop], seeds: [0]%s}\n"
@@ -71,7 +70,7 @@ def test_the_base_follows_the_data_of_its_setting(tmp_path: Path) -> None:
     units = make_plan(mine, "laptop", store=tmp_path)
     base = [unit.id for unit in units if unit.row.base]
     assert base[0] == base[1] != base[2] == base[3]
-    table = study_table(mine, "laptop", units)
+    table = table_from_store(mine, units)
     by_rate, *long = table.blocks[0], *table.blocks[2:]
     assert [column.title for column in by_rate.columns] == ["laptop", "laptop_sparse"]
     assert [block.title for block in long] == [f"Measured: {unit.label.removeprefix('base, ')}" for unit in units[::2]]
@@ -192,7 +191,7 @@ def test_a_drawn_axis_is_pooled_where_a_row_has_all_of_it(tmp_path: Path) -> Non
     units = make_plan(mine, "laptop", store=tmp_path / "runs")
 
     def pooled() -> list[float | None]:
-        blocks = study_table(mine, "laptop", units).blocks[:2]
+        blocks = table_from_store(mine, units).blocks[:2]
         assert [block.title.partition(" in the mean over ")[2][:4] for block in blocks] == ["clip"] * 2
         return [row.cells[0].mean for block in blocks for row in block.rows]
 

@@ -1,0 +1,90 @@
+"""Five claims and three tables, computed once more from the files of records by code that shares nothing with ours."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+RECORDS = Path(__file__).parents[3] / "records"
+
+
+# by hand: nothing here is of the package ------------------------------------------------------------------------------
+def accuracies(folder: str) -> pd.DataFrame:
+    """The percentage of right responses of each run, a row a label and a column a seed."""
+    runs, scores = (pd.read_parquet(RECORDS / folder / f"{name}.parquet") for name in ("runs", "scores"))
+    summed = scores.groupby("run")[["right", "samples"]].sum()
+    runs["percent"] = runs["run"].map(100.0 * summed["right"] / summed["samples"])
+    return runs.pivot(index="label", columns="seed", values="percent")
+
+
+def late_entropies(folder: str) -> pd.DataFrame:
+    """The mean entropy of each run over the last quarter of its steps, in hundredths of a nat."""
+    runs, curves = (pd.read_parquet(RECORDS / folder / f"{name}.parquet") for name in ("runs", "curves"))
+    late = curves[curves["step"] > 0.75 * curves.groupby("run")["step"].transform("size")]
+    runs["entropy"] = runs["run"].map(100.0 * late.groupby("run")["actor/entropy"].mean())
+    return runs.pivot(index="label", columns="seed", values="entropy")
+
+
+def difference(table: pd.DataFrame, a: str, b: str) -> float:
+    return float(np.nanmean(table.loc[a] - table.loc[b]))
+
+
+# ours -----------------------------------------------------------------------------------------------------------------
+TIGHT, WIDE = (f"TEPO-w/o. KL, bounds {bounds}" for bounds in ("0.003 and 0.004", "0.2 and 0.28"))
+CLAIMS = {
+    "active_clip_without_gradient_clipping": (TIGHT, WIDE),
+    "stale_data": (TIGHT, "GRPO/DAPO"),
+    "kl_on_all_tokens_sampled": ("KL on all tokens, β = 1, k3", "TEPO-w/o. KL"),
+    "tuned_gspo": ("GSPO, tuned", "GRPO/DAPO, tuned"),
+}
+
+
+@pytest.mark.disaster  # judging them reads 400 runs and draws many bootstraps
+def test_five_claims(tmp_path: Path) -> None:
+    from tepo.analysis.claim_outcomes import judge_claims
+    from tepo.studies.claims import SCALE, load_claims, study_of
+    from tepo.studies.plan_studies import plan_studies
+    from tepo.studies.planned_facts import read_facts
+
+    claims = load_claims()
+    planned = plan_studies([study_of(claim) for claim in claims.testable], SCALE, store=tmp_path)
+    planned, facts = read_facts(planned, SCALE, records=True)
+    judged = judge_claims(claims, [units for _, units in planned], facts)
+    deltas = {one.claim.name: 100 * one.difference.delta for one in judged if one.difference}
+    first, sparse = accuracies("claims-1"), late_entropies("claims-4")
+    for name, (a, b) in CLAIMS.items():
+        assert deltas[name] == pytest.approx(difference(first, f"{name}: {a}", f"{name}: {b}"), rel=1e-9), name
+    expected = difference(sparse, "sparse_best: TEPO", "sparse_gtpo_length: GRPO/DAPO")
+    assert deltas["sparse_entropy"] == pytest.approx(expected, rel=1e-9)
+    assert len({round(delta, 6) for delta in deltas.values()}) > 20
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "baseline"),
+    [
+        ("long_sparse", "", "GRPO/DAPO"),
+        ("lengths", ", data=chains_70", "GRPO/DAPO, data=chains_70"),
+        ("stability", ", learning_rate=4e-4", None),
+    ],
+)
+def test_three_tables(name: str, setting: str, baseline: str | None, tmp_path: Path) -> None:
+    from tepo.analysis.tables import study_table
+    from tepo.studies.plan_studies import plan_all
+    from tepo.studies.planned_facts import read_facts
+
+    planned, facts = read_facts(plan_all([name], "laptop", store=tmp_path), "laptop", records=True)
+    ((study, units),) = planned
+    expected, seen = accuracies(name), set()
+    for block in study_table(study, "laptop", units, facts).blocks:
+        keys = [column.key for column in block.columns]
+        for row in block.rows if "average" in keys and not block.axis else ():
+            label = row.key.removeprefix("laptop/")
+            if label not in expected.index or not label.endswith(setting):
+                continue
+            cells = dict(zip(keys, row.cells, strict=True))
+            assert cells["average"].mean == pytest.approx(np.mean(expected.loc[label]), rel=1e-9), label
+            if baseline and label != baseline:
+                assert cells["delta"].mean == pytest.approx(difference(expected, label, baseline), abs=1e-9), label
+            seen.add(label)
+    assert seen == {label for label in expected.index if label.endswith(setting)}

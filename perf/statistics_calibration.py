@@ -21,7 +21,7 @@ import numpy as np
 from scipy.special import stdtr
 
 from tepo.evaluation.statistics.exact_tests import exchange_p, sign_flip_p, smallest_exchange_p, smallest_sign_flip_p
-from tepo.evaluation.statistics.intervals import Estimate, Tails, estimate
+from tepo.evaluation.statistics.intervals import Estimate, Tails, estimate, estimate_share
 from tepo.evaluation.statistics.power import POWER, found_from, pooled, smallest, spread_of
 
 STUDIES, PILOTS, PROBLEMS, SAMPLES, GAP, FAMILY = 4000, 200, 80, 4, 0.6, 8
@@ -41,14 +41,14 @@ def rows(seeds: int, luck: float, random: np.random.Generator) -> Draw:
 
 
 def judged(x: np.ndarray) -> Estimate:
-    return estimate({"b": x}, draws=20)  # its p and its error need no bootstrap
+    return estimate({"b": x})
 
 
 def study(seeds: int, luck: float, random: np.random.Generator) -> tuple[bool, bool, float, bool]:
     """(covered, false alarm, false alarms of a family of FAMILY at its first step, gap found) of one study."""
     row = rows(seeds, luck, random)
     base, same, better = row(0.0), row(0.0), row(GAP)
-    alone = estimate({"b": base}, draws=300)
+    alone = estimate_share({"b": base}, draws=300)
     alarm, found = judged(same - base).p, judged(better - base).p
     return alone.low <= 0.5 <= alone.high, alarm < 0.05, FAMILY * (alarm < 0.05 / FAMILY), found < 0.05
 

@@ -1,5 +1,5 @@
-"""Findings of tables in a sentence, by rule from verdicts, intervals and the averages of a sweep: never the highest
-of many."""
+"""Findings of tables in a sentence, by rule from corrected verdicts and the averages of a sweep: never the highest of
+many, and nothing from an interval of one comparison among several."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -7,16 +7,16 @@ from statistics import median
 
 from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import AVERAGE
-from tepo.evaluation.statistics.comparison_verdict import Verdict
+from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, Verdict
 from tepo.evaluation.statistics.region import Outcome
 from tepo.reporting.tables.cells import number_text
 from tepo.reporting.tables.paper_comparisons import shows
-from tepo.reporting.tables.table import IDENTICAL, NEW, VERDICT, Block, Cell, Table, TableRow, verdict_in
+from tepo.reporting.tables.table import IDENTICAL, VERDICT, Block, Cell, Table, TableRow, verdict_in
 
 OUTCOME = "claim"  # the column of a registered claim's outcome
 _FALL = 10  # points that every row loses at the worst value
 _FEW, _LETTERS = 3, 90  # rows that a sentence names, and what their names take at most
-_NO_VERDICT = "One seed, so no verdict"
+_NO_VERDICT = f"Fewer than {FEWEST_SEEDS} seeds, so no verdict"
 
 
 def headline(table: Table) -> str:
@@ -25,9 +25,10 @@ def headline(table: Table) -> str:
     columns = {column.key for block in table.blocks for column in block.columns}
     if OUTCOME in columns:
         return _claims(table)
-    if found := next(filter(None, map(_drawn, table.blocks)), ""):
-        return found
-    if blocks := [block for block in table.blocks if compared(block)]:
+    blocks = [block for block in table.blocks if compared(block)]
+    if drawn := [block for block in blocks if block.drawn]:
+        return f"On average over such {drawn[0].drawn}s: {_verdicts(drawn)}"
+    if blocks:
         return _verdicts(blocks)
     for block in table.blocks:
         if block.axis and (found := _sweep(block)):
@@ -43,7 +44,7 @@ def paper_headline(table: Table) -> str:
     if not printed:
         return ""
     differences = counted(len(printed), "difference")
-    if all(here.verdict is Verdict.ONE_SEED for _, here in printed):
+    if all(here.verdict is Verdict.NO_VERDICT for _, here in printed):
         return f"{_NO_VERDICT} on {differences} that the paper prints"
     shown = sum(shows(paper, here) for paper, here in printed)
     return f"Of {differences} that the paper prints, {shown or 'none'} {'show' if shown > 1 else 'shows'} here"
@@ -83,50 +84,27 @@ def _verdicts(blocks: Sequence[Block]) -> str:
     named: dict[str, list[str]] = {}
     for label, _, word in rows:
         named.setdefault(word, []).append(label)
-    if set(named) <= {Verdict.ONE_SEED, Verdict.NOT_COMPARABLE}:
+    if set(named) <= {Verdict.NO_VERDICT, Verdict.NOT_COMPARABLE}:
         deltas = [delta for _, delta, _ in rows if delta is not None]
         ends = " to ".join(number_text(end, 1, "+") for end in dict.fromkeys((min(deltas), max(deltas))))
         who = f"{first[0]} lies" if total == 1 else f"{total} rows lie"
-        return (
-            f"{_NO_VERDICT if Verdict.ONE_SEED in named else 'No verdict'}: {who} {ends} points from {baseline}{apart}"
-        )
+        why = _NO_VERDICT if Verdict.NO_VERDICT in named else "No verdict"
+        return f"{why}: {who} {ends} points from {baseline}{apart}"
     up, down, alike = (named.get(word, []) for word in (Verdict.BETTER, Verdict.WORSE, Verdict.EQUIVALENT))
-    undecided = total - len(up) - len(down) - len(alike)
-    if undecided == total:
-        who = f"{first[0]} cannot" if total == 1 else f"None of {total} rows can"
-        return f"{who} be told apart from {baseline}{apart}"
+    untested = sum(len(named.get(word, ())) for word in (Verdict.NO_VERDICT, Verdict.NOT_COMPARABLE))
+    undecided = total - len(up) - len(down) - len(alike) - untested
+    without = f"; {untested} without a verdict" if untested else ""
+    if undecided == total - untested:
+        who = f"{first[0]} cannot" if total == 1 else f"None of {undecided} rows can"
+        return f"{who} be told apart from {baseline}{without}{apart}"
     parts = [f"{_subject(up, total)} above {baseline}"] if up else []
     if down:
         none = "" if len(down) == total else ", none above"
         parts.append(f"{_subject(down, total)} below" + ("" if up else f" {baseline}{none}"))
     if alike:
         parts.append(f"{_subject(alike, total, ('is', 'are'))} equivalent" + ("" if parts else f" to {baseline}"))
-    rest = f"; {undecided} not decided" if undecided else ""
+    rest = (f"; {undecided} not decided" if undecided else "") + without
     return f"{', '.join(parts)}{rest}{apart}"
-
-
-def _drawn(block: Block) -> str:
-    """Rows above and below the baseline by their intervals for a new value of a drawn axis; empty for another block, or
-    before all of its rows are measured."""
-    at = next((place for place, column in enumerate(block.columns) if column.key == NEW), None)
-    if at is None:
-        return ""
-    rows = [(row.label, row.cells[at].low, row.cells[at].high) for row in block.rows]
-    known = [(label, low, high) for label, low, high in rows if low is not None and high is not None]
-    if not known or len(known) < len(rows):
-        return ""
-    baseline, axis = block.baseline, block.drawn
-    up = [label for label, low, _ in known if low > 0]
-    down = [label for label, _, high in known if high < 0]
-    if not up and not down:
-        who = f"{rows[0][0]} cannot" if len(rows) == 1 else f"none of {len(rows)} rows can"
-        return f"For a new {axis} {who} be told apart from {baseline}, by intervals"
-    parts = [f"{_subject(up, len(rows), ('lies', 'lie'))} above {baseline}"] if up else []
-    parts += [f"{_subject(down, len(rows), ('lies', 'lie'))} below {baseline}"] if down else []
-    none = ", none above" if not up else ", none below" if not down else ""
-    rest = len(rows) - len(up) - len(down)
-    alike = f"; {rest} cannot be told apart" if rest else ""
-    return f"For a new {axis} {' and '.join(parts)}{none}{alike}, by intervals"
 
 
 def _subject(labels: Sequence[str], total: int, verbs: tuple[str, str] = ("ends", "end")) -> str:

@@ -33,6 +33,7 @@ from tepo.evaluation.statistics.region_decision import RegionDecision, judge_reg
 from tepo.evaluation.statistics.training_measures import (
     REALISED_KL,
     Rows,
+    censored,
     entropy_gap,
     late_mean,
     log_mean,
@@ -54,13 +55,14 @@ COMPOSITE_SINCE = date(2026, 11, 25)
 @dataclass(frozen=True)
 class _Result:
     """A measured claim: its difference, also over some seeds or bases, the spread of it, the difference on each seed or
-    base, and the exact p."""
+    base, the exact p, and what is said of times that were not measured."""
 
     difference: Difference
     over: Callable[[Places], Difference]
     spread: Spread | None
     by_seed: Sequence[float]
     exact_p: float
+    censored: str = ""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,8 @@ class ClaimOutcome:
     verdicts are corrected. by_seed: the difference on each seed, or on each base, in hundreds of the claim's
     unit. exact_p: two-sided, of this claim alone and without a distribution of luck: that chance dealt the runs to A
     and B (`exchange_p`), or for measures of training and over bases, which are paired, the signs (`sign_flip_p`).
-    over: the difference of some of its seeds, or bases, by their place."""
+    over: the difference of some of its seeds, or bases, by their place. censored: what is said in place of a difference
+    of times that some runs did not live to see; the test takes all planned steps for them."""
 
     claim: Claim
     units: Sequence[Unit]
@@ -88,6 +91,7 @@ class ClaimOutcome:
     by_seed: Sequence[float] = ()
     exact_p: float | None = None
     over: Callable[[Places], Difference] | None = None
+    censored: str = ""
 
     @property
     def difference(self) -> Difference | None:
@@ -162,6 +166,7 @@ def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]], facts: Facts) 
                 by_seed=result.by_seed if (result := results[claim.name]) else (),
                 exact_p=result.exact_p if result else None,
                 over=result.over if result else None,
+                censored=result.censored if result else "",
             )
     return [judged[claim.name] for claim in claims.testable]
 
@@ -219,7 +224,7 @@ def _by_base(units: Sequence[Unit]) -> dict[str, list[Unit]]:
 
 
 def _over_bases(pairs: Sequence[Pair]) -> _Result:
-    """A minus B on a new base. pairs: one a base."""
+    """A minus B on average over such bases. pairs: one a base."""
     known = [pair.cells for pair in pairs if pair.cells]
     if len(known) < len(pairs):
         nothing = Difference(pairs[0].row, AVERAGE)
@@ -227,8 +232,8 @@ def _over_bases(pairs: Sequence[Pair]) -> _Result:
     weights = pairs[0].weights
 
     def over(places: Places) -> Difference:
-        new = over_environments([known[place] for place in places], weights).new
-        return difference_of(pairs[0].row, AVERAGE, new, len(places))
+        average = over_environments([known[place] for place in places], weights).average
+        return difference_of(pairs[0].row, AVERAGE, average, len(places))
 
     means = {name: np.stack([cells[name].mean(axis=0) for cells in known]) for name in known[0]}
     by_base = [float(np.mean(pair.by_seed())) for pair in pairs]
@@ -238,7 +243,8 @@ def _over_bases(pairs: Sequence[Pair]) -> _Result:
 
 def _in_training(claim: Claim, units: Sequence[Unit], facts: Facts) -> _Result:
     """A minus B on each seed; with bases the mean over the seeds of each base."""
-    gaps = []
+    gaps: list[float] = []
+    times: tuple[list[float], list[float]] = [], []  # of A and of B, where the measure is one
     for part in _by_base(units).values():
         runs: dict[str, dict[int, _Training]] = {}
         for unit in part:  # read as a record keeps them: the verdict must not depend on which of the two is there
@@ -246,6 +252,9 @@ def _in_training(claim: Claim, units: Sequence[Unit], facts: Facts) -> _Result:
             runs.setdefault(row_key(unit), {})[unit.seed] = known
         (_, base), (name, other) = runs.items()
         by_seed = [_gap(claim, other[seed], base[seed]) for seed in other]
+        if claim.measure == "steps_to":
+            for side, runs_of in zip(times, (other, base), strict=True):
+                side += [_steps(claim, runs_of[seed]) for seed in other]
         gaps += [float(np.mean(by_seed))] if claim.bases else by_seed
 
     def over(places: Places) -> Difference:
@@ -253,7 +262,8 @@ def _in_training(claim: Claim, units: Sequence[Unit], facts: Facts) -> _Result:
 
     difference = over(range(len(gaps)))
     spread = spread_of_seeds(difference.error * difference.seeds**0.5)
-    return _Result(difference, over, spread, gaps, float(sign_flip_p(np.array(gaps))))
+    words = censored(*times, units[0].config.train.steps)
+    return _Result(difference, over, spread, gaps, float(sign_flip_p(np.array(gaps))), words)
 
 
 @dataclass(frozen=True)
@@ -285,5 +295,11 @@ def _figure(claim: Claim, run: _Training) -> float:
         return late_mean(rows, f"{BEST}{max(sizes)}") if sizes else float("nan")
     if claim.measure == "realised_kl":
         return log_mean(rows, REALISED_KL)
+    steps = _steps(claim, run)
+    return (run.steps if math.isinf(steps) else steps) / 100  # by the rule of registered claims
+
+
+def _steps(claim: Claim, run: _Training) -> float:
+    """Steps of a run to the claim's threshold, infinite where it never gets there."""
     assert claim.threshold is not None
-    return steps_to(rows, VALIDATED, claim.threshold / 100, run.steps) / 100
+    return steps_to(run.rows, VALIDATED, claim.threshold / 100, run.steps)

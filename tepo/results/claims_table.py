@@ -7,11 +7,12 @@ from dataclasses import replace
 
 from tepo.common.text import counted
 from tepo.evaluation.statistics.exact_tests import smallest_exchange_p, smallest_sign_flip_p
+from tepo.evaluation.statistics.over_environments import predicted
 from tepo.evaluation.statistics.region import Outcome
 from tepo.planning.laptop_cost import price
 from tepo.reporting.figures.claims_figure import ClaimLine
 from tepo.reporting.page.verdict_choices import PARTS, Compared, Family, VerdictChoices, choices_of
-from tepo.reporting.tables.cells import format_interval, format_value
+from tepo.reporting.tables.cells import format_interval, format_value, number_text
 from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Table, TableRow, outcome_words, percent_cell
 from tepo.results.claim_outcomes import COMPOSITE_SINCE, ClaimOutcome
 from tepo.results.tables import record_notes
@@ -67,7 +68,11 @@ def claim_choices(judged: Sequence[ClaimOutcome]) -> VerdictChoices | None:
     batches: dict[int, list[Compared]] = {}
     for one in judged:
         compared = Compared(
-            one.claim.sentence, range(len(one.claim.bases or one.claim.seeds)), one.over, one.claim.tested
+            one.claim.sentence,
+            range(len(one.claim.bases or one.claim.seeds)),
+            one.over,
+            one.claim.tested,
+            shown=not one.censored,
         )
         batches.setdefault(one.claim.batch, []).append(compared)
     return choices_of(NAME, [Family(part, len(part)) for part in batches.values()], PARTS, "1")
@@ -85,6 +90,8 @@ def _claim_line(claim: Claim, one: ClaimOutcome | None, usual: str) -> ClaimLine
     line = ClaimLine(claim.name, claim.sentence.rstrip("."), pair, _details(claim, one, usual), unit)
     if one is None or one.difference is None:
         return line
+    if one.censored:
+        return replace(line, outcome=str(one.outcome))
     tested = 100 * claim.tested.low, 100 * claim.tested.high
     low, delta, high = (100 * end for end in (one.difference.low, one.difference.delta, one.difference.high))
     return replace(
@@ -106,7 +113,8 @@ def summary(table: Table) -> str:
     for row in block.rows:
         unit, outcome, composite = (row.cells[place[key]].text for key in ("unit", "claim", "composite"))
         delta, column = row.cells[place["delta"]], block.columns[place["delta"]]
-        measured = f"{format_value(delta, column, 1)} {format_interval(delta, column, 1)} {unit}".strip()
+        value = f"{format_value(delta, column, 1)} {format_interval(delta, column, 1)}"
+        measured = delta.text or f"{value} {unit}".strip()
         cells = (f"{row.sentence} (`{row.label}`)", outcome or "not run yet", composite, measured)
         lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells)} |")
     return "\n".join(lines)
@@ -126,6 +134,7 @@ def _cells(one: ClaimOutcome, known: Sequence[Cost]) -> tuple[Cell, ...]:
         *(f"{one.done} of {total}", priced, one.since, one.ran),
     )
     delta = percent_cell(found.delta, found.low, found.high) if found else MISSING
+    delta = Cell(text="censored") if one.censored else delta
     return (delta, *(Cell(text=text) for text in words))
 
 
@@ -193,10 +202,12 @@ def _details(claim: Claim, one: ClaimOutcome | None, usual: str) -> str:
         return " ".join(filter(None, (f"Not testable yet: it needs {claim.needs}.", refuted)))
     parts = [
         f"Region: {_region(claim)}.",
+        f"{one.censored[0].upper()}{one.censored[1:]}." if one.censored else "",
         f"By the composite rule of {COMPOSITE_SINCE:%Y-%m-%d}: {outcome_words(one.composite)}."
         if one.decision and one.composite
         else "",
         "" if one.difference else f"Not run yet: {one.done} of {counted(len(one.units), 'run')} measured.",
+        _one_more(one),
         f"{one.seeds_to_decide[0].upper()}{one.seeds_to_decide[1:]}." if one.seeds_to_decide else "",
         f"Settings: {claim.rule}. {counted(len(one.units), 'run')}{_ended(one)}. {_runs(claim)}; new test problems "
         f"from seed {claim.problems}. Registered {one.since}{f', run {one.ran}' if one.ran else ''}.",
@@ -215,4 +226,13 @@ def _ended(one: ClaimOutcome) -> str:
 
 def _runs(claim: Claim) -> str:
     seeds = f"Seeds {', '.join(map(str, claim.seeds))}"
-    return f"{seeds} from each of {len(claim.bases)} bases, for a new base" if claim.bases else seeds
+    return f"{seeds} from each of {len(claim.bases)} bases" if claim.bases else seeds
+
+
+def _one_more(one: ClaimOutcome) -> str:
+    """What the difference on a single further base may be; empty for a claim over seeds."""
+    if not one.claim.bases or not one.by_seed:
+        return ""
+    low, high = (number_text(100 * end, 1) for end in predicted(one.by_seed))
+    text = f"On average over such bases; one more base, measured like these, lies in 95% of cases from {low} to {high}"
+    return f"{text} {one.claim.unit}."

@@ -125,7 +125,7 @@ class Claim:
     threshold: float | None = option(None, "with steps_to: validation accuracy in percent", low=Exclusive(0), high=100)
     margin: float | None = option(None, "with expect: what matters, in the unit of the measure", low=Exclusive(0))
     seeds: tuple[int, ...] = option((), f"at least {FEWEST_SEEDS}, used for no choice", low=0)
-    bases: dict[str, Words] = option({}, "name: settings of a base; A and B are compared for a new one of their kind")
+    bases: dict[str, Words] = option({}, "name: settings of a base; A and B are compared on average over such bases")
     problems: int | None = option(None, "seed of newly generated test problems", low=0)
     needs: str = option("", "what is missing to run it")
     means: str = option("", "what follows where it holds; it may be written after the runs")
@@ -214,7 +214,7 @@ def load_claims(path: Path | None = None) -> Claims:
 def _check_bases(claim: Claim, here: Location) -> None:
     """Raise UserError unless the bases can stand for others."""
     if len(claim.bases) < FEWEST_BASES:
-        what = f"fewer than {FEWEST_BASES} bases say little of a new one"
+        what = f"fewer than {FEWEST_BASES} bases say little of others"
         raise here.at("bases").error(what, fix="tepo warmstart laptop --seed 6 makes another")
     if len(claim.seeds) < 2:
         raise here.at("seeds").error("one seed does not tell a base from its luck", fix="name two or more")

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from tepo.common.errors import UserError, unknown_name
-from tepo.evaluation.statistics.comparison_verdict import Verdict
+from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, Verdict
 from tepo.evaluation.statistics.intervals import DRAWS, LEVEL, UNKNOWN, Estimate, Tails, estimate, estimate_share
 
 AVERAGE = "average"  # over all samples of all benchmarks: the papers' "Avg." (objectives.md section 0)
@@ -67,10 +67,10 @@ class Difference:
 
     @property
     def verdict(self) -> Verdict:
-        """Better or worse only where the corrected p is below 5%. One seed has none: what another one would give is
-        not known."""
-        if self.seeds == 1 and not math.isnan(self.p):
-            return Verdict.ONE_SEED
+        """Better or worse only where the corrected p is below 5%. Fewer than FEWEST_SEEDS have none: what others would
+        give is not known."""
+        if self.seeds < FEWEST_SEEDS and not math.isnan(self.p):
+            return Verdict.NO_VERDICT
         if math.isnan(self.p_holm):
             return Verdict.NOT_COMPARABLE
         if self.p_holm >= 1 - LEVEL:
@@ -78,12 +78,10 @@ class Difference:
         return Verdict.BETTER if self.delta > 0 else Verdict.WORSE
 
 
-def compare(
-    frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,), *, draws: int = DRAWS, seed: int = 0
-) -> list[Difference]:
+def compare(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,)) -> list[Difference]:
     """Every other row against `baseline`, row after row, Holm-corrected over everything returned. on: benchmarks,
     AVERAGE or MEAN. Raises UserError for a baseline that is not there."""
-    return corrected([pair.difference(draws=draws, seed=seed) for pair in pair_rows(frame, baseline, on)])
+    return corrected([pair.difference() for pair in pair_rows(frame, baseline, on)])
 
 
 def difference_of(row: str, benchmark: str, one: Estimate, seeds: int) -> Difference:
@@ -111,11 +109,11 @@ class Pair:
         cells = {name: x[kept] for name, x in self.cells.items()} if self.cells and kept else None
         return replace(self, cells=cells, seeds=tuple(self.seeds[place] for place in kept))
 
-    def difference(self, *, draws: int = DRAWS, seed: int = 0) -> Difference:
+    def difference(self) -> Difference:
         """The estimate, by itself."""
         if self.cells is None:
             return Difference(self.row, self.benchmark)
-        one = estimate(self.cells, self.weights, draws=draws, seed=seed)
+        one = estimate(self.cells, self.weights)
         return difference_of(self.row, self.benchmark, one, len(self.seeds))
 
     def by_seed(self) -> list[float]:
@@ -155,7 +153,8 @@ def corrected(differences: Sequence[Difference], family: int | None = None) -> l
     """The differences with Holm's correction over a family of so many, by default all of them. What cannot be tested,
     and what is not among them, counts in it: a verdict must not change when it can be."""
     size = len(differences) if family is None else family
-    adjusted = holm(np.array([math.nan if one.seeds == 1 else one.p for one in differences], dtype=float), size)
+    tested = [math.nan if one.seeds < FEWEST_SEEDS else one.p for one in differences]
+    adjusted = holm(np.array(tested, dtype=float), size)
     return [replace(one, p_holm=float(p), family=size) for one, p in zip(differences, adjusted, strict=True)]
 
 

@@ -2,6 +2,8 @@
 
 from enum import StrEnum
 
+FEWEST_SEEDS = 3  # of a verdict: two give one by luck in up to 8% of studies (perf/statistics_calibration.py)
+
 
 class Verdict(StrEnum):
     """Words for a difference."""
@@ -11,5 +13,5 @@ class Verdict(StrEnum):
     EQUIVALENT = "equivalent"  # within a stated margin: tepo.evaluation.statistics.equivalence
     UNDECIDED = "undecided"  # neither equivalent nor different: of claims and curves
     NOT_DECIDED = "not decided"  # of rows and their baseline
-    ONE_SEED = "one seed: no verdict"
+    NO_VERDICT = "no verdict"  # of fewer than FEWEST_SEEDS
     NOT_COMPARABLE = "not comparable"

@@ -5,11 +5,13 @@ so the two are crossed:
 
     x[s, p] = mean of `correct` over the samples of problem p under seed s  =  mu + a_s + b_p + e_sp.
 
-The bootstrap draws seeds (outer level), then problems (whole clusters of samples, the same ones for every drawn
-seed), n - 1 out of n each (Rao & Wu 1988: unbiased for few units). It gives the interval its shape. Its variance
-counts e three times (Owen 2007, the pigeonhole bootstrap), which would hide real differences between paired rows,
-and its percentiles know nothing of small numbers of seeds. So the interval is scaled about the mean to as many standard
-errors of the crossed design as its tails ask for (`Tails`).
+The interval is as many standard errors of the crossed design to either side as its tails ask for (`Tails`), and the p
+is that of the same tails: the interval leaves out 0 exactly where p is below 5%.
+
+A share of right responses (`estimate_share`) has the shape of a bootstrap, as it ends at 0 and 1. It draws seeds, then
+problems (whole clusters of samples, the same ones for every drawn seed), n - 1 out of n each (Rao & Wu 1988), and is
+scaled to the same number of errors: its own variance counts e three times (Owen 2007, the pigeonhole bootstrap), and
+its percentiles know nothing of small numbers of seeds.
 """
 
 import functools
@@ -26,6 +28,7 @@ DRAWS = 2000
 LEVEL = 0.95
 FEWEST = 10  # problems: from fewer their spread is a guess, and an interval reads ±0 or ±100
 _HALVINGS = 32
+_ROUNDING = 1e-12  # errors below it are those of sums of equal shares
 
 
 @dataclass(frozen=True)
@@ -80,7 +83,7 @@ class Estimate:
 
     @classmethod
     def symmetric(cls, mean: float, error: float, tails: Tails) -> "Estimate":
-        """The interval that the tails alone give, without a bootstrap's shape."""
+        """The interval that the tails give: it leaves out 0 exactly where p is below 5%."""
         half = float(tails.quantile((1 + LEVEL) / 2)) * error
         return cls(mean, mean - half, mean + half, error, tails)
 
@@ -97,47 +100,52 @@ class Estimate:
         return float(2 * self.tails.below(-abs(self.mean) / self.error))
 
 
-def estimate(
-    cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None = None, *, draws: int = DRAWS, seed: int = 0
-) -> Estimate:
+def estimate(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None = None) -> Estimate:
     """Weighted mean over benchmarks of the mean over x [S, P], and its interval.
 
-    cells: benchmark -> x[s, p], the same S seeds in the same order everywhere; problems and seeds sorted by name, as
-    the bootstrap draws indices. weights: benchmark -> weight (all 1 if not given). Benchmarks are fixed, not drawn, and
-    come in any order. The same (benchmark, P, draws, seed) always draws the same problems, so results are reproducible
-    and rows are resampled alike. Fewer than FEWEST problems in all: no interval."""
-    names = sorted(cells)
-    share = np.array([1.0 if weights is None else weights[name] for name in names])
-    share = share / share.sum()
-    seeds = len(cells[names[0]])
+    cells: benchmark -> x[s, p], the same S seeds in the same order everywhere. weights: benchmark -> weight (all 1 if
+    not given). Benchmarks are fixed, not drawn, and come in any order. Fewer than FEWEST problems in all: no
+    interval."""
+    names, share = in_order(cells, weights)
     mean = float(sum(part * cells[name].mean() for name, part in zip(names, share, strict=True)))
     if _problems(cells) < FEWEST:
         return Estimate(mean, math.nan, math.nan, math.nan, UNKNOWN)
-    outer = _unit_weights("seeds", seeds, draws, seed)
-    values = np.zeros(draws)
-    for name, part in zip(names, share, strict=True):
-        inner = _unit_weights(name, cells[name].shape[1], draws, seed)
-        norm = part / (inner[0].sum() * outer[0].sum())
-        values += norm * np.einsum("ds,ds->d", outer, inner @ cells[name].T)
     error, tails = _crossed_error([cells[name] for name in names], share)
-    spread = float(values.std())
-    if spread == 0:
-        return Estimate(mean, mean, mean, 0.0, tails)
-    low, high = central(values)
-    scale = error / spread * float(tails.quantile((1 + LEVEL) / 2) / ndtri((1 + LEVEL) / 2))
-    return Estimate(mean, mean - scale * (mean - low), mean + scale * (high - mean), error, tails)
+    return Estimate.symmetric(mean, error if error > _ROUNDING else 0.0, tails)
 
 
 def estimate_share(
     cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None = None, *, draws: int = DRAWS, seed: int = 0
 ) -> Estimate:
-    """`estimate` for shares x in 0..1, its interval kept there. Where all responses are right, or all wrong, nothing
-    varies and the far end is Clopper and Pearson's exact bound, problems being the trials (1934)."""
-    plain = estimate(cells, weights, draws=draws, seed=seed)
+    """`estimate` for shares x in 0..1 with the shape of the bootstrap, kept in 0..1. Where all responses are right, or
+    all wrong, nothing varies and the far end is Clopper and Pearson's exact bound, problems being the trials (1934).
+
+    Problems and seeds are sorted by name, as the bootstrap draws indices: the same (benchmark, P, draws, seed) always
+    draws the same problems."""
+    plain = estimate(cells, weights)
     if plain.error == 0 and round(plain.mean, 9) in (0, 1):
         far = ((1 - LEVEL) / 2) ** (1 / _problems(cells))
         return replace(plain, low=far) if plain.mean > 0.5 else replace(plain, high=1 - far)
-    return replace(plain, low=max(plain.low, 0.0), high=min(plain.high, 1.0))  # NaN stays NaN
+    if not plain.error > 0:  # 0 or NaN
+        return plain
+    names, share = in_order(cells, weights)
+    outer = _unit_weights("seeds", len(cells[names[0]]), draws, seed)
+    values = np.zeros(draws)
+    for name, part in zip(names, share, strict=True):
+        inner = _unit_weights(name, cells[name].shape[1], draws, seed)
+        norm = part / (inner[0].sum() * outer[0].sum())
+        values += norm * np.einsum("ds,ds->d", outer, inner @ cells[name].T)
+    low, high = central(values)
+    scale = plain.half / float(values.std() * ndtri((1 + LEVEL) / 2))
+    ends = plain.mean - scale * (plain.mean - low), plain.mean + scale * (high - plain.mean)
+    return replace(plain, low=max(ends[0], 0.0), high=min(ends[1], 1.0))
+
+
+def in_order(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None) -> tuple[list[str], np.ndarray]:
+    """Benchmarks in the order of their names, and their weights, which add up to 1."""
+    names = sorted(cells)
+    share = np.array([1.0 if weights is None else weights[name] for name in names])
+    return names, share / share.sum()
 
 
 def _problems(cells: Mapping[str, np.ndarray]) -> int:

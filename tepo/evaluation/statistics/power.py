@@ -8,10 +8,10 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from tepo.evaluation.statistics.intervals import FEWEST, LEVEL, Tails, satterthwaite
+from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS
+from tepo.evaluation.statistics.intervals import FEWEST, LEVEL, Tails, in_order, satterthwaite
 
 POWER = 0.8
-FEWEST_SEEDS = 3  # fewer cry wolf too often (perf/statistics_calibration.py)
 MOST_SEEDS = 200
 MOST_FACTOR = 100.0
 _DRAWS = 10_000
@@ -37,13 +37,11 @@ def spread_of(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | No
     """The variances behind differences x [S, P] on each benchmark, by mean squares (Henderson's method for a crossed
     design). One may come out below 0, and counts as 0 only after pooling: else the pool would be too wide. None for one
     seed, a benchmark of one problem, or fewer than FEWEST problems in all."""
-    names = sorted(cells)
+    names, share = in_order(cells, weights)
     sizes = np.array([cells[name].shape[1] for name in names])
     seeds = len(cells[names[0]])
     if seeds < 2 or sizes.min() < 2 or sizes.sum() < FEWEST:
         return None
-    share = np.array([1.0 if weights is None else weights[name] for name in names])
-    share = share / share.sum()
     left_over = []  # the variance of e: what seed and problem leave of x
     for name in names:
         x = cells[name]

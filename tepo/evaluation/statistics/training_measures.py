@@ -2,11 +2,13 @@
 
 Rows are those of `metrics.jsonl`, a mapping a step; a step may lack what a record does not keep of it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import Difference, difference_of
 from tepo.evaluation.statistics.intervals import Estimate, Tails
 
@@ -34,23 +36,45 @@ def log_mean(rows: Rows, metric: str) -> float:
 
 def steps_to(rows: Rows, metric: str, threshold: float, planned: int) -> float:
     """Steps after which the running mean of a validated metric over three validations first reaches a threshold,
-    between two of them linearly; where it never does, all that the run was to have: neither a longer run nor one that
-    ended early by a collapse is thereby made faster. NaN for fewer validations than the window has in a whole run.
+    between two of them linearly; infinite where it never does, also of a run that ended early by a collapse. NaN for
+    fewer validations than the window has in a whole run.
 
     planned: steps that the run was to have."""
     measured = [(row[_STEP], row[metric]) for row in rows if row.get(metric) is not None]
     if len(measured) < _VALIDATIONS:
-        return float("nan") if len(rows) >= planned else float(planned)
+        return math.nan if len(rows) >= planned else math.inf
     kernel = np.full(_VALIDATIONS, 1 / _VALIDATIONS)
     steps, scores = (np.convolve(column, kernel, "valid") for column in np.array(measured, dtype=float).T)
     (reached,) = np.nonzero(scores >= threshold)
     if not len(reached):
-        return float(planned)
+        return math.inf
     first = reached[0]
     if first == 0:
         return float(steps[0])
     below, above = scores[first - 1], scores[first]
     return float(np.interp(threshold, [below, above], [steps[first - 1], steps[first]]))
+
+
+def censored(a: Sequence[float], b: Sequence[float], planned: int) -> str:
+    """Words for the steps that runs of A and of B take to a threshold, seed by seed, where some are infinite: how many
+    never reach it within the planned steps, and what bounds their difference; empty where all do.
+
+    Of a seed on which B alone arrives it is known that A takes at least the planned steps more than B; of one on which
+    neither does, nothing."""
+    never = [sum(map(math.isinf, steps)) for steps in (a, b)]
+    if not any(never):
+        return ""
+    who = [
+        f"{f'all {count}' if count == len(a) else f'{count} of {len(a)}'} runs of {side}"
+        for count, side in zip(never, "AB", strict=True)
+        if count
+    ]
+    word, side, arrives = ("at least", "B", b) if never[0] >= never[1] else ("at most", "A", a)
+    ends = [[planned if math.isinf(step) else step for step in steps] for steps in (a, b)]
+    gaps = [x - y for x, y, one in zip(*ends, arrives, strict=True) if math.isfinite(one)]
+    bound = f", {word} {np.mean(gaps):+.0f}".replace("-", "−") if gaps else ""
+    seeds = f" over the {counted(len(gaps), 'seed')} on which {side} does" if 0 < len(gaps) < len(a) else ""
+    return f"{' and '.join(who)} never reach it: no difference in steps can be stated{bound}{seeds}"
 
 
 def entropy_gap(a: np.ndarray, b: np.ndarray) -> float:

@@ -22,9 +22,9 @@ _LEFT, _TOP, _BOTTOM, _AXIS = 0.43, 0.81, 0.05, 2.4  # shares of the figure; lin
 @dataclass(frozen=True)
 class ClaimLine:
     """A claim. pair: "A against B". details: what is compared, how, on which seeds and since when. outcome: empty where
-    it is not measured, then it has no numbers. delta, low, high: A above B with its 95% interval; seeds: the difference
-    on each seed; regions: the differences that the claim says, from the first to the second, which may be infinite. All
-    in `unit`."""
+    it is not measured, then it has no numbers; nor has one of times that some runs did not live to see. delta, low,
+    high: A above B with its 95% interval; seeds: the difference on each seed; regions: the differences that the claim
+    says, from the first to the second, which may be infinite. All in `unit`."""
 
     name: str
     sentence: str
@@ -44,7 +44,7 @@ def by_unit(claims: Sequence[ClaimLine]) -> dict[str, list[ClaimLine]]:
     order = {"holds": 0, "refuted": 1}
     units: dict[str, list[ClaimLine]] = {}
     for one in sorted(claims, key=lambda one: (order.get(one.outcome, 2), -one.delta)):
-        if one.outcome:
+        if one.outcome and not math.isnan(one.delta):
             units.setdefault(one.unit, []).append(one)
     return units
 

@@ -25,7 +25,7 @@ _MARKS: dict[str, str] = {
     Verdict.EQUIVALENT: "equivalent",
     Verdict.NOT_DECIDED: "noise",
     Verdict.UNDECIDED: "noise",
-    Verdict.ONE_SEED: "noise",
+    Verdict.NO_VERDICT: "noise",
     IDENTICAL: "noise",
     Outcome.HOLDS: "holds",
     Outcome.REFUTED: "refuted",

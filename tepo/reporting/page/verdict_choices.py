@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from markupsafe import Markup
 
 from tepo.evaluation.statistics.comparison import Difference, Pair, corrected
-from tepo.evaluation.statistics.comparison_verdict import Verdict
-from tepo.evaluation.statistics.equivalence import Decision, decide
+from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, Verdict
+from tepo.evaluation.statistics.equivalence import decide
 from tepo.evaluation.statistics.region import Outcome, Region
 from tepo.evaluation.statistics.region_decision import judge_regions
 from tepo.reporting.colours import UNTRAINED
@@ -20,7 +20,7 @@ from tepo.reporting.headline import compared
 from tepo.reporting.page.packed import packed
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.renderers.html_table import swatch
-from tepo.reporting.tables.table import IDENTICAL, Column, Kind, Table, outcome_words, percent_cell, verdict_words
+from tepo.reporting.tables.table import IDENTICAL, Column, Kind, Table, difference_cell, outcome_words, verdict_words
 
 MARGINS = {"0": 0.0, "1": 1.0, "2": 2.0, "4": 4.0}  # points
 PARTS = {"0": 0.0, "½": 0.5, "1": 1.0, "2": 2.0}  # of the ends of a claim's region
@@ -110,8 +110,8 @@ class Strip:
 
 @dataclass(frozen=True)
 class VerdictChoices:
-    """The strips of a study; none where it has one seed. seeds, margins: names of the choices. declared: family, seeds
-    and margin of the verdict in the table. order: seeds as declared; empty where each strip has its own."""
+    """The strips of a study; none where it has too few seeds. seeds, margins: names of the choices. declared: family,
+    seeds and margin of the verdict in the table. order: seeds as declared; empty where each strip has its own."""
 
     name: str
     strips: tuple[Strip, ...] = ()
@@ -190,14 +190,14 @@ def choices_of(
 
 def _seed_sets(counts: Collection[int]) -> dict[str, list[Places]]:
     """Choices of seeds, of which the comparisons have so many: the first few, all of them, and each left out in turn.
-    Empty for fewer than two."""
+    Empty for fewer than give a verdict."""
     seeds = max(counts)
-    if seeds < 2:
+    if seeds < FEWEST_SEEDS:
         return {}
     every = tuple(range(seeds))
     sets = {f"first {count}": [every[:count]] for count in _FIRST if count < seeds}
     sets[f"all {seeds}" if len(counts) == 1 else "all"] = [every]
-    if seeds > 2:
+    if seeds > FEWEST_SEEDS:
         sets["one left out"] = [every[:left] + every[left + 1 :] for left in every]
     return sets
 
@@ -243,17 +243,18 @@ def _judged(
         return [one or Word("", "") for one in outcomes]
     known = [one or Difference("", "") for one in differences]
     if margin == 0:
-        return [Word(one.verdict, verdict_words(one.verdict, one.p_holm)) for one in corrected(known, size)]
-    tested = [one if one.seeds > 1 else None for one in known]
+        return [_row_word(one, one.verdict, one.p_holm) for one in corrected(known, size)]
+    tested = [one if one.seeds >= FEWEST_SEEDS else None for one in known]
     decided = decide([*tested, *[None] * (size - len(tested))], [margin / 100] * size)
-    return [_row_word(one, decision) for one, decision in zip(known, decided, strict=False)]
+    return [
+        _row_word(one, decision.verdict, decision.p) if decision else _row_word(one, one.verdict, one.p_holm)
+        for one, decision in zip(known, decided, strict=False)
+    ]
 
 
-def _row_word(one: Difference, decision: Decision | None) -> Word:
-    if decision is None:
-        return Word(one.verdict, str(one.verdict))
-    verdict = Verdict.NOT_DECIDED if decision.verdict is Verdict.UNDECIDED else decision.verdict
-    return Word(verdict, verdict_words(verdict, decision.p))
+def _row_word(one: Difference, verdict: Verdict, p: float) -> Word:
+    verdict = Verdict.NOT_DECIDED if verdict is Verdict.UNDECIDED else verdict
+    return Word(verdict, verdict_words(verdict, p, one.seeds))
 
 
 def _summary(words: Sequence[Word]) -> Word:
@@ -269,7 +270,7 @@ def _summary(words: Sequence[Word]) -> Word:
 
 def _interval(differences: Sequence[Difference | None]) -> str:
     """The difference with its interval; of several sets of seeds, the range of the differences."""
-    cells = [percent_cell(one.delta, one.low, one.high) for one in differences if one]
+    cells = [difference_cell(one) for one in differences if one]
     means = sorted((cell.mean, format_value(cell, _COLUMN, 1)) for cell in cells if cell.mean is not None)
     if len(differences) > 1 and means:
         return f"{means[0][1]} to {means[-1][1]}"

@@ -3,6 +3,7 @@ difference to a baseline."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 import pandas as pd
 
@@ -20,15 +21,16 @@ from tepo.evaluation.statistics.comparison import (
     pair_rows,
     summarize,
 )
+from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS
 from tepo.evaluation.statistics.intervals import FEWEST, LEVEL
 from tepo.reporting.colours import UNTRAINED, Look
 from tepo.reporting.paper.reference import PAPER, PAPER_BENCHMARKS, PaperRow
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.table import (
     BASELINE,
+    FEW_SEEDS,
     IDENTICAL,
     MISSING,
-    ONE_SEED,
     SAME,
     VERDICT,
     Block,
@@ -124,7 +126,8 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
         raise unknown_name("baseline row", spec.baseline, (row.label for row in spec.rows), where=f"table {spec.name}")
     frame = _measured_samples(samples, spec)
     seeds = {str(row): part.unique().tolist() for row, part in frame.groupby("row")["seed"]}
-    blocks = _without_equal_mean([_block(part, frame, seeds) for part in spec.parts()])
+    ranked_blocks = [_block(part, frame, seeds) for part in spec.parts()]
+    blocks = _without_equal_mean([block for block, _ in ranked_blocks])
     comparisons: list[Comparison] = []
     if spec.baseline:
         pairs = _pairs(frame, spec)
@@ -138,7 +141,7 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
         spec.name,
         spec.title,
         (*(_marked(block, spec) for block in blocks), *(block for block in printed if block.rows)),
-        (*_notes(frame, spec, blocks), *spec.notes),
+        (*_notes(frame, spec, blocks, [reach for _, reach in ranked_blocks if reach]), *spec.notes),
         tuple(comparisons),
     )
 
@@ -253,7 +256,8 @@ def _same_seeds(frame: pd.DataFrame, untrained: set[str]) -> pd.DataFrame:
     )
 
 
-def _block(part: Part, frame: pd.DataFrame, seeds: Mapping[str, Sequence[int]]) -> Block:
+def _block(part: Part, frame: pd.DataFrame, seeds: Mapping[str, Sequence[int]]) -> tuple[Block, float | None]:
+    """The block of a part, and the points of its average from which on rows are told apart; None where none is."""
     scores = _scores(frame, part)
     columns = [Column(key, name, group="Benchmarks") for key, name in part.benchmarks.items()]
     columns += [Column(key, name, group="All of them") for key, name in ((AVERAGE, "Avg."), (MEAN, "Mean"))]
@@ -277,25 +281,30 @@ def _block(part: Part, frame: pd.DataFrame, seeds: Mapping[str, Sequence[int]]) 
             )
         )
     title = f"Measured: {part.title}" if part.title else "Measured"
-    return ranked(Block(title, tuple(columns), tuple(lines), part=part.title), _alike(part, frame, scores))
+    beside = _beside_best(part, frame, scores)
+    alike = {key: {one.row for one in found if not _apart(one)} for key, found in beside.items()}
+    block = ranked(Block(title, tuple(columns), tuple(lines), part=part.title), alike)
+    halves = [one.half for one in beside.get(AVERAGE, ()) if one.seeds >= FEWEST_SEEDS]
+    return block, 100 * median(halves) if halves else None
 
 
-def _alike(part: Part, frame: pd.DataFrame, scores: pd.DataFrame) -> dict[str, set[str]]:
-    """By column the rows that cannot be told apart from its best one: those whose difference to it, on the same seeds
-    and problems, has a p of 5% or more by itself. Left out: columns of one row, or without intervals."""
+def _apart(one: Difference) -> bool:
+    """True where a row differs from the best one by a p below 5%, by itself; never under too few seeds."""
+    return one.seeds >= FEWEST_SEEDS and one.p < 1 - LEVEL
+
+
+def _beside_best(part: Part, frame: pd.DataFrame, scores: pd.DataFrame) -> dict[str, list[Difference]]:
+    """By column its rows beside the best one, on the same seeds and problems. Left out: columns in which no row can be
+    told apart, as they have one row, no intervals, or too few seeds."""
     best: dict[str, list[str]] = {}
     for column, lines in scores.groupby("benchmark", sort=False):
         if len(lines) > 1 and lines["low"].notna().all():
             best.setdefault(str(lines.loc[lines["mean"].idxmax(), "row"]), []).append(str(column))
-    if not best:
-        return {}
-    measured = _part_samples(part, frame)
-    alike: dict[str, set[str]] = {column: set() for columns in best.values() for column in columns}
+    beside: dict[str, list[Difference]] = {}
     for row, columns in best.items():
-        for one in compare(measured, row, columns):
-            if one.p >= 1 - LEVEL:
-                alike[one.benchmark].add(one.row)
-    return alike
+        for one in compare(_part_samples(part, frame), row, columns):
+            beside.setdefault(one.benchmark, []).append(one)
+    return {column: found for column, found in beside.items() if any(one.seeds >= FEWEST_SEEDS for one in found)}
 
 
 def _without_equal_mean(blocks: Sequence[Block]) -> list[Block]:
@@ -371,7 +380,8 @@ def _floor(block: Block, part: Part, label: str) -> str:
     return f"{min(means):.1f} to {max(means):.1f}{f' at {where}' if where else ''}" if means else ""
 
 
-def _notes(frame: pd.DataFrame, spec: TableSpec, blocks: Sequence[Block]) -> list[str]:
+def _notes(frame: pd.DataFrame, spec: TableSpec, blocks: Sequence[Block], reaches: Sequence[float]) -> list[str]:
+    """reaches: of the blocks, the points of the average from which on rows are told apart from the best one."""
     if frame.empty:
         return ["nothing measured yet"]
     untrained = frame["row"].isin([row.key for row in spec.rows if row.method == UNTRAINED])
@@ -385,19 +395,27 @@ def _notes(frame: pd.DataFrame, spec: TableSpec, blocks: Sequence[Block]) -> lis
         "0 to 100.",
     ]
     if any(cell.rank == 1 for block in blocks for row in block.rows for cell in row.cells):
+        least = " to ".join(dict.fromkeys(f"{reach:.1f}" for reach in (min(reaches), max(reaches)))) if reaches else ""
         notes.append(
             "Bold: the best of a column, and what cannot be told apart from it: on the same problems and seeds p of "
             "their difference, by itself, is .05 or more."
+            + (
+                f" Bold in Avg. cannot mean less than {least} points here: the difference from the best at which p "
+                "falls below .05, the median over the rows."
+                if least
+                else ""
+            )
         )
-    if len(seeds) == 1:
-        notes.append(ONE_SEED)
+    few = len(seeds) < FEWEST_SEEDS and not untrained.all()
+    if few:
+        notes.append(FEW_SEEDS)
     if spec.baseline:
         at_setting = " at the same setting," if any(row.setting for row in spec.rows) else ""
         notes.append(
-            f"Δ Avg. = points above {spec.baseline}{at_setting} on the same problems and seeds, "
-            "with the 95% interval of that comparison alone."
+            f"Δ Avg. = points above {spec.baseline}{at_setting} on the same problems and seeds"
+            + ("." if few else ", with the 95% interval of that comparison alone.")
         )
-        if len(seeds) > 1:
+        if not few:
             notes.append(
                 f"Verdict: p is Holm's over the {counted(_family(spec), 'comparison')} that this study declares, "
                 "measured or not; better and worse are below .05. So an interval without 0 may be not decided."

@@ -7,11 +7,11 @@ from tepo.reporting.tables.table import Block, Cell, Column, Kind, rounded, sect
 
 
 def format_value(cell: Cell, column: Column, decimals: int) -> str:
-    """The mean as text: a dash when missing, a sign for a delta, a true minus sign."""
+    """The mean as text: words, or a dash, when missing, a sign for a delta, a true minus sign."""
     if column.kind is Kind.TEXT:
         return cell.text or "–"
     if cell.mean is None:
-        return "–"
+        return cell.text or "–"
     return number_text(cell.mean, decimals, "+" if column.kind is Kind.DELTA else "")
 
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 
 from tepo.evaluation.statistics.comparison import Difference
-from tepo.evaluation.statistics.comparison_verdict import Verdict
+from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, Verdict
 from tepo.reporting.tables.table import Block, Cell, Column, Comparison, Kind, Table, TableRow
 
 _COLUMNS = (
@@ -32,12 +32,12 @@ def paper_comparisons(tables: Sequence[Table]) -> Table:
     ]
     shown = sum(shows(paper, one.measured) for _, one, paper in printed)
     lacking = sum(one.measured is None for _, one, _ in printed)
-    alone = sum(one.measured is not None and one.measured.verdict is Verdict.ONE_SEED for _, one, _ in printed)
+    alone = sum(one.measured is not None and one.measured.verdict is Verdict.NO_VERDICT for _, one, _ in printed)
     note = (
         f"{shown} of {len(rows)} differences of the papers show here: same sign, and better or worse as in the table "
         "of its study"
         + (f"; {lacking} not measured" if lacking else "")
-        + (f"; {alone} of one seed, so without a verdict" if alone else "")
+        + (f"; {alone} of fewer than {FEWEST_SEEDS} seeds, so without a verdict" if alone else "")
     )
     block = Block("The papers' differences to the baseline of their table, and ours", _COLUMNS, tuple(rows), decimals=2)
     caution = (
@@ -57,7 +57,7 @@ def outcome(one: Comparison) -> str:
     assert one.paper is not None
     if one.measured is None or math.isnan(one.measured.delta):
         return "not measured"
-    if one.measured.verdict is Verdict.ONE_SEED:
+    if one.measured.verdict is Verdict.NO_VERDICT:
         return one.words
     if one.measured.verdict not in _DECIDED:
         return f"does not show: {one.words}"

@@ -9,11 +9,10 @@ import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from types import MappingProxyType
 
 from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import Difference, Pair
-from tepo.evaluation.statistics.comparison_verdict import Verdict
+from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, Verdict
 from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.evaluation.statistics.region import Outcome
 from tepo.evaluation.statistics.region_decision import RegionDecision
@@ -32,8 +31,8 @@ class Kind(StrEnum):
 class Cell:
     """mean, low, high: percent (points for a delta); low/high: ends of the 95% interval, None when there is none.
 
-    n: samples behind the mean. rank: 1 best of its column or not told apart from it, 2 second, 0 otherwise. text: for
-    TEXT columns.
+    n: samples behind the mean. rank: 1 best of its column or not told apart from it, 2 second, 0 otherwise. text: of
+    TEXT columns, and in place of a mean that cannot be stated.
     """
 
     mean: float | None = None
@@ -47,13 +46,12 @@ class Cell:
 MISSING = Cell()
 _TESTED = (Verdict.BETTER, Verdict.WORSE, Verdict.EQUIVALENT, Verdict.NOT_DECIDED)
 VERDICT = "verdict"  # the column of words for a difference
-NEW = "new"  # the column of a difference for a new value of an axis whose values are drawn
 BASELINE = "baseline"  # the word where other rows have a verdict
 IDENTICAL = "identical here"  # the same, of a row whose runs are those of another until rounding parts them
 SAME = "≡"  # mark of such a row, and of one that agrees with another in every cell
-ONE_SEED = (
-    "One seed: differences of these trained models, and no verdict. Another seed, or the same one on another CPU, "
-    "trains others: at laptop scale single rows move by 3 points."
+FEW_SEEDS = (
+    f"Fewer than {FEWEST_SEEDS} seeds: differences of these trained models alone, without interval, verdict and bold. "
+    "Another seed, or the same one on another CPU, trains others: at laptop scale single rows move by 3 points."
 )
 _EXACT = 9  # decimals to which a sum of shares is exact
 
@@ -129,14 +127,14 @@ class Comparison:
 
     @property
     def cell(self) -> Cell:
-        """The measured difference in points, with its interval."""
-        one = self.measured
-        return MISSING if one is None else percent_cell(one.delta, one.low, one.high)
+        """The measured difference in points."""
+        return MISSING if self.measured is None else difference_cell(self.measured)
 
     @property
     def words(self) -> str:
         """The verdict with its corrected p: "better (p = .012)". Empty where a row was not measured."""
-        return "" if self.measured is None else verdict_words(self.measured.verdict, self.measured.p_holm)
+        one = self.measured
+        return "" if one is None else verdict_words(one.verdict, one.p_holm, one.seeds)
 
     @property
     def long_words(self) -> str:
@@ -161,13 +159,21 @@ class Table:
     command: str = ""
 
 
+def difference_cell(one: Difference) -> Cell:
+    """A difference in points with its interval; without one where it has no verdict."""
+    told = one.verdict is not Verdict.NO_VERDICT
+    return percent_cell(one.delta, one.low if told else math.nan, one.high)
+
+
 def verdict_in(text: str) -> str:
-    """The verdict that a cell of words begins with; its first words where it is none."""
-    return next((str(one) for one in Verdict if text.startswith(one)), text.partition(":")[0])
+    """The verdict that a cell of words begins or ends with; its first words where it is none."""
+    return next((str(one) for one in Verdict if text.startswith(one) or text.endswith(one)), text.partition(":")[0])
 
 
-def verdict_words(verdict: Verdict, p: float) -> str:
-    """A verdict with the p behind it, where it has one."""
+def verdict_words(verdict: Verdict, p: float, seeds: int, unit: str = "seed") -> str:
+    """A verdict with the p behind it, or with the seeds, or other units, that are too few for one."""
+    if verdict is Verdict.NO_VERDICT:
+        return f"{counted(seeds, unit)}: {verdict}"
     return f"{verdict} ({p_text(p)})" if verdict in _TESTED else str(verdict)
 
 
@@ -189,9 +195,9 @@ def p_text(p: float) -> str:
     return f"p = {p:.{digits}f}".replace("0.", ".")
 
 
-def ranked(block: Block, alike: Mapping[str, Collection[str]] = MappingProxyType({})) -> Block:
-    """The block with rank 1 (best) and 2 (second) set in every SCORE column. alike: by column the keys of the rows that
-    cannot be told apart from its best one, which have rank 1 too; such a column has no second.
+def ranked(block: Block, alike: Mapping[str, Collection[str]] | None = None) -> Block:
+    """The block with rank 1 (best) and 2 (second) set in every SCORE column. alike: of the columns that are ranked, the
+    keys of the rows that cannot be told apart from the best one, which have rank 1 too; then none is second.
 
     Equal at the printed precision is equal: a reader must not see 34.2 in bold beside a plain 34.2. A column with fewer
     than two measured rows is not ranked.
@@ -199,12 +205,12 @@ def ranked(block: Block, alike: Mapping[str, Collection[str]] = MappingProxyType
     rows = [list(row.cells) for row in block.rows]
     for index, column in enumerate(block.columns):
         values = [rounded(mean, block.decimals) for cells in rows if (mean := cells[index].mean) is not None]
-        if column.kind is not Kind.SCORE or len(values) < 2:
+        if column.kind is not Kind.SCORE or len(values) < 2 or (alike is not None and column.key not in alike):
             continue
-        order = sorted(set(values), reverse=True)[: 1 if column.key in alike else 2]
+        order = sorted(set(values), reverse=True)[: 2 if alike is None else 1]
         for row, cells in zip(block.rows, rows, strict=True):
             mean = cells[index].mean
-            if row.key in alike.get(column.key, ()):
+            if alike is not None and row.key in alike[column.key]:
                 cells[index] = replace(cells[index], rank=1)
             elif mean is not None and (value := rounded(mean, block.decimals)) in order:
                 cells[index] = replace(cells[index], rank=order.index(value) + 1)

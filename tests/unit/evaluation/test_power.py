@@ -46,7 +46,7 @@ def test_the_promised_power_is_met_within_five_points(seeds: int, luck: float) -
     random, studies = np.random.default_rng(seeds), 600
     found = [
         one.p <= LEVEL and one.mean > 0
-        for one in (estimate(simulated(spread, seeds, wanted, random), weights, draws=20) for _ in range(studies))
+        for one in (estimate(simulated(spread, seeds, wanted, random), weights) for _ in range(studies))
     ]
     assert np.mean(found) == pytest.approx(POWER, abs=0.05)
 
@@ -56,7 +56,7 @@ def test_the_promised_equivalence_is_met_within_five_points(seeds: int) -> None:
     weights = {str(index): weight for index, weight in enumerate(SPREAD.weights)}
     margin = smallest(equivalent_from(SPREAD, seeds, LEVEL))
     random = np.random.default_rng(seeds)
-    ones = [estimate(simulated(SPREAD, seeds, 0.0, random), weights, draws=20) for _ in range(600)]
+    ones = [estimate(simulated(SPREAD, seeds, 0.0, random), weights) for _ in range(600)]
     p = [equivalence_p(Difference("r", "b", one.mean, error=one.error, tails=one.tails), margin) for one in ones]
     assert np.mean(np.array(p) <= LEVEL) == pytest.approx(POWER, abs=0.05)
 

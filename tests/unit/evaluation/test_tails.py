@@ -32,6 +32,6 @@ def test_equal_rows_differ_in_five_of_a_hundred_studies_at_most(seeds: int, luck
     Satterthwaite's degrees of freedom gave up to 7% with three seeds, and 2.5% of the comparisons at 5% / 8."""
     random, studies = np.random.default_rng(seeds), 2000
     noise = random.standard_normal((studies, seeds, 50)) + luck * random.standard_normal((studies, seeds, 1))
-    p = np.array([estimate({"b": x}, draws=2).p for x in noise])
+    p = np.array([estimate({"b": x}).p for x in noise])
     assert (p < 0.05).mean() < 0.05 + 2 * (0.05 * 0.95 / studies) ** 0.5
     assert (p < 0.05 / 8).mean() < 0.05 / 8 + 2 * (0.05 / 8 / studies) ** 0.5

@@ -17,7 +17,7 @@ ROWS = (
 def samples(
     chances: dict[str, float],
     *,
-    seeds: int = 2,
+    seeds: int = 3,
     problems: int = 40,
     per_problem: int = 4,
     benchmarks: tuple[str, ...] = ("add3", "gcd"),

@@ -7,7 +7,7 @@ import pytest
 from tepo.evaluation.statistics.comparison import Difference
 from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.reporting.headline import headline, paper_headline
-from tepo.reporting.tables.table import BASELINE, NEW, VERDICT, Block, Cell, Column, Comparison, Kind, Table, TableRow
+from tepo.reporting.tables.table import BASELINE, VERDICT, Block, Cell, Column, Comparison, Kind, Table, TableRow
 
 AVERAGES = Column("average", "Avg.")
 
@@ -40,11 +40,14 @@ def scored(*means: float | None) -> Table:
     return Table("mine", "Mine", (Block("Measured", (AVERAGES,), rows),))
 
 
-def drawn(*ends: tuple[float, float] | None) -> Table:
-    """Intervals of rows against one that is called plain, for a new base, before verdicts on each base."""
-    rows = [TableRow(str(n), f"row {n}", (Cell(*([sum(e) / 2, *e] if e else [])),)) for n, e in enumerate(ends)]
-    column = Column(NEW, "Δ, a new one", Kind.DELTA)
-    block = Block("Against plain", (column,), tuple(rows), baseline="plain", drawn="base")
+def drawn(*rows: tuple[float | None, str]) -> Table:
+    """Differences to one that is called plain with an interval that leaves out 0, before verdicts on each base."""
+    columns = (Column("delta", "Δ, on average", Kind.DELTA), Column(VERDICT, "Verdict", Kind.TEXT))
+    cells = [
+        (Cell() if delta is None else Cell(delta, delta - 0.1, delta + 0.1), Cell(text=word)) for delta, word in rows
+    ]
+    lines = tuple(TableRow(f"row {number}", f"row {number}", pair) for number, pair in enumerate(cells))
+    block = Block("Against plain", columns, lines, baseline="plain", drawn="base")
     return Table("mine", "Mine", (block, *compared(("row 0", -1.0, "worse")).blocks))
 
 
@@ -72,11 +75,19 @@ CASES = {
     "one row, above": (compared(("a", 1.0, "better")), "a ends above plain"),
     "equivalent": (compared(("a", 0.1, "equivalent"), ("b", 0.1, "equivalent")), "a and b are equivalent to plain"),
     "one seed": (
-        compared(("a", -4.0, str(Verdict.ONE_SEED)), ("b", 0.4, str(Verdict.ONE_SEED))),
-        "One seed, so no verdict: 2 rows lie −4.0 to +0.4 points from plain",
+        compared(("a", -4.0, "1 seed: no verdict"), ("b", 0.4, "2 seeds: no verdict")),
+        "Fewer than 3 seeds, so no verdict: 2 rows lie −4.0 to +0.4 points from plain",
     ),
     "one seed, one row": (
-        compared(("a", -4.0, str(Verdict.ONE_SEED))), "One seed, so no verdict: a lies −4.0 points from plain",
+        compared(("a", -4.0, "1 seed: no verdict")), "Fewer than 3 seeds, so no verdict: a lies −4.0 points from plain",
+    ),
+    "one seed beside three": (
+        compared(("a", -4.0, "1 seed: no verdict"), ("b", 0.4, "not decided (p = .9)"), ("c", 0.4, "not decided")),
+        "None of 2 rows can be told apart from plain; 1 without a verdict",
+    ),
+    "one seed beside what is decided": (
+        compared(("a", -4.0, "2 seeds: no verdict"), ("b", 0.4, "better (p = .01)"), ("c", 0.4, "not decided")),
+        "b ends above plain; 1 not decided; 1 without a verdict",
     ),
     "too few problems": (
         compared(("a", -4.0, str(Verdict.NOT_COMPARABLE))), "No verdict: a lies −4.0 points from plain",
@@ -89,17 +100,14 @@ CASES = {
         "a (rate=1) and a (rate=2) end below plain (separately for 2 settings)",
     ),
     "bases": (
-        drawn((-3.0, -1.0), (-1.0, 1.0), (-2.0, -0.1)),
-        "For a new base row 0 and row 2 lie below plain, none above; 1 cannot be told apart, by intervals",
+        drawn((-3.0, "worse (p = .01)"), (-1.0, "not decided (p = .06)"), (-2.0, "worse (p = .03)")),
+        "On average over such bases: row 0 and row 2 end below plain, none above; 1 not decided",
     ),
-    "bases, on both sides": (
-        drawn((-3.0, -1.0), (1.0, 2.0)),
-        "For a new base row 1 lies above plain and row 0 lies below plain, by intervals",
+    "bases, none apart by the corrected p": (
+        drawn((-3.0, "not decided (p = .06)"), (2.0, "not decided (p = .09)")),
+        "On average over such bases: None of 2 rows can be told apart from plain",
     ),
-    "bases, none apart": (
-        drawn((-3.0, 1.0), (-1.0, 2.0)), "For a new base none of 2 rows can be told apart from plain, by intervals",
-    ),
-    "bases that are not all measured": (drawn((-3.0, -1.0), None), "row 0 ends below plain"),
+    "bases that are not measured": (drawn((None, "")), "row 0 ends below plain"),
     "a sweep that falls": (
         sweep(FALLS),
         "At rate=1e-4 both rows lie within 2.0 points (68.0 to 70.0); at 1e-3 every one falls by 23 points or more "
@@ -136,7 +144,7 @@ def test_the_finding_in_a_sentence(case: str) -> None:
         ((1.0, 2.0, -1.0), 3, "Of 3 differences that the paper prints, 2 show here"),
         ((1.0,), 3, "Of 1 difference that the paper prints, 1 shows here"),
         ((-1.0,), 3, "Of 1 difference that the paper prints, none shows here"),
-        ((1.0, 2.0), 1, "One seed, so no verdict on 2 differences that the paper prints"),
+        ((1.0, 2.0), 2, "Fewer than 3 seeds, so no verdict on 2 differences that the paper prints"),
         ((None,), 3, ""),
     ],
 )

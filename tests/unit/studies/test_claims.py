@@ -9,17 +9,20 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.splits import split_of
 from tepo.reporting.headline import headline
+from tepo.reporting.page.forest import claim_forests
 from tepo.reporting.tables.table import Table
 from tepo.results.claim_history import ClaimHistory
 from tepo.results.claim_outcomes import judge_claims
-from tepo.results.claims_table import claim_lines, claims_table
+from tepo.results.claims_table import claim_choices, claim_lines, claims_table, summary
 from tepo.results.drawn_axis import environment_blocks
 from tepo.results.tables import read_samples, study_table
 from tepo.store.records.thinned_metrics import pack, unpack
@@ -316,9 +319,15 @@ def test_a_run_that_ended_early_was_not_fast(file: Path, tmp_path: Path) -> None
         ]))  # fmt: skip
         if ahead:
             unit.run.mark("finished", steps=50, ending={"kind": "collapse", "step": 51, "why": "all wrong"})
-    (block,) = claims_table(claims, judge_claims(claims, [units]), ()).blocks
-    assert block.rows[0].cells[0].mean == pytest.approx(200 - 120, abs=3)
+    judged = judge_claims(claims, [units])
+    assert judged[0].difference.delta == pytest.approx((200 - 120) / 100, abs=0.03), "by the rule of the claim"
+    (block,) = (shown := claims_table(claims, judged, ())).blocks
+    assert (block.rows[0].cells[0].mean, block.rows[0].cells[0].text) == (None, "censored")
+    assert "| censored |" in summary(shown)
+    assert "All 8 runs of A never reach it: no difference in steps can be stated, at least +8" in block.notes[0]
     assert "16 runs, 8 of A ended early. " in block.notes[0]
+    assert claim_forests(claim_lines(claims, judged)) == []
+    assert claim_choices(judged).strips == ()
 
 
 @pytest.mark.slow
@@ -453,8 +462,8 @@ BASES = ", ".join(f"b{number}: [train.warmup_steps={number}]" for number in rang
 
 
 def test_bases_are_a_random_effect_of_a_claim(file: Path, tmp_path: Path) -> None:
-    """A is ahead by 30 points on four bases and behind by 30 on one: for these five it is ahead, for a new one that is
-    open; where it is ahead on all of them, it is for a new one too."""
+    """A is ahead by 30 points on four bases and behind by 30 on one: for these five it is ahead, on average over such
+    bases that is open; where it is ahead on all of them, it is on average too."""
     one = regions(100, 1, mixed="{at_least: 2}", sure="{at_least: 2}")
     several = re.sub(r"seeds: \[(\d+), (\d+), (\d+).*?\]", rf"seeds: [\1, \2, \3]\n    bases: {{{BASES}}}", one)
     file.write_text("claims:\n" + several)
@@ -473,15 +482,22 @@ def test_bases_are_a_random_effect_of_a_claim(file: Path, tmp_path: Path) -> Non
     assert mixed.seeds == 5
     study, units = planned[0]
     (block,) = environment_blocks(study, "laptop", units, read_samples(units))
-    these, new, between = block.rows[0].cells
-    assert these.mean == new.mean == pytest.approx(100 * mixed.delta)
-    assert these.low > 0 > new.low == pytest.approx(100 * mixed.low)
+    these, average, one_more, between, _ = block.rows[0].cells
+    assert these.mean == average.mean == one_more.mean == pytest.approx(100 * mixed.delta)
+    assert these.low > 0 > average.low == pytest.approx(100 * mixed.low)
+    half = stats.t.ppf(0.975, 4) * np.std(judged[0].by_seed, ddof=1) * (1 + 1 / 5) ** 0.5
+    assert (one_more.low, one_more.high) == pytest.approx((these.mean - 100 * half, these.mean + 100 * half))
+    details = {one.name: one.details for one in claim_lines(claims, judged)}
+    said = (
+        f"On average over such bases; one more base, measured like these, lies in 95% of cases from {one_more.low:.1f}"
+    )
+    assert said.replace("-", "−") in details["mixed"]
     assert float(between.text) > 20
     tables = [study_table(study, "laptop", units) for study, units in planned[:2]]
     assert all("bears" not in block.title for table in tables for block in table.blocks), "nobody chooses a base"
     undecided, above = map(headline, tables)
-    assert undecided == "For a new base mixed: A cannot be told apart from mixed: B, by intervals"
-    assert above == "For a new base sure: A lies above sure: B, none below, by intervals"
+    assert undecided == "On average over such bases: mixed: A cannot be told apart from mixed: B"
+    assert above == "On average over such bases: sure: A ends above sure: B"
     for unit in planned[1][1]:
         if unit.row.label.endswith("B"):
             unit.run.mark("finished", steps=1, ending={"kind": "collapse", "step": 2, "why": "all wrong"})

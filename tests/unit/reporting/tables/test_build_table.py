@@ -1,14 +1,19 @@
 """Samples to tables: the numbers, the dashes, the verdicts, and what is refused."""
 
+import csv
+import io
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
+from scipy.optimize import brentq
 
 from tepo.common.errors import UserError
 from tepo.reporting.paper.reference import PAPER_BENCHMARKS, RowKey, reference_row
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
+from tepo.reporting.tables.render import as_text
 from tepo.reporting.tables.table import IDENTICAL, SAME, Block, Cell, Table, TableRow, p_text, verdict_in
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
@@ -17,6 +22,10 @@ def cell(table: Table, row: str, column: str, block: int = 0) -> Cell:
     found: Block = table.blocks[block]
     line: TableRow = next(line for line in found.rows if line.key == row)
     return line.cells[[entry.key for entry in found.columns].index(column)]
+
+
+def lines(table: Table) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(as_text(table, "csv"))))
 
 
 def test_rows_and_columns_in_study_order(table: Table) -> None:
@@ -81,8 +90,8 @@ def test_nothing_measured_is_a_table_of_dashes() -> None:
 
 def test_verdicts_tell_a_gain_from_noise(table: Table) -> None:
     assert cell(table, "a", "verdict").text == "baseline"
-    assert cell(table, "b", "verdict").text == "not decided (p = 1)"
-    assert cell(table, "c", "verdict").text == "better (p = .011)"
+    assert cell(table, "b", "verdict").text == "not decided (p = .67)"
+    assert cell(table, "c", "verdict").text == "better (p = .013)"
     assert cell(table, "d", "verdict").text == ""
     delta = cell(table, "c", "delta")
     assert delta.mean == pytest.approx(cell(table, "c", "average").mean - cell(table, "a", "average").mean)
@@ -93,16 +102,32 @@ def shown(table: Table, row: str) -> str:
     return next(line.label for line in table.blocks[0].rows if line.key == row)
 
 
-def test_one_seed_gives_a_difference_and_no_verdict() -> None:
+@pytest.mark.parametrize(("seeds", "words"), [(1, "1 seed: no verdict"), (2, "2 seeds: no verdict")])
+def test_fewer_than_three_seeds_give_a_difference_without_verdict_interval_and_bold(seeds: int, words: str) -> None:
     frame = samples({"a": 0.3, "b": 0.9, "c": 0.7}, seeds=3)
     spec = TableSpec(ROWS, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO")
-    for kept in (frame["seed"] == 0, (frame["row"] != "a") | (frame["seed"] == 0)):  # of all rows, of the baseline
+    few = frame["seed"] < seeds
+    for kept in (few, (frame["row"] != "a") | few):  # of all rows, of the baseline
         table = build_table(frame[kept], spec)
-        assert cell(table, "b", "verdict").text == cell(table, "c", "verdict").text == "one seed: no verdict"
-        assert cell(table, "b", "delta").mean == pytest.approx(60, abs=10)
-    table = build_table(frame[(frame["row"] != "b") | (frame["seed"] == 0)], spec)
-    assert cell(table, "b", "verdict").text == "one seed: no verdict"
+        assert cell(table, "b", "verdict").text == cell(table, "c", "verdict").text == words
+        delta = cell(table, "b", "delta")
+        assert (delta.low, delta.high) == (None, None)
+        assert delta.mean == pytest.approx(60, abs=10)
+        assert [(line["text"], line["low"]) for line in lines(table) if line["column"] == "verdict"][1:3] == [
+            (words, "")
+        ] * 2
+        assert "interval" not in next(note for note in table.notes if note.startswith("Δ Avg.")) or kept is not few
+    table = build_table(frame[few], spec)
+    assert {entry.rank for row in table.blocks[0].rows for entry in row.cells} == {0}
+    assert any(note.startswith("Fewer than 3 seeds: differences of these trained models") for note in table.notes)
+    assert not any(note.startswith(("Verdict: p", "Bold")) for note in table.notes)
+    table = build_table(frame[(frame["row"] != "b") | few], spec)
+    assert cell(table, "b", "verdict").text == words
     assert verdict_in(cell(table, "c", "verdict").text) == "better"
+    assert verdict_in(words) == "no verdict"
+    assert [cell(table, key, "average").rank for key in "abc"] == [0, 0, 0], "the best has too few seeds"
+    table = build_table(frame[(frame["row"] != "c") | few], spec)
+    assert [cell(table, key, "average").rank for key in "abc"] == [0, 1, 1], "c is not told apart from the best"
 
 
 def test_the_family_is_what_is_declared_whatever_was_measured() -> None:
@@ -154,9 +179,9 @@ def test_other_problems_are_not_compared() -> None:
 
 def test_bold_is_the_best_and_what_cannot_be_told_apart_from_it() -> None:
     chances = {"a": 0.0, "b": 0.0, "c": 0.0, "d": 0.0}
-    frame = samples(chances, seeds=1, problems=250)
+    frame = samples(chances, problems=250)
     for row, right in {"a": 100, "b": 100, "c": 99, "d": 50}.items():
-        frame.loc[frame["row"] == row, "correct"] = np.tile(np.arange(1000) < right, 2)
+        frame.loc[frame["row"] == row, "correct"] = np.tile(np.arange(1000) < right, 6)
     table = build_table(frame, TableSpec(ROWS, BENCHMARKS, name="t", title="t"))
     assert [cell(table, key, "add3").rank for key in "abcd"] == [1, 1, 1, 0]
     assert any(note.startswith("Bold: the best of a column, and what cannot be told apart") for note in table.notes)
@@ -164,7 +189,32 @@ def test_bold_is_the_best_and_what_cannot_be_told_apart_from_it() -> None:
         frame[frame["problem"].str.endswith(("-0", "-1"))], TableSpec(ROWS, BENCHMARKS, name="t", title="t")
     )
     assert cell(few, "a", "add3").low is None
-    assert [cell(few, key, "add3").rank for key in "abcd"] == [1, 1, 1, 1], "without intervals equal figures alone"
+    assert [cell(few, key, "add3").rank for key in "abcd"] == [0, 0, 0, 0], "without intervals nothing is told apart"
+
+
+def test_the_note_says_the_smallest_difference_that_bold_can_mean() -> None:
+    """Three seeds, ten problems: the best row has 10, 9 and 8 of them, b has 6 and c 2. Half of each interval by scipy,
+    of Student's t of seeds and of problems, each weighted by its share of the variance."""
+    right = {"a": (10, 9, 8), "b": (6, 6, 6), "c": (2, 2, 2)}
+    frame = pd.DataFrame(
+        [(row, seed, "add3", f"p{problem}", 0, problem < count)
+         for row, counts in right.items() for seed, count in enumerate(counts) for problem in range(10)],
+        columns=["row", "seed", "benchmark", "problem", "sample", "correct"],
+    )  # fmt: skip
+    halves = []
+    for other in "bc":
+        x = np.array(
+            [[(p < m) - (p < n) for p in range(10)] for m, n in zip(right["a"], right[other], strict=True)], float
+        )
+        of_seeds, of_problems = x.mean(axis=1).var(ddof=1) / 3, x.mean(axis=0).var(ddof=1) / 10
+        share = of_seeds / (of_seeds + of_problems)
+        t = brentq(lambda t, share=share: share * stats.t.sf(t, 2) + (1 - share) * stats.t.sf(t, 9) - 0.025, 1, 9)
+        halves.append(100 * t * (of_seeds + of_problems) ** 0.5)
+    rows = [RowSpec(key, key) for key in right]
+    table = build_table(frame, TableSpec(rows, {"add3": "add3"}, name="t", title="t"))
+    least = f"Bold in Avg. cannot mean less than {sum(halves) / 2:.1f} points here"
+    assert any(least in note for note in table.notes), (halves, table.notes)
+    assert [cell(table, key, "average").rank for key in "abc"] == [1, int(halves[0] >= 30), int(halves[1] >= 70)]
 
 
 def test_what_the_paper_printed_has_a_best_and_a_second() -> None:

@@ -13,10 +13,10 @@ from tepo.reporting.tables.table import Cell, Comparison, Table, TableRow
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
 VERDICTS = {
-    Verdict.BETTER: Difference("r", AVERAGE, 0.02, 0.01, 0.03, p=0.001, p_holm=0.01),
-    Verdict.WORSE: Difference("r", AVERAGE, -0.02, -0.03, -0.01, p=0.001, p_holm=0.01),
-    Verdict.NOT_DECIDED: Difference("r", AVERAGE, 0.01, -0.01, 0.03, p=0.04, p_holm=0.4),
-    Verdict.ONE_SEED: Difference("r", AVERAGE, 0.01, -0.01, 0.03, p=0.04, seeds=1),
+    Verdict.BETTER: Difference("r", AVERAGE, 0.02, 0.01, 0.03, p=0.001, p_holm=0.01, seeds=3),
+    Verdict.WORSE: Difference("r", AVERAGE, -0.02, -0.03, -0.01, p=0.001, p_holm=0.01, seeds=3),
+    Verdict.NOT_DECIDED: Difference("r", AVERAGE, 0.01, -0.01, 0.03, p=0.04, p_holm=0.4, seeds=3),
+    Verdict.NO_VERDICT: Difference("r", AVERAGE, 0.01, 0.005, 0.03, p=0.01, seeds=2),
     Verdict.NOT_COMPARABLE: Difference("r", AVERAGE, 0.01),
 }
 
@@ -29,7 +29,7 @@ def table(**averages: float) -> Table:
     """Rows a (the baseline), b (the same), c (better) and d (not run), with these printed averages."""
     reference = {key: printed(average) for key, average in averages.items()}
     spec = TableSpec(ROWS, BENCHMARKS, name="made_up", title="Made up", baseline="GRPO/DAPO", reference=reference)
-    return build_table(samples({"a": 0.3, "b": 0.3, "c": 0.7}), spec)
+    return build_table(samples({"a": 0.3, "b": 0.3, "c": 0.7}, seeds=3), spec)
 
 
 def test_only_rows_that_the_paper_printed_are_compared_and_signs_decide() -> None:
@@ -40,10 +40,10 @@ def test_only_rows_that_the_paper_printed_are_compared_and_signs_decide() -> Non
     assert rows[1].label == f"{ROWS[2].label} against GRPO/DAPO"
     assert [row.cells[0].mean for row in rows] == pytest.approx([-1.0, 1.5, 3.0, -2.0])
     assert [row.cells[2].text for row in rows] == [
-        "does not show: not decided (p = 1)",
-        "shows: better (p = .011)",
+        "does not show: not decided (p = .94)",
+        "shows: better (p = .013)",
         "not measured",
-        "opposite: better (p = .011)",
+        "opposite: better (p = .013)",
     ]
     assert claims.notes[0].startswith("1 of 4 ")
     shown = {row.key: row.cells[-2:] for row in measured.blocks[0].rows}
@@ -60,7 +60,7 @@ def test_cells_and_comparisons_are_of_one_difference() -> None:
     assert (delta.mean, delta.low, delta.high) == tuple(
         100 * value for value in (one.measured.delta, one.measured.low, one.measured.high)
     )
-    assert verdict.text == one.words == "better (p = .011)"
+    assert verdict.text == one.words == "better (p = .013)"
 
 
 def test_a_table_without_a_printed_baseline_gives_nothing() -> None:
@@ -76,7 +76,7 @@ def test_a_table_without_a_printed_baseline_gives_nothing() -> None:
         (1.0, None, "not measured"),
         (1.0, Difference("r", AVERAGE, math.nan), "not measured"),
         (1.0, VERDICTS[Verdict.NOT_DECIDED], "does not show: not decided (p = .40)"),
-        (1.0, VERDICTS[Verdict.ONE_SEED], "one seed: no verdict"),
+        (1.0, VERDICTS[Verdict.NO_VERDICT], "2 seeds: no verdict"),
         (1.0, VERDICTS[Verdict.NOT_COMPARABLE], "does not show: not comparable"),
     ],
 )
@@ -91,8 +91,8 @@ def test_the_corrected_p_decides() -> None:
 
 def test_the_note_counts_what_was_not_measured_and_what_has_no_verdict() -> None:
     row = TableRow("r", "r", ())
-    measured = (VERDICTS[Verdict.BETTER], VERDICTS[Verdict.ONE_SEED], None)
+    measured = (VERDICTS[Verdict.BETTER], VERDICTS[Verdict.NO_VERDICT], None)
     compared = tuple(Comparison(row, row, 1.0, one) for one in measured)
     note = paper_comparisons([Table("t", "t", (), comparisons=compared)]).notes[0]
     assert note.startswith("1 of 3 differences of the papers show here: ")
-    assert note.endswith("; 1 not measured; 1 of one seed, so without a verdict.")
+    assert note.endswith("; 1 not measured; 1 of fewer than 3 seeds, so without a verdict.")

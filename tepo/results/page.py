@@ -32,7 +32,7 @@ from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.reporting.tables.sweep_table import environment_of
 from tepo.reporting.tables.table import Table
 from tepo.results.claim_outcomes import judge_claims
-from tepo.results.claims_table import claim_choices, claim_lines, claims_table
+from tepo.results.claims_table import claim_lines, claims_table
 from tepo.results.figures import curves, study_figures
 from tepo.results.tables import study_table
 from tepo.store.excerpt import Excerpt
@@ -106,7 +106,7 @@ def _claims(units: Sequence[Sequence[Unit]], facts: Facts) -> list[PageStudy]:
     claims = load_claims()
     judged = judge_claims(claims, units, facts)
     lines = tuple(claim_lines(claims, judged))
-    return [PageStudy(claims_table(claims, judged, ()), choices=claim_choices(judged), claims=lines)]
+    return [PageStudy(claims_table(claims, judged, ()), claims=lines)]
 
 
 def _render(study: Study, units: list[Unit], facts: Facts, scale: str) -> PageStudy:

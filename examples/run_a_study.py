@@ -3,5 +3,5 @@
 import tepo
 
 result = tepo.run("panel_e", scale="laptop", seeds=[0, 1])
-print(result.to_pandas()[["label", "average", "difference", "verdict"]])
+print(result.table[["label", "average", "difference", "verdict"]])
 result.save_page("panel_e.html")

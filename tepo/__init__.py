@@ -1,6 +1,7 @@
 """Regenerate the tables of TEPO and GTPO / GRPO-S from declarative experiments, at two scales.
 
-From Python: `tepo.run`, `tepo.train`, `tepo.grade`, `tepo.load_objective` (docs/library.md). `__init__.pyi` has their
+From Python: `tepo.run`, `tepo.results`, `tepo.train`, `tepo.grade`, `tepo.load_objective` (docs/library.md).
+`__init__.pyi` has their
 types. Each is imported when it is first asked for: `import tepo` alone loads neither torch nor pandas.
 """
 
@@ -11,11 +12,12 @@ __version__ = "0.1.0"
 
 _WHERE = {
     "run": "tepo.api",
+    "results": "tepo.api",
     "train": "tepo.api",
     "grade": "tepo.api",
     "load_objective": "tepo.objectives",
-    "StudyResult": "tepo.results.study_result",
-    "RunResult": "tepo.results.run_result",
+    "StudyResult": "tepo.analysis.study_result",
+    "RunResult": "tepo.analysis.run_result",
     "GraderOptions": "tepo.problems.grader",
     "Verdict": "tepo.problems.grader",
     "UserError": "tepo.common.errors",

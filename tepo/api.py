@@ -7,6 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from tepo.analysis.run_result import RunResult
+from tepo.analysis.study_result import StudyResult
 from tepo.common.errors import UserError
 from tepo.common.interpreter import settled
 from tepo.common.trust import caller, say
@@ -15,11 +17,10 @@ from tepo.launch.run_units import Slots, run_planned
 from tepo.problems.grader import Grader, GraderOptions, Verdict
 from tepo.problems.grader.options import FALLBACKS
 from tepo.problems.rows import pair_of
-from tepo.results.run_result import RunResult
-from tepo.results.study_result import StudyResult
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import forget
 from tepo.studies.plan_studies import plan_all
+from tepo.studies.planned_facts import read_facts
 
 
 @settled()
@@ -48,7 +49,30 @@ def run(
     plan = partial(plan_all, [study], scale, store=Path(store), seeds=seeds, overrides=overrides)
     with caller():
         say(overrides, trusts=trust)
-        return StudyResult.of(run_planned(plan, scale, Slots(jobs=jobs), quiet=not progress), scale)
+        planned = run_planned(plan, scale, Slots(jobs=jobs), quiet=not progress)
+        return StudyResult.of(*read_facts(planned, scale, seeds), scale)
+
+
+@settled()
+def results(
+    study: str,
+    *,
+    scale: str = "laptop",
+    seeds: Sequence[int] | None = None,
+    store: str | Path = "runs",
+    overrides: Sequence[str] = (),
+    records: bool = True,
+) -> StudyResult:
+    """What is known of a study, without running anything: `tepo table`.
+
+    It is read from the store, and with `records` from the records that ship, of runs that the store lacks. seeds,
+    overrides: as for `run`.
+
+    Raises UserError for what cannot be meant, and for damaged files.
+    """
+    forget()
+    planned = plan_all([study], scale, store=Path(store), seeds=seeds, overrides=overrides)
+    return StudyResult.of(*read_facts(planned, scale, seeds, records=records), scale)
 
 
 @settled()

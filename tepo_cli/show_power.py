@@ -2,6 +2,7 @@
 
 from rich.table import Table
 
+from tepo.analysis.study_power import study_power
 from tepo.common.text import counted
 from tepo.evaluation.statistics.power import (
     MOST_FACTOR,
@@ -12,7 +13,6 @@ from tepo.evaluation.statistics.power import (
     seeds_needed,
     smallest,
 )
-from tepo.results.study_power import study_power
 from tepo.store.facts import Facts
 from tepo.studies.plan_studies import Planned
 from tepo_cli.screen import fixed, say_wrapped, show

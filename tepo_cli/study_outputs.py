@@ -41,10 +41,10 @@ def write_outputs(
 ) -> None:
     """The page, and the Markdown document if asked for. url: where the page will stand; then also the picture that a
     link to it shows."""
+    from tepo.analysis.page import opening_graphic, page, parts, render_all
+    from tepo.analysis.results_document import write_results
     from tepo.common.files import write_atomic
     from tepo.reporting.figures.curves import LINK_DPI, png
-    from tepo.results.page import opening_graphic, page, parts, render_all
-    from tepo.results.results_document import write_results
 
     with bar("studies", parts(planned), quiet=not console.is_terminal, forks=True) as report:
         rendered = render_all(planned, facts, scale, report)
@@ -71,7 +71,7 @@ def _command() -> str:
 
 def show_tables(planned: Planned, facts: Facts, scale: str, format: str) -> None:
     """Print the table of each study, one block a model, and say where the runs lie."""
-    from tepo.results.tables import study_table
+    from tepo.analysis.tables import study_table
 
     for study, units in planned:
         show_table(study_table(study, scale, units, facts), units, format)

@@ -3,8 +3,8 @@
 records/NAME/runs.parquet      a row a run: what it is, how it ended, who made it when, what it cost
              scores.parquet    right answers, problem by problem
              curves.parquet    the metrics that are drawn or summed, with few digits
-             content           hash of what the frames hold: a file that another version of Parquet's writer writes has
-                               other bytes and the same content
+             content.json      the runs, and a hash of what the frames hold: a file by another version of Parquet's
+                               writer has other bytes and the same content
 
 All of them read as any Parquet file does: `pandas.read_parquet("records/stability")` is not needed to use them
 (`tepo.results("stability")`), and enough.
@@ -32,7 +32,7 @@ from tepo.store.excerpt import Again, Excerpt, pack_excerpt, unpack_excerpt
 from tepo.store.facts import SCORES, joined_scores
 
 FRAMES = ("runs", "scores", "curves")
-CONTENT = "content"
+CONTENT = "content.json"
 NAME = ("study", "label", "model", "seed")  # one run at a time has these
 _RUNS = pa.schema(
     {
@@ -102,8 +102,8 @@ def write_frames(folder: Path, frames: Frames) -> None:
         "scores": pa.Table.from_pandas(scores[_SCORES.names], schema=_SCORES, preserve_index=False),
         "curves": pa.Table.from_pandas(curves[["run", "step", *metrics]], preserve_index=False),
     }
-    digest = content(tables)
-    if (folder / CONTENT).is_file() and (folder / CONTENT).read_text().strip() == digest:
+    index: dict[str, Any] = {"sha256": content(tables), "runs": _index(tables["runs"])}
+    if (folder / CONTENT).is_file() and read_index(folder) == index:
         return
     with commit_folder(folder) as scratch:
         for name, table in tables.items():
@@ -120,7 +120,9 @@ def write_frames(folder: Path, frames: Frames) -> None:
                 write_page_checksum=True,
                 store_schema=False,
             )
-        (scratch / CONTENT).write_text(f"{digest}\n")
+        lines = ",\n".join(f"{_json(run)}: {_json(name)}" for run, name in index["runs"].items())  # a run a line
+        text = f'{{"sha256": "{index["sha256"]}", "runs": {{\n{lines}\n}}}}\n'
+        (scratch / CONTENT).write_text(text, encoding="utf-8")
 
 
 def content(tables: Mapping[str, pa.Table]) -> str:
@@ -133,12 +135,28 @@ def content(tables: Mapping[str, pa.Table]) -> str:
     return hashed.hexdigest()
 
 
+def read_index(folder: Path) -> dict[str, Any]:
+    """The runs of a folder, each with its study, label, model and seed, and the hash of its content. Raises UserError
+    where that is damaged."""
+    path = folder / CONTENT
+    try:
+        index = parse_json(path.read_bytes())
+        if not (isinstance(index["sha256"], str) and all(len(name) == len(NAME) for name in index["runs"].values())):
+            raise ValueError("it holds no runs")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        raise UserError(f"the records are damaged: {error}", where=str(path), fix=_FIX) from None
+    return dict(index)
+
+
+def _index(runs: pa.Table) -> dict[str, list[Any]]:
+    names = zip(*(runs[name].to_pylist() for name in NAME), strict=True)
+    return dict(zip(runs["run"].to_pylist(), map(list, names), strict=True))
+
+
 def check_content(folder: Path) -> None:
     """Raises UserError where the frames of a folder are not those that were written into it."""
-    frames = {}
-    for name in FRAMES:
-        frames[name] = read_parquet(folder / f"{name}.parquet")
-    if content(frames) != (folder / CONTENT).read_text().strip():
+    tables = {name: read_parquet(folder / f"{name}.parquet") for name in FRAMES}
+    if {"sha256": content(tables), "runs": _index(tables["runs"])} != read_index(folder):
         raise UserError("the records are not those that were written", where=str(folder), fix=_FIX)
 
 

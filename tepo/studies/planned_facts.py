@@ -15,7 +15,7 @@ from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.hashes import set_hash
 from tepo.store.evaluation_result import is_current
 from tepo.store.facts import Facts, Gathered, Known
-from tepo.store.records import CONTENT, NAME, opened, read_frames
+from tepo.store.records import CONTENT, opened, read_frames, read_index
 from tepo.store.run_id import RECIPE
 from tepo.studies.plan import Unit, reporting_seeds, row_key
 from tepo.studies.study import Study
@@ -104,10 +104,9 @@ class Records:
         by_run: dict[str, list[Path]] = {}
         named = set[tuple[str, str, str, int]]()
         for folder in record_folders() if folders is None else folders:
-            runs = read_frames(folder, names=("runs",)).runs
-            for run in runs["run"]:
+            for run, (study, label, model, seed) in read_index(folder)["runs"].items():
                 by_run.setdefault(run, []).append(folder)
-            named.update(zip(*(runs[name] for name in NAME), strict=True))
+                named.add((study, label, model, seed))
         return cls(by_run, named)
 
     def read(self, runs: Iterable[str]) -> None:

@@ -108,7 +108,7 @@ def reproduce(
     ] = False,
     out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
     results: Annotated[
-        Path | None, typer.Option(help="Also write the tables and verdicts as Markdown, e.g. docs/results-laptop.md.")
+        Path | None, typer.Option(help="Also write findings, claims and short tables as Markdown, e.g. results.md.")
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show the plan; run nothing (`tepo plan` prices it).")
@@ -251,11 +251,11 @@ def claims(
 
     They are those that ship and those of experiments/claims.yaml in a folder of TEPO_PATH, each with its region, its
     difference and, when all of its runs are there, its verdict. The family is always the whole batch."""
+    from tepo.analysis.claim_outcomes import judge_claims
+    from tepo.analysis.claims_table import claims_table
     from tepo.common.errors import unknown_name
     from tepo.launch.run_units import Slots, run_units
     from tepo.reporting.tables.render import check_format
-    from tepo.results.claim_outcomes import judge_claims
-    from tepo.results.claims_table import claims_table
     from tepo.store.find_run import costs
     from tepo.studies.claims import SCALE, claim_files, load_claims, study_of
     from tepo.studies.plan_studies import plan_studies

@@ -90,7 +90,7 @@ def figure(
         if paper:
             _paper_figures(known if name == "all" else [name], study, scale, units, facts, out, against)
         else:
-            from tepo.results.figures import draw_study
+            from tepo.analysis.figures import draw_study
 
             for drawn in draw_study(study, scale, units, facts):
                 _save(drawn.figure, drawn.name, out)
@@ -100,8 +100,8 @@ def _paper_figures(
     names: list[str], study: "Study", scale: str, units: "list[Unit]", facts: "Facts", out: Path, against: str
 ) -> None:
     """Draw what can be drawn of several; a single one that cannot be is the mistake."""
+    from tepo.analysis.figures import draw_figure
     from tepo.common.errors import UserError
-    from tepo.results.figures import draw_figure
 
     missing: list[UserError] = []
     suffix = "" if against == "steps" else f"-{against}"

@@ -33,7 +33,7 @@ SCRIPT = """
 import tepo
 print("started")
 result = tepo.run("ours", seeds=[0], progress=False)
-frame = result.to_pandas()
+frame = result.table
 print(frame.to_json(orient="records"))
 print(len(result.runs), result.save_page("page.html").stat().st_size > 10_000, "GRPO" in result.to_markdown())
 """

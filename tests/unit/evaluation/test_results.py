@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tepo.analysis.run_result import RunResult
 from tepo.common.errors import UserError
 from tepo.evaluation.results import conclude, read_result
 from tepo.evaluation.scores import score
 from tepo.problems.benchmarks import load_benchmark
-from tepo.results.run_result import RunResult
 from tepo.store.evaluation_result import SAMPLES, save_result
 from tepo.store.samples_file import table_of, write_table
 from tepo_cli.main import main

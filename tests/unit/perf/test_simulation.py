@@ -1,6 +1,5 @@
 """The simulated step: bounds are bounds, no token is lost, and every schedule trains the same groups."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import pytest
 from perf import simulate_sizes
 from perf.simulate_cpu import CpuRate, fit, simulated
 from perf.simulate_cpu_ranks import Replayed, replay
-from perf.simulate_step import RESULT
 from tepo.config.compose import compose
 from tepo.planning.simulator import evaluations, published, schedules, updates
 from tepo.planning.simulator.cards import Decoding, Training
@@ -182,14 +180,6 @@ def test_python_takes_longer_for_more_sequences() -> None:
     config = setup().config
     few, many = (simulate_sizes.python_seconds(config, [[50] * 4] * count, 2) for count in (8, 256))
     assert many > 2 * few > 0
-
-
-def test_the_document_has_the_stored_sizes(capsys: pytest.CaptureFixture[str]) -> None:
-    simulate_sizes.show(json.loads(RESULT.read_text())["scaling"])
-    text = Path("docs/results-measured.md").read_text()
-    rows = [line for line in capsys.readouterr().out.splitlines() if line]
-    assert len(rows) == 2 * (2 + len(simulate_sizes.SIZES))
-    assert [row for row in rows if row not in text] == []
 
 
 def test_a_rollout_of_two_ranks_is_replayed_with_what_it_drew() -> None:

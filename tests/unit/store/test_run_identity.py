@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from tepo.analysis.run_result import RunResult
 from tepo.common.errors import UserError
 from tepo.common.files import content_hash, file_digest
 from tepo.common.paths import PACKAGE
-from tepo.results.run_result import RunResult
 from tepo.store.checkpoint_files import TensorFile
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit

@@ -13,10 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import typer
+from tepo.studies.records.write import record_study
 
+from tepo.analysis.tables import read_samples, study_table
 from tepo.common.errors import UserError
 from tepo.common.files import write_json
-from tepo.results.tables import read_samples, study_table
 from tepo.store.checkpoint_files import TensorFile
 from tepo.store.cost import Cost
 from tepo.store.evaluation_result import SAMPLES
@@ -24,7 +25,6 @@ from tepo.store.run_folder import RunFolder
 from tepo.store.stored_responses import answered
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
-from tepo.studies.records.write import record_study
 from tepo.studies.store_check import check_store, other_versions
 from tepo.studies.study import load_study
 from tepo.training.checkpoints.saver import Saver

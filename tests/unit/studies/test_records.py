@@ -7,24 +7,24 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tepo.store.records.archive import read_records, write_records
+from tepo.studies.records.read import file_of, plan_by_file, record_files, recorded_names, with_records
+from tepo.studies.records.write import record_study
 
+from tepo.analysis.claim_outcomes import judge_claims
+from tepo.analysis.claims_table import claims_table
+from tepo.analysis.tables import read_samples, study_table
 from tepo.common import paths
 from tepo.common.errors import BUSY, UserError
 from tepo.common.files import write_json
 from tepo.launch.run_units import spent
 from tepo.problems.grader.options import REVISION
-from tepo.results.claim_outcomes import judge_claims
-from tepo.results.claims_table import claims_table
-from tepo.results.tables import read_samples, study_table
 from tepo.store.cost import Cost
 from tepo.store.evaluation_result import SAMPLES, load_result, save_result
-from tepo.store.records.archive import read_records, write_records
 from tepo.store.samples_file import read_table, table_of, write_table
 from tepo.studies.claims import load_claims, study_of
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import Planned, plan_all, plan_studies
-from tepo.studies.records.read import file_of, plan_by_file, record_files, recorded_names, with_records
-from tepo.studies.records.write import record_study
 from tests.unit.common.test_files import elsewhere
 from tests.unit.studies.measured import finish
 from tests.unit.studies.test_claims import text

@@ -6,18 +6,18 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tepo.studies.records.fallen import fallen, sweep_runs
+from tepo.studies.records.read import plan_by_file, record_files, recorded_names, with_records
 
+from tepo.analysis.figures import curves
+from tepo.analysis.tables import study_table
 from tepo.objectives import load_objective
 from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.paper.reference import load_table
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
-from tepo.results.figures import curves
-from tepo.results.tables import study_table
 from tepo.store.excerpt import pack_excerpt
 from tepo.studies.plan import Unit, make_plan
 from tepo.studies.plan_studies import plan_all
-from tepo.studies.records.fallen import fallen, sweep_runs
-from tepo.studies.records.read import plan_by_file, record_files, recorded_names, with_records
 from tepo.studies.study import SCALES, load_study, study_names
 
 

@@ -6,18 +6,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tepo.studies.records.read import with_records
 
+from tepo.analysis.figures import draw_study
+from tepo.analysis.tables import study_table
 from tepo.common.errors import UserError
 from tepo.common.files import write_json
 from tepo.common.text import setting_text
 from tepo.jobs.validate import problems_hash
 from tepo.launch.local import command
 from tepo.reporting.tables.render import as_text
-from tepo.results.figures import draw_study
-from tepo.results.tables import study_table
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all, plan_studies
-from tepo.studies.records.read import with_records
 from tepo.studies.study import Study, load_study, parse_study
 from tepo.studies.tune import DEFAULT
 from tepo.studies.tuning_result import tuned_rows, undecided

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from tepo.analysis.tables import study_table
 from tepo.common.errors import UserError
-from tepo.results.tables import study_table
 from tepo.studies.plan import make_plan
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.study import Study, parse_study

@@ -1,0 +1,173 @@
+"""Outcomes of registered claims, from the facts of their runs, by the rule of regions
+(`tepo.evaluation.statistics.region`)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from tepo.analysis.tables import read_samples, row_key
+from tepo.evaluation.statistics.comparison import AVERAGE, Difference, Pair, difference_of, pair_rows
+from tepo.evaluation.statistics.over_environments import over_environments
+from tepo.evaluation.statistics.region import Outcome
+from tepo.evaluation.statistics.region_decision import RegionDecision, judge_regions
+from tepo.evaluation.statistics.training_measures import (
+    REALISED_KL,
+    Rows,
+    censored,
+    entropy_gap,
+    late_mean,
+    log_mean,
+    paired_difference,
+    steps_to,
+)
+from tepo.store.evaluation_result import AVERAGE as VALIDATED
+from tepo.store.facts import Facts
+from tepo.store.thinned_metrics import BEST
+from tepo.studies.claims import BASE, Claim, Claims
+from tepo.studies.plan import Unit
+
+
+@dataclass(frozen=True)
+class _Result:
+    """A measured claim: its difference, the difference on each seed or base, and what is said of times that some runs
+    did not live to see."""
+
+    difference: Difference
+    by_seed: Sequence[float]
+    censored: str = ""
+
+
+@dataclass(frozen=True)
+class ClaimOutcome:
+    """A claim that can be run, with what its runs say.
+
+    decision: None until all of its runs are measured, as looking at half of them and going on would make more false
+    alarms than are promised. by_seed: the difference on each seed, or on each base, in hundreds of the claim's unit.
+    censored: what is said in place of a difference of times that some runs did not live to see; the test takes all
+    planned steps for them."""
+
+    claim: Claim
+    units: Sequence[Unit]
+    facts: Facts = field(repr=False)
+    decision: RegionDecision | None = None
+    by_seed: Sequence[float] = ()
+    censored: str = ""
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """Word for the claim; None until it is judged."""
+        return self.decision.outcome if self.decision else None
+
+    @property
+    def done(self) -> int:
+        """Runs that are measured."""
+        return sum(self.facts.of(unit.id).done for unit in self.units)
+
+
+def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]], facts: Facts) -> list[ClaimOutcome]:
+    """Judge every testable claim, those of each batch as one family. units: the runs of each, in order."""
+    families: dict[str, list[tuple[Claim, Sequence[Unit], _Result | None]]] = {}
+    for claim, part in zip(claims.testable, units, strict=True):
+        families.setdefault(claim.family, []).append((claim, part, _result(claim, part, facts)))
+    judged = {}
+    for family in families.values():
+        decisions = judge_regions(
+            [result and result.difference for *_, result in family],
+            [claim.tested for claim, *_ in family],
+            in_order=family[0][0].in_order,
+        )
+        for (claim, part, result), decision in zip(family, decisions, strict=True):
+            known = (result.by_seed, result.censored) if result else ()
+            judged[claim.name] = ClaimOutcome(claim, part, facts, decision, *known)
+    return [judged[claim.name] for claim in claims.testable]
+
+
+def _result(claim: Claim, units: Sequence[Unit], facts: Facts) -> _Result | None:
+    """The two rows of a claim compared; None until everything is measured."""
+    if not all(facts.of(unit.id).done for unit in units):
+        return None
+    if claim.measure != "accuracy":
+        return _in_training(claim, units, facts)
+    pairs: list[Pair] = []
+    for part in _by_base(units).values():
+        pairs += pair_rows(read_samples(part, facts), row_key(part[0]))
+    if claim.bases:
+        return _over_bases(pairs)
+    (pair,) = pairs
+    return _Result(pair.difference(), pair.by_seed())
+
+
+def _by_base(units: Sequence[Unit]) -> Mapping[str, Sequence[Unit]]:
+    """The units of each base of a claim; all of them under one name where it names none."""
+    groups: dict[str, list[Unit]] = {}
+    for unit in units:
+        groups.setdefault(unit.row.setting.point.get(BASE, ""), []).append(unit)
+    return groups
+
+
+def _over_bases(pairs: Sequence[Pair]) -> _Result:
+    """A minus B on average over such bases. pairs: one a base."""
+    known, name = [pair.cells for pair in pairs if pair.cells], pairs[0].row
+    if len(known) < len(pairs):
+        return _Result(Difference(name, AVERAGE), ())
+    average = over_environments(known, pairs[0].weights).average
+    by_base = [float(np.mean(pair.by_seed())) for pair in pairs]
+    return _Result(difference_of(name, AVERAGE, average, len(pairs)), by_base)
+
+
+def _in_training(claim: Claim, units: Sequence[Unit], facts: Facts) -> _Result:
+    """A minus B on each seed; with bases the mean over the seeds of each base."""
+    gaps: list[float] = []
+    times: tuple[list[float], list[float]] = [], []  # of A and of B, where the measure is one
+    for part in _by_base(units).values():
+        runs: dict[str, dict[int, _Training]] = {}
+        for unit in part:  # read as a record keeps them: the verdict must not depend on which of the two is there
+            known = _Training(facts.lasting(unit.id), unit.config.train.steps)
+            runs.setdefault(row_key(unit), {})[unit.seed] = known
+        (_, base), (name, other) = runs.items()
+        by_seed = [_gap(claim, other[seed], base[seed]) for seed in other]
+        if claim.measure == "steps_to":
+            for side, runs_of in zip(times, (other, base), strict=True):
+                side += [_steps(claim, runs_of[seed]) for seed in other]
+        gaps += [float(np.mean(by_seed))] if claim.bases else by_seed
+    words = censored(*times, units[0].config.train.steps)
+    return _Result(paired_difference(name, claim.measure, gaps), gaps, words)
+
+
+@dataclass(frozen=True)
+class _Training:
+    """A run's rows of metrics, and the steps that it was to have."""
+
+    rows: Rows
+    steps: int
+
+
+def _gap(claim: Claim, a: _Training, b: _Training) -> float:
+    """Run a minus run b in what a claim measures of training, in hundreds of its unit; NaN where one lacks it."""
+    if claim.measure == "entropy":
+        pair = [[(row["critic/score/mean"], row["actor/entropy"]) for row in one.rows] for one in (a, b)]
+        return entropy_gap(*(np.array(points, float) for points in pair))
+    first, second = (_figure(claim, one) for one in (a, b))
+    return first - second
+
+
+def _figure(claim: Claim, run: _Training) -> float:
+    """A run's own figure in the measure of a claim, in hundreds of its unit."""
+    rows = run.rows
+    if claim.measure == "late_entropy":
+        return late_mean(rows, "actor/entropy")
+    if claim.measure == "late_length":
+        return late_mean(rows, "response_length/mean") / 100
+    if claim.measure == "late_best":
+        sizes = [int(name.removeprefix(BEST)) for name in rows[-1] if name.startswith(BEST)]
+        return late_mean(rows, f"{BEST}{max(sizes)}") if sizes else float("nan")
+    if claim.measure == "realised_kl":
+        return log_mean(rows, REALISED_KL)
+    return min(_steps(claim, run), run.steps) / 100  # by the rule of registered claims
+
+
+def _steps(claim: Claim, run: _Training) -> float:
+    """Steps of a run to the claim's threshold, infinite where it never gets there."""
+    assert claim.threshold is not None
+    return steps_to(run.rows, VALIDATED, claim.threshold / 100, run.steps)

@@ -1,0 +1,256 @@
+"""Registered claims: their table, their lines in figures and on the page, and their summary in Markdown."""
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+from tepo.analysis.claim_outcomes import ClaimOutcome
+from tepo.analysis.tables import record_notes
+from tepo.common.text import counted
+from tepo.evaluation.statistics.over_environments import predicted
+from tepo.evaluation.statistics.region import Outcome
+from tepo.evaluation.statistics.region_decision import RegionDecision, judge_regions
+from tepo.planning.laptop_cost import price
+from tepo.reporting.figures.claims_figure import ClaimLine
+from tepo.reporting.headline import OUTCOME, outcomes_text
+from tepo.reporting.paper.reference import RowKey, load_table, reference_row
+from tepo.reporting.tables.cells import format_interval, format_value, number_text
+from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Table, TableRow, p_text, percent_cell
+from tepo.store.cost import Cost
+from tepo.studies.claims import MEASURES, OWN, Claim, Claims
+
+NAME = "registered"  # of the table
+_COLUMNS = (
+    Column("delta", "Δ", Kind.DELTA),
+    Column("unit", "Unit", Kind.TEXT),
+    Column("region", "It says", Kind.TEXT),
+    Column(OUTCOME, "Verdict", Kind.TEXT),
+    Column("p", "p", Kind.TEXT),
+    Column("runs", "Runs", Kind.TEXT),
+)
+_PRICE = Column("price", "CPU hours to do", Kind.TEXT)
+_TITLES = {False: "Claims", True: "Your own claims"}
+_PRINTED = RowKey("table1", "grpo_dapo")  # what the paper's gains are over
+
+
+def claims_table(claims: Claims, judged: Sequence[ClaimOutcome], known: Sequence[Cost]) -> Table:
+    """Table of all claims, those of the user's own file in a block of their own. judged: the testable ones, in order.
+    known: costs of earlier runs, for prices."""
+    by_name = {one.claim.name: one for one in judged}
+    to_do = any(one.done < len(one.units) for one in judged)
+    columns = (*_COLUMNS, *([_PRICE] if to_do else []))
+    blocks = []
+    for own, title in _TITLES.items():
+        part = [claim for claim in claims.claims if claim.family.startswith(OWN) is own]
+        rows = [
+            TableRow(
+                claim.name, claim.name, _cells(by_name.get(claim.name), known)[: len(columns)], sentence=claim.sentence
+            )
+            for claim in part
+        ]
+        said = tuple(
+            f"{line.name}: {line.sentence}. {line.pair}. {line.details}".replace(" . ", " ")
+            for line in (_claim_line(claim, by_name.get(claim.name)) for claim in part)
+        )
+        blocks += [Block(title, columns, tuple(rows), notes=said)] if part else []
+    units = [unit for one in judged for unit in one.units]
+    notes = (*_notes(claims, judged), *(record_notes(units, judged[0].facts) if judged else ()))
+    return Table(NAME, "Claims registered before their runs", tuple(blocks), notes)
+
+
+def claim_lines(claims: Claims, judged: Sequence[ClaimOutcome]) -> list[ClaimLine]:
+    """All claims in order, to be drawn in their units, with what is to be known of each."""
+    by_name = {one.claim.name: one for one in judged}
+    return [_claim_line(claim, by_name.get(claim.name)) for claim in claims.claims]
+
+
+def _claim_line(claim: Claim, one: ClaimOutcome | None) -> ClaimLine:
+    pair = f"{claim.a.label} against {claim.b.label}" if claim.a and claim.b else ""
+    unit = "".join(MEASURES[claim.measure])
+    line = ClaimLine(claim.name, claim.sentence.rstrip("."), pair, _details(claim, one), unit)
+    if one is None or one.decision is None:
+        return line
+    line = replace(line, outcome=str(one.outcome))
+    if one.censored:
+        return line
+    low, high = 100 * claim.tested.low, 100 * claim.tested.high
+    return replace(
+        line,
+        delta=100 * one.decision.difference.delta,
+        low=100 * one.decision.interval[0],
+        high=100 * one.decision.interval[1],
+        seeds=[100 * value for value in one.by_seed],
+        regions=((-math.inf, low), (high, math.inf)) if claim.tested.outside else ((low, high),),
+    )
+
+
+def summary(table: Table) -> str:
+    """The claims of their table in Markdown, a line each: the sentence, the verdict with its p, and the difference."""
+    lines = ["| claim | verdict | p | A above B |", "| :-- | :-- | --: | --: |"]
+    for block in table.blocks:
+        for row in block.rows:
+            cells = {column.key: cell for column, cell in zip(block.columns, row.cells, strict=True)}
+            delta, column = cells["delta"], block.columns[0]
+            value = f"{format_value(delta, column, 1)} {format_interval(delta, column, 1)}"
+            measured = delta.text or f"{value} {cells['unit'].text}".strip()
+            said = f"{row.sentence} (`{row.label}`)", cells[OUTCOME].text or "not run yet", cells["p"].text, measured
+            lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in said)} |")
+    return "\n".join(lines)
+
+
+def _cells(one: ClaimOutcome | None, known: Sequence[Cost]) -> tuple[Cell, ...]:
+    """Cells of a claim in the order of the columns; None: it cannot be run yet."""
+    if one is None:
+        return MISSING, Cell(), Cell(), Cell(text="not testable yet"), Cell(), Cell(), Cell()
+    delta = MISSING
+    if one.decision:
+        delta = percent_cell(one.decision.difference.delta, *one.decision.interval)
+    p = p_text(one.decision.p).removeprefix("p ").removeprefix("= ") if one.decision else ""
+    priced = f"{price(one.units, known, '').cpu_s / 3600:.2f}" if known and one.done < len(one.units) else ""
+    words = one.claim.unit, _region(one.claim), _verdict(one), p, f"{one.done} of {len(one.units)}", priced
+    return (Cell(text="censored") if one.censored else delta, *(Cell(text=text) for text in words))
+
+
+def _verdict(one: ClaimOutcome) -> str:
+    """The outcome, and of a refuted region with one end what remains possible: it is the margin that is refuted."""
+    region = one.claim.tested
+    if one.decision is None:
+        return ""
+    if one.outcome is not Outcome.REFUTED or not region.one_sided or one.censored:
+        return str(one.outcome)
+    word, end = ("up", one.decision.interval[1]) if math.isinf(region.high) else ("down", one.decision.interval[0])
+    return f"{one.outcome}; {word} to {number_text(100 * end, 1, '+')} remains possible"
+
+
+def _region(claim: Claim) -> str:
+    """The region that is tested, in words, without its unit."""
+    region = claim.tested
+    low, high = (f"{100 * end:+g}".replace("-", "−") for end in (region.low, region.high))
+    if region.outside:
+        return f"below {low} or above {high}"
+    if math.isinf(region.high):
+        return f"at least {low}"
+    return f"at most {high}" if math.isinf(region.low) else f"{low} to {high}"
+
+
+def _notes(claims: Claims, judged: Sequence[ClaimOutcome]) -> tuple[str, ...]:
+    testable = claims.testable
+    used = dict.fromkeys(claim.measure for claim in testable)
+    measures = ", ".join("points of average accuracy" if one == "accuracy" else "".join(MEASURES[one]) for one in used)
+    sizes = Counter((claim.family, claim.in_order) for claim in testable)
+    families = ", ".join(f"{name} of {size}{' in fixed order' * order}" for (name, order), size in sizes.items())
+    two = ", ".join(claim.name for claim in testable if not claim.tested.one_sided)
+    first = ", ".join(claim.name for claim in testable if claim.by_its_first_rule)
+    return (
+        f"Δ = A above B: {measures} (docs/evaluation.md). Its interval is that of the test of this claim alone: 90%"
+        + (f", and 95% where the region has two ends ({two})." if two else "."),
+        "A claim holds where all outside of its region is rejected, and is refuted where the region is. p: of what was "
+        "rejected, where nothing was the smaller of the two. It is judged when all of its runs are measured, at 5%, "
+        f"by Holm's procedure over the claims of its batch, measured or not: {families}.",
+        *_of_order(testable),
+        *_over_all(judged),
+        *_printed_gains(testable),
+        *(
+            [
+                "Undecided by the rule with which they were registered, which asked for better, worse and equivalent "
+                f"one by one: {first}."
+            ]
+            if first
+            else []
+        ),
+        *_shared(judged),
+    )
+
+
+def _of_order(testable: Sequence[Claim]) -> list[str]:
+    if not any(claim.in_order for claim in testable):
+        return []
+    return [
+        "In fixed order the claims of a batch are tested as the file has them, each at 5%, up to the first that does "
+        "not hold: what stands behind it is not tested."
+    ]
+
+
+def _over_all(judged: Sequence[ClaimOutcome]) -> list[str]:
+    """What Holm's procedure over the claims of all batches would say, where there are several."""
+    if len({one.claim.family for one in judged}) < 2 or not all(one.decision for one in judged):
+        return []
+    differences = [one.decision and one.decision.difference for one in judged]
+    together = filter(None, judge_regions(differences, [one.claim.tested for one in judged]))
+    text = outcomes_text(Counter(str(one.outcome) for one in together))
+    return [f"By Holm's procedure over all {len(judged)} together {text}."]
+
+
+def _printed_gains(testable: Sequence[Claim]) -> list[str]:
+    """The paper's own gains over GRPO/DAPO of the methods that are claimed to end above it: what a margin is beside."""
+    claimed = {claim.a.objective for claim in testable if claim.a and claim.b and claim.b.objective == _PRINTED.method}
+    base = reference_row(_PRINTED).average
+    gains = [
+        f"{row.label.removeprefix('w. ')} {number_text(row.average - base, 2, '+')}"
+        for row in load_table(_PRINTED.table)
+        if row.kind == _PRINTED.kind and row.model == _PRINTED.model and row.method in claimed - {_PRINTED.method}
+    ]
+    if not gains:
+        return []
+    return [
+        "Refuted is the margin, not the sign. Gains over GRPO/DAPO that the paper prints, in points (Table 1, "
+        f"{_PRINTED.model}): {', '.join(gains)}."
+    ]
+
+
+def _shared(judged: Sequence[ClaimOutcome]) -> list[str]:
+    """A note on each B that several measured claims are compared with: what one of its runs does, all of them show."""
+    by_runs: dict[tuple[str, ...], list[str]] = {}
+    for one in judged:
+        if one.decision:
+            baseline = tuple(unit.id for unit in one.units if unit.row.label == one.units[0].row.label)
+            by_runs.setdefault(baseline, []).append(one.claim.name)
+    groups = "; ".join(", ".join(names) for names in by_runs.values() if len(names) > 1)
+    return [f"Compared with the same runs, so no findings apart from each other: {groups}."] if groups else []
+
+
+def _details(claim: Claim, one: ClaimOutcome | None) -> str:
+    """Region of a claim and what came of it, how and on which seeds it is tested, and what follows where it holds."""
+    if one is None:
+        return f"Not testable yet: it needs {claim.needs}. Refuted by: {claim.refuted_by}."
+    waiting = f"Not run yet: {one.done} of {counted(len(one.units), 'run')} measured. Refuted by: {claim.refuted_by}."
+    parts = [
+        f"Region: {_region(claim)} {claim.unit}.",
+        _sentence(_verdict_words(one.decision, _verdict(one))) if one.decision else waiting,
+        _sentence(one.censored),
+        _one_more(one),
+        f"Settings: {claim.rule}. {counted(len(one.units), 'run')}{_ended(one)}. {_runs(claim)}; new test problems "
+        f"from seed {claim.problems}.",
+        claim.means if one.outcome is Outcome.HOLDS else "",
+    ]
+    return " ".join(filter(None, parts))
+
+
+def _verdict_words(decision: RegionDecision, verdict: str) -> str:
+    return verdict if math.isnan(decision.p) else f"{verdict} ({p_text(decision.p)})"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+def _ended(one: ClaimOutcome) -> str:
+    """Number of the runs that ended before their last step, of each side; empty for none."""
+    baseline = one.units[0].row.label
+    sides = Counter("B" if unit.row.label == baseline else "A" for unit in one.units if one.facts.of(unit.id).ending)
+    return "".join(f", {number} of {side} ended early" for side, number in sorted(sides.items()))
+
+
+def _runs(claim: Claim) -> str:
+    seeds = f"Seeds {', '.join(map(str, claim.seeds))}"
+    return f"{seeds} from each of {len(claim.bases)} bases" if claim.bases else seeds
+
+
+def _one_more(one: ClaimOutcome) -> str:
+    """What the difference on a single further base may be; empty for a claim over seeds."""
+    if not one.claim.bases or not one.by_seed:
+        return ""
+    low, high = (number_text(100 * end, 1) for end in predicted(one.by_seed))
+    text = f"On average over such bases; one more base, measured like these, lies in 95% of cases from {low} to {high}"
+    return f"{text} {one.claim.unit}."

@@ -1,0 +1,86 @@
+"""Results of several studies as one short Markdown document: what was run, the registered claims, a table a study.
+
+It is read at one sitting. What it leaves out (benchmarks, tuning, tolerance, notes) is in `tepo table` and on the page.
+"""
+
+from dataclasses import replace
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from tepo.analysis.claims_table import NAME as CLAIMS
+from tepo.analysis.claims_table import summary
+from tepo.analysis.page import Rendered, opening_graphic
+from tepo.common.files import write_atomic
+from tepo.evaluation.statistics.comparison import AVERAGE
+from tepo.launch.run_units import spent
+from tepo.reporting.figures.curves import svg
+from tepo.reporting.page.map_drawing import map_figure
+from tepo.reporting.tables.render import as_text
+from tepo.reporting.tables.renderers.markdown import escaped
+from tepo.reporting.tables.table import VERDICT, Block, Table
+from tepo.store.facts import Facts
+from tepo.studies.plan_studies import Planned
+
+_SHOWN = (AVERAGE, "delta", VERDICT, "setting")  # columns of rows that are compared with a baseline
+_HOW_TO_READ = (
+    "How to read it: accuracy is the mean over all benchmarks in percent, Δ is in points. ± is half of the 95% "
+    "interval over seeds and problems; brackets are 95% intervals too, each by itself. p is corrected over the batch "
+    "of a claim or the comparisons of a study. Bold: the best of a column, and what cannot be told apart from it. "
+    "†: some runs ended early and were measured on their last weights. `tepo table NAME --records` has the benchmarks, "
+    "the seeds and all notes."
+)
+
+
+def write_results(path: Path, rendered: Rendered, planned: Planned, facts: Facts, scale: str, command: str) -> None:
+    """Write the document, and its pictures as SVG beside it: `NAME-opening.svg`, and `NAME-MAP.svg` for each map of a
+    sweep. command: the one behind it, which the document names."""
+    costs = {unit.id: facts.of(unit.id).costs for _, units in planned for unit in units}
+    notes = {study.name: study.notes for study, _ in planned}
+    pictures = {"opening": opening_graphic(rendered)}
+    claims = [study.table for study in rendered.studies if study.table.name == CLAIMS]
+    parts = [
+        f"# {'Registered claims' if claims else 'Results'} at {scale} scale",
+        f"Written by `{command}`.",
+        f"![{escaped(rendered.head.title)}]({path.stem}-opening.svg)",
+        " ".join(filter(None, (rendered.head.ran, rendered.head.scope))),
+        f"{spent(costs)}.",
+        _HOW_TO_READ,
+        *(part for table in claims for part in (f"## {escaped(table.title)}", summary(table))),
+    ]
+    for study in rendered.studies:
+        if study.table.name == CLAIMS:
+            continue
+        blocks = shown_blocks(study.table)
+        drawn: dict[str, Figure] = {}
+        if any(block.axis for block in blocks):
+            drawn = {f"{one.name}-map": map_figure(one) for one in study.maps}
+        pictures |= drawn
+        short = replace(study.table, blocks=blocks, notes=notes.get(study.table.name, ()))
+        title, _, rest = as_text(short, "markdown").partition("\n")
+        parts += [title, f"**{escaped(study.finding)}.**" if study.finding else ""]
+        parts += [f"![{escaped(study.table.title)}]({path.stem}-{name}.svg)" for name in drawn]
+        parts.append(rest.strip())
+    for name, figure in pictures.items():
+        write_atomic(path.with_name(f"{path.stem}-{name}.svg"), svg(figure), "--results FILE")
+    write_atomic(path, "\n\n".join(filter(None, parts)) + "\n", "--results FILE")
+
+
+def shown_blocks(table: Table) -> tuple[Block, ...]:
+    """What a short document has of a table: rows beside their baseline (over an axis that is drawn, if any) with their
+    average, difference and verdict; without a baseline a sweep's averages, or the averages. All of another table."""
+    found = [block for block in table.blocks if block.drawn]
+    if not found and (compared := _with_column(table, VERDICT)):
+        found = [_narrow(replace(compared[0], rows=tuple(row for block in compared for row in block.rows)))]
+    found = found or [block for block in table.blocks if block.axis] or [*map(_narrow, _with_column(table, AVERAGE))]
+    return tuple(replace(block, notes=()) for block in found or table.blocks)
+
+
+def _with_column(table: Table, key: str) -> list[Block]:
+    return [block for block in table.blocks if any(column.key == key for column in block.columns)]
+
+
+def _narrow(block: Block) -> Block:
+    places = [place for place, column in enumerate(block.columns) if column.key in _SHOWN]
+    rows = (replace(row, cells=tuple(row.cells[place] for place in places)) for row in block.rows)
+    return replace(block, columns=tuple(block.columns[place] for place in places), rows=tuple(rows))

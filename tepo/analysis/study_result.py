@@ -1,0 +1,128 @@
+"""A study as Python sees it: three frames of what is known of its runs, and its table."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from tepo.analysis.tables import study_table
+from tepo.common.files import write_atomic
+from tepo.common.text import counted
+from tepo.evaluation.statistics.comparison import AVERAGE, Difference
+from tepo.reporting.headline import headline
+from tepo.reporting.tables.render import as_text
+from tepo.reporting.tables.table import VERDICT, Block, Table, TableRow, verdict_in
+from tepo.store.facts import Facts
+from tepo.studies.plan import Unit, row_key
+from tepo.studies.planned_facts import Planned
+
+_ROWS, _LABEL = 16, 44  # of a table on one screen, and characters of a label
+
+
+@dataclass(frozen=True, repr=False)
+class StudyResult:
+    """What is known of a study: `runs`, `scores` and `curves` are frames, and `table` is made from them.
+
+    tables: as they are printed, one, or one a panel."""
+
+    planned: Planned
+    facts: Facts
+    scale: str
+    tables: tuple[Table, ...]
+
+    @classmethod
+    def of(cls, planned: Planned, facts: Facts, scale: str) -> "StudyResult":
+        """The tables of a plan, from the frames of its runs."""
+        return cls(planned, facts, scale, tuple(study_table(study, scale, units, facts) for study, units in planned))
+
+    @cached_property
+    def runs(self) -> pd.DataFrame:
+        """A line a run of the plan: study, row (as in the table's own frame), label, setting, model, seed, objective,
+        tuning, steps (planned), words (overrides), run (id), stale (a record of another run has its name), done,
+        source ("store", "record" or nothing), finished, outcome, ending, trained (steps on record), made (sessions:
+        versions, machine, dates), costs, validation, excerpt, cpu_s (seconds, all processes) and folder (in the
+        store)."""
+        folders = {unit.id: unit.folder for _, units in self.planned for unit in units}
+        cpu = [sum(cost.cpu_s for cost in costs) for costs in self.facts.runs["costs"]]
+        return self.facts.runs.assign(cpu_s=cpu, folder=self.facts.runs["run"].map(folders))
+
+    @property
+    def scores(self) -> pd.DataFrame:
+        """A line a run, benchmark and problem: right, of samples; grader, task and timeouts of the measurement."""
+        return self.facts.scores
+
+    @property
+    def curves(self) -> pd.DataFrame:
+        """A line a run and step, a column a metric under verl's names; from records some metrics, with few digits."""
+        return self.facts.curves
+
+    @cached_property
+    def table(self) -> pd.DataFrame:
+        """A line a row of the tables, in percent and points.
+
+        study, model, label; a column a benchmark; average with average_low and average_high (95%); difference to the
+        baseline with difference_low and difference_high, its verdict and p (Holm's over the study); seeds; n: graded
+        responses; runs: their ids. What was not measured is missing. The paper's figures are not among them."""
+        return pd.DataFrame(list(self._lines()))
+
+    def to_markdown(self) -> str:
+        """The tables, with the paper's figures below ours."""
+        return "\n".join(as_text(table, "markdown") for table in self.tables)
+
+    def save_page(self, path: str | Path) -> Path:
+        """Write the self-contained HTML page: tables, curves, configurations, tokens. Returns its path."""
+        from tepo.analysis.page import page, render_all
+
+        write_atomic(Path(path), page(render_all(self.planned, self.facts, self.scale)), "save_page(path)")
+        return Path(path)
+
+    def __repr__(self) -> str:
+        """One screen: what was found, and averages and differences of the first rows."""
+        runs = self.facts.runs.drop_duplicates(["run", "tuning"])
+        titles = "; ".join(dict.fromkeys(table.title for table in self.tables))
+        lines = [f"{titles} ({self.scale}): {int(runs['done'].sum())} of {counted(len(runs), 'run')} measured"]
+        lines += [found for table in self.tables[:3] if (found := headline(table))]
+        columns = [name for name in ("label", "average", "difference", "verdict") if name in self.table]
+        shown = self.table[columns].head(_ROWS)
+        if len(shown):
+            short = shown["label"].str.slice(0, _LABEL)
+            lines.append(shown.assign(label=short).to_string(index=False, na_rep="–", float_format="{:.1f}".format))
+        if len(self.table) > len(shown):
+            lines.append(f"… and {counted(len(self.table) - len(shown), 'row')} more in .table")
+        return "\n".join([*lines, ".runs .scores .curves .table: pandas frames; .to_markdown(), .save_page(path)"])
+
+    def _repr_markdown_(self) -> str:
+        """Markdown that a notebook shows."""
+        return self.to_markdown()
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        for table, (study, planned) in zip(self.tables, self.planned, strict=True):
+            units: dict[str, list[Unit]] = {}
+            for unit in planned:
+                if not unit.tuning:
+                    units.setdefault(row_key(unit), []).append(unit)
+            measured = {one.row.key: one.measured for one in table.comparisons if one.measured}
+            for block in table.blocks:
+                for row in block.rows:
+                    if row.measured and not block.axis:
+                        yield {"study": study.name, **_line(block, row, units[row.key], measured.get(row.key))}
+
+
+def _line(block: Block, row: TableRow, units: list[Unit], one: Difference | None) -> dict[str, Any]:
+    """A row of results."""
+    cells = {column.key: cell for column, cell in zip(block.columns, row.cells, strict=True)}
+    average, first = cells[AVERAGE], units[0]
+    line: dict[str, Any] = {"model": first.config.model.name, "label": first.label}
+    line |= {name: cells[name].mean for name in first.benchmarks}
+    line |= {"average": average.mean, "average_low": average.low, "average_high": average.high}
+    if "delta" in cells:
+        delta = cells["delta"]
+        line |= {"difference": delta.mean, "difference_low": delta.low, "difference_high": delta.high}
+        line["verdict"] = verdict_in(cells[VERDICT].text) or None
+        line["p"] = math.nan if one is None else one.p_holm
+    line |= {"seeds": [unit.seed for unit in units], "n": average.n, "runs": [unit.id for unit in units]}
+    return line

@@ -1,0 +1,235 @@
+"""Tables of studies, from their runs, and the command that runs what is missing."""
+
+import re
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pandas as pd
+
+from tepo.analysis.drawn_axis import environment_blocks
+from tepo.analysis.same_runs import same_runs
+from tepo.analysis.tuned_part import tuned_lines, tuned_part
+from tepo.common.text import counted
+from tepo.evaluation.statistics.comparison import COLUMNS
+from tepo.evaluation.statistics.training_measures import REALISED_KL
+from tepo.formula.row import load_row
+from tepo.problems.benchmarks import load_benchmark
+from tepo.problems.grader.options import REVISION, revision
+from tepo.reporting.colours import UNTRAINED
+from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
+from tepo.reporting.tables.provenance_note import mixed
+from tepo.reporting.tables.sweep_table import lost_blocks, realised_kl_blocks, sweep_blocks
+from tepo.reporting.tables.table import Table
+from tepo.reporting.tables.tuned_table import with_settings
+from tepo.store.facts import Facts
+from tepo.studies.plan import Unit, family_of, recipe_words, row_key, unique
+from tepo.studies.study import Study, printed
+
+_STORE = Path("runs")  # default of --store
+
+_READING = re.compile(r"[A-Z]\d+: ")  # of docs/paper.md, which says what each is
+
+
+def read_samples(units: Sequence[Unit], facts: Facts) -> pd.DataFrame:
+    """Graded responses of all measured units, a line each: `COLUMNS` of `comparison`. Samples of a problem are counted,
+    not told apart: the right ones come first."""
+    parts = [
+        (row_key(unit), unit.seed, name, answers)
+        for unit in units
+        for name in unit.config.data.benchmarks
+        if (answers := facts.right(unit.id, name)) is not None
+    ]
+    if not parts:
+        return pd.DataFrame(columns=list(COLUMNS))
+    rows, seeds, benchmarks, measured = zip(*parts, strict=True)
+    lengths = [len(answers.problems) * answers.samples for answers in measured]
+    problems = [np.repeat(np.array(one.problems, dtype=object), one.samples) for one in measured]
+    sample = np.concatenate([np.tile(np.arange(one.samples), len(one.problems)) for one in measured])
+    return pd.DataFrame(
+        {
+            "row": np.repeat(np.array(rows, dtype=object), lengths),
+            "seed": np.repeat(np.array(seeds), lengths),
+            "benchmark": np.repeat(np.array(benchmarks, dtype=object), lengths),
+            "problem": np.concatenate(problems),
+            "sample": sample,
+            "correct": sample < np.concatenate([np.repeat(one.right, one.samples) for one in measured]),
+        }
+    )
+
+
+def record_notes(units: Sequence[Unit], facts: Facts) -> list[str]:
+    """Notes about what is read from records, and what could not be."""
+    runs = unique(units)
+    known = [facts.of(unit.id) for unit in runs]
+    read, stale = sum(one.source == "record" for one in known), sum(one.stale for one in known)
+    notes = [f"{read} of {counted(len(runs), 'run')} read from records, not from the store."] if read else []
+    other = "of other settings, another recipe or other problems than today's"
+    return notes + ([f"{counted(stale, 'stale record')} not used: {other}."] if stale else [])
+
+
+def study_table(study: Study, scale: str, units: Sequence[Unit], facts: Facts) -> Table:
+    """The study's rows in order, model after model, with the paper's figures as a second block.
+
+    A sweep: rows x settings first, then the rows setting after setting. A study that tunes: the rows whose settings are
+    chosen with a column for the setting, then what tuning found.
+    """
+    tune = study.tune_at(scale)
+    family = family_of(study, units)
+    if tune is None:
+        return _results(study, scale, units, facts, family)
+    reported = [unit for unit in units if not unit.tuning]
+    table = _results(study, scale, reported, facts, family) if reported else Table(study.name, study.title, ())
+    lines = tuned_lines(units, tune, facts)
+    blocks, notes = tuned_part(lines, tune)
+    return replace(table, blocks=(*with_settings(table.blocks, lines), *blocks), notes=(*table.notes, *notes))
+
+
+def _results(study: Study, scale: str, units: Sequence[Unit], facts: Facts, family: int) -> Table:
+    """Scores on the benchmarks, with a sweep's blocks before them. family: see `family_of`."""
+    rows = units_by_row(units)
+    same = same_runs(study, scale, units, facts)
+    specs = row_specs(rows, facts, same.same_as)
+    references = {key: printed(study, row[0].model, row[0].row) for key, row in rows.items()}
+    benchmarks = dict.fromkeys(name for unit in units for name in unit.config.data.benchmarks)
+    spec = TableSpec(
+        specs,
+        {name: name if scale == "laptop" else load_benchmark(name).title for name in benchmarks},
+        name=study.name,
+        title=study.title,
+        baseline=baseline_label(study, units),
+        family=family,
+        reference={key: reference for key, reference in references.items() if reference is not None},
+        notes=[*study.notes, *same.notes, *_notes(scale, units, facts)],
+    )
+    samples = read_samples(units, facts)
+    command = "" if all(facts.of(unit.id).done for unit in units) else fill_command(study, scale, units)
+    table = replace(build_table(samples, spec), command=command)
+    if specs[0].setting:
+        added = sweep_blocks(specs, table.blocks)
+        if next(iter(specs[0].setting)) != study.scale(scale).drawn:  # of what is drawn none is chosen
+            added = (*added, *lost_blocks(added))
+        if study.realised_kl:
+            added = (*added, *realised_kl_blocks(specs, _realised_kl(rows, facts)))
+        table = replace(table, blocks=(*added, *table.blocks))
+    if study.scale(scale).drawn:
+        table = replace(table, blocks=(*environment_blocks(study, scale, units, samples), *table.blocks))
+    return table
+
+
+def _realised_kl(rows: Mapping[str, Sequence[Unit]], facts: Facts) -> dict[str, float]:
+    """Mean over seeds and steps of what a record keeps of each run, by a row's key; rows without runs have none."""
+    steps = {
+        key: [kl for unit in units for step in facts.lasting(unit.id) if (kl := step.get(REALISED_KL)) is not None]
+        for key, units in rows.items()
+    }
+    return {key: float(np.mean(found)) for key, found in steps.items() if found}
+
+
+def units_by_row(units: Sequence[Unit]) -> dict[str, list[Unit]]:
+    """The units of each row of a model, by its name in the samples."""
+    rows: dict[str, list[Unit]] = {}
+    for unit in units:
+        rows.setdefault(row_key(unit), []).append(unit)
+    return rows
+
+
+def row_specs(
+    rows: Mapping[str, Sequence[Unit]], facts: Facts, same_as: Mapping[str, str] = MappingProxyType({})
+) -> list[RowSpec]:
+    """Rows of a table, from their units. same_as: of those that are another row here."""
+    several = len({row[0].model for row in rows.values()}) > 1
+    return [_row_spec(key, row, facts, several, same_as.get(key, "")) for key, row in rows.items()]
+
+
+def baseline_label(study: Study, units: Sequence[Unit]) -> str | None:
+    """Label of the study's baseline as shown; None where none of the units is of it."""
+    return next((unit.row_label for unit in units if unit.row.label == study.baseline), None)
+
+
+def _row_spec(key: str, units: Sequence[Unit], facts: Facts, several_models: bool, same_as: str) -> RowSpec:
+    """units: of the row, one a seed."""
+    first = units[0]
+    return RowSpec(
+        key,
+        first.row_label,
+        first.row.objective or UNTRAINED,
+        model=first.config.model.name if several_models else "",
+        look=first.row.look,
+        setting=first.row.setting.point,
+        benchmarks=first.config.data.benchmarks,
+        endings=tuple(f"seed {unit.seed}: {ending}" for unit in units if (ending := facts.of(unit.id).ending)),
+        measured=tuple(f"{unit.id}/{name}" for unit in units for name in sorted(unit.config.data.benchmarks)),
+        same_as=same_as,
+    )
+
+
+def _notes(scale: str, units: Sequence[Unit], facts: Facts) -> list[str]:
+    """Notes on how the rows were made, and on what a reader must know of their verdicts."""
+    steps = sorted({unit.config.train.steps for unit in units})
+    seeds = sorted({unit.seed for unit in units if unit.row.objective is not None})
+    trained = (
+        f"seed{'' if len(seeds) == 1 else 's'} {', '.join(map(str, seeds))}, "
+        f"{' and '.join(map(str, steps))} step{'' if steps == [1] else 's'}"
+    )
+    data = " and ".join(dict.fromkeys(unit.config.data.name for unit in units))
+    notes = [f"{scale} scale, data {data}, {trained}; checkpoint: the last step, fixed before the run"]
+    if differing := mixed([session for unit in unique(units) for session in facts.of(unit.id).made]):
+        notes.append(differing)
+    measured = [
+        (name, found)
+        for unit in units
+        for name in unit.benchmarks
+        if (found := facts.measurement(unit.id, name)) is not None
+    ]
+    if given_up := sum(int(found.timeouts) for _, found in measured):
+        notes.append(f"Answers that ran out of the grader's budget and count as wrong: {given_up}.")
+    # verdicts on generated problems, integers all, are the same under every revision of the grader (a test says so)
+    graders = {(name, revision(found.grader)) for name, found in measured if found.grader}
+    earlier = {(name, by) for name, by in graders if by != REVISION and not load_benchmark(name).procedural}
+    said, known = ", ".join(sorted({name for name, _ in earlier})), {by for _, by in graders if by}
+    if earlier:
+        judged = _revisions(by for _, by in earlier)
+        fix = "`tepo regrade` judges stored responses again; records hold counts alone."
+        notes.append(f"Judged by {judged} of the grader, today's is {REVISION}: {said}. {fix}")
+    elif len(known) > 1:
+        notes.append(f"Judged by {_revisions(known)} of the grader, which agree on generated problems.")
+    rows = {unit.row.label: unit.row.objective for unit in units if unit.row.objective is not None}
+    departures = [
+        f"{label} departs from its paper: {text}."
+        for label, name in rows.items()
+        for text in load_row(name).departs
+        if not _READING.match(text)
+    ]
+    return [*notes, *record_notes(units, facts), *departures]
+
+
+def _revisions(found: Iterable[int | None]) -> str:
+    """Revisions in words; None is one that is not known."""
+    numbers = set(found)
+    if None in numbers:
+        return "another revision"
+    words = " and ".join(str(number) for number in sorted(filter(None, numbers)))
+    return f"revision{'s' if len(numbers) > 1 else ''} {words}"
+
+
+def fill_command(study: Study, scale: str, units: Sequence[Unit]) -> str:
+    """`tepo ablate …` with what the units were planned with: scale, seeds, store and overrides."""
+    first, store = units[0], units[0].folder.parent
+    words = ["tepo", "ablate", study.name.replace("_", "-"), "--scale", scale]
+    seeds = tuple(dict.fromkeys(unit.seed for unit in units if unit.row.objective is not None and not unit.tuning))
+    if seeds and set(seeds) != set(study.scale(scale).seeds):
+        words += ["--seeds", ",".join(map(str, seeds))]
+    if store != _STORE:
+        words += ["--store", str(store)]
+    # overrides of the plan: what follows the study's own words and stands before the seed
+    given = () if first.model in study.scale(scale).models else (f"model={first.model}",)
+    known = recipe_words(study, scale, given)
+    named = known.get((first.model, first.row.name))  # a row that reports its tuned setting does not name it
+    own = named or max((words for words in known.values() if words == first.overrides[: len(words)]), key=len)
+    for word in (*given, *first.overrides[len(own) : -1]):
+        words += ["--set", word]
+    return shlex.join(words)

@@ -1,0 +1,93 @@
+"""A comparison reads the same wherever it is shown: its family is that of its study."""
+
+import csv
+import html
+import io
+import re
+from pathlib import Path
+
+import pytest
+from tepo.studies.records.read import with_records
+
+from tepo.analysis.page import Rendered, page, render_all
+from tepo.analysis.results_document import write_results
+from tepo.analysis.study_result import StudyResult
+from tepo.analysis.tables import study_table
+from tepo.reporting.tables.render import as_text
+from tepo.reporting.tables.renderers.markdown import escaped
+from tepo.reporting.tables.table import Table
+from tepo.studies.plan import family_of
+from tepo.studies.plan_studies import Planned, plan_all
+from tepo.studies.study import load_study
+
+pytestmark = pytest.mark.disaster
+
+NAMES = ["lengths", "repeats"]  # with a baseline, several settings, and records
+WORDS = re.compile(r"(?:better|worse|not decided) \(p [=<] [\d.]+\)|one seed: no verdict|not comparable")
+INTERVAL = re.compile(r"\[−?\d+\.\d, −?\d+\.\d\]")
+
+
+def recorded(names: list[str], store: Path) -> Planned:
+    return with_records(plan_all(names, "laptop", store=store), "laptop")
+
+
+def said(text: str) -> tuple[list[str], list[str]]:
+    """Verdicts with their p, and intervals; on a page the columns have another order."""
+    return sorted(WORDS.findall(text)), sorted(INTERVAL.findall(text))
+
+
+def section(text: str, name: str) -> str:
+    """The table of a study on a page, as text."""
+    found = re.search(rf'<details class="fold result[^"]*" id="table-{name}".*?</details>', text, re.DOTALL)
+    assert found
+    return html.unescape(re.sub(r"<[^>]+>", "", found[0]))
+
+
+def document_part(document: str, title: str) -> str:
+    """The table of a study in a document."""
+    return document.partition(f"## {escaped(title)}\n")[2].partition("\n## ")[0].replace("\\", "")
+
+
+def test_in_every_format_on_every_page_and_in_every_document(tmp_path: Path) -> None:
+    planned = recorded(NAMES, tmp_path)
+    together = render_all(planned, "laptop")
+    write_results(tmp_path / "results.md", together, planned, "laptop", "tepo report")
+    whole, document = page(together), (tmp_path / "results.md").read_text()
+    lines = StudyResult.of(planned, "laptop").to_pandas()
+    for study, units in planned:
+        table = study_table(study, "laptop", units)
+        expected = said(as_text(table, "markdown").replace("\\", ""))
+        assert len(expected[0]) == family_of(study, units) > 4
+        assert {word.split(" (")[0] for word in expected[0]} >= {"not decided"}
+        alone: Rendered = render_all([(study, units)], "laptop")
+        assert said(as_text(table, "terminal", 1000)) == expected
+        assert said(section(page(alone), study.name)) == said(section(whole, study.name)) == expected
+        short = said(document_part(document, table.title))
+        assert short[0] == expected[0]
+        assert set(short[1]) < set(expected[1])  # without those of single benchmarks
+        assert sorted(said_in_csv(table)) == expected[0]
+        known = {one.row.key: one.measured for one in table.comparisons if one.measured}
+        mine = lines[(lines["study"] == study.name) & lines["p"].notna()]
+        assert [round(p, 12) for p in mine["p"]] == [round(one.p_holm, 12) for one in known.values()]
+
+
+def said_in_csv(table: Table) -> list[str]:
+    lines = csv.DictReader(io.StringIO(as_text(table, "csv")))
+    return [line["text"] for line in lines if line["column"] == "verdict" and WORDS.fullmatch(line["text"])]
+
+
+def test_a_panel_reads_alone_as_in_its_table(tmp_path: Path) -> None:
+    table3 = plan_all(["3"], "laptop", store=tmp_path)
+    sizes = {study.name: family_of(study, units) for study, units in table3}
+    alone = {name: plan_all([name], "laptop", store=tmp_path)[0] for name in sizes}
+    assert sizes == {name: family_of(study, units) for name, (study, units) in alone.items()}
+    assert sizes["panel_e"] == len(load_study("panel_e").rows) - 1
+
+
+@pytest.mark.parametrize("given", [{}, {"seeds": [0]}])
+def test_the_family_of_a_tuned_study_is_declared_before_anything_is_chosen(given: dict, tmp_path: Path) -> None:
+    ((study, units),) = plan_all(["tuned"], "laptop", store=tmp_path, **given)
+    assert all(unit.tuning for unit in units)
+    assert family_of(study, units) == 7
+    ((study, units),) = recorded(["tuned"], tmp_path)
+    assert family_of(study, units) == 7

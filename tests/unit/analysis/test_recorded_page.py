@@ -1,0 +1,47 @@
+"""The page of everything on record: small, quick to load, and short on paper."""
+
+import base64
+import re
+from pathlib import Path
+
+import pytest
+from tepo.studies.records.read import recorded_names, with_records
+
+from tepo.analysis.page import page, parts, render_all
+from tepo.studies.plan_studies import plan_all
+from tests.unit.reporting.chromium import Page, chromium
+
+pytestmark = [pytest.mark.chromium, pytest.mark.slow, pytest.mark.disaster]
+
+BYTES, SECONDS, SHEETS = 3_000_000, 2, 40
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("recorded")
+    planned = with_records(plan_all(recorded_names(), "laptop", store=folder / "runs"), "laptop")
+    reported: list[float] = []
+    text = page(render_all(planned, "laptop", lambda done, note: reported.append(done)))
+    assert reported == list(range(1, parts(planned) + 1))
+    path = folder / "page.html"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_it_is_small_quick_and_short(path: Path) -> None:
+    """Seconds of CPU time, which on a machine that does nothing else is the time one waits."""
+    assert path.stat().st_size <= BYTES
+    with chromium() as window:
+        window.command("Performance.enable")
+        before = _seconds(window)
+        window.open(path)
+        assert _seconds(window) - before < SECONDS
+        assert window.all("figure canvas") == [], "curves are drawn when they are opened"
+        sheets = window.command("Page.printToPDF", preferCSSPageSize=True)["data"]
+        assert len(re.findall(rb"/Type /Page\b", base64.b64decode(sheets))) <= SHEETS
+        assert window.console() == []
+
+
+def _seconds(window: Page) -> float:
+    metrics = window.command("Performance.getMetrics")["metrics"]
+    return next(one["value"] for one in metrics if one["name"] == "ProcessTime")

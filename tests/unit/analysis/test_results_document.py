@@ -1,0 +1,118 @@
+"""Documents of results: short, what their command writes from the records today, and told as the tables have it."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tepo.analysis.page import Rendered, render_all
+from tepo.analysis.results_document import shown_blocks, write_results
+from tepo.evaluation.statistics.comparison import AVERAGE
+from tepo.reporting.headline import headline
+from tepo.reporting.page import PageStudy
+from tepo.reporting.page.head import PageHead
+from tepo.reporting.tables.table import VERDICT, Block, Cell, Column, Kind, Table, TableRow
+from tepo.store.facts import Gathered
+from tepo.studies.plan_studies import plan_all
+from tepo.studies.planned_facts import read_facts
+from tests.unit.test_documentation import ROOT
+
+DOCS = ROOT / "docs"
+WRITTEN, KNOWN = DOCS / "results-comparison.md", DOCS / "results-known.md"
+COMMAND = WRITTEN.read_text(encoding="utf-8").split("Written by `")[1].partition("`")[0]
+
+
+@pytest.mark.disaster  # reads and compares a thousand runs
+def test_the_document_and_its_pictures_are_current(tmp_path: Path) -> None:
+    names = [word for word in shlex.split(COMMAND)[2:] if not word.startswith("-")]
+    planned, facts = read_facts(plan_all(names, "laptop", store=tmp_path / "runs"), "laptop", records=True)
+    path = tmp_path / WRITTEN.name
+    write_results(path, render_all(planned, facts, "laptop"), planned, facts, "laptop", COMMAND)
+    written = {one.name: one.read_text(encoding="utf-8") for one in tmp_path.glob(f"{WRITTEN.stem}*")}
+    committed = {one.name: one.read_text(encoding="utf-8") for one in DOCS.glob(f"{WRITTEN.stem}*")}
+    assert sorted(written) == sorted(committed)
+    stale = [name for name, text in written.items() if text != committed[name]]
+    assert stale == [], f"run it again with --results docs/{WRITTEN.name} --store FOLDER_WITHOUT_RUNS: {COMMAND}"
+
+
+def test_the_documents_of_findings_are_short() -> None:
+    assert len(WRITTEN.read_text(encoding="utf-8").split()) <= 4000
+    assert len(KNOWN.read_text(encoding="utf-8").split()) <= 800  # two screens
+    assert len(list(DOCS.glob(f"{WRITTEN.stem}*.svg"))) <= 4
+
+
+@pytest.mark.parametrize(("page", "in_no_table"), [("results-known.md", ["0.0 [−0.3, 0.2]"]), ("paper.md", [])])
+def test_every_difference_that_is_told_stands_in_the_tables(page: str, in_no_table: list[str]) -> None:
+    """A figure that a change of the statistics or of a study moved is found here. In no table: training rewards."""
+    text = " ".join((DOCS / page).read_text(encoding="utf-8").split())
+    told = re.findall(r"−?\d+\.\d \[−?\d+\.\d, −?\d+\.\d\]", text)
+    assert len(told) >= 7
+    tables = WRITTEN.read_text(encoding="utf-8").replace("\\", "")
+    assert [one for one in told if one not in tables] == in_no_table
+
+
+def row(label: str, *cells: str | float) -> TableRow:
+    """Words, and percent with an interval of a point to either side."""
+    typed = (Cell(text=cell) if isinstance(cell, str) else Cell(cell, cell - 1, cell + 1) for cell in cells)
+    return TableRow(label, label, tuple(typed))
+
+
+NOTHING = Gathered().facts()
+SCORES = (Column("add3", "add3"), Column(AVERAGE, "Avg."))
+MEASURED = (*SCORES, Column("delta", "Δ Avg.", Kind.DELTA), Column(VERDICT, "Verdict", Kind.TEXT))
+FIRST = Block("Measured: a", MEASURED, (row("one, a", 10, 50, 0, "baseline"), row("two, a", 20, 51, 1, "worse")))
+SECOND = Block("Measured: b", MEASURED, (row("two, b", 30, 52, 2, "better"),))
+PLAIN = Block("Measured", SCORES, (row("one", 10, 50),))
+SWEEP = Block("Average by rate", (Column("rate=1", "1"),), (row("one", 50),), axis="rate")
+DRAWN = Block("Over bases", (Column("these", "Δ", Kind.DELTA),), (row("two", 3),), drawn="base")
+OTHER = Block("Tried", (Column("k", "k = 1"),), (row("one", 60),), notes=("long",))
+
+
+@pytest.mark.parametrize(
+    ("blocks", "title", "columns", "rows"),
+    [
+        ((SWEEP, FIRST, SECOND, OTHER), "Measured: a", ["Avg.", "Δ Avg.", "Verdict"], ["one, a", "two, a", "two, b"]),
+        ((DRAWN, SWEEP, FIRST), "Over bases", ["Δ"], ["two"]),
+        ((SWEEP, PLAIN, OTHER), "Average by rate", ["1"], ["one"]),
+        ((PLAIN, OTHER), "Measured", ["Avg."], ["one"]),
+        ((OTHER,), "Tried", ["k = 1"], ["one"]),
+    ],
+    ids=["verdicts", "drawn", "sweep", "averages", "another"],
+)
+def test_a_table_is_cut_to_what_it_decides(
+    blocks: tuple[Block, ...], title: str, columns: list[str], rows: list[str]
+) -> None:
+    (block,) = shown_blocks(Table("study", "A study", blocks))
+    assert (block.title, [column.title for column in block.columns]) == (title, columns)
+    assert ([row.label for row in block.rows], block.notes) == (rows, ())
+    assert all(len(row.cells) == len(columns) for row in block.rows)
+
+
+def test_a_study_is_its_title_its_finding_and_one_table(tmp_path: Path) -> None:
+    table = Table("study", "A_study", (FIRST, OTHER), notes=("generic",))
+    rendered = Rendered(PageHead("Title", ran="Two runs.", scope="No more."), [PageStudy(table)], [], [])
+    write_results(tmp_path / "results.md", rendered, [], NOTHING, "laptop", "tepo report study")
+    opening, _, study = (tmp_path / "results.md").read_text(encoding="utf-8").partition("## A\\_study\n\n")
+    assert opening.startswith("# Results at laptop scale\n\nWritten by `tepo report study`.\n\n![")
+    assert "\n\nTwo runs. No more.\n\n" in opening
+    assert (
+        study
+        == f"""**{headline(table)}.**
+
+**Measured: a**
+
+|  | Avg. | Δ Avg. | Verdict |
+| :-- | --: | --: | :-- |
+| one, a | 50.0 ±1.0 | 0.0 \\[−1.0, 1.0\\] | baseline |
+| two, a | 51.0 ±1.0 | +1.0 \\[0.0, 2.0\\] | worse |
+"""
+    )
+    assert [file.name for file in tmp_path.glob("*.svg")] == ["results-opening.svg"]
+
+
+def test_the_first_page_shows_what_was_found() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name in ("opening", "stability-1-map"):
+        assert f"](docs/{WRITTEN.stem}-{name}.svg)" in text
+        assert (DOCS / f"{WRITTEN.stem}-{name}.svg").is_file()

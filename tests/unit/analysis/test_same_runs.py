@@ -1,0 +1,120 @@
+"""Rows that are another row until rounding parts them: found by the first steps of their runs, never by rewards
+alone."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from tepo.analysis.same_runs import STEPS, same_runs
+from tepo.analysis.tables import study_table
+from tepo.common.errors import UserError
+from tepo.studies.plan import Unit, make_plan
+from tepo.studies.study import Study, parse_study
+from tests.unit.studies.measured import finish
+
+STUDY = """
+title: Twins
+baseline: plain
+rows:
+  - {label: plain, objective: grpo_dapo}
+  - {label: twin, objective: tis}
+  - {label: other, objective: gspo}
+  - {label: longer, objective: grpo_dapo, overrides: [train.steps=7]}
+scales:
+  laptop:
+    models: [laptop]
+    seeds: [0, 1, 2]
+    overrides: ["data.benchmarks=[add3]", train.steps=6]
+    same_as: {twin: plain}
+"""
+REWARDS, ENTROPIES = (0.3, 0.4, 0.5, 0.6, 0.7, 0.8), (0.9, 0.8, 0.7, 0.6, 0.5, 0.4)
+
+
+def parsed(folder: Path, text: str = STUDY) -> Study:
+    path = folder / "twins.yaml"
+    path.write_text(text)
+    return parse_study(path)
+
+
+def trained(unit: Unit, rewards: Sequence[float], entropies: Sequence[float] = ENTROPIES) -> None:
+    """A run that was measured, with these rewards and entropies at its first steps."""
+    finish(unit, 0.5)
+    rows = [json.loads(line) for line in unit.run.metrics_file.read_text().splitlines()]
+    for row, reward, entropy in zip(rows, rewards, entropies, strict=False):
+        row |= {"critic/score/mean": reward, "actor/entropy": entropy}
+    unit.run.metrics_file.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+
+
+def made(study: Study, store: Path, **twins: tuple[Sequence[float], Sequence[float]]) -> list[Unit]:
+    """Units whose runs are those of the plain row, but for the rows named."""
+    units = make_plan(study, "laptop", store=store)
+    for unit in units:
+        luck = 0.01 * unit.seed
+        rewards, entropies = twins.get(unit.row.label, (REWARDS, ENTROPIES))
+        if unit.row.label == "other" and "other" not in twins:
+            rewards = [0.1] * len(REWARDS)
+        trained(unit, [reward + luck for reward in rewards], entropies)
+    return units
+
+
+def test_a_declared_twin_is_marked_until_rounding_parts_it(tmp_path: Path) -> None:
+    study = parsed(tmp_path)
+    late = ((*REWARDS[:STEPS], 0.1, 0.2), (*[one * (1 + 3e-5) for one in ENTROPIES[:STEPS]], 0.1, 0.1))
+    units = made(study, tmp_path / "runs", twin=late)
+    found = same_runs(study, "laptop", units)
+    assert found.same_as == {"laptop/twin": "plain"}
+    assert found.notes == []  # `longer` has the same metrics, but more steps
+    table = study_table(study, "laptop", units)
+    words = {row.key: row.cells[-1].text for row in table.blocks[0].rows}
+    assert words["laptop/twin"] == "identical here"
+    assert words["laptop/other"].startswith("not decided")
+
+
+@pytest.mark.parametrize("seeds", [(0,), (0, 1, 2)])
+def test_another_objective_at_a_small_rate_is_no_twin(seeds: tuple[int, ...], tmp_path: Path) -> None:
+    """The first rollout precedes every update, and a few after it are the same too: the entropies are not."""
+    study = parsed(tmp_path)
+    small = (REWARDS, (ENTROPIES[0], *[one * (1 + 1e-4) for one in ENTROPIES[1:]]))
+    units = made(study, tmp_path / "runs", twin=small)
+    for unit in units:
+        if unit.row.label == "twin" and unit.seed not in seeds:  # one seed that differs is enough
+            trained(unit, [reward + 0.01 * unit.seed for reward in REWARDS])
+    found = same_runs(study, "laptop", units)
+    assert found.same_as == {}
+    assert found.notes == ["Declared by `same_as:` to train as plain does, but their runs part within 4 steps: twin."]
+
+
+def test_a_twin_that_is_not_declared_is_named(tmp_path: Path) -> None:
+    study = parsed(tmp_path)
+    units = made(study, tmp_path / "runs", other=(REWARDS, ENTROPIES))
+    found = same_runs(study, "laptop", units)
+    assert [note.split(" begin alike")[0] for note in found.notes] == ["plain and other", "twin and other"]
+    assert "`same_as:` under `scales: laptop:`" in found.notes[0]
+    assert any(found.notes[0] == note for note in study_table(study, "laptop", units).notes)
+
+
+def test_one_seed_or_too_few_steps_say_nothing(tmp_path: Path) -> None:
+    study = parsed(tmp_path)
+    units = [unit for unit in made(study, tmp_path / "runs") if unit.seed == 0]
+    assert (same_runs(study, "laptop", units).same_as, same_runs(study, "laptop", units).notes) == ({}, [])
+    short = make_plan(study, "laptop", store=tmp_path / "short", overrides=["train.steps=3"])
+    for unit in short:
+        trained(unit, REWARDS)
+    assert (same_runs(study, "laptop", short).same_as, same_runs(study, "laptop", short).notes) == ({}, [])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("{twn: plain}", "did you mean 'twin'"),
+        ("{twin: plan}", "did you mean 'plain'"),
+        ("{twin: plain, other: twin}", "is itself the same as another row"),
+        ("{twin: twin}", "is itself the same as another row"),
+    ],
+)
+def test_a_wrong_declaration_is_named(given: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=said) as error:
+        parsed(tmp_path, STUDY.replace("{twin: plain}", given))
+    assert "same_as" in str(error.value.where)

@@ -1,0 +1,109 @@
+"""Power of a study from what a store holds."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tepo.analysis.study_power import study_power
+from tepo.analysis.tables import read_samples, row_key
+from tepo.evaluation.statistics.comparison import pair_rows
+from tepo.evaluation.statistics.power import found_from, smallest, spread_of
+from tepo.studies.plan_studies import Planned, plan_all
+from tepo_cli.show_power import UNKNOWN, power_line
+from tests.integration.commands import tepo
+from tests.unit.studies.measured import finish
+from tests.unit.training.small import write
+
+pytestmark = pytest.mark.disaster
+
+STUDY = """\
+title: mine
+baseline: GRPO/DAPO
+rows:
+  - {label: base model, base: true}
+  - {label: GRPO/DAPO, objective: grpo_dapo}
+  - {label: GSPO, objective: gspo}
+  - {label: TEPO, objective: tepo}
+scales:
+  laptop: {models: [laptop], seeds: [0, 1, 2], overrides: [train.steps=2, "data.benchmarks=[add3]"]}
+"""
+
+
+@pytest.fixture
+def planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Planned:
+    for name in ("mine", "again"):
+        write(tmp_path / "experiments" / f"{name}.yaml", STUDY)
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    return plan_all(["mine", "again"], "laptop", store=tmp_path / "runs")
+
+
+def measure(planned: Planned, *labels: str, seeds: int = 3) -> None:
+    for unit in planned[0][1]:
+        if unit.row.label in labels and unit.seed < seeds:
+            finish(unit, {"GSPO": 0.6, "TEPO": 0.5}.get(unit.row.label, 0.45))
+
+
+def test_the_family_counts_each_comparison_once_and_measured_ones_say_how_they_vary(planned: Planned) -> None:
+    measure(planned, "GRPO/DAPO", "GSPO")
+    power = study_power(planned)
+    assert power.family == 3  # the base model, GSPO and TEPO against GRPO/DAPO, in both studies
+    (one,) = power.measured
+    units = [unit for unit in planned[0][1] if unit.row.label in ("GRPO/DAPO", "GSPO")]
+    (pair,) = pair_rows(read_samples(units), row_key(units[0]))
+    expected = spread_of(pair.cells, pair.weights)
+    assert one.spread.seed == expected.seed
+    assert one.seeds == 3
+    found = 100 * smallest(found_from(expected, 3, 0.05 / 3))
+    assert f"3 seeds find a difference of {found:.1f} points with 80%" in power_line(planned)
+    assert "family of 3" in power_line(planned)
+
+
+def test_the_same_rows_under_more_seeds_find_less(planned: Planned) -> None:
+    measure(planned, "GRPO/DAPO", "GSPO", "TEPO")
+    power = study_power(planned)
+    assert len(power.measured) == 2
+    sizes = [smallest(found_from(power.spread, seeds, power.level)) for seeds in (3, 8)]
+    assert sizes[1] < sizes[0]
+
+
+@pytest.mark.parametrize(("labels", "seeds"), [((), 3), (("GRPO/DAPO",), 3), (("GRPO/DAPO", "GSPO"), 1)])
+def test_without_two_seeds_of_a_row_and_its_baseline_it_is_unknown(
+    planned: Planned, labels: tuple[str, ...], seeds: int
+) -> None:
+    measure(planned, *labels, seeds=seeds)
+    assert study_power(planned) is None
+    assert power_line(planned) == UNKNOWN
+
+
+@pytest.mark.slow
+def test_the_commands(planned: Planned, tmp_path: Path) -> None:
+    measure(planned, "base model", "GRPO/DAPO", "GSPO", "TEPO")
+    shown = tepo("power", "mine", "--difference", "5", "--store", tmp_path / "runs")
+    assert "5 points need" in shown.stderr
+    assert "GSPO" in shown.stdout
+    assert "power: 3 seeds find a difference of" in tepo("plan", "mine", "--store", tmp_path / "runs").stderr
+    one_seed = tepo("plan", "mine", "--seeds", "0", "--store", tmp_path / "runs")
+    assert "power: unknown" in one_seed.stderr
+    tepo("power", "mine", "--difference", "0", "--store", tmp_path / "runs", code=2)
+
+
+def test_a_row_of_a_sweep_is_compared_at_its_own_setting(tmp_path: Path, planned: Planned) -> None:
+    swept = STUDY.replace("title: mine", "title: mine\nvary: {train.learning_rate: [1e-4, 2e-4]}")
+    (tmp_path / "experiments" / "mine.yaml").write_text(swept)
+    planned = plan_all(["mine"], "laptop", store=tmp_path / "runs")
+    measure(planned, "GRPO/DAPO", "GSPO")
+    power = study_power(planned)
+    assert power.family == 6
+    names = [f"{row}, learning_rate={rate}" for rate in ("1e-4", "2e-4") for row in ("GSPO", "GRPO/DAPO")]
+    assert [name for one in power.measured for name in (one.label, one.baseline)] == [f"laptop/{one}" for one in names]
+
+
+def test_no_difference_above_a_hundred_points_is_promised(planned: Planned) -> None:
+    """With two seeds that contradict each other the formula gives more points than there are."""
+    for unit in planned[0][1]:
+        if unit.row.label in ("GRPO/DAPO", "GSPO") and unit.seed < 2:
+            finish(unit, 1.0 if (unit.seed == 0) == (unit.row.label == "GSPO") else 0.0, problems=20)
+    line = power_line(planned)
+    assert "no difference of up to 100 points" in line
+    assert not any(float(found) > 100 for found in re.findall(r"([\d.]+) points with", line))

@@ -39,7 +39,7 @@ def claims_table(claims: Claims, judged: Sequence[ClaimOutcome], known: Sequence
     known: costs of earlier runs, for prices."""
     by_name = {one.claim.name: one for one in judged}
     to_do = any(one.done < len(one.units) for one in judged)
-    columns = (*_COLUMNS, *([_PRICE] if to_do else []))
+    columns = (*_COLUMNS, *([_PRICE] if known and to_do else []))
     blocks = []
     for own, title in _TITLES.items():
         part = [claim for claim in claims.claims if claim.family.startswith(OWN) is own]

@@ -106,7 +106,7 @@ def _cells(one: ClaimOutcome | None, known: Sequence[Cost]) -> tuple[Cell, ...]:
     delta = MISSING
     if one.decision:
         delta = percent_cell(one.decision.difference.delta, *one.decision.interval)
-    p = p_text(one.decision.p).removeprefix("p ").removeprefix("= ") if one.decision else ""
+    p = p_text(one.decision.p).removeprefix("p ").removeprefix("= ") if one.decision and one.decision.decides else ""
     priced = f"{price(one.units, known, '').cpu_s / 3600:.2f}" if known and one.done < len(one.units) else ""
     words = one.claim.unit, _region(one.claim), _verdict(one), p, f"{one.done} of {len(one.units)}", priced
     return (Cell(text="censored") if one.censored else delta, *(Cell(text=text) for text in words))
@@ -194,8 +194,8 @@ def _printed_gains(testable: Sequence[Claim]) -> list[str]:
     if not gains:
         return []
     return [
-        "Refuted is the margin, not the sign. Gains over GRPO/DAPO that the paper prints, in points (Table 1, "
-        f"{_PRINTED.model}): {', '.join(gains)}."
+        "Refuted is the margin, not the sign. Gains over GRPO/DAPO that the paper prints, in points (Table 1 of "
+        f"the TEPO paper, {_PRINTED.model}): {', '.join(gains)}."
     ]
 
 
@@ -228,7 +228,7 @@ def _details(claim: Claim, one: ClaimOutcome | None) -> str:
 
 
 def _verdict_words(decision: RegionDecision, verdict: str) -> str:
-    return verdict if math.isnan(decision.p) else f"{verdict} ({p_text(decision.p)})"
+    return f"{verdict} ({p_text(decision.p)})" if decision.decides else verdict
 
 
 def _sentence(text: str) -> str:

@@ -35,9 +35,14 @@ class RegionDecision:
         return Outcome.REFUTED if self.p_region < 1 - LEVEL else Outcome.UNDECIDED
 
     @property
+    def decides(self) -> bool:
+        """Tell whether anything was tested: only then its p says something."""
+        return self.tested and not math.isnan(self.p_outside)
+
+    @property
     def p(self) -> float:
-        """The p of what was rejected; where nothing was, the smaller of the two. NaN where nothing was tested."""
-        return min(self.p_outside, self.p_region) if self.tested else math.nan
+        """The p of what was rejected; where nothing was, the smaller of the two."""
+        return min(self.p_outside, self.p_region)
 
     @property
     def interval(self) -> tuple[float, float]:

@@ -1,4 +1,4 @@
-"""Runs are recorded as evidence for a claim where the commit that they began at holds the claim: in real repositories."""
+"""Runs are recorded for a claim where the commit that they began at holds the claim: in real repositories."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from tepo.common.errors import UserError
 from tepo.studies.claims import CLAIMS, OWN, read_claims
 from tepo.studies.record_runs import folder_of, plan_by_folder, record_study
 from tepo.studies.registration import check_registered
-from tests.unit.studies.claimed import LATER, text
+from tests.unit.studies.claimed import text
 from tests.unit.studies.measured import finish
 from tests.unit.training.small import write
 
@@ -42,14 +42,12 @@ def commit(folder: Path, date: str) -> str:
 
 
 def check(file: Path, prefix: str, *sessions: dict[str, Any]) -> str:
-    """What is said against the runs."""
+    """What is said against a run of these sessions; empty where it counts."""
     claim = next(claim for claim in read_claims(file, prefix).claims if claim.name == "first")
     try:
         check_registered(claim, "abc", [{"what": "train", **session} for session in sessions])
     except UserError as error:
-        assert error.where == f"run abc, {file}"
-        assert error.fix.startswith("commit the claim, then run it")
-        return error.what
+        return str(error)
     return ""
 
 
@@ -84,7 +82,10 @@ def test_a_run_of_no_known_or_another_commit_is_no_evidence(file: Path) -> None:
     assert "differs from its commit" in check(file, CLAIMS, good, {"commit": after, "dirty": True})
     assert f"began at commit {before[:8]}" in check(file, CLAIMS, good, {"commit": before, "dirty": False})
     assert "no commit that is known" in check(file, CLAIMS, {"commit": None, "dirty": None})
-    assert "no commit that is known" in check(file, CLAIMS)
+    said = check(file, CLAIMS)
+    assert said.startswith("a run of the claim first is of no commit that is known")
+    assert f"in: run abc, {file}" in said
+    assert "try: commit the claim, then run it" in said
     assert "began at commit" in check(file, CLAIMS, {"commit": "0" * 40, "dirty": False})
     assert "no commit that is known" in check(file, OWN, {"started": "2025-01-01T12:00:00+00:00"})
     assert "began at commit" in check(file, OWN, {"started": "2026-01-01T13:00:00+00:00"})

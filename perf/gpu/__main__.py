@@ -1,18 +1,18 @@
 """Ten minutes of one GPU: what of the GPU code works, how fast, against which limit.
 
-    python -m perf.gpu [PART …] [--without PART …] [--out DIR] [--wheels DIR] [--small]
+    python -m perf.gpu [PART …] [--without PART …] [--out DIR] [--wheels DIR] [--model DIR] [--small]
     python -m perf.gpu --stored
 
 Parts, the ones that settle most first: attention fused vllm vllm_head one_gpu resume sampler deepspeed, and on request
-two_gpus fused_peers update half_billion (perf/gpu/part.py: what each retires, and its time limit). Each runs in a
-process of its own. What was found stands in one file, gpu_CARD.json (perf/results unless --out says where), after each
-part, also when it fails, misses a package or runs out of time; the others go on. The file holds versions, card, driver,
-figures and cleaned messages, and nothing of whose machine it was: send it back (docs/engines.md). Exit code 1 when a
-part did not work; a missing package is no excuse, but `--without` leaves parts out by name. A part whose hardware is
-missing is not run, and does not count. `--small` runs every part on the CPU at a small size, which says that the code
-runs and nothing about a GPU; its file goes to build/gpu_small. `--wheels` takes packages from a folder of wheels
-(perf/gpu_wheels.py). `--stored` prints the results that are kept, and for each part without one that it has not run on
-a GPU.
+two_gpus fused_peers update half_billion smollm (perf/gpu/part.py: what each retires, and its time limit). Each runs in
+a process of its own. What was found stands in one file, gpu_CARD.json (perf/results unless --out says where), after
+each part, also when it fails, misses a package or runs out of time; the others go on. The file holds versions, card,
+driver, figures and cleaned messages, and nothing of whose machine it was: send it back (docs/engines.md). Exit code 1
+when a part did not work; a missing package is no excuse, but `--without` leaves parts out by name. A part whose
+hardware is missing is not run, and does not count. `--small` runs every part on the CPU at a small size, which says
+that the code runs and nothing about a GPU; its file goes to build/gpu_small. `--wheels` takes packages from a folder of
+wheels (perf/gpu_wheels.py); `--model` names the folder of SmolLM2-135M-Instruct for `smollm`. `--stored` prints the
+results that are kept, and for each part without one that it has not run on a GPU.
 """
 
 import argparse
@@ -25,7 +25,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from perf.gpu.part import PARTS, TEN_MINUTES
+from perf.gpu.part import MODEL, PARTS, TEN_MINUTES
 from perf.gpu_wheels import install
 from tepo.common.files import write_json
 from tepo.training.probes.probe_record import Figure, supervise
@@ -103,6 +103,7 @@ def main() -> None:
     parser.add_argument("--without", nargs="+", metavar="PART", default=[])
     parser.add_argument("--out", type=Path)
     parser.add_argument("--wheels", type=Path)
+    parser.add_argument("--model", type=Path)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--stored", action="store_true")
     given = parser.parse_args()
@@ -117,6 +118,8 @@ def main() -> None:
     card = "cpu" if given.small else card_here()
     if not card:
         parser.error("no GPU here: --small runs every part on the CPU at a small size, --stored prints what is kept")
+    if given.model:
+        os.environ[MODEL] = str(given.model.resolve())
     with tempfile.TemporaryDirectory() as site:
         if given.wheels:
             install(given.wheels, Path(site))

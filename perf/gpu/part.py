@@ -14,6 +14,7 @@ from typing import NamedTuple
 from tepo.training.probes import acceptance
 from tepo.training.probes.probe_record import Figure, record
 
+MODEL = "TEPO_GPU_MODEL"  # the folder of `smollm`, set by --model
 LEFT_MIB = 256.0  # allocated after a part: above cuBLAS's workspaces, below the weights of any model that is trained
 
 
@@ -40,6 +41,7 @@ ON_REQUEST = {
     "fused_peers": Part(80, "the fused op at four tile sizes beside torch.compile, TRL and Liger"),
     "update": Part(110, "updates of Qwen2.5-7B's layers, the allocator's segments"),
     "half_billion": Part(90, "Qwen3-0.6B at 16k beside prime-rl's published figures"),
+    "smollm": Part(500, "SmolLM2-135M trained for real, where its folder is at hand: what it learns, times, memory"),
 }
 PARTS = TEN_MINUTES | ON_REQUEST
 

@@ -6,6 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from tepo.common import paths
@@ -38,6 +39,7 @@ def read_facts(
     for study, units in planned:
         if tune := study.tune_at(scale):
             choosing = [unit for unit in units if unit.tuning or unit.row.base]
+            kept.read_beside(unit.id for unit in choosing)
             units = with_chosen(choosing, tune, reporting_seeds(study, scale, seeds), kept.share)
         kept.read(unit.id for unit in units)
         known.append((study, [unit if unit.done() else replace(unit, recorded=kept.holds(unit)) for unit in units]))
@@ -119,24 +121,30 @@ class Records:
         for folder, some in wanted.items():
             self._read(folder, some)
 
+    def read_beside(self, runs: Iterable[str]) -> None:
+        """Read these runs and all others in their folders."""
+        folders = {folder for run in runs for folder in self.by_run.get(run, ())}
+        self.read([run for run, where in self.by_run.items() if not folders.isdisjoint(where)])
+
     def _read(self, folder: Path, some: Collection[str]) -> None:
         frames, there = read_frames(folder, some), set(self.known)
         for row in frames.runs.itertuples(index=False):
             values = opened(row, folder / "runs.parquet")
-            if first := self.known.get(row.run):
-                more = {name: getattr(first, name) or values[name] for name in ("validation", "excerpt")}
-                self.known[row.run] = replace(first, **more)
+            if known := self.known.get(row.run):
+                more = {name: getattr(known, name) or values[name] for name in ("validation", "excerpt")}
+                self.known[row.run] = replace(known, **more)
                 continue
             ended = ": ".join(["finished", *([str(values["ending"])] if values["ending"] else [])])
             self.known[row.run] = Known("record", finished=True, outcome=ended, trained=row.trained, **values)
             self.recipes[row.run] = row.recipe
         self.curves.append(frames.curves[~frames.curves["run"].isin(there)])
-        first_rows = frames.scores.drop_duplicates(["run", "benchmark"])
-        new = [(row.run, row.benchmark) not in self.tasks for row in first_rows.itertuples(index=False)]
-        pairs = first_rows[new]
+        first = frames.scores.drop_duplicates(["run", "benchmark"])
+        measured = zip(first["run"], first["benchmark"], strict=True)
+        new = np.array([pair not in self.tasks for pair in measured], dtype=bool)
+        pairs = first[new]
         self.tasks.update(zip(zip(pairs["run"], pairs["benchmark"], strict=True), pairs["task"], strict=True))
         scores = frames.scores
-        if not all(new):
+        if not new.all():
             scores = scores.merge(pairs[["run", "benchmark"]], on=["run", "benchmark"])
         self.scores.append(scores)
 

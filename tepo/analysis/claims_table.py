@@ -86,15 +86,16 @@ def _claim_line(claim: Claim, one: ClaimOutcome | None) -> ClaimLine:
 
 
 def summary(table: Table) -> str:
-    """The claims of their table in Markdown, a line each: the sentence, the verdict with its p, and the difference."""
-    lines = ["| claim | verdict | p | A above B |", "| :-- | :-- | --: | --: |"]
+    """The claims of their table in Markdown, a line each: sentence, region, verdict, p and difference."""
+    lines = ["| claim | region | verdict | p | A above B |", "| :-- | :-- | :-- | --: | --: |"]
     for block in table.blocks:
         for row in block.rows:
             cells = {column.key: cell for column, cell in zip(block.columns, row.cells, strict=True)}
             delta, column = cells["delta"], block.columns[0]
             value = f"{format_value(delta, column, 1)} {format_interval(delta, column, 1)}"
             measured = delta.text or f"{value} {cells['unit'].text}".strip()
-            said = f"{row.sentence} (`{row.label}`)", cells[OUTCOME].text or "not run yet", cells["p"].text, measured
+            verdict, region, p = cells[OUTCOME].text or "not run yet", cells["region"].text, cells["p"].text
+            said = f"{row.sentence} (`{row.label}`)", region, verdict, p, measured
             lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in said)} |")
     return "\n".join(lines)
 

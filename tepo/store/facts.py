@@ -54,6 +54,10 @@ class Facts:
     scores: pd.DataFrame
     curves: pd.DataFrame
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Another process gets the frames alone: rows of pandas cannot be pickled."""
+        return {"runs": self.runs, "scores": self.scores, "curves": self.curves}
+
     @cached_property
     def _known(self) -> dict[str, Any]:
         return {row.run: row for row in reversed(list(self.runs.itertuples(index=False)))}

@@ -214,7 +214,7 @@ def test_times_that_no_run_lived_to_see_give_no_number(tmp_path: Path) -> None:
     assert found["up"].decision.difference.delta == pytest.approx((200 - 120) / 100, abs=0.03), "the rule of the claim"
     table = shown(claims, found)
     assert (cells(table)["up"]["delta"], cells(table)["up"]["claim"]) == ("censored", "refuted")
-    assert "| refuted | < .001 | censored |" in summary(table)
+    assert "| at most −5 | refuted | < .001 | censored |" in summary(table)
     (said,) = table.blocks[0].notes
     assert "All 8 runs of A never reach it: no difference in steps can be stated, at least +8" in said
     assert "16 runs, 8 of A ended early. " in said

@@ -7,20 +7,16 @@ says is found with 80%.
 
 `skewed`: accuracies of two rows with the variances of the registered claims. Some runs of a row are bad, and the row is
 raised until both rows have one mean: the null hypothesis is that the expected accuracies are equal. Rows that both have
-bad runs have one distribution of runs, the hypothesis of exact tests. The interval's test stands beside alternatives,
-of which a rule chooses that was written before they were applied to any record (`chosen`).
+bad runs have one distribution of runs.
 Run: python perf/statistics_calibration.py [normal] [skewed]
 """
 
-import functools
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.special import stdtr
 
-from tepo.evaluation.statistics.exact_tests import exchange_p, sign_flip_p, smallest_exchange_p, smallest_sign_flip_p
 from tepo.evaluation.statistics.intervals import Estimate, Tails, estimate, estimate_share
 from tepo.evaluation.statistics.power import POWER, found_from, pooled, smallest, spread_of
 
@@ -80,14 +76,13 @@ def gap_for(difference: float, luck: float) -> float:
 
 # luck that is not normal ---------------------------------------------------------------------------------------------
 
-MARGIN, FOUND = 0.02, 0.04  # of equivalence; a gap that should be found
+MARGIN = 0.02  # of equivalence
 FAMILIES = (1, 15, 40)
 ITEMS, ITEM, REST = (
     1400,
     0.001,
     0.06,
 )  # problems; variances of b and e of a difference (tepo.evaluation.statistics.power)
-CHUNK = 1000
 
 
 @dataclass(frozen=True)
@@ -164,56 +159,6 @@ def interval_test(x: Studies) -> P:
     return tails.below(t), tails.below(-t)
 
 
-def sign_flips(x: Studies) -> P:
-    return sign_flip_p(x.differences, alternative="less"), sign_flip_p(x.differences, alternative="greater")
-
-
-def signed_ranks(x: Studies) -> P:
-    """Wilcoxon's signed ranks, by all sign flips."""
-    d = x.differences
-    ranks = np.sign(d) * (np.abs(d).argsort(axis=1).argsort(axis=1) + 1)
-    return sign_flip_p(ranks, alternative="less"), sign_flip_p(ranks, alternative="greater")
-
-
-def runs_exchanged(x: Studies) -> P:
-    return exchange_p(x.a, x.b, alternative="less"), exchange_p(x.a, x.b, alternative="greater")
-
-
-def trimmed_mean(x: Studies) -> P:
-    """Yuen's t of the differences without the lowest and the highest fifth, its error from the winsorised ones."""
-    d = np.sort(x.differences, axis=1)
-    seeds = d.shape[1]
-    cut = int(0.2 * seeds)
-    kept = d[:, cut : seeds - cut]
-    size = kept.shape[1]
-    winsorised = np.clip(d, kept[:, :1], kept[:, -1:])
-    error = winsorised.std(axis=1, ddof=1) * ((seeds - 1) / (size * (size - 1))) ** 0.5
-    t = kept.mean(axis=1) / error
-    return stdtr(size - 1, t), stdtr(size - 1, -t)
-
-
-def bootstrap_t(x: Studies) -> P:
-    """The t of the seeds' differences beside those of 1,999 resamples of them."""
-    d = x.differences
-    seeds = d.shape[1]
-    counts = np.random.default_rng(0).multinomial(seeds, [1 / seeds] * seeds, 1999).T
-    means = d @ counts / seeds
-    errors = (np.maximum(d**2 @ counts / seeds - means**2, 1e-12) / (seeds - 1)) ** 0.5
-    mean = d.mean(axis=1, keepdims=True)
-    drawn, seen = (means - mean) / errors, mean / (d.std(axis=1, ddof=1, keepdims=True) / seeds**0.5)
-    return ((drawn <= seen).sum(axis=1) + 1) / 2000, ((drawn >= seen).sum(axis=1) + 1) / 2000
-
-
-Test = Callable[[Studies], P]
-ALTERNATIVES: dict[str, tuple[Test, float]] = {  # and the smallest p of eight seeds
-    "sign flips of seed differences": (sign_flips, smallest_sign_flip_p(8)),
-    "Wilcoxon's signed ranks": (signed_ranks, smallest_sign_flip_p(8)),
-    "runs exchanged between rows": (runs_exchanged, smallest_exchange_p(8, 8)),
-    "trimmed mean (Yuen, 20%)": (trimmed_mean, 0.0),
-    "bootstrap t": (bootstrap_t, 2 / 2000),
-}
-
-
 @dataclass(frozen=True)
 class Errors:
     """Shares of families of 1, 15 and 40 independent comparisons in which any errs at Holm's first step. alarms: a
@@ -239,27 +184,7 @@ def errors(luck: Luck, seeds: int, studies: int) -> Errors:
     return Errors(alarms, np.maximum(one_way, other_way), refuted, holds)
 
 
-@functools.cache
-def different(test: Test, luck: Luck, studies: int, gap: float = 0.0) -> float:
-    """Share of studies with eight seeds in which the rows, with this gap in their means, are said to differ."""
-    random = np.random.default_rng(8)
-    found = [np.minimum(*test(studies_with(luck, 8, CHUNK, random).moved(gap))) for _ in range(0, studies, CHUNK)]
-    return float(np.mean(2 * np.concatenate(found) < 0.05))
-
-
-def chosen(lucks: Sequence[Luck], studies: int) -> str:
-    """The alternative by the rule: with eight seeds and a family of one it holds 5% within two standard errors of the
-    simulation under all of this luck; of several the one that finds a gap of FOUND most often under normal luck."""
-    limit = 0.05 + 2 * (0.05 * 0.95 / studies) ** 0.5
-    held = {
-        name: different(test, NORMAL, studies, FOUND)
-        for name, (test, _) in ALTERNATIVES.items()
-        if all(different(test, luck, studies) <= limit for luck in lucks)
-    }
-    return max(held, key=held.__getitem__, default="none")
-
-
-def skewed(studies: int = 200_000, of_alternatives: int = 20_000) -> None:
+def skewed(studies: int = 200_000) -> None:
     seeds = (3, 5, 8)
     families = " / ".join(map(str, FAMILIES))
     by_luck = {luck: [errors(luck, n, studies) for n in seeds] for luck in LUCKS}
@@ -275,15 +200,6 @@ def skewed(studies: int = 200_000, of_alternatives: int = 20_000) -> None:
                 " / ".join(f"{100 * rate:.1f}" for rate in getattr(one, name)) for name in names for one in by_seeds
             ]
             print(f"| {luck.name} | {' | '.join(cells)} |")
-    print(f"\nFalse alarms in % of {of_alternatives} studies, eight seeds, family of one; gaps of {FOUND:.0%} found\n")
-    lucks = " | ".join(luck.name for luck in LUCKS)
-    print(f"| test | {lucks} | found | smallest p |\n|{(len(LUCKS) + 3) * '---|'}")
-    for name, (test, least) in {"interval": (interval_test, 0.0), **ALTERNATIVES}.items():
-        alarms = " | ".join(f"{100 * different(test, luck, of_alternatives):.1f}" for luck in LUCKS)
-        found = different(test, NORMAL, of_alternatives, FOUND)
-        print(f"| {name} | {alarms} | {100 * found:.1f} | {f'{least:.2g}' if least else 'none'} |", flush=True)
-    print(f"\nBy the rule, for equal means: {chosen(ONE_ROW, of_alternatives)}")
-    print(f"By the rule, for one distribution of runs: {chosen([NORMAL, *BOTH_ROWS], of_alternatives)}")
 
 
 def normal() -> None:

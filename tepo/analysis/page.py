@@ -12,7 +12,7 @@ from urllib.parse import urljoin
 from matplotlib.figure import Figure
 
 from tepo.analysis.claim_outcomes import judge_claims
-from tepo.analysis.claims_table import claim_choices, claim_lines, claims_table
+from tepo.analysis.claims_table import claim_lines, claims_table
 from tepo.analysis.figures import curves, study_figures
 from tepo.analysis.tables import study_table
 from tepo.common import paths
@@ -106,7 +106,7 @@ def _claims(units: Sequence[Sequence[Unit]], facts: Facts) -> list[PageStudy]:
     claims = load_claims()
     judged = judge_claims(claims, units, facts)
     lines = tuple(claim_lines(claims, judged))
-    return [PageStudy(claims_table(claims, judged, ()), choices=claim_choices(judged), claims=lines)]
+    return [PageStudy(claims_table(claims, judged, ()), claims=lines)]
 
 
 def _render(study: Study, units: list[Unit], facts: Facts, scale: str) -> PageStudy:

@@ -25,8 +25,9 @@ from tepo.studies.plan_studies import Planned
 _SHOWN = (AVERAGE, "delta", VERDICT, "setting")  # columns of rows that are compared with a baseline
 _HOW_TO_READ = (
     "How to read it: accuracy is the mean over all benchmarks in percent, Δ is in points. ± is half of the 95% "
-    "interval over seeds and problems; brackets are 95% intervals too, each by itself. p is corrected over the batch "
-    "of a claim or the comparisons of a study. Bold: the best of a column, and what cannot be told apart from it. "
+    "interval over seeds and problems; brackets are 95% intervals too, each by itself, and 90% of a claim whose region "
+    "has one end. p is corrected over the batch of a claim or the comparisons of a study. Bold: the best of a column, "
+    "and what cannot be told apart from it. "
     "†: some runs ended early and were measured on their last weights. `tepo table NAME --records` has the benchmarks, "
     "the seeds and all notes."
 )

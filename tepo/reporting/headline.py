@@ -2,7 +2,7 @@
 many, and nothing from an interval of one comparison among several."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from tepo.common.text import counted
@@ -61,18 +61,23 @@ def compared(block: Block) -> list[tuple[TableRow, Cell, str]]:
 
 def _claims(table: Table) -> str:
     words = Counter(
-        cell.text
+        cell.text.partition(";")[0]
         for block in table.blocks
         for row in block.rows
         for column, cell in zip(block.columns, row.cells, strict=True)
         if column.key == OUTCOME
     )
-    known = {outcome: words[outcome] for outcome in Outcome if words[outcome]}
+    known = sum(words[outcome] for outcome in Outcome)
     if not known:
         return f"{counted(words.total(), 'registered claim')}, none of them measured yet"
+    return f"Of {counted(known, 'registered claim')} {outcomes_text(words)}"
+
+
+def outcomes_text(words: Mapping[str, int]) -> str:
+    """Numbers of claims by their outcome: "2 hold, 1 is refuted and 1 is undecided"."""
     verbs = {Outcome.HOLDS: ("holds", "hold")}
-    parts = [f"{n} {verbs.get(outcome, (f'is {outcome}', f'are {outcome}'))[n > 1]}" for outcome, n in known.items()]
-    return f"Of {counted(sum(known.values()), 'registered claim')} {_listed(parts)}"
+    known = [(outcome, words[outcome]) for outcome in Outcome if words.get(outcome)]
+    return _listed([f"{n} {verbs.get(outcome, (f'is {outcome}', f'are {outcome}'))[n > 1]}" for outcome, n in known])
 
 
 def _verdicts(blocks: Sequence[Block]) -> str:

@@ -1,4 +1,5 @@
-"""Claims that are written down before they are tested: `experiments/claims.yaml`.
+"""Claims that are written down before they are tested: `experiments/claims.yaml`, the one that ships and, on
+`TEPO_PATH`, the user's own beside it.
 
     claims:
       - name: tuned_again_tepo
@@ -17,14 +18,15 @@
         problems: 7104                           # seed of newly generated test problems
         refuted_by: a difference below 2 points
       - {name: later, sentence: …, refuted_by: …, needs: what is missing to run it}
+    batches: {6: fixed order}                    # tested in the order of the file; else by Holm's procedure
     known:                                       # of claims that were registered without it; it is no part of them
       active_clip: [what was known then]
 
-Batch 1 states `expect:` (better, worse, equivalent; one of several) and `margin:` in place of a region. A claim is an
-ordinary study of two rows.
+A claim is an ordinary study of two rows.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -34,8 +36,7 @@ from tepo.common.errors import UserError
 from tepo.common.schema import REQUIRED, Exclusive, Location, derived, option, read
 from tepo.common.schema.document import load
 from tepo.config.compose import compose, options
-from tepo.evaluation.statistics.comparison_verdict import Verdict
-from tepo.evaluation.statistics.region import Outcome, Region
+from tepo.evaluation.statistics.region import Region
 from tepo.studies.study import CLAIMS, Row, Scale, Study, check_seeds, check_words
 from tepo.studies.vary import Vary, Words
 
@@ -43,8 +44,8 @@ FEWEST_SEEDS = 8
 FEWEST_BASES = 5
 BASE = "base"  # the axis of a claim's bases
 SCALE = "laptop"
+OWN = f"own-{CLAIMS}"  # what names of batches of the user's own file begin with
 _EXAMPLE = "see experiments/claims.yaml"
-Expected = Literal["better", "worse", "equivalent"]
 Measure = Literal["accuracy", "entropy", "late_entropy", "late_length", "late_best", "realised_kl", "steps_to"]
 MEASURES: dict[Measure, tuple[str, str]] = {
     "accuracy": ("points", ""),
@@ -95,17 +96,6 @@ class StatedRegion:
         return -math.inf if low is None else low, math.inf if high is None else high
 
 
-# Ends of the region that the outcomes of an older claim name, in margins: docs/evaluation.md, "Registered claims"
-_REGIONS: dict[frozenset[Expected], Region] = {
-    frozenset({"better"}): Region(low=1),
-    frozenset({"better", "equivalent"}): Region(low=-1),
-    frozenset({"equivalent"}): Region(-1, 1),
-    frozenset({"equivalent", "worse"}): Region(high=1),
-    frozenset({"worse"}): Region(high=-1),
-    frozenset({"better", "worse"}): Region(-1, 1, outside=True),
-}
-
-
 @dataclass(frozen=True)
 class Claim:
     """A sentence and the comparison that decides it; `needs`: why it cannot be run yet, then it has no comparison."""
@@ -118,50 +108,47 @@ class Claim:
     settings: tuple[str, ...] = option((), "overrides of both")
     rule: str = option("", "how the settings were chosen")
     known: tuple[str, ...] = option((), "what was known when it was written")
-    batch: int = option(1, "the claims that it is registered and judged with", low=1)
+    batch: int = option(1, "the claims of its file that it is registered and judged with", low=1)
     region: StatedRegion | None = option(None, "where A minus B lies by the claim")
-    expect: tuple[Expected, ...] = option((), "in place of a region: outcomes of A against B, any of them")
     measure: Measure = option("accuracy", "after training on the test problems; the others are of training itself")
     threshold: float | None = option(None, "with steps_to: validation accuracy in percent", low=Exclusive(0), high=100)
-    margin: float | None = option(None, "with expect: what matters, in the unit of the measure", low=Exclusive(0))
     seeds: tuple[int, ...] = option((), f"at least {FEWEST_SEEDS}, used for no choice", low=0)
     bases: dict[str, Words] = option({}, "name: settings of a base; A and B are compared on average over such bases")
     problems: int | None = option(None, "seed of newly generated test problems", low=0)
     needs: str = option("", "what is missing to run it")
     means: str = option("", "what follows where it holds; it may be written after the runs")
+    by_its_first_rule: Literal["holds", "refuted", "undecided"] | None = option(
+        None, "what the rule said that it was registered with, where that is another one; written after the runs"
+    )
+    file: Path = derived(Path(), "the file that it stands in")
+    family: str = derived("", "name of its batch, also of the batch's records")
+    in_order: bool = derived(False, "its batch is tested in the order of the file")
 
     @property
     def unit(self) -> str:
-        """Unit of the difference, of its margin and of its region."""
+        """Unit of the difference and of its region."""
         return MEASURES[self.measure][0]
 
     @property
     def tested(self) -> Region:
-        """The region that the composite rule tests, in hundreds of its unit, so in shares or nats: the one stated, or
-        the one that `expect` and `margin` mean."""
-        if self.region is not None:
-            low, high = self.region.ends
-            return Region(low / 100, high / 100, bool(self.region.outside))
-        ends = _REGIONS[frozenset(self.expect)]
-        margin = (self.margin or 0.0) / 100
-        return replace(ends, low=ends.low * margin, high=ends.high * margin)
+        """The stated region in hundreds of its unit, so in shares or nats."""
+        assert self.region
+        low, high = self.region.ends
+        return Region(low / 100, high / 100, bool(self.region.outside))
 
-    def outcome(self, verdict: Verdict) -> Outcome:
-        """Words for a claim with `expect` where A against B came out so."""
-        if verdict == Verdict.UNDECIDED:
-            return Outcome.UNDECIDED
-        if verdict == Verdict.NOT_COMPARABLE:
-            return Outcome.NOT_COMPARABLE
-        return Outcome.HOLDS if verdict in self.expect else Outcome.REFUTED
+
+AFTERWARDS = ("means", "by_its_first_rule")  # keys of a claim that may be written after its runs
 
 
 @dataclass(frozen=True)
 class Claims:
-    """A checked file of claims."""
+    """Checked claims."""
 
     claims: tuple[Claim, ...] = option(REQUIRED, "the claims; those of a batch are one family")
+    batches: dict[str, Literal["Holm", "fixed order"]] = option(
+        {}, "batch: how its claims are tested; Holm if not given"
+    )
     known: dict[str, tuple[str, ...]] = option({}, "what was known when a claim was written, noted afterwards")
-    path: Path = derived(Path(), "the file")
 
     @property
     def testable(self) -> list[Claim]:
@@ -169,46 +156,79 @@ class Claims:
         return [claim for claim in self.claims if not claim.needs]
 
 
-def load_claims(path: Path | None = None) -> Claims:
-    """The checked claims of a file; without one of the user's folder, else those that ship. Raises UserError naming
-    file, line and key."""
-    path = path or paths.find("experiments", CLAIMS)
+def claim_files() -> dict[str, Path]:
+    """The file that ships and, where there is one, the user's own, by what the names of their batches begin with."""
+    shipped, first = paths.shipped("experiments") / f"{CLAIMS}.yaml", paths.find("experiments", CLAIMS)
+    return {CLAIMS: shipped} | ({} if first.samefile(shipped) else {OWN: first})
+
+
+def load_claims() -> Claims:
+    """The claims that ship and the user's own. Raises UserError naming file, line and key."""
+    claims: tuple[Claim, ...] = ()
+    for prefix, path in claim_files().items():
+        claims += read_claims(path, prefix, [claim.name for claim in claims]).claims
+    return Claims(claims)
+
+
+def read_claims(path: Path, prefix: str = CLAIMS, taken: Sequence[str] = ()) -> Claims:
+    """The checked claims of a file. prefix: of the names of its batches. taken: names of other claims. Raises UserError
+    naming file, line and key."""
     document = load(path)
     at = document.at
-    claims = replace(read(Claims, document.data, at), path=path)
-    names = [claim.name for claim in claims.claims]
-    for name in claims.known:
-        if name not in names:
-            raise at.at("known", name).unknown("claim", name, names)
+    claims = read(Claims, document.data, at)
+    names, batches = [claim.name for claim in claims.claims], {str(claim.batch) for claim in claims.claims}
+    for key, kind, known in (("known", "claim", names), ("batches", "batch", batches)):
+        for name in getattr(claims, key):
+            if name not in known:
+                raise at.at(key, name).unknown(kind, name, known)
     for number, claim in enumerate(claims.claims):
         here = at.at("claims", number)
-        if claim.name in names[:number]:
-            raise here.at("name").error(f"two claims are named {claim.name!r}", fix="rename one")
-        says = ("region",) if claim.region or claim.batch > 1 else ("expect", "margin")
-        wanted = ("a", "b", "rule", *says, "seeds", "problems")
-        given = [key for key in (*wanted, "region", "expect", "margin") if getattr(claim, key) not in (None, "", ())]
-        if claim.needs:
-            if given:
-                fix = "leave one of them out"
-                raise here.at(given[0]).error("a claim that `needs:` something is not run yet", fix=fix)
-            continue
-        for key in wanted:
-            if key not in given:
-                raise here.error(f"the claim lacks `{key}:`", fix=f"{_EXAMPLE}, or say what it `needs:`")
-        _check_form(claim, claims, here)
-        with here.at("seeds").named():
-            check_seeds(list(claim.seeds))
-        if claim.bases:
-            _check_bases(claim, here)
-        elif len(claim.seeds) < FEWEST_SEEDS:
-            raise here.at("seeds").error(f"fewer than {FEWEST_SEEDS} seeds decide little", fix="name more fresh ones")
-        for key in ("a", "b"):
-            side = getattr(claim, key)
-            if side.objective not in options("objective"):
-                raise here.at(key, "objective").unknown("objective", side.objective, options("objective"))
-            check_words(side.overrides, here.at(key, "overrides"))
-        check_words(claim.settings, here.at("settings"))
-    return claims
+        if claim.name in (*taken, *names[:number]):
+            raise here.at("name").error(f"two claims are named {claim.name!r}", fix="rename the one in this file")
+        _check(claim, here)
+    return replace(
+        claims,
+        claims=tuple(
+            replace(
+                claim,
+                file=path,
+                family=f"{prefix}-{claim.batch}",
+                in_order=claims.batches.get(str(claim.batch)) == "fixed order",
+            )
+            for claim in claims.claims
+        ),
+    )
+
+
+def _check(claim: Claim, here: Location) -> None:
+    """Raise UserError unless a claim says what its comparison needs."""
+    wanted = ("a", "b", "rule", "region", "seeds", "problems")
+    given = [key for key in wanted if getattr(claim, key) not in (None, "", ())]
+    if claim.needs:
+        if given:
+            raise here.at(given[0]).error("a claim that `needs:` something is not run yet", fix="leave one of them out")
+        return
+    for key in wanted:
+        if key not in given:
+            raise here.error(f"the claim lacks `{key}:`", fix=f"{_EXAMPLE}, or say what it `needs:`")
+    if (claim.measure == "steps_to") != (claim.threshold is not None):
+        fix = "name the accuracy to reach with `threshold:`, in percent, for `measure: steps_to` alone"
+        raise here.at("measure").error("`steps_to` and `threshold` belong together", fix=fix)
+    if claim.threshold is not None and not any(word.startswith("train.validate_every=") for word in claim.settings):
+        what = "steps to a threshold are told by validations, and the claim has none"
+        raise here.at("settings").error(what, fix="add train.validate_every=6")
+    with here.at("seeds").named():
+        check_seeds(list(claim.seeds))
+    if claim.bases:
+        _check_bases(claim, here)
+    elif len(claim.seeds) < FEWEST_SEEDS:
+        raise here.at("seeds").error(f"fewer than {FEWEST_SEEDS} seeds decide little", fix="name more fresh ones")
+    for key in ("a", "b"):
+        side = getattr(claim, key)
+        if side.objective not in options("objective"):
+            raise here.at(key, "objective").unknown("objective", side.objective, options("objective"))
+        check_words(side.overrides, here.at(key, "overrides"))
+    check_words(claim.settings, here.at("settings"))
 
 
 def _check_bases(claim: Claim, here: Location) -> None:
@@ -220,28 +240,6 @@ def _check_bases(claim: Claim, here: Location) -> None:
         raise here.at("seeds").error("one seed does not tell a base from its luck", fix="name two or more")
     for name, words in claim.bases.items():
         check_words(words, here.at("bases", name))
-
-
-def _check_form(claim: Claim, claims: Claims, here: Location) -> None:
-    """Raise UserError unless a claim says one thing, in the form of its batch."""
-    if claim.region:
-        for key in ("expect", "margin"):
-            if getattr(claim, key) not in (None, ()):
-                raise here.at(key).error(
-                    f"`{key}:` beside `region:`, which takes its place", fix="leave one of them out"
-                )
-    elif frozenset(claim.expect) not in _REGIONS:
-        raise here.at("expect").error("a claim of every outcome says nothing", fix="leave one out")
-    if (claim.measure == "steps_to") != (claim.threshold is not None):
-        fix = "name the accuracy to reach with `threshold:`, in percent, for `measure: steps_to` alone"
-        raise here.at("measure").error("`steps_to` and `threshold` belong together", fix=fix)
-    if claim.threshold is not None and not any(word.startswith("train.validate_every=") for word in claim.settings):
-        what = "steps to a threshold are told by validations, and the claim has none"
-        raise here.at("settings").error(what, fix="add train.validate_every=6")
-    first = next(other for other in claims.testable if other.batch == claim.batch)
-    if (first.region is None) != (claim.region is None):
-        what = f"a batch is judged as one: {first.name} has another form"
-        raise here.at("region" if claim.region else "expect").error(what, fix="give this claim a `batch:` of its own")
 
 
 def study_of(claim: Claim) -> Study:
@@ -257,11 +255,5 @@ def study_of(claim: Claim) -> Study:
     scales = {SCALE: Scale(("laptop",), claim.seeds, words, drawn=BASE if claim.bases else "")}
     vary: Vary = {BASE: dict(claim.bases)} if claim.bases else {}
     return Study(
-        claim.sentence,
-        baseline=rows[0].label,
-        rows=rows,
-        scales=scales,
-        vary=vary,
-        name=claim.name,
-        batch=f"{CLAIMS}-{claim.batch}",
+        claim.sentence, baseline=rows[0].label, rows=rows, scales=scales, vary=vary, name=claim.name, batch=claim.family
     )

@@ -19,11 +19,12 @@ from tepo.store.records import NAME, Frames, excerpt_json, read_frames, stored, 
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import RECIPE
 from tepo.store.thinned_metrics import differing_step, thinned
-from tepo.studies.claims import SCALE
+from tepo.studies.claims import OWN, SCALE, claim_files, load_claims
 from tepo.studies.fallen import fallen, sweep_runs
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import Planned, Records, read_facts, record_folders
+from tepo.studies.registration import check_registered
 from tepo.studies.store_check import check_contents
 from tepo.studies.study import CLAIMS, Study
 
@@ -42,7 +43,7 @@ def plan_by_folder(names: Iterable[str], scale: str, store: Path, overrides: Seq
     batch of claims; `claims` are all batches. overrides: those that the studies were run with."""
     plans: dict[str, list[tuple[Study, list[Unit]]]] = {}
     for name in names:
-        if name.partition("-")[0] == CLAIMS:
+        if name == CLAIMS or name.rpartition("-")[0] in (CLAIMS, OWN):
             for study, units in plan_all([CLAIMS], SCALE, store=store, overrides=overrides):
                 if name in (CLAIMS, study.batch):
                     plans.setdefault(study.batch, []).append((study, units))
@@ -54,9 +55,11 @@ def plan_by_folder(names: Iterable[str], scale: str, store: Path, overrides: Seq
 
 def folder_of(name: str) -> Path:
     """Folder of the records of a study, or of a batch of claims: in `records` beside the folder of its file."""
-    file = CLAIMS if name.partition("-")[0] == CLAIMS else name
-    kind = next(kind for kind in ("experiments", "ablations") if file in paths.names(kind))
-    return paths.find(kind, file).parent.parent / "records" / name
+    file = claim_files().get(name.rpartition("-")[0])
+    if file is None:
+        kind = next(kind for kind in ("experiments", "ablations") if name in paths.names(kind))
+        file = paths.find(kind, name)
+    return file.parent.parent / "records" / name
 
 
 def recorded_names() -> list[str]:
@@ -67,12 +70,17 @@ def recorded_names() -> list[str]:
 def record_study(folder: Path, planned: Planned) -> Written:
     """Add the finished runs of the store to a folder of records, which keeps its records of other runs: a study can be
     computed in parts, on several machines. Writes nothing where nothing is finished. Raises UserError for a run that
-    is damaged, as every file of its weights is read: a record outlives the run. Raises UserError with exit code BUSY
+    is damaged, as every file of its weights is read: a record outlives the run. Raises UserError for a run of a
+    registered claim whose commit does not hold the claim (`check_registered`). Raises UserError with exit code BUSY
     when another process writes the folder: one would drop what the other adds. Bases that are folders are recorded
     beside it, by their hash. Raises UserError where another base of the same name is: its runs could no longer be
     found."""
     units = unique(unit for _, units in planned for unit in units)
     done = [(study, [unit for unit in units if unit.done()]) for study, units in planned]
+    claims = {claim.name: claim for claim in load_claims().claims} if any(study.registered for study, _ in done) else {}
+    for study, part in done:
+        for unit in part if study.registered else ():
+            check_registered(claims[study.name], unit.id, unit.in_store.sessions(()))
     for unit in (unit for _, part in done for unit in part):
         if unit.row.objective is not None:
             check_contents(unit.in_store)

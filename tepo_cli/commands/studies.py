@@ -238,8 +238,7 @@ def power(
 
 def claims(
     names: Annotated[
-        list[str] | None,
-        typer.Argument(help="Claims to run, or to show the history of (default: all).", show_default=False),
+        list[str] | None, typer.Argument(help="Claims to run with --run (default: all).", show_default=False)
     ] = None,
     store: Store = Path("runs"),
     jobs: Jobs = JOBS,
@@ -247,47 +246,34 @@ def claims(
     records: Records = False,
     trust: Trust = False,
     run: Annotated[bool, typer.Option("--run", help="Run what is missing; without it nothing is run.")] = False,
-    history: Annotated[bool, typer.Option("--history", help="Show every wording, with what was known then.")] = False,
-    stamp: Annotated[
-        int | None, typer.Option(help="Print the hash of this batch, for a public timestamp.", show_default=False)
-    ] = None,
 ) -> None:
     """Show the registered claims with their verdicts.
 
-    They are those of experiments/claims.yaml, each with plan, price and dates, and its verdict when all of its runs are
-    there. The family is always the whole batch."""
+    They are those that ship and those of experiments/claims.yaml in a folder of TEPO_PATH, each with its region, its
+    difference and, when all of its runs are there, its verdict. The family is always the whole batch."""
     from tepo.analysis.claim_outcomes import judge_claims
     from tepo.analysis.claims_table import claims_table
-    from tepo.common.errors import UserError, unknown_name
+    from tepo.common.errors import unknown_name
     from tepo.launch.run_units import Slots, run_units
     from tepo.reporting.tables.render import check_format
     from tepo.store.find_run import costs
-    from tepo.studies.claims import SCALE, load_claims, study_of
+    from tepo.studies.claims import SCALE, claim_files, load_claims, study_of
     from tepo.studies.plan_studies import plan_studies
     from tepo.studies.planned_facts import read_facts
-    from tepo_cli.show_claims import show_history, show_stamp
     from tepo_cli.study_outputs import show_table
 
     check_format(format)
-    if run + history + (stamp is not None) > 1:
-        raise UserError("--run, --history and --stamp are three commands", fix="give one of them at a time")
     loaded = load_claims()
-    if stamp is not None:
-        show_stamp(loaded, stamp)
-        return
-    testable = {claim.name: claim for claim in loaded.testable}
-    for name in (names or ()) if not history else ():
+    testable = [claim.name for claim in loaded.testable]
+    for name in names or ():
         if name not in testable:
-            raise unknown_name("claim that can be run", name, testable, where=str(loaded.path))
-    planned = plan_studies([study_of(claim) for claim in testable.values()], SCALE, store=store)
+            where = ", ".join(map(str, claim_files().values()))
+            raise unknown_name("claim that can be run", name, testable, where=where)
+    planned = plan_studies([study_of(claim) for claim in loaded.testable], SCALE, store=store)
     planned, facts = read_facts(planned, SCALE, records=records)
-    if history:
-        show_history(loaded, names or (), {study.name: units for study, units in planned}, facts)
-        return
     if run:
-        run_units(
-            [unit for study, units in planned if study.name in (names or testable) for unit in units], Slots(jobs=jobs)
-        )
+        wanted = [unit for study, units in planned if study.name in (names or testable) for unit in units]
+        run_units(wanted, Slots(jobs=jobs))
         planned, facts = read_facts(planned, SCALE, records=records)
     units = [units for _, units in planned]
     table = claims_table(loaded, judge_claims(loaded, units, facts), costs(store))

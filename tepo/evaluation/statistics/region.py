@@ -4,7 +4,7 @@ Two hypotheses stand behind a region, and exactly one of them is true: the true 
 claim holds where the first is rejected and is refuted where the second is. docs/evaluation.md gives the tests."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,7 @@ class Outcome(StrEnum):
     REFUTED = "refuted"
     UNDECIDED = "undecided"
     NOT_COMPARABLE = "not comparable"
+    NOT_TESTED = "not tested"  # in a fixed order, behind a claim that does not hold
 
 
 @dataclass(frozen=True)
@@ -30,10 +31,10 @@ class Region:
     high: float = math.inf
     outside: bool = False
 
-    def times(self, factor: float) -> "Region":
-        """The region with its finite ends times a factor."""
-        low, high = (end * factor if math.isfinite(end) else end for end in (self.low, self.high))
-        return replace(self, low=low, high=high)
+    @property
+    def one_sided(self) -> bool:
+        """Tell whether it has one end."""
+        return math.isinf(self.low) or math.isinf(self.high)
 
     def p_values(self, one: "Difference") -> tuple[float, float]:
         """(p of "the truth is not in the region", p of "it is"), each one-sided where the region has one end. Both NaN

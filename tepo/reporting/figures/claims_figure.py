@@ -23,7 +23,7 @@ _LEFT, _TOP, _BOTTOM, _AXIS = 0.43, 0.81, 0.05, 2.4  # shares of the figure; lin
 class ClaimLine:
     """A claim. pair: "A against B". details: what is compared, how, on which seeds and since when. outcome: empty where
     it is not measured, then it has no numbers; nor has one of times that some runs did not live to see. delta, low,
-    high: A above B with its 95% interval; seeds: the difference on each seed; regions: the differences that the claim
+    high: A above B with its interval; seeds: the difference on each seed; regions: the differences that the claim
     says, from the first to the second, which may be infinite. All in `unit`."""
 
     name: str
@@ -64,7 +64,8 @@ def claims_figure(claims: Sequence[ClaimLine], title: str, what: str) -> Figure:
         figure = Figure(figsize=LINK_INCHES)
         figure.text(0.03, 0.96, title, fontsize=21, fontweight="bold", va="top")
         figure.text(0.03, 0.885, textwrap.fill(what, 140), fontsize=11, va="top", color="#444444")
-        key = f"Shaded: what a claim says. Lines: 95% intervals of A above B. Dots: seeds.{more}"
+        key = "Shaded: what a claim says. Lines: 90% intervals of A above B (95% where it has two ends). Dots: seeds."
+        key += more
         figure.text(0.03, 0.02, key, fontsize=10, color="#444444")
         line = (_TOP - _BOTTOM) / sum(len(panel) + _AXIS for panel in panels)
         above = _TOP

@@ -93,7 +93,13 @@ def _claim_forest(unit: str, claims: Sequence[ClaimLine]) -> Forest:
     scale = _Scale.over([*stated, *(end for one in claims for end in (one.low, one.delta, one.high))])
     lines = [
         replace(
-            _line(one.sentence, "", Cell(one.delta, one.low, one.high), (_MARKS[one.outcome], one.outcome), scale),
+            _line(
+                one.sentence,
+                "",
+                Cell(one.delta, one.low, one.high),
+                (_MARKS.get(one.outcome, "noise"), one.outcome),
+                scale,
+            ),
             regions=tuple((scale.edge(low), scale.edge(high)) for low, high in one.regions),
             pair=one.pair,
             details=one.details,

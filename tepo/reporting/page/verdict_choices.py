@@ -5,7 +5,7 @@ looks them up.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -13,18 +13,15 @@ from markupsafe import Markup
 from tepo.evaluation.statistics.comparison import Difference, Pair, corrected
 from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, Verdict
 from tepo.evaluation.statistics.equivalence import decide
-from tepo.evaluation.statistics.region import Outcome, Region
-from tepo.evaluation.statistics.region_decision import judge_regions
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.headline import compared
 from tepo.reporting.page.packed import packed
 from tepo.reporting.paper.reference import printed_gains
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.renderers.html_table import swatch
-from tepo.reporting.tables.table import IDENTICAL, Column, Kind, Table, difference_cell, outcome_words, verdict_words
+from tepo.reporting.tables.table import IDENTICAL, Column, Kind, Table, difference_cell, verdict_words
 
 MARGINS = {"0": 0.0, "1": 1.0, "2": 2.0, "4": 4.0}  # points
-PARTS = {"0": 0.0, "½": 0.5, "1": 1.0, "2": 2.0}  # of the ends of a claim's region
 DEPENDS = "it depends on the seed left out"
 _FIRST = (3, 5)  # seeds
 _COLUMN = Column("", "", Kind.DELTA)
@@ -33,50 +30,26 @@ _MARKS: dict[str, str] = {
     Verdict.WORSE: "worse",
     Verdict.EQUIVALENT: "equivalent",
     Verdict.NOT_DECIDED: "noise",
-    Outcome.HOLDS: "holds",
-    Outcome.REFUTED: "refuted",
-    Outcome.UNDECIDED: "noise",
     DEPENDS: "depends",
 }
 _GLYPHS = {
-    "better": "▲", "worse": "▼", "equivalent": "■", "holds": "●", "refuted": "×", "noise": "○", "depends": "◊",
-    "none": "–",
+    "better": "▲", "worse": "▼", "equivalent": "■", "noise": "○", "depends": "◊", "none": "–",
 }  # fmt: skip
 """Shapes of the words, as letters that every font has."""
 
-Places = tuple[int, ...]
-"""Seeds by their place in the order of declaration."""
+Seeds = tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A comparison. seeds: in the order of their declaration. over: its difference where none but these seeds was run;
-    None where it was not measured. region: what a registered claim says of it. section: a heading over neighbours.
-    shown: False where it has no verdict of its own and counts in the family."""
+    """A measured comparison. section: a heading over neighbours. shown: False where it has no verdict of its own and
+    counts in the family."""
 
     label: str
-    seeds: Sequence[int]
-    over: Callable[[Sequence[int]], Difference] | None
-    region: Region | None = None
-    swatch: Markup | None = None
-    section: str = ""
-    shown: bool = True
-
-    def at(self, places: Places) -> Difference | None:
-        """The difference over the seeds at these places, as far as it has them."""
-        return self.over([self.seeds[place] for place in places if place < len(self.seeds)]) if self.over else None
-
-    def lacks(self, places: Places) -> bool:
-        """True where these places leave out a seed of it."""
-        return any(place not in places for place in range(len(self.seeds)))
-
-
-@dataclass(frozen=True)
-class Family:
-    """Comparisons that are judged together, measured or not. size: with those that are not among them."""
-
-    compared: Sequence[Compared]
-    size: int
+    pair: Pair
+    swatch: Markup
+    section: str
+    shown: bool
 
 
 @dataclass(frozen=True)
@@ -102,7 +75,7 @@ class Strip:
     words: [family: alone, as declared][seeds][margin]."""
 
     label: str
-    swatch: Markup | None
+    swatch: Markup
     section: str
     family: int
     intervals: tuple[str, ...]
@@ -112,7 +85,7 @@ class Strip:
 @dataclass(frozen=True)
 class VerdictChoices:
     """The strips of a study; none where it has too few seeds. seeds, margins: names of the choices. declared: family,
-    seeds and margin of the verdict in the table. order: seeds as declared; empty where each strip has its own."""
+    seeds and margin of the verdict in the table. order: seeds as declared."""
 
     name: str
     strips: tuple[Strip, ...] = ()
@@ -120,11 +93,6 @@ class VerdictChoices:
     margins: tuple[str, ...] = ()
     declared: tuple[int, int, int] = (1, 0, 0)
     order: tuple[int, ...] = ()
-
-    @property
-    def of_claims(self) -> bool:
-        """True where the words are outcomes of registered claims."""
-        return self.margins == tuple(PARTS)
 
     @property
     def gains(self) -> str:
@@ -157,104 +125,74 @@ def verdict_choices(table: Table) -> VerdictChoices | None:
     rows = [row for one in known.values() for row in (one.baseline, one.row) if row.method != UNTRAINED]
     order = tuple(dict.fromkeys(seed for row in rows for seed in row.seeds if seed in shared))
     family = [
-        Compared(
-            block.label(row),
-            order,
-            _over(pair),
-            swatch=Markup(swatch(row.look, row.method)),
-            section=block.part,
-            shown=verdict != IDENTICAL,
-        )
+        Compared(block.label(row), pair, Markup(swatch(row.look, row.method)), block.part, verdict != IDENTICAL)
         for block in table.blocks
         for row, _, verdict in compared(block)
         if row.key in known and (pair := known[row.key].pair)
     ]
     if not family:
         return None
-    size = next(one.measured.family for one in known.values() if one.measured)
-    return choices_of(table.name, [Family(family, size)], MARGINS, "0", order)
-
-
-def _over(pair: Pair) -> Callable[[Sequence[int]], Difference]:
-    return lambda seeds: pair.over(seeds).difference()
-
-
-def choices_of(
-    name: str, families: Sequence[Family], margins: Mapping[str, float], declared: str, order: Sequence[int] = ()
-) -> VerdictChoices:
-    """Choices for all that was measured. margins: by name; for claims, times the ends of the region. declared: name of
-    the margin that the table has. The other arguments are as in the result."""
-    sets = _seed_sets({len(one.seeds) for family in families for one in family.compared})
+    sets = _seed_sets(order)
     if not sets:
-        return VerdictChoices(name)
-    strips = [strip for family in families for strip in _strips(family, sets, margins)]
+        return VerdictChoices(table.name)
+    size = next(one.measured.family for one in known.values() if one.measured)
     every = next(index for index, choice in enumerate(sets) if choice.startswith("all"))
-    return VerdictChoices(
-        name, tuple(strips), tuple(sets), tuple(margins), (1, every, list(margins).index(declared)), tuple(order)
-    )
+    strips = tuple(_strips(family, size, sets))
+    return VerdictChoices(table.name, strips, tuple(sets), tuple(MARGINS), (1, every, 0), order)
 
 
-def _seed_sets(counts: Collection[int]) -> dict[str, list[Places]]:
-    """Choices of seeds, of which the comparisons have so many: the first few, all of them, and each left out in turn.
-    Empty for fewer than give a verdict."""
-    seeds = max(counts)
-    if seeds < FEWEST_SEEDS:
+def _seed_sets(order: Seeds) -> dict[str, list[Seeds]]:
+    """Choices of seeds: the first few, all of them, and each left out in turn. Empty for fewer than give a verdict."""
+    if len(order) < FEWEST_SEEDS:
         return {}
-    every = tuple(range(seeds))
-    sets = {f"first {count}": [every[:count]] for count in _FIRST if count < seeds}
-    sets[f"all {seeds}" if len(counts) == 1 else "all"] = [every]
-    if seeds > FEWEST_SEEDS:
-        sets["one left out"] = [every[:left] + every[left + 1 :] for left in every]
+    sets = {f"first {count}": [order[:count]] for count in _FIRST if count < len(order)}
+    sets[f"all {len(order)}"] = [order]
+    if len(order) > FEWEST_SEEDS:
+        sets["one left out"] = [order[:left] + order[left + 1 :] for left in range(len(order))]
     return sets
 
 
-def _strips(family: Family, sets: Mapping[str, Sequence[Places]], margins: Mapping[str, float]) -> list[Strip]:
-    """Strips of the comparisons that are measured and shown."""
-    found = {places: [one.at(places) for one in family.compared] for choice in sets.values() for places in choice}
+def _strips(family: Sequence[Compared], size: int, sets: Mapping[str, Sequence[Seeds]]) -> list[Strip]:
+    """Strips of the comparisons that are shown. size: of the family, with those that are not measured."""
+    found = {
+        seeds: [one.pair.over(seeds).difference() for one in family] for choice in sets.values() for seeds in choice
+    }
     together = {
-        (places, margin): _judged(family.compared, differences, family.size, margin)
-        for places, differences in found.items()
-        for margin in margins.values()
+        (seeds, margin): _judged(differences, size, margin)
+        for seeds, differences in found.items()
+        for margin in MARGINS.values()
     }
     strips = []
-    for number, one in enumerate(family.compared):
-        if one.over is None or not one.shown:
+    for number, one in enumerate(family):
+        if not one.shown:
             continue
-        choices = [[places for places in choice if len(choice) == 1 or one.lacks(places)] for choice in sets.values()]
         alone = {
-            (places, margin): _judged([one], [differences[number]], 1, margin)[0]
-            for places, differences in found.items()
-            for margin in margins.values()
+            (seeds, margin): _judged([differences[number]], 1, margin)[0]
+            for seeds, differences in found.items()
+            for margin in MARGINS.values()
         }
         own = {key: words[number] for key, words in together.items()}
         words = tuple(
             tuple(
-                tuple(_summary([judged[places, m] for places in choice]) for m in margins.values())
-                for choice in choices
+                tuple(_summary([judged[seeds, margin] for seeds in choice]) for margin in MARGINS.values())
+                for choice in sets.values()
             )
             for judged in (alone, own)
         )
-        intervals = tuple(_interval([found[places][number] for places in choice]) for choice in choices)
-        strips.append(Strip(one.label, one.swatch, one.section, family.size, intervals, words))
+        intervals = tuple(_interval([found[seeds][number] for seeds in choice]) for choice in sets.values())
+        strips.append(Strip(one.label, one.swatch, one.section, size, intervals, words))
     return strips
 
 
-def _judged(
-    compared: Sequence[Compared], differences: Sequence[Difference | None], size: int, margin: float
-) -> list[Word]:
-    """Verdicts of a family of so many. Claims: the composite rule, with the ends of their regions times the margin.
-    Rows: without a margin the rule of the table, else that with equivalence."""
-    if regions := [one.region.times(margin) for one in compared if one.region]:
-        outcomes = [one and Word(one.outcome, outcome_words(one)) for one in judge_regions(differences, regions)]
-        return [one or Word("", "") for one in outcomes]
-    known = [one or Difference("", "") for one in differences]
+def _judged(differences: Sequence[Difference], size: int, margin: float) -> list[Word]:
+    """Verdicts of a family of so many: without a margin the rule of the table, else that with equivalence."""
     if margin == 0:
-        return [_row_word(one, one.verdict, one.p_holm) for one in corrected(known, size)]
-    tested = [one if one.seeds >= FEWEST_SEEDS else None for one in known]
+        return [_row_word(one, one.verdict, one.p_holm) for one in corrected(differences, size)]
+    tested = [one if one.seeds >= FEWEST_SEEDS else None for one in differences]
     decided = decide([*tested, *[None] * (size - len(tested))], [margin / 100] * size)
     return [
         _row_word(one, decision.verdict, decision.p) if decision else _row_word(one, one.verdict, one.p_holm)
-        for one, decision in zip(known, decided, strict=False)
+        for one, decision in zip(differences, decided, strict=False)
     ]
 
 
@@ -274,9 +212,9 @@ def _summary(words: Sequence[Word]) -> Word:
     return Word(DEPENDS, f"{said} of {len(words)}")
 
 
-def _interval(differences: Sequence[Difference | None]) -> str:
+def _interval(differences: Sequence[Difference]) -> str:
     """The difference with its interval; of several sets of seeds, the range of the differences."""
-    cells = [difference_cell(one) for one in differences if one]
+    cells = [difference_cell(one) for one in differences]
     means = sorted((cell.mean, format_value(cell, _COLUMN, 1)) for cell in cells if cell.mean is not None)
     if len(differences) > 1 and means:
         return f"{means[0][1]} to {means[-1][1]}"

@@ -14,8 +14,6 @@ from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import Difference, Pair
 from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, Verdict
 from tepo.evaluation.statistics.intervals import LEVEL
-from tepo.evaluation.statistics.region import Outcome
-from tepo.evaluation.statistics.region_decision import RegionDecision
 from tepo.reporting.colours import Look
 
 
@@ -175,12 +173,6 @@ def verdict_words(verdict: Verdict, p: float, seeds: int, unit: str = "seed") ->
     if verdict is Verdict.NO_VERDICT:
         return f"{counted(seeds, unit)}: {verdict}"
     return f"{verdict} ({p_text(p)})" if verdict in _TESTED else str(verdict)
-
-
-def outcome_words(decision: RegionDecision) -> str:
-    """The outcome of a claim by its region, with the corrected p."""
-    outcome, p = decision.outcome, decision.p
-    return outcome if outcome is Outcome.NOT_COMPARABLE else f"{outcome} (p {'< 0.001' if p < 0.001 else f'{p:.2g}'})"
 
 
 def p_text(p: float) -> str:

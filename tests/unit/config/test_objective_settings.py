@@ -162,7 +162,7 @@ OLD = re.compile(
     rf"\b(surrogate\.(low|high)|penalty\.coefficient)\b|\b({_AXIS})['\"]?: \{{?['\"]?kind\b"
 )
 ROOT = Path(__file__).parents[3]
-PAST = {"log.md", "claim_history.py"}  # about the past
+PAST = {"log.md"}  # about the past
 
 
 def test_no_page_study_example_or_message_uses_an_old_spelling() -> None:

@@ -118,3 +118,30 @@ def test_each_side_of_a_family_is_holms_and_what_is_not_measured_counts() -> Non
         one = judged[index]
         assert one is not None
         assert (one.p_outside, one.p_region) == pytest.approx((holm(p[:, 0])[index], holm(p[:, 1])[index]))
+
+
+def test_a_fixed_order_by_hand() -> None:
+    """One-sided p of t = 4, 2, 1.5 and 6 with 7 degrees of freedom: .0026, .0428, .0886 and .0003. Plain p decide up to
+    the third, which does not hold; Holm's procedure rejects the fourth and the first."""
+    found = [difference(2 + t, 1.0) for t in (4, 2, 1.5, 6)]
+    in_order = judge_regions(found, [AT_LEAST] * 4, in_order=True)
+    assert [one.outcome for one in in_order] == ["holds", "holds", "undecided", "not tested"]
+    assert [one.p_outside for one in in_order[:3]] == pytest.approx([0.0026, 0.0428, 0.0886], abs=6e-5)
+    assert [one.decides for one in in_order] == [True, True, True, False]
+    assert [one.outcome for one in judge_regions(found, [AT_LEAST] * 4)] == ["holds", "undecided", "undecided", "holds"]
+    refuted = judge_regions([difference(-1, 1.0), *found], [AT_LEAST] * 5, in_order=True)
+    assert [one.outcome for one in refuted] == ["refuted", *["not tested"] * 4]
+    waiting = judge_regions([found[0], None, found[1]], [AT_LEAST] * 3, in_order=True)
+    assert [one and one.outcome for one in waiting] == ["holds", None, "not tested"]
+
+
+@given(differences, regions)
+def test_alone_a_claim_is_decided_where_its_interval_leaves_out_the_end(one: Difference, region: Region) -> None:
+    (decision,) = judge_regions([one], [region])
+    low, high = decision.interval
+    share = 0.9 if region.one_sided else 0.95
+    if one.error:
+        assert one.tails.below((high - one.delta) / one.error) == pytest.approx((1 + share) / 2, abs=1e-6)
+    end = region.low if math.isfinite(region.low) else region.high
+    if region.one_sided and min(abs(low - end), abs(high - end)) > 1e-6:
+        assert (decision.outcome == "undecided") == (low < end < high)

@@ -48,9 +48,3 @@ def test_rare_bad_runs_in_one_row_break_it() -> None:
     assert ten.holds[0] > 0.12 > 0.03 > ten.refuted[0]
     assert ten.alarms[1] > ten.alarms[0]  # a family makes it worse, where under normal luck it does not
     assert calibration.errors(LUCK["10% bad in one row, SD 1"], 8, STUDIES).equivalent[0] > 0.2
-
-
-def test_no_alternative_holds_for_equal_means_and_exchange_is_chosen_for_equal_luck() -> None:
-    studies = 6000
-    assert calibration.chosen(calibration.ONE_ROW, studies) == "none"
-    assert calibration.chosen([calibration.NORMAL, *calibration.BOTH_ROWS], studies) == "runs exchanged between rows"

@@ -2,29 +2,15 @@
 
 import html
 import re
-from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
 import pandas as pd
 import pytest
-from scipy import stats
 
-from tepo.evaluation.statistics.comparison import Difference
-from tepo.evaluation.statistics.region import Region
-from tepo.evaluation.statistics.training_measures import paired_difference
 from tepo.reporting.page import PageStudy, build_page
 from tepo.reporting.page.head import PageHead
-from tepo.reporting.page.verdict_choices import (
-    MARGINS,
-    PARTS,
-    Compared,
-    Family,
-    Strip,
-    VerdictChoices,
-    choices_of,
-    verdict_choices,
-)
+from tepo.reporting.page.verdict_choices import MARGINS, Strip, VerdictChoices, verdict_choices
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.tables.render import as_text
 from tepo.reporting.tables.table import Table
@@ -136,27 +122,6 @@ def test_a_larger_family_never_decides_more() -> None:
         for smaller, larger in zip(strip.words[alone], strip.words[declared], strict=True):
             for one, other in zip(smaller, larger, strict=True):
                 assert other.word in (one.word, "not decided", "it depends on the seed left out")
-
-
-def test_claims_are_judged_by_their_region_scaled_in_their_batch() -> None:
-    """Student's t of the differences of four seeds, and Holm's of two claims of which one is not measured."""
-    gaps = dict(zip((4, 1, 9, 2), (0.03, 0.05, 0.04, 0.04), strict=True))
-
-    def over(seeds: Sequence[int]) -> Difference:
-        return paired_difference("one", "entropy", [gaps[seed] for seed in seeds])
-
-    measured = Compared("One", tuple(gaps), over, Region(low=0.02))
-    waiting = Compared("Two", (0, 1, 2, 3), None, Region(low=0.02))
-    one = choices_of("claims", [Family((measured, waiting), 2)], PARTS, "1")
-    (strip,) = one.strips
-    assert one.declared == (1, 1, 2)
-    for name, part in PARTS.items():
-        t, p = stats.ttest_1samp(list(gaps.values()), 0.02 * part, alternative="greater")
-        for family, factor in enumerate((1, 2)):
-            word = "holds" if factor * p < 0.05 else "undecided"
-            assert cell(one, strip, family, "all 4", name)[0] == f"{word} (p {factor * p:.2g})", (name, t)
-    assert strip.intervals[1].startswith("+4.0 [")
-    assert strip.intervals[2] == "+3.7 to +4.3"
 
 
 @pytest.mark.parametrize("seeds", [1, 2])

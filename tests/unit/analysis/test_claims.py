@@ -1,0 +1,277 @@
+"""Verdicts of claims on literal frames, and what their table says: when they are judged, families and a fixed order."""
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import optimize, stats
+
+from tepo.analysis.claim_outcomes import ClaimOutcome
+from tepo.analysis.claims_table import claim_lines, claims_table, summary
+from tepo.evaluation.statistics.region import Outcome
+from tepo.reporting.headline import headline
+from tepo.reporting.page.forest import claim_forests
+from tepo.reporting.tables.table import Table
+from tepo.store.cost import Cost
+from tepo.store.early_stop import Ending
+from tepo.store.thinned_metrics import thinned
+from tepo.studies.claims import Claims, read_claims
+from tepo.studies.plan import Unit
+from tests.unit.studies.claimed import BASES, LATER, facts, is_a, judged, planned, text
+from tests.unit.training.small import write
+
+CHANCES = {"up": 0.8, "down": 0.2, "same": 0.5, "far": 0.5, "close": 0.54}
+
+
+def read(tmp_path: Path, said: str) -> tuple[Claims, list[list[Unit]]]:
+    write(path := tmp_path / "claims.yaml", said)
+    claims = read_claims(path)
+    return claims, planned(claims, tmp_path / "runs")
+
+
+def chance(unit: Unit) -> float:
+    """Of a right sample: by the name of the claim for A, one half for B."""
+    return CHANCES[unit.row.label.partition(":")[0]] if is_a(unit) else 0.5
+
+
+def cells(table: Table) -> dict[str, dict[str, str]]:
+    return {
+        row.key: {column.key: cell.text for column, cell in zip(block.columns, row.cells, strict=True)}
+        for block in table.blocks
+        for row in block.rows
+    }
+
+
+def shown(claims: Claims, found: Mapping[str, ClaimOutcome], known: Sequence[Cost] = ()) -> Table:
+    return claims_table(claims, list(found.values()), known)
+
+
+def test_verdict_p_and_interval_are_of_one_rule(tmp_path: Path) -> None:
+    """The crossed error of 8 seeds and 60 problems by numpy, the mixed tails by scipy, Holm by hand."""
+    regions = {"up": "{at_least: 2}", "down": "{at_least: -2}", "same": "{between: [-9, 9]}"}
+    regions |= {"far": "{outside: [-9, 9]}", "close": "{at_least: 2}"}
+    claims, units = read(tmp_path, text(**regions) + LATER)
+    known = facts(units, chance)
+    found = judged(claims, units, known)
+    table = shown(claims, found)
+    words = {name: cell["claim"] for name, cell in cells(table).items()}
+    assert {name: word.partition(";")[0] for name, word in words.items()} == {
+        "up": "holds", "down": "refuted", "same": "holds", "far": "refuted", "close": "undecided",
+        "later": "not testable yet",
+    }  # fmt: skip
+    assert headline(table) == "Of 5 registered claims 2 hold, 2 are refuted and 1 is undecided"
+    for part, (name, one) in zip(units, found.items(), strict=True):
+        a, b = (
+            np.array([known.right(unit.id, "add3:problems9").right for unit in part if is_a(unit) is side]) / 4
+            for side in (True, False)
+        )
+        low, delta, high, error, below = interval(a - b, 0.95 if name in ("same", "far") else 0.9)
+        assert one.decision.difference.delta == pytest.approx(delta)
+        assert one.decision.interval == pytest.approx((low, high), abs=1e-6), name
+        if name == "up":  # the smallest of five
+            assert one.decision.p == pytest.approx(5 * below((0.02 - delta) / error), rel=1e-6)
+            cell = table.blocks[0].rows[0].cells[0]
+            assert (cell.low, cell.mean, cell.high) == pytest.approx((100 * low, 100 * delta, 100 * high), abs=1e-4)
+        if name == "down":
+            assert words[name] == f"refuted; up to {100 * high:+.1f} remains possible".replace("-", "−")
+    assert words["far"] == "refuted"
+    assert [cells(table)[name]["region"] for name in regions] == [
+        "at least +2", "at least −2", "−9 to +9", "below −9 or above +9", "at least +2",
+    ]  # fmt: skip
+
+
+def interval(x: np.ndarray, level: float) -> tuple[float, float, float, float, Any]:
+    """Of differences [seeds, problems]: ends and middle of the interval, the error, and the tail below a t."""
+    seeds, problems = x.shape
+    of_seeds, of_problems = x.mean(axis=1).var(ddof=1) / seeds, x.mean(axis=0).var(ddof=1) / problems
+    error, share = (of_seeds + of_problems) ** 0.5, of_seeds / (of_seeds + of_problems)
+
+    def below(t: float) -> float:
+        return share * stats.t.cdf(t, seeds - 1) + (1 - share) * stats.t.cdf(t, problems - 1)
+
+    half = error * optimize.brentq(lambda t: below(t) - (1 + level) / 2, 0, 20)
+    return x.mean() - half, x.mean(), x.mean() + half, error, below
+
+
+def test_a_claim_is_judged_when_all_of_its_runs_are_there(tmp_path: Path) -> None:
+    claims, units = read(tmp_path, text(up="{at_least: 5}", close="{at_least: 5}"))
+    early = judged(claims, units, facts(units, chance, missing=units[0][-1:]))
+    table = shown(claims, early, [Cost("laptop", "grpo_dapo", 2, 1, 12.3, 10.0, 1.0, 100, 9.0)])
+    found = cells(table)["up"]
+    assert (found["runs"], found["claim"], found["p"], found["delta"]) == ("15 of 16", "", "", "")
+    assert "Not run yet: 15 of 16 runs measured. Refuted by: it does not." in table.blocks[0].notes[0]
+    assert float(found["price"]) > 0
+    assert headline(table) == "Of 1 registered claim 1 is undecided"
+    close = early["close"].decision
+    plain = close.region.p_values(close.difference)
+    doubled = [min(1, 2 * p) for p in plain]
+    assert [close.p_outside, close.p_region] == doubled, "what is not measured counts in the family"
+    assert "price" not in cells(shown(claims, judged(claims, units, facts(units, chance))))["up"]
+
+
+def test_another_batch_moves_no_verdict_and_all_together_are_said_beside_it(tmp_path: Path) -> None:
+    claims, units = read(tmp_path, text(up="{at_least: 2}", close="{at_least: 2}"))
+    alone = judged(claims, units, facts(units, chance))
+    more = text(batch=2, start=200, down="{at_least: 2}", same="{at_least: 2}", far="{at_least: 2}")
+    claims, units = read(tmp_path, text(up="{at_least: 2}", close="{at_least: 2}") + more.removeprefix("claims:\n"))
+    found = judged(claims, units, facts(units, chance))
+    assert {name: found[name].decision for name in alone} == {name: one.decision for name, one in alone.items()}
+    notes = " ".join(shown(claims, found).notes)
+    assert "over the claims of its batch, measured or not: claims-1 of 2, claims-2 of 3." in notes
+    assert "By Holm's procedure over all 5 together 1 holds, " in notes
+    assert "in fixed order" not in notes
+
+
+def test_in_fixed_order_each_is_tested_at_five_percent_up_to_the_first_that_does_not_hold(tmp_path: Path) -> None:
+    """Nothing is multiplied; what stands behind is not tested, also where the first is not measured."""
+    said = "batches: {1: fixed order}\n" + text(
+        up="{at_least: 2}", far="{at_least: -9}", close="{at_least: 2}", down="{at_most: 0}"
+    )
+    claims, units = read(tmp_path, said)
+    known = facts(units, chance)
+    found = judged(claims, units, known)
+    words = [one.outcome for one in found.values()]
+    assert words == [Outcome.HOLDS, Outcome.HOLDS, Outcome.UNDECIDED, Outcome.NOT_TESTED]
+    for one in list(found.values())[:3]:
+        assert one.decision.p == min(one.claim.tested.p_values(one.decision.difference))
+    table = shown(claims, found)
+    assert (cells(table)["down"]["claim"], cells(table)["down"]["p"]) == ("not tested", "")
+    assert any("claims-1 of 4 in fixed order" in note for note in table.notes)
+    assert headline(table) == "Of 4 registered claims 2 hold, 1 is undecided and 1 is not tested"
+    waiting = judged(claims, units, facts(units, chance, missing=units[0][:1]))
+    assert [one.outcome for one in waiting.values()] == [None, *[Outcome.NOT_TESTED] * 3]
+
+
+def test_entropy_is_compared_at_equal_reward_in_training(tmp_path: Path) -> None:
+    """A learns twice as fast and has 0.03 nats more at any reward, give or take a hundredth by its seed."""
+    claims, units = read(tmp_path, text(up="{at_least: 0.5}\n    measure: entropy"))
+
+    def curves(unit: Unit) -> list[dict[str, Any]]:
+        rewards = [0.3 + (0.02 if is_a(unit) else 0.01) * step for step in range(20)]
+        more = (0.03 + 0.01 * (unit.seed % 2 - 0.5)) * is_a(unit)
+        return [
+            {"training/global_step": step, "critic/score/mean": reward, "actor/entropy": 0.5 - reward / 2 + more}
+            for step, reward in enumerate(rewards, start=1)
+        ]
+
+    one = judged(claims, units, facts(units, curves=curves))["up"]
+    gaps = 0.03 + 0.01 * (np.arange(8) % 2 - 0.5)
+    assert one.outcome == "holds"
+    assert one.by_seed == pytest.approx(gaps, abs=5e-4)
+    p = stats.ttest_1samp(gaps, 0.005, alternative="greater").pvalue
+    assert one.decision.p == pytest.approx(p, rel=0.3)
+    assert cells(shown(claims, {"up": one}))["up"]["unit"] == "hundredths of a nat"
+
+
+@pytest.mark.parametrize(
+    ("measure", "delta"),
+    [("late_entropy", 2.0), ("late_length", -5.0), ("late_best", 10.0), ("realised_kl", 69.3), ("steps_to", -60.0)],
+)
+def test_training_is_compared_late_and_by_the_steps_to_a_threshold(measure: str, delta: float, tmp_path: Path) -> None:
+    """A reaches any accuracy twice as early and ends with 0.02 nats more, 5 tokens less and 10 points more, give or
+    take by its seed; its realised KL is twice as much. From 200 steps on a record keeps some of them: the verdict
+    is that of the records."""
+    threshold = "\n    threshold: 40" if measure == "steps_to" else ""
+    said = text(up=f"{{at_least: 0.5}}\n    measure: {measure}{threshold}")
+    claims, units = read(tmp_path, said.replace("train.steps=2", "train.steps=200, train.validate_every=10"))
+
+    def curves(unit: Unit) -> list[dict[str, Any]]:
+        ahead, luck, rows = is_a(unit), 1 + 0.1 * (unit.seed % 2 - 0.5), []
+        for step in range(1, 201):
+            row = {
+                "training/global_step": step,
+                "actor/entropy": 0.1 + ahead * 0.02 * luck,
+                "response_length/mean": 70 - ahead * 5 * luck + (step - 176) / 50,
+                "actor/realised_kl_k3": (0.02 + 0.01 * (step % 3)) * 2**ahead,
+                "critic/score/best@4": 0.2,
+                "critic/score/best@8": 0.6 + ahead * 0.1 * luck,
+            }
+            rows.append(row | ({"val-core/average": step / 300 * (1 + ahead)} if step % 10 == 0 else {}))
+        return rows
+
+    one = judged(claims, units, facts(units, curves=curves))["up"]
+    assert 100 * one.decision.difference.delta == pytest.approx(delta, abs=0.05)
+    recorded = judged(claims, units, facts(units, curves=lambda unit: thinned(curves(unit))))["up"]
+    assert recorded.decision == one.decision
+
+
+def test_times_that_no_run_lived_to_see_give_no_number(tmp_path: Path) -> None:
+    """A collapses at step 50, far from the threshold that B reaches after 120 of 200 steps."""
+    said = text(up="{at_most: -5}\n    measure: steps_to\n    threshold: 40")
+    claims, units = read(tmp_path, said.replace("train.steps=2", "train.steps=200, train.validate_every=10"))
+
+    def curves(unit: Unit) -> list[dict[str, Any]]:
+        return [
+            {"training/global_step": step, "val-core/average": 0.0 if is_a(unit) else step / 300 + unit.seed % 2 / 100}
+            for step in range(1, 51 if is_a(unit) else 201)
+        ]
+
+    known = facts(units, curves=curves, ending=lambda unit: Ending("collapse", 51, "all wrong") if is_a(unit) else None)
+    found = judged(claims, units, known)
+    assert found["up"].decision.difference.delta == pytest.approx((200 - 120) / 100, abs=0.03), "the rule of the claim"
+    table = shown(claims, found)
+    assert (cells(table)["up"]["delta"], cells(table)["up"]["claim"]) == ("censored", "refuted")
+    assert "| at most −5 | refuted | < .001 | censored |" in summary(table)
+    (said,) = table.blocks[0].notes
+    assert "All 8 runs of A never reach it: no difference in steps can be stated, at least +8" in said
+    assert "16 runs, 8 of A ended early. " in said
+    assert claim_forests(claim_lines(claims, list(found.values()))) == []
+
+
+def test_bases_are_a_random_effect_of_a_claim(tmp_path: Path) -> None:
+    """A is ahead by 30 points on four bases and behind by 30 on one: on average over such bases that is open; where it
+    is ahead on all of them, it is on average too."""
+    said = text(mixed="{at_least: 2}", sure="{at_least: 2}")
+    claims, units = read(tmp_path, said.replace("    problems: 9", f"    bases: {{{BASES}}}\n    problems: 9"))
+
+    def chance(unit: Unit) -> float:
+        behind = "mixed" in unit.row.label and unit.row.setting.point["base"] == "b0"
+        return (0.2 if behind else 0.8) if is_a(unit) else 0.5
+
+    found = judged(claims, units, facts(units, chance))
+    assert [one.outcome for one in found.values()] == ["undecided", "holds"]
+    mixed = found["mixed"]
+    assert (mixed.decision.difference.seeds, len(mixed.by_seed)) == (5, 5)
+    assert mixed.decision.difference.delta == pytest.approx(np.mean(mixed.by_seed))
+    half = stats.t.ppf(0.975, 4) * np.std(mixed.by_seed, ddof=1) * (1 + 1 / 5) ** 0.5
+    low, high = (f"{100 * (np.mean(mixed.by_seed) + side * half):.1f}".replace("-", "−") for side in (-1, 1))
+    assert f"one more base, measured like these, lies in 95% of cases from {low} to {high} points." in " ".join(
+        shown(claims, found).blocks[0].notes
+    )
+
+
+def test_claims_in_words(tmp_path: Path) -> None:
+    said = (
+        text(close="{at_least: 5}", up="{at_least: 5}").replace("    rule:", "    means: So be it.\n    rule:") + LATER
+    )
+    said = said.replace("name: close\n", "name: close\n    by_its_first_rule: undecided\n")
+    claims, units = read(tmp_path, said)
+    found = judged(claims, units, facts(units, chance))
+    close, up, later = claim_lines(claims, list(found.values()))
+    one = found["up"].decision
+    assert (up.sentence, up.pair, up.outcome, up.unit) == ("It works", "A against B", "holds", "points")
+    assert (up.low, up.delta, up.high) == tuple(
+        100 * end for end in (one.interval[0], one.difference.delta, one.interval[1])
+    )
+    assert up.regions == ((5.0, math.inf),)
+    assert up.details.startswith("Region: at least +5 points. Holds (p ")
+    assert "16 runs. Seeds 110, 111, " in up.details
+    assert up.details.endswith(" So be it.")
+    assert close.outcome == "undecided"
+    assert "So be it" not in close.details
+    assert (later.outcome, later.details) == ("", "Not testable yet: it needs a machine. Refuted by: it does not.")
+    notes = " ".join(shown(claims, found).notes)
+    assert "Undecided by the rule with which they were registered" in notes
+    assert notes.partition("one by one: ")[2].startswith("close.")
+    assert "Gains over GRPO/DAPO" not in notes, "the paper has none of TEPO without KL"
+
+
+def test_the_papers_own_gains_stand_beside_the_margins_of_its_methods(tmp_path: Path) -> None:
+    said = text(up="{at_least: 5}", close="{at_least: 5}").replace("objective: tepo_no_kl", "objective: clip_cov", 1)
+    claims, units = read(tmp_path, said)
+    table = shown(claims, judged(claims, units, facts(units, chance)))
+    (note,) = (note for note in table.notes if "Gains over GRPO/DAPO" in note)
+    assert note.endswith("(Table 1 of the TEPO paper, Qwen2.5-7B): CLIP-Cov +0.79.")

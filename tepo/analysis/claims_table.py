@@ -14,7 +14,7 @@ from tepo.evaluation.statistics.region_decision import RegionDecision, judge_reg
 from tepo.planning.laptop_cost import price
 from tepo.reporting.figures.claims_figure import ClaimLine
 from tepo.reporting.headline import OUTCOME, outcomes_text
-from tepo.reporting.paper.reference import RowKey, load_table, reference_row
+from tepo.reporting.paper.reference import printed_gains
 from tepo.reporting.tables.cells import format_interval, format_value, number_text
 from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Table, TableRow, p_text, percent_cell
 from tepo.store.cost import Cost
@@ -31,7 +31,6 @@ _COLUMNS = (
 )
 _PRICE = Column("price", "CPU hours to do", Kind.TEXT)
 _TITLES = {False: "Claims", True: "Your own claims"}
-_PRINTED = RowKey("table1", "grpo_dapo")  # what the paper's gains are over
 
 
 def claims_table(claims: Claims, judged: Sequence[ClaimOutcome], known: Sequence[Cost]) -> Table:
@@ -114,14 +113,16 @@ def _cells(one: ClaimOutcome | None, known: Sequence[Cost]) -> tuple[Cell, ...]:
 
 
 def _verdict(one: ClaimOutcome) -> str:
-    """The outcome, and of a refuted region with one end what remains possible: it is the margin that is refuted."""
-    region = one.claim.tested
+    """The outcome, and of what is refuted the effect in its direction that remains possible, where any does."""
     if one.decision is None:
         return ""
-    if one.outcome is not Outcome.REFUTED or not region.one_sided or one.censored:
-        return str(one.outcome)
-    word, end = ("up", one.decision.interval[1]) if math.isinf(region.high) else ("down", one.decision.interval[0])
-    return f"{one.outcome}; {word} to {number_text(100 * end, 1, '+')} remains possible"
+    region, (low, high) = one.claim.tested, one.decision.interval
+    if one.outcome is Outcome.REFUTED and not one.censored and region.one_sided:
+        if region.low > 0 and high > 0:
+            return f"{one.outcome}; up to {number_text(100 * high, 1, '+')} remains possible"
+        if region.high < 0 and low < 0:
+            return f"{one.outcome}; down to {number_text(100 * low, 1)} remains possible"
+    return str(one.outcome)
 
 
 def _region(claim: Claim) -> str:
@@ -151,7 +152,8 @@ def _notes(claims: Claims, judged: Sequence[ClaimOutcome]) -> tuple[str, ...]:
         f"by Holm's procedure over the claims of its batch, measured or not: {families}.",
         *_of_order(testable),
         *_over_all(judged),
-        *_printed_gains(testable),
+        "Refuted means the end of the region, not the sign: smaller effects remain possible as far as the interval has "
+        f"them. To compare the ends with: {printed_gains()}.",
         *(
             [
                 "Undecided by the rule with which they were registered, which asked for better, worse and equivalent "
@@ -181,23 +183,6 @@ def _over_all(judged: Sequence[ClaimOutcome]) -> list[str]:
     together = filter(None, judge_regions(differences, [one.claim.tested for one in judged]))
     text = outcomes_text(Counter(str(one.outcome) for one in together))
     return [f"By Holm's procedure over all {len(judged)} together {text}."]
-
-
-def _printed_gains(testable: Sequence[Claim]) -> list[str]:
-    """The paper's own gains over GRPO/DAPO of the methods that are claimed to end above it: what a margin is beside."""
-    claimed = {claim.a.objective for claim in testable if claim.a and claim.b and claim.b.objective == _PRINTED.method}
-    base = reference_row(_PRINTED).average
-    gains = [
-        f"{row.label.removeprefix('w. ')} {number_text(row.average - base, 2, '+')}"
-        for row in load_table(_PRINTED.table)
-        if row.kind == _PRINTED.kind and row.model == _PRINTED.model and row.method in claimed - {_PRINTED.method}
-    ]
-    if not gains:
-        return []
-    return [
-        "Refuted is the margin, not the sign. Gains over GRPO/DAPO that the paper prints, in points (Table 1 of "
-        f"the TEPO paper, {_PRINTED.model}): {', '.join(gains)}."
-    ]
 
 
 def _shared(judged: Sequence[ClaimOutcome]) -> list[str]:

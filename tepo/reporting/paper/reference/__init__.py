@@ -73,6 +73,15 @@ def all_rows(kind: str = "row") -> tuple[PaperRow, ...]:
     return tuple(row for table in TABLES for row in load_table(table) if row.kind == kind)
 
 
+def printed_gains(table: str = "table1", model: str = "Qwen2.5-7B") -> str:
+    """The printed averages of a table's methods above its GRPO/DAPO, in words, the largest first."""
+    rows = [row for row in load_table(table) if row.model == model and row.kind == "row" and row.method != "base"]
+    baseline = next(row for row in rows if row.method == "grpo_dapo")
+    gains = {row.label.removeprefix("w. "): row.average - baseline.average for row in rows if row is not baseline}
+    said = ", ".join(f"{name} {gain:+.2f}" for name, gain in sorted(gains.items(), key=lambda one: -one[1]))
+    return f"the paper's own gains over {baseline.label.removeprefix('w. ')} (Table {table[-1]}, {model}): {said}"
+
+
 @dataclass(frozen=True)
 class RowKey:
     """Key of a printed row. `panel`, `steps` and `seed` are needed only where the rest leaves several."""

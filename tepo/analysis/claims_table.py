@@ -113,14 +113,16 @@ def _cells(one: ClaimOutcome | None, known: Sequence[Cost]) -> tuple[Cell, ...]:
 
 
 def _verdict(one: ClaimOutcome) -> str:
-    """The outcome, and of a refuted region with one end what remains possible: it is the margin that is refuted."""
-    region = one.claim.tested
+    """The outcome, and of what is refuted the effect in its direction that remains possible, where any does."""
     if one.decision is None:
         return ""
-    if one.outcome is not Outcome.REFUTED or not region.one_sided or one.censored:
-        return str(one.outcome)
-    word, end = ("up", one.decision.interval[1]) if math.isinf(region.high) else ("down", one.decision.interval[0])
-    return f"{one.outcome}; {word} to {number_text(100 * end, 1, '+')} remains possible"
+    region, (low, high) = one.claim.tested, one.decision.interval
+    if one.outcome is Outcome.REFUTED and not one.censored and region.one_sided:
+        if region.low > 0 and high > 0:
+            return f"{one.outcome}; up to {number_text(100 * high, 1, '+')} remains possible"
+        if region.high < 0 and low < 0:
+            return f"{one.outcome}; down to {number_text(100 * low, 1)} remains possible"
+    return str(one.outcome)
 
 
 def _region(claim: Claim) -> str:
@@ -150,8 +152,8 @@ def _notes(claims: Claims, judged: Sequence[ClaimOutcome]) -> tuple[str, ...]:
         f"by Holm's procedure over the claims of its batch, measured or not: {families}.",
         *_of_order(testable),
         *_over_all(judged),
-        f"Refuted is the margin, not the sign; smaller effects remain possible as far as the interval holds them. To "
-        f"compare a margin with: {printed_gains()}.",
+        "Refuted means the end of the region, not the sign: smaller effects remain possible as far as the interval has "
+        f"them. To compare the ends with: {printed_gains()}.",
         *(
             [
                 "Undecided by the rule with which they were registered, which asked for better, worse and equivalent "

@@ -65,8 +65,7 @@ def claims_figure(claims: Sequence[ClaimLine], title: str, what: str) -> Figure:
         figure.text(0.03, 0.96, title, fontsize=21, fontweight="bold", va="top")
         figure.text(0.03, 0.885, textwrap.fill(what, 140), fontsize=11, va="top", color="#444444")
         key = "Shaded: what a claim says. Lines: 90% intervals of A above B (95% where it has two ends). Dots: seeds."
-        key += more
-        figure.text(0.03, 0.02, key, fontsize=10, color="#444444")
+        figure.text(0.03, 0.02, key + more, fontsize=10, color="#444444")
         line = (_TOP - _BOTTOM) / sum(len(panel) + _AXIS for panel in panels)
         above = _TOP
         for panel in panels:

@@ -18,7 +18,7 @@ from tepo.reporting.tables.table import Table
 from tepo.store.cost import Cost
 from tepo.store.early_stop import Ending
 from tepo.store.thinned_metrics import thinned
-from tepo.studies.claims import Claims, read_claims
+from tepo.studies.claims import Claims, load_claims, read_claims
 from tepo.studies.plan import Unit
 from tests.unit.studies.claimed import BASES, LATER, facts, is_a, judged, planned, text
 from tests.unit.training.small import write
@@ -75,9 +75,6 @@ def test_verdict_p_and_interval_are_of_one_rule(tmp_path: Path) -> None:
             assert one.decision.p == pytest.approx(5 * below((0.02 - delta) / error), rel=1e-6)
             cell = table.blocks[0].rows[0].cells[0]
             assert (cell.low, cell.mean, cell.high) == pytest.approx((100 * low, 100 * delta, 100 * high), abs=1e-4)
-        if name == "down":
-            assert words[name] == f"refuted; up to {100 * high:+.1f} remains possible".replace("-", "−")
-    assert words["far"] == "refuted"
     assert [cells(table)[name]["region"] for name in regions] == [
         "at least +2", "at least −2", "−9 to +9", "below −9 or above +9", "at least +2",
     ]  # fmt: skip
@@ -266,12 +263,49 @@ def test_claims_in_words(tmp_path: Path) -> None:
     notes = " ".join(shown(claims, found).notes)
     assert "Undecided by the rule with which they were registered" in notes
     assert notes.partition("one by one: ")[2].startswith("close.")
-    assert "Gains over GRPO/DAPO" not in notes, "the paper has none of TEPO without KL"
 
 
-def test_the_papers_own_gains_stand_beside_the_margins_of_its_methods(tmp_path: Path) -> None:
-    said = text(up="{at_least: 5}", close="{at_least: 5}").replace("objective: tepo_no_kl", "objective: clip_cov", 1)
-    claims, units = read(tmp_path, said)
-    table = shown(claims, judged(claims, units, facts(units, chance)))
-    (note,) = (note for note in table.notes if "Gains over GRPO/DAPO" in note)
-    assert note.endswith("(Table 1 of the TEPO paper, Qwen2.5-7B): CLIP-Cov +0.79.")
+def test_what_is_refuted_says_which_smaller_effects_remain(tmp_path: Path) -> None:
+    """The interval reaches to the other side of 0 from the region in which nothing remains, and short of it else."""
+    said = text(
+        close="{at_least: 15}", same="{at_most: -15}", down="{at_least: 2}", up="{at_most: -2}", far="{at_least: -9}"
+    )
+    claims, units = read(tmp_path, said.replace("{at_least: -9}", "{between: [20, 30]}"))
+    found = judged(claims, units, facts(units, chance))
+    ends = {name: one.decision.interval for name, one in found.items()}
+    table = shown(claims, found)
+    assert {name: cell["claim"] for name, cell in cells(table).items()} == {
+        "close": f"refuted; up to {100 * ends['close'][1]:+.1f} remains possible",
+        "same": f"refuted; down to −{-100 * ends['same'][0]:.1f} remains possible",
+        "down": "refuted", "up": "refuted", "far": "refuted",
+    }  # fmt: skip
+    (note,) = (note for note in table.notes if note.startswith("Refuted means"))
+    assert "(Table 1, Qwen2.5-7B): TEPO +1.74, GPG +1.06" in note
+    assert headline(table) == "Of 5 registered claims 5 are refuted"
+
+
+@pytest.mark.parametrize(
+    ("learns", "outcomes"), [(0.8, ["holds", "holds"]), (0.5, ["refuted", "not tested"])], ids=["learns", "not"]
+)
+def test_the_example_of_the_documents(
+    learns: float, outcomes: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written to a folder of one's own it is loaded beside the claims that ship, planned and judged."""
+    page = (Path(__file__).parents[3] / "docs" / "evaluation.md").read_text()
+    example = page.partition("`experiments/claims.yaml`:\n\n```yaml\n")[2].partition("```")[0]
+    write(tmp_path / "experiments" / "claims.yaml", example)
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    own = Claims(tuple(claim for claim in load_claims().claims if claim.family == "own-claims-1"))
+    units = planned(own, tmp_path / "runs")
+    assert [len(part) for part in units] == [16, 16]
+
+    def chance(unit: Unit) -> float:
+        return 0.5 if "flipped" in unit.row.label else learns
+
+    found = judged(own, units, facts(units, chance))
+    assert {name: str(one.outcome) for name, one in found.items()} == dict(
+        zip(("learns_from_its_reward", "sequence_ratio"), outcomes, strict=True)
+    )
+    table = shown(own, found)
+    assert [block.title for block in table.blocks] == ["Your own claims"]
+    assert "own-claims-1 of 2 in fixed order" in " ".join(table.notes)

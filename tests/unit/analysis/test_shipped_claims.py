@@ -53,7 +53,6 @@ def test_what_an_audit_found_with_other_code(judged: dict[str, ClaimOutcome]) ->
     assert headline(table) == "Of 37 registered claims 9 hold, 23 are refuted and 5 are undecided"
     assert "By Holm's procedure over all 37 together 8 hold, 19 are refuted and 10 are undecided." in notes
     assert f"95% where the region has two ends {TWO_ENDS}." in notes
-    assert "CLIP-Cov +0.79, KL-Cov +0.75, GSPO +0.48, TEPO +1.74." in notes
 
 
 def test_smaller_effects_that_remain_possible_are_said(judged: dict[str, ClaimOutcome]) -> None:
@@ -61,6 +60,7 @@ def test_smaller_effects_that_remain_possible_are_said(judged: dict[str, ClaimOu
     words = {row.key: row.cells[3].text for row in block.rows}
     assert words["tuned_clip_cov"] == "refuted; up to +1.5 remains possible"
     assert words["clip_cov"] == "refuted; up to +0.3 remains possible"
+    assert words["tuned_gspo"] == words["half_the_steps"] == "refuted", "nothing of a gain remains"
     assert (words["sparse_steps"], block.rows[list(words).index("sparse_steps")].cells[0].text) == (
         "refuted",
         "censored",

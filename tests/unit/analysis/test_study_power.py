@@ -15,8 +15,8 @@ from tepo.studies.plan_studies import Planned, plan_all, plan_studies
 from tepo.studies.planned_facts import read_facts
 from tepo_cli.show_power import UNKNOWN, power_line
 from tests.integration.commands import tepo
+from tests.unit.studies.claimed import text
 from tests.unit.studies.measured import finish
-from tests.unit.studies.test_claims import regions
 from tests.unit.training.small import write
 
 pytestmark = pytest.mark.disaster
@@ -70,7 +70,8 @@ def test_the_family_counts_each_comparison_once_and_measured_ones_say_how_they_v
 def test_registered_claims_are_a_family_by_batches(tmp_path: Path) -> None:
     path = tmp_path / "claims.yaml"
     path.write_text(
-        "claims:\n" + regions(100, 1, one="{at_least: 2}") + regions(200, 2, two="{at_least: 2}", three="{at_least: 2}")
+        text(one="{at_least: 2}")
+        + text(batch=2, start=200, two="{at_least: 2}", three="{at_least: 2}").removeprefix("claims:\n")
     )
     planned = plan_studies([study_of(claim) for claim in load_claims(path).testable], "laptop", store=tmp_path / "runs")
     for _, units in planned[:2]:

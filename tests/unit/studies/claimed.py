@@ -3,6 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from tepo.store.early_stop import Ending
 from tepo.store.evaluation_result import RightAnswers
 from tepo.store.facts import Facts, Gathered, Known, curves_of, scores_of
 from tepo.studies.claims import Claims, study_of
-from tepo.studies.plan import Unit
+from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import plan_studies
 
 CLAIM = """\
@@ -56,13 +57,14 @@ def facts(
 ) -> Facts:
     """What runs say that are measured on 60 problems with four samples, each right with this chance."""
     gathered = Gathered()
-    for unit in (unit for part in units for unit in part):
+    for unit in unique(unit for part in units for unit in part):  # claims share runs
         known = Known("store", finished=True, ending=ending(unit))
         gathered.runs.append({"run": unit.id, "done": unit not in missing, "stale": False, **vars(known)})
-        share = chance(unit)
-        right = np.random.default_rng([unit.seed, is_a(unit)]).binomial(4, share, 60)
-        answers = RightAnswers(tuple(f"p{number}" for number in range(60)), tuple(map(int, right)), 4)
-        gathered.scores += [scores_of(unit.id, name, answers, "g", "{}", 0) for name in unit.benchmarks]
+        drawn = np.random.default_rng([unit.seed, crc32(unit.row.label.encode())])
+        for name in unit.benchmarks:
+            right = tuple(map(int, drawn.binomial(4, chance(unit), 60)))
+            answers = RightAnswers(tuple(f"p{number}" for number in range(60)), right, 4)
+            gathered.scores.append(scores_of(unit.id, name, answers, "g", "{}", 0))
         if rows := list(curves(unit)):
             gathered.curves.append(curves_of(unit.id, rows))
     return gathered.facts()

@@ -325,7 +325,7 @@ def test_the_table_shows_what_is_there(tmp_path: Path) -> None:
     a, b = tuned_rows(units, mine.tune_at("laptop"))
     assert [row.label for row in results.rows] == ["base", "a", "b"]
     words = [row.cells[-2].text.partition(" (")[0] for row in results.rows]
-    assert words == ["", "baseline", "not decided"]  # two seeds
+    assert words == ["", "baseline", "2 seeds: no verdict"]
     shown = [
         f"learning_rate={row.setting.point['learning_rate']}, epochs={row.setting.point['epochs']}" for row in (a, b)
     ]

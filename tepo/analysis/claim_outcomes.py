@@ -73,7 +73,7 @@ def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]], facts: Facts) 
     judged = {}
     for family in families.values():
         decisions = judge_regions(
-            [result and result.difference for *_, result in family],
+            [None if result is None else result.difference for *_, result in family],
             [claim.tested for claim, *_ in family],
             in_order=family[0][0].in_order,
         )

@@ -177,9 +177,9 @@ def _of_order(testable: Sequence[Claim]) -> list[str]:
 
 def _over_all(judged: Sequence[ClaimOutcome]) -> list[str]:
     """What Holm's procedure over the claims of all batches would say, where there are several."""
-    if len({one.claim.family for one in judged}) < 2 or not all(one.decision for one in judged):
+    differences = [one.decision.difference for one in judged if one.decision]
+    if len({one.claim.family for one in judged}) < 2 or len(differences) < len(judged):
         return []
-    differences = [one.decision and one.decision.difference for one in judged]
     together = filter(None, judge_regions(differences, [one.claim.tested for one in judged]))
     text = outcomes_text(Counter(str(one.outcome) for one in together))
     return [f"By Holm's procedure over all {len(judged)} together {text}."]

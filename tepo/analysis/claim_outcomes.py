@@ -55,6 +55,10 @@ class ClaimOutcome:
     censored: str = ""
 
     @property
+    def difference(self) -> Difference | None:
+        return self.decision.difference if self.decision else None
+
+    @property
     def outcome(self) -> Outcome | None:
         """Word for the claim; None until it is judged."""
         return self.decision.outcome if self.decision else None
@@ -73,7 +77,7 @@ def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]], facts: Facts) 
     judged = {}
     for family in families.values():
         decisions = judge_regions(
-            [None if result is None else result.difference for *_, result in family],
+            [result.difference if result else None for *_, result in family],
             [claim.tested for claim, *_ in family],
             in_order=family[0][0].in_order,
         )

@@ -176,10 +176,10 @@ def _of_order(testable: Sequence[Claim]) -> list[str]:
 
 
 def _over_all(judged: Sequence[ClaimOutcome]) -> list[str]:
-    """What Holm's procedure over the claims of all batches would say, where there are several."""
-    differences = [one.decision.difference for one in judged if one.decision]
-    if len({one.claim.family for one in judged}) < 2 or len(differences) < len(judged):
+    """Outcomes by Holm's procedure over the claims of all batches, where there are several."""
+    if len({one.claim.family for one in judged}) < 2 or not all(one.decision for one in judged):
         return []
+    differences = [one.difference for one in judged]
     together = filter(None, judge_regions(differences, [one.claim.tested for one in judged]))
     text = outcomes_text(Counter(str(one.outcome) for one in together))
     return [f"By Holm's procedure over all {len(judged)} together {text}."]
@@ -234,7 +234,7 @@ def _runs(claim: Claim) -> str:
 
 
 def _one_more(one: ClaimOutcome) -> str:
-    """What the difference on a single further base may be; empty for a claim over seeds."""
+    """Words for the difference on a single further base; empty for a claim over seeds."""
     if not one.claim.bases or not one.by_seed:
         return ""
     low, high = (number_text(100 * end, 1) for end in predicted(one.by_seed))

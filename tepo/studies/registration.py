@@ -1,4 +1,4 @@
-"""Whether runs were made with their claim registered: by commits of the repository that holds its file."""
+"""Registration of claims: a check that runs began at commits that hold their claim."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache
@@ -43,8 +43,8 @@ def _commit(claim: Claim, session: Mapping[str, Any]) -> str | None:
 
 
 def _wording(claim: Claim, text: str) -> Any:
-    """What a file of claims says of one, with the names in its batch and how that is tested; None where it does not
-    hold it."""
+    """Wording of a claim in the text of a file, with the names in its batch and how that is tested; None where the file
+    does not hold it."""
     try:
         document = yaml.safe_load(text)
         batch = [one for one in document["claims"] if str(one.get("batch", 1)) == str(claim.batch)]

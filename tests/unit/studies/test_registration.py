@@ -7,12 +7,15 @@ from typing import Any
 
 import pytest
 
+from tepo.analysis.claim_outcomes import judge_claims
+from tepo.analysis.claims_table import claims_table
 from tepo.common import provenance
 from tepo.common.errors import UserError
 from tepo.studies.claims import CLAIMS, OWN, read_claims
+from tepo.studies.planned_facts import read_facts
 from tepo.studies.record_runs import folder_of, plan_by_folder, record_study
 from tepo.studies.registration import check_registered
-from tests.unit.studies.claimed import text
+from tests.unit.studies.claimed import is_a, text
 from tests.unit.studies.measured import finish
 from tests.unit.training.small import write
 
@@ -94,14 +97,24 @@ def test_a_run_of_no_known_or_another_commit_is_no_evidence(file: Path) -> None:
 def test_records_are_written_of_runs_that_began_after_the_claim(
     file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """And what is judged from them is what is judged from the store."""
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     ((name, plan),) = plan_by_folder(["own-claims-1"], "laptop", tmp_path / "runs").items()
     ((_, units),) = plan
-    for unit in units[:2]:
-        finish(unit, 0.5)  # on 2026-01-02 at 10:00
+    for unit in units:
+        finish(unit, 0.8 if is_a(unit) else 0.5)  # on 2026-01-02 at 10:00
     with pytest.raises(UserError, match=f"(?s)a run of the claim first is of no commit.*{units[0].id}"):
         record_study(folder_of(name), plan)
     assert not folder_of(name).exists()
     commit(tmp_path, "2026-01-02T09:00:00+00:00")
-    assert record_study(folder_of(name), plan).recorded == 2
+    assert record_study(folder_of(name), plan).recorded == 16
     assert folder_of(name) == tmp_path / "records" / "own-claims-1"
+    claims, tables = read_claims(file, OWN), []
+    for store, records in (("runs", False), ("empty", True)):
+        ((_, plan),) = plan_by_folder([name], "laptop", tmp_path / store).items()
+        plan, facts = read_facts(plan, "laptop", records=records)
+        tables.append(claims_table(claims, judge_claims(claims, [part for _, part in plan], facts), ()))
+    stored, recorded = tables
+    assert recorded.blocks == stored.blocks
+    assert "holds" in [cell.text for cell in recorded.blocks[0].rows[0].cells]
+    assert "16 of 16 runs read from records, not from the store." in recorded.notes

@@ -168,8 +168,8 @@ def _notes(claims: Claims, judged: Sequence[ClaimOutcome]) -> tuple[str, ...]:
         f"anew, so without normal luck; {FEWEST_SEEDS} runs each give none below {least[0]:.2g}. Of training, by the "
         f"signs of the seeds: none below {least[1]:.2g}. What is smaller rests on Student's t.",
         "A margin, and the end of a region, says which differences matter; refuted and equivalent mean it, and not the "
-        "sign. Smaller effects remain possible as far as the interval holds them. To compare a margin of 2 points with: "
-        f"{printed_gains()}.",
+        "sign. Smaller effects remain possible as far as the interval holds them. To compare a margin of 2 points "
+        f"with: {printed_gains()}.",
         "A claim is judged when all of its runs are measured. Registered: the commit since which it reads as it does.",
         *_shared(judged),
         *([f"Refuted by, where a claim has nothing else: {usual}."] if usual else []),

@@ -218,25 +218,32 @@ def test_a_claim_is_judged_when_all_of_its_runs_are_there(file: Path, tmp_path: 
 def test_outcomes_and_dates(file: Path, tmp_path: Path) -> None:
     file.write_text(text("up", "down", "same", "close"))
     commit(file.parent, "2026-01-03T12:00:00+00:00")
-    shown = table(load_claims(file), tmp_path / "runs", {"up": 0.8, "down": 0.2, "same": 0.5, "close": 0.54})
-    found = cells(shown)
+    found = cells(table(load_claims(file), tmp_path / "runs", {"up": 0.8, "down": 0.2, "same": 0.5, "close": 0.54}))
     assert {name: found[name]["claim"] for name in ("up", "down", "same")} == {
         "up": "holds", "down": "refuted", "same": "refuted",
     }  # fmt: skip
     assert (found["down"]["verdict"], found["same"]["verdict"]) == ("worse", "equivalent")
     assert (found["close"]["claim"], found["close"]["verdict"]) == ("undecided", "undecided")
-    deltas = {row.key: row.cells[0] for row in shown.blocks[0].rows}
-    details = {note.partition(":")[0]: note for note in shown.blocks[0].notes}
-    assert 0 < deltas["same"].high < 5
-    assert f"A gain of up to {deltas['same'].high:+.1f} points remains possible." in details["same"]
-    assert not any("possible" in details[name] for name in ("up", "down", "close"))
-    margins = next(note for note in shown.notes if note.startswith("A margin"))
-    assert "TEPO +1.74, GPG +1.06" in margins
     assert {name: cell["composite"].partition(" (p ")[0] for name, cell in found.items()} == {
         "up": "holds", "down": "refuted", "same": "refuted", "close": "undecided", "later": "",
     }  # fmt: skip
     assert found["up"]["registered"] == "2026-01-03"
     assert found["up"]["ran"] == "2026-01-02, begun before it was registered"
+
+
+def test_what_is_refuted_says_which_smaller_effects_remain(file: Path, tmp_path: Path) -> None:
+    """The margin is 15 points: a gain below it is left open by the interval, unless that ends below 0."""
+    file.write_text(text("near", "down", margin="15"))
+    shown = table(load_claims(file), tmp_path / "runs", {"near": 0.49, "down": 0.2})
+    assert {name: one["claim"] for name, one in cells(shown).items() if name != "later"} == {
+        "near": "refuted", "down": "refuted",
+    }  # fmt: skip
+    near = shown.blocks[0].rows[0].cells[0]
+    assert 0 < near.high < 15
+    details = {note.partition(":")[0]: note for note in shown.blocks[0].notes}
+    assert f"A gain of up to {near.high:+.1f} points remains possible." in details["near"]
+    assert "possible" not in details["down"]
+    assert "TEPO +1.74, GPG +1.06" in next(note for note in shown.notes if note.startswith("A margin"))
 
 
 def test_equivalence_can_be_what_is_claimed(file: Path, tmp_path: Path) -> None:

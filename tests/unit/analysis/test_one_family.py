@@ -24,7 +24,7 @@ from tepo.studies.study import load_study
 pytestmark = pytest.mark.disaster
 
 NAMES = ["lengths", "repeats"]  # with a baseline, several settings, and records
-WORDS = re.compile(r"(?:better|worse|not decided) \(p [=<] [\d.]+\)|one seed: no verdict|not comparable")
+WORDS = re.compile(r"(?:better|worse|not decided) \(p [=<] [\d.]+\)|[12] seeds?: no verdict|not comparable")
 INTERVAL = re.compile(r"\[−?\d+\.\d, −?\d+\.\d\]")
 
 

@@ -157,6 +157,7 @@ def test_the_interval_of_a_difference_leaves_out_zero_where_its_p_is_below_five_
     assert found.p == pytest.approx(p)
     assert (found.low <= 0 <= found.high) == (p >= 0.05)
     assert (found.low + found.high) / 2 == pytest.approx(found.mean)
+    assert [estimate({"b": x - end}).p for end in (found.low, found.high)] == pytest.approx([0.05, 0.05])
 
 
 @pytest.mark.parametrize(

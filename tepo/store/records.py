@@ -96,8 +96,8 @@ def _read(path: Path) -> pa.Table:
             raise ValueError("right answers of more samples than there are")
         return table
     except (OSError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # pyarrow's own are among them
-        what = f"the records are damaged: {str(error).splitlines()[0]}"
-        raise UserError(what, where=str(path), fix=_FIX) from None
+        fault = "the file is missing" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
+        raise UserError(f"the records are damaged: {fault}", where=str(path), fix=_FIX) from None
 
 
 def _curves_schema(names: Sequence[str]) -> pa.Schema:

@@ -249,7 +249,7 @@ def _possible(one: ClaimOutcome) -> str:
 
 
 def _one_more(one: ClaimOutcome) -> str:
-    """What the difference on a single further base may be; empty for a claim over seeds."""
+    """Range of the difference on a single further base; empty for a claim over seeds."""
     if not one.claim.bases or not one.by_seed:
         return ""
     low, high = (number_text(100 * end, 1) for end in predicted(one.by_seed))

@@ -193,9 +193,8 @@ def test_bold_is_the_best_and_what_cannot_be_told_apart_from_it() -> None:
 
 
 def test_the_note_says_the_smallest_difference_that_bold_can_mean() -> None:
-    """Three seeds, ten problems: the best row has 10, 9 and 8 of them, b has 6 and c 4, 0 and 2. Half of each interval
-    by scipy,
-    of Student's t of seeds and of problems, each weighted by its share of the variance."""
+    """Three seeds, ten problems: the best row has 10, 9 and 8 of them, b has 6 and c 4, 0 and 2. Half of each by
+    scipy, of Student's t of seeds and of problems, each weighted by its share of the variance."""
     right = {"a": (10, 9, 8), "b": (6, 6, 6), "c": (4, 0, 2)}
     frame = pd.DataFrame(
         [(row, seed, "add3", f"p{problem}", int(problem < count), 1)

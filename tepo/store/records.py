@@ -57,7 +57,7 @@ _FIX = "restore it from the repository, or move it away and write it anew: `tepo
 
 @dataclass(frozen=True)
 class Frames:
-    """What a folder of records holds. runs: as they are stored, `opened` gives their values."""
+    """Contents of a folder of records. runs: as they are stored, `opened` gives their values."""
 
     runs: pd.DataFrame
     scores: pd.DataFrame

@@ -1,5 +1,5 @@
 """CPU time of commands at their start, in turn in one run:
-`tepo --help` against `import typer`, others against `import torch`.
+`tepo --help` against `import typer`, a table from records against what reads it, others against `import torch`.
 
 The store of the others holds one evaluation of the untrained policy,
 so that `eval` finds its result and `plan` its price.
@@ -14,13 +14,14 @@ from typing import Any
 from tepo.common import interpreter
 
 TEPO = interpreter.command("-m", "tepo_cli")
-COMMANDS = {  # words: how many times `import torch` it may take
-    "list": 2.0,
-    "plan panel-e --brief": 2.0,
-    "table panel-e": 2.0,
-    "train --dry-run": 3.0,
-    "eval add3 --model package:laptop --quiet": 3.0,
-    "explain tepo": 1.5,
+_TORCH, _FRAMES = "import torch", "import pandas, pyarrow.parquet"
+COMMANDS = {  # words: how many times this it may take
+    "list": (_TORCH, 2.0),
+    "plan panel-e --brief": (_TORCH, 2.0),
+    "table panel-e --records": (_FRAMES, 2.0),
+    "train --dry-run": (_TORCH, 3.0),
+    "eval add3 --model package:laptop --quiet": (_TORCH, 3.0),
+    "explain tepo": (_TORCH, 1.5),
 }
 
 
@@ -41,17 +42,17 @@ def measure(rounds: int = 9) -> dict[str, Any]:
 
 
 def measure_commands(rounds: int = 5) -> dict[str, dict[str, float]]:
-    """The same for each of COMMANDS against the mean of an `import torch` before and one after it."""
-    imported = interpreter.command("-c", "import torch")
+    """The same for each of COMMANDS against the mean of its imports before and after it."""
+    imported = {code: interpreter.command("-c", code) for code, _ in COMMANDS.values()}
     pairs: dict[str, list[tuple[float, float]]] = {words: [] for words in COMMANDS}
     with tempfile.TemporaryDirectory() as folder:
         cpu_seconds([*TEPO, "base", "data.benchmarks=[add3]", "--quiet"], folder)
-        before = cpu_seconds(imported)
+        before = {code: cpu_seconds(command) for code, command in imported.items()}
         for _ in range(rounds):
-            for words in COMMANDS:
-                ours, after = cpu_seconds([*TEPO, *words.split()], folder), cpu_seconds(imported)
-                pairs[words].append((ours, (before + after) / 2))
-                before = after
+            for words, (code, _) in COMMANDS.items():
+                ours, after = cpu_seconds([*TEPO, *words.split()], folder), cpu_seconds(imported[code])
+                pairs[words].append((ours, (before[code] + after) / 2))
+                before[code] = after
     return {words: _summary(found) for words, found in pairs.items()}
 
 

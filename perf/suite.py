@@ -49,7 +49,8 @@ def cli(turns: int, short: bool) -> Found:
     found, others = start.measure(rounds=3 * turns), start.measure_commands(rounds=turns)
     starts = [("--help / import typer", found, 1.5)]
     for words, row in others.items():
-        starts.append((f"{words.partition(' --model')[0]} / import torch", row, start.COMMANDS[words]))
+        code, limit = start.COMMANDS[words]
+        starts.append((f"{words.partition(' --model')[0]} / {code}", row, limit))
     return [
         BenchmarkRow(f"tepo {name}", "CPU s", row["ours_s"], row["peer_s"], row["ratio"], target, guarded=True)
         for name, row, target in starts

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tepo.store.records.thinned_metrics import pack, unpack
 
 from tepo.common import paths
 from tepo.common.errors import UserError
@@ -23,6 +22,7 @@ from tepo.results.claim_outcomes import judge_claims
 from tepo.results.claims_table import claim_lines, claims_table
 from tepo.results.drawn_axis import environment_blocks
 from tepo.results.tables import read_samples, study_table
+from tepo.store.records.thinned_metrics import pack, unpack
 from tepo.studies.claims import Claims, load_claims, study_of
 from tepo.studies.plan import make_plan
 from tepo.studies.plan_studies import plan_all, plan_studies

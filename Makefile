@@ -9,7 +9,8 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 # uv where it is installed, which takes the CPU's build of torch on a machine without a GPU; pip where uv finds no index.
 UV := $(shell command -v uv 2>/dev/null)
 install = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python --torch-backend=auto $(1) || )$(PIP) $(1)
-RECORDED := $(patsubst records/%.jsonl.xz,%,$(wildcard records/*.jsonl.xz))
+# studies that are on record; claims, which are a folder a batch, are one name
+RECORDED := $(sort $(patsubst claims-%,claims,$(patsubst records/%/content,%,$(wildcard records/*/content))))
 export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 

@@ -46,7 +46,7 @@ def show_runs(names: Sequence[str], scale: str) -> None:
             kept.read(unit.id for _, units in planned for unit in units)
             today = {unit.id for _, units in planned for unit in units if kept.holds(unit)}
             frames = read_frames(folders[name])
-            totals = frames.scores.groupby("run", observed=True)[["right", "samples"]].sum()
+            totals = frames.scores.groupby("run", observed=True)[["right", "samples"]].sum().astype(float)
             for row in frames.runs.itertuples(index=False):
                 values = opened(row, folders[name])
                 share = (

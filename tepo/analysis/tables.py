@@ -35,30 +35,12 @@ _READING = re.compile(r"[A-Z]\d+: ")  # of docs/paper.md, which says what each i
 
 
 def read_samples(units: Sequence[Unit], facts: Facts) -> pd.DataFrame:
-    """Graded responses of all measured units, a line each: `COLUMNS` of `comparison`. Samples of a problem are counted,
-    not told apart: the right ones come first."""
-    parts = [
-        (row_key(unit), unit.seed, name, answers)
-        for unit in units
-        for name in unit.config.data.benchmarks
-        if (answers := facts.right(unit.id, name)) is not None
-    ]
-    if not parts:
-        return pd.DataFrame(columns=list(COLUMNS))
-    rows, seeds, benchmarks, measured = zip(*parts, strict=True)
-    lengths = [len(answers.problems) * answers.samples for answers in measured]
-    problems = [np.repeat(np.array(one.problems, dtype=object), one.samples) for one in measured]
-    sample = np.concatenate([np.tile(np.arange(one.samples), len(one.problems)) for one in measured])
-    return pd.DataFrame(
-        {
-            "row": np.repeat(np.array(rows, dtype=object), lengths),
-            "seed": np.repeat(np.array(seeds), lengths),
-            "benchmark": np.repeat(np.array(benchmarks, dtype=object), lengths),
-            "problem": np.concatenate(problems),
-            "sample": sample,
-            "correct": sample < np.concatenate([np.repeat(one.right, one.samples) for one in measured]),
-        }
-    )
+    """Right answers of all units to the problems of their benchmarks, a line each: `COLUMNS` of `comparison`."""
+    asked = [(unit.id, name, row_key(unit), unit.seed) for unit in units for name in unit.config.data.benchmarks]
+    plan = pd.DataFrame(asked, columns=["run", "benchmark", "row", "seed"])
+    scores = facts.scores[facts.scores["run"].isin(set(plan["run"]))]
+    counts = scores[["run", "benchmark", "problem", "right", "samples"]].astype({"run": str, "benchmark": str})
+    return plan.merge(counts, on=["run", "benchmark"])[list(COLUMNS)]
 
 
 def record_notes(units: Sequence[Unit], facts: Facts) -> list[str]:

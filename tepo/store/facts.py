@@ -1,4 +1,4 @@
-"""What is known of runs as three pandas frames: read once, from run folders or from records, and never written to.
+"""Facts about runs as three pandas frames: read once, from run folders or from records, and never written to.
 Tables, claims, figures and sentences are computed from them.
 
 runs     a row a run of a study: study, label, model, seed, words (the overrides that it was made with) and
@@ -33,7 +33,7 @@ _TASK = ("fingerprint", "grading", "content_hash", "wrap", "thinking", "stop")
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of one run. trained: steps with metrics."""
+    """Facts about one run. trained: steps with metrics."""
 
     source: str = ""
     finished: bool = False
@@ -148,7 +148,7 @@ class Gathered:
         )
 
     def facts(self) -> Facts:
-        """What was gathered."""
+        """Frames of what was gathered."""
         return Facts(pd.DataFrame(self.runs), joined_scores(self.scores), joined_curves(self.curves))
 
 

@@ -57,7 +57,7 @@ _FIX = "restore it from the repository, or move it away and write it anew: `tepo
 
 @dataclass(frozen=True)
 class Frames:
-    """What a folder of records holds. runs: as they are stored, `opened` gives their values."""
+    """Contents of a folder of records. runs: as they are stored, `opened` gives their values."""
 
     runs: pd.DataFrame
     scores: pd.DataFrame
@@ -96,8 +96,8 @@ def _read(path: Path) -> pa.Table:
             raise ValueError("right answers of more samples than there are")
         return table
     except (OSError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # pyarrow's own are among them
-        what = f"the records are damaged: {str(error).splitlines()[0]}"
-        raise UserError(what, where=str(path), fix=_FIX) from None
+        fault = "the file is missing" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
+        raise UserError(f"the records are damaged: {fault}", where=str(path), fix=_FIX) from None
 
 
 def _curves_schema(names: Sequence[str]) -> pa.Schema:

@@ -2,11 +2,11 @@
 training one anew."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from tepo.store.records.archive import read_records, write_records
 
 from tepo.policy.model.model_location import resolve
 from tests.integration.commands import tepo
@@ -38,7 +38,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(folder / "experiments/mine.yaml", STUDY)
     called(folder, "ablate", "mine")
     written = called(folder, "records", "write", "mine")
-    assert f"{folder / 'records' / 'mine.jsonl.xz'}: 5 runs from the store, 0 kept, 0 not recorded" in written
+    assert f"{folder / 'records' / 'mine'}: 5 runs from the store, 0 kept, 0 not recorded" in written
     return folder
 
 
@@ -68,7 +68,7 @@ def test_everything_is_shown_without_the_store(user: Path) -> None:
     assert "no store there" in called(user, "table", "mine", "--store", "nothing", code=2)
     listed = called(user, "records", "show", "mine")
     assert listed.count("yes") == 5
-    assert "mine.jsonl.xz" in called(user, "records", "show")
+    assert str(user / "records" / "mine") in called(user, "records", "show").replace("\n", "")
 
 
 def test_records_are_found_without_the_files_of_their_base(user: Path) -> None:
@@ -94,16 +94,16 @@ def test_a_run_trained_anew_agrees_and_a_false_record_does_not(user: Path) -> No
     checked = called(user, "records", "check", "mine", "--runs", "1", "--draw", "7")
     assert "--draw 7" in checked
     assert "recorded on" in checked
-    path = user / "records" / "mine.jsonl.xz"
-    truth = path.read_bytes()
-    false = []
-    for record in read_records(path):
-        verdicts = record.verdicts["add3"]
-        right = tuple(count - 1 if count else 1 for count in verdicts.right)
-        false.append(replace(record, verdicts={**record.verdicts, "add3": replace(verdicts, right=right)}))
-    write_records(path, false)
+    path = user / "records" / "mine" / "scores.parquet"
+    truth, scores = path.read_bytes(), pq.read_table(path)
+    lines = zip(scores["benchmark"].to_pylist(), scores["right"].to_pylist(), strict=True)
+    false = [right if name != "add3" else right - 1 if right else 1 for name, right in lines]
+    place = scores.column_names.index("right")
+    pq.write_table(scores.set_column(place, "right", pa.array(false, pa.int16())), path)
     refused = called(user, "records", "check", "mine", "--draw", "7", code=1)
+    shown = called(user, "records", "show", "mine", code=2)
     path.write_bytes(truth)
+    assert "the records are not those that were written" in shown
     assert "1 of 1 runs came out otherwise than recorded" in refused
     assert " 20 " in refused  # problems of add3, all of them false
     shutil.rmtree(refused.partition("\nin: ")[2].partition("\n")[0])  # the run anew is kept, to be looked at

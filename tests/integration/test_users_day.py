@@ -188,7 +188,7 @@ def test_a_day(user: User) -> None:
     user.types(f"ablate bags {words} --jobs 2")
     table = user.types(f"table bags {words} --format csv")
     assert all(re.search(rf"{label}\b.*\bbags,", table) for label in ("untrained", "GRPO", "Ours")), table
-    assert "bags.jsonl.xz: 5 runs from the store" in user.types(f"records write bags {records(words)}")
+    assert "bags: 5 runs from the store" in user.types(f"records write bags {records(words)}")
     (user.folder / "runs").rename(user.folder / "elsewhere")
     shown = user.types(f"table bags {words} --records --store nothing --format csv")
     assert scores(shown) == scores(table) != []

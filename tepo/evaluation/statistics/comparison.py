@@ -1,7 +1,8 @@
 """Scores of rows with 95% intervals, and paired comparisons between rows. Formulas and their reasons:
 docs/evaluation.md.
 
-Data: a pandas DataFrame with a line a sample and the columns row, seed, benchmark, problem, sample, correct."""
+Data: a pandas DataFrame with a line a problem and the columns row, seed, benchmark, problem, right, samples: how many
+of its samples are right. Several lines of one problem are added up."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -16,7 +17,7 @@ from tepo.evaluation.statistics.intervals import DRAWS, LEVEL, UNKNOWN, Estimate
 
 AVERAGE = "average"  # over all samples of all benchmarks: the papers' "Avg." (objectives.md section 0)
 MEAN = "mean"  # over benchmarks, each counting alike
-COLUMNS = ("row", "seed", "benchmark", "problem", "sample", "correct")
+COLUMNS = ("row", "seed", "benchmark", "problem", "right", "samples")
 
 
 def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.DataFrame:
@@ -29,7 +30,7 @@ def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.D
     everything = frame["benchmark"].unique().tolist()
     lines = []
     for row, cells in _cells(frame).items():
-        counts = frame[frame["row"] == row].groupby("benchmark").size()
+        counts = frame[frame["row"] == row].groupby("benchmark", observed=True)["samples"].sum()
         for name, table in cells.items():
             alone = estimate_share({name: table.to_numpy()}, draws=draws, seed=seed)
             lines.append(_line(row, name, alone, table.shape, counts[name]))
@@ -132,7 +133,8 @@ def pair_rows(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,)
     if baseline not in by_row:
         raise unknown_name("row", baseline, by_row)
     everything = frame["benchmark"].unique().tolist()
-    sizes = frame[frame["row"] == baseline].groupby(["benchmark", "seed"]).size().groupby("benchmark").first()
+    of_base = frame[frame["row"] == baseline].groupby(["benchmark", "seed"], observed=True)["samples"].sum()
+    sizes = of_base.groupby("benchmark", observed=True).first()
     pairs = []
     for row, cells in by_row.items():
         for column in () if row == baseline else on:
@@ -181,8 +183,9 @@ def check_frame(frame: pd.DataFrame) -> None:
 
 def _cells(frame: pd.DataFrame) -> dict[str, dict[str, pd.DataFrame]]:
     """row -> benchmark -> x[s, p] with labelled seeds and problems, sorted; rows and benchmarks as they appear."""
-    means = frame.groupby(["row", "benchmark", "seed", "problem"], observed=True)["correct"].mean().reset_index()
-    parts = dict(iter(means.groupby(["row", "benchmark"], sort=False)))
+    keys = ["row", "benchmark", "seed", "problem"]
+    counts = frame.groupby(keys, observed=True)[["right", "samples"]].sum().reset_index()
+    parts = dict(iter(counts.groupby(["row", "benchmark"], sort=False, observed=True)))
     cells: dict[str, dict[str, pd.DataFrame]] = {}
     for row, name in frame[["row", "benchmark"]].drop_duplicates().itertuples(index=False):
         part = parts[row, name]
@@ -190,7 +193,7 @@ def _cells(frame: pd.DataFrame) -> dict[str, dict[str, pd.DataFrame]]:
         if len(part) != len(seeds) * len(problems):
             where, fix = f"row {row}, benchmark {name}", "use the same --limit for every seed"
             raise UserError("the seeds of a row were evaluated on different problems", where=where, fix=fix)
-        table = part["correct"].to_numpy(float).reshape(len(seeds), len(problems))
+        table = (part["right"].to_numpy(float) / part["samples"].to_numpy()).reshape(len(seeds), len(problems))
         cells.setdefault(row, {})[name] = pd.DataFrame(table, seeds, problems)
     return cells
 

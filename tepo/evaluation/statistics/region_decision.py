@@ -72,8 +72,8 @@ def judge_regions(
         counted = np.where(np.isnan(p), 1.0, p)
         p = np.where(np.isnan(p), np.nan, np.transpose([holm(column) for column in counted.T]).reshape(p.shape))
     judged = [
-        None if one is None else RegionDecision(one, region, float(pair[0]), float(pair[1]))
-        for one, region, pair in zip(differences, regions, p, strict=True)
+        None if one is None else RegionDecision(one, region, float(outside), float(inside))
+        for one, region, (outside, inside) in zip(differences, regions, p, strict=True)
     ]
     if not in_order:
         return judged

@@ -96,7 +96,7 @@ class VerdictChoices:
 
     @property
     def gains(self) -> str:
-        """What the paper printed, beside which a margin stands."""
+        """Gains that the paper printed, to be put beside a margin."""
         return printed_gains()
 
     @property

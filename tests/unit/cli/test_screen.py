@@ -29,6 +29,7 @@ from tepo_cli.main import main
 from tepo_cli.show_plan import show_rows, show_units
 from tepo_cli.study_outputs import show_tables
 from tests.integration.commands import alone, tepo
+from tests.unit.studies.measured import facts_of
 
 ODD = "a folder of [1] ü, with x=2 and a name that is far longer than any screen is wide, as they are on clusters"
 
@@ -83,7 +84,7 @@ def test_a_table_is_cut_into_parts_that_fit_and_lose_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ((study, units),) = plan_all(["panel-e"], "laptop", store=tmp_path)
-    show_tables([(study, units)], "laptop", "terminal")
+    show_tables([(study, units)], facts_of(study, units), "laptop", "terminal")
     shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     assert max(map(len, shown.splitlines())) <= 40
     assert "OlympiadBench" in shown

@@ -17,7 +17,7 @@ from tepo.store.samples_file import table_of
 
 def frame(row, benchmark, correct, seeds=None):
     """Samples from correct [S, P, K]."""
-    s, p, k = np.indices(correct.shape).reshape(3, -1)
+    s, p, _ = np.indices(correct.shape).reshape(3, -1)
     names = np.array(seeds if seeds is not None else range(correct.shape[0]))
     return pd.DataFrame(
         {
@@ -25,8 +25,8 @@ def frame(row, benchmark, correct, seeds=None):
             "seed": names[s],
             "benchmark": benchmark,
             "problem": [f"{benchmark}-{i}" for i in p],
-            "sample": k,
-            "correct": correct.ravel(),
+            "right": correct.ravel().astype(int),
+            "samples": 1,
         }
     )
 
@@ -157,6 +157,7 @@ def test_the_interval_of_a_difference_leaves_out_zero_where_its_p_is_below_five_
     assert found.p == pytest.approx(p)
     assert (found.low <= 0 <= found.high) == (p >= 0.05)
     assert (found.low + found.high) / 2 == pytest.approx(found.mean)
+    assert [estimate({"b": x - end}).p for end in (found.low, found.high)] == pytest.approx([0.05, 0.05])
 
 
 @pytest.mark.parametrize(

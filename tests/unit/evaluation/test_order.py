@@ -14,14 +14,14 @@ from tests.unit.evaluation.stand_in import ones
 def study(random: np.random.Generator, seeds: int, benchmarks: dict[str, tuple[int, int]]) -> pd.DataFrame:
     """Two rows. benchmarks: name -> (problems, samples)."""
     lines = [
-        (row, seed, name, f"{name}-{problem}", sample, bool(random.random() < chance))
+        (row, seed, name, f"{name}-{problem}", sample, int(random.random() < chance), 1)
         for row, shift in (("one", 0.0), ("two", 0.2))
         for seed in range(seeds)
         for name, (problems, samples) in benchmarks.items()
         for problem, chance in enumerate(np.linspace(0.1, 0.7, problems) + shift)
         for sample in range(samples)
     ]
-    return pd.DataFrame(lines, columns=["row", "seed", "benchmark", "problem", "sample", "correct"])
+    return pd.DataFrame(lines, columns=["row", "seed", "benchmark", "problem", "sample", "right", "samples"])
 
 
 def by_name(table: pd.DataFrame) -> pd.DataFrame:
@@ -50,6 +50,9 @@ def test_a_finished_evaluation_and_a_table_have_the_same_interval(draw: int, pro
     line = summarize(frame.assign(seed=3)).set_index("benchmark").loc["ones"]
     for order in (np.arange(len(frame)), random.permutation(len(frame))):
         rows = frame.iloc[order].to_dict("records")
-        filled = [{"extracted": str(row["sample"]), "finish": "stop", "tokens": 7, **row} for row in rows]
+        filled = [
+            {"extracted": str(row["sample"]), "correct": bool(row["right"]), "finish": "stop", "tokens": 7, **row}
+            for row in rows
+        ]
         result = conclude("ones", ones(problems, samples), table_of(filled), "grader", {})
         assert (result.accuracy, result.interval) == (line["mean"], (line["low"], line["high"]))

@@ -90,7 +90,7 @@ def test_a_plan_takes_the_upper_end_of_the_variance_between_seeds() -> None:
     factor = 2 / (-2 * np.log(0.85))
     assert SPREAD.cautious(2).seed == pytest.approx((1e-4 + noise) * factor - noise)
     assert replace(SPREAD, seed=-1e-4).cautious(2).seed == pytest.approx(noise * (factor - 1))
-    assert seeds_needed(SPREAD.cautious(2), 0.08, LEVEL) > seeds_needed(SPREAD, 0.08, LEVEL)
+    assert smallest(found_from(SPREAD.cautious(2), 8, LEVEL)) > smallest(found_from(SPREAD, 8, LEVEL))
 
 
 @pytest.mark.parametrize("shape", [(1, 20), (3, 9), (3, 1)])

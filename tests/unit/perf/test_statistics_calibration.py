@@ -48,3 +48,10 @@ def test_rare_bad_runs_in_one_row_break_it() -> None:
     assert ten.holds[0] > 0.12 > 0.03 > ten.refuted[0]
     assert ten.alarms[1] > ten.alarms[0]  # a family makes it worse, where under normal luck it does not
     assert calibration.errors(LUCK["10% bad in one row, SD 1"], 8, STUDIES).equivalent[0] > 0.2
+
+
+@pytest.mark.parametrize(("seeds", "alone", "batch"), [(3, 0.113, 0.116), (5, 0.141, 0.167), (8, 0.154, 0.271)])
+def test_claims_hold_wrongly_as_often_as_the_document_says(seeds: int, alone: float, batch: float) -> None:
+    """A claim for the row with bad runs where the truth is the end of its region: by itself, and in a batch of 15."""
+    holds = calibration.errors(LUCK["10% bad in one row, SD 2"], seeds, STUDIES).holds
+    assert tuple(holds[:2]) == pytest.approx((alone, batch), abs=0.035)  # three errors

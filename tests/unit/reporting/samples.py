@@ -32,5 +32,7 @@ def samples(
                 right = rng.random((problems, per_problem)) < np.clip(chance + ease, 0, 1)[:, None]
                 problem = np.repeat([f"{benchmark}-{index}" for index in range(problems)], per_problem)
                 frame = pd.DataFrame({"problem": problem, "sample": np.tile(range(per_problem), problems)})
-                frames.append(frame.assign(row=row, seed=seed, benchmark=benchmark, correct=right.ravel()))
+                frames.append(
+                    frame.assign(row=row, seed=seed, benchmark=benchmark, right=right.ravel().astype(int), samples=1)
+                )
     return pd.concat(frames, ignore_index=True)

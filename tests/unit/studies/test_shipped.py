@@ -13,7 +13,7 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.paper.reference import load_table
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.store.excerpt import pack_excerpt
-from tepo.store.records import check_content, read_frames
+from tepo.store.records import CONTENT, check_content, read_frames, write_frames
 from tepo.studies.fallen import fallen, sweep_runs
 from tepo.studies.plan import Unit, make_plan
 from tepo.studies.plan_studies import plan_all
@@ -129,7 +129,7 @@ RUNS, BYTES = 1_874, 4_000_000
 
 
 @pytest.mark.slow  # of every value the content is hashed
-def test_shipped_records_are_small_as_they_were_written_and_name_no_machine() -> None:
+def test_shipped_records_are_small_as_they_were_written_and_name_no_machine(tmp_path: Path) -> None:
     folders = record_folders()
     assert sum(file.stat().st_size for folder in folders for file in folder.iterdir()) < BYTES
     count = 0
@@ -142,6 +142,9 @@ def test_shipped_records_are_small_as_they_were_written_and_name_no_machine() ->
         assert not frames.runs["excerpt"].str.contains('"host"', na=False).any()
         assert set(frames.curves["run"]) | set(frames.scores["run"]) <= runs
     assert count == RUNS
+    (lengths,) = (folder for folder in folders if folder.name == "lengths")
+    write_frames(tmp_path / "lengths", read_frames(lengths))
+    assert (tmp_path / "lengths" / CONTENT).read_text() == (lengths / CONTENT).read_text(), "what is read is written"
 
 
 def test_shipped_records_are_of_today(tmp_path: Path) -> None:

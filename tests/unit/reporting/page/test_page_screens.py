@@ -148,7 +148,7 @@ def test_tooltips_by_keyboard(path: Path, window: Page) -> None:
     window.open(path, 400)
     window.run("document.querySelector('#table-panel_e td[tabindex=\"0\"]').focus()")
     first = tip(window)
-    for part in ("GRPO/DAPO, add3: ", "95% interval", "n = 320 responses", "seeds 0, 1"):
+    for part in ("GRPO/DAPO, add3: ", "95% interval", "n = 480 responses", "seeds 0, 1"):
         assert part in first
     window.press("ArrowRight")
     assert "GRPO/DAPO, gcd: " in tip(window)

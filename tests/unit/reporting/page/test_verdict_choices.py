@@ -31,7 +31,9 @@ def frame(seeds: int) -> pd.DataFrame:
         drawn = np.random.default_rng([number, seed]).random((*ease.shape, 4))
         for benchmark, right in zip(BENCHMARKS, drawn < (chance + luck[number, place] + ease)[..., None], strict=True):
             problem, sample = (axis.ravel() for axis in np.indices(right.shape))
-            part = pd.DataFrame({"problem": problem, "sample": sample, "correct": right.ravel()})
+            part = pd.DataFrame(
+                {"problem": problem, "sample": sample, "right": right.ravel().astype(int), "samples": 1}
+            )
             parts.append(part.assign(row=row, seed=seed, benchmark=benchmark))
     return pd.concat(parts, ignore_index=True)
 

@@ -42,9 +42,9 @@ def test_means_are_those_of_the_samples() -> None:
     frame = pd.concat([frame, extra], ignore_index=True)  # gcd with 6 samples a problem: the two averages part
     table = build_table(frame, TableSpec(ROWS, BENCHMARKS, name="t", title="t"))
     mine = frame[frame["row"] == "c"]
-    assert cell(table, "c", "add3").mean == pytest.approx(100 * mine[mine["benchmark"] == "add3"]["correct"].mean())
-    assert cell(table, "c", "average").mean == pytest.approx(100 * mine["correct"].mean())
-    assert cell(table, "c", "mean").mean == pytest.approx(100 * mine.groupby("benchmark")["correct"].mean().mean())
+    assert cell(table, "c", "add3").mean == pytest.approx(100 * mine[mine["benchmark"] == "add3"]["right"].mean())
+    assert cell(table, "c", "average").mean == pytest.approx(100 * mine["right"].mean())
+    assert cell(table, "c", "mean").mean == pytest.approx(100 * mine.groupby("benchmark")["right"].mean().mean())
     assert cell(table, "c", "average").n == len(mine)
     assert cell(table, "c", "average").mean != pytest.approx(cell(table, "c", "mean").mean, abs=1e-6)
 
@@ -181,7 +181,7 @@ def test_bold_is_the_best_and_what_cannot_be_told_apart_from_it() -> None:
     chances = {"a": 0.0, "b": 0.0, "c": 0.0, "d": 0.0}
     frame = samples(chances, problems=250)
     for row, right in {"a": 100, "b": 100, "c": 99, "d": 50}.items():
-        frame.loc[frame["row"] == row, "correct"] = np.tile(np.arange(1000) < right, 6)
+        frame.loc[frame["row"] == row, "right"] = np.tile((np.arange(1000) < right).astype(int), 6)
     table = build_table(frame, TableSpec(ROWS, BENCHMARKS, name="t", title="t"))
     assert [cell(table, key, "add3").rank for key in "abcd"] == [1, 1, 1, 0]
     assert any(note.startswith("Bold: the best of a column, and what cannot be told apart") for note in table.notes)
@@ -193,13 +193,13 @@ def test_bold_is_the_best_and_what_cannot_be_told_apart_from_it() -> None:
 
 
 def test_the_note_says_the_smallest_difference_that_bold_can_mean() -> None:
-    """Three seeds, ten problems: the best row has 10, 9 and 8 of them, b has 6 and c 2. Half of each interval by scipy,
-    of Student's t of seeds and of problems, each weighted by its share of the variance."""
-    right = {"a": (10, 9, 8), "b": (6, 6, 6), "c": (2, 2, 2)}
+    """Three seeds, ten problems: the best row has 10, 9 and 8 of them, b has 6 and c 4, 0 and 2. Half of each by
+    scipy, of Student's t of seeds and of problems, each weighted by its share of the variance."""
+    right = {"a": (10, 9, 8), "b": (6, 6, 6), "c": (4, 0, 2)}
     frame = pd.DataFrame(
-        [(row, seed, "add3", f"p{problem}", 0, problem < count)
+        [(row, seed, "add3", f"p{problem}", int(problem < count), 1)
          for row, counts in right.items() for seed, count in enumerate(counts) for problem in range(10)],
-        columns=["row", "seed", "benchmark", "problem", "sample", "correct"],
+        columns=["row", "seed", "benchmark", "problem", "right", "samples"],
     )  # fmt: skip
     halves = []
     for other in "bc":
@@ -248,8 +248,8 @@ def test_models_are_ranked_and_compared_apart() -> None:
 def test_bad_input_is_named() -> None:
     with pytest.raises(UserError, match="did you mean 'GRPO/DAPO'"):
         build_table(samples({"a": 0.5}), TableSpec(ROWS, BENCHMARKS, name="t", title="t", baseline="GRPO/DAP"))
-    with pytest.raises(UserError, match="sample"):
-        build_table(samples({"a": 0.5}).drop(columns="sample"), TableSpec(ROWS, BENCHMARKS, name="t", title="t"))
+    with pytest.raises(UserError, match="samples"):
+        build_table(samples({"a": 0.5}).drop(columns="samples"), TableSpec(ROWS, BENCHMARKS, name="t", title="t"))
     frame = samples({"a": 0.5})
     with pytest.raises(UserError, match="different problems"):
         build_table(

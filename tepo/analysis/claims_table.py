@@ -118,9 +118,9 @@ def _verdict(one: ClaimOutcome) -> str:
         return ""
     region, (low, high) = one.claim.tested, one.decision.interval
     if one.outcome is Outcome.REFUTED and not one.censored and region.one_sided:
-        if region.low > 0 and high > 0:
+        if region.low > 0 and round(100 * high, 1) > 0:
             return f"{one.outcome}; up to {number_text(100 * high, 1, '+')} remains possible"
-        if region.high < 0 and low < 0:
+        if region.high < 0 and round(100 * low, 1) < 0:
             return f"{one.outcome}; down to {number_text(100 * low, 1)} remains possible"
     return str(one.outcome)
 

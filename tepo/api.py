@@ -63,7 +63,7 @@ def results(
     overrides: Sequence[str] = (),
     records: bool = True,
 ) -> StudyResult:
-    """What is known of a study, without running anything: `tepo table`.
+    """Read what is known of a study, without running anything: `tepo table`.
 
     It is read from the store, and with `records` from the records that ship, of runs that the store lacks. seeds,
     overrides: as for `run`.

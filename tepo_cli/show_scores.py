@@ -22,11 +22,10 @@ from tepo.problems.benchmarks import PAPER, load_benchmark
 from tepo.problems.prompt_format import encode_prompts
 from tepo.problems.prompts.control_tokens import marked
 from tepo.reporting.progress import say
-from tepo.store.evaluation_result import SAMPLES, Result
+from tepo.store.evaluation_result import Result, read_right_answers
 from tepo.store.find_run import find_run, runs
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import base_id
-from tepo.store.samples_file import read_table
 from tepo_cli.screen import fixed, show
 
 _RUN_ID = re.compile(r"(base-)?[0-9a-f]{12}")
@@ -132,12 +131,11 @@ def show_scores(results: Sequence[Result], request: Request) -> None:
                 f"{name}:{subset}", "", f"{100 * scores[f'avg@{k}']:.2f}", "", "", f"{100 * scores['truncated']:.1f}%"
             )
     if len(results) > 1:
+        measured = {result.benchmark: read_right_answers(request.folder(result.benchmark)) for result in results}
         frames = [
-            read_table(request.folder(result.benchmark) / SAMPLES)
-            .select(["problem", "sample", "correct"])
-            .to_pandas()
-            .assign(benchmark=result.benchmark)
-            for result in results
+            pd.DataFrame({"benchmark": name, "problem": one.problems, "right": one.right, "samples": one.samples})
+            for name, one in measured.items()
+            if one is not None
         ]
         scores = summarize(pd.concat(frames).assign(row="model", seed=request.settings.seed)).set_index("benchmark")
         for key, label in ((AVERAGE, "all samples"), (MEAN, "mean of benchmarks")):

@@ -45,7 +45,7 @@ def measure(device: str, small: bool) -> Iterator[Figure]:
 
 
 def figures(device: str, small: bool) -> Iterator[Figure]:
-    """Those of the warm start and of all runs."""
+    """Figures of the warm start and of all runs."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         if not small:
@@ -98,7 +98,7 @@ def untrained(words: list[str], store: Path) -> dict[str, float]:
 
 
 def told(*words: str) -> str:
-    """What `python -m WORDS` prints. Raises RuntimeError with its last words where it fails."""
+    """Output of `python -m WORDS`. Raises RuntimeError with its last words where it fails."""
     command, environment = interpreter.command("-m", *words), interpreter.environment()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -147,7 +147,7 @@ def learned(name: str, store: Path, before: dict[str, float], free: bool) -> Ite
 
 
 def times(name: str, store: Path, plan: dict[str, float]) -> Iterator[Figure]:
-    """Where the seconds of a step go, without the first, and on a GPU memory to the plan."""
+    """Seconds of the parts of a step, without the first, and on a GPU memory to the plan."""
     found = rows(store)[1:] or rows(store)
     step = fmean(row["timing_s/step"] for row in found)
     first = rows(store)[0]["timing_s/step"]

@@ -68,7 +68,7 @@ def write_results(path: Path, rendered: Rendered, planned: Planned, facts: Facts
 
 
 def shown_blocks(table: Table) -> tuple[Block, ...]:
-    """What a short document has of a table: rows beside their baseline (over an axis that is drawn, if any) with their
+    """Blocks that a short document has of a table: rows beside their baseline (over an axis that is drawn, if any) with their
     average, difference and verdict; without a baseline a sweep's averages, or the averages. All of another table."""
     found = [block for block in table.blocks if block.drawn]
     if not found and (compared := _with_column(table, VERDICT)):

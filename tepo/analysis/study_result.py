@@ -25,7 +25,7 @@ _ROWS, _LABEL = 16, 44  # of a table on one screen, and characters of a label
 
 @dataclass(frozen=True, repr=False)
 class StudyResult:
-    """What is known of a study: `runs`, `scores` and `curves` are frames, and `table` is made from them.
+    """Facts of a study: `runs`, `scores` and `curves` are frames, and `table` is made from them.
 
     tables: as they are printed, one, or one a panel."""
 

@@ -64,7 +64,7 @@ def test_in_every_format_on_every_page_and_in_every_document(tmp_path: Path) -> 
         assert said(section(page(alone), study.name)) == said(section(whole, study.name)) == expected
         short = said(document_part(document, table.title))
         assert short[0] == expected[0]
-        assert set(short[1]) < set(expected[1])  # without those of single benchmarks
+        assert set() < set(short[1]) <= set(expected[1])  # without those of single benchmarks
         assert sorted(said_in_csv(table)) == expected[0]
         known = {one.row.key: one.measured for one in table.comparisons if one.measured}
         mine = lines[(lines["study"] == study.name) & lines["p"].notna()]

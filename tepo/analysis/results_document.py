@@ -68,11 +68,11 @@ def write_results(path: Path, rendered: Rendered, planned: Planned, facts: Facts
 
 
 def shown_blocks(table: Table) -> tuple[Block, ...]:
-    """Blocks that a short document has of a table: rows beside their baseline (over an axis that is drawn, if any) with their
+    """Blocks of a table for a short document: rows beside their baseline (over an axis that is drawn, if any) with
     average, difference and verdict; without a baseline a sweep's averages, or the averages. All of another table."""
     found = [block for block in table.blocks if block.drawn]
-    if not found and (compared := _with_column(table, VERDICT)):
-        found = [_narrow(replace(compared[0], rows=tuple(row for block in compared for row in block.rows)))]
+    if not found and (compared := [*map(_narrow, _with_column(table, VERDICT))]):
+        found = [replace(compared[0], rows=tuple(row for block in compared for row in block.rows))]
     found = found or [block for block in table.blocks if block.axis] or [*map(_narrow, _with_column(table, AVERAGE))]
     return tuple(replace(block, notes=()) for block in found or table.blocks)
 

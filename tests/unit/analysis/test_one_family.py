@@ -55,7 +55,7 @@ def test_in_every_format_on_every_page_and_in_every_document(tmp_path: Path) -> 
     write_results(tmp_path / "results.md", together, planned, facts, "laptop", "tepo report")
     whole, document = page(together), (tmp_path / "results.md").read_text()
     tables = {study.name: study_table(study, "laptop", units, facts) for study, units in planned}
-    lines = StudyResult(planned, "laptop", facts, tuple(tables.values())).to_pandas()
+    lines = StudyResult(planned, facts, "laptop", tuple(tables.values())).table
     for study, units in planned:
         table = tables[study.name]
         expected = said(as_text(table, "markdown").replace("\\", ""))
@@ -64,7 +64,9 @@ def test_in_every_format_on_every_page_and_in_every_document(tmp_path: Path) -> 
         alone: Rendered = render_all([(study, units)], facts, "laptop")
         assert said(as_text(table, "terminal", 1000)) == expected
         assert said(section(page(alone), study.name)) == said(section(whole, study.name)) == expected
-        assert said(document_part(document, table.title)) == expected
+        short = said(document_part(document, table.title))
+        assert short[0] == expected[0]
+        assert set() < set(short[1]) <= set(expected[1])  # without those of single benchmarks
         assert sorted(said_in_csv(table)) == expected[0]
         known = {one.row.key: one.measured for one in table.comparisons if one.measured}
         mine = lines[(lines["study"] == study.name) & lines["p"].notna()]

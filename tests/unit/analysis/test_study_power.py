@@ -10,7 +10,7 @@ from tepo.analysis.tables import read_samples, row_key
 from tepo.evaluation.statistics.comparison import pair_rows
 from tepo.evaluation.statistics.power import found_from, smallest, spread_of
 from tepo.store.facts import Facts
-from tepo.studies.claims import load_claims, study_of
+from tepo.studies.claims import read_claims, study_of
 from tepo.studies.plan_studies import Planned, plan_all, plan_studies
 from tepo.studies.planned_facts import read_facts
 from tepo_cli.show_power import UNKNOWN, power_line
@@ -73,7 +73,7 @@ def test_registered_claims_are_a_family_by_batches(tmp_path: Path) -> None:
         text(one="{at_least: 2}")
         + text(batch=2, start=200, two="{at_least: 2}", three="{at_least: 2}").removeprefix("claims:\n")
     )
-    planned = plan_studies([study_of(claim) for claim in load_claims(path).testable], "laptop", store=tmp_path / "runs")
+    planned = plan_studies([study_of(claim) for claim in read_claims(path).testable], "laptop", store=tmp_path / "runs")
     for _, units in planned[:2]:
         for unit in units:
             if unit.seed % 100 < 3:

@@ -45,14 +45,13 @@ def planned(mine: Study, store: Path) -> list[Unit]:
     return units
 
 
-def validate(unit: Unit, share: float, right: dict[str, list[int]] | None = None) -> None:
-    """Finish a run and give it a validation. right: of the 4 responses to each problem, by benchmark."""
+def validate(unit: Unit, share: float) -> None:
+    """Finish a run and give it a validation."""
     unit.in_store.create(unit.config)
     for step in (1, 2):
         unit.in_store.append_metrics({"training/global_step": step})
     unit.in_store.mark("finished", steps=2)
-    counts = {f"val-aux/{name}/right@4": values for name, values in (right or {}).items()}
-    metrics = {"val-core/average": share, **counts}
+    metrics = {"val-core/average": share}
     write_json(unit.in_store.validation_file, {"problems": problems_hash(unit.config), "metrics": metrics})
 
 
@@ -337,6 +336,20 @@ def test_the_table_shows_what_is_there(tmp_path: Path) -> None:
     tried = figure.figure
     assert [axes.get_title(loc="left") for axes in tried.axes] == ["a", "b"]
     assert len(tried.axes[0].lines) == 3 + 1  # the draws, and the ring
+
+
+def test_settings_without_a_range_are_in_the_table_and_have_no_figure(tmp_path: Path) -> None:
+    text = "tune: {draws: 2, seeds: [50], space: {train.epochs: [1, 2]}}\n"
+    mine = study(tmp_path, ROWS % "" + text + SCALES % "")
+    units = planned(mine, tmp_path)
+    validate(units[1], 0.3)
+    table = table_from_store(mine, units)
+    _, block = table.blocks
+    assert block.title == "Validation accuracy over the settings"
+    assert [cell.mean for row in block.rows for cell in row.cells if cell.mean is not None] == [30.0]
+    assert "so none is chosen: a (1 of 2 runs done); b (0 of 2 runs done)." in table.notes[-1]
+    with pytest.raises(UserError, match="mine has no figure at laptop scale"):
+        draw_study(mine, "laptop", units, facts_of(mine, units))
 
 
 def test_nothing_to_draw_is_said(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def section(text: str, name: str) -> str:
 
 def document_part(document: str, title: str) -> str:
     """The table of a study in a document."""
-    return document.partition(f"### {escaped(title)}\n")[2].partition("\n### ")[0].replace("\\", "")
+    return document.partition(f"## {escaped(title)}\n")[2].partition("\n## ")[0].replace("\\", "")
 
 
 def test_in_every_format_on_every_page_and_in_every_document(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from torch import Tensor
 from tepo.formula.formula import CURRENT, Formula
 from tepo.formula.graph import Node, below
 from tepo.formula.language import AVERAGES, GIVEN, GROUPS, WORDS
-from tepo.formula.row import Constant, Row, changed_lines, differences, load_row
+from tepo.formula.row import Constant, Row, changed_lines, load_row
 from tepo.formula.typeset import BIG, DEFINED, SAID, At, Writer, called, number
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.objective import Objective
@@ -113,11 +113,6 @@ def equation(row: Row) -> list[str]:
     sums = SUMS[row.average][0] if row.average in SUMS else f"Σ_i Σ_t ({row.average})"
     lines = {name: " ".join(row.lines[name].split()) for name in row.formula.nodes}
     return [f"J = {sums} [ {lines.pop('J')} ]", *(f"{name} = {text}" for name, text in lines.items())]
-
-
-def set_apart(row: Row) -> str:
-    """The changes of a row to the one that it is like: a cell of a table of methods."""
-    return "; ".join(differences(row, row.base)) if row.base else ""
 
 
 # what follows from the graph ------------------------------------------------------------------------------------------

@@ -19,10 +19,9 @@ from tepo.store.facts import Facts, Gathered, Known
 from tepo.store.records import CONTENT, opened, read_frames, read_index
 from tepo.store.run_id import RECIPE
 from tepo.studies.plan import Unit, reporting_seeds, row_key
+from tepo.studies.plan_studies import Planned
 from tepo.studies.study import Study
 from tepo.studies.tuning_result import with_chosen
-
-Planned = Sequence[tuple[Study, list[Unit]]]
 
 
 def read_facts(

@@ -8,7 +8,8 @@ from tepo.reporting.tables.provenance_note import cpu
 from tepo.store.early_stop import Ending
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit
-from tepo.studies.planned_facts import Planned, Records
+from tepo.studies.plan_studies import Planned
+from tepo.studies.planned_facts import Records
 from tepo.studies.study import Study
 
 

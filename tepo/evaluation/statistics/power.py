@@ -64,12 +64,6 @@ def spread_of(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | No
     return Spread(seed, problem, rest, share, sizes)
 
 
-def spread_of_seeds(deviation: float) -> Spread:
-    """Spread of a figure of a run, without problems: only seeds vary, by this standard deviation."""
-    none = np.zeros(1)
-    return Spread(deviation**2, none, none, np.ones(1), np.full(1, 2.0))
-
-
 def pooled(spreads: Sequence[Spread]) -> Spread:
     """The mean variances of several differences on the same benchmarks."""
     return Spread(*(np.mean([getattr(one, field.name) for one in spreads], axis=0) for field in fields(Spread)))
@@ -80,12 +74,6 @@ def found_from(spread: Spread, seeds: int, level: float = 1 - LEVEL) -> np.ndarr
     Their quantile of 80% is the smallest difference detected with 80% power."""
     luck, reach = _simulated(spread, seeds, level)
     return reach - luck
-
-
-def equivalent_from(spread: Spread, seeds: int, level: float = 1 - LEVEL) -> np.ndarray:
-    """The smallest margin at which each of 10,000 simulated comparisons of equal rows calls them equivalent."""
-    luck, reach = _simulated(spread, seeds, level)
-    return reach + np.abs(luck)
 
 
 def _simulated(spread: Spread, seeds: int, level: float) -> tuple[np.ndarray, np.ndarray]:

@@ -5,13 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tepo.evaluation.statistics.comparison import Difference
-from tepo.evaluation.statistics.equivalence import equivalence_p
 from tepo.evaluation.statistics.intervals import estimate
 from tepo.evaluation.statistics.power import (
     POWER,
     Spread,
-    equivalent_from,
     found_from,
     pooled,
     problems_needed,
@@ -49,16 +46,6 @@ def test_the_promised_power_is_met_within_five_points(seeds: int, luck: float) -
         for one in (estimate(simulated(spread, seeds, wanted, random), weights) for _ in range(studies))
     ]
     assert np.mean(found) == pytest.approx(POWER, abs=0.05)
-
-
-@pytest.mark.parametrize("seeds", [3, 8])
-def test_the_promised_equivalence_is_met_within_five_points(seeds: int) -> None:
-    weights = {str(index): weight for index, weight in enumerate(SPREAD.weights)}
-    margin = smallest(equivalent_from(SPREAD, seeds, LEVEL))
-    random = np.random.default_rng(seeds)
-    ones = [estimate(simulated(SPREAD, seeds, 0.0, random), weights) for _ in range(600)]
-    p = [equivalence_p(Difference("r", "b", one.mean, error=one.error, tails=one.tails), margin) for one in ones]
-    assert np.mean(np.array(p) <= LEVEL) == pytest.approx(POWER, abs=0.05)
 
 
 def test_variances_are_those_behind_the_differences() -> None:

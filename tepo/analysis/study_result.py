@@ -18,7 +18,7 @@ from tepo.reporting.tables.render import as_text
 from tepo.reporting.tables.table import VERDICT, Block, Table, TableRow, verdict_in
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit, row_key
-from tepo.studies.planned_facts import Planned
+from tepo.studies.plan_studies import Planned
 
 _ROWS, _LABEL = 16, 44  # of a table on one screen, and characters of a label
 

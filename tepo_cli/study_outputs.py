@@ -46,7 +46,7 @@ def write_outputs(
     from tepo.common.files import write_atomic
     from tepo.reporting.figures.curves import LINK_DPI, png
 
-    with bar("studies", parts(planned), quiet=not console.is_terminal, forks=True) as report:
+    with bar("studies", parts(planned), quiet=not console.is_terminal) as report:
         rendered = render_all(planned, facts, scale, report)
     picture = out.with_suffix(".png")
     if url:

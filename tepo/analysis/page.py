@@ -2,11 +2,9 @@
 
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import Future, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Any
 from urllib.parse import urljoin
 
 from matplotlib.figure import Figure
@@ -17,7 +15,6 @@ from tepo.analysis.figures import curves, study_figures
 from tepo.analysis.tables import study_table
 from tepo.common import paths
 from tepo.common.text import counted, setting_text
-from tepo.common.two_processes import two_processes
 from tepo.config.compose import to_dict
 from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.figures.claims_figure import claims_figure
@@ -72,24 +69,20 @@ class Rendered:
 def render_all(
     planned: Planned, facts: Facts, scale: str, report: Callable[[float, str], None] = lambda done, note: None
 ) -> Rendered:
-    """The registered claims of the plan, the table and figures of each study (made by two processes),
-    the papers' comparisons beside ours, and every trained run of the plan. report: called with how many of its `parts`
-    are done, and the name of the last."""
+    """The registered claims of the plan, the table and figures of each study, the papers' comparisons beside ours, and
+    every trained run of the plan. report: called with how many of its `parts` are done, and the name of the last."""
     ordinary = [(study, units) for study, units in planned if not study.registered]
     registered = [units for study, units in planned if study.registered]
     distinct = unique(unit for _, units in planned for unit in units)
     trained = [unit for unit in distinct if unit.row.objective is not None and facts.of(unit.id).trained]
-    with two_processes() as pool:
-        claims = pool.submit(_claims, registered, facts)
-        largest_first = sorted(ordinary, key=lambda entry: -len(entry[1]))
-        rendered = {study.name: pool.submit(_render, study, units, facts, scale) for study, units in largest_first}
-        names: dict[Future[Any], str] = {claims: CLAIMS} | {future: name for name, future in rendered.items()}
-        runs = [_page_run(unit, facts, max(1, _DUMPS // len(trained))) for unit in trained]
-        samples = page_samples([unit for unit in distinct if not unit.tuning and not unit.recorded])
-        for done, future in enumerate(as_completed(names), start=1):
-            report(done, names[future])
-        claimed = claims.result()
-        studies = [rendered[study.name].result() for study, _ in ordinary]
+    claimed = _claims(registered, facts)
+    report(1, CLAIMS)
+    studies = []
+    for done, (study, units) in enumerate(ordinary, start=2):
+        studies.append(_render(study, units, facts, scale))
+        report(done, study.name)
+    runs = [_page_run(unit, facts, max(1, _DUMPS // len(trained))) for unit in trained]
+    samples = page_samples([unit for unit in distinct if not unit.tuning and not unit.recorded])
     papers = [table for table in [paper_comparisons([one.table for one in studies])] if table.blocks[0].rows]
     return Rendered(head_of(planned, facts, scale), [*claimed, *studies, *map(PageStudy, papers)], runs, samples)
 

@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 import threading
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -11,9 +12,10 @@ from tepo.common import signals
 
 
 def two_processes() -> Executor:
-    """Two forks without garbage collection (they are short-lived), or a thread of this process where it has threads: a
-    fork of a notebook's kernel could wait for ever for a lock that another of its threads holds."""
-    if threading.active_count() > 1:
+    """Two forks without garbage collection (they are short-lived), or a thread of this process where it has threads, as
+    a notebook's kernel has and pyarrow starts at its first work: a fork could wait for ever for a lock that another
+    thread holds."""
+    if threading.active_count() > 1 or "pyarrow" in sys.modules:
         return ThreadPoolExecutor(1)
     return ProcessPoolExecutor(2, mp_context=get_context("fork"), initializer=_begin, initargs=(os.getpid(),))
 

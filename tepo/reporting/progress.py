@@ -52,10 +52,8 @@ def waiting(text: str, quiet: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def bar(title: str, total: int, quiet: bool, *, forks: bool = False) -> Iterator[Callable[[float, str], None]]:
-    """A progress bar on standard error; the remaining time is that of the recent steps. Call it with (done, note).
-
-    forks: processes are forked meanwhile, so no thread draws it and its clock stands between the calls."""
+def bar(title: str, total: int, quiet: bool) -> Iterator[Callable[[float, str], None]]:
+    """A progress bar on standard error; the remaining time is that of the recent steps. Call it with (done, note)."""
     times = (TimeElapsedColumn(), TimeRemainingColumn())
     columns = (
         TextColumn("{task.description}", markup=False),
@@ -64,10 +62,10 @@ def bar(title: str, total: int, quiet: bool, *, forks: bool = False) -> Iterator
         *times,
         TextColumn("{task.fields[note]}", markup=False),
     )
-    with Progress(*columns, console=console, disable=quiet, auto_refresh=not forks) as progress:
+    with Progress(*columns, console=console, disable=quiet) as progress:
         task = progress.add_task(title, total=total, note="")
         try:
-            yield lambda done, note: progress.update(task, completed=done, note=note, refresh=forks)
+            yield lambda done, note: progress.update(task, completed=done, note=note)
         except UserError:  # the bar of what never began would stand above its message
             progress.live.transient = not progress.tasks[0].completed
             raise

@@ -3,12 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from matplotlib.figure import Figure
-
 from tepo.analysis.tables import study_table
 from tepo.analysis.tuned_part import tuned_lines
 from tepo.common.errors import UserError
 from tepo.common.text import setting_text
+from tepo.reporting.figures import Figure
 from tepo.reporting.figures.curves import RunCurves
 from tepo.reporting.figures.paper_figures import paper_figure
 from tepo.reporting.figures.study_figures import LINES, sweep_figure, tried_figure

@@ -7,8 +7,6 @@ from pathlib import Path
 from statistics import fmean
 from urllib.parse import urljoin
 
-from matplotlib.figure import Figure
-
 from tepo.analysis.claim_outcomes import judge_claims
 from tepo.analysis.claims_table import claim_lines, claims_table
 from tepo.analysis.figures import curves, study_figures
@@ -17,6 +15,7 @@ from tepo.common import paths
 from tepo.common.text import counted, setting_text
 from tepo.config.compose import to_dict
 from tepo.problems.benchmarks import load_benchmark
+from tepo.reporting.figures import Figure
 from tepo.reporting.figures.claims_figure import claims_figure
 from tepo.reporting.figures.curves import svg, thinned
 from tepo.reporting.figures.opening_figure import columns_figure, opening_figure, opening_table, text_figure

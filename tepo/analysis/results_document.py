@@ -6,14 +6,13 @@ It is read at one sitting. What it leaves out (benchmarks, tuning, tolerance, no
 from dataclasses import replace
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
 from tepo.analysis.claims_table import NAME as CLAIMS
 from tepo.analysis.claims_table import summary
 from tepo.analysis.page import Rendered, opening_graphic
 from tepo.common.files import write_atomic
 from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.launch.run_units import spent
+from tepo.reporting.figures import Figure
 from tepo.reporting.figures.curves import svg
 from tepo.reporting.page.map_drawing import map_figure
 from tepo.reporting.tables.render import as_text

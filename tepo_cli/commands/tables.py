@@ -20,8 +20,7 @@ from tepo_cli.cli_options import (
 from tepo_cli.commands.studies import STUDIES
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
+    from tepo.reporting.figures import Figure
     from tepo.store.facts import Facts
     from tepo.studies.plan import Unit
     from tepo.studies.study import Study

@@ -2,10 +2,7 @@
 
 from typing import Any
 
-import matplotlib
-from matplotlib.figure import Figure
-from matplotlib.patches import Rectangle
-
+from tepo.reporting.figures import Figure, Rectangle, matplotlib
 from tepo.reporting.figures.curves import STYLE
 from tepo.reporting.page.sweep_map import SweepMap
 

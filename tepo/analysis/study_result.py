@@ -83,9 +83,10 @@ class StudyResult:
     def __repr__(self) -> str:
         """One screen: what was found, and averages and differences of the first rows."""
         runs = self.facts.runs.drop_duplicates(["run", "tuning"])
-        titles = "; ".join(dict.fromkeys(table.title for table in self.tables))
+        several = len(self.tables) > 2
+        titles = counted(len(self.tables), "table") if several else "; ".join(table.title for table in self.tables)
         lines = [f"{titles} ({self.scale}): {int(runs['done'].sum())} of {counted(len(runs), 'run')} measured"]
-        lines += [found for table in self.tables[:3] if (found := headline(table))]
+        lines += [found for table in self.tables[:2] if (found := headline(table))]
         columns = [name for name in ("label", "average", "difference", "verdict") if name in self.table]
         shown = self.table[columns].head(_ROWS)
         if len(shown):

@@ -67,3 +67,16 @@ def test_mistakes_are_user_errors(tmp_path: Path) -> None:
         tepo.train(["objective=tpo"], store=tmp_path)
     with pytest.raises(tepo.UserError, match="did you mean 'tepo'"):
         tepo.load_objective("tep")
+
+
+def test_what_is_known_of_a_study_is_frames_and_prints_as_one_screen(tmp_path: Path) -> None:
+    for study, runs in (("stability", 180), ("table3", 26)):
+        result = tepo.results(study, store=tmp_path / "runs")
+        assert (len(result.runs), set(result.runs["source"]) <= {"record", ""}) == (runs, True)
+        assert len(repr(result).splitlines()) <= 24
+        measured = result.scores.groupby("run", observed=True)[["right", "samples"]].sum()
+        row = result.table.dropna(subset="average").iloc[0]
+        right = measured.loc[row["runs"]].sum()
+        assert row["average"] == pytest.approx(100 * right["right"] / right["samples"])
+        assert set(result.curves["run"]) == set(measured.index) - {run for run in measured.index if "base" in run}
+    assert tepo.results("panel_e", store=tmp_path / "runs", records=False).scores.empty

@@ -45,13 +45,14 @@ def planned(mine: Study, store: Path) -> list[Unit]:
     return units
 
 
-def validate(unit: Unit, share: float) -> None:
-    """Finish a run and give it a validation."""
+def validate(unit: Unit, share: float, right: dict[str, list[int]] | None = None) -> None:
+    """Finish a run and give it a validation. right: of the 4 responses to each problem, by benchmark."""
     unit.in_store.create(unit.config)
     for step in (1, 2):
         unit.in_store.append_metrics({"training/global_step": step})
     unit.in_store.mark("finished", steps=2)
-    metrics = {"val-core/average": share}
+    counts = {f"val-aux/{name}/right@4": values for name, values in (right or {}).items()}
+    metrics = {"val-core/average": share, **counts}
     write_json(unit.in_store.validation_file, {"problems": problems_hash(unit.config), "metrics": metrics})
 
 

@@ -5,6 +5,8 @@ import gc
 import importlib.util
 import os
 import shutil
+import sys
+from collections.abc import Generator
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -53,6 +55,17 @@ def _missing(marker: str) -> str | None:
 
         return None if torch.cuda.is_available() else "no CUDA device"
     return None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol() -> Generator[None, object, object]:
+    """A command's `main` takes this folder from `sys.path` for good, and what the next test starts needs it: verl
+    installs a package `tests` of its own."""
+    before = sys.path[:]
+    try:
+        return (yield)
+    finally:
+        sys.path[:] = before
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

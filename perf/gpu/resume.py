@@ -4,17 +4,14 @@ On a CPU both must end with the same bits. On a GPU the docs promise that up to 
 there the distance is only reported, and both must finish.
 """
 
-import os
-import signal
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
 
-from perf.gpu.runs import finish, rows, start
+from perf.gpu.runs import finish, kill_half_way, rows, start
 from tepo.training.metrics.metrics_log import VOLATILE
 from tepo.training.probes.probe_record import Figure
 
@@ -27,21 +24,15 @@ def measure(device: str, small: bool) -> Iterator[Figure]:
     steps = 3 if small else 8
     words = [*_RUN, *(_SMALL if small else ()), f"train.steps={steps}", f"engine.device={device}"]
     with tempfile.TemporaryDirectory() as name:
-        whole, killed = Path(name) / "whole", Path(name) / "killed"
+        whole, resumed = Path(name) / "whole", Path(name) / "resumed"
         beside = start(words, whole)
-        first = start(words, killed)
-        while len(rows(killed)) < steps // 2 and first.poll() is None:
-            time.sleep(0.02)
-        done = len(rows(killed))
-        if first.poll() is None:
-            os.kill(first.pid, signal.SIGKILL)
-        first.communicate()
-        finish(start(words, killed))
+        done = kill_half_way(words, resumed, steps)
+        finish(start(words, resumed))
         finish(beside)
         yield Figure("steps before the kill", "steps", done, steps)
-        yield Figure("steps of the resumed run", "steps", len(rows(killed)), steps, ">=")
-        yield from distance(rows(whole), rows(killed), device)
-        yield from apart(weights(whole), weights(killed), device)
+        yield Figure("steps of the resumed run", "steps", len(rows(resumed)), steps, ">=")
+        yield from distance(rows(whole), rows(resumed), device)
+        yield from apart(weights(whole), weights(resumed), device)
         seconds = [row["timing_s/step"] for row in rows(whole)[1:]]
         tokens = sum(row["perf/sampled_tokens"] for row in rows(whole)[1:])
         yield Figure("a step", "s", sum(seconds) / len(seconds), note=f"{tokens / sum(seconds):.0f} sampled tokens/s")

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import subprocess
+import time
 from pathlib import Path
 
 from tepo.common import interpreter
@@ -21,6 +22,17 @@ def finish(process: "subprocess.Popen[str]") -> None:
     _, errors = process.communicate()
     if process.returncode:
         raise RuntimeError(f"tepo train ended with {process.returncode}: {' '.join(errors.split())[-300:]}")
+
+
+def kill_half_way(words: list[str], store: Path, steps: int) -> int:
+    """Begin a run and kill it half-way, as a scheduler would. Returns its steps so far."""
+    process = start(words, store)
+    while len(rows(store)) < steps // 2 and process.poll() is None:
+        time.sleep(0.02)
+    done = len(rows(store))
+    process.kill()
+    process.communicate()
+    return done
 
 
 def rows(store: Path) -> list[dict]:

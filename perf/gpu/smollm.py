@@ -10,7 +10,6 @@ not trained again, and what is not goes on. `--small` takes a random model and l
 import json
 import os
 import shlex
-import signal
 import subprocess
 import tempfile
 import time
@@ -20,7 +19,7 @@ from statistics import fmean
 
 from perf.gpu import random_policy, worked_problems
 from perf.gpu.part import MODEL
-from perf.gpu.runs import finish, need, rows, start
+from perf.gpu.runs import finish, kill_half_way, need, rows, start
 from tepo.common import interpreter
 from tepo.sampling.gap import default_bound
 from tepo.store.run_folder import RunFolder
@@ -69,7 +68,7 @@ def figures(device: str, small: bool) -> Iterator[Figure]:
         yield from learned("GRPO/DAPO", stores["grpo"], before, small)
         yield from times("GRPO/DAPO", stores["grpo"], planned(first, device))
         beside = start([*words, *_CHANCE, "--evaluate"], stores["chance"])
-        done = killed([*words, *_TEPO], stores["tepo"], steps)
+        done = kill_half_way([*words, *_TEPO], stores["tepo"], steps)
         finish(start([*words, *_TEPO, "--evaluate"], stores["tepo"]))
         yield Figure("TEPO: steps before the kill", "steps", done, steps)
         yield Figure("TEPO: steps, killed and resumed", "steps", len(rows(stores["tepo"])), steps, ">=")
@@ -110,18 +109,6 @@ def accuracies(store: Path) -> dict[str, float]:
     """Share of right responses by benchmark, of the only run in a store."""
     found = sorted(store.glob("*/eval/*/result.json"))
     return {path.parent.name: json.loads(path.read_text())["accuracy"] for path in found}
-
-
-def killed(words: list[str], store: Path, steps: int) -> int:
-    """Begin a run and kill it half-way, as a scheduler would. Returns its steps."""
-    process = start(words, store)
-    while len(rows(store)) < steps // 2 and process.poll() is None:
-        time.sleep(0.05)
-    done = len(rows(store))
-    if process.poll() is None:
-        os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    return done
 
 
 def learned(name: str, store: Path, before: dict[str, float], free: bool) -> Iterator[Figure]:

@@ -43,8 +43,7 @@ def run(
 
     Raises UserError for what cannot be meant, RunFailed when a run failed; the others are kept.
     """
-    if isinstance(overrides, str):
-        raise UserError(f"overrides is a text: {overrides!r}", fix=f"overrides=[{overrides!r}]")
+    _check_list(overrides)
     forget()
     plan = partial(plan_all, [study], scale, store=Path(store), seeds=seeds, overrides=overrides)
     with caller():
@@ -70,6 +69,7 @@ def results(
 
     Raises UserError for what cannot be meant, and for damaged files.
     """
+    _check_list(overrides)
     forget()
     planned = plan_all([study], scale, store=Path(store), seeds=seeds, overrides=overrides)
     return StudyResult.of(*read_facts(planned, scale, seeds, records=records), scale)
@@ -97,8 +97,7 @@ def train(
     from tepo.jobs.train import train_run
     from tepo.planning.fit import planned_seconds
 
-    if isinstance(overrides, str):
-        raise UserError(f"overrides is a text: {overrides!r}", fix=f"overrides=[{overrides!r}]")
+    _check_list(overrides)
     after = After(evaluate, validate, time.process_time())
     config = compose(overrides)
     config = replace(config, store=str(store)) if store else config
@@ -125,3 +124,8 @@ def grade(rows: Iterable[Mapping[str, Any]], options: GraderOptions | None = Non
             raise UserError(error.what, where=f"row {number}", fix=error.fix) from None
     with Grader(options or GraderOptions(fallbacks=FALLBACKS)) as grader:
         return grader.grade(pairs)
+
+
+def _check_list(overrides: Sequence[str]) -> None:
+    if isinstance(overrides, str):
+        raise UserError(f"overrides is a text: {overrides!r}", fix=f"overrides=[{overrides!r}]")

@@ -63,6 +63,8 @@ def test_mistakes_are_user_errors(tmp_path: Path) -> None:
         tepo.run("panel_ee", store=tmp_path)
     with pytest.raises(tepo.UserError, match=r"overrides=\['seed=3'\]"):
         tepo.train("seed=3", store=tmp_path)
+    with pytest.raises(tepo.UserError, match=r"overrides=\['seed=3'\]"):
+        tepo.results("panel_e", overrides="seed=3", store=tmp_path)
     with pytest.raises(tepo.UserError, match="unknown"):
         tepo.train(["objective=tpo"], store=tmp_path)
     with pytest.raises(tepo.UserError, match="did you mean 'tepo'"):

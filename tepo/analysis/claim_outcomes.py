@@ -66,7 +66,7 @@ class ClaimOutcome:
     @property
     def done(self) -> int:
         """Runs that are measured."""
-        return sum(self.facts.of(unit.id).done for unit in self.units)
+        return sum(self.facts.of(unit.id, tuning=unit.tuning).done for unit in self.units)
 
 
 def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]], facts: Facts) -> list[ClaimOutcome]:
@@ -89,7 +89,7 @@ def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]], facts: Facts) 
 
 def _result(claim: Claim, units: Sequence[Unit], facts: Facts) -> _Result | None:
     """The two rows of a claim compared; None until everything is measured."""
-    if not all(facts.of(unit.id).done for unit in units):
+    if not all(facts.of(unit.id, tuning=unit.tuning).done for unit in units):
         return None
     if claim.measure != "accuracy":
         return _in_training(claim, units, facts)

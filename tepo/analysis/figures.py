@@ -48,7 +48,7 @@ def draw_figure(
     """One figure of the study; against: as `paper_figure`. Raises UserError naming the rows that were not run."""
     wanted = next(figure.rows for figure in study.figures if figure.name == name)
     chosen = [unit for unit in units if unit.row.label in wanted]
-    missing = sorted({unit.label for unit in chosen if not facts.of(unit.id).done})
+    missing = sorted({unit.label for unit in chosen if not facts.of(unit.id, tuning=unit.tuning).done})
     if missing:
         raise UserError(
             f"figure {name} needs rows that were not run: {', '.join(missing)}",

@@ -244,7 +244,7 @@ def head_of(planned: Planned, facts: Facts, scale: str) -> PageHead:
         "Scale": scale,
         "Model": ", ".join(dict.fromkeys(unit.config.model.name for unit in units)),
         "Data": ", ".join(dict.fromkeys(unit.config.data.name for unit in units)),
-        "Runs": f"{sum(facts.of(unit.id).done for unit in units)} of {len(units)} measured",
+        "Runs": f"{sum(facts.of(unit.id, tuning=unit.tuning).done for unit in units)} of {len(units)} measured",
         "Seeds": ranges(unit.seed for unit in trained),
         "Steps": ranges(unit.config.train.steps for unit in trained),
         "Ran": " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "",
@@ -276,7 +276,7 @@ def _ran(units: Sequence[Unit], facts: Facts) -> str:
         steps = sorted({unit.config.train.steps for unit in units if unit.row.objective is not None})
         length = " to ".join(map(str, dict.fromkeys((steps[0], steps[-1]))))
         what = f"trained by RL on {data} for {length} steps with {under}"
-    done = sum(facts.of(unit.id).done for unit in units)
+    done = sum(facts.of(unit.id, tuning=unit.tuning).done for unit in units)
     runs = counted(len(units), "run") if done == len(units) else f"{done} of {counted(len(units), 'run')} measured"
     return f"{who}, {what}: {runs}, each on {_benchmarks(units)}."
 

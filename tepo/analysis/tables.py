@@ -46,7 +46,7 @@ def read_samples(units: Sequence[Unit], facts: Facts) -> pd.DataFrame:
 def record_notes(units: Sequence[Unit], facts: Facts) -> list[str]:
     """Notes about what is read from records, and what could not be."""
     runs = unique(units)
-    known = [facts.of(unit.id) for unit in runs]
+    known = [facts.of(unit.id, tuning=unit.tuning) for unit in runs]
     read, stale = sum(one.source == "record" for one in known), sum(one.stale for one in known)
     notes = [f"{read} of {counted(len(runs), 'run')} read from records, not from the store."] if read else []
     other = "of other settings, another recipe or other problems than today's"
@@ -88,7 +88,9 @@ def _results(study: Study, scale: str, units: Sequence[Unit], facts: Facts, fami
         notes=[*study.notes, *same.notes, *_notes(scale, units, facts)],
     )
     samples = read_samples(units, facts)
-    command = "" if all(facts.of(unit.id).done for unit in units) else fill_command(study, scale, units)
+    command = (
+        "" if all(facts.of(unit.id, tuning=unit.tuning).done for unit in units) else fill_command(study, scale, units)
+    )
     table = replace(build_table(samples, spec), command=command)
     if specs[0].setting:
         added = sweep_blocks(specs, table.blocks)

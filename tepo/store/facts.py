@@ -59,25 +59,33 @@ class Facts:
         return Facts, (self.runs, self.scores, self.curves)
 
     @cached_property
-    def _known(self) -> dict[str, Any]:
-        return {row.run: row for row in reversed(list(self.runs.itertuples(index=False)))}
+    def _known(self) -> dict[Any, Any]:
+        """Rows by run, and by run and whether it tunes: one study may tune with a run that another measures."""
+        rows = list(reversed(list(self.runs.itertuples(index=False))))
+        return {row.run: row for row in rows} | {(row.run, row.tuning): row for row in rows}
 
-    def of(self, run: str) -> Any:
-        """The row of a run, as a tuple with names; `Known()` for one that is not in the frame."""
-        return self._known.get(run, _NOTHING)
+    def of(self, run: str, *, tuning: bool | None = None) -> Any:
+        """The row of a run, as a tuple with names. tuning: of two, the one where it helps to choose or does not, which
+        may differ in `done` and `stale` alone. Raises KeyError for a run that is not in the frame."""
+        return self._known[run if tuning is None else (run, tuning)]
 
     @cached_property
-    def _measured(self) -> dict[tuple[str, str], Any]:
+    def _places(self) -> dict[tuple[str, str], Any]:
         groups = self.scores.groupby(["run", "benchmark"], sort=False, observed=True).indices
         return {(str(run), str(name)): places for (run, name), places in groups.items()}
 
+    @cached_property
+    def _measurements(self) -> dict[tuple[str, str], Any]:
+        first = self.scores.drop_duplicates(["run", "benchmark"])
+        return {(row.run, row.benchmark): row for row in first.itertuples(index=False)}
+
     def has(self, run: str, benchmark: str) -> bool:
         """Tell whether a run is measured on a benchmark."""
-        return (run, benchmark) in self._measured
+        return (run, benchmark) in self._measurements
 
     def right(self, run: str, benchmark: str) -> RightAnswers | None:
         """Right answers problem by problem; None where the run is not measured on the benchmark."""
-        places = self._measured.get((run, benchmark))
+        places = self._places.get((run, benchmark))
         if places is None:
             return None
         part = self.scores.iloc[places]
@@ -85,8 +93,7 @@ class Facts:
 
     def measurement(self, run: str, benchmark: str) -> Any:
         """The grader, task and timeouts of a measurement; None where there is none."""
-        places = self._measured.get((run, benchmark))
-        return None if places is None else self.scores.iloc[places[0]]
+        return self._measurements.get((run, benchmark))
 
     @cached_property
     def _steps(self) -> tuple[dict[str, Any], list[str], Any]:
@@ -108,9 +115,6 @@ class Facts:
         """The metrics as a record keeps them, whether they are from one or not: what is decided by them must not depend
         on which of the two is there."""
         return self.metrics(run) if self.of(run).source == "record" else thinned(self.metrics(run))
-
-
-_NOTHING = Known()
 
 
 @dataclass

@@ -6,8 +6,8 @@ records/NAME/runs.parquet      a row a run: what it is, how it ended, who made i
              content.json      the runs, and a hash of what the frames hold: a file by another version of Parquet's
                                writer has other bytes and the same content
 
-All of them read as any Parquet file does: `pandas.read_parquet("records/stability")` is not needed to use them
-(`tepo.results("stability")`), and enough.
+`pandas.read_parquet("records/stability/scores.parquet")` reads one of them without tepo; `tepo.results("stability")`
+joins them with the plan of the study.
 """
 
 import json
@@ -156,7 +156,7 @@ def write_frames(folder: Path, frames: Frames) -> None:
         (scratch / CONTENT).write_text(text, encoding="utf-8")
 
 
-def content(tables: Mapping[str, pa.Table]) -> str:
+def _content(tables: Mapping[str, pa.Table]) -> str:
     """Hash of the values of tables, whatever the files that hold them."""
     hashed = sha256()
     for name in sorted(tables):
@@ -182,7 +182,7 @@ def read_index(folder: Path) -> dict[str, Any]:
 def _index(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
     runs = tables["runs"]
     names = zip(*(runs[name].to_pylist() for name in NAME), strict=True)
-    return {"sha256": content(tables), "runs": dict(zip(runs["run"].to_pylist(), map(list, names), strict=True))}
+    return {"sha256": _content(tables), "runs": dict(zip(runs["run"].to_pylist(), map(list, names), strict=True))}
 
 
 def check_content(folder: Path) -> None:

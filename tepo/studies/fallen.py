@@ -64,7 +64,12 @@ def sweep_runs(units: Iterable[Unit], facts: Facts) -> list[SweepRun]:
     runs = []
     for unit in units:
         answers = [one for name in unit.benchmarks if (one := facts.right(unit.id, name))]
-        if unit.row.objective is None or not unit.row.setting.point or not answers or not facts.of(unit.id).done:
+        if (
+            unit.row.objective is None
+            or not unit.row.setting.point
+            or not answers
+            or not facts.of(unit.id, tuning=unit.tuning).done
+        ):
             continue
         value, *others = unit.row.setting.point.values()
         right, samples = sum(sum(one.right) for one in answers), sum(len(one.right) * one.samples for one in answers)

@@ -59,8 +59,9 @@ def _facts(planned: Planned, kept: "Records | None") -> Facts:
         else:
             known[run] = gathered.add_run(alike[0].in_store, benchmarks, base=alike[0].row.objective is None)
     for study, unit in ((study, unit) for study, units in planned for unit in units):
-        stale = kept is not None and not unit.recorded and not unit.done() and kept.names(study, unit)
-        gathered.runs.append({**_planned(study, unit), "stale": stale, "done": unit.done(), **vars(known[unit.id])})
+        done = unit.done()
+        stale = kept is not None and not done and kept.names(study, unit)
+        gathered.runs.append({**_planned(study, unit), "stale": stale, "done": done, **vars(known[unit.id])})
     if kept:
         recorded = [run for run, one in known.items() if one.source == "record"]
         stored = {(frame["run"].iloc[0], frame["benchmark"].iloc[0]) for frame in gathered.scores}

@@ -84,6 +84,7 @@ def record_study(folder: Path, planned: Planned) -> Written:
     for unit in (unit for _, part in done for unit in part):
         if unit.row.objective is not None:
             check_contents(unit.in_store)
+    # a lock of its own: `write_frames` takes the folder's
     with exclusive(folder.with_name(f"{folder.name}.write")) if any(part for _, part in done) else nullcontext():
         old = read_frames(folder)
         new = _frames(done)

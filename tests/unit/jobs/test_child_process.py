@@ -14,6 +14,7 @@ import pytest
 from tepo.common.errors import RunFailed, UserError
 from tepo.config.compose import compose
 from tepo.jobs.child_process import in_own_process, measures_apart
+from tests.integration.commands import python
 
 pytestmark = pytest.mark.slow
 ROOT = str(Path(__file__).resolve().parents[3])
@@ -89,7 +90,7 @@ OWN = "from tepo.jobs.child_process import in_own_process\nin_own_process(hold, 
 
 @pytest.mark.parametrize(("what", "count"), [pytest.param(TWO, 2, id="two"), pytest.param(OWN, 1, id="own")])
 def test_it_ends_with_a_parent_that_is_killed(what: str, count: int, tmp_path: Path) -> None:
-    """The two workers of `report` and `records write`, and the process that measures."""
+    """The two workers that compose a large plan, and the process that measures."""
     code = "import sys; from pathlib import Path; from tests.unit.jobs.test_child_process import hold\n"
     code += f"both = [Path(sys.argv[1])] * 2\n{what}"
     with subprocess.Popen([sys.executable, "-c", code, tmp_path]) as parent:
@@ -106,3 +107,11 @@ def test_it_ends_with_a_parent_that_is_killed(what: str, count: int, tmp_path: P
         with contextlib.suppress(ProcessLookupError):
             os.kill(int(child.name), signal.SIGKILL)
     assert left == []
+
+
+@pytest.mark.parametrize("imported", [False, True])
+def test_a_process_in_which_pyarrow_works_is_not_forked(imported: bool) -> None:
+    """Its threads are not Python's: a fork may wait for ever for a lock that one of them holds."""
+    code = "from tepo.common.two_processes import two_processes; print(type(two_processes()).__name__)"
+    done = python("-c", f"import pyarrow; {code}" if imported else code)
+    assert done.stdout.strip() == ("ThreadPoolExecutor" if imported else "ProcessPoolExecutor")

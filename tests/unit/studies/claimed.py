@@ -59,7 +59,8 @@ def facts(
     gathered = Gathered()
     for unit in unique(unit for part in units for unit in part):  # claims share runs
         known = Known("store", finished=True, ending=ending(unit))
-        gathered.runs.append({"run": unit.id, "done": unit not in missing, "stale": False, **vars(known)})
+        row = {"run": unit.id, "tuning": False, "done": unit not in missing, "stale": False}
+        gathered.runs.append(row | vars(known))
         drawn = np.random.default_rng([unit.seed, crc32(unit.row.label.encode())])
         for name in unit.benchmarks:
             right = tuple(map(int, drawn.binomial(4, chance(unit), 60)))

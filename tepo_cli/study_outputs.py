@@ -41,18 +41,18 @@ def write_outputs(
 ) -> None:
     """The page, and the Markdown document if asked for. url: where the page will stand; then also the picture that a
     link to it shows."""
-    from tepo.analysis.page import opening_graphic, page, parts, render_all
+    from tepo.analysis.page import link_of, page, parts, render_all
     from tepo.analysis.results_document import write_results
     from tepo.common.files import write_atomic
-    from tepo.reporting.figures.curves import LINK_DPI, png
 
     with bar("studies", parts(planned), quiet=not console.is_terminal) as report:
         rendered = render_all(planned, facts, scale, report)
-    picture = out.with_suffix(".png")
-    if url:
-        write_atomic(picture, png(opening_graphic(rendered), LINK_DPI), "--out FILE")
+    picture, link = out.with_suffix(".png"), None
+    if url and (shown := link_of(rendered, url, picture.name)):
+        link, image = shown
+        write_atomic(picture, image, "--out FILE")
         say(f"picture of a link to it: {picture}")
-    write_atomic(out, page(rendered, url, picture.name, _command()), "--out FILE")
+    write_atomic(out, page(rendered, _command(), link), "--out FILE")
     say(f"page: {out}")
     if results_path is not None:
         write_results(results_path, rendered, planned, facts, scale, _command())

@@ -3,7 +3,7 @@
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.tables import record_notes
@@ -12,7 +12,7 @@ from tepo.evaluation.statistics.over_environments import predicted
 from tepo.evaluation.statistics.region import Outcome
 from tepo.evaluation.statistics.region_decision import RegionDecision, judge_regions
 from tepo.planning.laptop_cost import price
-from tepo.reporting.figures.claims_figure import ClaimLine
+
 from tepo.reporting.headline import OUTCOME, outcomes_text
 from tepo.reporting.paper.reference import printed_gains
 from tepo.reporting.tables.cells import format_interval, format_value, number_text
@@ -31,6 +31,26 @@ _COLUMNS = (
 )
 _PRICE = Column("price", "CPU hours to do", Kind.TEXT)
 _TITLES = {False: "Claims", True: "Your own claims"}
+
+
+@dataclass(frozen=True)
+class ClaimLine:
+    """A claim as it is drawn. pair: "A against B". details: what is compared, how, on which seeds and since when.
+    outcome: empty where it is not measured, then it has no numbers; nor has one of times that some runs did not live to
+    see. delta, low, high: A above B with its interval; seeds: the difference on each seed; regions: the differences
+    that the claim says, from the first to the second, which may be infinite. All in `unit`."""
+
+    name: str
+    sentence: str
+    pair: str
+    details: str
+    unit: str
+    outcome: str = ""
+    delta: float = math.nan
+    low: float = math.nan
+    high: float = math.nan
+    seeds: Sequence[float] = ()
+    regions: Sequence[tuple[float, float]] = ()
 
 
 def claims_table(claims: Claims, judged: Sequence[ClaimOutcome], known: Sequence[Cost]) -> Table:

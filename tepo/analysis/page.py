@@ -1,5 +1,7 @@
 """Results of several studies: what the page and the document are made of, and the HTML page."""
 
+import json
+import math
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,49 +9,36 @@ from pathlib import Path
 from statistics import fmean
 from urllib.parse import urljoin
 
+from tepo.analysis.charts import claims_chart, printed_chart, study_charts
 from tepo.analysis.claim_outcomes import judge_claims
 from tepo.analysis.claims_table import claim_lines, claims_table
-from tepo.analysis.figures import curves, study_figures
-from tepo.analysis.tables import study_table
+from tepo.analysis.tables import fill_command, study_table
 from tepo.common import paths
-from tepo.common.text import counted, setting_text
+from tepo.common.text import counted
 from tepo.config.compose import to_dict
+from tepo.formula.row import row_of
+from tepo.policy.model.model_location import resolve
 from tepo.problems.benchmarks import load_benchmark
-from tepo.reporting.figures import Figure
-from tepo.reporting.figures.claims_figure import claims_figure
-from tepo.reporting.figures.curves import svg, thinned
-from tepo.reporting.figures.opening_figure import columns_figure, opening_figure, opening_table, text_figure
-from tepo.reporting.figures.step_time_figure import step_time_figure
+from tepo.reporting.charts.style import NamedChart, png
 from tepo.reporting.headline import headline, paper_headline
-from tepo.reporting.page import PageFigure, PageStudy, build_page
-from tepo.reporting.page.charts import chart_data
-from tepo.reporting.page.head import Link, PageHead
-from tepo.reporting.page.run_data import PageRun
+from tepo.reporting.page import Link, PageHead, PageStudy, build_page
+from tepo.reporting.page.equations import Method, methods
+from tepo.reporting.page.runs import PageRun
 from tepo.reporting.page.sample_data import RunSamples
-from tepo.reporting.page.sweep_map import CellRuns, sweep_maps
-from tepo.reporting.page.verdict_choices import verdict_choices
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
-from tepo.reporting.tables.sweep_table import environment_of
-from tepo.reporting.tables.table import Table
+from tepo.reporting.tables.table import Comparison, Table
 from tepo.store.excerpt import Excerpt
 from tepo.store.facts import Facts
 from tepo.store.stored_responses import answered
-from tepo.store.stored_tokens import read_dump
+from tepo.store.stored_tokens import TokenDump, read_dump
 from tepo.studies.claims import load_claims
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
-from tepo.studies.study import CLAIMS, Study
+from tepo.studies.study import CLAIMS
 
-OWN = "-own"  # at the end of the name of a study's own figure
-_KNOWN = {"laptop": "A policy of 0.2M parameters"}  # what a stranger does not know by name
-SCOPE = (
-    "Results at this scale can speak of the mechanics of optimisation: size of steps, clipping, off-policy updates, "
-    "variance of estimators. They cannot speak of long chains of thought (responses have 28 tokens, the longest 200), "
-    "of exploration from a strong base (RL first undoes injected noise), of where training ends (36 steps end before "
-    "the plateau) or of a base of another recipe."
-)
 _NAMED = 4  # models that the first sentence names
-_POINTS = 200  # of a curve on the page: more are not seen
+_SHOWN = 12  # rows of the picture, and methods whose equations are shown
+_REPEATED = 3  # studies whose command stands on the first screen
 _DUMPS = 200  # of tokens on the page
 _READ = 80_000_000  # characters of responses at most: reading more takes longer than all of the page
 _FEW = 3  # commits that are named
@@ -57,18 +46,21 @@ _FEW = 3  # commits that are named
 
 @dataclass(frozen=True)
 class Rendered:
-    """Content of the page and of the Markdown document."""
+    """Content of the page and of the Markdown document. picture: of the first screen; None for pages without
+    comparisons and sweeps. methods: whose equations are shown."""
 
     head: PageHead
     studies: list[PageStudy]
     runs: list[PageRun]
     samples: list[RunSamples]
+    picture: NamedChart | None
+    methods: list[Method]
 
 
 def render_all(
     planned: Planned, facts: Facts, scale: str, report: Callable[[float, str], None] = lambda done, note: None
 ) -> Rendered:
-    """The registered claims of the plan, the table and figures of each study, the papers' comparisons beside ours, and
+    """The registered claims of the plan, the table and charts of each study, the papers' comparisons beside ours, and
     every trained run of the plan. report: called with how many of its `parts` are done, and the name of the last."""
     ordinary = [(study, units) for study, units in planned if not study.registered]
     registered = [units for study, units in planned if study.registered]
@@ -78,12 +70,16 @@ def render_all(
     report(1, CLAIMS)
     studies = []
     for done, (study, units) in enumerate(ordinary, start=2):
-        studies.append(_render(study, units, facts, scale))
+        table = study_table(study, scale, units, facts)
+        studies.append(PageStudy(table, list(study_charts(study, scale, units, facts, table))))
         report(done, study.name)
     runs = [_page_run(unit, facts, max(1, _DUMPS // len(trained))) for unit in trained]
     samples = page_samples([unit for unit in distinct if not unit.tuning and not unit.recorded])
     papers = [table for table in [paper_comparisons([one.table for one in studies])] if table.blocks[0].rows]
-    return Rendered(head_of(planned, facts, scale), [*claimed, *studies, *map(PageStudy, papers)], runs, samples)
+    every = [*claimed, *studies, *(PageStudy(table) for table in papers if len(ordinary) > 1)]
+    picture = opening_chart(every)
+    head = replace(head_of(planned, facts, scale), finding=_finding(every), terms=_terms(every, picture))
+    return Rendered(head, every, runs, samples, picture, _methods(planned, every, picture))
 
 
 def parts(planned: Planned) -> int:
@@ -97,134 +93,135 @@ def _claims(units: Sequence[Sequence[Unit]], facts: Facts) -> list[PageStudy]:
         return []
     claims = load_claims()
     judged = judge_claims(claims, units, facts)
-    lines = tuple(claim_lines(claims, judged))
-    return [PageStudy(claims_table(claims, judged, ()), claims=lines)]
-
-
-def _render(study: Study, units: list[Unit], facts: Facts, scale: str) -> PageStudy:
-    table = study_table(study, scale, units, facts)
-    own = [
-        PageFigure(f"{one.name}{OWN}", one.caption, svg(one.figure))
-        for one in study_figures(study, scale, units, facts, table)
-    ]
-    parts: dict[str, list[Unit]] = {}
-    for unit in (unit for unit in units if not unit.tuning):
-        # rows that are tuned have each their own setting, and are drawn together
-        parts.setdefault("" if study.tune_at(scale) else _place(unit, units), []).append(unit)
-    figures, names = [], {}
-    for number, (place, part) in enumerate(parts.items(), start=1):
-        # the study is in its heading and the place in the caption, so that rows are called what tells them apart
-        if shown := thinned([run for run in curves(part, facts) if run.rows], _POINTS):
-            names[place] = f"{study.name}-curves" + (f"-{number}" if place else "")
-            charts = chart_data(shown, baseline=study.baseline or "")
-            figures.append(PageFigure(names[place], ": ".join(filter(None, ("Training curves", place))), charts=charts))
-            if times := step_time_figure(shown):
-                caption = ": ".join(filter(None, ("Where the time of a step went", place)))
-                figures.append(PageFigure(f"{names[place]}-times", caption, svg(times)))
-    return PageStudy(
-        table, (*own, *figures), sweep_maps(table, _cell_runs(units, facts, names)), verdict_choices(table)
+    chart = claims_chart(claim_lines(claims, judged))
+    caption = (
+        "Claims that were written down before their runs. Shaded: what a claim says; dot and line: A above B with its "
+        "interval, 90% or 95% where the region has two ends; small lines: seeds"
     )
+    charts = [NamedChart("claims", "claims", caption, chart)] if chart else []
+    return [PageStudy(claims_table(claims, judged, ()), charts)]
 
 
-def _cell_runs(units: Sequence[Unit], facts: Facts, figures: Mapping[str, str]) -> dict[tuple[str, str, str], CellRuns]:
-    """Runs behind each cell of a sweep's map. figures: place -> the figure that holds their curves."""
-    cells: dict[tuple[str, str, str], list[Unit]] = {}
-    for unit in units:
-        if unit.row.objective is not None and (point := unit.row.setting.point):
-            value = next(iter(point.values()))
-            part = environment_of(_model(unit, units), point)
-            cells.setdefault((part, unit.row_label, value), []).append(unit)
-    return {
-        key: CellRuns(
-            figures.get(_place(part[0], units), ""),
-            part[0].row_label,
-            tuple((unit.seed, unit.id, str(facts.of(unit.id).ending or "")) for unit in part),
-            all(unit.recorded for unit in part),
-            {unit.id: excerpt for unit in part if (excerpt := _excerpt(unit, facts))},
-        )
-        for key, part in cells.items()
+def opening_chart(studies: Sequence[PageStudy]) -> NamedChart | None:
+    """The picture of the first screen: the claims, or what the paper printed beside what was measured here, or the
+    first comparison or map of a study."""
+    for kind in ("claims", "printed", "differences", "map", "settings", "curves"):
+        for study in studies:
+            shown = _printed(study.table)
+            if kind == "printed" and shown:
+                more = len([one for one in study.table.comparisons if one.paper is not None]) - len(shown)
+                caption = "Other models on other problems, so the two have axes of their own: a difference that does "
+                caption += "not show here is not refuted, and one that shows is not confirmed"
+                caption += f". {counted(more, 'further row')} in the table" if more > 0 else ""
+                every = len(shown) == sum(one.measured is not None for one in study.table.comparisons)
+                instead = f"{study.table.name}-differences" if every else ""
+                name = f"{study.table.name}-printed"
+                return NamedChart(name, kind, caption, printed_chart(shown), instead=instead)
+            for chart in study.charts:
+                if chart.kind == kind:
+                    return chart
+    return None
+
+
+def _printed(table: Table) -> list[Comparison]:
+    """The comparisons that the paper printed and that were measured here, as many as have room."""
+    return [one for one in table.comparisons if one.measured and one.paper is not None][:_SHOWN]
+
+
+def _finding(studies: Sequence[PageStudy]) -> str:
+    """What was found, in a sentence: of the registered claims; without them what shows of the paper's differences, or
+    the headline of the first study."""
+    registered = [study.finding for study in studies if any(chart.kind == "claims" for chart in study.charts)]
+    printed = [paper_headline(study.table) for study in studies if _printed(study.table)] if len(studies) > 1 else []
+    return next(filter(None, [*registered, *printed, *(study.finding for study in studies)]), "")
+
+
+def _terms(studies: Sequence[PageStudy], picture: NamedChart | None) -> dict[str, str]:
+    """Words of the first screen that a stranger may not know, in the order in which they come."""
+    kind = picture.kind if picture else ""
+    terms = {
+        "RL": "reinforcement learning: the model answers, right answers are rewarded, and an objective turns the "
+        "rewards into an update, one a step",
+        "Seed": "one training with its own random numbers",
     }
+    if kind in ("printed", "differences", "claims"):
+        terms["Points"] = "percentage points of problems answered right, on average over the benchmarks"
+        terms["Line"] = "the 95% interval, where other seeds and problems may put the difference"
+        if kind == "claims":
+            terms.pop("Line")
+        terms["p"] = "how often chance alone gives as much, corrected for the number of comparisons"
+    if kind == "map":
+        terms["Cell"] = "percent of the problems answered right after training, over all benchmarks and seeds"
+    return terms
 
 
-def _place(unit: Unit, units: Sequence[Unit]) -> str:
-    """Model, where a study has several, and setting."""
-    return ", ".join(filter(None, (_model(unit, units), setting_text(unit.row.setting.point))))
+def _methods(planned: Planned, studies: Sequence[PageStudy], picture: NamedChart | None) -> list[Method]:
+    """Equations of the methods of the study that the picture is of; of claims those that they name most."""
+    if picture is None:
+        return []
+    printed = picture.kind == "printed"
+    drawn = [one.table for one in studies if picture in one.charts or (printed and _printed(one.table))]
+    names = [table.name for table in drawn[:1]]
+    of_picture = [study.name in names or (study.registered and picture.kind == "claims") for study, _ in planned]
+    units = [unit for (_, part), shown in zip(planned, of_picture, strict=True) if shown for unit in part]
+    first = {unit.row.label: unit for unit in reversed(units) if unit.row.objective is not None}
+    ordered = {unit.row.label: first[unit.row.label] for unit in units if unit.row.label in first}
+    every = methods([(label, unit.row.look, row_of(unit.config.objective)) for label, unit in ordered.items()])
+    return every[:_SHOWN]
 
 
-def _model(unit: Unit, units: Sequence[Unit]) -> str:
-    return unit.config.model.name if any(one.model != unit.model for one in units) else ""
+def page(rendered: Rendered, command: str = "", link: Link | None = None) -> str:
+    """The self-contained HTML page. command: makes the page, once its runs are there."""
+    head = rendered.head
+    repeat = [*head.repeat, command] if command else head.repeat
+    head = replace(head, repeat=repeat, link=link)
+    return build_page(head, rendered.studies, rendered.runs, rendered.samples, rendered.picture, rendered.methods)
 
 
-def page(rendered: Rendered, url: str = "", picture: str = "", command: str = "") -> str:
-    """The self-contained HTML page. url: where it will stand. picture: name of the file of `opening_graphic` beside
-    it. command: makes the page."""
-    table = opening_table([study.table for study in rendered.studies])
-    said = _said(rendered, table)
-    link = Link(url, urljoin(url, picture), *said) if url else None
-    opening = None
-    if table is not None and paper_headline(table):
-        drawn = svg(columns_figure(table)), svg(columns_figure(table, narrow=True))
-        opening = PageFigure("opening", f"{table.title}: {paper_headline(table)}", *drawn)
-    head = replace(rendered.head, finding=said[0], link=link, command=command)
-    return build_page(head, rendered.studies, rendered.runs, rendered.samples, opening)
-
-
-def opening_graphic(rendered: Rendered) -> Figure:
-    """The finding as a graphic: the picture that a link to the page shows."""
-    table = opening_table([study.table for study in rendered.studies])
-    finding, ran = _said(rendered, table)
-    for study in rendered.studies:
-        if any(one.outcome for one in study.claims):
-            return claims_figure(study.claims, finding, ran)
-    return opening_figure(table, ran) if table is not None else text_figure(finding, ran)
-
-
-def _said(rendered: Rendered, opening: Table | None) -> tuple[str, str]:
-    """Finding of the page, and what was run. It is that of the registered claims; without claims what shows of the
-    paper's differences, or what the first study found."""
-    claims = [study.finding for study in rendered.studies if any(one.outcome for one in study.claims)]
-    others = [paper_headline(opening) or headline(opening)] if opening else [one.finding for one in rendered.studies]
-    return next(filter(None, [*claims, *others]), rendered.head.title), rendered.head.ran
-
-
-def _excerpt(unit: Unit, facts: Facts) -> Excerpt | None:
-    """Responses before and after a fall, of a record or of a run in the store."""
-    return facts.of(unit.id).excerpt if unit.recorded else unit.in_store.excerpt()
+def link_of(rendered: Rendered, url: str, name: str) -> tuple[Link, bytes] | None:
+    """What a link to the page shows, and its picture; None for a page without one. url: where the page will stand.
+    name: of the picture's file beside it."""
+    if rendered.picture is None:
+        return None
+    finding, head = rendered.head.finding or rendered.head.title, rendered.head
+    image = png(rendered.picture.chart.properties(title=finding), width=760)
+    size = int.from_bytes(image[16:20]), int.from_bytes(image[20:24])  # of a PNG's header
+    return Link(url, urljoin(url, name), size, finding, f"{head.asked} {head.ran}".strip()), image
 
 
 def _page_run(unit: Unit, facts: Facts, most: int) -> PageRun:
     """most: token dumps that are shown."""
-    rows, known = facts.metrics(unit.id), facts.of(unit.id)
-    seconds = sum(value for row in rows if isinstance(value := row.get("perf/cpu_s"), int | float))
-    shown = {"run": unit.id, "status": known.outcome, "steps": len(rows), "CPU seconds": round(seconds, 1)}
+    known, trained = facts.of(unit.id), facts.of(unit.id).trained
     answers = [facts.right(unit.id, name) for name in unit.config.data.benchmarks]
     scores = [sum(one.right) / (len(one.problems) * one.samples) for one in answers if one is not None]
+    said = [str(known.outcome), counted(trained, "step")]
     if scores and len(scores) == len(answers):
-        shown["% right"] = round(100 * fmean(scores), 1)
-    if unit.recorded:
-        config, dumps = to_dict(unit.config), []
-    else:
-        config = unit.in_store.config()["full"]
-        dumps = [read_dump(path) for path in _spread(unit.in_store.token_dumps(), most)]
+        said.append(f"{100 * fmean(scores):.1f}% right")
     return PageRun(
         unit.id,
         unit.label,
         unit.row.objective or "",
         unit.seed,
-        config,
-        shown,
-        dumps,
+        to_dict(unit.config) if unit.recorded else unit.in_store.config()["full"],
+        ", ".join(said),
+        _dumps(unit, known.excerpt, most),
         known.made,
-        unit.row.look,
-        recorded=unit.recorded,
         command=shlex.join(["tepo", "train", *unit.overrides]),
     )
 
 
+def _dumps(unit: Unit, recorded: Excerpt | None, most: int) -> list[TokenDump]:
+    """Token dumps of a run in the store; a record has those before and after its reward fell, of a run that fell."""
+    if not unit.recorded:
+        return [read_dump(path) for path in _spread(unit.in_store.token_dumps(), most)]
+    return [recorded.before.dump, recorded.after.dump] if recorded else []
+
+
 def _spread(dumps: Sequence[Path], most: int) -> list[Path]:
-    """At most so many, evenly over training, with the last."""
-    count = min(most, len(dumps))
-    return [dumps[-1 - index * len(dumps) // count] for index in range(count)][::-1]
+    """At most so many, evenly over training, with the last, and the first where there is room for two."""
+    last = len(dumps) - 1
+    places = {last} if most == 1 else {round(last * part / (most - 1)) for part in range(most)}
+    return [dumps[place] for place in sorted(places)] if dumps else []
 
 
 def head_of(planned: Planned, facts: Facts, scale: str) -> PageHead:
@@ -239,7 +236,6 @@ def head_of(planned: Planned, facts: Facts, scale: str) -> PageHead:
     commits = dict.fromkeys(str(session["commit"])[:7] for session in sessions if session.get("commit"))
     versions = dict.fromkeys(f"tepo {session['tepo']}" for session in sessions if session.get("tepo"))
     known = list(commits) if len(commits) <= _FEW else [f"{len(commits)} commits"]
-    seconds = sum(cost.cpu_s for unit in units for cost in facts.of(unit.id).costs)
     shown = {
         "Scale": scale,
         "Model": ", ".join(dict.fromkeys(unit.config.model.name for unit in units)),
@@ -249,14 +245,61 @@ def head_of(planned: Planned, facts: Facts, scale: str) -> PageHead:
         "Steps": ranges(unit.config.train.steps for unit in trained),
         "Ran": " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "",
         "Version": ", ".join([*versions, *known]),
-        "Cost": f"{seconds / 3600:,.2f} CPU hours" if seconds else "",
     }
+    few = [(study, part) for study, part in planned if not study.registered]
+    repeat = [fill_command(study, scale, part) for study, part in few] if len(few) <= _REPEATED else []
     return PageHead(
         f"{_title(planned)}, {scale} scale",
-        {name: text for name, text in shown.items() if text},
-        tuple(notes),
-        SCOPE if scale == "laptop" else "",
-        _ran(units, facts),
+        asked=_asked(planned, scale),
+        ran=_ran(units, facts),
+        cost=_cost(units, facts),
+        caveat=_caveat(trained, facts, scale),
+        repeat=repeat,
+        notes=tuple(notes),
+        facts={name: text for name, text in shown.items() if text},
+    )
+
+
+def _asked(planned: Planned, scale: str) -> str:
+    """The question, in a sentence."""
+    studies = [study for study, _ in planned if not study.registered]
+    if len(studies) != len(planned):
+        return "Asked: do the sentences hold that were written down before the runs?"
+    if len(studies) != 1:
+        return f"Asked: {len(studies)} questions, a table each."
+    study, rows = studies[0], [row for row in studies[0].rows if row.label != studies[0].baseline and not row.base]
+    axes = " and ".join(study.vary_at(scale))
+    who = rows[0].label if len(rows) == 1 else f"any of {len(rows)} methods"
+    if axes:
+        count = counted(sum(not row.base for row in study.rows), "method")
+        return f"Asked: how do {count} fare as {axes} changes?"
+    if study.baseline is None or not rows:
+        return f"Asked: how many problems do {counted(len(study.rows), 'row')} answer right after training?"
+    return f"Asked: after the same training, does {who} answer more problems right than {study.baseline}?"
+
+
+def _cost(units: Sequence[Unit], facts: Facts) -> str:
+    """CPU time of all runs, as far as it is known."""
+    seconds = sum(cost.cpu_s for unit in units for cost in facts.of(unit.id).costs)
+    if not seconds:
+        return ""
+    time = f"{seconds / 60:,.1f} CPU minutes" if seconds < 2 * 3600 else f"{seconds / 3600:,.1f} CPU hours"
+    return f"Training and measuring took {time}."
+
+
+def _caveat(trained: Sequence[Unit], facts: Facts, scale: str) -> str:
+    """What results like these cannot say, with the lengths and steps of these runs."""
+    known = facts.curves[facts.curves["run"].isin({unit.id for unit in trained})]
+    if scale != "laptop" or known.empty:
+        return ""
+    steps = ranges(unit.config.train.steps for unit in trained)
+    longest = max(unit.config.train.max_new_tokens for unit in trained)
+    lengths = known.get("response_length/mean")
+    length = f"at most {longest} tokens" + ("" if lengths is None else f", {lengths.mean():.0f} on average")
+    return (
+        "Results of so small a policy speak of the mechanics of optimisation: size of steps, clipping, off-policy "
+        f"updates, variance. They cannot speak of long chains of thought (responses have {length}), of exploration "
+        f"from a strong base, or of where training ends (after {steps} steps it has not)."
     )
 
 
@@ -266,7 +309,7 @@ def _ran(units: Sequence[Unit], facts: Facts) -> str:
         return ""
     models = list(dict.fromkeys(unit.config.model.name for unit in units))
     named = f" ({', '.join(models)})" if len(models) <= _NAMED else ""
-    who = f"{len(models)} models{named}" if len(models) > 1 else _KNOWN.get(models[0], models[0])
+    who = f"{len(models)} models{named}" if len(models) > 1 else _model_words(units[0])
     generated = all(unit.config.data.kind == "procedural" for unit in units)
     data = "procedural arithmetic" if generated else ", ".join(dict.fromkeys(unit.config.data.name for unit in units))
     what = "as it is"
@@ -279,6 +322,17 @@ def _ran(units: Sequence[Unit], facts: Facts) -> str:
     done = sum(facts.of(unit.id, tuning=unit.tuning).done for unit in units)
     runs = counted(len(units), "run") if done == len(units) else f"{done} of {counted(len(units), 'run')} measured"
     return f"{who}, {what}: {runs}, each on {_benchmarks(units)}."
+
+
+def _model_words(unit: Unit) -> str:
+    """The model; of one that is in the package its size, as a stranger does not know its name."""
+    path = unit.config.model.path
+    if not path.startswith("package:"):
+        return unit.config.model.name
+    with (Path(resolve(path)) / "model.safetensors").open("rb") as file:  # the format begins with names and shapes
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    count = sum(math.prod(one["shape"]) for name, one in header.items() if name != "__metadata__")
+    return f"A language model of {count / 1e6:.1f}M parameters"
 
 
 def _benchmarks(units: Sequence[Unit]) -> str:

@@ -8,13 +8,11 @@ from pathlib import Path
 
 from tepo.analysis.claims_table import NAME as CLAIMS
 from tepo.analysis.claims_table import summary
-from tepo.analysis.page import Rendered, opening_graphic
+from tepo.analysis.page import Rendered
 from tepo.common.files import write_atomic
 from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.launch.run_units import spent
-from tepo.reporting.figures import Figure
-from tepo.reporting.figures.curves import svg
-from tepo.reporting.page.map_drawing import map_figure
+from tepo.reporting.charts.style import svg
 from tepo.reporting.tables.render import as_text
 from tepo.reporting.tables.renderers.markdown import escaped
 from tepo.reporting.tables.table import VERDICT, Block, Table
@@ -37,13 +35,13 @@ def write_results(path: Path, rendered: Rendered, planned: Planned, facts: Facts
     sweep. command: the one behind it, which the document names."""
     costs = {unit.id: facts.of(unit.id).costs for _, units in planned for unit in units}
     notes = {study.name: study.notes for study, _ in planned}
-    pictures = {"opening": opening_graphic(rendered)}
+    pictures = {"opening": rendered.picture.chart} if rendered.picture else {}
     claims = [study.table for study in rendered.studies if study.table.name == CLAIMS]
     parts = [
         f"# {'Registered claims' if claims else 'Results'} at {scale} scale",
         f"Written by `{command}`.",
-        f"![{escaped(rendered.head.title)}]({path.stem}-opening.svg)",
-        " ".join(filter(None, (rendered.head.ran, rendered.head.scope))),
+        *(f"![{escaped(rendered.head.title)}]({path.stem}-{name}.svg)" for name in pictures),
+        " ".join(filter(None, (rendered.head.ran, rendered.head.caveat))),
         f"{spent(costs)}.",
         _HOW_TO_READ,
         *(part for table in claims for part in (f"## {escaped(table.title)}", summary(table))),
@@ -52,17 +50,16 @@ def write_results(path: Path, rendered: Rendered, planned: Planned, facts: Facts
         if study.table.name == CLAIMS:
             continue
         blocks = shown_blocks(study.table)
-        drawn: dict[str, Figure] = {}
-        if any(block.axis for block in blocks):
-            drawn = {f"{one.name}-map": map_figure(one) for one in study.maps}
+        shown = any(block.axis for block in blocks)
+        drawn = {one.name: one.chart for one in study.charts if shown and one.kind == "map"}
         pictures |= drawn
         short = replace(study.table, blocks=blocks, notes=notes.get(study.table.name, ()))
         title, _, rest = as_text(short, "markdown").partition("\n")
         parts += [title, f"**{escaped(study.finding)}.**" if study.finding else ""]
         parts += [f"![{escaped(study.table.title)}]({path.stem}-{name}.svg)" for name in drawn]
         parts.append(rest.strip())
-    for name, figure in pictures.items():
-        write_atomic(path.with_name(f"{path.stem}-{name}.svg"), svg(figure), "--results FILE")
+    for name, chart in pictures.items():
+        write_atomic(path.with_name(f"{path.stem}-{name}.svg"), svg(chart), "--results FILE")
     write_atomic(path, "\n\n".join(filter(None, parts)) + "\n", "--results FILE")
 
 

@@ -69,6 +69,19 @@ class StudyResult:
         responses; runs: their ids. What was not measured is missing. The paper's figures are not among them."""
         return pd.DataFrame(list(self._lines()))
 
+    @cached_property
+    def charts(self) -> "dict[str, Any]":
+        """Altair's charts of what was measured, by name: a notebook shows one, `.to_dict()` is its specification.
+        `tepo figure STUDY` writes them to files."""
+        from tepo.analysis.charts import study_charts
+        from tepo.reporting.charts.style import styled
+
+        return {
+            one.name: styled(one.chart)
+            for (study, units), table in zip(self.planned, self.tables, strict=True)
+            for one in study_charts(study, self.scale, units, self.facts, table)
+        }
+
     def to_markdown(self) -> str:
         """The tables, with the paper's figures below ours."""
         return "\n".join(as_text(table, "markdown") for table in self.tables)
@@ -94,7 +107,7 @@ class StudyResult:
             lines.append(shown.assign(label=short).to_string(index=False, na_rep="–", float_format="{:.1f}".format))
         if len(self.table) > len(shown):
             lines.append(f"… and {counted(len(self.table) - len(shown), 'row')} more in .table")
-        return "\n".join([*lines, ".runs .scores .curves .table: pandas frames; .to_markdown(), .save_page(path)"])
+        return "\n".join([*lines, ".runs .scores .curves .table: pandas frames; .charts: Altair's; .to_markdown(), .save_page(path)"])
 
     def _repr_markdown_(self) -> str:
         """Markdown that a notebook shows."""

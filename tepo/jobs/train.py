@@ -3,9 +3,11 @@
 from typing import Any
 
 from tepo.common import signals
+from tepo.common.files import write_atomic
 from tepo.config.run_config import RunConfig
 from tepo.jobs.measure import After, Measured, measure_run
 from tepo.reporting.progress import bar
+from tepo.store.facts import STEP
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed.process_group import rank
 from tepo.training.loop import train
@@ -37,9 +39,17 @@ def train_and_draw(
     if rank() > 0:
         return None
     signals.end_if_asked()  # during the last step
-    from tepo.reporting.figures.curves import RunCurves, save, training_figure
-
-    curves = RunCurves(name, name, config.seed, run.metrics(), ended=run.ending() is not None)
-    if curves.rows:  # none where training ended with the first step
-        save(training_figure([curves]), run.figures, "training")
+    _draw(run, name, config.seed)
     return [row for row in run.metrics() if repr(row) not in before]  # also of steps that were trained again
+
+
+def _draw(run: RunFolder, name: str, seed: int) -> None:
+    """Training curves of the run as a file in its folder; none where training ended with the first step."""
+    from tepo.reporting.charts.curves import curve_frame, training_curves
+    from tepo.reporting.charts.style import svg
+
+    steps = [{"step": row[STEP], **row} for row in run.metrics()]
+    ended = run.ending() is not None
+    frame = curve_frame([{"method": name, "seed": seed, "run": run.path.name, "ended": ended, "steps": steps}])
+    if len(frame):
+        write_atomic(run.figures / "training.svg", svg(training_curves(frame, {name: (name, None)})))

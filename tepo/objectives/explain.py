@@ -1,7 +1,6 @@
 """Explanation of a formula: its lines by stage, constants with their sources, a picture of the coefficient of grad log
 pi, the changes to another row. The library part of `tepo explain` and `tepo list objectives`."""
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -12,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tepo.formula.equations import equation, latex_lines, read_constants, words
 from tepo.formula.formula import CURRENT, Formula
 from tepo.formula.graph import Node, below
 from tepo.formula.language import AVERAGES, GIVEN, GROUPS, WORDS
 from tepo.formula.row import Constant, Row, changed_lines, load_row
-from tepo.formula.typeset import BIG, DEFINED, SAID, At, Writer, called, number
+from tepo.formula.typeset import called
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.objective import Objective
 
@@ -34,15 +34,7 @@ STAGES = {  # where a line is computed
     "mini-batch": "once a mini-batch, over all ranks, before the first backward pass",
     "loss": "in the loss of each micro-batch",
 }
-SUMS = {  # those of an average, in text and in LaTeX
-    "tokens": ("1/N Σ_i Σ_t", r"\frac{1}{N} \sum_{i} \sum_{t}"),
-    "responses": ("1/B Σ_i 1/T_i Σ_t", r"\frac{1}{B} \sum_{i} \frac{1}{T_{i}} \sum_{t}"),
-    "sums": ("1/B Σ_i Σ_t", r"\frac{1}{B} \sum_{i} \sum_{t}"),
-    "budget": ("1/(B L) Σ_i Σ_t", r"\frac{1}{B L} \sum_{i} \sum_{t}"),
-    GROUPS: ("mean over groups of 1/N_g Σ_i Σ_t", r"\operatorname{mean}_{g} \frac{1}{N_{g}} \sum_{i \in g} \sum_{t}"),
-}
 _PLAIN = ("min", "max", "abs", "sqrt", "log", "tokens", "responses")  # said by their names
-_WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 _ROWS, _OLD = 14, -1.6  # of the picture: lines, and the old log-prob of its tokens
 BASELINE = "grpo_dapo"  # TEPO's baseline: Table 1, row GRPO/DAPO
 
@@ -88,17 +80,17 @@ def explain(row: Row, vs: Row | None = None) -> Explanation:
     Raises UserError, with a caret under the word, for what is wrong in a line."""
     formula, other = Objective(**row.parts), vs or row.base or load_row(BASELINE)
     nodes, average = formula.nodes, AVERAGES.get(row.average, row.average)
-    words = list(dict.fromkeys(_WORD.findall(" ".join([*equation(row), average, row.keep]))))
+    read = words(row)
     names = {
-        name: GIVEN[name].doc + f", {WORDS[GIVEN[name].per]}" * bool(GIVEN[name].per) for name in words if name in GIVEN
+        name: GIVEN[name].doc + f", {WORDS[GIVEN[name].per]}" * bool(GIVEN[name].per) for name in read if name in GIVEN
     }
     functions = called(nodes.values())
-    names |= {f"{name}(…)": functions[name].doc for name in words if name in functions and name not in _PLAIN}
+    names |= {f"{name}(…)": functions[name].doc for name in read if name in functions and name not in _PLAIN}
     return Explanation(
         row=row,
         nodes=nodes,
         stages=_stages(formula),
-        constants={name: row.constants[name] for name in words if name in row.constants},
+        constants=read_constants(row),
         names=names | {"N_g": "tokens of the group in the mini-batch"} if average == GROUPS else names,
         coefficients=coefficients(formula),
         detached=_detached(formula),
@@ -106,13 +98,6 @@ def explain(row: Row, vs: Row | None = None) -> Explanation:
         other=other.name,
         changed=tuple(changed_lines(row, other)),
     )
-
-
-def equation(row: Row) -> list[str]:
-    """The lines of a row that are read, J with its average first: a cell of a table of methods."""
-    sums = SUMS[row.average][0] if row.average in SUMS else f"Σ_i Σ_t ({row.average})"
-    lines = {name: " ".join(row.lines[name].split()) for name in row.formula.nodes}
-    return [f"J = {sums} [ {lines.pop('J')} ]", *(f"{name} = {text}" for name, text in lines.items())]
 
 
 # what follows from the graph ------------------------------------------------------------------------------------------
@@ -291,15 +276,9 @@ def to_text(explanation: Explanation, width: int = 110) -> str:
 
 def to_latex(explanation: Explanation) -> str:
     """An `align*` environment and a sentence about its signs (needs amsmath)."""
-    e, row = explanation, explanation.row
-    writer, constants = Writer(e.nodes), e.constants.items()
-    average = writer.expression(row.average, At("i", "t"), BIG) if row.average not in SUMS else ""
-    lines = [writer.line("J", row.lines["J"], rf"\sum_{{i}} \sum_{{t}} {average}" if average else SUMS[row.average][1])]
-    lines += [writer.line(name, row.lines[name]) for name in e.nodes if name != "J"]
-    lines += [line for sign, line in DEFINED.items() if any(sign in one for one in lines)]
-    said = [words for sign, words in SAID.items() if any(sign in one for one in lines)]
-    said += [f"${writer.symbol(name, At())} = {number(one.value)}$" for name, one in constants]
-    said += ["responses that were cut at the limit are left out"] * bool(row.keep)
+    row = explanation.row
+    lines, said = latex_lines(row)
+    constants = explanation.constants.items()
     comments = [f"{row.name}: {row.about}", *row.departs, *(f"{name}: {one.source}" for name, one in constants)]
     body = " \\\\\n".join(f"  {line}" for line in lines)
     head = "".join(f"% {' '.join(one.split())}\n" for one in comments)

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from tepo.common import paths
+from tepo.common.errors import UserError
 from tepo.common.files import parse_json
 from tepo.jobs.validate import problems_hash
 from tepo.problems.benchmarks import Benchmark, load_benchmark
@@ -19,8 +20,8 @@ from tepo.store.facts import Facts, Gathered, Known
 from tepo.store.records import CONTENT, opened, read_frames, read_index
 from tepo.store.run_id import RECIPE
 from tepo.studies.plan import Unit, reporting_seeds, row_key
-from tepo.studies.plan_studies import Planned
-from tepo.studies.study import Study
+from tepo.studies.plan_studies import Planned, plan_all, plan_studies
+from tepo.studies.study import CLAIMS, Study, load_study, study_names
 from tepo.studies.tuning_result import with_chosen
 
 
@@ -43,6 +44,53 @@ def read_facts(
         kept.read(unit.id for unit in units)
         known.append((study, [unit if unit.done() else replace(unit, recorded=kept.holds(unit)) for unit in units]))
     return known, _facts(known, kept)
+
+
+def measured_studies(
+    scale: str, store: Path, seeds: Sequence[int] | None = None, overrides: Sequence[str] = (), *, records: bool = False
+) -> tuple[list[str], str]:
+    """The studies that are worth a page, and in words those that are not though something of them is measured: they
+    show no run that another does not show, or mean another run by the same label. Of a study two rows at least are
+    measured, or all of it."""
+    found: dict[str, tuple[list[Unit], set[str]]] = {}
+    for name in study_names():
+        try:
+            study = load_study(name)
+            if study.panels or scale not in study.scales:
+                continue
+            planned, facts = read_facts(
+                plan_studies([study], scale, store=store, seeds=seeds, overrides=overrides),
+                scale,
+                seeds,
+                records=records,
+            )
+        except UserError:  # a file of the user's own that is wrong, or that these seeds and overrides do not suit
+            continue
+        units = [unit for _, part in planned for unit in part]
+        done = [unit for unit in units if facts.of(unit.id, tuning=unit.tuning).done]
+        if len({row_key(unit) for unit in done}) > 1 or (done and len(done) == len(units)):
+            found[name] = units, {unit.id for unit in done}
+    chosen, shown, left_out = set[str](), set[str](), list[str]()
+    folders: dict[tuple[str, str, int], Path] = {}
+    # those that are complete first, of these the largest
+    for name, (units, ids) in sorted(found.items(), key=lambda one: (-len(one[1][1]) / len(one[1][0]), -len(one[1][1]))):
+        labels = {(unit.label, unit.model, unit.seed): unit.folder for unit in units}
+        if ids <= shown:
+            left_out.append(name)
+        elif any(folders.get(label, folder) != folder for label, folder in labels.items()):
+            left_out.append(f"{name} (a label of it means another run)")
+        else:
+            chosen.add(name)
+            shown, folders = shown | ids, folders | labels
+    claimed = [CLAIMS] if _any_claim(scale, store, records) else []
+    return [*claimed, *(name for name in found if name in chosen)], ", ".join(left_out)
+
+
+def _any_claim(scale: str, store: Path, records: bool) -> bool:
+    """Tell whether all runs of a registered claim are measured."""
+    planned = plan_all([CLAIMS], scale, store=store) if scale == "laptop" else []
+    known, facts = read_facts(planned, scale, records=records)
+    return any(part and all(facts.of(unit.id, tuning=unit.tuning).done for unit in part) for _, part in known)
 
 
 def _facts(planned: Planned, kept: "Records | None") -> Facts:

@@ -77,7 +77,8 @@ def train_steps(state: TrainState, last: int, log: MetricsLog | None) -> None:
     while state.progress.step < last:
         signals.end_if_asked(state.engine.comm)
         step = state.progress.step + 1
-        dump = step == train.steps or (train.token_dump_every > 0 and step % train.token_dump_every == 0)
+        # the first step's responses are those of the untrained policy
+        dump = step in (1, train.steps) or (train.token_dump_every > 0 and step % train.token_dump_every == 0)
         metrics = StepMetrics(keep_tokens=state.first and dump)
         figures: Measured = {}
         try:

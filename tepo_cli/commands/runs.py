@@ -63,7 +63,7 @@ def _equations() -> None:
     from rich.table import Table
 
     from tepo.formula.row import load_row, names
-    from tepo.objectives.explain import equation
+    from tepo.formula.equations import equation
     from tepo_cli.screen import fixed, show
 
     table = Table(fixed("objective"), "equation", title="objectives", show_lines=True)

@@ -13,14 +13,14 @@ from tepo_cli.cli_options import (
     Seeds,
     SetAsRun,
     Store,
+    check_store_exists,
     filled,
     parse_seeds,
     row_overrides,
 )
-from tepo_cli.commands.studies import STUDIES
 
 if TYPE_CHECKING:
-    from tepo.reporting.figures import Figure
+    from tepo.reporting.charts.style import Chart
     from tepo.store.facts import Facts
     from tepo.studies.plan import Unit
     from tepo.studies.study import Study
@@ -51,31 +51,36 @@ def table(
 
 def figure(
     name: Annotated[
-        str, typer.Argument(help="2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, `all`, or a study: stability, tuned.")
+        str, typer.Argument(help="A study (stability, panel-e), 2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, or `all`.")
     ],
     scale: Scale = "laptop",
     seeds: Seeds = None,
     store: Store = Path("runs"),
+    format: Annotated[str, typer.Option(help="svg, pdf, png, html or json (the Vega-Lite specification).")] = "svg",
     data: Data = None,
     override: SetAsRun = None,
     records: Records = False,
     against: Annotated[
         str, typer.Option(help="What curves are drawn against: steps, samples, tokens, time, kl.")
     ] = "steps",
-    out: Annotated[Path, typer.Option(help="Folder for the SVG and PNG files.")] = Path("figures"),
+    out: Annotated[Path, typer.Option(help="Folder for the files.")] = Path("figures"),
 ) -> None:
-    """Draw a figure from what the store holds.
+    """Draw figures from what the store holds.
 
-    It never trains (`tepo ablate figures` does). `all` draws the papers' figures whose rows were run, names the others,
-    and ends with exit code 1 if there are any.
-    A study with `vary:` or `tune:` has a figure of its name: accuracy over what varies, or at the settings tried."""
-    from tepo.common.errors import unknown_name
-    from tepo.reporting.figures.curves import AXES
+    Of a study all that was measured: differences, maps, curves, step times. Of the papers one, or `all` whose rows were
+    run; it names the others, and ends with exit code 1 if there are any. It never trains (`tepo ablate` does)."""
+    from tepo.analysis.charts import study_charts
+    from tepo.analysis.tables import study_table
+    from tepo.common.errors import UserError, unknown_name
+    from tepo.reporting.charts.curves import AXES
+    from tepo.reporting.charts.style import FORMATS
     from tepo.studies.plan_studies import plan_all
     from tepo.studies.study import file_stem, load_study, study_names
 
     if against not in AXES:
         raise unknown_name("axis", against, AXES, where="--against")
+    if format not in FORMATS:
+        raise unknown_name("format", format, FORMATS, where="--format")
     known = [figure.name for figure in load_study("figures").figures]
     paper = name in (*known, "all")
     if not paper and file_stem(name) not in study_names():
@@ -87,32 +92,35 @@ def figure(
     planned, facts = filled(planned, records, store, scale, parse_seeds(seeds))
     for study, units in planned:
         if paper:
-            _paper_figures(known if name == "all" else [name], study, scale, units, facts, out, against)
-        else:
-            from tepo.analysis.figures import draw_study
-
-            for drawn in draw_study(study, scale, units, facts):
-                _save(drawn.figure, drawn.name, out)
+            _paper_figures(known if name == "all" else [name], study, scale, units, facts, out / format, against)
+            continue
+        table = study_table(study, scale, units, facts)
+        charts = list(study_charts(study, scale, units, facts, table, against))
+        if not charts:
+            what, fix = f"nothing of {study.name} was run", f"tepo ablate {name} --scale {scale}"
+            raise UserError(what, where=f"store {store}", fix=fix)
+        for one in charts:
+            _save(one.chart, one.name, out / format)
 
 
 def _paper_figures(
-    names: list[str], study: "Study", scale: str, units: "list[Unit]", facts: "Facts", out: Path, against: str
+    names: list[str], study: "Study", scale: str, units: "list[Unit]", facts: "Facts", place: Path, against: str
 ) -> None:
-    """Draw what can be drawn of several; a single one that cannot be is the mistake."""
-    from tepo.analysis.figures import draw_figure
+    """Draw what can be drawn of several; a single one that cannot be is the mistake. place: as in `_save`."""
+    from tepo.analysis.charts import paper_chart
     from tepo.common.errors import UserError
 
     missing: list[UserError] = []
     suffix = "" if against == "steps" else f"-{against}"
     for chosen in names:
         try:
-            drawn = draw_figure(study, chosen, scale, units, facts, against)
+            drawn = paper_chart(study, chosen, scale, units, facts, against)
         except UserError as error:
             if len(names) == 1:
                 raise
             missing.append(error)
             continue
-        _save(drawn, f"{chosen}{suffix}", out)
+        _save(drawn, f"{chosen}{suffix}", place)
     if missing:
         what = "\n".join(
             [f"{len(missing)} of {len(names)} figures were not drawn:", *(f"  {error.what}" for error in missing)]
@@ -120,17 +128,20 @@ def _paper_figures(
         raise UserError(what, where=missing[0].where, fix=missing[0].fix, exit_code=1)
 
 
-def _save(drawn: "Figure", name: str, out: Path) -> None:
-    from tepo.reporting.figures.curves import save
+def _save(chart: "Chart", name: str, place: Path) -> None:
+    """place: the folder, and below it the format."""
+    from tepo.common.files import write_atomic
+    from tepo.reporting.charts.style import drawn
 
-    for path in save(drawn, out, f"figure-{name}", "--out DIR"):
-        typer.echo(path)
+    path = place.parent / f"figure-{name}.{place.name}"
+    write_atomic(path, drawn(chart, place.name), "--out DIR")
+    typer.echo(path)
 
 
 def report(
     studies: Annotated[
         list[str] | None,
-        typer.Argument(help=f"Studies on the page, or claims (default: {' '.join(STUDIES)}).", show_default=False),
+        typer.Argument(help="Studies on the page, or claims (default: all that was measured).", show_default=False),
     ] = None,
     scale: Scale = "laptop",
     seeds: Seeds = None,
@@ -146,17 +157,31 @@ def report(
 ) -> None:
     """Write one HTML page from what the store holds.
 
-    It is self-contained: tables, curves, configurations, tokens. Never trains."""
+    It is self-contained: tables, charts, responses, tokens. Never trains."""
+    from tepo.common.errors import UserError
     from tepo.reporting.progress import say
     from tepo.studies.plan_studies import plan_all
+    from tepo.studies.planned_facts import measured_studies
     from tepo_cli.study_outputs import check_outputs, write_outputs
 
     check_outputs(out, results, url)
-    say(f"planning: {' '.join(studies or STUDIES)}")
-    planned = plan_all(
-        studies or STUDIES, scale, store=store, seeds=parse_seeds(seeds), overrides=row_overrides(override, data)
-    )
-    write_outputs(*filled(planned, records, store, scale, parse_seeds(seeds)), scale, out, results, url)
+    overrides, chosen = row_overrides(override, data), parse_seeds(seeds)
+    if studies:
+        say(f"planning: {' '.join(studies)}")
+    else:
+        if not records:
+            check_store_exists(store)
+        say("looking for what was measured")
+        studies, left_out = measured_studies(scale, store, chosen, overrides, records=records)
+        if studies:
+            say(f"on the page: {' '.join(studies)}" + (f"; no run that is not there is in: {left_out}" if left_out else ""))
+    planned = plan_all(studies, scale, store=store, seeds=chosen, overrides=overrides)
+    planned, facts = filled(planned, records, store, scale, chosen)
+    if not facts.runs["done"].any():
+        what = f"nothing of {' '.join(studies)} was measured" if studies else "nothing was measured that makes a table"
+        fix = f"tepo ablate {studies[0] if studies else 'panel-e'} --scale {scale}" + ("" if records else ", or --records")
+        raise UserError(what, where=f"store {store}", fix=fix)
+    write_outputs(planned, facts, scale, out, results, url)
 
 
 def audit(

@@ -7,6 +7,8 @@ of its samples are right. Several lines of one problem are added up."""
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -32,12 +34,12 @@ def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.D
     for row, cells in _cells(frame).items():
         counts = frame[frame["row"] == row].groupby("benchmark", observed=True)["samples"].sum()
         for name, table in cells.items():
-            alone = estimate_share({name: table.to_numpy()}, draws=draws, seed=seed)
-            lines.append(_line(row, name, alone, table.shape, counts[name]))
+            alone = estimate_share({name: table.x}, draws=draws, seed=seed)
+            lines.append(_line(row, name, alone, table.x.shape, counts[name]))
         joint = _joint(cells, everything)
         if joint:
             shape = (len(next(iter(joint.values()))), sum(x.shape[1] for x in joint.values()))
-            weights = {name: counts[name] / len(cells[name]) for name in everything}
+            weights = {name: counts[name] / len(cells[name].seeds) for name in everything}
             for name, share in ((AVERAGE, weights), (MEAN, None)):
                 whole = estimate_share(joint, share, draws=draws, seed=seed)
                 lines.append(_line(row, name, whole, shape, counts.sum()))
@@ -139,13 +141,10 @@ def pair_rows(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,)
     for row, cells in by_row.items():
         for column in () if row == baseline else on:
             wanted = everything if column in (AVERAGE, MEAN) else [column]
-            base, tables = by_row[baseline], dict[str, pd.DataFrame]()
-            if all(
-                name in cells and name in base and cells[name].columns.equals(base[name].columns) for name in wanted
-            ):
-                tables = {name: (cells[name] - base[name]).dropna() for name in wanted}
-            differences = _joint(tables, wanted)
-            seeds = _shared_seeds(tables) if differences else ()
+            base, seeds, differences = by_row[baseline], (), None
+            if all(name in cells and name in base and cells[name].problems == base[name].problems for name in wanted):
+                seeds = _shared_seeds([one[name] for one in (cells, base) for name in wanted])
+                differences = {name: cells[name].of(seeds) - base[name].of(seeds) for name in wanted} if seeds else None
             weights = {name: sizes[name] for name in wanted} if differences and column == AVERAGE else None
             pairs.append(Pair(row, column, differences, weights, seeds))
     return pairs
@@ -181,34 +180,50 @@ def check_frame(frame: pd.DataFrame) -> None:
         raise UserError("there are no samples to summarize", fix="evaluate something first")
 
 
-def _cells(frame: pd.DataFrame) -> dict[str, dict[str, pd.DataFrame]]:
-    """row -> benchmark -> x[s, p] with labelled seeds and problems, sorted; rows and benchmarks as they appear."""
+class _Shares(NamedTuple):
+    """x[s, p]: the share of right samples of each seed on each problem, both rising."""
+
+    seeds: tuple[int, ...]
+    problems: tuple[str, ...]
+    x: np.ndarray
+
+    def of(self, seeds: Sequence[int]) -> np.ndarray:
+        """x of some of the seeds."""
+        return self.x[[self.seeds.index(seed) for seed in seeds]]
+
+
+def _cells(frame: pd.DataFrame) -> dict[str, dict[str, _Shares]]:
+    """row -> benchmark -> shares; rows and benchmarks as they appear."""
     keys = ["row", "benchmark", "seed", "problem"]
     counts = frame.groupby(keys, observed=True)[["right", "samples"]].sum().reset_index()
-    parts = dict(iter(counts.groupby(["row", "benchmark"], sort=False, observed=True)))
-    cells: dict[str, dict[str, pd.DataFrame]] = {}
-    for row, name in frame[["row", "benchmark"]].drop_duplicates().itertuples(index=False):
-        part = parts[row, name]
-        seeds, problems = pd.Index(part["seed"].unique()), pd.Index(part["problem"].unique())
-        if len(part) != len(seeds) * len(problems):
-            where, fix = f"row {row}, benchmark {name}", "use the same --limit for every seed"
+    row, name, seed, problem, right, samples = (counts[key].to_numpy() for key in (*keys, "right", "samples"))
+    new = np.flatnonzero((row[1:] != row[:-1]) | (name[1:] != name[:-1])) + 1
+    known = {}
+    for start, end in pairwise((0, *new.tolist(), len(counts))):
+        seeds = tuple(dict.fromkeys(seed[start:end].tolist()))
+        problems = tuple(dict.fromkeys(problem[start:end].tolist()))
+        if end - start != len(seeds) * len(problems):
+            where, fix = f"row {row[start]}, benchmark {name[start]}", "use the same --limit for every seed"
             raise UserError("the seeds of a row were evaluated on different problems", where=where, fix=fix)
-        table = (part["right"].to_numpy(float) / part["samples"].to_numpy()).reshape(len(seeds), len(problems))
-        cells.setdefault(row, {})[name] = pd.DataFrame(table, seeds, problems)
+        x = (right[start:end].astype(float) / samples[start:end]).reshape(len(seeds), len(problems))
+        known[row[start], name[start]] = _Shares(seeds, problems, x)
+    cells: dict[str, dict[str, _Shares]] = {}
+    for own, benchmark in frame[["row", "benchmark"]].drop_duplicates().itertuples(index=False):
+        cells.setdefault(own, {})[benchmark] = known[own, benchmark]
     return cells
 
 
-def _joint(cells: Mapping[str, pd.DataFrame], wanted: Sequence[str]) -> dict[str, np.ndarray] | None:
+def _joint(cells: Mapping[str, _Shares], wanted: Sequence[str]) -> dict[str, np.ndarray] | None:
     """x[s, p] of all wanted benchmarks over the seeds that have all of them, or None."""
     if any(name not in cells for name in wanted):
         return None
-    shared = list(_shared_seeds({name: cells[name] for name in wanted}))
-    return {name: cells[name].loc[shared].to_numpy() for name in wanted} if shared else None
+    shared = _shared_seeds([cells[name] for name in wanted])
+    return {name: cells[name].of(shared) for name in wanted} if shared else None
 
 
-def _shared_seeds(cells: Mapping[str, pd.DataFrame]) -> tuple[int, ...]:
-    """Seeds that all benchmarks have, rising."""
-    return tuple(sorted(set.intersection(*(set(table.index) for table in cells.values()))))
+def _shared_seeds(tables: Sequence[_Shares]) -> tuple[int, ...]:
+    """Seeds that all have, rising."""
+    return tuple(sorted(set.intersection(*(set(table.seeds) for table in tables))))
 
 
 def _line(row: str, name: str, estimate: Estimate, shape: tuple[int, ...], samples: int) -> dict[str, object]:

@@ -1,65 +1,68 @@
-"""The page: one self-contained HTML file with tables, curves, configurations and the token view.
-
-It loads nothing from anywhere.
+"""The page: one self-contained HTML file. Its first screen says what was asked and found, with one picture; tables,
+charts, responses, tokens and runs are folded below. It loads nothing from anywhere.
 """
 
-import math
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
-from zlib import crc32
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from tepo.config.differences import settings_apart
-from tepo.reporting.figures.claims_figure import ClaimLine
-from tepo.reporting.figures.study_figures import LINES
+from tepo.reporting.charts.style import NamedChart, specification, svg, vega
 from tepo.reporting.headline import headline
-from tepo.reporting.page.drawing import drawing
-from tepo.reporting.page.forest import claim_forests, forests
-from tepo.reporting.page.head import PageHead
+from tepo.reporting.page.equations import Method
 from tepo.reporting.page.packed import packed
-from tepo.reporting.page.run_data import PageRun, run_data
+from tepo.reporting.page.runs import PageRun, run_rows
 from tepo.reporting.page.sample_data import RunSamples, pack_samples
-from tepo.reporting.page.sweep_map import SweepMap
-from tepo.reporting.page.token_data import summary, token_data
-from tepo.reporting.page.verdict_choices import VerdictChoices
+from tepo.reporting.page.token_data import class_rows, token_data
 from tepo.reporting.tables.provenance_note import made_by
 from tepo.reporting.tables.renderers import csv, html_table, latex, markdown
 from tepo.reporting.tables.table import Table
 
-STYLES = (*("page", "contents", "first", "tables", "map"), *("choices", "curves", "tokens", "runs", "print"))
-SCRIPTS = (*("packed", "contents", "tables", "cells", "copy"), *("curves", "map", "choices", "runs", "tokens", "side"))
-
-# of a page with at most so many figures of curves: panels that each draws where no script runs
-_PANELS = {8: 5, 40: 2, math.inf: 1}
+_ENDS = 12  # rows of the table that stands for curves where no script runs
+_OPEN = ("claims", "differences", "map", "settings")  # kinds of charts that a study opens with
+_WIDTHS = {"broad": 760, "narrow": 355}  # pixels of the picture on the first screen
 
 
 @dataclass(frozen=True)
-class PageFigure:
-    """name: unique on the page. svg: as `figures.curves.svg` gives it; empty for curves, which are drawn from `charts`
-    (of `chart_data`). narrow: the same for a phone; empty: `svg` is scrolled there."""
+class Link:
+    """A link to the page as others show it: where the page and its picture stand, its size, title and text."""
 
-    name: str
-    caption: str
-    svg: str = ""
-    narrow: str = ""
-    charts: Mapping[str, Any] | None = None
+    url: str
+    picture: str
+    size: tuple[int, int]
+    title: str
+    text: str
+
+
+@dataclass(frozen=True)
+class PageHead:
+    """First screen. title: what the page is about. asked, finding, ran, cost: a sentence each. terms: those of the
+    screen, each with its meaning. caveat: what results like these cannot say. repeat: commands. notes: from the file
+    of a study. facts: about the runs, name and value. link: None where it is not known where the page will stand."""
+
+    title: str
+    asked: str = ""
+    finding: str = ""
+    ran: str = ""
+    cost: str = ""
+    terms: Mapping[str, str] = field(default_factory=dict)
+    caveat: str = ""
+    repeat: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+    link: Link | None = None
 
 
 @dataclass(frozen=True)
 class PageStudy:
-    """One table with its figures, the maps of a sweep, its verdicts under other choices, and the claims of a table of
-    registered claims."""
+    """One table with its charts."""
 
     table: Table
-    figures: tuple[PageFigure, ...] = ()
-    maps: tuple[SweepMap, ...] = ()
-    choices: VerdictChoices | None = None
-    claims: tuple[ClaimLine, ...] = ()
+    charts: Sequence[NamedChart] = ()
 
     @property
     def finding(self) -> str:
@@ -71,21 +74,20 @@ def build_page(
     studies: Sequence[PageStudy],
     runs: Sequence[PageRun],
     samples: Sequence[RunSamples] = (),
-    opening: PageFigure | None = None,
+    picture: NamedChart | None = None,
+    methods: Sequence[Method] = (),
 ) -> str:
-    """The page as HTML text. samples: what runs answered on benchmarks, as many of them as fit. opening: the figure of
-    the first screen."""
+    """The page as HTML text. samples: what runs answered on benchmarks, as many of them as fit. picture: of the first
+    screen; the study that has it does not show it again. methods: whose equations are shown."""
     apart = settings_apart([(run.label, run.seed) for run in runs], [run.config for run in runs])
     runs = [
         replace(run, label=f"{run.label} ({settings})") if settings else run
         for run, settings in zip(runs, apart, strict=True)
     ]
     names = {run.id: f"{run.label}, seed {run.seed}" for run in runs}
-    shown = [(names[run.id], dump) for run in runs for dump in run.tokens]
-    live = sum(figure.charts is not None for study in studies for figure in study.figures)
-    panels = next(panels for most, panels in _PANELS.items() if live <= most)
+    dumps = [(names[run.id], dump) for run in runs for dump in run.tokens]
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("tepo.reporting.page"),
+        loader=jinja2.PackageLoader("tepo.reporting.page", "."),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -96,106 +98,68 @@ def build_page(
     return environment.get_template("page.html.j2").render(
         head=head,
         finding=head.finding or next((study.finding for study in studies if study.finding), head.title),
-        cite=_cite(head),
-        opening=opening and _figure(opening, panels),
-        studies=[_study(study, set(names), panels) for study in studies],
-        texts=packed(
-            {
-                f"table-{study.table.name}": {
-                    "Markdown": markdown.render(study.table),
-                    "LaTeX": "\n\n".join(map(latex.tabular, study.table.blocks)),
-                    "CSV": csv.render(study.table),
-                }
-                for study in studies
-            }
-        ),
-        runs=run_data(runs),
+        picture=picture and _chart(picture) | {"drawn": _pictures(picture)},
+        methods=methods,
+        studies=[_study(study, set(names), picture) for study in studies],
+        texts=packed({f"table-{study.table.name}": _texts(study.table) for study in studies}),
+        runs=run_rows(runs),
         made_by=made_by([session for run in runs for session in run.sessions]),
         unrecorded=sum(not run.sessions for run in runs),
-        dumps=[summary(f"{label}, step {dump.step}", dump) for label, dump in shown],
-        tokens=packed(token_data(shown) | {"ids": {run.id: names[run.id] for run in runs if run.tokens}}),
+        count=len(runs),
+        classes=class_rows(dumps),
+        tokens=packed(token_data(dumps)) if dumps else "",
         samples=pack_samples([replace(one, label=names.get(one.id, one.label)) for one in samples]),
-        css=Markup("".join(map(_asset, ("vendor/uPlot.min.css", *(f"styles/{name}.css" for name in STYLES))))),
-        script=Markup("".join(map(_asset, ("vendor/uPlot.iife.min.js", *(f"scripts/{name}.js" for name in SCRIPTS))))),
-        licence=_asset("vendor/uPlot-LICENSE.txt"),
+        css=Markup(_asset("page.css")),
+        script=Markup(_asset("page.js")),
+        vega=packed(vega()),
     )
 
 
-def _cite(head: PageHead) -> str:
-    """Title of the page, version, days of the runs and command: the part that is the same in all its figures."""
-    said = [head.title, *(head.facts.get(name, "") for name in ("Version", "Ran")), head.command]
-    return ". ".join(filter(None, said))
+def _texts(table: Table) -> dict[str, str]:
+    return {
+        "LaTeX": "\n\n".join(map(latex.tabular, table.blocks)),
+        "Markdown": markdown.render(table),
+        "CSV": csv.render(table),
+    }
 
 
-def _study(study: PageStudy, runs: set[str], panels: int) -> dict[str, Any]:
-    """Content of a study's part of the page. lead: the figure that stands open, where it has neither map nor
-    comparisons."""
-    shown = claim_forests(study.claims) if study.claims else forests(study.table)
-    # a map says what its lines would, in cells that open
-    figures = [_figure(one, panels) for one in study.figures if not (study.maps and one.caption == LINES)]
-    # what stands in the details of the claims is not said again below the table
-    blocks = tuple(replace(block, notes=()) for block in study.table.blocks) if study.claims else study.table.blocks
+def _study(study: PageStudy, runs: set[str], picture: NamedChart | None) -> dict[str, Any]:
+    """Content of a study's part of the page. lead: the chart that stands open."""
+    shown = [one for one in study.charts if picture is None or one.name not in (picture.name, picture.instead)]
+    charts = [_chart(one) for one in shown]
+    lead = [one for one in charts if one["kind"] in _OPEN][: int(len(shown) == len(study.charts))]
     return {
         "name": study.table.name,
         "title": study.table.title,
         "finding": study.finding,
         "wide": html_table.is_wide(study.table),
-        "table": Markup(html_table.body(replace(study.table, blocks=blocks), runs)),
-        "forests": shown,
-        "waiting": [claim for claim in study.claims if not claim.outcome],
-        "maps": study.maps,
-        "choices": study.choices,
-        "figures": figures,
-        "lead": figures[:1] if not (shown or study.maps) else [],
+        "table": Markup(html_table.body(study.table, runs)),
+        "lead": lead,
+        "charts": [chart for chart in charts if chart not in lead],
     }
 
 
-def _figure(figure: PageFigure, panels: int) -> dict[str, Any]:
-    charts = figure.charts
-    svg = (
-        inline_svg(figure.name, figure.caption, figure.svg)
-        if charts is None
-        else Markup(drawing(charts, figure.caption, panels))
-    )
-    narrow = inline_svg(f"{figure.name}-narrow", figure.caption, figure.narrow) if figure.narrow else ""
-    data, lifted = ("", False) if charts is None else (packed(charts), bool(charts["lifted"]))
+def _chart(one: NamedChart) -> dict[str, Any]:
+    ends = one.ends if len(one.ends) <= _ENDS else one.ends[:0]
     return {
-        "name": figure.name,
-        "caption": figure.caption,
-        "svg": svg,
-        "narrow": narrow,
-        "data": data,
-        "lifted": lifted,
+        "name": one.name,
+        "kind": one.kind,
+        "caption": one.caption,
+        "data": packed(specification(one.chart)),
+        "ends": [list(ends.columns), *ends.to_numpy().tolist()] if len(ends) else [],
     }
 
 
-def inline_svg(name: str, caption: str, svg: str) -> Markup:
-    """A figure's SVG element with ids of its own, so that several can stand in one document, in half of its bytes:
-    tenths of a point, short names, one style for marks of a kind, without the groups' names, line ends, turns by
-    nothing and a font at each text."""
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg[svg.index("<svg") :], flags=re.S)
-    svg = re.sub(r'\b(?:d|x|y)="[^"]*"', lambda found: re.sub(r"(\.\d)\d+", r"\1", found[0]), svg)
-    svg = re.sub(r'(?<=<g) id="[^"]*"| transform="rotate\(-0 [^"]*"', "", svg)
-    svg = re.sub(r"\n\s*(?=<)", "", svg)
-    svg = re.sub(r'\bd="[^"]*"', lambda found: re.sub(r" ?\n|(?<=[MLCQ]) ", "", found[0]), svg)
-    svg = re.sub(r'\bstyle="[^"]*"', lambda found: re.sub(r"(?<=[:;]) ", "", found[0]), svg)
-    svg = re.sub(r" xmlns:xlink=\"[^\"]*\"|\bxlink:(?=href)", "", svg)
-    svg = re.sub(r'<use [^>]*( style="[^"]*")/>(<use [^>]*\1/>)+', _of_one_style, svg)
-    own = f"f{crc32(name.encode()):x}-"
-    ids = {old: f"{own}{number}" for number, old in enumerate(re.findall(r'\bid="([^"]*)"', svg))}
-    svg = re.sub(r'(\bid="|url\(#|href="#)([^")]*)', lambda found: found[1] + ids[found[2]], svg)
-    family = r"font-family:('[^']*')(?:,[^;\"]*)?;?"
-    fonts = {found[1] for found in re.finditer(family, svg)}
-    font = f' font-family="{", ".join([*fonts, "sans-serif"])}"' if len(fonts) == 1 else ""
-    svg = re.sub(family, "", svg) if font else svg
-    label = Markup.escape(caption)
-    return Markup(svg.replace("<svg", f'<svg role="img" aria-label="{label}"{font}', 1))
-
-
-def _of_one_style(found: re.Match[str]) -> str:
-    """Marks side by side in a group that has their style."""
-    return f"<g{found[1]}>{found[0].replace(found[1], '')}</g>"
+def _pictures(one: NamedChart) -> dict[str, Markup]:
+    """The picture as SVG for a broad screen and a narrow one, which scripts replace by the chart."""
+    label = f'<svg role="img" aria-label="{escape(one.caption)}" '
+    drawn = {name: svg(one.chart, width) for name, width in _WIDTHS.items()}
+    # ids of its own, so that several can stand in one document
+    return {
+        name: Markup(text.replace("<svg ", label, 1).replace('id="', f'id="{name}-').replace("url(#", f"url(#{name}-"))
+        for name, text in drawn.items()
+    }
 
 
 def _asset(name: str) -> str:
-    return (files("tepo.reporting.page") / "assets" / name).read_text(encoding="utf-8")
+    return (files("tepo.reporting.page") / name).read_text(encoding="utf-8")

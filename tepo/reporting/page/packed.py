@@ -1,12 +1,12 @@
-"""Values inside the page for its scripts, compressed."""
+"""What the page holds compressed, so that it stays small: its script unpacks a part when it is shown."""
 
-import base64
 import gzip
 import json
+from base64 import b64encode
 from typing import Any
 
 
-def packed(value: Any) -> str:
-    """JSON, gzip, base64; `unpack` in packed.js reads it. The same value gives the same text."""
-    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-    return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
+def packed(content: Any) -> str:
+    """A text, or another value as JSON, as gzip in base64 (no time stamp: the same content gives the same text)."""
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return b64encode(gzip.compress(text.encode(), compresslevel=9, mtime=0)).decode()

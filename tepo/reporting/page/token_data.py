@@ -57,10 +57,19 @@ def token_data(shown: Sequence[tuple[str, TokenDump]]) -> dict[str, Any]:
     return {"views": VIEWS, "workedOut": WORKED_OUT, "classes": CLASSES, "dumps": dumps}
 
 
-def summary(label: str, dump: TokenDump) -> dict[str, Any]:
-    """Data of a dump's table of classes, over all of its responses."""
-    counts = class_counts(dump.responses)
-    return {"label": label, "applied": has_mask(dump), "counts": counts, "total": len(dump.responses)}
+def class_rows(shown: Sequence[tuple[str, TokenDump]]) -> list[list[str]]:
+    """Of the last dump of each run: the run with the step, its tokens, and the share of each class of them that the
+    mask takes, over all its responses. With a head; empty where no dump has a mask or what one is worked out from."""
+    last = {label: dump for label, dump in shown}
+    rows = []
+    for label, dump in last.items():
+        counts = {one.name: one for one in class_counts(dump.responses)}
+        taken = {name: None if one.masked is None else 100 * one.masked / one.tokens for name, one in counts.items()}
+        if taken.get("all") is not None:
+            words = f"{label}, step {dump.step}" + ("" if has_mask(dump) else " (no mask: where A > 0 and ΔH < 0)")
+            shares = [taken.get(name) for name in (*CLASSES, "all")]
+            rows.append([words, str(counts["all"].tokens), *("–" if x is None else f"{x:.1f}" for x in shares)])
+    return [["Run", "Tokens", *(f"% of {name}" for name in (*CLASSES, "all"))], *rows] if rows else []
 
 
 def has_mask(dump: TokenDump) -> bool:

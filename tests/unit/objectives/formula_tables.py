@@ -7,9 +7,9 @@ writes them into the page, each after the sentence below its heading."""
 import re
 from pathlib import Path
 
+from tepo.formula.equations import SUMS, equation
 from tepo.formula.language import AVERAGES, FUNCTIONS, GIVEN, GROUPS, WORDS
 from tepo.formula.row import load_row, names
-from tepo.objectives.explain import SUMS, equation
 
 PAGE = Path(__file__).parents[3] / "docs" / "formula.md"
 STAGES = {"": "anywhere", "rollout": "rollout", "mini-batch": "mini-batch", "loss": "loss"}

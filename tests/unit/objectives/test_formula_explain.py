@@ -14,12 +14,13 @@ import torch
 from typer.testing import CliRunner
 
 from tepo.common.errors import UserError
+from tepo.formula.equations import equation
 from tepo.formula.language import GIVEN
 from tepo.formula.row import Row, load_row, names
 from tepo.formula.typeset import At, Writer
 from tepo.objectives import Objective
 from tepo.objectives.batch import TokenBatch
-from tepo.objectives.explain import coefficients, equation, explain, to_latex, to_text
+from tepo.objectives.explain import coefficients, explain, to_latex, to_text
 from tepo_cli.main import _spelt, app
 from tests.unit.objectives.formula_tables import PAGE, with_tables
 

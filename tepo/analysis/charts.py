@@ -1,0 +1,297 @@
+"""Charts of studies, from their tables and runs: those that the page, `tepo figure`, documents and notebooks show."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from tepo.analysis.claims_table import ClaimLine
+from tepo.analysis.tables import study_table
+from tepo.analysis.tuned_part import tuned_lines
+from tepo.common.errors import UserError
+from tepo.common.text import setting_text
+from tepo.evaluation.statistics.comparison import AVERAGE, MEAN
+from tepo.reporting.charts import curves, differences, paper_figures, step_times, sweeps
+from tepo.reporting.charts.style import Chart, Looks, NamedChart
+from tepo.reporting.colours import UNTRAINED
+from tepo.reporting.headline import compared
+from tepo.reporting.tables.cells import format_interval, format_value
+from tepo.reporting.tables.sweep_table import LOST, environment_of
+from tepo.reporting.tables.table import SAME, Block, Cell, Column, Comparison, Kind, Table
+from tepo.store.facts import STEP, Facts
+from tepo.studies.plan import Unit
+from tepo.studies.study import Study
+from tepo.studies.vary import shown_axes
+
+_DELTA = Column("delta", "", Kind.DELTA)
+_POINTS = 72  # of a curve: more are not seen
+
+
+class Seed(NamedTuple):
+    """A run of a cell of a sweep."""
+
+    seed: int
+    run: str
+    ended: bool
+
+
+def study_charts(
+    study: Study, scale: str, units: Sequence[Unit], facts: Facts, table: Table, against: str = "steps"
+) -> Iterator[NamedChart]:
+    """Everything of a study that can be drawn and was measured. table: the study's. against: what curves are drawn
+    against, one of `curves.AXES`."""
+    yield from comparison_charts(table)
+    yield from _sweep_charts(table, units, facts)
+    if settings := _settings_chart(study, scale, units, facts):
+        yield settings
+    yield from _run_charts(study, scale, units, facts, against)
+
+
+def comparison_charts(table: Table) -> Iterator[NamedChart]:
+    """A forest plot for each block whose rows are compared with a baseline."""
+    blocks = [block for block in table.blocks if compared(block)]
+    for number, block in enumerate(blocks, start=1):
+        name = _numbered(f"{table.name}-differences", number, len(blocks))
+        axis = f"difference of the average to {block.baseline}, points"
+        caption = ": ".join(filter(None, (f"Differences to {block.baseline}", block.part)))
+        yield NamedChart(name, "differences", caption, differences.differences(_compared_frame(table, block), axis))
+
+
+def _compared_frame(table: Table, block: Block) -> pd.DataFrame:
+    known = {one.row.key: one for one in table.comparisons}
+    rows = []
+    for row, cell, verdict in compared(block):
+        words = known[row.key].words if row.key in known and not block.drawn else ""
+        rows.append(_line(_plain(block.label(row)), cell, verdict, words))
+    return pd.DataFrame(rows)
+
+
+def _line(label: str, cell: Cell, verdict: str, words: str = "") -> dict[str, Any]:
+    value = f"{format_value(cell, _DELTA, 1)} {format_interval(cell, _DELTA, 1)}".strip()
+    p = words.removeprefix(verdict).strip(" ()")
+    ends = {"low": cell.low, "high": cell.high}
+    line = {"method": label, "delta": cell.mean, "verdict": verdict, "said": ", ".join(filter(None, (value, p)))}
+    return line | {name: math.nan if end is None else end for name, end in ends.items()}
+
+
+def printed_chart(shown: Sequence[Comparison]) -> Chart:
+    """What the paper printed and what was measured here, of comparisons that have both."""
+    rows = [
+        _line(one.row.label, one.cell, str(one.measured.verdict), one.words) | {"paper": one.paper}
+        for one in shown
+        if one.measured
+    ]
+    looks: Looks = {one.row.label: (one.row.method, one.row.look) for one in shown}
+    baselines = {one.baseline.label for one in shown}
+    baseline = baselines.pop() if len(baselines) == 1 else "the baseline of the same setting"
+    return differences.printed_and_measured(pd.DataFrame(rows), looks, baseline)
+
+
+def claims_chart(claims: Sequence[ClaimLine]) -> Chart | None:
+    """The measured claims in their units: those that hold first, then the refuted ones, the largest differences first;
+    None where none is measured."""
+    order = {"holds": 0, "refuted": 1}
+    known = [one for one in claims if one.outcome and not math.isnan(one.delta)]
+    rows = [
+        {
+            **_line(one.sentence, Cell(one.delta, one.low, one.high), one.outcome),
+            **{"unit": one.unit, "seeds": list(one.seeds), "regions": list(one.regions)},
+        }
+        for one in sorted(known, key=lambda one: (order.get(one.outcome, 2), -one.delta))
+    ]
+    return differences.claims(pd.DataFrame(rows)) if rows else None
+
+
+def _sweep_charts(table: Table, units: Sequence[Unit], facts: Facts) -> Iterator[NamedChart]:
+    """A map and lines for each measured block of a sweep."""
+    blocks = [
+        block for block in table.blocks if block.axis and any(c.mean is not None for row in block.rows for c in row.cells)
+    ]
+    runs = _cell_runs(units, facts)
+    lost = {
+        row.key: mean
+        for block in table.blocks
+        for row in block.rows
+        for column, cell in zip(block.columns, row.cells, strict=True)
+        if column.key == LOST and (mean := cell.mean) is not None
+    }
+    for number, block in enumerate(blocks, start=1):
+        frame = _sweep_frame(block, runs, lost)
+        looks: Looks = {_plain(row.label): (row.method, row.look) for row in block.rows}
+        name, axis = _numbered(table.name, number, len(blocks)), block.axis
+        caption = f"{block.title}, %; rows that lose least over the grid first"
+        caption += "; framed and †: runs ended early" if frame["ended"].any() else ""
+        yield NamedChart(f"{name}-map", "map", caption, sweeps.sweep_map(frame, axis))
+        lines = sweeps.sweep_lines(frame, axis, looks)
+        yield NamedChart(f"{name}-lines", "lines", f"{block.title} as lines, with 95% intervals", lines)
+
+
+def _sweep_frame(
+    block: Block, runs: Mapping[tuple[str, str, str], Sequence[Seed]], lost: Mapping[str, float]
+) -> pd.DataFrame:
+    rows = sorted(block.rows, key=lambda row: (row.key not in lost, lost.get(row.key, 0.0)))
+    cells = [
+        (row, column.title, cell, runs.get((block.part, row.key, column.title), ()))
+        for row in rows
+        for column, cell in zip(block.columns, row.cells, strict=True)
+    ]
+    return pd.DataFrame(
+        {
+            "method": _plain(row.label),
+            "value": value,
+            "mean": math.nan if cell.mean is None else cell.mean,
+            "low": math.nan if cell.low is None else cell.low,
+            "high": math.nan if cell.high is None else cell.high,
+            "interval": format_interval(cell, Column("", ""), 1),
+            "ended": sum(one.ended for one in seeds),
+            "runs": ", ".join(f"{one.seed}: {one.run}" for one in seeds),
+            "lost": lost.get(row.key, math.nan),
+        }
+        for row, value, cell, seeds in cells
+    )
+
+
+def _cell_runs(units: Sequence[Unit], facts: Facts) -> dict[tuple[str, str, str], list[Seed]]:
+    """Runs behind each cell: part of the block, row and value."""
+    cells: dict[tuple[str, str, str], list[Seed]] = {}
+    for unit in units:
+        if unit.row.objective is not None and (point := unit.row.setting.point):
+            ending = str(facts.of(unit.id).ending or "")
+            failed = bool(ending) and not ending.startswith("saturation")  # all answers right is no failure
+            key = environment_of(_model(unit, units), point), unit.row_label, next(iter(point.values()))
+            cells.setdefault(key, []).append(Seed(unit.seed, unit.id, failed))
+    return cells
+
+
+def _settings_chart(study: Study, scale: str, units: Sequence[Unit], facts: Facts) -> NamedChart | None:
+    """With `tune:` validation accuracy at each setting that was tried, along the first range."""
+    tune = study.tune_at(scale)
+    lines = [line for line in tuned_lines(units, tune, facts) if line.known] if tune else []
+    if tune is None or not tune.first_range or not lines:
+        return None
+    rows = [
+        {
+            "row": ", ".join(filter(None, (line.label, line.model))),
+            "method": line.label,
+            "at": one.at,
+            "score": 100 * one.score,
+            "complete": one.complete,
+            "drawn": one.drawn,
+            "chosen": one.setting == line.setting,
+        }
+        for line in lines
+        for one in line.tried
+        if one.at is not None and one.score is not None
+    ]
+    looks: Looks = {line.label: (line.method, line.look) for line in lines}
+    axis, log = shown_axes(tune.space)[tune.first_range], "log" in tune.space[tune.first_range]
+    caption = f"Validation accuracy over {axis}; filled: with all tuning seeds, ringed: chosen, diamond: the default"
+    return NamedChart(
+        f"{study.name}-settings", "settings", caption, sweeps.tried(pd.DataFrame(rows), axis, looks, log=log)
+    )
+
+
+def _run_charts(
+    study: Study, scale: str, units: Sequence[Unit], facts: Facts, against: str
+) -> Iterator[NamedChart]:
+    """Training curves and step times of each model and setting."""
+    parts: dict[str, list[Unit]] = {}
+    for unit in (unit for unit in units if not unit.tuning):
+        # rows that are tuned have each their own setting, and are drawn together
+        parts.setdefault("" if study.tune_at(scale) else place(unit, units), []).append(unit)
+    for number, (where, part) in enumerate(parts.items(), start=1):
+        runs = run_curves(part, facts)
+        frame = curves.curve_frame(runs, against=against, points=_POINTS)
+        if frame.empty:
+            continue
+        looks, end = looks_of(part), f"-{number}" if where else ""
+        chart = curves.training_curves(frame, looks, against=against, baseline=study.baseline or "")
+        caption = ": ".join(filter(None, ("Training curves", where)))
+        yield NamedChart(f"{study.name}-curves{end}", "curves", caption, chart, curves.ends(frame))
+        if not (times := step_times.step_time_frame(runs)).empty:
+            caption = ": ".join(filter(None, ("Where the time of a step went", where)))
+            yield NamedChart(f"{study.name}-times{end}", "times", caption, step_times.step_times(times))
+
+
+def run_curves(units: Sequence[Unit], facts: Facts) -> list[dict[str, Any]]:
+    """Metrics of trained units, once a row and seed, as `curves.curve_frame` takes them. Rows are called by their
+    setting too where there are several."""
+    trained = {(label, unit.seed): unit for label, unit in zip(_labels(units), units, strict=True) if unit.row.objective}
+    return [
+        {
+            "method": label,
+            "seed": seed,
+            "run": unit.id,
+            "ended": bool(facts.of(unit.id).ending),
+            "steps": [{"step": row[STEP], **row} for row in facts.metrics(unit.id)],
+        }
+        for (label, seed), unit in trained.items()
+    ]
+
+
+def looks_of(units: Sequence[Unit]) -> Looks:
+    """Method and look of each row, by the label that it has in its curves."""
+    return {
+        label: (unit.row.objective or UNTRAINED, unit.row.look)
+        for label, unit in zip(_labels(units), units, strict=True)
+    }
+
+
+def _labels(units: Sequence[Unit]) -> list[str]:
+    several = len({setting_text(unit.row.setting.point) for unit in units}) > 1
+    return [unit.label if several else unit.row_label for unit in units]
+
+
+def place(unit: Unit, units: Sequence[Unit]) -> str:
+    """Model, where a study has several, and setting."""
+    return ", ".join(filter(None, (_model(unit, units), setting_text(unit.row.setting.point))))
+
+
+def _model(unit: Unit, units: Sequence[Unit]) -> str:
+    return unit.config.model.name if any(one.model != unit.model for one in units) else ""
+
+
+def _plain(label: str) -> str:
+    """A row is called the same in every chart."""
+    return label.removesuffix(f" {SAME}")
+
+
+def _numbered(name: str, number: int, of: int) -> str:
+    return f"{name}-{number}" if of > 1 else name
+
+
+def paper_chart(
+    study: Study, name: str, scale: str, units: Sequence[Unit], facts: Facts, against: str = "steps"
+) -> Chart:
+    """One of the papers' figures, of `experiments/figures.yaml`. against: one of `curves.AXES`. Raises UserError naming
+    the rows that were not run, and where the runs hold none of its metrics."""
+    wanted = next(figure.rows for figure in study.figures if figure.name == name)
+    chosen = [unit for unit in units if unit.row.label in wanted]
+    missing = sorted({unit.label for unit in chosen if not facts.of(unit.id, tuning=unit.tuning).done})
+    if missing:
+        raise UserError(
+            f"figure {name} needs rows that were not run: {', '.join(missing)}",
+            where=f"store {chosen[0].folder.parent}",
+            fix=f"tepo ablate figures --scale {scale}",
+        )
+    figure, looks = paper_figures.FIGURES[name], looks_of(chosen)
+    if not figure.panels and figure.best is None:
+        block = study_table(replace(study, baseline=None), scale, chosen, facts).blocks[0]
+        columns = [column for column in block.columns if column.kind is Kind.SCORE]
+        order = [column.title for column in columns if column.key not in (AVERAGE, MEAN)]
+        rows = [
+            {"method": row.label, "benchmark": column.title, "mean": cell.mean, "low": cell.low, "high": cell.high}
+            for row in block.rows
+            for column, cell in zip(block.columns, row.cells, strict=True)
+            if column.title in order and cell.mean is not None
+        ]
+        return sweeps.benchmarks(pd.DataFrame(rows), looks, order)
+    runs = run_curves(chosen, facts)
+    panels = figure.panels_of(runs)
+    frame = curves.curve_frame(runs, panels, against)
+    if frame.empty:
+        fix = "train the figure's runs with this version"
+        raise UserError(f"no run holds what {against!r} counts", where=figure.title, fix=fix)
+    return curves.training_curves(frame, looks, panels, against)

@@ -1,0 +1,193 @@
+"""Training curves: a panel a metric, a line a row in the mean over its seeds, and a faint line each seed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import altair as alt
+import numpy as np
+import pandas as pd
+from altair.utils.schemapi import debug_mode
+
+from tepo.reporting.charts.style import Looks, line_look, panels, rows_of, selected
+
+AXES = {
+    "steps": "training step",
+    "samples": "responses drawn",
+    "tokens": "tokens sampled",
+    "time": "wall time of the steps (seconds)",
+    "kl": "realised KL of the rollouts, summed (nats per token)",
+}
+_SUMMED = {"tokens": "perf/sampled_tokens", "time": "timing_s/step", "kl": "actor/realised_kl_k3"}
+_SAMPLES = "training/responses"  # from the start of the run
+_FEW = 6  # rows that can be told apart: of more, the baseline and two extremes have their colours and the rest is grey
+_FLAT = 8.0  # a row this many times the middle one's peak flattens the others on a linear axis
+_WIDTH, _HEIGHT = 250, 160
+_TIGHT = alt.Scale(nice=False, zero=False)
+_DATA, _DIGITS = "runs", 3  # of the values; more are not seen
+_TIPS = 1500  # points that have a tooltip each
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One pair of axes. name: of the values in the chart's data. scale: factor for display (100 for percent)."""
+
+    metric: str
+    name: str
+    title: str
+    unit: str = ""
+    scale: float = 1.0
+
+
+TRAINING_PANELS = (
+    Panel("critic/score/mean", "reward", "Reward", "% right", 100),
+    Panel("actor/entropy", "entropy", "Entropy", "nats per token"),
+    Panel("actor/pg_clipfrac", "clip_fraction", "Clip fraction", "% of tokens", 100),
+    Panel("actor/grad_norm", "gradient_norm", "Gradient norm"),
+    Panel("response_length/mean", "response_length", "Response length", "tokens"),
+)
+
+
+def curve_frame(
+    runs: Sequence[Mapping[str, Any]],
+    panels: Sequence[Panel] = TRAINING_PANELS,
+    against: str = "steps",
+    points: int | None = None,
+) -> pd.DataFrame:
+    """A line a run and step: method, seed, run, step, at (where the step lies on the axis: the mean of the positions
+    of its row's seeds), last (of a run that ended early) and the panels' values.
+
+    runs: each with method, seed, run, ended, and steps, its metrics with `step`. against: one of AXES; a run that lacks
+    what the axis needs is left out. points: of a run at most; of neighbouring steps the mean."""
+    parts = []
+    for run in runs:
+        steps = pd.DataFrame(run["steps"])
+        if steps.empty:
+            continue
+        known = steps.reindex(columns=["step", *(panel.metric for panel in panels)])
+        frame = pd.DataFrame({"method": run["method"], "seed": run["seed"], "run": run["run"], "step": known["step"]})
+        frame["at"] = _positions(steps, against)
+        frame["last"] = bool(run["ended"]) & (known["step"] == known["step"].max())
+        for panel in panels:
+            frame[panel.name] = panel.scale * known[panel.metric].astype(float).replace([np.inf, -np.inf], np.nan)
+        parts.append(frame[frame["at"].notna()])
+    if not parts:
+        return pd.DataFrame(columns=["method", "seed", "run", "step", "at", "last", *(one.name for one in panels)])
+    every = pd.concat(parts, ignore_index=True)
+    every["at"] = every.groupby(["method", "step"])["at"].transform("mean")
+    longest = every.groupby("run").size().max()
+    width = -(-longest // points) if points else 1
+    return _thinned(every, width) if width > 1 else every
+
+
+def _positions(steps: pd.DataFrame, against: str) -> "pd.Series[float] | float":
+    if against == "steps":
+        return steps["step"].astype(float)
+    metric = _SUMMED.get(against, _SAMPLES)
+    if metric not in steps or bool(steps[metric].isna().any()):
+        return np.nan
+    return steps[metric].cumsum() if against in _SUMMED else steps[metric].astype(float)
+
+
+def _thinned(frame: pd.DataFrame, width: int) -> pd.DataFrame:
+    """Neighbouring steps, the same ones in every run, as one at the last of them."""
+    rank = (frame["step"].rank(method="dense").astype(int) - 1) // width
+    how = {name: "last" for name in ("step", "at")} | {"last": "max"}
+    columns = {name: how.get(name, "mean") for name in frame.columns if name not in ("method", "seed", "run")}
+    made = frame.groupby(["method", "seed", "run", rank.rename("rank")], sort=False).agg(columns)
+    return made.reset_index().drop(columns="rank")
+
+
+def training_curves(
+    frame: pd.DataFrame,
+    looks: Looks,
+    shown: Sequence[Panel] = TRAINING_PANELS,
+    against: str = "steps",
+    baseline: str = "",
+    columns: int = 3,
+) -> alt.ConcatChart:
+    """Panels that any run has data for. frame: of `curve_frame`. A cross marks where a run ended early. The axis of a
+    panel is logarithmic where one row would flatten the others. Of many rows the baseline and those that end highest
+    and lowest in the first panel have their colours."""
+    shown = [panel for panel in shown if frame[panel.name].notna().any()]
+    rows = {label: looks[label] for label in dict.fromkeys(frame["method"])}
+    lifted = _lifted(frame, shown[0], baseline) if shown and len(rows) > _FEW else ()
+    several = bool((frame.groupby("method")["run"].nunique() > 1).any())
+    with debug_mode(False):  # thousands of parts, each checked again wherever it is copied
+        chosen, opacity = selected()
+        # the first panel has the colours of all, as they are long for many rows
+        plain = {"color": alt.Color("method", type="nominal"), "strokeDash": alt.StrokeDash("method", type="nominal")}
+        styles = [plain if number else line_look(rows, lifted) for number in range(len(shown))]
+        charts = [
+            _panel(frame, panel, style, opacity, against, several) for panel, style in zip(shown, styles, strict=True)
+        ]
+        made = panels(charts, columns, chosen).resolve_scale(color="shared", strokeDash="shared")
+    # by name, as every call of Altair copies what a chart has
+    kept = frame[["method", "seed", "run", "at", "last", *(panel.name for panel in shown)]]
+    made.datasets = {_DATA: rows_of(kept, digits=_DIGITS)}
+    return made
+
+
+def ends(frame: pd.DataFrame, panels: Sequence[Panel] = TRAINING_PANELS) -> pd.DataFrame:
+    """The mean over seeds of each row at its last step, a column a panel: what the curves come to, as a table."""
+    shown = [panel for panel in panels if frame[panel.name].notna().any()]
+    columns = {", ".join(filter(None, (one.title, one.unit))): _means(frame, one).groupby("method").last() for one in shown}
+    order = list(dict.fromkeys(frame["method"]))
+    known = pd.DataFrame(columns).reindex(order).map("{:.3g}".format).replace("nan", "–")
+    return known.rename_axis("Method").reset_index()
+
+
+def _panel(
+    frame: pd.DataFrame,
+    panel: Panel,
+    style: Mapping[str, Any],
+    opacity: Any,
+    against: str,
+    several: bool,
+) -> alt.LayerChart:
+    kind = "log" if _one_flattens(frame, panel) else "linear"
+    x = alt.X("at", type="quantitative", title=AXES[against], axis=alt.Axis(grid=False), scale=_TIGHT)
+    scale = alt.Scale(type=kind, zero=False)
+    y = alt.Y(panel.name, type="quantitative", title=panel.unit or None, scale=scale)
+    tips = [alt.Tooltip(name, type="nominal") for name in ("method", "seed", "run")]
+    base = alt.Chart(alt.NamedData(_DATA)).transform_filter(f"isValid(datum.{panel.name})")
+    # the mean at the steps that every seed of the row has: it must not jump where one ends
+    mean = (
+        base.transform_joinaggregate(seeds="distinct(run)", groupby=["method"])
+        .transform_aggregate(
+            **{panel.name: f"mean({panel.name})"}, known="count()", seeds="max(seeds)", groupby=["method", "at"]
+        )
+        .transform_filter("datum.known == datum.seeds")
+    )
+    parts = [(mean if several else base).mark_line(strokeWidth=2).encode(tooltip=tips[:1] if several else tips)]
+    if several:
+        run, faint = alt.Detail("run", type="nominal"), alt.OpacityValue(0.3)
+        parts.insert(0, base.mark_line(strokeWidth=0.8).encode(detail=run, opacity=faint, tooltip=tips))
+    if len(frame) <= _TIPS:
+        at = alt.Tooltip("at", type="quantitative", title=AXES[against])
+        value = alt.Tooltip(panel.name, type="quantitative", title=panel.title, format=".4~g")
+        points = base.mark_point(size=40, filled=True)
+        parts.append(points.encode(opacity=alt.OpacityValue(0), tooltip=[*tips, at, value]))
+    if frame["last"].any():
+        ended = base.transform_filter("datum.last").mark_point(shape="cross", angle=45, filled=True, size=90)
+        parts.append(ended.encode(tooltip=tips))
+    # what all layers share stands once: it is long for many rows
+    shared = {"x": x, "y": y, "opacity": opacity, **style}
+    return alt.layer(*parts, encoding=shared, title=panel.title, width=_WIDTH, height=_HEIGHT)
+
+
+def _means(frame: pd.DataFrame, panel: Panel) -> "pd.Series[float]":
+    """Mean over seeds at each step of a row, by method and position."""
+    return frame.dropna(subset=[panel.name]).groupby(["method", "at"])[panel.name].mean()
+
+
+def _one_flattens(frame: pd.DataFrame, panel: Panel) -> bool:
+    means = _means(frame, panel)
+    peaks = means.groupby("method").max().sort_values().to_numpy()
+    return len(peaks) > 2 and frame[panel.name].min() > 0 and peaks[-1] > _FLAT * peaks[(len(peaks) - 1) // 2]
+
+
+def _lifted(frame: pd.DataFrame, panel: Panel, baseline: str) -> list[str]:
+    last = _means(frame, panel).groupby("method").last()
+    named = {baseline, str(last.idxmax()), str(last.idxmin())}
+    return [label for label in dict.fromkeys(frame["method"]) if label in named]

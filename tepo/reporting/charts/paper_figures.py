@@ -1,0 +1,85 @@
+"""The papers' figures, each as panels of training curves or bars of a result table.
+
+Their data is not published, so nothing of theirs is drawn: the captions say what they claim to show.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tepo.common.errors import UserError
+from tepo.reporting.charts.curves import Panel
+
+_V1 = "TEPO, earlier version (arXiv 2510.09369)"
+_TEPO = "TEPO (arXiv 2604.12736)"
+_GTPO = "GTPO (arXiv 2508.04349)"
+
+_REWARD = Panel("critic/score/mean", "reward", "Reward", "% right", 100)
+_ENTROPY = Panel("actor/entropy", "entropy", "Entropy", "nats per token")
+_CLIP = Panel("actor/pg_clipfrac", "clip_ratio", "Clip ratio", "% of tokens", 100)
+_NORM = Panel("actor/grad_norm", "gradient_norm", "Gradient norm, before clipping")
+_LENGTH = Panel("response_length/mean", "response_length", "Response length", "tokens")
+_TIME = Panel("timing_s/step", "step_time", "Time per training step", "seconds")
+
+_BEST = re.compile(r"critic/score/best@(\d+)$")
+
+
+@dataclass(frozen=True)
+class PaperFigure:
+    """claim: what the paper reads off its figure. panels: curves over training steps; none: drawn from a result table.
+    best: of the best reward among k samples, the largest k of the runs (0) or the next (1), in place of panels."""
+
+    paper: str
+    number: str
+    claim: str
+    panels: tuple[Panel, ...] = ()
+    best: int | None = None
+
+    @property
+    def title(self) -> str:
+        return f"{self.paper}, Figure {self.number}"
+
+    def panels_of(self, runs: Sequence[Mapping[str, Any]]) -> tuple[Panel, ...]:
+        """Panels for these runs, as `curves.curve_frame` takes them. Raises UserError for runs that hold none of their
+        metrics."""
+        panels = self.panels if self.best is None else (_best_panel(runs, self.best),)
+        known = {name for run in runs for row in run["steps"] for name in row}
+        if not any(panel.metric in known for panel in panels):
+            metrics = ", ".join(panel.metric for panel in panels)
+            raise UserError(f"the runs hold no metric {metrics}", where="figure", fix="train them again")
+        return panels
+
+
+def _best_panel(runs: Sequence[Mapping[str, Any]], order: int) -> Panel:
+    """Mean over prompts of the best reward among k samples (`critic/score/best@k`).
+
+    The paper has groups of 32 and shows k = 32 and 16; with groups of 8 it is 8 and 4. Raises UserError without such
+    metrics."""
+    names = {name for run in runs for row in run["steps"] for name in row}
+    sizes = sorted({int(found[1]) for name in names if (found := _BEST.match(name))}, reverse=True)
+    if len(sizes) <= order:
+        which = "" if order == 0 else "second "
+        fix = "train them again with this version"
+        raise UserError(f"the runs hold no {which}metric critic/score/best@k", where="figure", fix=fix)
+    best = sizes[order]
+    return Panel(f"critic/score/best@{best}", "best", f"Best of {best} responses", "% with a right one", 100)
+
+
+FIGURES = {
+    "2a": PaperFigure(_TEPO, "2a", "TEPO clips less than GRPO/DAPO.", (_CLIP,)),
+    "2b": PaperFigure(_TEPO, "2b", "TEPO takes less time per step: 338 s against 357 s.", (_TIME,)),
+    "3a": PaperFigure(_TEPO, "3a", "TEPO's reward is higher and steadier.", (_REWARD,)),
+    "3b": PaperFigure(_TEPO, "3b", "TEPO's gradient norm is higher throughout.", (_NORM,)),
+    "v1-1": PaperFigure(_V1, "1", "TEPO is best or near best on most benchmarks."),
+    "v1-4": PaperFigure(
+        _V1, "4", "TEPO is more stable than with maximum entropy or a KL term.", (_REWARD, _ENTROPY, _NORM)
+    ),
+    "v1-5": PaperFigure(
+        _V1, "5", "TEPO uses sparse rewards better than REINFORCE and prefix importance sampling.", (_REWARD, _ENTROPY)
+    ),
+    "gtpo-1": PaperFigure(_GTPO, "1", "GTPO and GRPO-S raise the entropy again.", (_ENTROPY,)),
+    "gtpo-2": PaperFigure(_GTPO, "2", "With the entropy the responses become longer.", (_LENGTH,)),
+    "gtpo-3": PaperFigure(_GTPO, "3", "GTPO and GRPO-S raise the reward of the best of 32 responses.", best=0),
+    "gtpo-4": PaperFigure(_GTPO, "4", "GTPO and GRPO-S raise the reward of the best of 16 responses.", best=1),
+}

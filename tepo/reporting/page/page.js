@@ -1,0 +1,175 @@
+"use strict";
+const $ = (id) => document.getElementById(id);
+const make = (name, properties = {}, ...children) => { const made = Object.assign(document.createElement(name), properties); made.append(...children); return made; };
+const options = (select, texts) => select.replaceChildren(...texts.map((text, index) => new Option(text, index)));
+
+// What the page holds compressed, unpacked when it is first asked for.
+const known = new Map();
+function unpack(id) {
+  if (!known.has(id)) {
+    const bytes = Uint8Array.from(atob($(id).textContent), (letter) => letter.charCodeAt(0));
+    known.set(id, new Response(new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"))).text());
+  }
+  return known.get(id);
+}
+
+// Charts: each is drawn when it comes into sight. A method selected in one is selected in all.
+let vega, selection = [];
+const drawn = new Map(); // figure -> its view
+
+function fitted(spec, width) { // as in tepo.reporting.charts.style
+  const across = Math.max(1, Math.min(spec.columns ?? 1, Math.floor(width / 330)));
+  const fit = (panel) => ({ ...panel, width: Math.floor(width / across) - 55 });
+  return spec.concat ? { ...spec, columns: across, concat: spec.concat.map(fit) } : fit(spec);
+}
+
+async function draw(figure) {
+  drawn.get(figure)?.finalize();
+  drawn.set(figure, null);
+  vega ??= unpack("vega").then((code) => document.head.append(make("script", { textContent: code })));
+  await vega;
+  const place = figure.querySelector(".chart"), spec = JSON.parse(await unpack(figure.dataset.chart));
+  const actions = { export: true, source: false, compiled: false, editor: false };
+  const { view } = await vegaEmbed(place, fitted(spec, place.clientWidth), { renderer: "svg", actions, downloadFileName: figure.id });
+  drawn.set(figure, view);
+  const store = "method_store";
+  if (!(store in view.getState({ data: () => true }).data)) return;
+  if (selection.length) view.data(store, selection.map((one) => ({ ...one }))).runAsync();
+  view.addDataListener(store, (_, chosen) => {
+    const plain = chosen.map(({ unit, fields, values }) => ({ unit, fields, values }));
+    if (JSON.stringify(plain.map((one) => one.values)) === JSON.stringify(selection.map((one) => one.values))) return;
+    selection = plain;
+    for (const other of drawn.values()) if (other && other !== view) other.data(store, plain.map((one) => ({ ...one }))).runAsync();
+  });
+}
+
+const inSight = (figure) => figure.closest("details:not([open])") === null;
+function drawAll() { for (const figure of document.querySelectorAll("[data-chart]")) if (!drawn.has(figure) && inSight(figure)) draw(figure); }
+document.addEventListener("toggle", drawAll, true);
+let width = innerWidth, waiting;
+addEventListener("resize", () => {
+  clearTimeout(waiting);
+  waiting = setTimeout(() => { if (innerWidth !== width) { width = innerWidth; for (const figure of drawn.keys()) draw(figure); } }, 200);
+});
+
+async function listRuns() {
+  const fold = $("runs-fold");
+  if (fold.childElementCount === 1) fold.insertAdjacentHTML("beforeend", await unpack("run-rows")); // written by this page's own template
+}
+$("runs-fold")?.addEventListener("toggle", listRuns);
+
+// A link to something that is folded opens it.
+async function reveal() {
+  if ($("run-rows") && location.hash.startsWith("#run-")) await listRuns();
+  for (let at = $(decodeURIComponent(location.hash.slice(1))); at; at = at.parentElement) if (at.matches("details")) at.open = true;
+  $(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
+}
+addEventListener("hashchange", reveal);
+
+for (const copy of document.querySelectorAll("[data-texts]")) copy.addEventListener("click", async (event) => {
+  if (!event.target.matches("button")) return;
+  const text = JSON.parse(await unpack("table-texts"))[copy.dataset.texts][event.target.textContent];
+  const said = await navigator.clipboard.writeText(text).then(() => "copied", () => "this browser does not let a page copy");
+  copy.querySelector("[role=status]").textContent = said;
+});
+
+const number = (value) => (value === null || value === undefined ? "–" : String(Number(value.toPrecision(3))).replace("-", "−"));
+
+// Two runs side by side: what they answered to the same problem.
+async function sideBySide() {
+  const { runs, problems } = JSON.parse(await unpack("samples"));
+  const filters = { "where they disagree": (l, r) => l >= 0.5 !== r >= 0.5, all: () => true, "both wrong": (l, r) => l < 0.5 && r < 0.5 };
+  const names = [...new Set(problems.map(([benchmark]) => benchmark))];
+  let shown = [], at = 0;
+  const share = (picks, answers) => picks.reduce((sum, [index, count]) => sum + answers[index][2] * count, 0) / picks.reduce((sum, [, count]) => sum + count, 0);
+  function side(run, picks, answers) {
+    const parts = picks.map(([index, count]) => {
+      const [text, , right, reason, tokens, finished] = answers[index];
+      const words = `${right ? "✓ right" : "✗ wrong"}${count > 1 ? `, ${count} times` : ""}, ${tokens} tokens${finished ? "" : ", cut off"}${right ? "" : `, ${reason}`}`;
+      return make("div", { className: right ? "answer" : "answer wrong" }, make("b", { textContent: words }), make("pre", { textContent: text || "∅" }));
+    });
+    return make("div", {}, make("h3", { textContent: `${runs[run][1]}: ${Math.round(100 * share(picks, answers))}% right` }), ...parts);
+  }
+  function show() {
+    $("where").textContent = shown.length ? `${at + 1} of ${shown.length}` : "no such problem";
+    if (!shown.length) return $("answers").replaceChildren();
+    const [benchmark, , prompt, gold, answers, picks] = shown[at], chosen = [$("left").value, $("right").value];
+    const asked = make("p", {}, `${benchmark}: `, make("code", { textContent: prompt }), ` right answer: ${gold}`);
+    $("answers").replaceChildren(asked, ...chosen.map((run) => side(run, picks[run], answers)));
+  }
+  function choose() {
+    const [left, right] = [$("left").value, $("right").value], test = Object.values(filters)[$("filter").value];
+    shown = problems.filter(([name, , , , answers, picks]) => name === names[$("benchmark").value] && picks[left] && picks[right] && test(share(picks[left], answers), share(picks[right], answers)));
+    at = 0;
+    show();
+  }
+  for (const id of ["left", "right"]) options($(id), runs.map(([, label]) => label));
+  $("right").value = runs.length - 1;
+  options($("benchmark"), names);
+  options($("filter"), Object.keys(filters));
+  for (const id of ["left", "right", "benchmark", "filter"]) $(id).addEventListener("change", choose);
+  for (const [id, by] of [["before", -1], ["after", 1]]) $(id).addEventListener("click", () => { at = (at + by + shown.length) % (shown.length || 1); show(); });
+  choose();
+  if (!shown.length) { $("filter").value = 1; choose(); }
+}
+
+// Tokens of training: one response, each token coloured by one of its values.
+async function tokenView() {
+  const { views, workedOut, classes, dumps } = JSON.parse(await unpack("token-data"));
+  const runs = [...new Set(dumps.map(({ run }) => run))];
+  let steps = [], dump, shown = [];
+  const titled = ([name, title, , text]) => (name === "mask" && !dump.applied ? workedOut : [title, text]);
+  const scaled = (kind, value) => (kind === "log" ? Math.log(Math.max(value, 1e-9)) : value);
+  function show() {
+    const one = dump.responses[$("dump-response").value], view = shown[$("dump-view").value], [name, , kind] = view;
+    // the end of the colours is the 98th percentile of the sizes: one outlier does not bleach the rest
+    const sizes = dump.responses.flatMap((each) => (each.values[name] ?? []).filter((v) => v !== null).map((v) => Math.abs(scaled(kind, v)))).sort((a, b) => a - b);
+    const end = sizes[Math.floor(0.98 * (sizes.length - 1))] || sizes.at(-1) || 1;
+    const colour = (value) => {
+      if (value === null || value === undefined) return "transparent";
+      const part = kind === "mask" ? (value ? -1 : 0) : scaled(kind, value) / end;
+      const tint = kind === "sequential" ? "warm" : part > 0 ? "hot" : "cold";
+      return `rgba(var(--${tint}), ${(0.75 * Math.min(1, Math.abs(part))).toFixed(3)})`;
+    };
+    const limit = kind === "mask" ? "" : ` Full colour from ${number(kind === "log" ? Math.exp(end) : end)}${kind === "log" ? ` or ${number(Math.exp(-end))}` : ""}. Underlined: taken by the mask.`;
+    $("explained").textContent = titled(view)[1] + limit;
+    $("prompt").textContent = one.prompt;
+    $("verdict").textContent = `${one.reward > 0 ? "✓ right" : "✗ wrong"}, reward ${number(one.reward)}, right answer ${one.answer}${one.finished ? "" : ", cut off at the length limit"}`;
+    const values = one.values[name] ?? [], mask = one.values.mask ?? [];
+    $("response").replaceChildren(...one.tokens.map((text, at) => {
+      const span = make("span", { textContent: text.replace(/\n/g, "↵\n") || "∅", title: `${titled(view)[0]} ${number(values[at])}`, className: mask[at] ? "masked" : "" });
+      span.style.backgroundColor = colour(values[at]);
+      return span;
+    }));
+    const cells = (name, texts) => make("tr", {}, ...texts.map((text, at) => make(name ?? (at ? "td" : "th"), { textContent: text, scope: name ? "col" : "row" })));
+    const rows = one.tokens.map((text, at) => cells(null, [JSON.stringify(text), classes[one.classes[at]], ...shown.map(([key]) => number(one.values[key]?.[at]))]));
+    $("values").replaceChildren(make("thead", {}, cells("th", ["Token", "Class", ...shown.map((each) => titled(each)[0])])), make("tbody", {}, ...rows));
+  }
+  function chooseStep() {
+    dump = steps[$("dump-step").value];
+    const before = shown[$("dump-view").value]?.[0];
+    shown = views.filter(([name]) => dump.responses.some((one) => one.values[name]));
+    options($("dump-response"), dump.responses.map((one, at) => `${at + 1} ${one.reward > 0 ? "✓" : "✗"} ${one.prompt.slice(-40)}`));
+    options($("dump-view"), shown.map((view) => titled(view)[0]));
+    const differs = ([name]) => dump.responses.some(({ values }) => (values[name] ?? []).some((value) => value !== values[name][0]));
+    $("dump-view").value = Math.max(0, before ? shown.findIndex(([name]) => name === before) : shown.findIndex(differs));
+    show();
+  }
+  function chooseRun() {
+    steps = dumps.filter(({ run }) => run === runs[$("dump-run").value]);
+    options($("dump-step"), steps.map(({ step }) => (step === 1 ? "1, before training" : step)));
+    $("dump-step").value = steps.length - 1;
+    chooseStep();
+  }
+  options($("dump-run"), runs);
+  $("dump-run").addEventListener("change", chooseRun);
+  $("dump-step").addEventListener("change", chooseStep);
+  for (const id of ["dump-response", "dump-view"]) $(id).addEventListener("change", show);
+  chooseRun();
+}
+
+document.documentElement.classList.add("scripts");
+reveal();
+drawAll();
+if ($("samples")) sideBySide();
+if ($("token-data")) tokenView();

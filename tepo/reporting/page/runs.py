@@ -1,0 +1,61 @@
+"""The runs of the page: their settings, of each only what is not usual, and what became of every seed."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tepo.config.differences import NOT_A_SETTING, flat, typed
+from tepo.store.stored_tokens import TokenDump
+
+
+@dataclass(frozen=True)
+class PageRun:
+    """One run. config: nested mapping. facts: what became of it, in words. tokens: dumps in step order. sessions: those
+    that trained and measured it, as `provenance.sessions` gives them. command: what trains it."""
+
+    id: str
+    label: str
+    method: str
+    seed: int
+    config: Mapping[str, Any]
+    facts: str
+    tokens: Sequence[TokenDump] = ()
+    sessions: Sequence[Mapping[str, Any]] = ()
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """Runs that differ in their seeds alone. settings: what is not as in most runs. seeds: seed, id and facts."""
+
+    label: str
+    settings: str
+    command: str
+    seeds: tuple[tuple[int, str, str], ...]
+
+
+def run_rows(runs: Sequence[PageRun]) -> list[RunRow]:
+    """Runs of one label and the same settings but the seed are a row."""
+    rows: dict[tuple[Any, ...], list[PageRun]] = {}
+    settings: dict[tuple[Any, ...], dict[str, str]] = {}
+    for run in runs:
+        own = {typed(key): value for key, value in flat(run.config).items() if not key.startswith(NOT_A_SETTING)}
+        row = (run.label, *own.items())
+        rows.setdefault(row, []).append(run)
+        settings[row] = own
+    counts: dict[str, Counter[str]] = {}
+    for own in settings.values():
+        for key, value in own.items():
+            counts.setdefault(key, Counter())[value] += 1
+    usual = {key: values.most_common(1)[0][0] for key, values in counts.items()}
+    return [
+        RunRow(
+            members[0].label,
+            ", ".join(f"{name}={own[name]}" for name in usual if name in own and own[name] != usual[name]),
+            members[0].command,
+            tuple((run.seed, run.id, run.facts) for run in members),
+        )
+        for row, members in rows.items()
+        for own in (settings[row],)
+    ]

@@ -8,19 +8,19 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from tepo.analysis.claims_table import ClaimLine
-from tepo.analysis.tables import study_table
+from tepo.analysis.tables import baseline_label, study_table
 from tepo.analysis.tuned_part import tuned_lines
 from tepo.common.errors import UserError
 from tepo.common.text import setting_text
 from tepo.evaluation.statistics.comparison import AVERAGE, MEAN
-from tepo.reporting.charts import curves, differences, paper_figures, step_times, sweeps
+from tepo.reporting.charts import curves, forest, paper_figures, step_times, sweeps
 from tepo.reporting.charts.style import Chart, Looks, NamedChart
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.headline import compared
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.sweep_table import LOST, environment_of
 from tepo.reporting.tables.table import SAME, Block, Cell, Column, Comparison, Kind, Table
-from tepo.store.facts import STEP, Facts
+from tepo.store.facts import Facts
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
 from tepo.studies.vary import shown_axes
@@ -56,7 +56,7 @@ def comparison_charts(table: Table) -> Iterator[NamedChart]:
         name = _numbered(f"{table.name}-differences", number, len(blocks))
         axis = f"difference of the average to {block.baseline}, points"
         caption = ": ".join(filter(None, (f"Differences to {block.baseline}", block.part)))
-        yield NamedChart(name, "differences", caption, differences.differences(_compared_frame(table, block), axis))
+        yield NamedChart(name, "differences", caption, forest.differences(_compared_frame(table, block), axis))
 
 
 def _compared_frame(table: Table, block: Block) -> pd.DataFrame:
@@ -77,7 +77,7 @@ def _line(label: str, cell: Cell, verdict: str, words: str = "") -> dict[str, An
 
 
 def printed_chart(shown: Sequence[Comparison]) -> Chart:
-    """What the paper printed and what was measured here, of comparisons that have both."""
+    """Printed differences beside those measured here, of comparisons that have both."""
     rows = [
         _line(one.row.label, one.cell, str(one.measured.verdict), one.words) | {"paper": one.paper}
         for one in shown
@@ -86,28 +86,44 @@ def printed_chart(shown: Sequence[Comparison]) -> Chart:
     looks: Looks = {one.row.label: (one.row.method, one.row.look) for one in shown}
     baselines = {one.baseline.label for one in shown}
     baseline = baselines.pop() if len(baselines) == 1 else "the baseline of the same setting"
-    return differences.printed_and_measured(pd.DataFrame(rows), looks, baseline)
+    return forest.printed_and_measured(pd.DataFrame(rows), looks, baseline)
 
 
-def claims_chart(claims: Sequence[ClaimLine]) -> Chart | None:
-    """The measured claims in their units: those that hold first, then the refuted ones, the largest differences first;
-    None where none is measured."""
+def claims_charts(claims: Sequence[ClaimLine]) -> list[NamedChart]:
+    """The measured claims at a glance, and each with its interval in the panel of its unit: those that hold first, then
+    the refuted ones, the largest differences first; none where none is measured."""
     order = {"holds": 0, "refuted": 1}
-    known = [one for one in claims if one.outcome and not math.isnan(one.delta)]
     rows = [
         {
             **_line(one.sentence, Cell(one.delta, one.low, one.high), one.outcome),
-            **{"unit": one.unit, "seeds": list(one.seeds), "regions": list(one.regions)},
+            "unit": one.unit,
+            "seeds": list(one.seeds),
+            "regions": list(one.regions),
         }
-        for one in sorted(known, key=lambda one: (order.get(one.outcome, 2), -one.delta))
+        for one in sorted(claims, key=lambda one: (order.get(one.outcome, 2), -one.delta))
+        if one.outcome
     ]
-    return differences.claims(pd.DataFrame(rows)) if rows else None
+    if not rows:
+        return []
+    frame = pd.DataFrame(rows)
+    known = frame[frame["delta"].notna()]  # of times that some runs did not live to see there is no difference
+    glance = "Claims that were written down before their runs, a mark each"
+    caption = (
+        "Each claim: dot and line are A above B with its interval (90%, or 95% where what it says has two ends); "
+        "shaded is what it says, small lines are seeds"
+    )
+    return [
+        NamedChart("claims-outcomes", "claims", glance, forest.outcomes(frame)),
+        *([NamedChart("claims-differences", "differences", caption, forest.claims(known))] if len(known) else []),
+    ]
 
 
 def _sweep_charts(table: Table, units: Sequence[Unit], facts: Facts) -> Iterator[NamedChart]:
     """A map and lines for each measured block of a sweep."""
     blocks = [
-        block for block in table.blocks if block.axis and any(c.mean is not None for row in block.rows for c in row.cells)
+        block
+        for block in table.blocks
+        if block.axis and any(c.mean is not None for row in block.rows for c in row.cells)
     ]
     runs = _cell_runs(units, facts)
     lost = {
@@ -193,42 +209,36 @@ def _settings_chart(study: Study, scale: str, units: Sequence[Unit], facts: Fact
     )
 
 
-def _run_charts(
-    study: Study, scale: str, units: Sequence[Unit], facts: Facts, against: str
-) -> Iterator[NamedChart]:
+def _run_charts(study: Study, scale: str, units: Sequence[Unit], facts: Facts, against: str) -> Iterator[NamedChart]:
     """Training curves and step times of each model and setting."""
     parts: dict[str, list[Unit]] = {}
     for unit in (unit for unit in units if not unit.tuning):
         # rows that are tuned have each their own setting, and are drawn together
         parts.setdefault("" if study.tune_at(scale) else place(unit, units), []).append(unit)
     for number, (where, part) in enumerate(parts.items(), start=1):
-        runs = run_curves(part, facts)
-        frame = curves.curve_frame(runs, against=against, points=_POINTS)
-        if frame.empty:
-            continue
-        looks, end = looks_of(part), f"-{number}" if where else ""
-        chart = curves.training_curves(frame, looks, against=against, baseline=study.baseline or "")
-        caption = ": ".join(filter(None, ("Training curves", where)))
-        yield NamedChart(f"{study.name}-curves{end}", "curves", caption, chart, curves.ends(frame))
-        if not (times := step_times.step_time_frame(runs)).empty:
+        steps, end = run_steps(part, facts), f"-{number}" if where else ""
+        frame = curves.curve_frame(steps, against=against, points=_POINTS)
+        if not frame.empty:
+            baseline = baseline_label(study, part) or ""
+            chart = curves.training_curves(frame, looks_of(part), against=against, baseline=baseline)
+            caption = ": ".join(filter(None, ("Training curves", where)))
+            yield NamedChart(f"{study.name}-curves{end}", "curves", caption, chart, curves.ends(frame))
+        if not (times := step_times.step_time_frame(steps)).empty:
             caption = ": ".join(filter(None, ("Where the time of a step went", where)))
             yield NamedChart(f"{study.name}-times{end}", "times", caption, step_times.step_times(times))
 
 
-def run_curves(units: Sequence[Unit], facts: Facts) -> list[dict[str, Any]]:
+def run_steps(units: Sequence[Unit], facts: Facts) -> pd.DataFrame:
     """Metrics of trained units, once a row and seed, as `curves.curve_frame` takes them. Rows are called by their
     setting too where there are several."""
-    trained = {(label, unit.seed): unit for label, unit in zip(_labels(units), units, strict=True) if unit.row.objective}
-    return [
-        {
-            "method": label,
-            "seed": seed,
-            "run": unit.id,
-            "ended": bool(facts.of(unit.id).ending),
-            "steps": [{"step": row[STEP], **row} for row in facts.metrics(unit.id)],
-        }
-        for (label, seed), unit in trained.items()
-    ]
+    known = zip(_labels(units), units, strict=True)
+    trained = {(label, unit.seed): unit for label, unit in known if unit.row.objective is not None}
+    runs = pd.DataFrame(
+        [(label, seed, unit.id, bool(facts.of(unit.id).ending)) for (label, seed), unit in trained.items()],
+        columns=["method", "seed", "run", "ended"],
+    )
+    steps = facts.curves[facts.curves["run"].isin(runs["run"])].rename(columns={"step": curves.STEP})
+    return runs.merge(steps.astype({"run": runs["run"].dtype}), on="run")
 
 
 def looks_of(units: Sequence[Unit]) -> Looks:
@@ -288,9 +298,9 @@ def paper_chart(
             if column.title in order and cell.mean is not None
         ]
         return sweeps.benchmarks(pd.DataFrame(rows), looks, order)
-    runs = run_curves(chosen, facts)
-    panels = figure.panels_of(runs)
-    frame = curves.curve_frame(runs, panels, against)
+    steps = run_steps(chosen, facts)
+    panels = figure.panels_of(steps)
+    frame = curves.curve_frame(steps, panels, against)
     if frame.empty:
         fix = "train the figure's runs with this version"
         raise UserError(f"no run holds what {against!r} counts", where=figure.title, fix=fix)

@@ -12,7 +12,6 @@ from tepo.evaluation.statistics.over_environments import predicted
 from tepo.evaluation.statistics.region import Outcome
 from tepo.evaluation.statistics.region_decision import RegionDecision, judge_regions
 from tepo.planning.laptop_cost import price
-
 from tepo.reporting.headline import OUTCOME, outcomes_text
 from tepo.reporting.paper.reference import printed_gains
 from tepo.reporting.tables.cells import format_interval, format_value, number_text

@@ -6,21 +6,20 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import fmean
 from urllib.parse import urljoin
 
-from tepo.analysis.charts import claims_chart, printed_chart, study_charts
+from tepo.analysis.charts import claims_charts, printed_chart, study_charts
 from tepo.analysis.claim_outcomes import judge_claims
 from tepo.analysis.claims_table import claim_lines, claims_table
 from tepo.analysis.tables import fill_command, study_table
 from tepo.common import paths
 from tepo.common.text import counted
 from tepo.config.compose import to_dict
-from tepo.formula.row import row_of
+from tepo.formula.row import load_row, row_of
 from tepo.policy.model.model_location import resolve
 from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.charts.style import NamedChart, png
-from tepo.reporting.headline import headline, paper_headline
+from tepo.reporting.headline import paper_headline
 from tepo.reporting.page import Link, PageHead, PageStudy, build_page
 from tepo.reporting.page.equations import Method, methods
 from tepo.reporting.page.runs import PageRun
@@ -73,7 +72,8 @@ def render_all(
         table = study_table(study, scale, units, facts)
         studies.append(PageStudy(table, list(study_charts(study, scale, units, facts, table))))
         report(done, study.name)
-    runs = [_page_run(unit, facts, max(1, _DUMPS // len(trained))) for unit in trained]
+    shares = _shares(facts)
+    runs = [_page_run(unit, facts, max(1, _DUMPS // len(trained)), shares) for unit in trained]
     samples = page_samples([unit for unit in distinct if not unit.tuning and not unit.recorded])
     papers = [table for table in [paper_comparisons([one.table for one in studies])] if table.blocks[0].rows]
     every = [*claimed, *studies, *(PageStudy(table) for table in papers if len(ordinary) > 1)]
@@ -93,13 +93,7 @@ def _claims(units: Sequence[Sequence[Unit]], facts: Facts) -> list[PageStudy]:
         return []
     claims = load_claims()
     judged = judge_claims(claims, units, facts)
-    chart = claims_chart(claim_lines(claims, judged))
-    caption = (
-        "Claims that were written down before their runs. Shaded: what a claim says; dot and line: A above B with its "
-        "interval, 90% or 95% where the region has two ends; small lines: seeds"
-    )
-    charts = [NamedChart("claims", "claims", caption, chart)] if chart else []
-    return [PageStudy(claims_table(claims, judged, ()), charts)]
+    return [PageStudy(claims_table(claims, judged, ()), claims_charts(claim_lines(claims, judged)))]
 
 
 def opening_chart(studies: Sequence[PageStudy]) -> NamedChart | None:
@@ -129,7 +123,7 @@ def _printed(table: Table) -> list[Comparison]:
 
 
 def _finding(studies: Sequence[PageStudy]) -> str:
-    """What was found, in a sentence: of the registered claims; without them what shows of the paper's differences, or
+    """A sentence on what was found: of the registered claims; without them what shows of the paper's differences, or
     the headline of the first study."""
     registered = [study.finding for study in studies if any(chart.kind == "claims" for chart in study.charts)]
     printed = [paper_headline(study.table) for study in studies if _printed(study.table)] if len(studies) > 1 else []
@@ -144,11 +138,11 @@ def _terms(studies: Sequence[PageStudy], picture: NamedChart | None) -> dict[str
         "rewards into an update, one a step",
         "Seed": "one training with its own random numbers",
     }
-    if kind in ("printed", "differences", "claims"):
+    if kind == "claims":
+        terms["Claim"] = "a sentence with a number, registered before its runs; refuted means that number, not the sign"
+    if kind in ("printed", "differences"):
         terms["Points"] = "percentage points of problems answered right, on average over the benchmarks"
         terms["Line"] = "the 95% interval, where other seeds and problems may put the difference"
-        if kind == "claims":
-            terms.pop("Line")
         terms["p"] = "how often chance alone gives as much, corrected for the number of comparisons"
     if kind == "map":
         terms["Cell"] = "percent of the problems answered right after training, over all benchmarks and seeds"
@@ -164,10 +158,12 @@ def _methods(planned: Planned, studies: Sequence[PageStudy], picture: NamedChart
     names = [table.name for table in drawn[:1]]
     of_picture = [study.name in names or (study.registered and picture.kind == "claims") for study, _ in planned]
     units = [unit for (_, part), shown in zip(planned, of_picture, strict=True) if shown for unit in part]
-    first = {unit.row.label: unit for unit in reversed(units) if unit.row.objective is not None}
-    ordered = {unit.row.label: first[unit.row.label] for unit in units if unit.row.label in first}
-    every = methods([(label, unit.row.look, row_of(unit.config.objective)) for label, unit in ordered.items()])
-    return every[:_SHOWN]
+    if picture.kind == "claims":  # whose rows are called by their claims
+        named = dict.fromkeys(unit.row.objective for unit in units if unit.row.objective)
+        return methods([(name, None, load_row(name)) for name in named])[:_SHOWN]
+    first = {unit.row_label: unit for unit in reversed(units) if unit.row.objective is not None}
+    ordered = {unit.row_label: first[unit.row_label] for unit in units if unit.row_label in first}
+    return methods([(label, unit.row.look, row_of(unit.config.objective)) for label, unit in ordered.items()])[:_SHOWN]
 
 
 def page(rendered: Rendered, command: str = "", link: Link | None = None) -> str:
@@ -179,8 +175,8 @@ def page(rendered: Rendered, command: str = "", link: Link | None = None) -> str
 
 
 def link_of(rendered: Rendered, url: str, name: str) -> tuple[Link, bytes] | None:
-    """What a link to the page shows, and its picture; None for a page without one. url: where the page will stand.
-    name: of the picture's file beside it."""
+    """The words that a link to the page shows, and its picture; None for a page without one. url: where the page will
+    stand. name: of the picture's file beside it."""
     if rendered.picture is None:
         return None
     finding, head = rendered.head.finding or rendered.head.title, rendered.head
@@ -189,14 +185,19 @@ def link_of(rendered: Rendered, url: str, name: str) -> tuple[Link, bytes] | Non
     return Link(url, urljoin(url, name), size, finding, f"{head.asked} {head.ran}".strip()), image
 
 
-def _page_run(unit: Unit, facts: Facts, most: int) -> PageRun:
-    """most: token dumps that are shown."""
+def _shares(facts: Facts) -> dict[tuple[str, int], float]:
+    """Mean share of right answers over the benchmarks of a run, by its id and the number of these."""
+    sums = facts.scores.groupby(["run", "benchmark"], observed=True)[["right", "samples"]].sum()
+    by_run = (sums["right"] / sums["samples"]).groupby("run", observed=True).agg(["mean", "size"])
+    return {(str(run), int(size)): float(mean) for run, mean, size in by_run.itertuples()}
+
+
+def _page_run(unit: Unit, facts: Facts, most: int, shares: Mapping[tuple[str, int], float]) -> PageRun:
+    """most: token dumps that are shown. shares: of `_shares`."""
     known, trained = facts.of(unit.id), facts.of(unit.id).trained
-    answers = [facts.right(unit.id, name) for name in unit.config.data.benchmarks]
-    scores = [sum(one.right) / (len(one.problems) * one.samples) for one in answers if one is not None]
     said = [str(known.outcome), counted(trained, "step")]
-    if scores and len(scores) == len(answers):
-        said.append(f"{100 * fmean(scores):.1f}% right")
+    if not math.isnan(share := shares.get((unit.id, len(unit.config.data.benchmarks)), math.nan)):
+        said.append(f"{100 * share:.1f}% right")
     return PageRun(
         unit.id,
         unit.label,
@@ -268,14 +269,15 @@ def _asked(planned: Planned, scale: str) -> str:
     if len(studies) != 1:
         return f"Asked: {len(studies)} questions, a table each."
     study, rows = studies[0], [row for row in studies[0].rows if row.label != studies[0].baseline and not row.base]
+    labels = {row.label: row.label for row in study.rows} | {one.row.label: one.row_label for one in planned[0][1]}
     axes = " and ".join(study.vary_at(scale))
-    who = rows[0].label if len(rows) == 1 else f"any of {len(rows)} methods"
+    who = labels[rows[0].label] if len(rows) == 1 else f"any of {len(rows)} methods"
     if axes:
         count = counted(sum(not row.base for row in study.rows), "method")
         return f"Asked: how do {count} fare as {axes} changes?"
     if study.baseline is None or not rows:
         return f"Asked: how many problems do {counted(len(study.rows), 'row')} answer right after training?"
-    return f"Asked: after the same training, does {who} answer more problems right than {study.baseline}?"
+    return f"Asked: after the same training, does {who} answer more problems right than {labels[study.baseline]}?"
 
 
 def _cost(units: Sequence[Unit], facts: Facts) -> str:
@@ -288,7 +290,7 @@ def _cost(units: Sequence[Unit], facts: Facts) -> str:
 
 
 def _caveat(trained: Sequence[Unit], facts: Facts, scale: str) -> str:
-    """What results like these cannot say, with the lengths and steps of these runs."""
+    """Limits of results like these, with the lengths and steps of these runs."""
     known = facts.curves[facts.curves["run"].isin({unit.id for unit in trained})]
     if scale != "laptop" or known.empty:
         return ""

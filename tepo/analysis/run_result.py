@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -42,6 +43,16 @@ class RunResult:
         """A line a step, verl's names."""
         rows = self._run.metrics()
         return pd.DataFrame(rows).set_index("training/global_step") if rows else pd.DataFrame()
+
+    def chart(self) -> Any:
+        """The training curves, as a chart of Altair's."""
+        from tepo.reporting.charts.curves import curve_frame, training_curves
+        from tepo.reporting.charts.style import styled
+
+        run, config = self._run, self._run.config()["full"]
+        name = str(config["objective"]["name"])
+        own = {"method": name, "seed": config["seed"], "run": self.id, "ended": run.ending() is not None}
+        return styled(training_curves(curve_frame(pd.DataFrame(run.metrics()).assign(**own)), {name: (name, None)}))
 
     def scores(self) -> pd.DataFrame:
         """A line a benchmark that was measured: accuracy, low and high (95%), in percent, problems and samples."""

@@ -107,7 +107,9 @@ class StudyResult:
             lines.append(shown.assign(label=short).to_string(index=False, na_rep="–", float_format="{:.1f}".format))
         if len(self.table) > len(shown):
             lines.append(f"… and {counted(len(self.table) - len(shown), 'row')} more in .table")
-        return "\n".join([*lines, ".runs .scores .curves .table: pandas frames; .charts: Altair's; .to_markdown(), .save_page(path)"])
+        return "\n".join(
+            [*lines, ".runs .scores .curves .table: pandas frames; .charts: Altair's; .to_markdown(), .save_page(path)"]
+        )
 
     def _repr_markdown_(self) -> str:
         """Markdown that a notebook shows."""

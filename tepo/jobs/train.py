@@ -7,7 +7,6 @@ from tepo.common.files import write_atomic
 from tepo.config.run_config import RunConfig
 from tepo.jobs.measure import After, Measured, measure_run
 from tepo.reporting.progress import bar
-from tepo.store.facts import STEP
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed.process_group import rank
 from tepo.training.loop import train
@@ -44,12 +43,17 @@ def train_and_draw(
 
 
 def _draw(run: RunFolder, name: str, seed: int) -> None:
-    """Training curves of the run as a file in its folder; none where training ended with the first step."""
-    from tepo.reporting.charts.curves import curve_frame, training_curves
-    from tepo.reporting.charts.style import svg
+    """Training curves of the run as a file in its folder; none where training ended with the first step, and on a
+    machine that trains alone, without the packages of tables and charts."""
+    try:
+        import pandas as pd
+        import vl_convert  # noqa: F401 it draws
 
-    steps = [{"step": row[STEP], **row} for row in run.metrics()]
-    ended = run.ending() is not None
-    frame = curve_frame([{"method": name, "seed": seed, "run": run.path.name, "ended": ended, "steps": steps}])
-    if len(frame):
-        write_atomic(run.figures / "training.svg", svg(training_curves(frame, {name: (name, None)})))
+        from tepo.reporting.charts.curves import curve_frame, training_curves
+        from tepo.reporting.charts.style import svg
+    except ModuleNotFoundError:
+        return
+    if rows := run.metrics():
+        own = {"method": name, "seed": seed, "run": run.path.name, "ended": run.ending() is not None}
+        chart = training_curves(curve_frame(pd.DataFrame(rows).assign(**own)), {name: (name, None)})
+        write_atomic(run.figures / "training.svg", svg(chart))

@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tepo.formula.equations import equation, latex_lines, read_constants, words
 from tepo.formula.formula import CURRENT, Formula
 from tepo.formula.graph import Node, below
 from tepo.formula.language import AVERAGES, GIVEN, GROUPS, WORDS
+from tepo.formula.lines import equation, latex_lines, read_constants, words
 from tepo.formula.row import Constant, Row, changed_lines, load_row
 from tepo.formula.typeset import called
 from tepo.objectives.batch import TokenBatch

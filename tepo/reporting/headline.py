@@ -16,7 +16,7 @@ from tepo.reporting.tables.table import IDENTICAL, VERDICT, Block, Cell, Table, 
 OUTCOME = "claim"  # the column of a registered claim's outcome
 _FALL = 10  # points that every row loses at the worst value
 _FEW, _LETTERS = 3, 90  # rows that a sentence names, and what their names take at most
-_NO_VERDICT = f"Fewer than {FEWEST_SEEDS} seeds, so no verdict"
+_TOO_FEW = f"Fewer than {FEWEST_SEEDS} seeds decide"
 
 
 def headline(table: Table) -> str:
@@ -45,7 +45,7 @@ def paper_headline(table: Table) -> str:
         return ""
     differences = counted(len(printed), "difference")
     if all(here.verdict is Verdict.NO_VERDICT for _, here in printed):
-        return f"{_NO_VERDICT} on {differences} that the paper prints"
+        return f"{_TOO_FEW} none of {differences} that the paper prints"
     shown = sum(shows(paper, here) for paper, here in printed)
     return f"Of {differences} that the paper prints, {shown or 'none'} {'show' if shown > 1 else 'shows'} here"
 
@@ -93,11 +93,11 @@ def _verdicts(blocks: Sequence[Block]) -> str:
         deltas = [delta for _, delta, _ in rows if delta is not None]
         ends = " to ".join(number_text(end, 1, "+") for end in dict.fromkeys((min(deltas), max(deltas))))
         who = f"{first[0]} lies" if total == 1 else f"{total} rows lie"
-        why = _NO_VERDICT if Verdict.NO_VERDICT in named else "No verdict"
+        why = f"{_TOO_FEW} nothing" if Verdict.NO_VERDICT in named else "No verdict"
         return f"{why}: {who} {ends} points from {baseline}{apart}"
-    up, down, alike = (named.get(word, []) for word in (Verdict.BETTER, Verdict.WORSE, Verdict.EQUIVALENT))
+    up, down = (named.get(word, []) for word in (Verdict.BETTER, Verdict.WORSE))
     untested = sum(len(named.get(word, ())) for word in (Verdict.NO_VERDICT, Verdict.NOT_COMPARABLE))
-    undecided = total - len(up) - len(down) - len(alike) - untested
+    undecided = total - len(up) - len(down) - untested
     without = f"; {untested} without a verdict" if untested else ""
     if undecided == total - untested:
         who = f"{first[0]} cannot" if total == 1 else f"None of {undecided} rows can"
@@ -106,19 +106,17 @@ def _verdicts(blocks: Sequence[Block]) -> str:
     if down:
         none = "" if len(down) == total else ", none above"
         parts.append(f"{_subject(down, total)} below" + ("" if up else f" {baseline}{none}"))
-    if alike:
-        parts.append(f"{_subject(alike, total, ('is', 'are'))} equivalent" + ("" if parts else f" to {baseline}"))
     rest = (f"; {undecided} not decided" if undecided else "") + without
     return f"{', '.join(parts)}{rest}{apart}"
 
 
-def _subject(labels: Sequence[str], total: int, verbs: tuple[str, str] = ("ends", "end")) -> str:
+def _subject(labels: Sequence[str], total: int) -> str:
     """ "A and B end", "12 of 16 rows end"."""
     if len(labels) <= _FEW and len(named := _listed(labels)) <= _LETTERS:
         who = named
     else:
         who = f"All {total} rows" if len(labels) == total else f"{len(labels)} of {total} rows"
-    return f"{who} {verbs[len(labels) > 1]}"
+    return f"{who} {'end' if len(labels) > 1 else 'ends'}"
 
 
 def _within(block: Block, row: TableRow) -> str:

@@ -73,7 +73,9 @@ def measured_studies(
     chosen, shown, left_out = set[str](), set[str](), list[str]()
     folders: dict[tuple[str, str, int], Path] = {}
     # those that are complete first, of these the largest
-    for name, (units, ids) in sorted(found.items(), key=lambda one: (-len(one[1][1]) / len(one[1][0]), -len(one[1][1]))):
+    for name, (units, ids) in sorted(
+        found.items(), key=lambda one: (-len(one[1][1]) / len(one[1][0]), -len(one[1][1]))
+    ):
         labels = {(unit.label, unit.model, unit.seed): unit.folder for unit in units}
         if ids <= shown:
             left_out.append(name)

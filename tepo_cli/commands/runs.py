@@ -62,8 +62,8 @@ def _equations() -> None:
     """A table of the objectives, each with the lines of its formula."""
     from rich.table import Table
 
+    from tepo.formula.lines import equation
     from tepo.formula.row import load_row, names
-    from tepo.formula.equations import equation
     from tepo_cli.screen import fixed, show
 
     table = Table(fixed("objective"), "equation", title="objectives", show_lines=True)

@@ -20,7 +20,7 @@ from tepo_cli.cli_options import (
 )
 
 if TYPE_CHECKING:
-    from tepo.reporting.charts.style import Chart
+    from tepo.reporting.charts.style import Chart, NamedChart
     from tepo.store.facts import Facts
     from tepo.studies.plan import Unit
     from tepo.studies.study import Study
@@ -90,17 +90,20 @@ def figure(
         ["figures" if paper else name], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides
     )
     planned, facts = filled(planned, records, store, scale, parse_seeds(seeds))
+    charts: list[NamedChart] = []
     for study, units in planned:
         if paper:
             _paper_figures(known if name == "all" else [name], study, scale, units, facts, out / format, against)
-            continue
-        table = study_table(study, scale, units, facts)
-        charts = list(study_charts(study, scale, units, facts, table, against))
-        if not charts:
-            what, fix = f"nothing of {study.name} was run", f"tepo ablate {name} --scale {scale}"
-            raise UserError(what, where=f"store {store}", fix=fix)
-        for one in charts:
-            _save(one.chart, one.name, out / format)
+        else:
+            charts += study_charts(study, scale, units, facts, study_table(study, scale, units, facts), against)
+    if not paper and not charts:
+        what, fix = f"nothing of {file_stem(name)} was run", f"tepo ablate {name} --scale {scale}"
+        raise UserError(what, where=f"store {store}", fix=fix)
+    if not paper and against != "steps" and all(one.kind != "curves" for one in charts):
+        what, fix = f"no run of {file_stem(name)} holds what {against!r} counts", "train them with this version"
+        raise UserError(what, where="--against", fix=fix)
+    for one in charts:
+        _save(one.chart, one.name, out / format)
 
 
 def _paper_figures(
@@ -174,12 +177,13 @@ def report(
         say("looking for what was measured")
         studies, left_out = measured_studies(scale, store, chosen, overrides, records=records)
         if studies:
-            say(f"on the page: {' '.join(studies)}" + (f"; no run that is not there is in: {left_out}" if left_out else ""))
+            more = f"; they show all that is measured of: {left_out}" if left_out else ""
+            say(f"on the page: {' '.join(studies)}{more}")
     planned = plan_all(studies, scale, store=store, seeds=chosen, overrides=overrides)
     planned, facts = filled(planned, records, store, scale, chosen)
-    if not facts.runs["done"].any():
-        what = f"nothing of {' '.join(studies)} was measured" if studies else "nothing was measured that makes a table"
-        fix = f"tepo ablate {studies[0] if studies else 'panel-e'} --scale {scale}" + ("" if records else ", or --records")
+    if not studies or not facts.runs["done"].any():
+        what = f"nothing of {' '.join(studies)} was measured" if studies else "no study was measured, nor half of one"
+        fix = f"tepo ablate {studies[0] if studies else 'panel-e'} --scale {scale}{'' if records else ', or --records'}"
         raise UserError(what, where=f"store {store}", fix=fix)
     write_outputs(planned, facts, scale, out, results, url)
 

@@ -52,18 +52,17 @@ COMMANDS = {
 }
 _WARM = (
     *forkserver._WARM,
-    "matplotlib.backends.backend_agg",
-    "matplotlib.backends.backend_svg",
     "pandas",
     "pyarrow.dataset",
     "scipy.stats",
     "tepo.jobs.model_card",
     "tepo.problems.procedural",
-    "tepo.reporting.figures.curves",
+    "tepo.reporting.charts.curves",
     "tepo.sampling.backends.torch",
     "tepo.sampling.embedded.torch_sampler",
     "tepo.training.engine.backends.torch",
     "tepo.training.engine.torch_engine",
+    "vl_convert",
 )
 DEATH, KILLED, FULL = "death", "SIGKILL", "ENOSPC from then on"
 _SAMPLED = {  # of each so many calls, evenly spread; ENOSPC and death have every call

@@ -25,7 +25,7 @@ from typing import Any
 from tepo.launch import forkserver
 
 _SERVER = get_context("forkserver")
-_SERVER.set_forkserver_preload([*forkserver._WARM, "pandas", "pyarrow.parquet", "scipy.stats", "matplotlib.figure"])
+_SERVER.set_forkserver_preload([*forkserver._WARM, "pandas", "pyarrow.parquet", "scipy.stats", "altair", "vl_convert"])
 
 
 @dataclass(frozen=True)

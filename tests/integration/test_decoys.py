@@ -73,7 +73,6 @@ class User:
         )
         for place in ("", "study", "mine", "mine/experiments"):
             lay(self.work / place, self.mark)
-        os.mkfifo(self.work / "matplotlibrc")  # who opens it waits for ever
         ours = ("PYTHONSAFEPATH", "PYTHONPATH", "TEPO_PATH")
         self.environment = {name: value for name, value in os.environ.items() if name not in ours} | mine
 

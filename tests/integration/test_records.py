@@ -59,8 +59,8 @@ def test_everything_is_shown_without_the_store(user: Path) -> None:
     assert "5 runs, 0 to do" in called(user, "plan", "mine", *away)
     called(user, "reproduce", "mine", *away, "--out", "page.html", "--results", "results.md")
     page = (user / "page.html").read_text()
-    assert "4 runs of 2 rows. 4 are read from records" in page
-    assert "<figcaption>Training curves " in page
+    assert "4 runs of 2 rows" in page
+    assert "<figcaption>Training curves<" in page
     assert 'id="tokens"' not in page
     assert "Provenance" in page
     assert "GSPO" in (user / "results.md").read_text()

@@ -1,6 +1,8 @@
 """What is shown of a run is what was trained and measured: explain, eval, table and page about one store."""
 
+import base64
 import csv
+import gzip
 import json
 import re
 from pathlib import Path
@@ -12,7 +14,6 @@ from tepo.common import provenance
 from tepo.objectives import load_objective
 from tepo.store.samples_file import read_table
 from tests.integration.commands import tepo
-from tests.unit.reporting.pages import unpacked
 from tests.unit.training.small import SMALL, few_problems, write
 
 pytestmark = pytest.mark.slow
@@ -115,9 +116,13 @@ def test_page_and_configuration_show_the_objective_of_the_loss(store: Path) -> N
     page = store.parent / "page.html"
     tepo("report", "mine", "--store", store, "--out", page, *WORDS, TEPO_PATH=str(store.parent))
     text = page.read_text()
-    (held,) = re.findall(r'id="run-data">([^<]+)<', text)
-    usual = unpacked(held)["usual"]
-    assert (usual["objective.beta"], usual["objective.kl"]) == ("1.0", "kl_old")
+    (held,) = re.findall(r'id="run-rows">([^<]+)<', text)
+    rows = gzip.decompress(base64.b64decode(held)).decode()
+    assert f'<div id="run-{run_of(store).name}">0: finished' in rows
+    assert "objective.beta=1" in rows
+    said = re.sub("<[^>]+>", "", text[text.index('id="methods"') :])
+    assert "TEPO (1 steps)" in said
+    assert "&#x003B2;&#x0003D;1" in said, "beta, among the constants"
     stored = [read_table(run_of(store) / "eval" / name / "samples.parquet")["problem"] for name in ("add3", "max4")]
     count = sum(len(problems.unique()) for problems in stored)
     assert f"{count} of {count} benchmark problems, with all their stored responses, of 2 runs" in text

@@ -143,7 +143,7 @@ def test_every_command_is_tried() -> None:
 @pytest.mark.disaster
 @pytest.mark.parametrize("line", READING)
 def test_what_only_reads_executes_nothing(user: Path, line: str) -> None:
-    typed(user, line, 2 if line.startswith("figure") else 0)
+    typed(user, line)
     assert executed(user) == ""
 
 

@@ -20,8 +20,7 @@ from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 import tepo
-from tepo.reporting.page import build_page
-from tepo.reporting.page.head import PageHead
+from tepo.reporting.page import PageHead, build_page
 from tepo_cli.main import app
 
 ROOT = Path(tepo.__file__).parents[1]

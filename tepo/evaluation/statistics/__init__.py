@@ -1,1 +1,1 @@
-"""Intervals, comparisons, equivalence and power."""
+"""Intervals, comparisons and power."""

@@ -33,15 +33,18 @@ def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.D
     lines = []
     for row, cells in _cells(frame).items():
         counts = frame[frame["row"] == row].groupby("benchmark", observed=True)["samples"].sum()
+        drawn: dict[str, np.ndarray] = {}
         for name, table in cells.items():
-            alone = estimate_share({name: table.x}, draws=draws, seed=seed)
+            alone = estimate_share({name: table.x}, draws=draws, seed=seed, drawn=drawn)
             lines.append(_line(row, name, alone, table.x.shape, counts[name]))
         joint = _joint(cells, everything)
         if joint:
             shape = (len(next(iter(joint.values()))), sum(x.shape[1] for x in joint.values()))
+            if len({table.seeds for table in cells.values()}) > 1:  # the average is over fewer
+                drawn = {}
             weights = {name: counts[name] / len(cells[name].seeds) for name in everything}
             for name, share in ((AVERAGE, weights), (MEAN, None)):
-                whole = estimate_share(joint, share, draws=draws, seed=seed)
+                whole = estimate_share(joint, share, draws=draws, seed=seed, drawn=drawn)
                 lines.append(_line(row, name, whole, shape, counts.sum()))
     return pd.DataFrame(lines)
 
@@ -79,12 +82,6 @@ class Difference:
         if self.p_holm >= 1 - LEVEL:
             return Verdict.NOT_DECIDED
         return Verdict.BETTER if self.delta > 0 else Verdict.WORSE
-
-
-def compare(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,)) -> list[Difference]:
-    """Every other row against `baseline`, row after row, Holm-corrected over everything returned. on: benchmarks,
-    AVERAGE or MEAN. Raises UserError for a baseline that is not there."""
-    return corrected([pair.difference() for pair in pair_rows(frame, baseline, on)])
 
 
 def difference_of(row: str, benchmark: str, one: Estimate, seeds: int) -> Difference:
@@ -129,19 +126,35 @@ class Pair:
 
 
 def pair_rows(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,)) -> list[Pair]:
-    """Pairs of runs that `compare` estimates from, in its order. Raises as it does."""
+    """Every other row beside `baseline`, row after row. on: benchmarks, AVERAGE or MEAN. Raises UserError for a
+    baseline that is not there."""
+    return pairs_of(frame, {baseline: on})
+
+
+def pairs_of(frame: pd.DataFrame, on: Mapping[str, Sequence[str]]) -> list[Pair]:
+    """The same beside several baselines. on: of each its benchmarks, AVERAGE or MEAN."""
     check_frame(frame)
     by_row = _cells(frame)
+    everything = frame["benchmark"].unique().tolist()
+    return [pair for baseline, columns in on.items() for pair in _pairs(frame, by_row, everything, baseline, columns)]
+
+
+def _pairs(
+    frame: pd.DataFrame,
+    by_row: Mapping[str, Mapping[str, "_Shares"]],
+    everything: Sequence[str],
+    baseline: str,
+    on: Sequence[str],
+) -> list[Pair]:
     if baseline not in by_row:
         raise unknown_name("row", baseline, by_row)
-    everything = frame["benchmark"].unique().tolist()
     of_base = frame[frame["row"] == baseline].groupby(["benchmark", "seed"], observed=True)["samples"].sum()
     sizes = of_base.groupby("benchmark", observed=True).first()
     pairs = []
     for row, cells in by_row.items():
         for column in () if row == baseline else on:
             wanted = everything if column in (AVERAGE, MEAN) else [column]
-            base, seeds, differences = by_row[baseline], (), None
+            base, seeds, differences = by_row[baseline], tuple[int, ...](), None
             if all(name in cells and name in base and cells[name].problems == base[name].problems for name in wanted):
                 seeds = _shared_seeds([one[name] for one in (cells, base) for name in wanted])
                 differences = {name: cells[name].of(seeds) - base[name].of(seeds) for name in wanted} if seeds else None

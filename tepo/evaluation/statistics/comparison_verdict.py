@@ -10,8 +10,6 @@ class Verdict(StrEnum):
 
     BETTER = "better"
     WORSE = "worse"
-    EQUIVALENT = "equivalent"  # within a stated margin: tepo.evaluation.statistics.equivalence
-    UNDECIDED = "undecided"  # neither equivalent nor different: of claims and curves
     NOT_DECIDED = "not decided"  # of rows and their baseline
     NO_VERDICT = "no verdict"  # of fewer than FEWEST_SEEDS
     NOT_COMPARABLE = "not comparable"

@@ -115,13 +115,19 @@ def estimate(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | Non
 
 
 def estimate_share(
-    cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None = None, *, draws: int = DRAWS, seed: int = 0
+    cells: Mapping[str, np.ndarray],
+    weights: Mapping[str, float] | None = None,
+    *,
+    draws: int = DRAWS,
+    seed: int = 0,
+    drawn: dict[str, np.ndarray] | None = None,
 ) -> Estimate:
     """`estimate` for shares x in 0..1 with the shape of the bootstrap, kept in 0..1. Where all responses are right, or
     all wrong, nothing varies and the far end is Clopper and Pearson's exact bound, problems being the trials (1934).
 
     Problems and seeds are sorted by name, as the bootstrap draws indices: the same (benchmark, P, draws, seed) always
-    draws the same problems."""
+    draws the same problems. drawn: sums of the draws by benchmark, kept from one call to the next on the same
+    cells."""
     plain = estimate(cells, weights)
     if plain.error == 0 and round(plain.mean, 9) in (0, 1):
         far = ((1 - LEVEL) / 2) ** (1 / _problems(cells))
@@ -131,10 +137,12 @@ def estimate_share(
     names, share = in_order(cells, weights)
     outer = _unit_weights("seeds", len(cells[names[0]]), draws, seed)
     values = np.zeros(draws)
+    kept = {} if drawn is None else drawn
     for name, part in zip(names, share, strict=True):
         inner = _unit_weights(name, cells[name].shape[1], draws, seed)
-        norm = part / (inner[0].sum() * outer[0].sum())
-        values += norm * np.einsum("ds,ds->d", outer, inner @ cells[name].T)
+        if name not in kept:
+            kept[name] = np.einsum("ds,ds->d", outer, inner @ cells[name].T)
+        values += part / (inner[0].sum() * outer[0].sum()) * kept[name]
     low, high = central(values)
     scale = plain.half / float(values.std() * ndtri((1 + LEVEL) / 2))
     ends = plain.mean - scale * (plain.mean - low), plain.mean + scale * (high - plain.mean)

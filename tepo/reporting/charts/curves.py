@@ -1,6 +1,6 @@
 """Training curves: a panel a metric, a line a row in the mean over its seeds, and a faint line each seed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from altair.utils.schemapi import debug_mode
 
-from tepo.reporting.charts.style import Looks, line_look, panels, rows_of, selected
+from tepo.reporting.charts.style import Looks, in_views, line_look, rows_of, selected, sizes
 
 AXES = {
     "steps": "training step",
@@ -19,12 +19,12 @@ AXES = {
     "kl": "realised KL of the rollouts, summed (nats per token)",
 }
 _SUMMED = {"tokens": "perf/sampled_tokens", "time": "timing_s/step", "kl": "actor/realised_kl_k3"}
-_SAMPLES = "training/responses"  # from the start of the run
+STEP, _SAMPLES = "training/global_step", "training/responses"  # from the start of the run
 _FEW = 6  # rows that can be told apart: of more, the baseline and two extremes have their colours and the rest is grey
 _FLAT = 8.0  # a row this many times the middle one's peak flattens the others on a linear axis
 _WIDTH, _HEIGHT = 250, 160
 _TIGHT = alt.Scale(nice=False, zero=False)
-_DATA, _DIGITS = "runs", 3  # of the values; more are not seen
+_DATA, _DIGITS = "runs", 4  # of the values; more are not seen
 _TIPS = 1500  # points that have a tooltip each
 
 
@@ -49,50 +49,40 @@ TRAINING_PANELS = (
 
 
 def curve_frame(
-    runs: Sequence[Mapping[str, Any]],
-    panels: Sequence[Panel] = TRAINING_PANELS,
-    against: str = "steps",
-    points: int | None = None,
+    steps: pd.DataFrame, panels: Sequence[Panel] = TRAINING_PANELS, against: str = "steps", points: int | None = None
 ) -> pd.DataFrame:
     """A line a run and step: method, seed, run, step, at (where the step lies on the axis: the mean of the positions
     of its row's seeds), last (of a run that ended early) and the panels' values.
 
-    runs: each with method, seed, run, ended, and steps, its metrics with `step`. against: one of AXES; a run that lacks
-    what the axis needs is left out. points: of a run at most; of neighbouring steps the mean."""
-    parts = []
-    for run in runs:
-        steps = pd.DataFrame(run["steps"])
-        if steps.empty:
-            continue
-        known = steps.reindex(columns=["step", *(panel.metric for panel in panels)])
-        frame = pd.DataFrame({"method": run["method"], "seed": run["seed"], "run": run["run"], "step": known["step"]})
-        frame["at"] = _positions(steps, against)
-        frame["last"] = bool(run["ended"]) & (known["step"] == known["step"].max())
-        for panel in panels:
-            frame[panel.name] = panel.scale * known[panel.metric].astype(float).replace([np.inf, -np.inf], np.nan)
-        parts.append(frame[frame["at"].notna()])
-    if not parts:
-        return pd.DataFrame(columns=["method", "seed", "run", "step", "at", "last", *(one.name for one in panels)])
-    every = pd.concat(parts, ignore_index=True)
-    every["at"] = every.groupby(["method", "step"])["at"].transform("mean")
-    longest = every.groupby("run").size().max()
+    steps: method, seed, run, ended (early) and the metrics with their step, `training/global_step`, in order. against:
+    one of AXES; a run that lacks what the axis needs is left out. points: of a run at most; of neighbouring steps the
+    mean."""
+    frame = steps[["method", "seed", "run"]].assign(step=steps[STEP], at=_positions(steps, against))
+    frame["last"] = steps["ended"].astype(bool) & (frame["step"] == frame.groupby("run")["step"].transform("max"))
+    for panel in panels:
+        known = steps[panel.metric].astype(float) if panel.metric in steps else np.nan
+        frame[panel.name] = panel.scale * pd.Series(known, steps.index).replace([np.inf, -np.inf], np.nan)
+    frame = frame[frame["at"].notna()].reset_index(drop=True)
+    frame["at"] = frame.groupby(["method", "step"])["at"].transform("mean")
+    longest = frame.groupby("run").size().max() if len(frame) else 0
     width = -(-longest // points) if points else 1
-    return _thinned(every, width) if width > 1 else every
+    return _thinned(frame, width) if width > 1 else frame
 
 
-def _positions(steps: pd.DataFrame, against: str) -> "pd.Series[float] | float":
+def _positions(steps: pd.DataFrame, against: str) -> "pd.Series[float]":
+    """The axis's value at each step; missing in all of a run that lacks some."""
     if against == "steps":
-        return steps["step"].astype(float)
+        return steps[STEP].astype(float)
     metric = _SUMMED.get(against, _SAMPLES)
-    if metric not in steps or bool(steps[metric].isna().any()):
-        return np.nan
-    return steps[metric].cumsum() if against in _SUMMED else steps[metric].astype(float)
+    known = steps[metric].astype(float) if metric in steps else pd.Series(np.nan, steps.index)
+    values = known.groupby(steps["run"]).cumsum() if against in _SUMMED else known
+    return values.where(known.notna().groupby(steps["run"]).transform("all"))
 
 
 def _thinned(frame: pd.DataFrame, width: int) -> pd.DataFrame:
     """Neighbouring steps, the same ones in every run, as one at the last of them."""
     rank = (frame["step"].rank(method="dense").astype(int) - 1) // width
-    how = {name: "last" for name in ("step", "at")} | {"last": "max"}
+    how = dict.fromkeys(("step", "at"), "last") | {"last": "max"}
     columns = {name: how.get(name, "mean") for name in frame.columns if name not in ("method", "seed", "run")}
     made = frame.groupby(["method", "seed", "run", rank.rename("rank")], sort=False).agg(columns)
     return made.reset_index().drop(columns="rank")
@@ -115,39 +105,33 @@ def training_curves(
     several = bool((frame.groupby("method")["run"].nunique() > 1).any())
     with debug_mode(False):  # thousands of parts, each checked again wherever it is copied
         chosen, opacity = selected()
-        # the first panel has the colours of all, as they are long for many rows
-        plain = {"color": alt.Color("method", type="nominal"), "strokeDash": alt.StrokeDash("method", type="nominal")}
-        styles = [plain if number else line_look(rows, lifted) for number in range(len(shown))]
-        charts = [
-            _panel(frame, panel, style, opacity, against, several) for panel, style in zip(shown, styles, strict=True)
-        ]
-        made = panels(charts, columns, chosen).resolve_scale(color="shared", strokeDash="shared")
-    # by name, as every call of Altair copies what a chart has
+        charts = [_panel(frame, panel, opacity, against, several) for panel in shown]
+        made = alt.concat(*charts, columns=columns).resolve_scale(color="shared", strokeDash="shared")
+    # what is long comes last, as every call of Altair copies all that a chart has; one panel has the colours of all
+    if charts:
+        made.concat[0].encoding |= line_look(rows, lifted)
+        made.params = [in_views(chosen, [panel.layer[0].name for panel in made.concat])]
     kept = frame[["method", "seed", "run", "at", "last", *(panel.name for panel in shown)]]
-    made.datasets = {_DATA: rows_of(kept, digits=_DIGITS)}
+    made.usermeta = sizes(legend=list(lifted or rows))
+    short = {panel.name: [float(f"{value:.{_DIGITS}g}") for value in kept[panel.name]] for panel in shown}
+    made.datasets = {_DATA: rows_of(kept.assign(**short))}
     return made
 
 
 def ends(frame: pd.DataFrame, panels: Sequence[Panel] = TRAINING_PANELS) -> pd.DataFrame:
     """The mean over seeds of each row at its last step, a column a panel: what the curves come to, as a table."""
     shown = [panel for panel in panels if frame[panel.name].notna().any()]
-    columns = {", ".join(filter(None, (one.title, one.unit))): _means(frame, one).groupby("method").last() for one in shown}
+    titles = [", ".join(filter(None, (panel.title, panel.unit))) for panel in shown]
+    last = [_means(frame, panel).groupby("method").last() for panel in shown]
     order = list(dict.fromkeys(frame["method"]))
-    known = pd.DataFrame(columns).reindex(order).map("{:.3g}".format).replace("nan", "–")
+    means = pd.DataFrame(dict(zip(titles, last, strict=True))).reindex(order)
+    known = means.map(lambda mean: f"{float(f'{mean:.3g}'):g}").replace("nan", "–")
     return known.rename_axis("Method").reset_index()
 
 
-def _panel(
-    frame: pd.DataFrame,
-    panel: Panel,
-    style: Mapping[str, Any],
-    opacity: Any,
-    against: str,
-    several: bool,
-) -> alt.LayerChart:
-    kind = "log" if _one_flattens(frame, panel) else "linear"
+def _panel(frame: pd.DataFrame, panel: Panel, opacity: Any, against: str, several: bool) -> alt.LayerChart:
     x = alt.X("at", type="quantitative", title=AXES[against], axis=alt.Axis(grid=False), scale=_TIGHT)
-    scale = alt.Scale(type=kind, zero=False)
+    scale = alt.Scale(type="log") if _one_flattens(frame, panel) else alt.Scale(zero=False)
     y = alt.Y(panel.name, type="quantitative", title=panel.unit or None, scale=scale)
     tips = [alt.Tooltip(name, type="nominal") for name in ("method", "seed", "run")]
     base = alt.Chart(alt.NamedData(_DATA)).transform_filter(f"isValid(datum.{panel.name})")
@@ -159,20 +143,22 @@ def _panel(
         )
         .transform_filter("datum.known == datum.seeds")
     )
-    parts = [(mean if several else base).mark_line(strokeWidth=2).encode(tooltip=tips[:1] if several else tips)]
+    line = (mean if several else base).mark_line(strokeWidth=2)
+    parts = [line.encode(tooltip=tips[:1] if several else tips)]
     if several:
-        run, faint = alt.Detail("run", type="nominal"), alt.OpacityValue(0.3)
+        run, faint = alt.Detail("run", type="nominal"), selected(faint=0.04, plain=0.3)[1]
         parts.insert(0, base.mark_line(strokeWidth=0.8).encode(detail=run, opacity=faint, tooltip=tips))
     if len(frame) <= _TIPS:
         at = alt.Tooltip("at", type="quantitative", title=AXES[against])
         value = alt.Tooltip(panel.name, type="quantitative", title=panel.title, format=".4~g")
         points = base.mark_point(size=40, filled=True)
         parts.append(points.encode(opacity=alt.OpacityValue(0), tooltip=[*tips, at, value]))
-    if frame["last"].any():
+    if frame.loc[frame["last"], panel.name].notna().any():
         ended = base.transform_filter("datum.last").mark_point(shape="cross", angle=45, filled=True, size=90)
         parts.append(ended.encode(tooltip=tips))
-    # what all layers share stands once: it is long for many rows
-    shared = {"x": x, "y": y, "opacity": opacity, **style}
+    parts[0].name = panel.name  # the view whose marks are clicked
+    shared = {"x": x, "y": y, "opacity": opacity, "color": alt.Color("method", type="nominal")}
+    shared["strokeDash"] = alt.StrokeDash("method", type="nominal")
     return alt.layer(*parts, encoding=shared, title=panel.title, width=_WIDTH, height=_HEIGHT)
 
 

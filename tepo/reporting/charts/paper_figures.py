@@ -4,9 +4,10 @@ Their data is not published, so nothing of theirs is drawn: the captions say wha
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+
+import pandas as pd
 
 from tepo.common.errors import UserError
 from tepo.reporting.charts.curves import Panel
@@ -40,24 +41,23 @@ class PaperFigure:
     def title(self) -> str:
         return f"{self.paper}, Figure {self.number}"
 
-    def panels_of(self, runs: Sequence[Mapping[str, Any]]) -> tuple[Panel, ...]:
+    def panels_of(self, steps: pd.DataFrame) -> tuple[Panel, ...]:
         """Panels for these runs, as `curves.curve_frame` takes them. Raises UserError for runs that hold none of their
         metrics."""
-        panels = self.panels if self.best is None else (_best_panel(runs, self.best),)
-        known = {name for run in runs for row in run["steps"] for name in row}
+        known = [str(name) for name in steps if steps[name].notna().any()]
+        panels = self.panels if self.best is None else (_best_panel(known, self.best),)
         if not any(panel.metric in known for panel in panels):
             metrics = ", ".join(panel.metric for panel in panels)
-            raise UserError(f"the runs hold no metric {metrics}", where="figure", fix="train them again")
+            raise UserError(f"no run holds {metrics}", where=self.title, fix="train the figure's runs first")
         return panels
 
 
-def _best_panel(runs: Sequence[Mapping[str, Any]], order: int) -> Panel:
+def _best_panel(metrics: Sequence[str], order: int) -> Panel:
     """Mean over prompts of the best reward among k samples (`critic/score/best@k`).
 
     The paper has groups of 32 and shows k = 32 and 16; with groups of 8 it is 8 and 4. Raises UserError without such
     metrics."""
-    names = {name for run in runs for row in run["steps"] for name in row}
-    sizes = sorted({int(found[1]) for name in names if (found := _BEST.match(name))}, reverse=True)
+    sizes = sorted({int(found[1]) for name in metrics if (found := _BEST.match(name))}, reverse=True)
     if len(sizes) <= order:
         which = "" if order == 0 else "second "
         fix = "train them again with this version"

@@ -5,7 +5,7 @@ Colours of ink, lines and shading are few and fixed, so that the page's styles c
 
 import hashlib
 import json
-import re
+import math
 import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
@@ -20,10 +20,11 @@ from tepo.common.text import spelt
 from tepo.reporting.colours import Look, look
 
 FORMATS = ("svg", "pdf", "png", "html", "json")
+_BROAD = 760  # pixels of a page's column
 INK, FAINT, GRID, REGION, GREY = "#1b1b1b", "#5c5c5c", "#dddddd", "#e6ebf2", "#b5b5b5"
 _DIGITS = 6  # of the numbers of a chart that make it another chart
 _CONFIG: dict[str, Any] = {
-    "font": "sans-serif",
+    "font": "Liberation Sans, Arial, Helvetica, sans-serif",  # of one width: it is measured where it is drawn
     "background": "transparent",
     "view": {"stroke": None},
     "axis": {
@@ -34,12 +35,19 @@ _CONFIG: dict[str, Any] = {
         "labelColor": INK, "titleColor": INK, "labelLimit": 0, "labelFontSize": 11, "symbolStrokeWidth": 2.5,
         "symbolSize": 90, "symbolOpacity": 1, "orient": "bottom", "direction": "vertical", "columnPadding": 18,
     },
-    "title": {"anchor": "start", "frame": "group", "color": INK, "fontSize": 13, "subtitleColor": FAINT, "subtitleFontSize": 11},
+    "title": {"anchor": "start", "frame": "group", "color": INK, "fontSize": 13},
     "text": {"color": INK, "fontSize": 11},
     "rule": {"color": INK},
 }  # fmt: skip
 
-Chart = alt.Chart | alt.LayerChart | alt.ConcatChart
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Chart</title><script>{vega}</script></head>
+<body><div id="chart"></div><script>vegaEmbed("#chart", {chart}, {{"renderer": "svg"}})</script></body>
+</html>
+"""
+
+Chart = Any  # one of Altair's: Chart, LayerChart or ConcatChart
 
 
 @dataclass(frozen=True)
@@ -61,11 +69,14 @@ Looks = Mapping[str, tuple[str, Look | None]]
 
 
 def rows_of(frame: pd.DataFrame, digits: int = _DIGITS) -> list[dict[str, Any]]:
-    """The rows for JSON: missing numbers as null, others with few digits."""
+    """The rows for JSON: missing and infinite numbers as null, others with few digits, texts as `_spelt`."""
+    known: dict[str, str] = {}  # of many rows the texts are few
 
     def plain(value: Any) -> Any:
         if isinstance(value, float):
-            return None if value != value else float(f"{value:.{digits}g}")
+            return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+        if isinstance(value, str):
+            return known[value] if value in known else known.setdefault(value, _spelt(value))
         return value
 
     columns = [[plain(value) for value in frame[name].tolist()] for name in frame]
@@ -77,10 +88,17 @@ def values(frame: pd.DataFrame, digits: int = _DIGITS) -> alt.InlineData:
     return alt.InlineData(values=rows_of(frame, digits))
 
 
-def selected(faint: float = 0.12) -> tuple[alt.Parameter, alt.OpacityValue]:
-    """A selection of methods, by a click on a mark or in the legend, and the opacity that follows it."""
+def selected(faint: float = 0.12, plain: float = 1.0) -> tuple[alt.Parameter, alt.OpacityValue]:
+    """A selection of methods, by a click on a mark or in the legend, and the opacity that follows it. faint: of what is
+    not selected. plain: of the rest."""
     chosen = alt.selection_point(name="method", fields=["method"], on="click", bind="legend")
-    return chosen, alt.OpacityValue(faint, condition={"param": "method", "value": 1, "empty": True})
+    return chosen, alt.OpacityValue(faint, condition={"param": "method", "value": plain, "empty": True})
+
+
+def in_views(chosen: alt.Parameter, names: Sequence[str]) -> alt.TopLevelSelectionParameter:
+    """The selection for a chart of several panels, in the views of these names."""
+    own = chosen.param.to_dict()
+    return alt.TopLevelSelectionParameter(name=own["name"], select=own["select"], bind=own["bind"], views=list(names))
 
 
 def panels(charts: Sequence[Any], columns: int, chosen: alt.Parameter | None = None) -> alt.ConcatChart:
@@ -105,25 +123,42 @@ def line_look(looks: Looks, lifted: Sequence[str] = ()) -> dict[str, Any]:
     shown = lifted or labels
     colours = [style.colour if name in shown else GREY for name, style in zip(labels, styles, strict=True)]
     dashes = [list(style.dash) or [1, 0] for style in styles]
-    legend = alt.Legend(title=None, columns=legend_columns(shown), values=list(shown), symbolType="stroke")
+    legend = alt.Legend(title=None, values=list(shown), symbolType="stroke", labelExpr=LEGEND_LINES)
     return {
         "color": alt.Color("method", type="nominal", scale=alt.Scale(domain=labels, range=colours), legend=legend),
-        "strokeDash": alt.StrokeDash("method", type="nominal", scale=alt.Scale(domain=labels, range=dashes), legend=legend),
+        "strokeDash": alt.StrokeDash(
+            "method", type="nominal", scale=alt.Scale(domain=labels, range=dashes), legend=legend
+        ),
     }
 
 
-def legend_columns(labels: Sequence[str]) -> int:
-    """Columns of a legend below a chart as wide as a page's column; a phone has room for one with long labels."""
-    return max(1, min(len(labels), 90 // (6 + max(map(len, labels), default=1))))
-
-
 def wrapped(text: str, letters: int) -> str:
-    """The text in lines of at most so many letters; `lineBreak` of a text mark or `label_lines` of an axis parts them."""
-    return "\n".join(textwrap.wrap(text, letters, break_long_words=True)) or text
+    """The text in lines of at most so many letters, for a text mark with `lineBreak`."""
+    return "\n".join(textwrap.wrap(text, letters, break_on_hyphens=False)) or text
 
 
-LABEL_LINES = "split(datum.label, '\\n')"
-"""labelExpr of an axis whose labels are `wrapped`."""
+def label_lines(letters: int) -> str:
+    """The labelExpr of an axis or a legend that parts long labels as `wrapped` does."""
+    parts = f"regexp('(.{{1,{letters}}})( +|$)|(.{{{letters}}})', 'g')"
+    return f"split(trim(replace(datum.label, {parts}, '$1$3\\n')), '\\n')"
+
+
+_LEGEND = 42  # letters of a line of a legend
+LEGEND_LINES = label_lines(_LEGEND)
+
+
+def row_axis(letters: int, **more: Any) -> alt.Axis:
+    """An axis on the left whose labels are rows in lines, around the middle of their row."""
+    lines = label_lines(letters)
+    offset = {"condition": {"test": "true", "expr": f"-6.5 * (length({lines}) - 1)"}, "value": 0}
+    return alt.Axis(labelExpr=lines, labelOffset=offset, ticks=False, **more)
+
+
+def sizes(left: Sequence[str] = (), legend: Sequence[str] = (), beside: int = 55) -> dict[str, int]:
+    """Sizes of a chart that `fitted` needs, as its `usermeta`. left: labels on the left of it, `wrapped`. legend: its
+    entries. beside: pixels on both sides of each panel where there are no such labels."""
+    letters = max((len(line) for label in left for line in label.split("\n")), default=0)
+    return {"beside": 45 + 6 * letters if left else beside, "letters": min(_LEGEND, max(map(len, legend), default=0))}
 
 
 def specification(chart: Chart) -> dict[str, Any]:
@@ -132,9 +167,24 @@ def specification(chart: Chart) -> dict[str, Any]:
     named = {} if chart.datasets is alt.Undefined else chart.datasets
     plain.datasets = alt.Undefined  # ready as it is, where Altair would look at every number
     made: dict[str, Any] = plain.to_dict(validate=False)
-    if named:
-        made["datasets"] = {**made.get("datasets", {}), **named}
-    return {**made, "config": _CONFIG}
+    sets = {**made.pop("datasets", {}), **named}  # of `rows_of`
+    return fitted({**_spelt(made), "config": _CONFIG, **({"datasets": sets} if sets else {})}, None)
+
+
+def _spelt(made: Any) -> Any:
+    """The specification without characters that XML has not; vl-convert would end the process at one. Titles of fields
+    are on one line and have no backslashes, as Vega-Lite puts them into expressions as they are."""
+    match made:
+        case str():
+            return spelt(made).replace("\ufffe", "\\ufffe").replace("\uffff", "\\uffff")
+        case {"field": _, "title": str(title)}:
+            rest = {key: _spelt(part) for key, part in made.items() if key != "title"}
+            return rest | {"title": " ".join(_spelt(title).replace("\\", "∖").split())}
+        case dict():
+            return {key: _spelt(part) for key, part in made.items()}
+        case list():
+            return [_spelt(part) for part in made]
+    return made
 
 
 def styled(chart: Chart) -> Chart:
@@ -143,23 +193,31 @@ def styled(chart: Chart) -> Chart:
     return chart
 
 
-def fitted(made: dict[str, Any], width: int) -> dict[str, Any]:
-    """A specification for so many pixels: fewer panels side by side, each as wide as there is room for. The page's
-    script does the same."""
-    parts = made.get("concat", [made])
+def fitted(made: dict[str, Any], width: int | None) -> dict[str, Any]:
+    """A specification for so many pixels, by its `sizes`: fewer panels side by side, each as wide as there is room for,
+    and fewer columns in the legend. None: panels as they are. The page's script does the same."""
+    own = made.get("usermeta", {})
+    columns = max(1, (width or _BROAD) // (50 + 7 * own.get("letters", 0)))
+    legend = {**made["config"]["legend"], "columns": columns}
+    made = {**made, "config": {**made["config"], "legend": legend}}
+    if width is None:
+        return made
     across = max(1, min(made.get("columns", 1), width // 330))
-    shown = [{**part, "width": width // across - 55} for part in parts]
-    return {**made, "columns": across, "concat": shown} if "concat" in made else shown[0]
+    fit = {"width": width // across - own.get("beside", 55)}
+    if "concat" in made:
+        return {**made, "columns": across, "concat": [{**part, **fit} for part in made["concat"]]}
+    return {**made, **fit}
 
 
 def digest(chart: Chart) -> str:
-    """What the chart shows, as a hash: its specification with numbers to six digits. Other versions of Altair write
+    """A hash of what the chart shows: its specification with numbers to six digits. Other versions of Altair write
     other names and versions; these are left out."""
+    automatic = ("$schema", "name", "views", "config")
 
     def plain(value: Any) -> Any:
         match value:
             case dict():
-                return {key: plain(part) for key, part in value.items() if key not in ("$schema", "name", "config")}
+                return {key: plain(part) for key, part in value.items() if key not in automatic}
             case list():
                 return [plain(part) for part in value]
             case float():
@@ -167,26 +225,19 @@ def digest(chart: Chart) -> str:
         return value
 
     made = specification(chart)
-    named = {name: f"data-{number}" for number, name in enumerate(made.pop("datasets", {}))}
-    made["rows"] = list(chart_data(chart).values())
-    text = json.dumps(plain(made), sort_keys=True)
-    for name, plain_name in named.items():
-        text = text.replace(name, plain_name)
-    return hashlib.blake2b(re.sub(r'"view_\d+"', '"view"', text).encode(), digest_size=8).hexdigest()
-
-
-def chart_data(chart: Chart) -> dict[str, Any]:
-    """Data sets of the chart by their names."""
-    sets: dict[str, Any] = specification(chart).get("datasets", {})
-    return sets
+    made["rows"] = list(made.pop("datasets", {}).values())
+    return hashlib.blake2b(json.dumps(plain(made), sort_keys=True).encode(), digest_size=8).hexdigest()
 
 
 def svg(chart: Chart, width: int | None = None) -> str:
-    """The chart as SVG text, with the hash of what it shows. width: see `fitted`."""
+    """The chart as SVG text, with the hash of what it shows. width: see `fitted`; without one it is a file's, white
+    behind it, as whoever shows it may have a dark page."""
     import vl_convert
 
-    made = specification(chart) if width is None else fitted(specification(chart), width)
-    text = spelt(vl_convert.vegalite_to_svg(made))  # XML has no control characters
+    made = specification(chart)
+    # and room for a wider font
+    made = made | {"background": "white", "padding": {"left": 24}} if width is None else fitted(made, width)
+    text: str = vl_convert.vegalite_to_svg(made)
     return text.replace("</svg>", f"<!-- chart {digest(chart)} --></svg>")
 
 
@@ -213,8 +264,8 @@ def drawn(chart: Chart, format: str) -> bytes | str:
             made: bytes = vl_convert.vegalite_to_pdf(specification(chart))
             return made
         case "html":
-            page: str = vl_convert.vegalite_to_html({**specification(chart), "background": "white"}, bundle=True)
-            return page
+            made_of = json.dumps({**specification(chart), "background": "white"}).replace("<", "\\u003c")
+            return _PAGE.format(vega=vega(), chart=made_of)
     return json.dumps(specification(chart), indent=1, ensure_ascii=False) + "\n"
 
 
@@ -223,5 +274,5 @@ def vega() -> str:
     """Vega, Vega-Lite and Vega-Embed as one script, which sets `vegaEmbed`."""
     import vl_convert
 
-    script: str = vl_convert.javascript_bundle()
+    script: str = vl_convert.javascript_bundle()  # type: ignore[call-arg]  # the stub knows no default
     return script

@@ -1,4 +1,4 @@
-"""What a study varies or tunes: accuracy of rows x settings as a map and as lines, and at each setting tried."""
+"""Charts of what a study varies or tunes: accuracy of rows x settings as a map and as lines, and at settings tried."""
 
 import math
 from collections.abc import Sequence
@@ -6,27 +6,47 @@ from collections.abc import Sequence
 import altair as alt
 import pandas as pd
 
-from tepo.reporting.charts.style import FAINT, INK, LABEL_LINES, Looks, colour_of, line_look, selected, values, wrapped
+from tepo.reporting.charts.style import (
+    FAINT,
+    INK,
+    LEGEND_LINES,
+    Looks,
+    colour_of,
+    line_look,
+    panels,
+    row_axis,
+    selected,
+    sizes,
+    values,
+    wrapped,
+)
 
 _LOG_FROM = 8  # values that span this factor or more are shown on a log axis
-_LETTERS = 26  # of a line of a row's label
+_LETTERS, _TITLE = 26, 34  # of a line of a row's label, and of a panel's title
 _BLUES = ("#f2f7fb", "#6aaed6")
+
+
+def _scale(log: bool, **more: bool) -> alt.Scale:
+    """A scale that does not begin at 0; a logarithmic one cannot, and is not asked to."""
+    return alt.Scale(type="log", **more) if log else alt.Scale(zero=False, **more)
 
 
 def sweep_map(frame: pd.DataFrame, axis: str) -> alt.LayerChart:
     """Rows x values, shaded by accuracy, framed where runs ended early. frame: method, value, mean (percent), interval
     (words), ended (runs that did), runs, lost (points; of the row) in the order of the rows. axis: what varies."""
-    rows = frame.assign(label=[wrapped(label, _LETTERS) for label in frame["method"]])
-    rows["said"] = [
+    said = [
         "–" if math.isnan(mean) else f"{mean:.1f}{'†' if ended else ''}"
         for mean, ended in zip(frame["mean"], frame["ended"], strict=True)
     ]
-    labels, columns = list(dict.fromkeys(rows["label"])), list(dict.fromkeys(rows["value"]))
+    rows = frame.assign(said=said)
+    methods, columns = (list(dict.fromkeys(frame[name])) for name in ("method", "value"))
+    labels = [wrapped(method, _LETTERS) for method in methods]
     lines = max(label.count("\n") + 1 for label in labels)
     chosen, opacity = selected(faint=0.25)
+    top = alt.Axis(orient="top", labelAngle=0, ticks=False, domain=False)
     base = alt.Chart(values(rows)).encode(
-        x=alt.X("value:N", sort=columns, title=axis, axis=alt.Axis(orient="top", labelAngle=0, ticks=False, domain=False)),
-        y=alt.Y("label:N", sort=labels, title=None, axis=alt.Axis(labelExpr=LABEL_LINES, ticks=False, domain=False)),
+        x=alt.X("value:N", sort=columns, title=axis, axis=top),
+        y=alt.Y("method:N", sort=methods, title=None, axis=row_axis(_LETTERS, domain=False)),
         opacity=opacity,
         tooltip=[
             alt.Tooltip("method:N"),
@@ -44,7 +64,8 @@ def sweep_map(frame: pd.DataFrame, axis: str) -> alt.LayerChart:
     )
     layers = [base.mark_rect().encode(color=shade), framed, base.mark_text(color="#000001").encode(text="said:N")]
     made = alt.layer(*(layers if frame["ended"].any() else [layers[0], layers[2]])).add_params(chosen)
-    return made.properties(width=max(180, 58 * len(columns)), height=max(22, 12 * lines + 6) * len(labels))
+    size = {"width": max(180, 58 * len(columns)), "height": max(22, 12 * lines + 6) * len(labels)}
+    return made.properties(**size, usermeta=sizes(left=labels))
 
 
 def sweep_lines(frame: pd.DataFrame, axis: str, looks: Looks) -> alt.LayerChart:
@@ -59,7 +80,7 @@ def sweep_lines(frame: pd.DataFrame, axis: str, looks: Looks) -> alt.LayerChart:
         alt.X(
             "value:Q",
             title=axis,
-            scale=alt.Scale(type="log" if log else "linear", nice=False, zero=False),
+            scale=_scale(log, nice=False),
             axis=alt.Axis(values=sorted(set(shown["value"])), format="~g", grid=False),
         )
         if plain
@@ -75,7 +96,7 @@ def sweep_lines(frame: pd.DataFrame, axis: str, looks: Looks) -> alt.LayerChart:
         base.mark_line(strokeWidth=2).encode(y=y, strokeDash=style["strokeDash"], opacity=opacity, tooltip=tips),
         base.mark_point(filled=True, size=30).encode(y=y, opacity=opacity, tooltip=tips),
     ).add_params(chosen)
-    return made.properties(width=420, height=260)
+    return made.properties(width=420, height=260, usermeta=sizes(legend=list(looks)))
 
 
 def tried(frame: pd.DataFrame, axis: str, looks: Looks, *, log: bool) -> alt.ConcatChart:
@@ -83,20 +104,22 @@ def tried(frame: pd.DataFrame, axis: str, looks: Looks, *, log: bool) -> alt.Con
     method, at, score (percent), complete (it has all tuning seeds, so it could be chosen), drawn (False: the default)
     and chosen (True for one of each row)."""
     ticks = alt.Axis(tickCount=3, format="~g", labelOverlap=True)
-    x = alt.X("at:Q", title=axis, scale=alt.Scale(type="log" if log else "linear", zero=False), axis=ticks)
+    x = alt.X("at:Q", title=axis, scale=_scale(log), axis=ticks)
     y = alt.Y("score:Q", title="validation accuracy, %", scale=alt.Scale(zero=False))
     tips = [alt.Tooltip("row:N"), alt.Tooltip("at:Q", title=axis), alt.Tooltip("score:Q", format=".1f")]
+    chosen, opacity = selected()
     rows = []
     for row, part in frame.groupby("row", sort=False):
         colour = colour_of(part["method"].iloc[0], looks)
-        base = alt.Chart(values(part)).encode(x=x, y=y, tooltip=tips)
-        points = base.mark_point(size=35, color=colour, opacity=1).encode(
+        base = alt.Chart(values(part)).encode(x=x, y=y, opacity=opacity, tooltip=tips)
+        points = base.mark_point(size=35, color=colour).encode(
             shape=alt.condition("datum.drawn", alt.value("circle"), alt.value("diamond")),
             fill=alt.condition("datum.complete", alt.value(colour), alt.value("white")),
         )
-        ring = base.transform_filter("datum.chosen").mark_point(size=160, color=INK, opacity=1)
-        rows.append(alt.layer(points, ring).properties(title=str(row), width=220, height=130))
-    return alt.concat(*rows, columns=3).resolve_scale(x="shared", y="shared")
+        ring = base.transform_filter("datum.chosen").mark_point(size=160, color=INK)
+        title = wrapped(str(row), _TITLE).split("\n")
+        rows.append(alt.layer(points, ring).properties(title=title, width=220, height=130))
+    return panels(rows, 3, chosen).resolve_scale(x="shared", y="shared")
 
 
 def benchmarks(frame: pd.DataFrame, looks: Looks, order: Sequence[str]) -> alt.LayerChart:
@@ -105,7 +128,7 @@ def benchmarks(frame: pd.DataFrame, looks: Looks, order: Sequence[str]) -> alt.L
     labels = list(dict.fromkeys(frame["method"]))
     colours = [colour_of(label, looks) for label in labels]
     chosen, opacity = selected()
-    legend = alt.Legend(title=None, columns=3)
+    legend = alt.Legend(title=None, labelExpr=LEGEND_LINES)
     base = alt.Chart(values(frame)).encode(
         x=alt.X("benchmark:N", sort=list(order), title=None, axis=alt.Axis(labelAngle=0)),
         xOffset=alt.XOffset("method:N", sort=labels),
@@ -115,4 +138,8 @@ def benchmarks(frame: pd.DataFrame, looks: Looks, order: Sequence[str]) -> alt.L
     colour = alt.Color("method:N", scale=alt.Scale(domain=labels, range=colours), legend=legend)
     bars = base.mark_bar().encode(y=alt.Y("mean:Q", title="accuracy, %"), color=colour)
     ends = base.mark_rule(color=FAINT, strokeWidth=1.2).encode(y="low:Q", y2="high:Q")
-    return alt.layer(bars, ends).add_params(chosen).properties(width=max(420, 9 * len(frame)), height=260)
+    return (
+        alt.layer(bars, ends)
+        .add_params(chosen)
+        .properties(width=max(420, 9 * len(frame)), height=260, usermeta=sizes(legend=labels))
+    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from latex2mathml.converter import convert
 from markupsafe import Markup, escape
 
-from tepo.formula.equations import latex_lines
+from tepo.formula.lines import latex_lines
 from tepo.formula.row import Row
 from tepo.reporting.colours import Look
 from tepo.reporting.tables.renderers.html_table import swatch
@@ -43,7 +43,7 @@ def methods(rows: Sequence[tuple[str, Look | None, Row]]) -> list[Method]:
     """Methods of a page, each formula once, under the label of the first row that has it."""
     known: dict[str, tuple[str, Look | None, Row]] = {}
     for label, look, row in rows:
-        known.setdefault(f"{row.formula.digest} {sorted(row.parts['constants'].items())}", (label, look, row))
+        known.setdefault(row.formula.digest, (label, look, row))
     return [method(*one) for one in known.values()]
 
 

@@ -1,4 +1,4 @@
-"""What the page holds compressed, so that it stays small: its script unpacks a part when it is shown."""
+"""Parts of the page that are compressed, so that it stays small: its script unpacks them when they are shown."""
 
 import gzip
 import json

@@ -13,18 +13,21 @@ function unpack(id) {
   return known.get(id);
 }
 
-// Charts: each is drawn when it comes into sight. A method selected in one is selected in all.
-let vega, selection = [];
-const drawn = new Map(); // figure -> its view
+// Charts: each is drawn when it comes into sight. A click on a mark or in a legend selects its method in all charts; the
+// same again, or a click beside them, selects none.
+let vega, selected;
+const drawn = new Map(), selecting = new Set(); // figure -> its view, and those views in which methods can be selected
+const select = (view) => view.data("method_store", selected === undefined ? [] : [{ fields: [{ type: "E", field: "method" }], values: [selected] }]).runAsync();
 
 function fitted(spec, width) { // as in tepo.reporting.charts.style
+  const { beside = 55, letters = 0 } = spec.usermeta ?? {};
   const across = Math.max(1, Math.min(spec.columns ?? 1, Math.floor(width / 330)));
-  const fit = (panel) => ({ ...panel, width: Math.floor(width / across) - 55 });
+  spec.config.legend.columns = Math.max(1, Math.floor(width / (50 + 7 * letters)));
+  const fit = (panel) => ({ ...panel, width: Math.floor(width / across) - beside });
   return spec.concat ? { ...spec, columns: across, concat: spec.concat.map(fit) } : fit(spec);
 }
 
 async function draw(figure) {
-  drawn.get(figure)?.finalize();
   drawn.set(figure, null);
   vega ??= unpack("vega").then((code) => document.head.append(make("script", { textContent: code })));
   await vega;
@@ -32,29 +35,36 @@ async function draw(figure) {
   const actions = { export: true, source: false, compiled: false, editor: false };
   const { view } = await vegaEmbed(place, fitted(spec, place.clientWidth), { renderer: "svg", actions, downloadFileName: figure.id });
   drawn.set(figure, view);
-  const store = "method_store";
-  if (!(store in view.getState({ data: () => true }).data)) return;
-  if (selection.length) view.data(store, selection.map((one) => ({ ...one }))).runAsync();
-  view.addDataListener(store, (_, chosen) => {
-    const plain = chosen.map(({ unit, fields, values }) => ({ unit, fields, values }));
-    if (JSON.stringify(plain.map((one) => one.values)) === JSON.stringify(selection.map((one) => one.values))) return;
-    selection = plain;
-    for (const other of drawn.values()) if (other && other !== view) other.data(store, plain.map((one) => ({ ...one }))).runAsync();
+  place.querySelector("summary").setAttribute("aria-label", "Save this chart");
+  if (!spec.params?.some(({ name }) => name === "method")) return;
+  selecting.add(view);
+  if (selected !== undefined) select(view);
+  view.addEventListener("click", async (_, item) => {
+    const method = item?.mark.role.startsWith("legend") ? item.datum?.value : item?.datum?.method;
+    selected = method === selected ? undefined : method;
+    await view.runAsync(); // what Vega-Lite alone makes of the click in this chart
+    for (const other of selecting) select(other);
   });
 }
 
 const inSight = (figure) => figure.closest("details:not([open])") === null;
-function drawAll() { for (const figure of document.querySelectorAll("[data-chart]")) if (!drawn.has(figure) && inSight(figure)) draw(figure); }
+const drawAll = () => Promise.all([...document.querySelectorAll("[data-chart]")].filter((figure) => !drawn.has(figure) && inSight(figure)).map(draw));
 document.addEventListener("toggle", drawAll, true);
 let width = innerWidth, waiting;
 addEventListener("resize", () => {
   clearTimeout(waiting);
-  waiting = setTimeout(() => { if (innerWidth !== width) { width = innerWidth; for (const figure of drawn.keys()) draw(figure); } }, 200);
+  waiting = setTimeout(() => {
+    if (innerWidth === width) return;
+    width = innerWidth;
+    for (const view of drawn.values()) view?.finalize();
+    for (const known of [drawn, selecting]) known.clear();
+    drawAll(); // what is folded has no width, and is drawn anew when it is opened
+  }, 200);
 });
 
 async function listRuns() {
-  const fold = $("runs-fold");
-  if (fold.childElementCount === 1) fold.insertAdjacentHTML("beforeend", await unpack("run-rows")); // written by this page's own template
+  const fold = $("runs-fold"), rows = await unpack("run-rows");
+  if (fold.childElementCount === 1) fold.insertAdjacentHTML("beforeend", rows); // written by this page's own template
 }
 $("runs-fold")?.addEventListener("toggle", listRuns);
 
@@ -85,7 +95,7 @@ async function sideBySide() {
   function side(run, picks, answers) {
     const parts = picks.map(([index, count]) => {
       const [text, , right, reason, tokens, finished] = answers[index];
-      const words = `${right ? "✓ right" : "✗ wrong"}${count > 1 ? `, ${count} times` : ""}, ${tokens} tokens${finished ? "" : ", cut off"}${right ? "" : `, ${reason}`}`;
+      const words = `${right ? "✓ right" : "✗ wrong"}${count > 1 ? `, ${count} times` : ""}, ${tokens} token${tokens === 1 ? "" : "s"}${finished ? "" : ", cut off"}${right ? "" : `, ${reason}`}`;
       return make("div", { className: right ? "answer" : "answer wrong" }, make("b", { textContent: words }), make("pre", { textContent: text || "∅" }));
     });
     return make("div", {}, make("h3", { textContent: `${runs[run][1]}: ${Math.round(100 * share(picks, answers))}% right` }), ...parts);
@@ -141,7 +151,7 @@ async function tokenView() {
       span.style.backgroundColor = colour(values[at]);
       return span;
     }));
-    const cells = (name, texts) => make("tr", {}, ...texts.map((text, at) => make(name ?? (at ? "td" : "th"), { textContent: text, scope: name ? "col" : "row" })));
+    const cells = (name, texts) => make("tr", {}, ...texts.map((text, at) => make(name ?? (at ? "td" : "th"), { textContent: text, ...(name || !at) && { scope: name ? "col" : "row" } })));
     const rows = one.tokens.map((text, at) => cells(null, [JSON.stringify(text), classes[one.classes[at]], ...shown.map(([key]) => number(one.values[key]?.[at]))]));
     $("values").replaceChildren(make("thead", {}, cells("th", ["Token", "Class", ...shown.map((each) => titled(each)[0])])), make("tbody", {}, ...rows));
   }
@@ -169,7 +179,5 @@ async function tokenView() {
 }
 
 document.documentElement.classList.add("scripts");
-reveal();
-drawAll();
-if ($("samples")) sideBySide();
-if ($("token-data")) tokenView();
+for (const box of document.querySelectorAll(".scroll:not([tabindex])")) box.tabIndex = 0; // keys scroll what has the focus
+await Promise.all([drawAll(), $("samples") && sideBySide(), $("token-data") && tokenView()]).finally(reveal); // when all has its height

@@ -58,9 +58,9 @@ def token_data(shown: Sequence[tuple[str, TokenDump]]) -> dict[str, Any]:
 
 
 def class_rows(shown: Sequence[tuple[str, TokenDump]]) -> list[list[str]]:
-    """Of the last dump of each run: the run with the step, its tokens, and the share of each class of them that the
-    mask takes, over all its responses. With a head; empty where no dump has a mask or what one is worked out from."""
-    last = {label: dump for label, dump in shown}
+    """Rows about the last dump of each run: the run with the step, its tokens, and the share of each class of them that
+    the mask takes, over all its responses. With a head; empty where no dump has a mask, nor what it is made from."""
+    last = dict(shown)
     rows = []
     for label, dump in last.items():
         counts = {one.name: one for one in class_counts(dump.responses)}

@@ -16,9 +16,9 @@ from tepo.evaluation.statistics.comparison import (
     Difference,
     Pair,
     check_frame,
-    compare,
     corrected,
     pair_rows,
+    pairs_of,
     summarize,
 )
 from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS
@@ -301,9 +301,9 @@ def _beside_best(part: Part, frame: pd.DataFrame, scores: pd.DataFrame) -> dict[
         if len(lines) > 1 and lines["low"].notna().all():
             best.setdefault(str(lines.loc[lines["mean"].idxmax(), "row"]), []).append(str(column))
     beside: dict[str, list[Difference]] = {}
-    for row, columns in best.items():
-        for one in compare(_part_samples(part, frame), row, columns):
-            beside.setdefault(one.benchmark, []).append(one)
+    for pair in pairs_of(_part_samples(part, frame), best) if best else ():
+        one = pair.difference()
+        beside.setdefault(one.benchmark, []).append(one)
     return {column: found for column, found in beside.items() if any(one.seeds >= FEWEST_SEEDS for one in found)}
 
 

@@ -42,7 +42,7 @@ class Cell:
 
 
 MISSING = Cell()
-_TESTED = (Verdict.BETTER, Verdict.WORSE, Verdict.EQUIVALENT, Verdict.NOT_DECIDED)
+_TESTED = (Verdict.BETTER, Verdict.WORSE, Verdict.NOT_DECIDED)
 VERDICT = "verdict"  # the column of words for a difference
 BASELINE = "baseline"  # the word where other rows have a verdict
 IDENTICAL = "identical here"  # the same, of a row whose runs are those of another until rounding parts them

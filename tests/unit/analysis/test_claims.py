@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from scipy import optimize, stats
 
+from tepo.analysis.charts import claims_charts
 from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.claims_table import claim_lines, claims_table, summary
 from tepo.evaluation.statistics.region import Outcome
 from tepo.reporting.headline import headline
-from tepo.reporting.page.forest import claim_forests
 from tepo.reporting.tables.table import Table
 from tepo.store.cost import Cost
 from tepo.store.early_stop import Ending
@@ -215,7 +215,8 @@ def test_times_that_no_run_lived_to_see_give_no_number(tmp_path: Path) -> None:
     (said,) = table.blocks[0].notes
     assert "All 8 runs of A never reach it: no difference in steps can be stated, at least +8" in said
     assert "16 runs, 8 of A ended early. " in said
-    assert claim_forests(claim_lines(claims, list(found.values()))) == []
+    drawn = claims_charts(claim_lines(claims, list(found.values())))
+    assert [one.name for one in drawn] == ["claims-outcomes"], "the outcome, and no difference"
 
 
 def test_bases_are_a_random_effect_of_a_claim(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
-"""What the page says of a study: title and notes from its file, what ran, and the command for what it lacks."""
+"""What the page says of a study: title and notes from its file, what ran, what it cost and cannot say, and the command
+for what it lacks."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import replace
@@ -11,12 +13,12 @@ from tepo.analysis.page import Rendered, head_of, page, ranges, render_all
 from tepo.analysis.tables import fill_command
 from tepo.common.files import write_json
 from tepo.config.compose import compose
-from tepo.reporting.page.head import PageHead
+from tepo.reporting.page import PageHead
 from tepo.store.run_id import run_id
 from tepo.studies.plan import Unit
-from tepo.studies.plan_studies import Planned, plan_studies
+from tepo.studies.plan_studies import Planned, plan_all, plan_studies
 from tepo.studies.planned_facts import read_facts
-from tepo.studies.study import Study, load_study, parse_study
+from tepo.studies.study import Study, parse_study
 from tests.unit.studies.measured import finish, table_from_store
 
 OWN = """
@@ -25,7 +27,7 @@ baseline: plain
 notes: [Trained on a train., "A second sentence: with a colon."]
 rows:
   - {label: plain, objective: grpo_dapo}
-  - {label: with a penalty, objective: tepo, laptop: [objective.beta=1]}
+  - {label: "{steps} with a penalty", objective: tepo, laptop: [objective.beta=1]}
 scales:
   laptop: {models: [laptop], seeds: [3, 4, 5], overrides: ["data.benchmarks=[add3]"]}
 """
@@ -68,8 +70,9 @@ def test_title_notes_and_facts_of_an_own_study(study: Study, tmp_path: Path) -> 
         "Seeds": "3 to 5",
         "Steps": "2",
         "Ran": "2026-01-02",
-        "Cost": "0.50 CPU hours",
     }
+    assert said.cost == "Training and measuring took 30.0 CPU minutes."
+    assert said.asked == "Asked: after the same training, does 2 with a penalty answer more problems right than plain?"
 
 
 def test_what_was_run_is_a_sentence(study: Study, tmp_path: Path) -> None:
@@ -78,8 +81,8 @@ def test_what_was_run_is_a_sentence(study: Study, tmp_path: Path) -> None:
 
     finish(planned(study, tmp_path / "runs", overrides=["train.steps=2"])[0][1][0], 0.5)
     assert ran() == (
-        "A policy of 0.2M parameters, trained by RL on procedural arithmetic for 2 steps with seeds 3 to 5: 1 of 6 "
-        "runs measured, each on 1 benchmark of 200 problems with 4 responses each."
+        "A language model of 0.2M parameters, trained by RL on procedural arithmetic for 2 steps with seeds 3 to 5: "
+        "1 of 6 runs measured, each on 1 benchmark of 200 problems with 4 responses each."
     )
     assert "with seed 3: 1 of 2 runs measured" in ran(seeds=[3])
     assert "with 5 seeds: " in ran(seeds=[3, 5, 7, 9, 11])
@@ -92,11 +95,27 @@ def test_the_finding_of_the_page_is_that_of_its_study(study: Study, tmp_path: Pa
     plan = planned(study, tmp_path / "runs", overrides=["train.steps=2"])
     for unit in plan[0][1]:
         finish(unit, 0.8 if unit.row.label == "plain" else 0.5)
-    assert "<h1>with a penalty ends below plain</h1>" in page(rendered(plan))
+    text = page(rendered(plan))
+    assert "<h1>2 with a penalty ends below plain</h1>" in text
+    assert re.findall(r"<summary>.*<b>(.*)</b>", text) == ["plain", "2 with a penalty"], "methods"
+    assert 'id="figure-mine-differences"' in text, "the picture of the first screen"
 
 
-def test_many_studies_have_a_title_for_all() -> None:
-    papers = [(load_study(name), []) for name in ("table1", "table2", "table4")]
+def test_what_such_results_cannot_say_is_said_with_the_numbers_of_these_runs(study: Study, tmp_path: Path) -> None:
+    plan = planned(study, tmp_path / "runs", overrides=["train.steps=12", "train.max_new_tokens=40"])
+    assert head(plan).caveat == head(plan).cost == "", "nothing was run"
+    for unit in plan[0][1][:2]:
+        finish(unit, 0.5, **{"response_length/mean": 21.4 + unit.seed})
+        cost = {"data": "laptop", "objective": "tepo", "steps": 12, "benchmarks": 1, "cpu_s": 5400.0}
+        write_json(unit.folder / "cost.json", [{**cost, "training_s": 1.0, "measuring_s": 1.0, "tokens": 1}])
+    said = head(plan)
+    assert "(responses have at most 40 tokens, 25 on average)" in said.caveat
+    assert "or of where training ends (after 12 steps it has not)." in said.caveat
+    assert said.cost == "Training and measuring took 3.0 CPU hours."
+
+
+def test_many_studies_have_a_title_for_all(tmp_path: Path) -> None:
+    papers = plan_all(["table1", "table2", "table4"], "laptop", store=tmp_path)
     assert head(papers).title == "TEPO and GTPO / GRPO-S, laptop scale"
     mine = [(replace(study, name=f"mine{study.name}"), units) for study, units in papers]
     assert head(mine).title == "3 studies, laptop scale"

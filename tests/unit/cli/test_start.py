@@ -14,7 +14,7 @@ from tepo.store.cost import Cost
 from tepo.store.run_folder import RunFolder
 from tests.integration.commands import alone, python
 
-HEAVY = ("torch", "transformers", "vllm", "deepspeed", "matplotlib", "sympy", "scipy.stats")
+HEAVY = ("torch", "transformers", "vllm", "deepspeed", "altair", "vl_convert", "sympy", "scipy.stats")
 CODE = """
 import json, sys
 from tepo_cli.main import main

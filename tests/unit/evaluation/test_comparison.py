@@ -9,10 +9,11 @@ from scipy import stats
 
 from tepo.common.errors import UserError
 from tepo.evaluation.scores import majority, pass_at_k, score
-from tepo.evaluation.statistics.comparison import AVERAGE, MEAN, Difference, compare, corrected, holm, summarize
+from tepo.evaluation.statistics.comparison import AVERAGE, MEAN, Difference, corrected, holm, summarize
 from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.intervals import estimate, estimate_share
 from tepo.store.samples_file import table_of
+from tests.unit.evaluation.comparisons import compare
 
 
 def frame(row, benchmark, correct, seeds=None):

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tepo.evaluation.results import conclude
-from tepo.evaluation.statistics.comparison import AVERAGE, MEAN, compare, summarize
+from tepo.evaluation.statistics.comparison import AVERAGE, MEAN, summarize
 from tepo.store.samples_file import table_of
+from tests.unit.evaluation.comparisons import compare
 from tests.unit.evaluation.stand_in import ones
 
 

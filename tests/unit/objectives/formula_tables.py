@@ -7,8 +7,8 @@ writes them into the page, each after the sentence below its heading."""
 import re
 from pathlib import Path
 
-from tepo.formula.equations import SUMS, equation
 from tepo.formula.language import AVERAGES, FUNCTIONS, GIVEN, GROUPS, WORDS
+from tepo.formula.lines import SUMS, equation
 from tepo.formula.row import load_row, names
 
 PAGE = Path(__file__).parents[3] / "docs" / "formula.md"

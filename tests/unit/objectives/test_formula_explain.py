@@ -14,8 +14,8 @@ import torch
 from typer.testing import CliRunner
 
 from tepo.common.errors import UserError
-from tepo.formula.equations import equation
 from tepo.formula.language import GIVEN
+from tepo.formula.lines import equation
 from tepo.formula.row import Row, load_row, names
 from tepo.formula.typeset import At, Writer
 from tepo.objectives import Objective

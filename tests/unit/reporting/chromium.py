@@ -3,27 +3,27 @@
 import contextlib
 import shutil
 from collections.abc import Iterator
-from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 SHEET = 687
 """CSS pixels of the 182 mm between the margins of A4."""
-KEYS = {"Tab": 9, "Enter": 13, "Escape": 27, "End": 35, "Home": 36, "ArrowRight": 39, "ArrowDown": 40}
-_OUTSIDE = """
-const sideways = document.documentElement.scrollWidth > innerWidth ? ["the document"] : [];
-return sideways.concat([...document.querySelectorAll("body *")].filter((one) => one.checkVisibility()
-    && (!one.closest(".scroll") || one.matches(".scroll")) && !one.closest("svg, .sr, .skip")
-    && one.getBoundingClientRect().right > innerWidth + 1).map((one) => one.outerHTML.slice(0, 80)))"""
-_CUT = """return [...document.querySelectorAll(".scroll")].filter((one) => one.checkVisibility()
+_OUTSIDE = """const page = document.documentElement, sideways = page.scrollWidth > page.clientWidth ? ["the page"] : [];
+    return sideways.concat([...document.querySelectorAll("body *")].filter((one) => one.checkVisibility()
+    && !one.closest(".skip") && !one.parentElement.closest("svg, .scroll, .equation")
+    && one.getBoundingClientRect().right > page.clientWidth + 1).map((one) => one.outerHTML.slice(0, 80)))"""
+_CUT = """return [...document.querySelectorAll(".scroll, .chart")].filter((one) => one.checkVisibility()
     && one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent.slice(0, 80))"""
+_UNFOLD = "document.querySelectorAll('details:not(.vega-embed *)').forEach((one) => { one.open = true; })"
+_READY = """return !document.querySelector("#runs-fold[open]:not(:has(table))") &&
+    [...document.querySelectorAll(".chart:not(:has(summary[aria-label]))")].every((one) => !one.checkVisibility())"""
 _VIOLATIONS = """const done = arguments[0];
     axe.run({resultTypes: ["violations"]}).then((result) => done(result.violations.flatMap(
         (one) => one.nodes.map((node) => `${one.id}: ${node.target} ${node.failureSummary}`))));"""
-_CHOOSE = """const one = document.querySelector(arguments[0]);
-    one.value = arguments[1];
-    one.dispatchEvent(new Event(arguments[2]))"""
+_CHOOSE = """const select = document.querySelector(arguments[0]);
+    select.value = [...select.options].find((one) => one.text.includes(arguments[1])).value;
+    select.dispatchEvent(new Event("change"))"""
 
 
 class Page:
@@ -41,11 +41,21 @@ class Page:
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.command("Emulation.setEmulatedMedia", media=media, features=features)
 
-    def open(self, path: Path, width: int = 1400, *, scheme: str = "light", media: str = "", part: str = "") -> None:
-        """Load a file on a screen of this width. part: the id that the address ends with."""
-        self.screen(width, scheme=scheme, media=media)
+    def open(self, path: Path, width: int = 1400, *, part: str = "", scripts: bool = True, **screen: str) -> None:
+        """Load a file on a screen of this width. part: the id that the address ends with. scripts: False until the next
+        page is loaded, as to a page whose scripts may run `noscript` is nothing."""
+        self.screen(width, **screen)
         self.driver.get("about:blank")  # an address that differs in its part alone loads nothing
+        self.command("Emulation.setScriptExecutionDisabled", value=not scripts)
         self.driver.get(path.as_uri() + part)
+
+    def unfold(self) -> None:
+        """Open all that is folded, and wait until its charts are drawn."""
+        self.run(_UNFOLD)
+        self.ready()
+
+    def ready(self) -> None:
+        self.wait(_READY)
 
     def one(self, selector: str) -> Any:
         return self.driver.find_element("css selector", selector)
@@ -53,43 +63,27 @@ class Page:
     def all(self, selector: str) -> list[Any]:
         return self.driver.find_elements("css selector", selector)
 
+    def texts(self, selector: str) -> list[str]:
+        return self.run("return [...document.querySelectorAll(arguments[0])].map((one) => one.textContent)", selector)
+
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
-    def texts(self, selector: str) -> list[str]:
-        return [element.text for element in self.all(selector)]
+    def press(self, key: str) -> None:
+        """A key on whatever has the focus."""
+        from selenium.webdriver import ActionChains, Keys
 
-    def style(self, selector: str, name: str) -> str:
-        return self.run("return getComputedStyle(document.querySelector(arguments[0]))[arguments[1]]", selector, name)
+        ActionChains(self.driver).send_keys(getattr(Keys, key)).perform()
 
-    def point(self, selector: str, x: int, y: int) -> None:
-        """Move the pointer to an offset from the middle of an element."""
-        from selenium.webdriver.common.action_chains import ActionChains
+    def choose(self, selector: str, text: str) -> None:
+        """Choose the first option with this text in it, as a user does."""
+        self.run(_CHOOSE, selector, text)
 
-        element = self.one(selector)
-        self.run("arguments[0].scrollIntoView({ block: 'center' })", element)
-        ActionChains(self.driver).move_to_element_with_offset(element, x, y).perform()
-
-    def press(self, *keys: str) -> None:
-        """Keys of `KEYS` on whatever has the focus."""
-        for key in keys:
-            event = {"key": key, "code": key, "windowsVirtualKeyCode": KEYS[key]}
-            text = {"text": "\r"} if key == "Enter" else {}
-            self.command("Input.dispatchKeyEvent", type="keyDown", **event, **text)
-            self.command("Input.dispatchKeyEvent", type="keyUp", **event)
-
-    def choose(self, selector: str, value: str, event: str = "change") -> None:
-        """Give a control a value, as a user's choice does."""
-        self.run(_CHOOSE, selector, value, event)
-
-    def wait(self, script: str) -> Any:
+    def wait(self, script: str, *arguments: Any) -> Any:
         """What the script returns, once it is true; half a minute at most, for a machine that has other work."""
         from selenium.webdriver.support.ui import WebDriverWait
 
-        return WebDriverWait(self.driver, 30, poll_frequency=0.05).until(lambda driver: driver.execute_script(script))
-
-    def unpacked(self) -> None:
-        self.wait("return ['side-view', 'token-view'].every((id) => document.getElementById(id).hidden === false)")
+        return WebDriverWait(self.driver, 30, poll_frequency=0.05).until(lambda _: self.run(script, *arguments))
 
     def outside(self) -> list[str]:
         """What reaches beyond the window."""
@@ -101,7 +95,7 @@ class Page:
 
     def violations(self) -> list[str]:
         self.driver.set_script_timeout(300)  # seconds, of a machine that has other work
-        self.run(_axe())
+        self.run((files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8"))
         return self.driver.execute_async_script(_VIOLATIONS)
 
     def console(self) -> list[Any]:
@@ -125,8 +119,3 @@ def chromium() -> Iterator[Page]:
         yield page
     finally:
         driver.quit()
-
-
-@cache
-def _axe() -> str:
-    return (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")

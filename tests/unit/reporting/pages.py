@@ -1,102 +1,130 @@
-"""A small page for the tests: two runs, three token dumps, two figures, and texts that would break careless HTML."""
+"""A small page for the tests: two runs, three token dumps, charts, and texts that would break careless HTML."""
 
 import base64
 import gzip
 import json
+import math
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
-from tepo.reporting.figures.curves import RunCurves, svg, training_figure
-from tepo.reporting.page import PageFigure, PageStudy, build_page
-from tepo.reporting.page.charts import chart_data
-from tepo.reporting.page.head import PageHead
-from tepo.reporting.page.run_data import PageRun
+import pandas as pd
+
+from tepo.formula.row import load_row
+from tepo.reporting.charts.curves import STEP, curve_frame, ends, training_curves
+from tepo.reporting.charts.forest import differences
+from tepo.reporting.charts.step_times import step_time_frame, step_times
+from tepo.reporting.charts.style import Looks, NamedChart
+from tepo.reporting.page import Link, PageHead, PageStudy, build_page
+from tepo.reporting.page.equations import methods
+from tepo.reporting.page.runs import PageRun
 from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.tables.table import Table
 from tepo.store.stored_responses import Answer, ProblemAnswers
-from tepo.store.stored_tokens import TokenDump, parse_dump
+from tepo.store.stored_tokens import TokenDump, TokenResponse
 
-NASTY = "</script><b>&amp;\u2028"
+NASTY = """</script><b title='"'>&amp;\\"""
 LONG = f"GRPO/DAPO {NASTY} beta=0.01, learning_rate=1e-4"
+FINDING = f"TEPO ends above {LONG}"
+LINK = Link("https://example.org/results.html", "https://example.org/p.png", (1520, 900), f'A "finding" {NASTY}', NASTY)
+LOOKS: Looks = {LONG: ("grpo_dapo", None), "TEPO": ("tepo", None)}
 
 
-def unpacked(text: str) -> dict:
+def unpacked(text: str) -> Any:
     """Data as the page holds it."""
     return json.loads(gzip.decompress(base64.b64decode(text)))
 
 
-def dump(step: int, objective: str, *, mask: bool) -> TokenDump:
+def dump(step: int, *, mask: bool = True) -> TokenDump:
     """Three responses of a few tokens, the second with a token that looks like markup."""
+    said = (["1", "2", "+", "3", "\n", "\\boxed{", "1", "5", "}", "<eos>"], ["so", " ", NASTY, "4"], ["7"])
     responses = []
-    for number, tokens in enumerate(
-        (["1", "2", "+", "3", "\n", "\\boxed{", "1", "5", "}", "<eos>"], ["so", " ", NASTY, "4"], ["7"])
-    ):
-        change = [(-0.1, 0.2, -0.3)[place % 3] for place in range(len(tokens))]
-        advantage = [1.5 if number == 0 else -0.5] * len(tokens)
-        values: dict[str, list] = {
-            "advantage": advantage,
-            "ratio": [1.01] * len(tokens),
-            "entropy": [0.1 * place for place in range(len(tokens))],
-            "entropy_change": change,
-        }
-        if mask:
-            values["kl_mask"] = [int(a > 0 and h < 0) for a, h in zip(advantage, change, strict=True)]
-        asked = {"prompt": f"12+3={NASTY}", "answer": "15", "reward": 1.0 - number, "finished": number == 0}
-        responses.append(asked | {"tokens": tokens, "values": values})
-    return parse_dump({"format": 1, "step": step, "objective": objective, "responses": responses})
+    for number, tokens in enumerate(said):
+        change, advantage = [(-0.1, 0.2, -0.3)[at % 3] for at in range(len(tokens))], 1.5 if number == 0 else -0.5
+        values = {"advantage": [advantage] * len(tokens), "entropy": [0.1 * at for at in range(len(tokens))]}
+        values |= {"entropy_change": change}
+        values |= {"kl_mask": [float(advantage > 0 and one < 0) for one in change]} if mask else {}
+        told = (f"12+3={NASTY}", "15", 1.0 - number, number == 0, 0)
+        responses.append(TokenResponse(*told, tokens, values))
+    return TokenDump(step, "tepo", tuple(responses))
 
 
 def samples() -> list[RunSamples]:
     """Two runs that disagree about the first and the last problem, and one that is left out."""
 
-    def problem(benchmark: str, number: int, *given: str) -> ProblemAnswers:
-        answers = [Answer(text, text, text == "3", "exact" if text == "3" else "different", 1, True) for text in given]
-        return ProblemAnswers(f"{benchmark}-{number}", f"1+{2 + number}=", "3", tuple(answers))
+    def problems(name: str, *given: Sequence[str]) -> list[ProblemAnswers]:
+        answers = [
+            [Answer(one, one, one == "3", "" if one == "3" else "different", 1, True) for one in own] for own in given
+        ]
+        return [ProblemAnswers(f"{name}-{at}", f"1+{2 + at}=", "3", tuple(own)) for at, own in enumerate(answers)]
 
-    first = {
-        "add3": [problem("add3", 0, "3", "3"), problem("add3", 1, "3", "3")],
-        "gcd": [problem("gcd", 0, NASTY, "9"), problem("gcd", 1, "9", "9")],
-    }
-    second = {
-        "add3": [problem("add3", 0, "4", "3"), problem("add3", 1, "3", "3")],
-        "gcd": [problem("gcd", 0, "9", "9"), problem("gcd", 1, "3", "3")],
-    }
+    first = {"add3": problems("add3", "33", "33"), "gcd": problems("gcd", [NASTY, "9"], "99")}
+    second = {"add3": problems("add3", "49", "33"), "gcd": problems("gcd", "99", "33")}
+    return [RunSamples("run-1", LONG, first), RunSamples("run-2", "TEPO", second), RunSamples("run-3", "left out", {})]
+
+
+def metrics(labels: Looks, seeds: int = 2, steps: int = 4) -> pd.DataFrame:
+    """Metrics of made-up runs, of which those of the later seeds end a step early."""
+    names = ("method", "seed", "run", "ended", STEP, "critic/score/mean", "actor/entropy", "actor/grad_norm")
+    rows = [
+        (
+            label,
+            seed,
+            f"{at}-{seed}",
+            seed > 0,
+            step,
+            0.5 + 0.4 * math.sin(7 * at + seed + step**2),
+            1 / step,
+            0.1 + seed,
+        )
+        for at, label in enumerate(labels)
+        for seed in range(seeds)
+        for step in range(1, steps + (seed == 0))
+    ]
+    times = {"timing_s/step": 2.0, "timing_s/gen": 1.2, "timing_s/update_actor": 0.7}
+    return pd.DataFrame(rows, columns=names).assign(**times)
+
+
+def curves_chart(name: str, steps: pd.DataFrame, looks: Looks) -> NamedChart:
+    frame = curve_frame(steps)
+    return NamedChart(name, "curves", f"curves {NASTY}", training_curves(frame, looks), ends(frame))
+
+
+def charts() -> list[NamedChart]:
+    """A comparison, curves and times, all with the same two methods."""
+    line = {"low": -4.0, "high": 5.0, "said": f"+3.0 {NASTY}"}
+    rows = [{"method": LONG, "delta": -2.0, "verdict": "worse"}, {"method": "TEPO", "delta": 3.0, "verdict": "better"}]
+    frame, steps = pd.DataFrame([row | line for row in rows]), metrics(LOOKS)
     return [
-        RunSamples("run-1", f"{LONG}, seed 0", first),
-        RunSamples("run-2", "TEPO, seed 1", second),
-        RunSamples("run-3", "TEPO, seed 2", {}),
+        NamedChart("panel_e-differences", "differences", f"differences {NASTY}", differences(frame, "points")),
+        curves_chart("panel_e-curves", steps, LOOKS),
+        NamedChart("panel_e-times", "times", f"times {NASTY}", step_times(step_time_frame(steps))),
     ]
 
 
 def page(table: Table) -> str:
     """The page about the table, with the runs of two of its rows."""
-
-    def run(number: int, label: str, method: str, *dumps: TokenDump) -> PageRun:
-        config = {"seed": number - 1, "objective": {"name": method}, "train": {"steps": 4}}
-        return PageRun(f"run-{number}", label, method, number - 1, config, {"steps": 4}, list(dumps))
-
-    masked = [dump(step, "tepo", mask=True) for step in (2, 4)]
-    runs = [run(1, LONG, "grpo_dapo", dump(4, "grpo_dapo", mask=False)), run(2, "TEPO", "tepo", *masked)]
-    rows = [{"training/global_step": step, "critic/score/mean": 0.1 * step} for step in (1, 2, 3)]
-    curves = [RunCurves(run.label, run.method, run.seed, rows) for run in runs]
-    charts = chart_data(curves)
-    wide = [
-        replace(one, rows=[{**row, "actor/entropy": 1.0, "actor/grad_norm": 1.0} for row in one.rows]) for one in curves
+    said = {name: f"{name} {NASTY}" for name in ("title", "asked", "ran", "cost", "caveat")}
+    facts = {"terms": {f"term {NASTY}": f"meaning {NASTY}"}, "facts": {f"fact {NASTY}": f"value {NASTY}"}}
+    head = PageHead(**said, **facts, finding=FINDING, repeat=[f"repeat {NASTY}"], notes=[f"note {NASTY}"], link=LINK)
+    dumps = [dump(4, mask=False)], [dump(1), dump(4)]
+    runs = [
+        PageRun(
+            f"run-{seed + 1}",
+            label,
+            method,
+            seed,
+            {"seed": seed, "objective": {"name": method}, "model": {"name": NASTY}},
+            f"outcome {NASTY}",
+            dumps[seed],
+            [{"tepo": NASTY}],
+            f"command {NASTY}",
+        )
+        for seed, (label, (method, _)) in enumerate(LOOKS.items())
     ]
-    figures = (
-        *(PageFigure(name, f"Reward {NASTY}", charts=charts) for name in ("first", "second")),
-        PageFigure("wide", f"Only drawn {NASTY}", svg(training_figure(wide))),
-    )
-    head = PageHead(
-        f"Laptop {NASTY}", {"Scale": "laptop", "Version": "tepo 0.1.0"}, ["made up"], ran=f"Trained {NASTY}."
-    )
-    head = replace(head, command="tepo report panel-e")
-    return build_page(head, [PageStudy(_measured_by(table, "run-1"), figures)], runs, samples())
-
-
-def _measured_by(table: Table, run: str) -> Table:
-    """The table with every row linked to a run, and a command for what it lacks."""
-    blocks = [
-        replace(block, rows=tuple(replace(row, measured=(f"{run}/add3",)) for row in block.rows))
-        for block in table.blocks
-    ]
-    return replace(table, blocks=tuple(blocks), command="tepo ablate panel-e --scale laptop")
+    first, *others = table.blocks
+    *rows, last = (replace(row, measured=("run-1/add3",)) for row in first.rows)  # they lead to the run
+    blocks = (replace(first, rows=(*rows, replace(last, label=f"row {NASTY}"))), *others)
+    shown = replace(table, blocks=blocks, notes=(*table.notes, f"below {NASTY}"), command=f"lacks {NASTY}")
+    known = methods([(label, look, load_row(name)) for label, (name, look) in LOOKS.items()])
+    return build_page(head, [PageStudy(shown, charts())], runs, samples(), charts()[0], known)

@@ -65,21 +65,20 @@ CASES = {
     ),
     "all below": (compared(*((name, -1.0, "worse") for name in "abcd")), "All 4 rows end below plain"),
     "many below, some above": (
-        compared(*((name, -1.0, "worse") for name in "abcd"), ("e", 2.0, "better"), ("f", 0.0, "equivalent")),
-        "e ends above plain, 4 of 6 rows end below, f is equivalent",
+        compared(*((name, -1.0, "worse") for name in "abcd"), ("e", 2.0, "better"), ("f", 0.0, "not decided")),
+        "e ends above plain, 4 of 6 rows end below; 1 not decided",
     ),
     "none decided": (
         compared(("a", 1.0, "not decided"), ("b", 2.0, "not decided")), "None of 2 rows can be told apart from plain",
     ),
     "one row, not decided": (compared(("a", 1.0, "not decided")), "a cannot be told apart from plain"),
     "one row, above": (compared(("a", 1.0, "better")), "a ends above plain"),
-    "equivalent": (compared(("a", 0.1, "equivalent"), ("b", 0.1, "equivalent")), "a and b are equivalent to plain"),
     "one seed": (
         compared(("a", -4.0, "1 seed: no verdict"), ("b", 0.4, "2 seeds: no verdict")),
-        "Fewer than 3 seeds, so no verdict: 2 rows lie −4.0 to +0.4 points from plain",
+        "Fewer than 3 seeds decide nothing: 2 rows lie −4.0 to +0.4 points from plain",
     ),
     "one seed, one row": (
-        compared(("a", -4.0, "1 seed: no verdict")), "Fewer than 3 seeds, so no verdict: a lies −4.0 points from plain",
+        compared(("a", -4.0, "1 seed: no verdict")), "Fewer than 3 seeds decide nothing: a lies −4.0 points from plain",
     ),
     "one seed beside three": (
         compared(("a", -4.0, "1 seed: no verdict"), ("b", 0.4, "not decided (p = .9)"), ("c", 0.4, "not decided")),
@@ -144,7 +143,7 @@ def test_the_finding_in_a_sentence(case: str) -> None:
         ((1.0, 2.0, -1.0), 3, "Of 3 differences that the paper prints, 2 show here"),
         ((1.0,), 3, "Of 1 difference that the paper prints, 1 shows here"),
         ((-1.0,), 3, "Of 1 difference that the paper prints, none shows here"),
-        ((1.0, 2.0), 2, "Fewer than 3 seeds, so no verdict on 2 differences that the paper prints"),
+        ((1.0, 2.0), 2, "Fewer than 3 seeds decide none of 2 differences that the paper prints"),
         ((None,), 3, ""),
     ],
 )

@@ -2,11 +2,12 @@
 
 import math
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tepo.reporting.figures.curves import TRAINING_PANELS, positions
+from tepo.reporting.charts.curves import TRAINING_PANELS, curve_frame
 from tepo.store.facts import Facts, curves_of, joined_curves, joined_scores
 from tepo.store.thinned_metrics import thinned
 
@@ -22,6 +23,12 @@ def metrics(steps: int, validate_every: int = 5) -> list[dict]:
             row |= {"val-core/add3/acc/mean@4": step / 3000, "val-core/average": step / 7000}
         rows.append(row)
     return rows
+
+
+def positions(rows: list[dict], against: str) -> list[float]:
+    """Where the steps of a run lie on an axis."""
+    own = {"method": "a", "seed": 0, "run": "r", "ended": False}
+    return curve_frame(pd.DataFrame(rows).assign(**own), against=against)["at"].tolist() if rows else []
 
 
 @pytest.mark.parametrize("steps", [0, 1, 36, 119, 120, 432])

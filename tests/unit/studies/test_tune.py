@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tepo.analysis.figures import draw_study
+from tepo.analysis.charts import study_charts
 from tepo.common.errors import UserError
 from tepo.common.files import write_json
 from tepo.common.text import setting_text
 from tepo.jobs.validate import problems_hash
 from tepo.launch.local import command
+from tepo.reporting.charts.style import specification
 from tepo.reporting.tables.render import as_text
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all, plan_studies
@@ -333,13 +334,14 @@ def test_the_table_shows_what_is_there(tmp_path: Path) -> None:
     ranks = {row.label: [cell.rank for cell in row.cells] for row in every.rows}
     assert [[label for label, of in ranks.items() if of[column]] for column in (0, 1)] == [[text] for text in shown]
     assert len(drawn.comparisons) == 2
-    (figure,) = draw_study(mine, "laptop", units, facts_of(mine, units))
-    tried = figure.figure
-    assert [axes.get_title(loc="left") for axes in tried.axes] == ["a", "b"]
-    assert len(tried.axes[0].lines) == 3 + 1  # the draws, and the ring
+    charts = {one.name: one.chart for one in study_charts(mine, "laptop", units, facts_of(mine, units), drawn)}
+    tried = specification(charts["mine-settings"])
+    assert [panel["title"] for panel in tried["concat"]] == ["a", "b"]
+    points = [row for rows in tried["datasets"].values() for row in rows if row["row"] == "a"]
+    assert [sum(row[what] for row in points) for what in ("drawn", "complete", "chosen")] == [3, 3, 1]
 
 
-def test_settings_without_a_range_are_in_the_table_and_have_no_figure(tmp_path: Path) -> None:
+def test_settings_without_a_range_are_in_the_table_and_have_no_chart(tmp_path: Path) -> None:
     text = "tune: {draws: 2, seeds: [50], space: {train.epochs: [1, 2]}}\n"
     mine = study(tmp_path, ROWS % "" + text + SCALES % "")
     units = planned(mine, tmp_path)
@@ -349,15 +351,7 @@ def test_settings_without_a_range_are_in_the_table_and_have_no_figure(tmp_path: 
     assert block.title == "Validation accuracy over the settings"
     assert [cell.mean for row in block.rows for cell in row.cells if cell.mean is not None] == [30.0]
     assert "so none is chosen: a (1 of 2 runs done); b (0 of 2 runs done)." in table.notes[-1]
-    with pytest.raises(UserError, match="mine has no figure at laptop scale"):
-        draw_study(mine, "laptop", units, facts_of(mine, units))
-
-
-def test_nothing_to_draw_is_said(tmp_path: Path) -> None:
-    mine = tuned(tmp_path)
-    units = planned(mine, tmp_path)
-    with pytest.raises(UserError, match="nothing of mine was run"):
-        draw_study(mine, "laptop", units, facts_of(mine, units))
+    assert not list(study_charts(mine, "laptop", units, facts_of(mine, units), table))
 
 
 # mistakes -------------------------------------------------------------------------------------------------------------

@@ -61,16 +61,18 @@ def test_threads_are_those_of_the_trainer_whatever_its_sampler_sets(
 
 
 def test_a_run_leaves_metrics_and_a_checkpoint_that_loads(tmp_path: Path) -> None:
-    config = small(tmp_path, "train.token_dump_every=2")
+    config = small(tmp_path, "train.steps=4", "train.token_dump_every=3")
     folder = train(config)
     saved = json.loads((folder / "config.json").read_text())
-    assert (saved["id"], saved["full"]["train"]["token_dump_every"]) == (RunFolder.of(config).path.name, 2)
+    assert (saved["id"], saved["full"]["train"]["token_dump_every"]) == (RunFolder.of(config).path.name, 3)
     rows = RunFolder(folder).metrics()
-    assert [row["training/global_step"] for row in rows] == [1, 2, 3]
+    assert [row["training/global_step"] for row in rows] == [1, 2, 3, 4]
     drawn = [row["rollout/prompts"] for row in rows]
     assert [row["training/prompts"] for row in rows] == list(itertools.accumulate(drawn))
     assert all(0 < row["perf/trained_tokens"] <= row["perf/sampled_tokens"] for row in rows)
-    assert sorted(path.name for path in (folder / "tokens").iterdir()) == ["step_000002.json", "step_000003.json"]
+    assert sorted(path.name for path in (folder / "tokens").iterdir()) == [
+        f"step_00000{step}.json" for step in (1, 3, 4)
+    ]
     wanted = {f"actor/{name}" for name in ("pg_loss", "pg_clipfrac", "ppo_kl", "grad_norm", "entropy", "kl_loss")}
     wanted |= {"timing_s/gen", "timing_s/update_actor", "timing_s/step", "critic/score/mean", "response_length/mean"}
     wanted |= {"training/rollout_probs_diff_mean", "perf/sampled_tokens", "rollout/prompts"}

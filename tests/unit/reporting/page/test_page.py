@@ -1,51 +1,59 @@
-"""The page as text: self-contained, well-formed, safe against what it shows, complete without JavaScript."""
+"""The page as text: self-contained, well-formed, safe against what it shows; it says everything, and nothing twice."""
 
+import gzip
+import io
 import re
+from base64 import b64decode
 from collections import Counter
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from matplotlib.figure import Figure
+from PIL import Image
 
-from tepo.reporting.figures.curves import svg
-from tepo.reporting.page import PageStudy, build_page, inline_svg
-from tepo.reporting.page.head import Link, PageHead
+from tepo.analysis.page import Rendered, link_of
+from tepo.formula.row import load_row
+from tepo.reporting.page import PageHead, PageStudy, build_page
+from tepo.reporting.page.equations import methods
+from tepo.reporting.page.runs import PageRun, run_rows
+from tepo.reporting.page.token_data import class_rows
+from tepo.reporting.page.token_view import CLASSES
 from tepo.reporting.tables.table import Table
-from tests.unit.reporting.pages import LONG, NASTY, page, unpacked
+from tests.unit.reporting.pages import FINDING, LINK, LONG, NASTY, charts, dump, page, unpacked
 
-_VOID = {"meta", "link", "input", "br", "hr", "img"}
+HEAD = ("title", "asked", "ran", "cost", "caveat", "term", "meaning", "repeat", "note", "fact", "value")
+HOSTILE = (*HEAD, "below", "lacks", "row", "differences", "curves", "times", "outcome", "command", "tepo", "GRPO/DAPO")
+POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'unsafe-eval'; img-src data: blob:"
 
 
-class _Document(HTMLParser):
-    """Collects ids, texts and outside references, and checks that tags close in order."""
+class Document(HTMLParser):
+    """Collects ids, links, packed parts and texts, and checks that tags close in order."""
 
-    def __init__(self) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__()
         self.open: list[str] = []
         self.ids: Counter[str] = Counter()
         self.links: list[str] = []
-        self.outside: list[str] = []
-        self.text: list[str] = []
-        self.script, self.scripts = "", dict[str, str]()
+        self.packed: dict[str, str] = {}
+        self.texts: list[str] = []
+        self.feed(text)
+        self.shown = " ".join("".join(self.texts).split())
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        if tag not in _VOID:
+        if tag not in ("meta", "link", "br"):
             self.open.append(tag)
-        self.script = dict(attrs).get("id") or "" if tag == "script" else ""
-        for name, value in attrs:
-            if name == "id":
-                self.ids[str(value)] += 1
-            if name in ("href", "src", "xlink:href", "action", "poster"):
-                (self.links if str(value).startswith(("#", "data:")) else self.outside).append(str(value))
+        self.id = dict(attrs).get("id") or ""
+        self.ids.update([self.id] * bool(self.id))
+        self.links += [str(value) for name, value in attrs if name in ("href", "src", "xlink:href", "action", "poster")]
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] == "script":
-            self.scripts[self.script] = self.scripts.get(self.script, "") + data
-        else:
-            self.text.append(data)
+        if self.open[-1:] != ["script"]:
+            self.texts.append(data)
+        elif self.id:
+            self.packed[self.id] = data
 
 
 @pytest.fixture(scope="module")
@@ -54,127 +62,124 @@ def text(table: Table) -> str:
 
 
 @pytest.fixture(scope="module")
-def document(text: str) -> _Document:
-    parser = _Document()
-    parser.feed(text)
-    return parser
+def document(text: str) -> Document:
+    return Document(text)
 
 
-def test_well_formed_with_unique_ids_and_links_that_lead_somewhere(document: _Document) -> None:
-    assert document.open == []
-    assert [name for name, count in document.ids.items() if count > 1] == []
-    links = {link[1:] for link in document.links if link.startswith("#")}
-    assert links - set(document.ids) == {"run-run-1"}, "a run is drawn when it is asked for"
+@pytest.fixture(scope="module")
+def listed(document: Document) -> Document:
+    """The list of runs, which the script puts into the page."""
+    return Document(gzip.decompress(b64decode(document.packed["run-rows"])).decode())
 
 
-def test_loads_nothing_from_anywhere(text: str, document: _Document) -> None:
-    assert document.outside == []
-    assert "default-src 'none'" in text
-    assert set(re.findall(r"https?://[^\"'\s<>]+", text)) <= {
-        "http://www.w3.org/2000/svg",
-        "https://github.com/leeoniya/uPlot",  # its comment of copyright
-    }
+def test_is_well_formed_and_loads_nothing(text: str, document: Document, listed: Document, table: Table) -> None:
+    assert document.open == listed.open == []
+    ids = document.ids + listed.ids
+    assert max(ids.values()) == 1
+    assert [link for link in document.links if link[1:] not in ids] == ["data:,"]
+    assert f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">' in text
+    spaces = {f"http://www.w3.org/{name}" for name in ("2000/svg", "1999/xlink", "1998/Math/MathML")}
+    assert set(re.findall(r"https?://[^\"'\s<>]+", text)) <= {LINK.url, LINK.picture, *spaces}
     assert not re.search(r"@import|url\((?!#)|fetch\(|XMLHttpRequest", text)
-
-
-def test_texts_cannot_break_out(text: str, document: _Document) -> None:
-    assert len(document.scripts) == 7
-    data = unpacked(document.scripts["token-data"])
-    assert data["dumps"][1]["responses"][1]["tokens"][2] == NASTY
-    assert text.count("</script>") == 7
-    assert NASTY.split("\u2028")[0] in "".join(document.text)
-
-
-def test_everything_is_there_without_javascript(document: _Document) -> None:
-    shown = " ".join("".join(document.text).split())
-    for expected in (
-        "Table 3, Panel E",
-        "As printed in the paper",
-        "32.59",
-        "tokens by class over 3 responses",
-        "this objective has no mask",
-        "made up",
-        "Version",
-        "KL(A > 0 ∧ ΔH < 0) 100% [x_y] ends above GRPO/DAPO",
-        "Paper: printed there, of another model on other problems",
-        "paper +1.74",
-        "1 row not measured yet",
-    ):
-        assert expected in shown
-    assert shown.count("this objective has no mask") == 1
-
-
-def test_marks_of_a_kind_are_written_with_one_style() -> None:
-    figure = Figure()
-    for colour in ("#112233", "#445566"):
-        figure.subplots().plot(range(30), "o", color=colour)
-    text = inline_svg("mine", "Mine", svg(figure))
-    for colour in ("#112233", "#445566"):
-        (group,) = re.findall(rf'<g style="fill:{colour};[^"]*">(.*?)</g>', text)
-        assert len(re.findall(r'<use href="#[^"]*" x="[\d.]+" y="[\d.]+"/>', group)) == 30
-        assert "style" not in group
-
-
-def test_curves_are_there_as_numbers_and_as_a_drawing_with_the_licence_of_what_draws_them(
-    text: str, document: _Document
-) -> None:
-    first, second = (unpacked(document.scripts[f"data-figure-{name}"]) for name in ("first", "second"))
-    assert first == second
-    assert first["rows"][1]["label"] == "TEPO"
-    assert first["rows"][1]["curves"][0] == [[10, 20, 30]]
-    assert text.count('<svg class="drawn" role="img"') == 2
-    assert text.count("<svg role=") == 1
-    assert "The MIT License (MIT)" in "".join(document.text)
-    assert "Leon Sorokin" in "".join(document.text)
-
-
-def test_a_table_is_copied_to_a_paper_as_its_tabular(document: _Document) -> None:
-    latex = unpacked(document.scripts["table-texts"])["table-panel_e"]["LaTeX"]
-    assert latex.startswith(r"\begin{tabular}{l")
-    assert latex.endswith(r"\end{tabular}")
-    assert "documentclass" not in latex
-
-
-def test_a_row_has_the_settings_that_are_not_usual(document: _Document) -> None:
-    data = unpacked(document.scripts["run-data"])
-    assert data["usual"] == {"objective.name": "grpo_dapo", "train.steps": "4"}
-    assert [row["settings"] for row in data["rows"]] == [{}, {"objective.name": "tepo"}]
-    assert data["rows"][1]["seeds"] == [[1, "run-2", {"steps": 4}, False]]
-
-
-def test_data_holds_the_worked_out_mask_and_short_numbers(document: _Document) -> None:
-    plain, _, masked = unpacked(document.scripts["token-data"])["dumps"]
-    assert (plain["applied"], masked["applied"]) == (False, True)
-    assert plain["responses"][0]["values"]["mask"] == masked["responses"][0]["values"]["mask"]
-    assert 0.3 in plain["responses"][0]["values"]["entropy"]
-
-
-def test_samples_are_there_with_what_was_left_out(text: str, document: _Document) -> None:
-    data = unpacked(document.scripts["samples"])
-    assert [label for _, label in data["runs"]] == [f"{LONG}, seed 0", "TEPO, seed 1"]
-    benchmark, problem, prompt, gold, answers, picked = data["problems"][0]
-    assert (benchmark, problem, prompt, gold) == ("add3", "add3-0", "1+2=", "3")
-    assert answers == [["3", "3", True, "exact", 1, True], ["4", "4", False, "different", 1, True]]
-    assert picked == [[[0, 2]], [[1, 1], [0, 1]]]
-    shown = " ".join("".join(document.text).split())
-    assert "4 of 4 benchmark problems, with all their stored responses, of 2 runs; 1 further run is left out" in shown
-    assert "tepo responses RUN BENCHMARK" in shown
-
-
-def test_the_same_page_has_the_same_bytes(table: Table, text: str) -> None:
     assert page(table) == text
 
 
-def test_a_link_shows_title_text_and_picture(table: Table) -> None:
-    address = "https://example.org/results.png"
-    link = Link("https://example.org/results.html", address, 'A "finding" <here>', "What was run")
-    linked = build_page(PageHead("Title", link=link), [PageStudy(table)], [])
-    assert '<meta property="og:title" content="A &#34;finding&#34; &lt;here&gt;">' in linked
-    assert f'<meta property="og:image" content="{address}">' in linked
-    assert 'property="og:' not in build_page(PageHead("Title"), [PageStudy(table)], [])
+def test_a_strangers_text_is_text_everywhere(text: str, document: Document, listed: Document) -> None:
+    assert text.count("<script") == text.count("</script>") == len(document.packed) + 1
+    assert "<b title" not in text
+    shown = document.shown + listed.shown
+    assert [word for word in HOSTILE if f"{word} {NASTY}" not in shown] == []
+    names = ("samples", "token-data", "data-panel_e-times", "table-texts")
+    samples, tokens, times, texts = (unpacked(document.packed[name]) for name in names)
+    assert tokens["dumps"][1]["responses"][1]["tokens"][2] == samples["problems"][2][4][0][0] == NASTY
+    assert LONG in next(iter(times["datasets"].values()))[0].values()
+    assert NASTY in texts["table-panel_e"]["CSV"].replace('""', '"')
 
 
-def test_empty_page_and_dump_limit(table: Table) -> None:
-    empty = build_page(PageHead("Nothing yet"), [], [])
-    assert "<h1>Nothing yet</h1>" in empty
-    assert 'id="tokens"' not in empty
+def test_all_is_there_without_scripts(document: Document) -> None:
+    for part in (
+        *("Table 3, Panel E", "As printed in the paper", "32.59", "1 row not measured yet", "2 runs of 2 rows"),
+        *("Means over seeds at the last step: Method", "step 4 (no mask: where A > 0 and ΔH < 0)"),
+        "4 of 4 benchmark problems, with all their stored responses, of 2 runs; 1 further run is left out. The others",
+    ):
+        assert part in document.shown
+    assert unpacked(document.packed["table-texts"])["table-panel_e"]["LaTeX"].startswith(r"\begin{tabular}{l")
+
+
+@pytest.mark.parametrize(
+    ("picture", "figures"),
+    [
+        ({}, ["", "fold", "fold"]),  # the first screen has it
+        ({"name": "other"}, ["", "", "fold", "fold"]),
+        ({"name": "other", "instead": "panel_e-differences"}, ["", "fold", "fold"]),
+        (None, ["", "fold", "fold"]),  # the study opens with it
+    ],
+)
+def test_nothing_is_said_twice(table: Table, picture: dict[str, str] | None, figures: list[str]) -> None:
+    shown, head = charts(), PageHead("Title", finding=FINDING)
+    first = None if picture is None else replace(shown[0], **picture)
+    text = build_page(head, [PageStudy(table, shown)], [], picture=first)
+    assert re.findall(r'(fold)?"><summary>[^<]*</summary>\s*<figure|<figure', text) == figures
+    document = Document(text)
+    assert document.texts.count(FINDING) == max(document.ids.values()) == 1
+    assert text.count('<svg role="img"') == (0 if picture is None else 2), "broad and narrow"
+
+
+def test_of_several_studies_each_has_its_finding_in_the_contents_once(table: Table) -> None:
+    studies = [PageStudy(table), PageStudy(replace(table, name="other"))]
+    for finding, count in ((FINDING, 2), ("", 0)):
+        shown = Document(build_page(PageHead("Title", finding=finding), studies, [])).shown
+        assert shown.count(f"Panel E: {studies[0].finding}.") == count
+
+
+def test_each_formula_stands_once_with_its_constants() -> None:
+    row = load_row("tepo")
+    rows = {"TEPO": row, "again": row, "β = 1": row.changed({"beta": 1}), "GSPO": load_row("gspo")}
+    first, second, third = methods([(label, None, one) for label, one in rows.items()])
+    assert (first.label, second.label, third.label) == ("TEPO", "β = 1", "GSPO")
+    assert all(line.startswith("<math") and "\\" not in line for line in (first.objective, *first.lines))
+    assert "<mn>0.001</mn>" in first.said
+    assert "<mn>1</mn>" in second.said
+    assert "$" not in first.said
+    assert first.departs
+
+
+def test_runs_stand_by_their_settings_of_which_the_unusual_are_named() -> None:
+    runs = [
+        PageRun(f"{n}", label, "tepo", seed, {"seed": seed, "objective": {"constants": {"beta": beta}}}, f"fact {n}")
+        for n, (label, seed, beta) in enumerate((("A", 0, 1.0), ("A", 1, 1.0), ("A", 0, 2.0), ("B", 0, 1.0)))
+    ]
+    usual, other, last = run_rows(runs)
+    assert usual.seeds == ((0, "0", "fact 0"), (1, "1", "fact 1"))
+    assert (usual.settings, other.settings, last.settings) == ("", "objective.beta=2.0", "")
+
+
+def test_tokens_have_shares_by_class_short_numbers_and_the_mask_that_would_be(document: Document) -> None:
+    first, plain, masked = class_rows([("a", dump(4, mask=False)), ("b", dump(4))])
+    assert first == ["Run", "Tokens", *(f"% of {name}" for name in (*CLASSES, "all"))]
+    assert plain[0] == "a, step 4 (no mask: where A > 0 and ΔH < 0)"
+    assert plain[1:] == masked[1:] == ["15", "40.0", "100.0", "33.3", "50.0", "33.3", "46.7"]
+    assert class_rows([]) == []
+    unmasked, _, applied = unpacked(document.packed["token-data"])["dumps"]
+    assert (unmasked["applied"], applied["applied"]) == (False, True)
+    assert unmasked["responses"][0]["values"]["mask"] == applied["responses"][0]["values"]["mask"]
+    assert 0.3 in unmasked["responses"][0]["values"]["entropy"]
+
+
+def test_a_link_shows_title_text_and_picture(text: str) -> None:
+    assert '<meta property="og:title" content="A &#34;finding&#34; &lt;/script&gt;' in text
+    head = PageHead("Title", asked="Asked?", finding="Found")
+    found = link_of(Rendered(head, [], [], [], charts()[0], []), "https://a.org/b/page.html", "p.png")
+    assert found
+    link, image = found
+    assert (link.picture, link.title, link.text) == ("https://a.org/b/p.png", "Found", "Asked?")
+    assert Image.open(io.BytesIO(image)).size == link.size
+    linked = build_page(replace(head, link=link), [], [])
+    for name, value in {"": link.picture, ":width": link.size[0], ":height": link.size[1]}.items():
+        assert f'<meta property="og:image{name}" content="{value}">' in linked
+
+
+def test_an_empty_page() -> None:
+    text = build_page(PageHead("Nothing yet"), [], [])
+    assert "<h1>Nothing yet</h1>" in text
+    assert [part for part in ('id="tokens"', 'id="side"', 'id="runs"', "<figure", "og:") if part in text] == []

@@ -2,61 +2,43 @@
 
 import random
 
+import pytest
+
 from tepo.reporting.page.sample_data import RunSamples, pack_samples
 from tepo.store.stored_responses import Answer, ProblemAnswers
-from tests.unit.reporting.pages import unpacked
+from tests.unit.reporting.pages import samples, unpacked
 
 
-def answer(text: str, right: bool) -> Answer:
-    return Answer(text, text, right, "exact", 1, True)
-
-
-def runs(problems: int) -> list[RunSamples]:
+@pytest.mark.parametrize("share", [1.0, 0.999, 0.2])
+def test_the_first_problems_of_each_benchmark_with_the_answers_of_every_run(share: float) -> None:
     draw = random.Random(7)
-    return [
-        RunSamples(
-            f"run-{number}",
-            f"row {number}",
-            {
-                name: [
-                    ProblemAnswers(f"{name}-{index}", f"{index}=", "1", (answer(f"{draw.getrandbits(400):x}", True),))
-                    for index in range(problems)
-                ]
-                for name in ("add3", "gcd")
-            },
-        )
-        for number in range(3)
+
+    def problem(name: str) -> ProblemAnswers:
+        return ProblemAnswers(name, "1=", "1", (Answer(f"{draw.getrandbits(400):x}", "1", True, "", 1, True),))
+
+    given = [
+        RunSamples(run, run, {name: [problem(f"{name}-{at}") for at in range(100)] for name in ("add3", "gcd")})
+        for run in ("a", "b", "c")
     ]
-
-
-def test_all_of_it_where_it_fits() -> None:
-    packed = pack_samples(runs(10))
-    assert (packed.shown, packed.total, packed.runs, packed.left_out) == (20, 20, 3, 0)
-    assert [entry[1] for entry in unpacked(packed.text)["problems"]][8:12] == ["add3-8", "add3-9", "gcd-0", "gcd-1"]
-
-
-def test_the_first_problems_of_each_benchmark_where_it_does_not() -> None:
-    given = runs(100)
-    packed = pack_samples(given, budget=15_000)
-    assert len(packed.text) <= 15_000
-    assert 0 < packed.shown < packed.total == 200
-    entries = unpacked(packed.text)["problems"]
-    half = packed.shown // 2
+    budget = int(share * len(pack_samples(given).text))
+    packed = pack_samples(given, budget)
+    assert (packed.total, packed.runs, packed.left_out) == (200, 3, 0)
+    assert packed.shown == 200 if share == 1 else 0 < packed.shown < 200
+    assert len(packed.text) <= budget
+    entries, half = unpacked(packed.text)["problems"], packed.shown // 2
     assert [entry[1] for entry in entries] == [f"{name}-{at}" for name in ("add3", "gcd") for at in range(half)]
-    assert all(len(picked) == 3 and all(picked) for *_, picked in entries), "a problem has the answers of every run"
-    assert pack_samples(given, budget=15_000) == packed
+    assert all(len(picked) == 3 and all(picked) for *_, picked in entries)
+    assert pack_samples(given, budget) == packed
 
 
-def test_equal_answers_are_kept_once() -> None:
-    right, wrong = answer("3", True), answer("4", False)
-    first = ProblemAnswers("a-0", "1+2=", "3", (right, wrong, right))
-    other = ProblemAnswers("a-0", "1+2=", "3", (wrong,))
-    packed = pack_samples([RunSamples("x", "X", {"a": [first]}), RunSamples("y", "Y", {"a": [other], "b": [other]})])
-    (entry, alone) = unpacked(packed.text)["problems"]
-    assert entry[4:] == [[list(right), list(wrong)], [[[0, 2], [1, 1]], [[1, 1]]]]
-    assert alone[5] == [None, [[0, 1]]]
-
-
-def test_nothing_was_measured() -> None:
+def test_equal_answers_are_kept_once_and_runs_without_any_are_left_out() -> None:
+    packed = pack_samples(samples())
+    assert (packed.runs, packed.left_out, packed.shown) == (2, 1, 4)
+    benchmark, problem, prompt, gold, answers, picked = unpacked(packed.text)["problems"][0]
+    assert (benchmark, problem, prompt, gold) == ("add3", "add3-0", "1+2=", "3")
+    right = ["3", "3", True, "", 1, True]
+    assert answers == [right, *([text, text, False, "different", 1, True] for text in "49")]
+    assert picked == [[[0, 2]], [[1, 1], [2, 1]]]
+    only = [RunSamples(one.id, one.label, dict(list(one.benchmarks.items())[at:])) for at, one in enumerate(samples())]
+    assert unpacked(pack_samples(only[:2]).text)["problems"][0][5] == [[[0, 2]], None]
     assert pack_samples([]).shown == 0
-    assert pack_samples([RunSamples("x", "X", {})]).left_out == 1

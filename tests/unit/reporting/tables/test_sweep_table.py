@@ -1,12 +1,9 @@
-"""A sweep's table of rows x settings and its figure, from made-up samples."""
+"""A sweep's table of rows x settings, from made-up samples."""
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
-from tepo.reporting.figures.curves import svg
-from tepo.reporting.figures.study_figures import sweep_figure
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.tables.sweep_table import LOST, lost_blocks, sweep_blocks
 from tepo.reporting.tables.table import SAME, Block, Cell, Column, Table, TableRow, verdict_in
@@ -83,47 +80,6 @@ def test_further_axes_and_models_are_blocks_of_their_own() -> None:
     ]
     titles = [block.title for block in sweep_blocks(rows, table(rows).blocks)]
     assert titles == [f"Average accuracy by learning_rate, epochs={n}" for n in (1, 2)]
-
-
-def test_the_figure_has_the_cells_of_the_table() -> None:
-    rows = specs()
-    (block,) = sweep_blocks(rows, table(rows, drop="b/2e-4").blocks)
-    figure = sweep_figure([block])
-    (axes,) = figure.axes
-    assert axes.get_xscale() == "log"
-    assert [text.get_text() for text in axes.get_xticklabels()] == list(RATES)
-    assert axes.get_xlabel() == "learning_rate"
-    for row, line in zip(block.rows, axes.lines, strict=True):
-        assert line.get_label() == row.label
-        assert list(line.get_xdata()) == [float(rate) for rate in RATES]
-        np.testing.assert_array_equal(line.get_ydata(), np.array([cell.mean for cell in row.cells], dtype=float))
-    assert np.isnan(axes.lines[1].get_ydata()[1])  # a gap, not a line across it
-    assert svg(sweep_figure([block])) == svg(figure)
-
-
-@pytest.mark.parametrize(
-    ("values", "scale", "positions"),
-    [
-        (("1", "2", "8"), "log", [1, 2, 8]),
-        (("1", "2", "3"), "linear", [1, 2, 3]),
-        (("0", "1", "16"), "linear", [0, 1, 16]),
-        (("paper", "tight", "0.2"), "linear", [0, 1, 2]),
-        (("1", "8", "inf"), "linear", [0, 1, 2]),
-    ],
-)
-def test_the_axis_is_a_scale_numbers_or_names(values: tuple[str, ...], scale: str, positions: list[float]) -> None:
-    rows = specs("axis", values)
-    blocks: tuple[Block, ...] = sweep_blocks(rows, table(rows).blocks)
-    (axes,) = sweep_figure(blocks).axes
-    assert axes.get_xscale() == scale
-    assert list(axes.lines[0].get_xdata()) == positions
-    assert [text.get_text() for text in axes.get_xticklabels()] == list(values)
-
-
-def test_values_may_be_written_in_any_order() -> None:
-    rows = specs(values=("1e-3", "1e-4", "2e-4"))
-    (line, _) = sweep_figure(sweep_blocks(rows, table(rows).blocks)).axes[0].lines
-    assert list(line.get_xdata()) == [1e-4, 2e-4, 1e-3]
 
 
 def grid(**means: tuple[float | None, ...]) -> Block:

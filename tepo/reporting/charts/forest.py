@@ -2,6 +2,7 @@
 registered claims. The label of a line stands above it, so that none is cut on a phone."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import altair as alt
@@ -9,40 +10,64 @@ import pandas as pd
 
 from tepo.evaluation.statistics.comparison_verdict import Verdict
 from tepo.evaluation.statistics.region import Outcome
-from tepo.reporting.charts.style import FAINT, INK, REGION, Looks, colour_of, panels, selected, values, wrapped
+from tepo.reporting.charts.style import FAINT, INK, REGION, Looks, colour_of, panels, selected, sizes, values, wrapped
 
-_GOOD, _BAD, _SAME, _OPEN = ("#0072B2", "triangle-up"), ("#D55E00", "triangle-down"), ("#009E73", "square"), ("#767676", "circle")  # fmt: skip
+_OPEN = ("#767676", "circle")
 _MARKS: dict[str, tuple[str, str]] = {
-    Verdict.BETTER: _GOOD,
-    Verdict.WORSE: _BAD,
-    Verdict.EQUIVALENT: _SAME,
+    Verdict.BETTER: ("#0072B2", "triangle-up"),
+    Verdict.WORSE: ("#D55E00", "triangle-down"),
     Outcome.HOLDS: ("#009E73", "circle"),
     Outcome.REFUTED: ("#D55E00", "cross"),
 }
 _REACH = 8  # the scale ends at this many times the middle of all ends: one collapsed run must not flatten the others
 _LETTERS = 46  # of a line of a label
 _LINE, _PLOT = 14, 20  # heights of a line of text, and of what is drawn below the text
-_WIDTH = 420
+_WIDTH, _BESIDE = 420, 40  # and pixels beside it that arrows and ticks need
+_SIGNED = "datum.value === 0 ? '0' : replace(format(datum.value, '+~g'), '-', '−')"
 
 
 def differences(frame: pd.DataFrame, axis: str) -> alt.LayerChart:
     """Forest plot. frame: method, delta, low, high (points; missing where there is no interval), verdict and said (the
     numbers in words), a line a row, the first one on top. axis: its title. A point stands where its number is; what
     lies beyond the scale is an arrow."""
-    return _forest(frame, axis)
+    return _forest(frame, axis).properties(usermeta=sizes(beside=_BESIDE))
 
 
 def claims(frame: pd.DataFrame) -> alt.ConcatChart | alt.LayerChart:
     """Registered claims, a panel a unit: each difference with its interval, its seeds as ticks, and shaded what the
     claim says. frame: as in `differences` with unit, seeds (list) and regions (list of pairs, which may be infinite);
     method is the sentence, and verdict the outcome."""
-    units = [_forest(part, f"A above B, {unit}") for unit, part in frame.groupby("unit", sort=False)]
-    return panels(units, columns=1).resolve_scale(x="independent", y="independent") if len(units) > 1 else units[0]
+    words = list(dict.fromkeys(frame["verdict"]))
+    units = [_forest(part, f"A above B, {unit}", words=words) for unit, part in frame.groupby("unit", sort=False)]
+    several = panels(units, columns=1).resolve_scale(x="independent", y="independent") if len(units) > 1 else units[0]
+    return several.properties(usermeta=sizes(beside=_BESIDE))
+
+
+def outcomes(frame: pd.DataFrame) -> alt.LayerChart:
+    """Registered claims at a glance: a mark each, a line an outcome. frame: of `claims`."""
+    rows = frame[["method", "verdict", "said", "unit"]].copy()
+    rows["place"] = rows.groupby("verdict").cumcount()
+    words = list(dict.fromkeys(rows["verdict"]))
+    counts = rows.groupby("verdict").size()
+    rows["line"] = [f"{word}: {counts[word]}" for word in rows["verdict"]]
+    colour, shape = _verdict_scales(words, legend=None)
+    chosen, opacity = selected(faint=0.25)
+    tips = [alt.Tooltip("method:N", title="claim"), alt.Tooltip("verdict:N"), alt.Tooltip("said:N", title="A above B")]
+    axis = alt.Axis(ticks=False, domain=False, labelFontSize=13, labelPadding=8)
+    marks = alt.Chart(values(rows)).mark_point(filled=True, size=70)
+    places = alt.X("place:Q", axis=None, scale=alt.Scale(domain=[-0.5, counts.max() - 0.5], nice=False))
+    lines = alt.Y("line:N", sort=list(dict.fromkeys(rows["line"])), title=None, axis=axis)
+    made = marks.encode(x=places, y=lines, color=colour, shape=shape, opacity=opacity, tooltip=[*tips, "unit:N"])
+    return (
+        alt.layer(made)
+        .add_params(chosen)
+        .properties(width=_WIDTH, height=34 * len(words), usermeta=sizes(left=list(rows["line"])))
+    )
 
 
 def printed_and_measured(frame: pd.DataFrame, looks: Looks, baseline: str) -> alt.ConcatChart:
-    """What the paper printed and what was measured here, in panels with axes of their own that are never joined, as
-    other models on other problems give them. frame: method, paper, delta, low, high, verdict and said."""
+    """Printed differences of the paper and those measured here, in panels with axes of their own that are never joined,
+    as other models on other problems give them. frame: method, paper, delta, low, high, verdict and said."""
     title = f"points against {baseline}"
     printed = frame[["method"]].assign(
         delta=frame["paper"], low=math.nan, high=math.nan, verdict="", said=frame["paper"].map("{:+.2f}".format)
@@ -52,11 +77,15 @@ def printed_and_measured(frame: pd.DataFrame, looks: Looks, baseline: str) -> al
         _forest(part, title, looks).properties(title=name, width=_WIDTH - 80)
         for name, part in (("The paper printed", printed), ("Measured here", frame))
     ]
-    return panels(sides, columns=2).resolve_scale(x="independent", y="independent")
+    made = panels(sides, columns=2).resolve_scale(x="independent", y="independent")
+    return made.properties(usermeta=sizes(beside=_BESIDE))
 
 
-def _forest(frame: pd.DataFrame, axis: str, looks: Looks | None = None) -> alt.LayerChart:
-    """looks: where given, points have the colours of their rows, and else those of their verdicts."""
+def _forest(
+    frame: pd.DataFrame, axis: str, looks: Looks | None = None, words: Sequence[str] | None = None
+) -> alt.LayerChart:
+    """looks: where given, points have the colours of their rows, and else those of their verdicts. words: verdicts of
+    all panels, by default those of the frame."""
     low, high = _scale(frame)
     rows = frame.copy()
     rows["label"] = [wrapped(label, _LETTERS) for label in frame["method"]]
@@ -71,9 +100,10 @@ def _forest(frame: pd.DataFrame, axis: str, looks: Looks | None = None) -> alt.L
     height, below = texts + _PLOT, texts / 2  # of a row, and from its middle to what is drawn
     data = values(rows.drop(columns=[name for name in ("regions", "seeds", "unit", "paper") if name in rows]))
     chosen, opacity = selected(faint=0.25)
-    y = alt.Y("method:N", sort=None, axis=None, scale=alt.Scale(padding=0))
+    order = alt.Scale(padding=0, domain=list(frame["method"]))
+    y = alt.Y("method:N", axis=None, scale=order)
 
-    ticks = alt.Axis(tickCount=5, format="+~g", grid=False, labelExpr="datum.value === 0 ? '0' : datum.label")
+    ticks = alt.Axis(tickCount=5, grid=False, labelExpr=_SIGNED)
 
     def x(field: str, **more: Any) -> alt.X:
         scale = alt.Scale(domain=[low, high], nice=False, zero=False, clamp=True)
@@ -84,10 +114,12 @@ def _forest(frame: pd.DataFrame, axis: str, looks: Looks | None = None) -> alt.L
     top = {"align": "left", "baseline": "top", "lineBreak": "\n", "lineHeight": _LINE}
     text = base.mark_text(**top, fontWeight="bold", yOffset=-height / 2 + 2)
     number = base.mark_text(**top, color=FAINT, yOffset=-height / 2 + 2 + lines * _LINE)
-    colour, shape = _colour_and_shape(rows, looks)
+    colour, shape = _colour_and_shape(rows, looks, words or list(dict.fromkeys(rows["verdict"])))
     layers = [
-        *_regions(frame, y, x, low, high),
-        base.mark_rule(color=FAINT, strokeWidth=1).encode(x=x("zero"), opacity=alt.value(1)),
+        *_regions(frame, y, x, low, high, below),
+        base.mark_tick(color=FAINT, height=_PLOT, thickness=1, yOffset=below, opacity=1).encode(
+            x=x("zero"), opacity=alt.value(1)
+        ),
         base.mark_rule(strokeWidth=2, yOffset=below, color=INK if looks else alt.Undefined).encode(
             x=x("from"), x2="to:Q", tooltip=tips, **({} if looks else {"color": colour})
         ),
@@ -109,30 +141,35 @@ def _forest(frame: pd.DataFrame, axis: str, looks: Looks | None = None) -> alt.L
     return made.properties(width=_WIDTH, height=height * len(rows))
 
 
-def _colour_and_shape(rows: pd.DataFrame, looks: Looks | None) -> tuple[Any, Any]:
+def _colour_and_shape(rows: pd.DataFrame, looks: Looks | None, words: Sequence[str]) -> tuple[Any, Any]:
     if looks is not None:
         labels = list(rows["method"])
         colours = [colour_of(label, looks) for label in labels]
         return alt.Color("method:N", scale=alt.Scale(domain=labels, range=colours), legend=None), alt.value("circle")
-    words = [word for word in dict.fromkeys(rows["verdict"]) if word]
-    marks = [_MARKS.get(word, _OPEN) for word in words]
-    legend = alt.Legend(title=None, direction="horizontal") if words else None
-    colours, shapes = ([mark[place] for mark in marks] for place in (0, 1))
+    shown = [word for word in words if word]
+    return _verdict_scales(shown, alt.Legend(title=None, direction="horizontal") if shown else None)
+
+
+def _verdict_scales(words: Sequence[str], legend: alt.Legend | None) -> tuple[alt.Color, alt.Shape]:
+    """Colour and shape of verdicts, told apart without colour too."""
+    colours, shapes = ([_MARKS.get(word, _OPEN)[place] for word in words] for place in (0, 1))
     return (
-        alt.Color("verdict:N", scale=alt.Scale(domain=words, range=colours), legend=legend),
-        alt.Shape("verdict:N", scale=alt.Scale(domain=words, range=shapes), legend=legend),
+        alt.Color("verdict:N", scale=alt.Scale(domain=list(words), range=colours), legend=legend),
+        alt.Shape("verdict:N", scale=alt.Scale(domain=list(words), range=shapes), legend=legend),
     )
 
 
-def _regions(frame: pd.DataFrame, y: alt.Y, x: Any, low: float, high: float) -> list[alt.Chart]:
+def _regions(frame: pd.DataFrame, y: alt.Y, x: Any, low: float, high: float, below: float) -> list[alt.Chart]:
     if "regions" not in frame:
         return []
     ends = [
         {"method": row.method, "from": max(first, low), "to": min(last, high)}
         for row in frame.itertuples()
         for first, last in row.regions
+        if first < high and last > low
     ]
-    return [alt.Chart(values(pd.DataFrame(ends))).mark_rect(color=REGION).encode(y=y, x=x("from"), x2="to:Q")]
+    rule = alt.Chart(values(pd.DataFrame(ends))).mark_rule(color=REGION, strokeWidth=14, yOffset=below)
+    return [rule.encode(y=y, x=x("from"), x2="to:Q")]
 
 
 def _seeds(frame: pd.DataFrame, y: alt.Y, x: Any, low: float, high: float, below: float) -> list[alt.Chart]:
@@ -157,5 +194,3 @@ def _scale(frame: pd.DataFrame) -> tuple[float, float]:
     low, high = min(known), max(known)
     room = 0.06 * (high - low or 1.0)
     return low - room, high + room
-
-

@@ -1,0 +1,162 @@
+"""Differences, claims and printed numbers: each point where its number is, and what lies beyond the scale marked."""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from tepo.evaluation.statistics.comparison_verdict import Verdict
+from tepo.evaluation.statistics.region import Outcome
+from tepo.reporting.charts.forest import claims, differences, outcomes, printed_and_measured
+from tepo.reporting.charts.style import Chart, specification
+from tests.unit.reporting.charts.drawing import LABELS, items, opacities, said, scales, selections, unread
+
+NAN, INF = math.nan, math.inf
+Row = tuple[float, float, float]
+USUAL = ((-3.0, -4.0, -2.0), (0.5, -0.5, 1.5), (2.0, 1.0, 3.0))
+FAR = ((-400.0, -420.0, -380.0), (1.0, -300.0, 300.0), (900.0, NAN, NAN), (-2.0, -INF, 1.0))
+
+
+def frame(rows: Sequence[Row], **more: Any) -> pd.DataFrame:
+    made = pd.DataFrame(rows, columns=["delta", "low", "high"]).assign(method=list("abcdefghijkl")[: len(rows)])
+    return made.assign(**{"verdict": "worse", "said": "in words", **more})
+
+
+def places(chart: Chart, *values: float) -> Any:
+    """Pixels of values."""
+    low, high = scales(chart, "x")[0]["domain"]
+    return pytest.approx([420 * (value - low) / (high - low) for value in values])
+
+
+def drawn(chart: Chart) -> tuple[dict[str, float], list[tuple[str, str, float]], dict[str, tuple[float, float]]]:
+    """Places of the points and of the arrows, and of the intervals their ends."""
+    symbols = [(said(item)["method"], item["shape"], item["x"]) for item in items(chart, "symbol")]
+    arrows = [one for one in symbols if one[1] in ("triangle-left", "triangle-right")]
+    rules = {said(item)["method"]: (item["x"], item["x2"]) for item in items(chart, "rule") if item["strokeWidth"] == 2}
+    return {method: x for method, shape, x in symbols if (method, shape, x) not in arrows}, arrows, rules
+
+
+@pytest.mark.parametrize(
+    "rows", [USUAL, ((0.0, 0.0, 0.0),), ((1e-9, -1e-9, 3e-9),), ((1234.5, 1200.0, 1300.0), (-3.0, -5.0, -1.0))]
+)
+def test_a_point_stands_where_its_number_is(rows: Sequence[Row]) -> None:
+    chart = differences(frame(rows), "points")
+    low, high = scales(chart, "x")[0]["domain"]
+    assert low < min(0, *(row[1] for row in rows)) <= max(0, *(row[2] for row in rows)) < high
+    points, arrows, intervals = drawn(chart)
+    assert (list(points.values()), arrows) == (places(chart, *(row[0] for row in rows)), [])
+    assert [end for ends in intervals.values() for end in ends] == places(
+        chart, *(end for row in rows for end in row[1:])
+    )
+    zeros = items(chart, "rect")
+    assert [item["x"] + item["width"] / 2 for item in zeros] == places(chart, *[0.0] * len(rows))
+    assert min(item["height"] for item in zeros) > 10
+
+
+def test_what_lies_beyond_the_scale_is_an_arrow_and_no_point() -> None:
+    chart = differences(frame((*USUAL, *FAR)), "points")
+    points, arrows, intervals = drawn(chart)
+    assert (list(points), list(points.values())) == (list("abceg"), places(chart, -3, 0.5, 2, 1, -2))
+    left, right = [(row, "triangle-left", 0) for row in "deg"], [(row, "triangle-right", 420) for row in "ef"]
+    assert arrows == left + right
+    assert [*intervals["a"], intervals["g"][1]] == places(chart, -4, -2, 1)
+    assert (intervals["d"], intervals["e"], intervals["g"][0], "f" in intervals) == ((0, 0), (0, 420), 0, False)
+    low, high = scales(chart, "x")[0]["domain"]
+    assert -40 < low < -4 < 3 < high < 40
+
+
+@pytest.mark.parametrize(("row", "points", "rules"), [((2.0, NAN, NAN), ["a"], []), ((NAN, NAN, NAN), [], [])])
+def test_what_is_missing_is_not_drawn(row: Row, points: list[str], rules: list[str]) -> None:
+    chart = differences(frame([row]), "points")
+    assert [list(part) for part in drawn(chart)] == [points, [], rules]
+    assert unread(chart, ["a", "in words"]) == []
+
+
+@pytest.mark.parametrize("words", [[*map(str, Verdict)], [*map(str, Outcome)], ["not decided (p = .21)"]])
+def test_every_verdict_has_a_mark_and_a_name(words: list[str]) -> None:
+    chart = differences(frame([(1.0, 0.0, 5.0)] * len(words), verdict=words), "points")
+    found = {said(item)["verdict"]: (item["shape"], item["fill"]) for item in items(chart, "symbol")}
+    assert list(found) == scales(chart, "color")[0]["domain"] == words
+    decided = [found[word] for word in words if word in ("better", "worse", "equivalent", "holds", "refuted")]
+    assert [len(set(part)) for part in zip(*decided, strict=True)] in ([len(decided)] * 2, [])
+    assert unread(chart, words) == []
+
+
+def claimed(*regions: Sequence[tuple[float, float]], **more: Any) -> pd.DataFrame:
+    rows = frame(USUAL, regions=list(regions), seeds=[[-2.5, 900.0]] * 3, method=["b", "a", "c"])
+    return rows.assign(**{"unit": "points", **more})
+
+
+@pytest.mark.parametrize(
+    ("regions", "shaded"),
+    [
+        ([(2.0, INF)], True),
+        ([(-INF, -2.0), (2.0, INF)], True),
+        ([(-1.0, 1.0)], True),
+        ([(5.0, INF)], True),
+        ([(5000.0, INF)], False),
+        ([], False),
+    ],
+)
+def test_what_a_claim_says_is_shaded(regions: list[tuple[float, float]], shaded: bool) -> None:
+    chart = claims(claimed(regions, [(-1.0, 1.0)], [(0.0, INF)]))
+    low, high = scales(chart, "x")[0]["domain"]
+    rules = [item for item in items(chart, "rule") if item["strokeWidth"] > 2 and said(item)["method"] == "b"]
+    ends = [end for first, last in regions if shaded for end in (max(first, low), min(last, high))]
+    assert [end for item in rules for end in (item["x"], item["x2"])] == places(chart, *ends)
+    labels = {item["text"]: item["y"] for item in items(chart, "text") if item["text"] in "abc"}
+    assert sorted(labels, key=lambda label: labels[label]) == ["b", "a", "c"], "the first row is on top"
+
+
+def test_units_have_scales_of_their_own_and_seeds_are_ticks() -> None:
+    chart = claims(claimed([(2.0, INF)], [(-9.0, 9.0)], [(0.0, INF)], unit=["points", "nats", "points"]))
+    assert len({tuple(scale["domain"]) for scale in scales(chart, "x")}) == 2
+    ticks = [item for item in items(chart, "rect", 0) if item["height"] < 10]
+    assert [(said(item)["method"], said(item)["A above B, points"]) for item in ticks] == [("b", "−2.5"), ("c", "−2.5")]
+    assert selections(chart) == [("method", ["method"])]
+
+
+def test_claims_at_a_glance_have_a_mark_each_and_a_line_an_outcome() -> None:
+    chart = outcomes(claimed([], [], [], verdict=["holds", "refuted", "holds"]))
+    symbols = items(chart, "symbol")
+    assert [(said(item)["claim"], said(item)["line"]) for item in symbols] == [
+        *(("b", "holds: 2"), ("a", "refuted: 1"), ("c", "holds: 2"))
+    ]
+    assert len({(item["x"], item["y"]) for item in symbols}) == 3
+    assert selections(chart) == [("method", ["method"])]
+    assert unread(chart, ["holds: 2", "refuted: 1"], 355) == []
+
+
+def test_what_was_printed_and_measured_share_no_axis() -> None:
+    looks = {"a": ("tepo", None), "b": ("gspo", None), "c": ("grpo", None)}
+    chart = printed_and_measured(frame(USUAL, paper=[1.25, -2.0, 0.0]), looks, "GRPO")
+    domains = list(dict.fromkeys(tuple(scale["domain"]) for scale in scales(chart, "x")))
+    for panel, values, (low, high) in zip((0, 1), ((1.25, -2.0, 0.0), (-3.0, 0.5, 2.0)), domains, strict=True):
+        points = [item["x"] for item in items(chart, "symbol", panel)]
+        assert points == pytest.approx([340 * (value - low) / (high - low) for value in values])
+    assert specification(chart)["resolve"]["scale"]["x"] == "independent"
+    assert scales(chart, "color")[0] == {"domain": ["a", "b", "c"], "range": ["#D55E00", "#0072B2", "#000000"]}
+    assert selections(chart) == [("method", ["method"])]
+    assert unread(chart, ["+1.25", "−2.00", "+0.00", "The paper printed", "Measured here"], 355) == []
+
+
+@pytest.mark.parametrize("width", [355, 760])
+@pytest.mark.parametrize("kind", ["differences", "claims", "printed"])
+def test_every_label_is_read_in_full(kind: str, width: int) -> None:
+    count = len(LABELS)
+    rows = frame([(1.0, 0.0, 2.0)] * count, seeds=[[1.0]] * count, regions=[[(1.0, INF)]] * count)
+    rows = rows.assign(method=LABELS, paper=1.0, unit="points")
+    chart = {
+        "differences": lambda: differences(rows, LABELS[0]),
+        "claims": lambda: claims(rows),
+        "printed": lambda: printed_and_measured(rows, dict.fromkeys(LABELS, ("tepo", None)), "GRPO"),
+    }[kind]()
+    assert unread(chart, LABELS, width) == []
+
+
+def test_a_chosen_method_stands_out() -> None:
+    chart = differences(frame(USUAL), "points")
+    assert selections(chart) == [("method", ["method"])]
+    assert opacities(chart, "b") == {"a": {0.25, 1}, "b": {1}, "c": {0.25, 1}}, "the marks of zero stay"

@@ -1,0 +1,65 @@
+"""The papers' figures: each draws its own metric, and says what is missing."""
+
+import pandas as pd
+import pytest
+
+from tepo.common.errors import UserError
+from tepo.reporting.charts.curves import curve_frame, training_curves
+from tepo.reporting.charts.paper_figures import FIGURES
+from tepo.reporting.charts.style import Looks, specification
+from tests.unit.reporting.charts.drawing import marks, said
+
+LOOKS: Looks = {"GRPO/DAPO": ("grpo_dapo", None), "TEPO": ("tepo", None)}
+BEST = tuple(f"critic/score/best@{size}" for size in (2, 16, 8))
+
+
+def steps(*metrics: str) -> pd.DataFrame:
+    """Three steps of two runs."""
+    values = {name: [0.1 + place, 0.2 + place, 0.3 + place] * 2 for place, name in enumerate(metrics)}
+    labels = [label for label in LOOKS for _ in range(3)]
+    return pd.DataFrame({"training/global_step": [1, 2, 3] * 2, "method": labels, "run": labels, **values}).assign(
+        seed=0, ended=False
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "metrics", "title", "last"),
+    [
+        ("2a", ("actor/pg_clipfrac",), "Clip ratio", 30),
+        ("2b", ("timing_s/step",), "Time per training step", 0.3),
+        ("3a", ("critic/score/mean",), "Reward", 30),
+        ("3b", ("actor/grad_norm",), "Gradient norm, before clipping", 0.3),
+        ("v1-4", ("actor/entropy",), "Entropy", 0.3),
+        ("v1-5", ("critic/score/mean",), "Reward", 30),
+        ("gtpo-1", ("actor/entropy",), "Entropy", 0.3),
+        ("gtpo-2", ("response_length/mean",), "Response length", 0.3),
+        ("gtpo-3", BEST, "Best of 16 responses", 130),
+        ("gtpo-4", BEST, "Best of 8 responses", 230),
+    ],
+)
+def test_curves_of_one_metric(name: str, metrics: tuple[str, ...], title: str, last: float) -> None:
+    panels = FIGURES[name].panels_of(steps(*metrics))
+    chart = training_curves(curve_frame(steps(*metrics), panels), LOOKS, panels)
+    assert [panel["title"] for panel in specification(chart)["concat"]] == [title]
+    assert {said(line[-1])["method"]: str(last) in said(line[-1]).values() for line in marks(chart, "line", 0)} == {
+        **dict.fromkeys(LOOKS, True)
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "metrics", "message"),
+    [
+        ("3a", ("actor/lr",), "no run holds critic/score/mean"),
+        ("v1-4", (), "no run holds critic/score/mean, actor/entropy, actor/grad_norm"),
+        ("gtpo-3", ("critic/score/best@8x",), "hold no metric critic/score/best@k"),
+        ("gtpo-4", ("critic/score/best@8",), "hold no second metric critic/score/best@k"),
+    ],
+)
+def test_what_is_missing_is_named(name: str, metrics: tuple[str, ...], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        FIGURES[name].panels_of(steps(*metrics))
+
+
+def test_a_figure_is_curves_or_bars() -> None:
+    assert [name for name, figure in FIGURES.items() if not figure.panels and figure.best is None] == ["v1-1"]
+    assert FIGURES["2a"].title == "TEPO (arXiv 2604.12736), Figure 2a"

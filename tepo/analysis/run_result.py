@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from tepo.common.errors import UserError
 from tepo.evaluation.results import read_result
 from tepo.store.early_stop import Ending
 from tepo.store.run_folder import RunFolder
@@ -45,12 +46,14 @@ class RunResult:
         return pd.DataFrame(rows).set_index("training/global_step") if rows else pd.DataFrame()
 
     def chart(self) -> Any:
-        """The training curves, as a chart of Altair's."""
+        """The training curves, as a chart of Altair's. Raises UserError for a run without metrics."""
         from tepo.reporting.charts.curves import curve_frame, training_curves
         from tepo.reporting.charts.style import styled
 
         run, config = self._run, self._run.config()["full"]
         name = str(config["objective"]["name"])
+        if not run.metrics():
+            raise UserError("the run has no metrics yet", where=str(self.folder))
         own = {"method": name, "seed": config["seed"], "run": self.id, "ended": run.ending() is not None}
         return styled(training_curves(curve_frame(pd.DataFrame(run.metrics()).assign(**own)), {name: (name, None)}))
 

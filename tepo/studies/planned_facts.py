@@ -52,6 +52,8 @@ def measured_studies(
     """The studies that are worth a page, and in words those that are not though something of them is measured: they
     show no run that another does not show, or mean another run by the same label. Of a study two rows at least are
     measured, or all of it."""
+    if not records and not any(store.glob("*/config.json")):
+        return [], ""
     found: dict[str, tuple[list[Unit], set[str]]] = {}
     for name in study_names():
         try:
@@ -78,7 +80,7 @@ def measured_studies(
     ):
         labels = {(unit.label, unit.model, unit.seed): unit.folder for unit in units}
         if ids <= shown:
-            left_out.append(name)
+            left_out.append(f"{name} (all its runs are there)")
         elif any(folders.get(label, folder) != folder for label, folder in labels.items()):
             left_out.append(f"{name} (a label of it means another run)")
         else:

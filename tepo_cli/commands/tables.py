@@ -177,7 +177,7 @@ def report(
         say("looking for what was measured")
         studies, left_out = measured_studies(scale, store, chosen, overrides, records=records)
         if studies:
-            more = f"; they show all that is measured of: {left_out}" if left_out else ""
+            more = f"; left out: {left_out}" if left_out else ""
             say(f"on the page: {' '.join(studies)}{more}")
     planned = plan_all(studies, scale, store=store, seeds=chosen, overrides=overrides)
     planned, facts = filled(planned, records, store, scale, chosen)

@@ -36,6 +36,7 @@ async function draw(figure) {
   const { view } = await vegaEmbed(place, fitted(spec, place.clientWidth), { renderer: "svg", actions, downloadFileName: figure.id });
   drawn.set(figure, view);
   place.querySelector("summary").setAttribute("aria-label", "Save this chart");
+  for (const empty of place.querySelectorAll(".role-mark:empty")) empty.removeAttribute("role"); // it would be an image without a name
   if (!spec.params?.some(({ name }) => name === "method")) return;
   selecting.add(view);
   if (selected !== undefined) select(view);

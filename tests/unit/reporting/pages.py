@@ -92,7 +92,7 @@ def curves_chart(name: str, steps: pd.DataFrame, looks: Looks) -> NamedChart:
 
 def charts() -> list[NamedChart]:
     """A comparison, curves and times, all with the same two methods."""
-    line = {"low": -4.0, "high": 5.0, "said": f"+3.0 {NASTY}"}
+    line = {"low": math.nan, "high": math.nan, "said": f"+3.0 {NASTY}"}
     rows = [{"method": LONG, "delta": -2.0, "verdict": "worse"}, {"method": "TEPO", "delta": 3.0, "verdict": "better"}]
     frame, steps = pd.DataFrame([row | line for row in rows]), metrics(LOOKS)
     return [

@@ -336,7 +336,7 @@ def test_the_table_shows_what_is_there(tmp_path: Path) -> None:
     assert len(drawn.comparisons) == 2
     charts = {one.name: one.chart for one in study_charts(mine, "laptop", units, facts_of(mine, units), drawn)}
     tried = specification(charts["mine-settings"])
-    assert [panel["title"] for panel in tried["concat"]] == ["a", "b"]
+    assert ["".join(panel["title"]) for panel in tried["concat"]] == ["a", "b"]
     points = [row for rows in tried["datasets"].values() for row in rows if row["row"] == "a"]
     assert [sum(row[what] for row in points) for what in ("drawn", "complete", "chosen")] == [3, 3, 1]
 

@@ -174,12 +174,7 @@ def test_a_link_shows_title_text_and_picture(text: str) -> None:
     link, image = found
     assert (link.picture, link.title, link.text) == ("https://a.org/b/p.png", "Found", "Asked?")
     assert Image.open(io.BytesIO(image)).size == link.size
-    linked = build_page(replace(head, link=link), [], [])
+    linked, empty = build_page(replace(head, link=link), [], []), build_page(head, [], [])
+    assert [part for part in ("og:", 'id="tokens"', 'id="side"', 'id="runs"', "<figure") if part in empty] == []
     for name, value in {"": link.picture, ":width": link.size[0], ":height": link.size[1]}.items():
         assert f'<meta property="og:image{name}" content="{value}">' in linked
-
-
-def test_an_empty_page() -> None:
-    text = build_page(PageHead("Nothing yet"), [], [])
-    assert "<h1>Nothing yet</h1>" in text
-    assert [part for part in ('id="tokens"', 'id="side"', 'id="runs"', "<figure", "og:") if part in text] == []

@@ -301,7 +301,7 @@ def _caveat(trained: Sequence[Unit], facts: Facts, scale: str) -> str:
     return (
         "Results of so small a policy speak of the mechanics of optimisation: size of steps, clipping, off-policy "
         f"updates, variance. They cannot speak of long chains of thought (responses have {length}), of exploration "
-        f"from a strong base, or of where training ends (after {steps} steps it has not)."
+        f"from a strong base, or of where training ends: {steps} steps stop before it."
     )
 
 

@@ -17,6 +17,7 @@ function unpack(id) {
 // same again, or a click beside them, selects none.
 let vega, selected;
 const drawn = new Map(), selecting = new Set(); // figure -> its view, and those views in which methods can be selected
+const methods = new Set(); // of the charts that were drawn: they can be selected without a pointer too
 const select = (view) => view.data("method_store", selected === undefined ? [] : [{ fields: [{ type: "E", field: "method" }], values: [selected] }]).runAsync();
 
 function fitted(spec, width) { // as in tepo.reporting.charts.style
@@ -39,14 +40,20 @@ async function draw(figure) {
   for (const empty of place.querySelectorAll(".role-mark:empty")) empty.removeAttribute("role"); // it would be an image without a name
   if (!spec.params?.some(({ name }) => name === "method")) return;
   selecting.add(view);
+  for (const { method } of Object.values(spec.datasets ?? {}).flat()) if (!methods.has(method)) $("method").append(methods.add(method) && new Option(method));
   if (selected !== undefined) select(view);
   view.addEventListener("click", async (_, item) => {
     const method = item?.mark.role.startsWith("legend") ? item.datum?.value : item?.datum?.method;
     selected = method === selected ? undefined : method;
+    $("method").value = selected ?? "";
     await view.runAsync(); // what Vega-Lite alone makes of the click in this chart
-    for (const other of selecting) select(other);
+    selecting.forEach(select);
   });
 }
+$("method")?.addEventListener("change", ({ target }) => {
+  selected = target.value || undefined;
+  selecting.forEach(select);
+});
 
 const inSight = (figure) => figure.closest("details:not([open])") === null;
 const drawAll = () => Promise.all([...document.querySelectorAll("[data-chart]")].filter((figure) => !drawn.has(figure) && inSight(figure)).map(draw));

@@ -110,7 +110,7 @@ def test_what_such_results_cannot_say_is_said_with_the_numbers_of_these_runs(stu
         write_json(unit.folder / "cost.json", [{**cost, "training_s": 1.0, "measuring_s": 1.0, "tokens": 1}])
     said = head(plan)
     assert "(responses have at most 40 tokens, 25 on average)" in said.caveat
-    assert "or of where training ends (after 12 steps it has not)." in said.caveat
+    assert "or of where training ends: 12 steps stop before it." in said.caveat
     assert said.cost == "Training and measuring took 3.0 CPU hours."
 
 

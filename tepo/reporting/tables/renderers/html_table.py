@@ -89,7 +89,10 @@ class _Markup:
         if not any(column.group for column in self.block.columns):
             return ""
         parts = [(name, len(list(part))) for name, part in groupby(column.group for column in self.block.columns)]
-        heads = "".join(f'<th scope="colgroup" colspan="{size}">{escape(name)}</th>' for name, size in parts)
+        heads = "".join(
+            f'<th scope="colgroup" colspan="{size}">{escape(name)}</th>' if name else f'<td colspan="{size}"></td>'
+            for name, size in parts
+        )
         return f'<tr class="groups"><td></td>{heads}</tr>'
 
     def _head(self) -> str:

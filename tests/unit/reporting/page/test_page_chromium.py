@@ -53,7 +53,13 @@ def test_charts_are_drawn_when_they_are_seen_and_share_the_method_that_is_chosen
     fresh.screen(800)
     fresh.wait(FITS)  # as charts are drawn anew
     shown("false", "true")
+    assert fresh.one("#method").get_property("value") != ""
     fresh.one(f"{CURVES} svg").click()  # beside all marks
+    shown("true", "true")
+    assert fresh.one("#method").get_property("value") == ""
+    fresh.choose("#method", fresh.texts("#method option")[-1])  # without a pointer
+    fresh.wait(f"return {SHOWN} !== 'true,true'")
+    fresh.choose("#method", "")
     shown("true", "true")
 
 

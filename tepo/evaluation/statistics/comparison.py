@@ -31,8 +31,9 @@ def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.D
     check_frame(frame)
     everything = frame["benchmark"].unique().tolist()
     lines = []
+    sums = frame.groupby(["row", "benchmark"], observed=True)["samples"].sum().to_dict()
     for row, cells in _cells(frame).items():
-        counts = frame[frame["row"] == row].groupby("benchmark", observed=True)["samples"].sum()
+        counts = {name: sums[row, name] for name in cells}
         drawn: dict[str, np.ndarray] = {}
         for name, table in cells.items():
             alone = estimate_share({name: table.x}, draws=draws, seed=seed, drawn=drawn)
@@ -45,7 +46,7 @@ def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.D
             weights = {name: counts[name] / len(cells[name].seeds) for name in everything}
             for name, share in ((AVERAGE, weights), (MEAN, None)):
                 whole = estimate_share(joint, share, draws=draws, seed=seed, drawn=drawn)
-                lines.append(_line(row, name, whole, shape, counts.sum()))
+                lines.append(_line(row, name, whole, shape, sum(counts.values())))
     return pd.DataFrame(lines)
 
 

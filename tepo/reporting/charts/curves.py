@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from altair.utils.schemapi import debug_mode
 
-from tepo.reporting.charts.style import Looks, in_views, line_look, rows_of, selected, sizes
+from tepo.reporting.charts.style import Looks, in_views, line_look, rows_of, selected, shortened, sizes
 
 AXES = {
     "steps": "training step",
@@ -113,7 +113,7 @@ def training_curves(
         made.params = [in_views(chosen, [panel.layer[0].name for panel in made.concat])]
     kept = frame[["method", "seed", "run", "at", "last", *(panel.name for panel in shown)]]
     made.usermeta = sizes(legend=list(lifted or rows))
-    short = {panel.name: [float(f"{value:.{_DIGITS}g}") for value in kept[panel.name]] for panel in shown}
+    short = {panel.name: shortened(kept[panel.name].to_numpy(), _DIGITS) for panel in shown}
     made.datasets = {_DATA: rows_of(kept.assign(**short))}
     return made
 

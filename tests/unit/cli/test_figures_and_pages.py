@@ -101,7 +101,7 @@ def test_what_another_study_shows_already_is_named_and_not_shown_again(
 ) -> None:
     write(store.parent / "own/experiments/again.yaml", STUDY.format(title="again", other="gspo"))
     monkeypatch.setattr(planned_facts, "study_names", lambda: ["again", "lacking", "mine"])
-    assert planned_facts.measured_studies("laptop", store) == (["again"], "mine")
+    assert planned_facts.measured_studies("laptop", store) == (["again"], "mine (all its runs are there)")
 
 
 @pytest.mark.parametrize("named", [None, ["lacking"]])

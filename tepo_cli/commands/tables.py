@@ -1,5 +1,6 @@
 """`tepo table`, `figure`, `report` and `audit`: what a store or the paper says, never trains."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -161,6 +162,8 @@ def report(
     """Write one HTML page from what the store holds.
 
     It is self-contained: tables, charts, responses, tokens. Never trains."""
+    # before numpy is there: its products are small, and threads that wait for each other cost more than they save
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from tepo.common.errors import UserError
     from tepo.reporting.progress import say
     from tepo.studies.plan_studies import plan_all

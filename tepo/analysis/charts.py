@@ -214,7 +214,7 @@ def _run_charts(study: Study, scale: str, units: Sequence[Unit], facts: Facts, a
     parts: dict[str, list[Unit]] = {}
     for unit in (unit for unit in units if not unit.tuning):
         # rows that are tuned have each their own setting, and are drawn together
-        parts.setdefault("" if study.tune_at(scale) else place(unit, units), []).append(unit)
+        parts.setdefault("" if study.tune_at(scale) else _place(unit, units), []).append(unit)
     for number, (where, part) in enumerate(parts.items(), start=1):
         steps, end = run_steps(part, facts), f"-{number}" if where else ""
         frame = curves.curve_frame(steps, against=against, points=_POINTS)
@@ -254,7 +254,7 @@ def _labels(units: Sequence[Unit]) -> list[str]:
     return [unit.label if several else unit.row_label for unit in units]
 
 
-def place(unit: Unit, units: Sequence[Unit]) -> str:
+def _place(unit: Unit, units: Sequence[Unit]) -> str:
     """Model, where a study has several, and setting."""
     return ", ".join(filter(None, (_model(unit, units), setting_text(unit.row.setting.point))))
 

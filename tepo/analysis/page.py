@@ -18,7 +18,7 @@ from tepo.config.compose import to_dict
 from tepo.formula.row import load_row, row_of
 from tepo.policy.model.model_location import resolve
 from tepo.problems.benchmarks import load_benchmark
-from tepo.reporting.charts.style import NamedChart, png
+from tepo.reporting.charts.style import NamedChart, png, wrapped
 from tepo.reporting.headline import paper_headline
 from tepo.reporting.page import Link, PageHead, PageStudy, build_page
 from tepo.reporting.page.equations import Method, methods
@@ -180,7 +180,7 @@ def link_of(rendered: Rendered, url: str, name: str) -> tuple[Link, bytes] | Non
     if rendered.picture is None:
         return None
     finding, head = rendered.head.finding or rendered.head.title, rendered.head
-    image = png(rendered.picture.chart.properties(title=finding), width=760)
+    image = png(rendered.picture.chart.properties(title=wrapped(finding, 90).split("\n")), width=760)
     size = int.from_bytes(image[16:20]), int.from_bytes(image[20:24])  # of a PNG's header
     return Link(url, urljoin(url, name), size, finding, f"{head.asked} {head.ran}".strip()), image
 

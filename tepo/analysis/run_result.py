@@ -47,15 +47,14 @@ class RunResult:
 
     def chart(self) -> Any:
         """The training curves, as a chart of Altair's. Raises UserError for a run without metrics."""
-        from tepo.reporting.charts.curves import curve_frame, training_curves
+        from tepo.reporting.charts.curves import run_curves
         from tepo.reporting.charts.style import styled
 
         run, config = self._run, self._run.config()["full"]
-        name = str(config["objective"]["name"])
-        if not run.metrics():
+        if not (rows := run.metrics()):
             raise UserError("the run has no metrics yet", where=str(self.folder))
-        own = {"method": name, "seed": config["seed"], "run": self.id, "ended": run.ending() is not None}
-        return styled(training_curves(curve_frame(pd.DataFrame(run.metrics()).assign(**own)), {name: (name, None)}))
+        name, ended = str(config["objective"]["name"]), run.ending() is not None
+        return styled(run_curves(rows, name, config["seed"], self.id, ended=ended))
 
     def scores(self) -> pd.DataFrame:
         """A line a benchmark that was measured: accuracy, low and high (95%), in percent, problems and samples."""

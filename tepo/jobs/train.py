@@ -46,14 +46,12 @@ def _draw(run: RunFolder, name: str, seed: int) -> None:
     """Training curves of the run as a file in its folder; none where training ended with the first step, and on a
     machine that trains alone, without the packages of tables and charts."""
     try:
-        import pandas as pd
         import vl_convert  # noqa: F401 it draws
 
-        from tepo.reporting.charts.curves import curve_frame, training_curves
+        from tepo.reporting.charts.curves import run_curves
         from tepo.reporting.charts.style import svg
     except ModuleNotFoundError:
         return
     if rows := run.metrics():
-        own = {"method": name, "seed": seed, "run": run.path.name, "ended": run.ending() is not None}
-        chart = training_curves(curve_frame(pd.DataFrame(rows).assign(**own)), {name: (name, None)})
+        chart = run_curves(rows, name, seed, run.path.name, ended=run.ending() is not None)
         write_atomic(run.figures / "training.svg", svg(chart))

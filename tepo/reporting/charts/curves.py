@@ -1,6 +1,6 @@
 """Training curves: a panel a metric, a line a row in the mean over its seeds, and a faint line each seed."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,6 +116,14 @@ def training_curves(
     short = {panel.name: shortened(kept[panel.name].to_numpy(), _DIGITS) for panel in shown}
     made.datasets = {_DATA: rows_of(kept.assign(**short))}
     return made
+
+
+def run_curves(
+    metrics: Sequence[Mapping[str, Any]], method: str, seed: int, run: str, *, ended: bool
+) -> alt.ConcatChart:
+    """The curves of a single run, from its metrics.jsonl. run: its id. ended: early."""
+    steps = pd.DataFrame(metrics).assign(method=method, seed=seed, run=run, ended=ended)
+    return training_curves(curve_frame(steps), {method: (method, None)})
 
 
 def ends(frame: pd.DataFrame, panels: Sequence[Panel] = TRAINING_PANELS) -> pd.DataFrame:

@@ -153,11 +153,9 @@ def _chart(one: NamedChart) -> dict[str, Any]:
 def _pictures(one: NamedChart) -> dict[str, Markup]:
     """The picture as SVG for a broad screen and a narrow one, which scripts replace by the chart."""
     label = f'<svg role="img" aria-label="{escape(one.caption)}" '
-    drawn = {name: svg(one.chart, width) for name, width in _WIDTHS.items()}
-    # ids of its own, so that several can stand in one document
     return {
-        name: Markup(text.replace("<svg ", label, 1).replace('id="', f'id="{name}-').replace("url(#", f"url(#{name}-"))
-        for name, text in drawn.items()
+        name: Markup(svg(one.chart, width).replace("<svg ", label, 1))  # Vega gives no ids that could stand twice
+        for name, width in _WIDTHS.items()
     }
 
 

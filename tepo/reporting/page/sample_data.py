@@ -7,7 +7,7 @@ from typing import Any
 from tepo.reporting.page.packed import packed
 from tepo.store.stored_responses import Answer, ProblemAnswers
 
-BYTES = 3_000_000
+BYTES = 1_000_000
 """Size of the samples in the page at most: about a third of what the page may have."""
 
 

@@ -1,5 +1,4 @@
-"""Tables as an HTML fragment: semantic, readable without scripts; the page's scripts sort it, show its tooltips and
-copy it."""
+"""Tables as an HTML fragment: semantic, readable without scripts, which only copy it."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -117,21 +116,22 @@ class _Markup:
         label = escape(self.block.label(row)).replace(f" {SAME}", " <small>identical</small>")
         run = next((part for name in row.measured if (part := name.partition("/")[0]) in self.runs), None)
         label = f'<a href="#run-{escape(run)}">{label}</a>' if run else f"<span>{label}</span>"
-        head = f'<th scope="row"><span class="label">{swatch(row.look, row.method)}{label}</span></th>'
+        seeds = f' title="seeds {", ".join(map(str, row.seeds))}"' if row.seeds else ""
+        head = f'<th scope="row"{seeds}><span class="label">{swatch(row.look, row.method)}{label}</span></th>'
         if unmeasured(row):
             return f'<tr>{head}<td class="missing none" colspan="{len(row.cells)}">not measured</td></tr>'
         cells = (self._cell(index, cell) for index, cell in enumerate(row.cells))
-        seeds = f' data-seeds="{", ".join(map(str, row.seeds))}"' if row.seeds else ""
-        return f"<tr{seeds}>{head}{''.join(cells)}</tr>"
+        return f"<tr>{head}{''.join(cells)}</tr>"
 
     def _cell(self, index: int, cell: Cell) -> str:
-        """ends: the interval and the responses behind a value, which the page's tooltips show."""
+        """With the interval and the responses behind a value as its tooltip."""
         column, first = self.block.columns[index], self._first(index)
         value = _MARKUP.cell(cell, column, self.block.decimals)
         if column.kind is Kind.TEXT:
             return f'<td class="text{first}">{value}</td>'
         if cell.mean is None:
             return f'<td class="missing{first}">{value}</td>'
-        ends = "" if cell.low is None else f' data-ends="{cell.low:.2f} {cell.high:.2f} {cell.n}"'
+        of = f", {counted(cell.n, 'response')}" if cell.n else ""
+        ends = "" if cell.low is None else f' title="95%: {cell.low:.2f} to {cell.high:.2f}{of}"'
         kind = f' class="{first.strip()}"' if first else ""
         return f'<td{kind} data-value="{cell.mean:.6g}"{ends}>{value}</td>'

@@ -12,6 +12,7 @@ from tepo.store.run_id import base_id
 from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
 from tests.integration.commands import started, tepo, until
+from tests.processes import children, runs, words_of
 from tests.unit.training.small import small, write
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.disaster]
@@ -101,20 +102,7 @@ def test_servers_end_when_the_command_is_killed(tmp_path: Path) -> None:
 
 
 def servers(pid: int) -> list[int]:
-    children = [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-    return [child for child in children if any("api_server" in word for word in words_of(child))]
-
-
-def words_of(pid: int) -> list[str]:
-    return Path(f"/proc/{pid}/cmdline").read_text().split("\0")
-
-
-def runs(pid: int) -> bool:
-    """Whether a process is there and has not ended; of one that nobody has waited for the entry stays."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return [child for child in children(pid) if any("api_server" in word for word in words_of(child))]
 
 
 @pytest.mark.skipif(torch.cuda.device_count() == 1, reason="one GPU: refused before the engine is asked")

@@ -5,7 +5,6 @@ import contextlib
 import resource
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -16,6 +15,7 @@ from perf.hostile_answers import GOLDS, HOSTILE, beside_golds
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.grader.options import FALLBACKS
 from tepo.problems.grader.text.extraction import NoAnswer, extract_answer
+from tests.processes import read
 
 T = TypeVar("T")
 LIMIT = 1.0
@@ -26,7 +26,7 @@ def _memory_of_workers(grader: Grader) -> int:
     """Peak resident memory in MiB over the pool's living workers."""
     peak = 0
     for pid in grader.worker_pids():
-        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        for line in read(pid, "status").splitlines():
             if line.startswith("VmHWM"):
                 peak = max(peak, int(line.split()[1]) // 1024)
     return peak

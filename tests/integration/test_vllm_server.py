@@ -24,6 +24,7 @@ from tepo.sampling.vllm.http import Connections, ask
 from tepo.sampling.vllm.server_sampler import VllmServerSampler, local_server
 from tepo.sampling.vllm.vllm_sampler import EngineOptions
 from tests.integration.tiny import logprobs
+from tests.processes import descendants, words_of
 
 pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.disaster]
 
@@ -88,7 +89,7 @@ def test_nobody_else_reaches_a_server(served):
     assert stat.S_ISSOCK(path.stat().st_mode)
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert path.parent.stat().st_uid == os.getuid()
-    (server,) = [pid for pid in descendants(os.getpid()) if b"--uds\0" + bytes(path) in words_of(pid)]
+    (server,) = [pid for pid in descendants(os.getpid()) if str(path) in words_of(pid)]
     engine = descendants(server)
     assert engine
     bound = listening(server)
@@ -107,17 +108,6 @@ def test_another_user_is_refused(served):
     assert subprocess.run(words).returncode == 0
     refused = subprocess.run([*other, *words], capture_output=True, text=True)
     assert "PermissionError" in refused.stderr
-
-
-def descendants(pid: int) -> list[int]:
-    children = [
-        int(word) for task in Path(f"/proc/{pid}/task").iterdir() for word in (task / "children").read_text().split()
-    ]
-    return children + [each for child in children for each in descendants(child)]
-
-
-def words_of(pid: int) -> bytes:
-    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 # as /proc/net/tcp and tcp6 write 127.0.0.1, ::1 and ::ffff:127.0.0.1

@@ -11,6 +11,7 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.problems.grader import Grader, GraderOptions
+from tests.processes import runs
 
 SLOW = r"\boxed{9^{9^{9^9}}}"
 
@@ -91,12 +92,12 @@ def test_close_leaves_no_process_and_the_grader_can_be_used_again() -> None:
     grader = Grader(GraderOptions(workers=1, timeout=20))
     grader.grade([("x+1", r"\boxed{1+x}")])
     processes = [grader._pool._workers[0].process.pid, *grader.worker_pids()]
-    assert all(map(_alive, processes))
+    assert all(map(runs, processes))
     grader.close()
     deadline = time.monotonic() + 60
-    while any(map(_alive, processes)) and time.monotonic() < deadline:
+    while any(map(runs, processes)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert not any(map(_alive, processes))
+    assert not any(map(runs, processes))
     assert grader.grade([("x+2", r"\boxed{2+x}")])[0].correct
     grader.close()
 
@@ -114,18 +115,10 @@ def test_workers_end_with_a_killed_parent() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     worker, judge = map(int, done.stdout.split())
     deadline = time.monotonic() + 60
-    while (_alive(worker) or _alive(judge)) and time.monotonic() < deadline:
+    while (runs(worker) or runs(judge)) and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert not _alive(worker)
-    assert not _alive(judge)
-
-
-def _alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", encoding="ascii") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
+    assert not runs(worker)
+    assert not runs(judge)
 
 
 def test_golds_are_checked_when_a_benchmark_is_loaded() -> None:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from tepo.common.errors import RunFailed, UserError
 from tepo.config.compose import compose
 from tepo.jobs.child_process import in_own_process, measures_apart
 from tests.integration.commands import python
+from tests.processes import runs
 
 pytestmark = pytest.mark.slow
 ROOT = str(Path(__file__).resolve().parents[3])
@@ -79,11 +79,6 @@ def hold(folder: Path) -> None:
     time.sleep(600)
 
 
-def running(processes: Sequence[Path]) -> list[str]:
-    states = [Path(f"/proc/{process.name}/stat") for process in processes]
-    return [str(state) for state in states if state.exists() and state.read_text().rpartition(")")[2].split()[0] != "Z"]
-
-
 TWO = "from tepo.common.two_processes import two_processes\nwith two_processes() as pool: list(pool.map(hold, both))"
 OWN = "from tepo.jobs.child_process import in_own_process\nin_own_process(hold, both[0])"
 
@@ -97,15 +92,16 @@ def test_it_ends_with_a_parent_that_is_killed(what: str, count: int, tmp_path: P
         limit = time.monotonic() + 120
         while len(list(tmp_path.iterdir())) < count and parent.poll() is None and time.monotonic() < limit:
             time.sleep(0.01)
-        children = list(tmp_path.iterdir())
-        assert len(running(children)) == count
+        children = [int(child.name) for child in tmp_path.iterdir()]
+        assert all(map(runs, children))
+        assert len(children) == count
         parent.kill()
     limit = time.monotonic() + 60
-    while (left := running(children)) and time.monotonic() < limit:
+    while (left := [*filter(runs, children)]) and time.monotonic() < limit:
         time.sleep(0.01)
     for child in children:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(int(child.name), signal.SIGKILL)
+            os.kill(child, signal.SIGKILL)
     assert left == []
 
 

@@ -12,6 +12,7 @@ from tepo.policy.model.model_location import resolve
 from tepo.sampling.backends import sampler_backend
 from tepo.sampling.vllm.server_sampler import local_server, serve_command
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, vllm_folder
+from tests.processes import children, read
 
 NAMES = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 
@@ -79,11 +80,10 @@ def test_no_segments_grow_beside_an_engine_over_several_gpus() -> None:
 
 def server_environments() -> Iterator[str]:
     """Of the vLLM servers that this process has started."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        if stat.is_file() and stat.read_text().rpartition(")")[2].split()[1] == str(os.getpid()):
-            text = (stat.parent / "environ").read_text().replace("\0", "\n")
-            if "VLLM_SERVER_DEV_MODE" in text:
-                yield text
+    for process in children(os.getpid()):
+        text = read(process, "environ").replace("\0", "\n")
+        if "VLLM_SERVER_DEV_MODE" in text:
+            yield text
 
 
 def test_a_server_has_no_part_in_how_the_trainers_memory_grows(tmp_path: Path) -> None:

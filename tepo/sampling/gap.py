@@ -40,17 +40,13 @@ class _Comm(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Mean absolute log-prob gaps of sampler and trainer, in nats.
+    """Mean absolute log-prob gaps of sampler and trainer, in nats."""
 
-    bound: ends a run. A gap that is `ratio` times the run's first is no rounding any more; what counts as the first is
-    held between `least` and `most` over `ratio`. stops: whether such growth ends the run; else it warns.
-    """
-
-    bound: float
-    ratio: float
-    least: float
-    most: float
-    stops: bool
+    bound: float  # beyond it a run ends
+    ratio: float  # a gap of so many times the run's first is no rounding any more
+    least: float  # a gap below it has never grown, however small the first was
+    most: float  # a gap above it always has, however large the first was
+    stops: bool  # whether growth ends the run; else it warns
 
     def grown(self, first: float) -> float:
         """The gap from which on it has grown."""
@@ -189,6 +185,10 @@ def borrowed_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> Iterato
 
 class GapAlarm:
     """Checks every rollout and, where it can ask, every sync.
+
+    Why it is needed: the gradient of an importance-sampled loss is right where the sampler's probabilities are those of
+    the policy that the trainer calls old. A sampler that missed a sync, samples at another temperature or computes
+    otherwise still gives fluent responses; the reward goes up for a while, and nothing but this figure shows it.
 
     bound: of the gap, `Limits.bound`; the other limits move with it. temperature: of the rollouts. dtypes: of sampler
     and trainer. fresh: the sampler's `score`.

@@ -10,17 +10,12 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """One sampled response.
+    """One sampled response of T tokens."""
 
-    tokens: int32 [T], including the end-of-sequence token when `finished`. logprobs: float32 [T], log pi(token) of the
-    temperature-scaled policy it was drawn from (temperature 1 for greedy). entropies: float32 [T] in nats, full
-    vocabulary, or None when the sampler cannot give them (vLLM). finished: False when cut at the length limit.
-    """
-
-    tokens: np.ndarray
-    logprobs: np.ndarray
-    entropies: np.ndarray | None
-    finished: bool
+    tokens: np.ndarray  # int32 [T], with the end-of-sequence token when `finished`
+    logprobs: np.ndarray  # float32 [T], of the policy at the temperature it was drawn with (greedy: 1)
+    entropies: np.ndarray | None  # float32 [T] in nats, full vocabulary; None from vLLM, which gives none
+    finished: bool  # False when cut at the length limit
 
 
 def response_texts(responses: Sequence[Response], tokenizer: Any) -> list[str]:
@@ -31,41 +26,31 @@ def response_texts(responses: Sequence[Response], tokenizer: Any) -> list[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """Parameters of the draws.
+    """Parameters of the draws."""
 
-    n: responses for each prompt. temperature: 0 is greedy. max_new_tokens: the length limit, end-of-sequence included.
-    stop: ids that end a response beside those of the model: what ends the turn that a chat template opened.
-    """
-
-    n: int
-    temperature: float
-    max_new_tokens: int
-    stop: tuple[int, ...] = ()
+    n: int  # responses for each prompt
+    temperature: float  # 0 is greedy
+    max_new_tokens: int  # the length limit, end-of-sequence included
+    stop: tuple[int, ...] = ()  # ids that end a response beside the model's own: the end of a chat template's turn
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A group to sample, or a part of one.
+    """A group to sample, or a part of one."""
 
-    number: the caller's name for it, unlike that of any other in flight. prompt: token ids. key: signed 64-bit
-    (`randomness.derive`). first: index of its first response, where it is a part of a group. params: where they
-    are not those of the queue; the same for all jobs of an `add`.
-    """
-
-    number: int
-    prompt: Sequence[int]
-    key: int
-    first: int = 0
-    params: SamplingParams | None = None
+    number: int  # the caller's name for it, unlike that of any other in flight
+    prompt: Sequence[int]  # token ids
+    key: int  # signed 64-bit (`randomness.derive`)
+    first: int = 0  # index of its first response, where it is a part of a group
+    params: SamplingParams | None = None  # where not those of the queue; the same for all jobs of an `add`
 
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """Work that a queue did for nothing. tokens: of responses that it did not return. preemptions: how often it took
-    the cache of a response in flight from it, to read it again later."""
+    """Work that a queue did for nothing."""
 
-    tokens: int
-    preemptions: int
+    tokens: int  # of responses that it did not return
+    preemptions: int  # how often a response in flight lost its cache and was read again later
 
 
 class Queue(Protocol):

@@ -23,14 +23,13 @@ BUDGET = 128 * 2**20  # bytes for logits: above it the vocabulary is worked thro
 
 @dataclass(frozen=True, slots=True)
 class StatisticsOptions:
-    """temperature: of the softmax. entropy_gradient: let the gradient of the entropy flow. need_entropy: else None.
-    reference: log-probs [N, V] float32 of another policy, for the exact KL to it. budget: bytes for logits."""
+    """Choice of what is computed of the output distribution."""
 
-    temperature: float = 1.0
-    entropy_gradient: bool = False
-    need_entropy: bool = True
-    reference: Tensor | None = None
-    budget: int = BUDGET
+    temperature: float = 1.0  # of the softmax
+    entropy_gradient: bool = False  # let the gradient of the entropy flow
+    need_entropy: bool = True  # else None
+    reference: Tensor | None = None  # log-probs [N, V] float32 of another policy, for the exact KL to it
+    budget: int = BUDGET  # bytes for logits
 
 
 _LEAST_COLUMNS = 2048  # narrower tiles waste the products
@@ -62,8 +61,12 @@ class ChunkedStatistics(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         hidden, weight, targets, normaliser, entropies = ctx.saved_tensors
         inverse = 1.0 / ctx.options.temperature
-        slope = -inverse * grads[1] if ctx.options.entropy_gradient else None  # of log p in d loss / d logits / p
-        offset = -inverse * grads[0] if slope is None else -inverse * grads[0] + slope * entropies
+        # With g = d loss / d log p(target), h = d loss / d H and z the scaled logits:
+        #   d log p(target) / dz_v = [v = target] - p_v,    dH / dz_v = -p_v (log p_v + H)
+        # so d loss / dz_v = p_v (-g - h H - h log p_v) + g [v = target]: two numbers a token and one at its target,
+        # which is all that a tile needs beside its own logits. No [N, V] is kept from the forward.
+        slope = -inverse * grads[1] if ctx.options.entropy_gradient else None  # -h
+        offset = -inverse * grads[0] if slope is None else -inverse * grads[0] + slope * entropies  # -g - h H
         coefficients = Coefficients(normaliser, offset, slope, inverse * grads[0])
         buffer = hidden.new_empty(ctx.shape[0] * ctx.shape[1], dtype=normaliser.dtype)
         for_hidden, for_weight = ctx.needs_input_grad[:2]

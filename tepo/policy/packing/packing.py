@@ -23,24 +23,19 @@ Tokens: TypeAlias = Sequence[int] | np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """A micro-batch of M pushed tokens and N trained ones, S sequences in G groups, all tensors int64.
+    """A micro-batch of M pushed tokens and N trained ones, S sequences in G groups, all int64."""
 
-    tokens, positions [M]: input of the model. rows, targets [N]: token `targets[n]` is predicted at `rows[n]` (in
-    [0, M)), sequence after sequence. lengths [S]: trained tokens of each sequence, summing to N. Host-side structure
-    for attention (numpy, int64): starts [S], spans [S]: where the pushed part of each response lies and how long it
-    is; groups [S]: its group; prompt_starts, prompt_spans [G].
-    """
-
-    tokens: Tensor
-    positions: Tensor
-    rows: Tensor
-    targets: Tensor
-    lengths: Tensor
-    starts: np.ndarray
-    spans: np.ndarray
-    groups: np.ndarray
-    prompt_starts: np.ndarray
-    prompt_spans: np.ndarray
+    tokens: Tensor  # [M], what the model reads
+    positions: Tensor  # [M], each response goes on counting where its prompt ends
+    rows: Tensor  # [N], in [0, M): token targets[n] is predicted at rows[n], sequence after sequence
+    targets: Tensor  # [N]
+    lengths: Tensor  # [S], trained tokens of each sequence; they sum to N
+    # on the host, for attention:
+    starts: np.ndarray  # [S], where the pushed part of each response lies
+    spans: np.ndarray  # [S], how long it is
+    groups: np.ndarray  # [S], the group of each response
+    prompt_starts: np.ndarray  # [G]
+    prompt_spans: np.ndarray  # [G]
 
     def to(self, device: torch.device | str) -> "Packed":
         """The same micro-batch on another device."""
@@ -62,6 +57,11 @@ def pack(groups: Sequence[tuple[Tokens, Sequence[Tokens]]]) -> Packed:
 
     A group whose responses are spread over several micro-batches is given to each with the responses it has there.
     """
+    # The comments follow one group: prompt `p q`, responses `a b c` and `d e`.
+    #   tokens     p q a b d        M = 2 + 2 + 1: `c` and `e` predict nothing
+    #   positions  0 1 2 3 2        the second response follows the prompt, not the first response
+    #   targets    a b c d e        N = 5
+    #   rows       1 2 3 1 4        `a` and `d` are both predicted at `q`
     prompt_spans = np.array([len(prompt) for prompt, _ in groups], dtype=np.int64)
     if not len(groups) or prompt_spans.min() < 1:
         raise ValueError("pack needs at least one group, and at least one token in every prompt")
@@ -80,12 +80,13 @@ def pack(groups: Sequence[tuple[Tokens, Sequence[Tokens]]]) -> Packed:
     targets = _concatenate([np.asarray(response, dtype=np.int64) for _, responses in groups for response in responses])
 
     tokens = _concatenate(pieces)
+    # a place in the flat layout, less where its segment would have begun had the prompt stood right before it
     positions = np.arange(len(tokens)) - np.repeat(
         _interleave(prompt_starts, starts - prompt_spans[owner], owner), _interleave(prompt_spans, spans, owner)
     )
     first = np.cumsum(lengths) - lengths
     rows = np.arange(len(targets)) - np.repeat(first, lengths) + np.repeat(starts - 1, lengths)
-    nonempty = lengths > 0
+    nonempty = lengths > 0  # the first token of a response is predicted by the last of its prompt
     rows[first[nonempty]] = (prompt_starts + prompt_spans - 1)[owner[nonempty]]
     to = torch.from_numpy
     return Packed(

@@ -14,7 +14,7 @@ RECORDED := $(sort $(patsubst claims-%,claims,$(patsubst records/%/content,%,$(w
 export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test test-slow unit lint style types docs page suite durations engines peers perf clean
+.PHONY: demo test test-slow unit lint style types docs page suite engines peers perf clean
 
 demo: $(VENV)/.base
 	$(BIN)/tepo ablate panel-e --scale laptop --jobs 2
@@ -41,18 +41,12 @@ test-slow: $(VENV)/.dev
 unit: $(VENV)/.dev
 	$(PYTEST) -n 2 -m "not slow and not disaster and not vllm and not deepspeed and not verl and not slurm and not chromium"
 
-# The CPU seconds of every test file into tests/durations.tsv, to which later runs on this kind of CPU are held. Both
-# tiers, on an idle machine; `make durations ONLY=tests/unit/config` measures a part.
-durations: $(VENV)/.dev
-	$(PYTEST) -n 2 --write-durations $(ONLY)
-
 lint: style types docs
 
 style: $(VENV)/.dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/lint-imports
-	$(BIN)/python -m tests.docstrings
 
 types: $(VENV)/.dev
 	$(BIN)/mypy

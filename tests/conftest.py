@@ -4,16 +4,16 @@ reason; in CI (`CI=true`), where `.ci/run` installs the components, such a skip 
 import gc
 import importlib.util
 import os
+import random
 import shutil
 import sys
 from collections.abc import Generator
+from itertools import groupby
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 import pytest
-
-from tests.durations import pytest_addoption, pytest_collection_modifyitems, pytest_configure  # noqa: F401 hooks
 
 _TERMINAL = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 _RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
@@ -34,6 +34,20 @@ _PROGRAMS = {  # and Debian's packages
     "chromium": {"chromium": "chromium", "chromedriver": "chromium-driver"},
     "latex": {"pdflatex": "texlive-latex-recommended"},
 }
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--order", metavar="SEED", type=int, help="shuffle the files and the tests within each")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if (seed := config.getoption("--order")) is not None:
+        draw = random.Random(seed)
+        files = [list(group) for _, group in groupby(items, key=lambda item: item.path)]
+        for tests in files:
+            draw.shuffle(tests)  # who share a module's fixtures stay together
+        draw.shuffle(files)
+        items[:] = [item for tests in files for item in tests]
 
 
 def pytest_collection_finish() -> None:

@@ -1,4 +1,4 @@
-"""A person with the wheel installed outside of the checkout, for test_new_user.py and test_users_day.py."""
+"""A person with the wheel installed outside of the checkout, for test_users_day.py."""
 
 import json
 import os

@@ -19,12 +19,11 @@ from tepo.store.records import NAME, Frames, excerpt_json, read_frames, stored, 
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import RECIPE
 from tepo.store.thinned_metrics import differing_step, thinned
-from tepo.studies.claims import OWN, SCALE, claim_files, load_claims
+from tepo.studies.claims import OWN, SCALE, check_registered, claim_files, load_claims
 from tepo.studies.fallen import fallen, sweep_runs
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned, plan_all
 from tepo.studies.planned_facts import Records, read_facts, record_folders
-from tepo.studies.registration import check_registered
 from tepo.studies.store_check import check_contents
 from tepo.studies.study import CLAIMS, Study
 

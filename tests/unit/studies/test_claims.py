@@ -47,7 +47,6 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (", 107]", "]", "fewer than 8 seeds"),
         (", 107]", ", 100]", "a seed is listed twice"),
         (", 107]", ", 107]\n    bases: {a: [train.warmup_steps=1]}", "fewer than 5 bases"),
-        ("claims:\n", "known: {frist: [x]}\nclaims:\n", "did you mean 'first'"),
         ("claims:\n", "batches: {2: fixed order}\nclaims:\n", "unknown batch '2'"),
         ("claims:\n", "batches: {1: fixed}\nclaims:\n", "fixed order"),
         ("objective: grpo_dapo", "objective: grpo_dap", "did you mean 'grpo_dapo'"),

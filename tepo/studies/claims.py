@@ -122,7 +122,8 @@ class Claim:
     @property
     def tested(self) -> Region:
         """The stated region in hundreds of its unit, so in shares or nats."""
-        assert (stated := self.region)
+        assert self.region
+        stated = self.region
         low, high = stated.between or stated.outside or (stated.at_least, stated.at_most)
         ends = (-math.inf if low is None else low / 100), (math.inf if high is None else high / 100)
         return Region(*ends, outside=bool(stated.outside))
@@ -198,7 +199,7 @@ def _check(claim: Claim, here: Location) -> None:
         what = "steps to a threshold are told by validations, and the claim has none"
         raise here.at("settings").error(what, fix="add train.validate_every=6")
     with here.at("seeds").named():
-        check_seeds(list(claim.seeds))
+        check_seeds(claim.seeds)
     if claim.bases:
         if len(claim.bases) < FEWEST_BASES:
             what = f"fewer than {FEWEST_BASES} bases say little of others"

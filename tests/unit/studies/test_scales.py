@@ -6,8 +6,7 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.studies.plan import make_plan
-from tepo.studies.scales import scale_studies
-from tepo.studies.study import load_study, parse_study, printed
+from tepo.studies.study import load_study, parse_study, printed, scale_studies
 
 LAPTOP = (Path(__file__).parents[3] / "tepo/config/scale/laptop.yaml").read_text().partition("studies:")[0]
 STUDY = """

@@ -9,10 +9,11 @@ from tepo.common.errors import UserError
 from tepo.store.excerpt import Excerpt
 from tepo.store.facts import Facts
 from tepo.store.records import read_frames, write_frames
+from tepo.studies.fallen import record_excerpts
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
-from tepo.studies.record_runs import folder_of, record_excerpts, record_study
+from tepo.studies.record_runs import folder_of, record_study
 from tests.unit.studies.measured import fall, finish, measure
 from tests.unit.training.small import write
 

@@ -49,15 +49,15 @@ def plan_studies(
         if study.panels:
             what = f"{study.name} is a table of panels and cannot be a panel of another"
             raise UserError(what, where="panels", fix="name its panels")
-    wanted = [
+    recipes = [
         (study, label, words)
         for study in studies
         for (_, label), words in recipe_words(study, scale, () if study.registered else overrides).items()
     ]
     try:  # all at once
-        prime(words for *_, words in wanted)
+        prime(words for *_, words in recipes)
     except UserError:
-        for study, label, words in wanted:  # in which row?
+        for study, label, words in recipes:  # in which row?
             try:
                 prime([words])
             except UserError as error:

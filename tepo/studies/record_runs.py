@@ -17,7 +17,7 @@ from tepo.policy.model.model_location import BASES, RECIPE_FILE, base_fingerprin
 from tepo.reporting.tables.provenance_note import cpu
 from tepo.store.early_stop import Ending
 from tepo.store.facts import Facts, curves_of, joined_curves, joined_scores
-from tepo.store.records import NAME, Frames, read_frames, stored, write_frames
+from tepo.store.records import NAME, read_frames, stored, write_frames
 from tepo.store.run_id import RECIPE
 from tepo.store.thinned_metrics import thinned
 from tepo.studies.claims import OWN, SCALE, check_registered, claim_files, load_claims
@@ -96,7 +96,7 @@ def record_study(folder: Path, planned: Planned) -> Written:
     return Written(len(new.runs), len(joined.runs) - len(new.runs), sum(unit.id not in known for unit in units))
 
 
-def _frames(done: Planned) -> Frames:
+def _frames(done: Planned) -> Facts:
     """Records of units that the store holds, trained and measured."""
     units = {unit.id: (study.name, unit) for study, part in done for unit in part}
     _, facts = read_facts(done, "")
@@ -114,10 +114,10 @@ def _frames(done: Planned) -> Frames:
             **stored(values | {"validation": known.validation}),
         })  # fmt: skip
     curves = [curves_of(id, thin) for id in units if (thin := thinned(facts.metrics(id)))]
-    return Frames(pd.DataFrame(rows), facts.scores, joined_curves(curves))
+    return Facts(pd.DataFrame(rows), facts.scores, joined_curves(curves))
 
 
-def _merged(old: Frames, new: Frames) -> Frames:
+def _merged(old: Facts, new: Facts) -> Facts:
     """The new records, and of the old ones those of other runs. A run that has become another one by a change of its
     study, the code or the problems replaces what it was."""
     if not len(new.runs):
@@ -129,7 +129,7 @@ def _merged(old: Frames, new: Frames) -> Frames:
     def kept(frame: pd.DataFrame) -> pd.DataFrame:
         return frame[~frame["run"].isin(dropped)]
 
-    return Frames(
+    return Facts(
         pd.concat([kept(old.runs), new.runs], ignore_index=True),
         joined_scores([kept(old.scores), new.scores]),
         joined_curves([kept(old.curves), new.curves]),

@@ -9,8 +9,7 @@ import numpy as np
 from tepo.analysis.tables import read_samples, row_key
 from tepo.evaluation.statistics.comparison import AVERAGE, Difference, difference_of, pair_rows
 from tepo.evaluation.statistics.over_environments import over_environments
-from tepo.evaluation.statistics.region import Outcome
-from tepo.evaluation.statistics.region_decision import RegionDecision, judge_regions
+from tepo.evaluation.statistics.region import Outcome, RegionDecision, judge_regions
 from tepo.evaluation.statistics.training_measures import (
     REALISED_KL,
     Rows,

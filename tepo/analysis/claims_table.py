@@ -9,8 +9,7 @@ from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.tables import record_notes
 from tepo.common.text import counted
 from tepo.evaluation.statistics.over_environments import predicted
-from tepo.evaluation.statistics.region import Outcome
-from tepo.evaluation.statistics.region_decision import judge_regions
+from tepo.evaluation.statistics.region import Outcome, judge_regions
 from tepo.planning.laptop_cost import price
 from tepo.reporting.headline import OUTCOME, outcomes_text
 from tepo.reporting.paper.reference import printed_gains

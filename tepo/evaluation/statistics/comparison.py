@@ -14,8 +14,8 @@ import numpy as np
 import pandas as pd
 
 from tepo.common.errors import UserError, unknown_name
-from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, Verdict
-from tepo.evaluation.statistics.intervals import DRAWS, LEVEL, UNKNOWN, Estimate, Tails, estimate, estimate_share
+from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, LEVEL, Verdict, holm
+from tepo.evaluation.statistics.intervals import DRAWS, UNKNOWN, Estimate, Tails, estimate, estimate_share
 
 AVERAGE = "average"  # over all samples of all benchmarks: the papers' "Avg." (objectives.md section 0)
 MEAN = "mean"  # over benchmarks, each counting alike
@@ -163,17 +163,6 @@ def corrected(differences: Sequence[Difference], family: int | None = None) -> l
     tested = [math.nan if one.seeds < FEWEST_SEEDS else one.p for one in differences]
     adjusted = holm(np.array(tested, dtype=float), size)
     return [replace(one, p_holm=float(p), family=size) for one, p in zip(differences, adjusted, strict=True)]
-
-
-def holm(p: np.ndarray, family: int | None = None) -> np.ndarray:
-    """Holm's step-down adjusted p-values [n]; NaN stays NaN. Those of a family that are not known count as a p of 1,
-    which is never rejected; by default the family is those that are known. Holm 1979."""
-    adjusted = np.full(len(p), np.nan)
-    known = np.flatnonzero(~np.isnan(p))
-    order = known[np.argsort(p[known], kind="stable")]
-    factors = (len(order) if family is None else family) - np.arange(len(order))
-    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * factors), 1.0)
-    return adjusted
 
 
 def check_frame(frame: pd.DataFrame) -> None:

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri, stdtr, stdtrit  # not scipy.stats, whose import takes half a second
 
+from tepo.evaluation.statistics.comparison_verdict import LEVEL
+
 DRAWS = 2000
-LEVEL = 0.95
 FEWEST = 10  # problems: from fewer their spread is a guess, and an interval reads ±0 or ±100
 _HALVINGS = 32
 _ROUNDING = 1e-12  # errors below it are those of sums of equal shares

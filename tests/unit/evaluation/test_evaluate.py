@@ -44,20 +44,6 @@ def test_one_row_a_sample_with_everything_that_was_seen(tmp_path):
     assert not (tmp_path / "parts").exists()
 
 
-@pytest.mark.parametrize("stop_after", [0, 10])
-def test_interrupted_and_resumed_is_the_same_and_asks_nothing_twice(tmp_path, stop_after):
-    expected = run(tmp_path / "whole")
-    first = Dice(stop_after)
-    with pytest.raises(KeyboardInterrupt):
-        run(tmp_path / "cut", first)
-    kept = list((tmp_path / "cut" / "parts").glob("*.parquet")) if stop_after else []
-    second = Dice()
-    assert run(tmp_path / "cut", second) == expected
-    assert len(second.asked) == 20 - 3 * len(kept)
-    assert len(kept) == stop_after // 3
-    assert (tmp_path / "cut/samples.parquet").read_bytes() == (tmp_path / "whole/samples.parquet").read_bytes()
-
-
 def test_a_result_of_the_time_when_a_turn_did_not_end_a_response_is_not_taken(tmp_path):
     """Only where a chat template may have been around the prompts."""
     for prompt, wrap, named in (("boxed", "auto", True), ("boxed", "base", False), ("raw", "auto", False)):
@@ -86,8 +72,10 @@ def test_another_evaluation_in_the_folder_is_refused(tmp_path):
         {"policy": {"step": 36}},
         {"limit": 3, "policy": {"step": 12}},
     ):
+        sampler = Dice()
         with pytest.raises(UserError, match="holds another evaluation"):
-            run(tmp_path, **options)
+            run(tmp_path, sampler, **options)
+        assert sampler.asked == []
 
 
 def test_a_grader_that_changed_between_kill_and_resume_judges_every_row(tmp_path):

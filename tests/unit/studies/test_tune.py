@@ -13,7 +13,6 @@ from tepo.common.files import write_json
 from tepo.common.text import setting_text
 from tepo.jobs.validate import problems_hash
 from tepo.launch.local import command
-from tepo.reporting.charts.style import specification
 from tepo.reporting.tables.render import as_text
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all, plan_studies
@@ -88,13 +87,6 @@ def test_numbers_are_uniform_in_their_scale(tmp_path: Path) -> None:
     assert abs(np.corrcoef(*shares.values())[0, 1]) < 0.05
     counts = [sum(point["epochs"] == value for point in points) for value in ("1", "2", "4")]
     assert all(abs(count - 4000 / 3) < 130 for count in counts)
-
-
-def test_a_named_setting_sets_several_keys(tmp_path: Path) -> None:
-    named = "{wide: [train.epochs=3, train.grad_clip=2], tight: [train.epochs=4, train.grad_clip=0.5]}"
-    mine = study(tmp_path, ROWS % "" + f"tune: {{draws: 9, seeds: [50], space: {{c: {named}}}}}\n" + SCALES % "")
-    drawn = {(unit.row.setting.point["c"], unit.config.train.epochs) for unit in planned(mine, tmp_path) if unit.tuning}
-    assert drawn == {("wide", 3), ("tight", 4)}
 
 
 EVEN = "tune: {draws: %d, seeds: [50, 51, 52]%s, space: {" + SPACE + "}}\n"
@@ -296,14 +288,6 @@ def test_the_table_shows_what_is_there(tmp_path: Path) -> None:
         finish(unit, 0.4 if unit.row.label == "a" else 0.8)
     drawn = table_from_store(mine, units)
     results, every = drawn.blocks
-    assert [row.label.partition(",")[0] for row in every.rows] == sorted(
-        (
-            f"learning_rate={unit.row.setting.point['learning_rate']}"
-            for unit in units
-            if unit.tuning and unit.seed == 50 and unit.row.label == "a"
-        ),
-        key=lambda text: float(text.partition("=")[2]),
-    )
     a, b = tuned_rows(units, mine.tune_at("laptop"))
     assert [row.label for row in results.rows] == ["base", "a", "b"]
     words = [row.cells[-2].text.partition(" (")[0] for row in results.rows]
@@ -315,11 +299,6 @@ def test_the_table_shows_what_is_there(tmp_path: Path) -> None:
     ranks = {row.label: [cell.rank for cell in row.cells] for row in every.rows}
     assert [[label for label, of in ranks.items() if of[column]] for column in (0, 1)] == [[text] for text in shown]
     assert len(drawn.comparisons) == 2
-    charts = {one.name: one.chart for one in study_charts(mine, "laptop", units, facts_of(mine, units), drawn)}
-    tried = specification(charts["mine-settings"])
-    assert ["".join(panel["title"]) for panel in tried["concat"]] == ["a", "b"]
-    points = [row for rows in tried["datasets"].values() for row in rows if row["row"] == "a"]
-    assert [sum(row[what] for row in points) for what in ("drawn", "complete", "chosen")] == [3, 3, 1]
 
 
 def test_settings_without_a_range_are_in_the_table_and_have_no_chart(tmp_path: Path) -> None:
@@ -359,25 +338,6 @@ def test_a_mistake_names_file_line_and_key(text: str, what: str, line: int, tmp_
         study(tmp_path, ROWS % "" + text + SCALES % "")
     assert what in caught.value.what
     assert f"mine.yaml:{line}" in caught.value.where
-
-
-@pytest.mark.parametrize(
-    ("row", "scale", "what"),
-    [
-        (", overrides: [train.epochs=1]", "", "'train.epochs=1' sets what `tune:` sets"),
-        (
-            ", reference: {table: table1, model: Qwen2.5-7B, method: tepo}",
-            "",
-            "the paper printed no row that was tuned",
-        ),
-        ("", ", tune: {draws: 1, seeds: [0], space: {train.epochs: [1]}}", "seed 0 chooses the settings"),
-        ("", ", vary: {train.grad_clip: [1]}", "cannot stand beside `vary:`"),
-    ],
-)
-def test_what_is_tuned_is_set_once(row: str, scale: str, what: str, tmp_path: Path) -> None:
-    with pytest.raises(UserError) as caught:
-        study(tmp_path, ROWS % row + TUNE % 2 + SCALES % scale)
-    assert what in caught.value.what
 
 
 def test_the_command_line_cannot_set_what_is_tuned_or_report_what_has_chosen(tmp_path: Path) -> None:

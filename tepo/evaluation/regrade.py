@@ -71,7 +71,7 @@ def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
     before = [(row["correct"], row["reason"]) for row in rows]
     grade_again(benchmark, grader, rows)
     flips = [
-        Flip(*(row[key] for key in Flip._fields[:-1]), reason)
+        Flip(row["problem"], row["sample"], row["gold"], row["extracted"], row["correct"], row["reason"], reason)
         for row, (correct, reason) in zip(rows, before, strict=True)
         if row["correct"] != correct
     ]

@@ -79,8 +79,7 @@ class Tune:
         settings = [DEFAULT] if self.default else []
         for shares in self._shares():
             drawn = [_value(axis, self.space[axis], share) for axis, share in zip(self.space, shares, strict=True)]
-            point = {name: text for name, (text, _) in zip(shown_axes(self.space).values(), drawn, strict=True)}
-            settings.append(Setting(point, tuple(word for _, words in drawn for word in words)))
+            settings.append(Setting.of(shown_axes(self.space).values(), drawn))
         return settings
 
     def _shares(self) -> list[list[float]]:

@@ -101,9 +101,7 @@ class Pair:
 
     row: str
     benchmark: str
-    cells: (
-        dict[str, np.ndarray] | None
-    )  # benchmark -> x[s, p] - base[s, p]; None where seeds or problems are not shared
+    cells: dict[str, np.ndarray] | None  # benchmark -> x - base [S, P]; None where seeds or problems are not shared
     weights: dict[str, float] | None  # of the benchmarks, None where all count alike
     seeds: tuple[int, ...] = ()  # those that both have, rising as in the cells
 

@@ -22,7 +22,7 @@ MEAN = "mean"  # over benchmarks, each counting alike
 COLUMNS = ("row", "seed", "benchmark", "problem", "right", "samples")
 
 
-def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.DataFrame:
+def summarize(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
     """Every row on every benchmark, on `average` and on `mean`.
 
     Columns: row, benchmark, mean, low, high, half (shares in 0..1), seeds, problems, samples. A row that lacks a
@@ -36,7 +36,7 @@ def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.D
         counts = {name: int(sums[row, name]) for name in cells}
         drawn: dict[str, np.ndarray] = {}
         found = [
-            (name, estimate_share({name: table.x}, draws=draws, seed=seed, drawn=drawn), table.x.shape, counts[name])
+            (name, estimate_share({name: table.x}, draws=draws, drawn=drawn), table.x.shape, counts[name])
             for name, table in cells.items()
         ]
         shared = _shared_seeds(list(cells.values())) if len(cells) == len(everything) else ()
@@ -47,7 +47,7 @@ def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.D
                 drawn = {}
             weights = {name: counts[name] / len(cells[name].seeds) for name in everything}
             for name, share in ((AVERAGE, weights), (MEAN, None)):
-                whole = estimate_share(joint, share, draws=draws, seed=seed, drawn=drawn)
+                whole = estimate_share(joint, share, draws=draws, drawn=drawn)
                 found.append((name, whole, shape, sum(counts.values())))
         lines += [
             {"row": row, "benchmark": name, "mean": one.mean, "low": one.low, "high": one.high, "half": one.half,

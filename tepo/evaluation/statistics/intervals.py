@@ -126,14 +126,13 @@ def estimate_share(
     weights: Mapping[str, float] | None = None,
     *,
     draws: int = DRAWS,
-    seed: int = 0,
     drawn: dict[str, np.ndarray] | None = None,
 ) -> Estimate:
     """`estimate` for shares x in 0..1 with the shape of the bootstrap, kept in 0..1. Where all responses are right, or
     all wrong, nothing varies and the far end is Clopper and Pearson's exact bound, problems being the trials (1934).
     scipy.stats.bootstrap draws along one axis, and its draws would give other intervals than those on record.
 
-    Problems and seeds are sorted by name, as the bootstrap draws indices: the same (benchmark, P, draws, seed) always
+    Problems and seeds are sorted by name, as the bootstrap draws indices: the same (benchmark, P, draws) always
     draws the same problems. drawn: sums of the draws by benchmark, kept from one call to the next on the same
     cells."""
     plain = estimate(cells, weights)
@@ -143,11 +142,11 @@ def estimate_share(
     if not plain.error > 0:  # 0 or NaN
         return plain
     names, share = in_order(cells, weights)
-    outer = _unit_weights("seeds", len(cells[names[0]]), draws, seed)
+    outer = _unit_weights("seeds", len(cells[names[0]]), draws)
     values = np.zeros(draws)
     kept = {} if drawn is None else drawn
     for name, part in zip(names, share, strict=True):
-        inner = _unit_weights(name, cells[name].shape[1], draws, seed)
+        inner = _unit_weights(name, cells[name].shape[1], draws)
         if name not in kept:
             kept[name] = np.einsum("ds,ds->d", outer, inner @ cells[name].T)
         values += part / (inner[0].sum() * outer[0].sum()) * kept[name]
@@ -191,10 +190,10 @@ def satterthwaite(variances: np.ndarray, freedoms: np.ndarray) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=32)
-def _unit_weights(name: str, units: int, draws: int, seed: int) -> np.ndarray:
+def _unit_weights(name: str, units: int, draws: int) -> np.ndarray:
     """Number of times that each unit is drawn, [draws, units]: n - 1 draws out of n (one unit: itself)."""
     size = max(units - 1, 1)
-    random = np.random.default_rng([seed, zlib.crc32(name.encode()), units])
+    random = np.random.default_rng([0, zlib.crc32(name.encode()), units])
     weights = np.empty((draws, units))
     for start in range(0, draws, 250):
         rows = min(250, draws - start)

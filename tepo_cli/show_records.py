@@ -11,8 +11,7 @@ from tepo.store.facts import Facts
 from tepo.store.records import check_content, opened, read_frames
 from tepo.studies.plan import Unit
 from tepo.studies.planned_facts import Records, record_folders
-from tepo.studies.recheck import agreement, machines
-from tepo.studies.record_runs import plan_by_folder
+from tepo.studies.record_runs import agreement, machines, plan_by_folder
 from tepo_cli.screen import fixed, show
 
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tepo.analysis.tables import read_samples, row_key
-from tepo.evaluation.statistics.comparison import AVERAGE, Difference, Pair, difference_of, pair_rows
+from tepo.evaluation.statistics.comparison import AVERAGE, Difference, difference_of, pair_rows
 from tepo.evaluation.statistics.over_environments import over_environments
-from tepo.evaluation.statistics.region import Outcome
-from tepo.evaluation.statistics.region_decision import RegionDecision, judge_regions
+from tepo.evaluation.statistics.region import Outcome, RegionDecision, judge_regions
 from tepo.evaluation.statistics.training_measures import (
     REALISED_KL,
     Rows,
@@ -27,31 +26,22 @@ from tepo.store.thinned_metrics import BEST
 from tepo.studies.claims import BASE, Claim, Claims
 from tepo.studies.plan import Unit
 
-
-@dataclass(frozen=True)
-class _Result:
-    """A measured claim: its difference, the difference on each seed or base, and what is said of times that some runs
-    did not live to see."""
-
-    difference: Difference
-    by_seed: Sequence[float]
-    censored: str = ""
+_Result = tuple[Difference, Sequence[float], str]
+"""A measured claim: its difference, that on each seed or base, and what is said of times that some runs did not live to
+see."""
 
 
 @dataclass(frozen=True)
 class ClaimOutcome:
-    """A claim that can be run, with what its runs say.
-
-    decision: None until all of its runs are measured, as looking at half of them and going on would make more false
-    alarms than are promised. by_seed: the difference on each seed, or on each base, in hundreds of the claim's unit.
-    censored: what is said in place of a difference of times that some runs did not live to see; the test takes all
-    planned steps for them."""
+    """A claim that can be run, with what its runs say."""
 
     claim: Claim
     units: Sequence[Unit]
     facts: Facts = field(repr=False)
+    # None until all runs are measured: to look at half of them and go on would make more false alarms than are promised
     decision: RegionDecision | None = None
-    by_seed: Sequence[float] = ()
+    by_seed: Sequence[float] = ()  # the difference on each seed, or on each base, in hundreds of the claim's unit
+    # said in place of a difference of times that some runs did not live to see, for which the test takes all steps
     censored: str = ""
 
     @property
@@ -77,13 +67,12 @@ def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]], facts: Facts) 
     judged = {}
     for family in families.values():
         decisions = judge_regions(
-            [result.difference if result else None for *_, result in family],
+            [result[0] if result else None for *_, result in family],
             [claim.tested for claim, *_ in family],
             in_order=family[0][0].in_order,
         )
         for (claim, part, result), decision in zip(family, decisions, strict=True):
-            known = (result.by_seed, result.censored) if result else ()
-            judged[claim.name] = ClaimOutcome(claim, part, facts, decision, *known)
+            judged[claim.name] = ClaimOutcome(claim, part, facts, decision, *(result[1:] if result else ()))
     return [judged[claim.name] for claim in claims.testable]
 
 
@@ -93,13 +82,17 @@ def _result(claim: Claim, units: Sequence[Unit], facts: Facts) -> _Result | None
         return None
     if claim.measure != "accuracy":
         return _in_training(claim, units, facts)
-    pairs: list[Pair] = []
-    for part in _by_base(units).values():
-        pairs += pair_rows(read_samples(part, facts), row_key(part[0]))
-    if claim.bases:
-        return _over_bases(pairs)
-    (pair,) = pairs
-    return _Result(pair.difference(), pair.by_seed())
+    parts = _by_base(units).values()
+    pairs = [pair for part in parts for pair in pair_rows(read_samples(part, facts), row_key(part[0]))]
+    if not claim.bases:
+        (pair,) = pairs
+        return pair.difference(), pair.by_seed(), ""
+    known, name = [pair.cells for pair in pairs if pair.cells], pairs[0].row
+    if len(known) < len(pairs):
+        return Difference(name, AVERAGE), (), ""
+    average = over_environments(known, pairs[0].weights).average  # over such bases
+    by_base = [float(np.mean(pair.by_seed())) for pair in pairs]
+    return difference_of(name, AVERAGE, average, len(pairs)), by_base, ""
 
 
 def _by_base(units: Sequence[Unit]) -> Mapping[str, Sequence[Unit]]:
@@ -108,16 +101,6 @@ def _by_base(units: Sequence[Unit]) -> Mapping[str, Sequence[Unit]]:
     for unit in units:
         groups.setdefault(unit.row.setting.point.get(BASE, ""), []).append(unit)
     return groups
-
-
-def _over_bases(pairs: Sequence[Pair]) -> _Result:
-    """A minus B on average over such bases. pairs: one a base."""
-    known, name = [pair.cells for pair in pairs if pair.cells], pairs[0].row
-    if len(known) < len(pairs):
-        return _Result(Difference(name, AVERAGE), ())
-    average = over_environments(known, pairs[0].weights).average
-    by_base = [float(np.mean(pair.by_seed())) for pair in pairs]
-    return _Result(difference_of(name, AVERAGE, average, len(pairs)), by_base)
 
 
 def _in_training(claim: Claim, units: Sequence[Unit], facts: Facts) -> _Result:
@@ -136,7 +119,7 @@ def _in_training(claim: Claim, units: Sequence[Unit], facts: Facts) -> _Result:
                 side += [_steps(claim, runs_of[seed]) for seed in other]
         gaps += [float(np.mean(by_seed))] if claim.bases else by_seed
     words = censored(*times, units[0].config.train.steps)
-    return _Result(paired_difference(name, claim.measure, gaps), gaps, words)
+    return paired_difference(name, claim.measure, gaps), gaps, words
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.tables import record_notes
 from tepo.common.text import counted
 from tepo.evaluation.statistics.over_environments import predicted
-from tepo.evaluation.statistics.region import Outcome
-from tepo.evaluation.statistics.region_decision import RegionDecision, judge_regions
+from tepo.evaluation.statistics.region import Outcome, judge_regions
 from tepo.planning.laptop_cost import price
 from tepo.reporting.headline import OUTCOME, outcomes_text
 from tepo.reporting.paper.reference import printed_gains
@@ -29,27 +28,24 @@ _COLUMNS = (
     Column("runs", "Runs", Kind.TEXT),
 )
 _PRICE = Column("price", "CPU hours to do", Kind.TEXT)
-_TITLES = {False: "Claims", True: "Your own claims"}
 
 
 @dataclass(frozen=True)
 class ClaimLine:
-    """A claim as it is drawn. pair: "A against B". details: what is compared, how, on which seeds and since when.
-    outcome: empty where it is not measured, then it has no numbers; nor has one of times that some runs did not live to
-    see. delta, low, high: A above B with its interval; seeds: the difference on each seed; regions: the differences
-    that the claim says, from the first to the second, which may be infinite. All in `unit`."""
+    """A claim as it is drawn. One that is not measured has no numbers; nor has one of times that some runs did not live
+    to see."""
 
     name: str
     sentence: str
-    pair: str
-    details: str
-    unit: str
-    outcome: str = ""
-    delta: float = math.nan
-    low: float = math.nan
+    pair: str  # A against B
+    details: str  # what is compared, how and on which seeds
+    unit: str  # of all numbers
+    outcome: str = ""  # empty where it is not measured
+    delta: float = math.nan  # A above B
+    low: float = math.nan  # of its interval
     high: float = math.nan
-    seeds: Sequence[float] = ()
-    regions: Sequence[tuple[float, float]] = ()
+    seeds: Sequence[float] = ()  # the difference on each
+    regions: Sequence[tuple[float, float]] = ()  # the differences that the claim says; ends may be infinite
 
 
 def claims_table(claims: Claims, judged: Sequence[ClaimOutcome], known: Sequence[Cost]) -> Table:
@@ -59,19 +55,16 @@ def claims_table(claims: Claims, judged: Sequence[ClaimOutcome], known: Sequence
     to_do = any(one.done < len(one.units) for one in judged)
     columns = (*_COLUMNS, *([_PRICE] if known and to_do else []))
     blocks = []
-    for own, title in _TITLES.items():
-        part = [claim for claim in claims.claims if claim.family.startswith(OWN) is own]
-        rows = [
-            TableRow(
-                claim.name, claim.name, _cells(by_name.get(claim.name), known)[: len(columns)], sentence=claim.sentence
-            )
-            for claim in part
-        ]
-        said = tuple(
-            f"{line.name}: {line.sentence}. {line.pair}. {line.details}".replace(" . ", " ")
-            for line in (_claim_line(claim, by_name.get(claim.name)) for claim in part)
-        )
-        blocks += [Block(title, columns, tuple(rows), notes=said)] if part else []
+    for own, title in ((False, "Claims"), (True, "Your own claims")):
+        rows, said = list[TableRow](), list[str]()
+        for claim in claims.claims:
+            if claim.family.startswith(OWN) is own:
+                one = by_name.get(claim.name)
+                cells = _cells(one, known)[: len(columns)]
+                rows.append(TableRow(claim.name, claim.name, cells, sentence=claim.sentence))
+                line = _claim_line(claim, one)
+                said.append(f"{line.name}: {line.sentence}. {line.pair}. {line.details}".replace(" . ", " "))
+        blocks += [Block(title, columns, tuple(rows), notes=tuple(said))] if rows else []
     units = [unit for one in judged for unit in one.units]
     notes = (*_notes(claims, judged), *(record_notes(units, judged[0].facts) if judged else ()))
     return Table(NAME, "Claims registered before their runs", tuple(blocks), notes)
@@ -155,107 +148,79 @@ def _region(claim: Claim) -> str:
     return f"at most {high}" if math.isinf(region.low) else f"{low} to {high}"
 
 
-def _notes(claims: Claims, judged: Sequence[ClaimOutcome]) -> tuple[str, ...]:
+def _notes(claims: Claims, judged: Sequence[ClaimOutcome]) -> list[str]:
     testable = claims.testable
     used = dict.fromkeys(claim.measure for claim in testable)
     measures = ", ".join("points of average accuracy" if one == "accuracy" else "".join(MEASURES[one]) for one in used)
     sizes = Counter((claim.family, claim.in_order) for claim in testable)
     families = ", ".join(f"{name} of {size}{' in fixed order' * order}" for (name, order), size in sizes.items())
     two = ", ".join(claim.name for claim in testable if not claim.tested.one_sided)
-    first = ", ".join(claim.name for claim in testable if claim.by_its_first_rule)
-    return (
+    notes = [
         f"Δ = A above B: {measures} (docs/evaluation.md). Its interval is that of the test of this claim alone: 90%"
         + (f", and 95% where the region has two ends ({two})." if two else "."),
         "A claim holds where all outside of its region is rejected, and is refuted where the region is. p: of what was "
         "rejected, where nothing was the smaller of the two. It is judged when all of its runs are measured, at 5%, "
         f"by Holm's procedure over the claims of its batch, measured or not: {families}.",
-        *_of_order(testable),
-        *_over_all(judged),
-        "Refuted means the end of the region, not the sign: smaller effects remain possible as far as the interval has "
-        f"them. To compare the ends with: {printed_gains()}.",
-        *(
-            [
-                "Undecided by the rule with which they were registered, which asked for better, worse and equivalent "
-                f"one by one: {first}."
-            ]
-            if first
-            else []
-        ),
-        *_shared(judged),
-    )
-
-
-def _of_order(testable: Sequence[Claim]) -> list[str]:
-    if not any(claim.in_order for claim in testable):
-        return []
-    return [
-        "In fixed order the claims of a batch are tested as the file has them, each at 5%, up to the first that does "
-        "not hold: what stands behind it is not tested."
     ]
-
-
-def _over_all(judged: Sequence[ClaimOutcome]) -> list[str]:
-    """Outcomes by Holm's procedure over the claims of all batches, where there are several."""
-    if len({one.claim.family for one in judged}) < 2 or not all(one.decision for one in judged):
-        return []
-    differences = [one.difference for one in judged]
-    together = filter(None, judge_regions(differences, [one.claim.tested for one in judged]))
-    text = outcomes_text(Counter(str(one.outcome) for one in together))
-    return [f"By Holm's procedure over all {len(judged)} together {text}."]
-
-
-def _shared(judged: Sequence[ClaimOutcome]) -> list[str]:
-    """A note on each B that several measured claims are compared with: what one of its runs does, all of them show."""
-    by_runs: dict[tuple[str, ...], list[str]] = {}
+    if any(claim.in_order for claim in testable):
+        notes.append(
+            "In fixed order the claims of a batch are tested as the file has them, each at 5%, up to the first that "
+            "does not hold: what stands behind it is not tested."
+        )
+    if len({one.claim.family for one in judged}) > 1 and all(one.decision for one in judged):
+        together = judge_regions([one.difference for one in judged], [one.claim.tested for one in judged])
+        text = outcomes_text(Counter(str(one.outcome) for one in together if one))
+        notes.append(f"By Holm's procedure over all {len(judged)} together {text}.")
+    notes.append(
+        "Refuted means the end of the region, not the sign: smaller effects remain possible as far as the interval has "
+        f"them. To compare the ends with: {printed_gains()}."
+    )
+    if first := ", ".join(claim.name for claim in testable if claim.by_its_first_rule):
+        notes.append(
+            "Undecided by the rule with which they were registered, which asked for better, worse and equivalent "
+            f"one by one: {first}."
+        )
+    by_runs: dict[tuple[str, ...], list[str]] = {}  # what one run of a B does, all claims that share it show
     for one in judged:
         if one.decision:
             baseline = tuple(unit.id for unit in one.units if unit.row.label == one.units[0].row.label)
             by_runs.setdefault(baseline, []).append(one.claim.name)
-    groups = "; ".join(", ".join(names) for names in by_runs.values() if len(names) > 1)
-    return [f"Compared with the same runs, so no findings apart from each other: {groups}."] if groups else []
+    if groups := "; ".join(", ".join(names) for names in by_runs.values() if len(names) > 1):
+        notes.append(f"Compared with the same runs, so no findings apart from each other: {groups}.")
+    return notes
 
 
 def _details(claim: Claim, one: ClaimOutcome | None) -> str:
     """Region of a claim and what came of it, how and on which seeds it is tested, and what follows where it holds."""
     if one is None:
         return f"Not testable yet: it needs {claim.needs}. Refuted by: {claim.refuted_by}."
-    waiting = f"Not run yet: {one.done} of {counted(len(one.units), 'run')} measured. Refuted by: {claim.refuted_by}."
+    runs = counted(len(one.units), "run")
+    outcome = f"Not run yet: {one.done} of {runs} measured. Refuted by: {claim.refuted_by}."
+    if one.decision:
+        p = f" ({p_text(one.decision.p)})" if one.decision.decides else ""
+        outcome = _sentence(f"{_verdict(one)}{p}")
+    one_more = ""
+    if claim.bases and one.by_seed:
+        low, high = (number_text(100 * end, 1) for end in predicted(one.by_seed))
+        one_more = (
+            "On average over such bases; one more base, measured like these, lies in 95% of cases from "
+            f"{low} to {high} {claim.unit}."
+        )
+    baseline = one.units[0].row.label
+    sides = Counter("B" if unit.row.label == baseline else "A" for unit in one.units if one.facts.of(unit.id).ending)
+    ended = "".join(f", {number} of {side} ended early" for side, number in sorted(sides.items()))
+    bases = f" from each of {len(claim.bases)} bases" if claim.bases else ""
     parts = [
         f"Region: {_region(claim)} {claim.unit}.",
-        _sentence(_verdict_words(one.decision, _verdict(one))) if one.decision else waiting,
+        outcome,
         _sentence(one.censored),
-        _one_more(one),
-        f"Settings: {claim.rule}. {counted(len(one.units), 'run')}{_ended(one)}. {_runs(claim)}; new test problems "
+        one_more,
+        f"Settings: {claim.rule}. {runs}{ended}. Seeds {', '.join(map(str, claim.seeds))}{bases}; new test problems "
         f"from seed {claim.problems}.",
         claim.means if one.outcome is Outcome.HOLDS else "",
     ]
     return " ".join(filter(None, parts))
 
 
-def _verdict_words(decision: RegionDecision, verdict: str) -> str:
-    return f"{verdict} ({p_text(decision.p)})" if decision.decides else verdict
-
-
 def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}." if text else ""
-
-
-def _ended(one: ClaimOutcome) -> str:
-    """Number of the runs that ended before their last step, of each side; empty for none."""
-    baseline = one.units[0].row.label
-    sides = Counter("B" if unit.row.label == baseline else "A" for unit in one.units if one.facts.of(unit.id).ending)
-    return "".join(f", {number} of {side} ended early" for side, number in sorted(sides.items()))
-
-
-def _runs(claim: Claim) -> str:
-    seeds = f"Seeds {', '.join(map(str, claim.seeds))}"
-    return f"{seeds} from each of {len(claim.bases)} bases" if claim.bases else seeds
-
-
-def _one_more(one: ClaimOutcome) -> str:
-    """Words for the difference on a single further base; empty for a claim over seeds."""
-    if not one.claim.bases or not one.by_seed:
-        return ""
-    low, high = (number_text(100 * end, 1) for end in predicted(one.by_seed))
-    text = f"On average over such bases; one more base, measured like these, lies in 95% of cases from {low} to {high}"
-    return f"{text} {one.claim.unit}."

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from tepo.common.text import counted, setting_text
-from tepo.evaluation.statistics.comparison import AVERAGE, Difference, Pair, corrected, difference_of, pair_rows
+from tepo.evaluation.statistics.comparison import AVERAGE, Difference, corrected, difference_of, pair_rows
 from tepo.evaluation.statistics.over_environments import OverEnvironments, over_environments
 from tepo.reporting.tables.table import (
     MISSING,
@@ -31,7 +31,7 @@ def environment_blocks(study: Study, scale: str, units: Sequence[Unit], samples:
     """A block for each model and setting of the other axes: every row against the baseline, in the mean over the drawn
     axis. samples: as `read_samples` gives them. A row that lacks an environment has no figures. Verdicts are corrected
     over all rows of all blocks, measured or not."""
-    axis = shown_axes(study.vary_at(scale))[study.scale(scale).drawn]
+    axis, baseline = shown_axes(study.vary_at(scale))[study.scale(scale).drawn], study.baseline or ""
     groups: dict[tuple[str, str], _Keys] = {}
     first: dict[str, Unit] = {}
     models = {unit.model for unit in units}
@@ -43,21 +43,30 @@ def environment_blocks(study: Study, scale: str, units: Sequence[Unit], samples:
             group.setdefault(unit.row.label, {})[value] = row_key(unit)
             first.setdefault(unit.row.label, unit)
     found = {
-        (where, label): _over(samples, keys, rows.get(study.baseline or "", {}))
+        (where, label): _over(samples, keys, rows.get(baseline, {}))
         for where, rows in groups.items()
         for label, keys in rows.items()
-        if label != study.baseline
+        if label != baseline
     }
-    averages = [_average(label, one) for (_, label), one in found.items()]
+    averages = [  # environments take the place of seeds
+        difference_of(label, AVERAGE, one.average, one.count) if one else Difference(label, AVERAGE)
+        for (_, label), one in found.items()
+    ]
     judged = dict(zip(found, corrected(averages), strict=True))
+    note = (
+        f"All are the mean over {axis}. These: the 95% interval for other seeds and problems with the same values. On "
+        f"average: over all such values of {axis}, as far as these are a fair sample of them. One more: where the "
+        "difference on a single further one, measured like these on the same problems, lies in 95% of cases. SD "
+        "between: of the true differences. Verdict: p of the average, Holm's over "
+        f"{counted(len(found), 'comparison')}, measured or not."
+    )
     blocks = []
     for where, rows in groups.items():
         lines = [
             TableRow(label, label, _cells(found[where, label], judged[where, label], axis),
                      first[label].row.objective or "", look=first[label].row.look)
-            for label in rows if label != study.baseline
+            for label in rows if label != baseline
         ]  # fmt: skip
-        baseline, part = study.baseline or "", ", ".join(filter(None, where))
         columns = (
             Column("these", f"Δ, these {len(rows.get(baseline, {}))}", Kind.DELTA),
             Column("delta", "Δ, on average", Kind.DELTA),
@@ -65,25 +74,24 @@ def environment_blocks(study: Study, scale: str, units: Sequence[Unit], samples:
             Column("between", "SD between, points", Kind.TEXT),
             Column(VERDICT, "Verdict, on average", Kind.TEXT),
         )
+        part = ", ".join(filter(None, where))
         title = ", ".join(filter(None, (f"Against {baseline} in the mean over {axis}", part)))
-        notes = (_note(axis, len(found)),)
-        blocks.append(Block(title, columns, tuple(lines), notes=notes, part=part, baseline=baseline, drawn=axis))
+        blocks.append(Block(title, columns, tuple(lines), notes=(note,), part=part, baseline=baseline, drawn=axis))
     return tuple(blocks)
 
 
 def _over(samples: pd.DataFrame, keys: Mapping[str, str], base: Mapping[str, str]) -> OverEnvironments | None:
     """A row beside the baseline over all environments; None where it lacks one."""
-    pairs = [_pair(samples, key, base.get(value, "")) for value, key in keys.items()]
-    known = [pair.cells for pair in pairs if pair and pair.cells]
+    pairs = []
+    for value, key in keys.items():
+        two = samples[samples["row"].isin((key, base.get(value, "")))]
+        if two["row"].nunique() == 2:  # both are measured
+            pairs += pair_rows(two, base[value])
+    known = [pair.cells for pair in pairs if pair.cells]
     shapes = [{name: x.shape for name, x in cells.items()} for cells in known]
     if len(known) < len(base) or any(shape != shapes[0] for shape in shapes):
         return None
-    return over_environments(known, next(pair.weights for pair in pairs if pair))
-
-
-def _average(label: str, one: OverEnvironments | None) -> Difference:
-    """The difference on average over such environments, which take the place of seeds."""
-    return difference_of(label, AVERAGE, one.average, one.count) if one else Difference(label, AVERAGE)
+    return over_environments(known, pairs[0].weights)
 
 
 def _cells(found: OverEnvironments | None, judged: Difference, axis: str) -> tuple[Cell, ...]:
@@ -96,20 +104,4 @@ def _cells(found: OverEnvironments | None, judged: Difference, axis: str) -> tup
         percent_cell(judged.delta, *found.one),
         Cell(text=between),
         Cell(text=verdict_words(judged.verdict, judged.p_holm, judged.seeds, axis)),
-    )
-
-
-def _pair(samples: pd.DataFrame, key: str, base: str) -> Pair | None:
-    """A row minus the baseline in one environment; None where one of them is not measured."""
-    two = samples[samples["row"].isin((key, base))]
-    return pair_rows(two, base)[0] if two["row"].nunique() == 2 else None
-
-
-def _note(axis: str, family: int) -> str:
-    return (
-        f"All are the mean over {axis}. These: the 95% interval for other seeds and problems with the same values. On "
-        f"average: over all such values of {axis}, as far as these are a fair sample of them. One more: where the "
-        "difference on a single further one, measured like these on the same problems, lies in 95% of cases. SD "
-        f"between: of the true differences. Verdict: p of the average, Holm's over {counted(family, 'comparison')}, "
-        "measured or not."
     )

@@ -22,20 +22,19 @@ Opening = tuple[tuple[str, ...], tuple[float, ...]]  # rewards as printed, and e
 
 @dataclass(frozen=True)
 class SameRuns:
-    """same_as: row key -> label of the row that it is, where that is declared and so. notes: on what was declared and
-    is not so, and on what is so and was not declared."""
+    """Rows that are other rows."""
 
-    same_as: Mapping[str, str]
-    notes: Sequence[str]
+    same_as: Mapping[str, str]  # row key -> label of the row that it is, where that is declared and so
+    notes: Sequence[str]  # on what was declared and is not so, and on what is so and was not declared
 
 
 @dataclass(frozen=True)
 class _Row:
-    """A row at one model and setting, with the openings of its finished runs by seed."""
+    """A row at one model and setting."""
 
     key: str
     unit: Unit
-    openings: Mapping[int, Opening]
+    openings: Mapping[int, Opening]  # of its finished runs, by seed
 
     @property
     def where(self) -> str:
@@ -54,29 +53,40 @@ def same_runs(study: Study, scale: str, units: Sequence[Unit], facts: Facts) -> 
     apart: dict[tuple[str, str], list[str]] = {}
     found: dict[tuple[str, str], list[str]] = {}
     for group in groups.values():
-        rows = [_read(key, row, facts) for key, row in group.items()]
+        rows = []
+        for key, row_units in group.items():
+            finished = [unit for unit in row_units if facts.of(unit.id).finished]
+            openings = {unit.seed: opening for unit in finished if (opening := _opening(facts.metrics(unit.id)))}
+            rows.append(_Row(key, row_units[0], openings))
         by_label = {row.unit.row.label: row for row in rows}
         for label, other in declared.items():
             row, like = by_label[label], by_label[other]
-            if (alike := _alike(row, like)) is not None:
-                if alike:
-                    same[row.key] = like.unit.row_label
-                else:
-                    apart.setdefault((row.unit.row_label, like.unit.row_label), []).append(row.where)
+            if alike := _alike(row, like):
+                same[row.key] = like.unit.row_label
+            elif alike is False:
+                apart.setdefault((row.unit.row_label, like.unit.row_label), []).append(row.where)
+        # but for the objective nothing may be set differently: a run of 18 steps is the beginning of one of 36, and
+        # staleness 8 begins as staleness 4 does
+        settings = {row.key: replace(row.unit.config, objective={}, seed=0) for row in rows}
         for one, two in combinations(rows, 2):
             roots = {declared.get(row.unit.row.label, row.unit.row.label) for row in (one, two)}
-            if len(roots) == 2 and one.unit.id != two.unit.id and _alike(one, two) and _differ_in_objective(one, two):
+            alike = len(roots) == 2 and one.unit.id != two.unit.id and _alike(one, two)
+            if alike and settings[one.key] == settings[two.key]:
                 found.setdefault((one.unit.row_label, two.unit.row_label), []).append(one.where)
-    return SameRuns(same, [*_apart_notes(apart), *_found_notes(found, scale)])
-
-
-def _read(key: str, units: Sequence[Unit], facts: Facts) -> _Row:
-    openings = {
-        unit.seed: opening
-        for unit in units
-        if facts.of(unit.id).finished and (opening := _opening(facts.metrics(unit.id)))
-    }
-    return _Row(key, units[0], openings)
+    parted: dict[tuple[str, str], list[str]] = {}  # a note for all rows that part from one at the same settings
+    for (label, other), where in apart.items():
+        parted.setdefault((other, _at(where)), []).append(label)
+    notes = [
+        f"Declared by `same_as:` to train as {other} does, but their runs part within {STEPS} steps{at}: "
+        f"{'; '.join(names)}."
+        for (other, at), names in parted.items()
+    ]
+    notes += [
+        f"{one} and {two} begin alike in every seed{_at(where)}: "
+        f"equal rewards for {STEPS} steps. Where one is the other, `same_as:` under `scales: {scale}:` says so."
+        for (one, two), where in found.items()
+    ]
+    return SameRuns(same, notes)
 
 
 def _opening(metrics: Sequence[Mapping[str, Any]]) -> Opening | None:
@@ -89,47 +99,19 @@ def _opening(metrics: Sequence[Mapping[str, Any]]) -> Opening | None:
 
 
 def _alike(one: _Row, two: _Row) -> bool | None:
-    """Tell whether every seed that both have begins alike; None for fewer than two."""
+    """Tell whether every seed that both have begins alike; None for fewer than two. Rewards alone would not do: at a
+    staleness of 8 the first nine rollouts are the untrained policy's, whatever trains on them."""
     shared = one.openings.keys() & two.openings.keys()
     if len(shared) < _FEWEST:
         return None
-    return all(_begin_alike(one.openings[seed], two.openings[seed]) for seed in shared)
-
-
-def _begin_alike(one: Opening, two: Opening) -> bool:
-    """Rewards alone would not do: at a staleness of 8 the first nine rollouts are the untrained policy's, whatever
-    trains on them."""
-    entropies = zip(one[1], two[1], strict=True)
-    return one[0] == two[0] and all(math.isclose(a, b, rel_tol=_ENTROPY) for a, b in entropies)
-
-
-def _differ_in_objective(one: _Row, two: _Row) -> bool:
-    """Tell whether nothing else is set differently: a run of 18 steps is the beginning of one of 36, and staleness 8
-    begins as staleness 4 does."""
-    first, second = (replace(row.unit.config, objective={}, seed=0) for row in (one, two))
-    return first == second
-
-
-def _apart_notes(apart: Mapping[tuple[str, str], Sequence[str]]) -> list[str]:
-    """A note for all rows that part from the same one at the same settings."""
-    labels: dict[tuple[str, str], list[str]] = {}
-    for (label, other), where in apart.items():
-        labels.setdefault((other, _at(where)), []).append(label)
-    return [
-        f"Declared by `same_as:` to train as {other} does, but their runs part within {STEPS} steps{at}: "
-        f"{'; '.join(names)}."
-        for (other, at), names in labels.items()
-    ]
+    for seed in shared:
+        (rewards, entropies), (others, other_entropies) = one.openings[seed], two.openings[seed]
+        pairs = zip(entropies, other_entropies, strict=True)
+        if rewards != others or not all(math.isclose(a, b, rel_tol=_ENTROPY) for a, b in pairs):
+            return False
+    return True
 
 
 def _at(where: Sequence[str]) -> str:
     """The settings in words; empty where nothing varies."""
     return f" at {', '.join(where)}" if any(where) else ""
-
-
-def _found_notes(found: Mapping[tuple[str, str], Sequence[str]], scale: str) -> list[str]:
-    return [
-        f"{one} and {two} begin alike in every seed{_at(where)}: "
-        f"equal rewards for {STEPS} steps. Where one is the other, `same_as:` under `scales: {scale}:` says so."
-        for (one, two), where in found.items()
-    ]

@@ -1,7 +1,7 @@
 """Power of the comparisons of studies, estimated from the rows that a store holds under several seeds."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +14,6 @@ from tepo.evaluation.statistics.power import Spread, pooled, spread_of
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit, family_of, row_key
 from tepo.studies.plan_studies import Planned
-from tepo.studies.study import Study
 
 
 def level(family: int) -> float:
@@ -24,15 +23,14 @@ def level(family: int) -> float:
 
 @dataclass(frozen=True)
 class MeasuredDifference:
-    """A row against its baseline under `seeds` seeds, and the variances of their difference. family: see `Power`, of
-    its own study or batch."""
+    """A row against its baseline."""
 
     label: str
     baseline: str
     delta: float
     seeds: int
-    spread: Spread
-    family: int
+    spread: Spread  # the variances of their difference
+    family: int  # of its own study or batch, see `Power`
 
     @property
     def cautious(self) -> Spread:
@@ -41,13 +39,11 @@ class MeasuredDifference:
 
 @dataclass(frozen=True)
 class Power:
-    """measured: the comparisons that the variances are from. family: how many comparisons Holm's correction is over,
-    measured or not; of several studies, or batches of registered claims, in the largest. seeds: how many are
-    planned."""
+    """Power of comparisons."""
 
-    measured: list[MeasuredDifference]
-    family: int
-    seeds: int
+    measured: list[MeasuredDifference]  # the comparisons that the variances are from
+    family: int  # comparisons that Holm's correction is over, measured or not; of several families the largest
+    seeds: int  # that are planned
 
     @property
     def spread(self) -> Spread:
@@ -67,25 +63,20 @@ def study_power(planned: Planned, facts: Facts) -> Power | None:
     seeds, batches = 0, Counter(study.batch for study, _ in planned)
     families = [batches[study.batch] if study.batch else family_of(study, units) for study, units in planned]
     for family, (study, units) in zip(families, planned, strict=True):
-        for baseline, others in _groups(study, units):
-            contrasts = {row_key(row[0]): tuple(sorted((_ids(row), _ids(baseline)))) for row in others}
-            trained = [row for row in others if row[0].row.objective is not None]
-            seeds = max([seeds, *map(len, trained)])
-            for one in _measured(baseline, trained, family, facts):
-                measured.setdefault(contrasts[one.label], one)
+        groups: dict[tuple[str, str], dict[str, list[Unit]]] = {}  # rows of one model at one setting
+        for unit in units:
+            if not unit.tuning:
+                rows = groups.setdefault((unit.model, setting_text(unit.row.setting.point)), {})
+                rows.setdefault(unit.row.label, []).append(unit)
+        for rows in groups.values():
+            if study.baseline is None or study.baseline not in rows:
+                continue
+            baseline = rows.pop(study.baseline)
+            trained = {row_key(row[0]): row for row in rows.values() if row[0].row.objective is not None}
+            seeds = max([seeds, *map(len, trained.values())])
+            for one in _measured(baseline, list(trained.values()), family, facts):
+                measured.setdefault(tuple(sorted((_ids(trained[one.label]), _ids(baseline)))), one)
     return Power(list(measured.values()), max(families), seeds) if measured else None
-
-
-def _groups(study: Study, units: Sequence[Unit]) -> Iterator[tuple[list[Unit], list[list[Unit]]]]:
-    """The units of each baseline, and of each row that is compared with it: of its model, at its setting."""
-    groups: dict[tuple[str, str], dict[str, list[Unit]]] = {}
-    for unit in units:
-        if not unit.tuning:
-            rows = groups.setdefault((unit.model, setting_text(unit.row.setting.point)), {})
-            rows.setdefault(unit.row.label, []).append(unit)
-    for rows in groups.values():
-        if study.baseline in rows:
-            yield rows[study.baseline], [row for label, row in rows.items() if label != study.baseline]
 
 
 def _ids(row: Sequence[Unit]) -> tuple[str, ...]:
@@ -102,11 +93,9 @@ def _measured(
     several = [row for row in rows if len(row) > 1]
     if len(rows[0]) < 2 or len(several) < 2:
         return []
-    found = []
-    for pair in pair_rows(read_samples([unit for row in several for unit in row], facts), row_key(baseline[0])):
-        spread = spread_of(pair.cells, pair.weights) if pair.cells else None
-        if pair.cells and spread:
-            means = np.array([pair.cells[name].mean() for name in sorted(pair.cells)])
-            delta = float(spread.weights @ means)
-            found.append(MeasuredDifference(pair.row, row_key(baseline[0]), delta, len(pair.seeds), spread, family))
+    found, base = [], row_key(baseline[0])
+    for pair in pair_rows(read_samples([unit for row in several for unit in row], facts), base):
+        if pair.cells and (spread := spread_of(pair.cells, pair.weights)):
+            delta = float(spread.weights @ np.array([pair.cells[name].mean() for name in sorted(pair.cells)]))
+            found.append(MeasuredDifference(pair.row, base, delta, len(pair.seeds), spread, family))
     return found

@@ -12,10 +12,10 @@ import pandas as pd
 from tepo.analysis.tables import study_table
 from tepo.common.files import write_atomic
 from tepo.common.text import counted
-from tepo.evaluation.statistics.comparison import AVERAGE, Difference
+from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.reporting.headline import headline
 from tepo.reporting.tables.render import as_text
-from tepo.reporting.tables.table import VERDICT, Block, Table, TableRow, verdict_in
+from tepo.reporting.tables.table import VERDICT, Table, verdict_in
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit, row_key
 from tepo.studies.plan_studies import Planned
@@ -116,29 +116,25 @@ class StudyResult:
         return self.to_markdown()
 
     def _lines(self) -> Iterator[dict[str, Any]]:
+        """The rows of `table`."""
         for table, (study, planned) in zip(self.tables, self.planned, strict=True):
             units: dict[str, list[Unit]] = {}
             for unit in planned:
                 if not unit.tuning:
                     units.setdefault(row_key(unit), []).append(unit)
-            measured = {one.row.key: one.measured for one in table.comparisons if one.measured}
+            p_of = {one.row.key: one.measured.p_holm for one in table.comparisons if one.measured}
             for block in table.blocks:
-                for row in block.rows:
-                    if row.measured and not block.axis:
-                        yield {"study": study.name, **_line(block, row, units[row.key], measured.get(row.key))}
-
-
-def _line(block: Block, row: TableRow, units: list[Unit], one: Difference | None) -> dict[str, Any]:
-    """A row of results."""
-    cells = {column.key: cell for column, cell in zip(block.columns, row.cells, strict=True)}
-    average, first = cells[AVERAGE], units[0]
-    line: dict[str, Any] = {"model": first.config.model.name, "label": first.label}
-    line |= {name: cells[name].mean for name in first.benchmarks}
-    line |= {"average": average.mean, "average_low": average.low, "average_high": average.high}
-    if "delta" in cells:
-        delta = cells["delta"]
-        line |= {"difference": delta.mean, "difference_low": delta.low, "difference_high": delta.high}
-        line["verdict"] = verdict_in(cells[VERDICT].text) or None
-        line["p"] = math.nan if one is None else one.p_holm
-    line |= {"seeds": [unit.seed for unit in units], "n": average.n, "runs": [unit.id for unit in units]}
-    return line
+                for row in block.rows if not block.axis else ():
+                    if not row.measured:
+                        continue
+                    cells = {column.key: cell for column, cell in zip(block.columns, row.cells, strict=True)}
+                    average, own = cells[AVERAGE], units[row.key]
+                    line: dict[str, Any] = {"study": study.name, "model": own[0].config.model.name}
+                    line |= {"label": own[0].label} | {name: cells[name].mean for name in own[0].benchmarks}
+                    line |= {"average": average.mean, "average_low": average.low, "average_high": average.high}
+                    if delta := cells.get("delta"):
+                        line |= {"difference": delta.mean, "difference_low": delta.low, "difference_high": delta.high}
+                        line["verdict"] = verdict_in(cells[VERDICT].text) or None
+                        line["p"] = p_of.get(row.key, math.nan)
+                    runs = {"seeds": [unit.seed for unit in own], "n": average.n, "runs": [unit.id for unit in own]}
+                    yield line | runs

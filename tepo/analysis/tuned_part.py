@@ -1,7 +1,6 @@
 """Findings of tuning, as parts of a study's table: the settings that were tried, and the choice."""
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 from tepo.common.text import counted, setting_text
@@ -12,7 +11,7 @@ from tepo.reporting.tables.tuned_table import Tried, TunedLine, tried_blocks
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit
 from tepo.studies.tune import Tune
-from tepo.studies.tuning_result import TunedRow, tuned_rows
+from tepo.studies.tuning_result import tuned_rows
 from tepo.studies.vary import shown_axes
 
 
@@ -24,40 +23,39 @@ def tuned_part(lines: Sequence[TunedLine], tune: Tune) -> tuple[tuple[Block, ...
 
 def tuned_lines(units: Sequence[Unit], tune: Tune, facts: Facts) -> list[TunedLine]:
     """The rows of a plan that are tuned."""
-    rows = tuned_rows(units, tune, partial(_share, facts))
+
+    def share(unit: Unit) -> float | None:
+        """Validation of a unit that helps to choose."""
+        found = facts.of(unit.id).validation
+        return found.share if found and found.problems == problems_hash(unit.config) else None
+
+    rows, lines = tuned_rows(units, tune, share), []
     several = len({row.first.model for row in rows}) > 1
-    return [_tuned_line(row, several, facts) for row in rows]
-
-
-def _share(facts: Facts, unit: Unit) -> float | None:
-    """Validation of a unit that helps to choose."""
-    found = facts.of(unit.id).validation
-    return found.share if found and found.problems == problems_hash(unit.config) else None
-
-
-def _tuned_line(row: TunedRow, several_models: bool, facts: Facts) -> TunedLine:
-    unit = row.first
-    done = sum(row.share(one) is not None for units in row.tried for one in units)
-    settings = [setting_text(units[0].row.setting.point) for units in row.tried]
-    return TunedLine(
-        key=f"{unit.model}/{unit.row_label}",
-        label=unit.row_label,
-        method=unit.row.objective or "",
-        look=unit.row.look,
-        model=unit.config.model.name if several_models else "",
-        done=f"{done} of {sum(map(len, row.tried))}",
-        setting="" if row.chosen is None else settings[row.chosen],
-        tried=[
+    for row in rows:
+        unit, done = row.first, sum(share(one) is not None for tried in row.tried for one in tried)
+        settings = [setting_text(tried[0].row.setting.point) for tried in row.tried]
+        tried = [
             Tried(
                 setting=setting,
-                at=_position(row.tried[index][0], row.tune),
+                at=_position(row.tried[index][0], tune),
                 score=row.scores.get(index, row.first_scores[index]),
                 drawn=index in row.draws,
                 complete=index in row.scores,
             )
             for index, setting in enumerate(settings)
-        ],
-    )
+        ]
+        line = TunedLine(
+            key=f"{unit.model}/{unit.row_label}",
+            label=unit.row_label,
+            method=unit.row.objective or "",
+            look=unit.row.look,
+            model=unit.config.model.name if several else "",
+            done=f"{done} of {sum(map(len, row.tried))}",
+            setting="" if row.chosen is None else settings[row.chosen],
+            tried=tried,
+        )
+        lines.append(line)
+    return lines
 
 
 def _position(unit: Unit, tune: Tune) -> float | None:

@@ -58,7 +58,7 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
         raise
     except Exception as error:  # Hydra raises many kinds; its first line says what was wrong
         raise _not_composed(error, words) from None
-    plain.pop("studies", None)  # of a scale: tepo.studies.scales
+    plain.pop("studies", None)  # of a scale: tepo.studies.study
     own_files.settle(words, plain)
     exact = plain["train"].get("exact_kl") and "kl" not in changes
     plain["objective"] = (objective.with_exact_kl() if exact else objective).formula.mapping

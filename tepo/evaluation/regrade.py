@@ -3,6 +3,7 @@
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from tepo.common.errors import UserError
 from tepo.common.files import write_json
@@ -16,11 +17,8 @@ from tepo.store.find_run import runs
 from tepo.store.run_folder import RunFolder
 from tepo.store.samples_file import read_table, table_of, write_table
 
-_FLIPPED = ("problem", "sample", "gold", "extracted", "correct", "reason")
 
-
-@dataclass(frozen=True, slots=True)
-class Flip:
+class Flip(NamedTuple):
     """A sample whose verdict changed; `correct` and `reason` are the new ones."""
 
     problem: str
@@ -73,7 +71,7 @@ def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
     before = [(row["correct"], row["reason"]) for row in rows]
     grade_again(benchmark, grader, rows)
     flips = [
-        Flip(**{key: row[key] for key in _FLIPPED}, reason_before=reason)
+        Flip(row["problem"], row["sample"], row["gold"], row["extracted"], row["correct"], row["reason"], reason)
         for row, (correct, reason) in zip(rows, before, strict=True)
         if row["correct"] != correct
     ]

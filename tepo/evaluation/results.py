@@ -1,7 +1,7 @@
 """The result of a finished evaluation: computed from its samples, and quoted only where both agree."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -56,20 +56,16 @@ def read_result(folder: Path, benchmark: Benchmark | None = None) -> Result | No
         return None
     read_right_answers(folder)
     found = conclude(said.benchmark, benchmark, read_table(folder / SAMPLES), said.grader, said.task)
-    for name, one, other in _pairs(said, found):
+    # intervals are computed anew: an earlier version may have had another formula
+    pairs: list[tuple[str, float | None, float | None]] = [("accuracy", said.accuracy, found.accuracy)]
+    for prefix, ours, theirs in [
+        ("", said.scores, found.scores),
+        *((f"{name} ", said.subsets.get(name, {}), scores) for name, scores in found.subsets.items()),
+    ]:
+        pairs += [(f"{prefix}{name}", ours.get(name), theirs.get(name)) for name in sorted({*ours, *theirs})]
+    for name, one, other in pairs:
         if one is None or other is None or abs(one - other) > _ROUNDING:
             what = f"the result says {name} {one}, and its samples give {other}"
             fix = f"`tepo regrade {folder}` computes it anew, or move the folder away and measure it anew"
             raise UserError(what, where=str(folder / RESULT), fix=fix)
     return found
-
-
-def _pairs(said: Result, found: Result) -> Iterator[tuple[str, float | None, float | None]]:
-    """Numbers of both. Intervals are computed anew: an earlier version may have had another formula."""
-    yield "accuracy", said.accuracy, found.accuracy
-    for prefix, ours, theirs in [
-        ("", said.scores, found.scores),
-        *((f"{name} ", said.subsets.get(name, {}), scores) for name, scores in found.subsets.items()),
-    ]:
-        for name in sorted({*ours, *theirs}):
-            yield f"{prefix}{name}", ours.get(name), theirs.get(name)

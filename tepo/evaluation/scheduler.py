@@ -18,14 +18,13 @@ _SECONDS = 0.25  # between two looks for ended units
 
 @dataclass
 class BenchmarkQueue:
-    """Problems of a benchmark that are left to sample. prompts, keys: of all its problems. units: ranges of problems
-    that are added together. responses, tokens: seen so far."""
+    """Problems of a benchmark that are left to sample."""
 
-    prompts: Sequence[Sequence[int]]
+    prompts: Sequence[Sequence[int]]  # of all its problems, as are the keys
     keys: Sequence[int]
     params: SamplingParams
-    units: deque[range]
-    responses: int = 0
+    units: deque[range]  # problems that are added together
+    responses: int = 0  # seen so far, and their tokens
     tokens: int = 0
 
     @property
@@ -33,10 +32,6 @@ class BenchmarkQueue:
         """Tokens that its next unit is expected to have: those of its responses so far, beside one of full length."""
         mean = (self.params.max_new_tokens + self.tokens) / (1 + self.responses)
         return mean * self.params.n * len(self.units[0])
-
-    def jobs(self, problems: range, first: int) -> list[Job]:
-        """first: the number of the benchmark's first problem."""
-        return [Job(first + index, self.prompts[index], self.keys[index], params=self.params) for index in problems]
 
 
 @dataclass
@@ -51,48 +46,39 @@ class SampledUnit:
 def sample_all(benchmarks: Sequence[BenchmarkQueue], sampler: Sampler) -> Generator[list[SampledUnit], None, None]:
     """Sample all units. Yields those that have ended since the last look, about four times a second, so also []. Units
     under way when the iterator is closed are given up."""
-    if any(benchmark.units for benchmark in benchmarks):
-        yield from _Scheduler(benchmarks, sampler).run()
-
-
-class _Scheduler:
-    """rows: responses under way. units: of the jobs under way, by their numbers."""
-
-    def __init__(self, benchmarks: Sequence[BenchmarkQueue], sampler: Sampler):
-        self.benchmarks, self.room = benchmarks, sampler.side_by_side or 1
-        self.queue = sampler.start(benchmarks[0].params)
-        self.first = [0, *accumulate(len(benchmark.prompts) for benchmark in benchmarks)]
-        self.units: dict[int, SampledUnit] = {}
-        self.rows = 0
-
-    def run(self) -> Generator[list[SampledUnit], None, None]:
-        try:
-            self._fill()
-            while self.units:
-                ended = []
-                for number, group in self.queue.finished(_SECONDS):
-                    unit = self.units.pop(number)
-                    benchmark = self.benchmarks[unit.benchmark]
-                    benchmark.responses += len(group)
-                    benchmark.tokens += sum(len(response.tokens) for response in group)
-                    self.rows -= len(group)
-                    unit.groups[number - self.first[unit.benchmark]] = group
-                    if len(unit.groups) == len(unit.problems):
-                        ended.append(unit)
-                self._fill()
+    if not any(benchmark.units for benchmark in benchmarks):
+        return
+    first = [0, *accumulate(len(benchmark.prompts) for benchmark in benchmarks)]  # jobs are numbered through
+    under_way: dict[int, SampledUnit] = {}  # by the number of a job
+    rows, ended = 0, None  # responses under way
+    queue = sampler.start(benchmarks[0].params)
+    try:
+        while True:
+            while rows < (sampler.side_by_side or 1) and (
+                left := [place for place, one in enumerate(benchmarks) if one.units]
+            ):
+                place = max(left, key=lambda place: benchmarks[place].cost)  # whose next is expected to take longest
+                longest, unit = benchmarks[place], SampledUnit(place, benchmarks[place].units.popleft())
+                jobs = [
+                    Job(first[place] + index, longest.prompts[index], longest.keys[index], params=longest.params)
+                    for index in unit.problems
+                ]
+                under_way |= {job.number: unit for job in jobs}
+                rows += len(jobs) * longest.params.n
+                queue.add(jobs)
+            if ended is not None:  # the room is filled before others store them
                 yield ended
-        finally:
-            self.queue.abort()
-
-    def _fill(self) -> None:
-        """Add units while there is room, of the benchmark whose next one is expected to take longest."""
-        while self.rows < self.room and (
-            left := [index for index, benchmark in enumerate(self.benchmarks) if benchmark.units]
-        ):
-            chosen = max(left, key=lambda index: self.benchmarks[index].cost)
-            benchmark = self.benchmarks[chosen]
-            unit = SampledUnit(chosen, benchmark.units.popleft())
-            jobs = benchmark.jobs(unit.problems, self.first[chosen])
-            self.units |= {job.number: unit for job in jobs}
-            self.rows += len(jobs) * benchmark.params.n
-            self.queue.add(jobs)
+            if not under_way:
+                return
+            ended = []
+            for number, group in queue.finished(_SECONDS):
+                unit = under_way.pop(number)
+                benchmark = benchmarks[unit.benchmark]
+                benchmark.responses += len(group)
+                benchmark.tokens += sum(len(response.tokens) for response in group)
+                rows -= len(group)
+                unit.groups[number - first[unit.benchmark]] = group
+                if len(unit.groups) == len(unit.problems):
+                    ended.append(unit)
+    finally:
+        queue.abort()

@@ -12,7 +12,7 @@ joins them with the plan of the study.
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from tepo.store.cost import Cost
 from tepo.store.early_stop import read_ending
 from tepo.store.evaluation_result import Validated
 from tepo.store.excerpt import Again, Excerpt, pack_excerpt, unpack_excerpt
-from tepo.store.facts import SCORES, joined_scores
+from tepo.store.facts import SCORES, Facts, joined_scores
 from tepo.store.thinned_metrics import COUNT
 
 FRAMES = ("runs", "scores", "curves")
@@ -55,18 +55,9 @@ _NEEDED = {*_RUNS.names[:8], *_SCORES.names, "step"}  # have a value in every ro
 _FIX = "restore it from the repository, or move it away and write it anew: `tepo records write`"
 
 
-@dataclass(frozen=True)
-class Frames:
-    """Contents of a folder of records. runs: as they are stored, `opened` gives their values."""
-
-    runs: pd.DataFrame
-    scores: pd.DataFrame
-    curves: pd.DataFrame
-
-
-def read_frames(folder: Path, runs: Collection[str] | None = None, names: Sequence[str] = FRAMES) -> Frames:
-    """Frames of a folder, of these runs or of all; empty ones where there is no folder, and for those that are not
-    asked for. Raises UserError naming the file that is damaged."""
+def read_frames(folder: Path, runs: Collection[str] | None = None, names: Sequence[str] = FRAMES) -> Facts:
+    """Frames of a folder, of these runs or of all, `runs` as they are stored (`opened` gives their values); empty ones
+    where there is no folder, and for those that are not asked for. Raises UserError naming the file that is damaged."""
     found: dict[str, pd.DataFrame] = {}
     for name in FRAMES:
         if name not in names or not folder.is_dir():
@@ -78,7 +69,7 @@ def read_frames(folder: Path, runs: Collection[str] | None = None, names: Sequen
         found[name] = table.to_pandas()
     if not len(found["scores"]):
         found["scores"] = joined_scores([])
-    return Frames(**found)
+    return Facts(**found)
 
 
 def _read(path: Path) -> pa.Table:
@@ -117,7 +108,7 @@ def _counted(scores: pa.Table) -> pa.ChunkedArray:
     return pc.and_(pc.greater_equal(scores["right"], 0), pc.less_equal(scores["right"], scores["samples"]))
 
 
-def write_frames(folder: Path, frames: Frames) -> None:
+def write_frames(folder: Path, frames: Facts) -> None:
     """Write a folder of records whole, with fixed options, rows in order: the same records give the same content. Keeps
     the files where that is what they hold."""
     runs = frames.runs.sort_values([*NAME, "run"], ignore_index=True)

@@ -9,7 +9,6 @@
         b: {label: "GRPO/DAPO, tuned again", objective: grpo_dapo, overrides: [train.learning_rate=1.9e-4]}
         settings: [train.epochs=2]               # of both, over those of the laptop scale
         rule: how the settings were chosen
-        known: [what was known when it was written, exploratory runs too]
         region: {at_least: 2}                    # of A minus B; or at_most: -2, between: [-2, 2], outside: [-2, 2]
         measure: accuracy                        # points; or one of `MEASURES`
         threshold: 55                            # with steps_to: validation accuracy, percent
@@ -19,20 +18,22 @@
         refuted_by: a difference below 2 points
       - {name: later, sentence: …, refuted_by: …, needs: what is missing to run it}
     batches: {6: fixed order}                    # tested in the order of the file; else by Holm's procedure
-    known:                                       # of claims that were registered without it; it is no part of them
-      active_clip: [what was known then]
 
 A claim is an ordinary study of two rows.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+import yaml
 
 from tepo.common import paths
 from tepo.common.errors import UserError
+from tepo.common.provenance import git
 from tepo.common.schema import REQUIRED, Exclusive, Location, derived, option, read
 from tepo.common.schema.document import load
 from tepo.config.compose import compose, options
@@ -78,22 +79,12 @@ class StatedRegion:
     outside: tuple[float, ...] = option((), "below the first or above the second")
 
     def __post_init__(self) -> None:
-        given = [
-            name for name in ("at_least", "at_most", "between", "outside") if getattr(self, name) not in (None, ())
-        ]
+        given = [name for name, value in vars(self).items() if value not in (None, ())]
         if len(given) != 1:
             raise UserError("a region is one of at_least, at_most, between, outside", fix="write {at_least: 2}")
         ends = self.between or self.outside
         if ends and not (len(ends) == 2 and ends[0] < ends[1]):
             raise UserError(f"`{given[0]}` takes two rising ends", fix=f"write {given[0]}: [-2, 2]")
-
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Lowest and highest difference, for `outside` those that it leaves out."""
-        if ends := self.between or self.outside:
-            return ends[0], ends[1]
-        low, high = self.at_least, self.at_most
-        return -math.inf if low is None else low, math.inf if high is None else high
 
 
 @dataclass(frozen=True)
@@ -107,7 +98,6 @@ class Claim:
     b: Side | None = option(None, "what it is compared with")
     settings: tuple[str, ...] = option((), "overrides of both")
     rule: str = option("", "how the settings were chosen")
-    known: tuple[str, ...] = option((), "what was known when it was written")
     batch: int = option(1, "the claims of its file that it is registered and judged with", low=1)
     region: StatedRegion | None = option(None, "where A minus B lies by the claim")
     measure: Measure = option("accuracy", "after training on the test problems; the others are of training itself")
@@ -133,11 +123,10 @@ class Claim:
     def tested(self) -> Region:
         """The stated region in hundreds of its unit, so in shares or nats."""
         assert self.region
-        low, high = self.region.ends
-        return Region(low / 100, high / 100, bool(self.region.outside))
-
-
-AFTERWARDS = ("means", "by_its_first_rule")  # keys of a claim that may be written after its runs
+        stated = self.region
+        low, high = stated.between or stated.outside or (stated.at_least, stated.at_most)
+        ends = (-math.inf if low is None else low / 100), (math.inf if high is None else high / 100)
+        return Region(*ends, outside=bool(stated.outside))
 
 
 @dataclass(frozen=True)
@@ -148,7 +137,6 @@ class Claims:
     batches: dict[str, Literal["Holm", "fixed order"]] = option(
         {}, "batch: how its claims are tested; Holm if not given"
     )
-    known: dict[str, tuple[str, ...]] = option({}, "what was known when a claim was written, noted afterwards")
 
     @property
     def testable(self) -> list[Claim]:
@@ -177,27 +165,20 @@ def read_claims(path: Path, prefix: str = CLAIMS, taken: Sequence[str] = ()) -> 
     at = document.at
     claims = read(Claims, document.data, at)
     names, batches = [claim.name for claim in claims.claims], {str(claim.batch) for claim in claims.claims}
-    for key, kind, known in (("known", "claim", names), ("batches", "batch", batches)):
-        for name in getattr(claims, key):
-            if name not in known:
-                raise at.at(key, name).unknown(kind, name, known)
+    for batch in claims.batches:
+        if batch not in batches:
+            raise at.at("batches", batch).unknown("batch", batch, batches)
     for number, claim in enumerate(claims.claims):
         here = at.at("claims", number)
         if claim.name in (*taken, *names[:number]):
             raise here.at("name").error(f"two claims are named {claim.name!r}", fix="rename the one in this file")
         _check(claim, here)
-    return replace(
-        claims,
-        claims=tuple(
-            replace(
-                claim,
-                file=path,
-                family=f"{prefix}-{claim.batch}",
-                in_order=claims.batches.get(str(claim.batch)) == "fixed order",
-            )
-            for claim in claims.claims
-        ),
-    )
+
+    def placed(claim: Claim) -> Claim:
+        in_order = claims.batches.get(str(claim.batch)) == "fixed order"
+        return replace(claim, file=path, family=f"{prefix}-{claim.batch}", in_order=in_order)
+
+    return replace(claims, claims=tuple(map(placed, claims.claims)))
 
 
 def _check(claim: Claim, here: Location) -> None:
@@ -218,9 +199,15 @@ def _check(claim: Claim, here: Location) -> None:
         what = "steps to a threshold are told by validations, and the claim has none"
         raise here.at("settings").error(what, fix="add train.validate_every=6")
     with here.at("seeds").named():
-        check_seeds(list(claim.seeds))
+        check_seeds(claim.seeds)
     if claim.bases:
-        _check_bases(claim, here)
+        if len(claim.bases) < FEWEST_BASES:
+            what = f"fewer than {FEWEST_BASES} bases say little of others"
+            raise here.at("bases").error(what, fix="tepo warmstart laptop --seed 6 makes another")
+        if len(claim.seeds) < 2:
+            raise here.at("seeds").error("one seed does not tell a base from its luck", fix="name two or more")
+        for name, words in claim.bases.items():
+            check_words(words, here.at("bases", name))
     elif len(claim.seeds) < FEWEST_SEEDS:
         raise here.at("seeds").error(f"fewer than {FEWEST_SEEDS} seeds decide little", fix="name more fresh ones")
     for key in ("a", "b"):
@@ -229,17 +216,6 @@ def _check(claim: Claim, here: Location) -> None:
             raise here.at(key, "objective").unknown("objective", side.objective, options("objective"))
         check_words(side.overrides, here.at(key, "overrides"))
     check_words(claim.settings, here.at("settings"))
-
-
-def _check_bases(claim: Claim, here: Location) -> None:
-    """Raise UserError unless the bases can stand for others."""
-    if len(claim.bases) < FEWEST_BASES:
-        what = f"fewer than {FEWEST_BASES} bases say little of others"
-        raise here.at("bases").error(what, fix="tepo warmstart laptop --seed 6 makes another")
-    if len(claim.seeds) < 2:
-        raise here.at("seeds").error("one seed does not tell a base from its luck", fix="name two or more")
-    for name, words in claim.bases.items():
-        check_words(words, here.at("bases", name))
 
 
 def study_of(claim: Claim) -> Study:
@@ -257,3 +233,48 @@ def study_of(claim: Claim) -> Study:
     return Study(
         claim.sentence, baseline=rows[0].label, rows=rows, scales=scales, vary=vary, name=claim.name, batch=claim.family
     )
+
+
+def check_registered(claim: Claim, run: str, sessions: Iterable[Mapping[str, Any]]) -> None:
+    """Raise UserError unless each process that trained a run began at a commit that holds the claim as it reads today:
+    its own entry but for `AFTERWARDS`, the names in its batch and how that is tested, as they decide with it.
+
+    That is the commit of the code. A file of the user's own lies in another repository: there it is the one that was
+    the last when the process began."""
+    folder, now = claim.file.parent, _wording(claim, yaml.safe_load(claim.file.read_text(encoding="utf-8")))
+    for session in [one for one in sessions if one.get("what") == "train"] or [{}]:
+        commit, started = session.get("commit"), session.get("started")
+        if claim.family.startswith(OWN):
+            commit = ((started and git(folder, "rev-list", "-1", f"--before={started}", "HEAD")) or "").strip()
+        if session.get("dirty"):
+            why = "was made by code that differs from its commit"
+        elif not commit:
+            why = "is of no commit that is known"
+        elif _wording(claim, _committed(folder, claim.file.name, commit)) != now:
+            why = f"began at commit {commit[:8]}, which does not hold the claim and its batch as they read today"
+        else:
+            continue
+        fix = "commit the claim, then run it in another store: a claim is registered by a commit before its runs"
+        raise UserError(f"a run of the claim {claim.name} {why}", where=f"run {run}, {claim.file}", fix=fix)
+
+
+AFTERWARDS = ("means", "by_its_first_rule", "known")  # keys that may change after the runs; `known` was one once
+
+
+def _wording(claim: Claim, document: Any) -> Any:
+    """What must not change after the runs; None where the document does not hold the claim."""
+    try:
+        batch = [one for one in document["claims"] if str(one.get("batch", 1)) == str(claim.batch)]
+        (own,) = [one for one in batch if one["name"] == claim.name]
+        how = {str(key): value for key, value in document.get("batches", {}).items()}.get(str(claim.batch))
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+    return {key: own[key] for key in own if key not in AFTERWARDS}, [one["name"] for one in batch], how
+
+
+@cache
+def _committed(folder: Path, name: str, commit: str) -> Any:
+    try:
+        return yaml.safe_load(git(folder, "show", f"{commit}:./{name}") or "")
+    except yaml.YAMLError:
+        return None

@@ -17,8 +17,7 @@ from tepo.config.run_config import RunConfig
 from tepo.jobs.validate import final_validation, validation_share
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
-from tepo.studies.scales import scale_studies
-from tepo.studies.study import Row, Study, check_apart, check_row_overrides, check_seeds
+from tepo.studies.study import Row, Study, check_apart, check_row_overrides, check_seeds, scale_studies
 from tepo.studies.vary import key_of
 
 
@@ -199,7 +198,7 @@ def reporting_seeds(study: Study, scale: str, seeds: Sequence[int] | None) -> Se
     tune = study.tune_at(scale)
     if tune:
         check_apart(seeds, tune)
-    return check_seeds(list(seeds))
+    return check_seeds(seeds)
 
 
 def unit_of(row: Row, model: str, words: tuple[str, ...], seed: int, store: Path) -> Unit:

@@ -49,7 +49,21 @@ def plan_studies(
         if study.panels:
             what = f"{study.name} is a table of panels and cannot be a panel of another"
             raise UserError(what, where="panels", fix="name its panels")
-    _compose_all(studies, scale, overrides)
+    recipes = [
+        (study, label, words)
+        for study in studies
+        for (_, label), words in recipe_words(study, scale, () if study.registered else overrides).items()
+    ]
+    try:  # all at once
+        prime(words for *_, words in recipes)
+    except UserError:
+        for study, label, words in recipes:  # in which row?
+            try:
+                prime([words])
+            except UserError as error:
+                where = f"{study.name}, row {label!r}: {error.where or ' '.join(words)}"
+                raise UserError(error.what, where=where, fix=error.fix) from None
+        raise
     planned: list[tuple[Study, list[Unit]]] = []
     for study in studies:
         if study.registered:
@@ -73,22 +87,3 @@ def plan_studies(
                 raise UserError(f"{what} (they differ in {', '.join(differing)})", where=where, fix=fix)
     check_store(unit for _, units in planned for unit in units)
     return planned
-
-
-def _compose_all(studies: Sequence[Study], scale: str, overrides: Sequence[str]) -> None:
-    """Compose every row at once. Raises UserError naming study and row where a value is wrong."""
-    wanted = [
-        (study, label, words)
-        for study in studies
-        for (_, label), words in recipe_words(study, scale, () if study.registered else overrides).items()
-    ]
-    try:
-        prime(words for *_, words in wanted)
-    except UserError:
-        for study, label, words in wanted:  # in which row?
-            try:
-                prime([words])
-            except UserError as error:
-                where = f"{study.name}, row {label!r}: {error.where or ' '.join(words)}"
-                raise UserError(error.what, where=where, fix=error.fix) from None
-        raise

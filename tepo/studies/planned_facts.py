@@ -1,12 +1,11 @@
 """From a plan to what is known of its runs: the frames that tables, claims and figures are computed from."""
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from tepo.common import paths
@@ -39,7 +38,7 @@ def read_facts(
     for study, units in planned:
         if tune := study.tune_at(scale):
             choosing = [unit for unit in units if unit.tuning or unit.row.base]
-            kept.read_beside(unit.id for unit in choosing)
+            kept.read((unit.id for unit in choosing), beside=True)
             units = with_chosen(choosing, tune, reporting_seeds(study, scale, seeds), kept.share)
         kept.read(unit.id for unit in units)
         known.append((study, [unit if unit.done() else replace(unit, recorded=kept.holds(unit)) for unit in units]))
@@ -112,47 +111,40 @@ def _facts(planned: Planned, kept: "Records | None") -> Facts:
             known[run] = gathered.add_run(alike[0].in_store, benchmarks, base=alike[0].row.objective is None)
     for study, unit in ((study, unit) for study, units in planned for unit in units):
         done = unit.done()
-        stale = kept is not None and not done and kept.names(study, unit)
-        gathered.runs.append({**_planned(study, unit), "stale": stale, "done": done, **vars(known[unit.id])})
+        gathered.runs.append({
+            "study": study.name, "row": row_key(unit), "label": unit.row_label, "setting": dict(unit.row.setting.point),
+            "model": unit.model, "seed": unit.seed, "objective": unit.row.objective, "tuning": unit.tuning,
+            "steps": unit.steps, "words": unit.overrides, "run": unit.id, "done": done,
+            "stale": kept is not None and not done and kept.names(study, unit), **vars(known[unit.id]),
+        })  # fmt: skip
     if kept:
         recorded = [run for run, one in known.items() if one.source == "record"]
-        stored = {(frame["run"].iloc[0], frame["benchmark"].iloc[0]) for frame in gathered.scores}
-        for frame in (frame[frame["run"].isin(recorded)] for frame in kept.scores):
-            pairs = zip(frame["run"], frame["benchmark"], strict=True)
-            gathered.scores.append(frame[[pair not in stored for pair in pairs]] if stored else frame)
-        gathered.curves += [frame[frame["run"].isin(recorded)] for frame in kept.curves]
+        of_records = [[frame[frame["run"].isin(recorded)] for frame in part] for part in (kept.scores, kept.curves)]
+        gathered.scores = _first_of_each([*gathered.scores, *of_records[0]], ["run", "benchmark"])
+        gathered.curves = _first_of_each([*gathered.curves, *of_records[1]], ["run"])
     return gathered.facts()
 
 
-def _planned(study: Study, unit: Unit) -> dict[str, Any]:
-    return {
-        "study": study.name,
-        "row": row_key(unit),
-        "label": unit.row_label,
-        "setting": dict(unit.row.setting.point),
-        "model": unit.model,
-        "seed": unit.seed,
-        "objective": unit.row.objective,
-        "tuning": unit.tuning,
-        "steps": unit.steps,
-        "words": unit.overrides,
-        "run": unit.id,
-    }
+def _first_of_each(frames: Sequence[pd.DataFrame], keys: list[str]) -> list[pd.DataFrame]:
+    """The rows of all frames but those whose keys an earlier frame has."""
+    some = [frame.assign(place=place) for place, frame in enumerate(frames) if len(frame)]
+    if not some:
+        return []
+    joined = pd.concat(some, ignore_index=True)
+    first = joined.groupby(keys, observed=True)["place"].transform("min")
+    return [joined[joined["place"] == first].drop(columns="place")]
 
 
 @dataclass(frozen=True)
 class Records:
-    """Records in all folders there are: which runs they hold, and the frames of those that were asked for.
+    """Records in all folders there are: which runs they hold, and the frames of those that were asked for."""
 
-    by_run: run -> folders. named: rows, models and seeds of studies. known, recipes, scores and curves: of what was
-    read; where several folders hold a run, with what any has measured."""
-
-    by_run: dict[str, list[Path]]
-    named: set[tuple[str, str, str, int]]
-    known: dict[str, Known] = field(default_factory=dict)
+    by_run: dict[str, list[Path]]  # folders that hold a run
+    named: set[tuple[str, str, str, int]]  # study, label, model and seed of each
+    known: dict[str, Known] = field(default_factory=dict)  # of what was read, here and below
     recipes: dict[str, int] = field(default_factory=dict)
-    tasks: dict[tuple[str, str], str] = field(default_factory=dict)
-    scores: list[pd.DataFrame] = field(default_factory=list)
+    tasks: dict[tuple[str, str], str] = field(default_factory=dict)  # run and benchmark -> how it was measured
+    scores: list[pd.DataFrame] = field(default_factory=list)  # where several hold a run, the first counts
     curves: list[pd.DataFrame] = field(default_factory=list)
     benchmark: Callable[[str], Benchmark] = field(default_factory=lambda: cache(load_benchmark))
     content_hash: Callable[[str], str] = field(
@@ -162,50 +154,39 @@ class Records:
     @classmethod
     def found(cls, folders: Iterable[Path] | None = None) -> "Records":
         """Raises UserError for a damaged file."""
-        by_run: dict[str, list[Path]] = {}
-        named = set[tuple[str, str, str, int]]()
+        kept = cls({}, set())
         for folder in record_folders() if folders is None else folders:
             for run, (study, label, model, seed) in read_index(folder)["runs"].items():
-                by_run.setdefault(run, []).append(folder)
-                named.add((study, label, model, seed))
-        return cls(by_run, named)
+                kept.by_run.setdefault(run, []).append(folder)
+                kept.named.add((study, label, model, seed))
+        return kept
 
-    def read(self, runs: Iterable[str]) -> None:
-        """Read these runs, where they are on record and were not read before."""
+    def read(self, runs: Iterable[str], *, beside: bool = False) -> None:
+        """Read these runs, where they are on record and were not read before. beside: and all others in their
+        folders."""
         wanted: dict[Path, set[str]] = {}
-        for run in runs:
-            if run not in self.known:
-                for folder in self.by_run.get(run, ()):
-                    wanted.setdefault(folder, set()).add(run)
+        asked = set(runs)
+        if beside:
+            folders = {folder for run in asked for folder in self.by_run.get(run, ())}
+            asked = {run for run, where in self.by_run.items() if not folders.isdisjoint(where)}
+        for run, where in self.by_run.items():
+            for folder in where if run in asked and run not in self.known else ():
+                wanted.setdefault(folder, set()).add(run)
         for folder, some in wanted.items():
-            self._read(folder, some)
-
-    def read_beside(self, runs: Iterable[str]) -> None:
-        """Read these runs and all others in their folders."""
-        folders = {folder for run in runs for folder in self.by_run.get(run, ())}
-        self.read([run for run, where in self.by_run.items() if not folders.isdisjoint(where)])
-
-    def _read(self, folder: Path, some: Collection[str]) -> None:
-        frames, there = read_frames(folder, some), set(self.known)
-        for row in frames.runs.itertuples(index=False):
-            values = opened(row, folder / "runs.parquet")
-            if known := self.known.get(row.run):
-                more = {name: getattr(known, name) or values[name] for name in ("validation", "excerpt")}
-                self.known[row.run] = replace(known, **more)
-                continue
-            ended = ": ".join(["finished", *([str(values["ending"])] if values["ending"] else [])])
-            self.known[row.run] = Known("record", finished=True, outcome=ended, trained=row.trained, **values)
-            self.recipes[row.run] = row.recipe
-        self.curves.append(frames.curves[~frames.curves["run"].isin(there)])
-        first = frames.scores.drop_duplicates(["run", "benchmark"])
-        measured = zip(first["run"], first["benchmark"], strict=True)
-        new = np.array([pair not in self.tasks for pair in measured], dtype=bool)
-        pairs = first[new]
-        self.tasks.update(zip(zip(pairs["run"], pairs["benchmark"], strict=True), pairs["task"], strict=True))
-        scores = frames.scores
-        if not new.all():
-            scores = scores.merge(pairs[["run", "benchmark"]], on=["run", "benchmark"])
-        self.scores.append(scores)
+            frames = read_frames(folder, some)
+            for row in frames.runs.itertuples(index=False):
+                values = opened(row, folder / "runs.parquet")
+                if known := self.known.get(row.run):  # with what any has measured
+                    more = {name: getattr(known, name) or values[name] for name in ("validation", "excerpt")}
+                    self.known[row.run] = replace(known, **more)
+                    continue
+                ended = ": ".join(["finished", *([str(values["ending"])] if values["ending"] else [])])
+                self.known[row.run] = Known("record", finished=True, outcome=ended, trained=row.trained, **values)
+                self.recipes[row.run] = row.recipe
+            for row in frames.scores.drop_duplicates(["run", "benchmark"]).itertuples(index=False):
+                self.tasks.setdefault((row.run, row.benchmark), row.task)
+            self.scores.append(frames.scores)
+            self.curves.append(frames.curves)
 
     def holds(self, unit: Unit) -> bool:
         """Tell whether a record that was read is of today's recipe and of all that a unit is measured on, as it is
@@ -234,11 +215,10 @@ class Records:
     def share(self, unit: Unit) -> float | None:
         """Validation of a unit that helps to choose, by the store or by its record."""
         self.read([unit.id])
-        there = unit.validation()
-        if there is None and self.holds(replace(unit, tuning=True)):
-            validation = self.known[unit.id].validation
-            return None if validation is None else validation.share
-        return there
+        if (there := unit.validation()) is not None or not self.holds(replace(unit, tuning=True)):
+            return there
+        validation = self.known[unit.id].validation
+        return None if validation is None else validation.share
 
     def names(self, study: Study, unit: Unit) -> bool:
         """Tell whether a record is of a unit, or of another run of its name."""

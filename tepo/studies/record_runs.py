@@ -1,5 +1,7 @@
-"""From units in the store to their records, and which runs of which plans are behind a folder of them."""
+"""From units in the store to their records, which runs of which plans are behind a folder of them, and whether a
+recorded run that is run anew gives the same verdicts."""
 
+import random
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
@@ -12,19 +14,16 @@ from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.common.files import exclusive, parse_json, write_json
 from tepo.policy.model.model_location import BASES, RECIPE_FILE, base_fingerprint, read_bases
-from tepo.store.cost import Cost
-from tepo.store.excerpt import Again, Excerpt
+from tepo.reporting.tables.provenance_note import cpu
+from tepo.store.early_stop import Ending
 from tepo.store.facts import Facts, curves_of, joined_curves, joined_scores
-from tepo.store.records import NAME, Frames, excerpt_json, read_frames, stored, write_frames
-from tepo.store.run_folder import RunFolder
+from tepo.store.records import NAME, read_frames, stored, write_frames
 from tepo.store.run_id import RECIPE
-from tepo.store.thinned_metrics import differing_step, thinned
-from tepo.studies.claims import OWN, SCALE, claim_files, load_claims
-from tepo.studies.fallen import fallen, sweep_runs
+from tepo.store.thinned_metrics import thinned
+from tepo.studies.claims import OWN, SCALE, check_registered, claim_files, load_claims
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned, plan_all
 from tepo.studies.planned_facts import Records, read_facts, record_folders
-from tepo.studies.registration import check_registered
 from tepo.studies.store_check import check_contents
 from tepo.studies.study import CLAIMS, Study
 
@@ -97,32 +96,28 @@ def record_study(folder: Path, planned: Planned) -> Written:
     return Written(len(new.runs), len(joined.runs) - len(new.runs), sum(unit.id not in known for unit in units))
 
 
-def _frames(done: Planned) -> Frames:
+def _frames(done: Planned) -> Facts:
     """Records of units that the store holds, trained and measured."""
     units = {unit.id: (study.name, unit) for study, part in done for unit in part}
     _, facts = read_facts(done, "")
-    rows = [_row(study, unit, facts.of(unit.id)) for study, unit in units.values()]
+    rows = []
+    for study, unit in units.values():
+        known = facts.of(unit.id)
+        costs = [  # to a tenth of a second
+            replace(cost, **{name: round(value, 1) for name, value in vars(cost).items() if isinstance(value, float)})
+            for cost in known.costs
+        ]
+        values = {"ending": known.ending, "made": joined_sessions(known.made), "costs": costs, "excerpt": None}
+        rows.append({
+            "run": unit.id, "recipe": RECIPE, "study": study, "label": unit.label, "model": unit.model,
+            "seed": unit.seed, "words": list(unit.overrides), "trained": known.trained,
+            **stored(values | {"validation": known.validation}),
+        })  # fmt: skip
     curves = [curves_of(id, thin) for id in units if (thin := thinned(facts.metrics(id)))]
-    return Frames(pd.DataFrame(rows), facts.scores, joined_curves(curves))
+    return Facts(pd.DataFrame(rows), facts.scores, joined_curves(curves))
 
 
-def _row(study: str, unit: Unit, known: Any) -> dict[str, Any]:
-    short = tuple(_short(cost) for cost in known.costs)
-    values = {"ending": known.ending, "made": _joined(known.made), "costs": short, "excerpt": None}
-    return {
-        "run": unit.id,
-        "recipe": RECIPE,
-        "study": study,
-        "label": unit.label,
-        "model": unit.model,
-        "seed": unit.seed,
-        "words": list(unit.overrides),
-        "trained": known.trained,
-        **stored(values | {"validation": known.validation}),
-    }
-
-
-def _merged(old: Frames, new: Frames) -> Frames:
+def _merged(old: Facts, new: Facts) -> Facts:
     """The new records, and of the old ones those of other runs. A run that has become another one by a change of its
     study, the code or the problems replaces what it was."""
     if not len(new.runs):
@@ -134,55 +129,11 @@ def _merged(old: Frames, new: Frames) -> Frames:
     def kept(frame: pd.DataFrame) -> pd.DataFrame:
         return frame[~frame["run"].isin(dropped)]
 
-    return Frames(
+    return Facts(
         pd.concat([kept(old.runs), new.runs], ignore_index=True),
         joined_scores([kept(old.scores), new.scores]),
         joined_curves([kept(old.curves), new.curves]),
     )
-
-
-@dataclass(frozen=True)
-class Quoted:
-    """known: how many runs of a folder have an excerpt. lacking: those of which it should have one and the store has no
-    dumps of a fall."""
-
-    known: int
-    lacking: tuple[Unit, ...]
-
-
-def record_excerpts(folder: Path, planned: Planned) -> Quoted:
-    """Add to the records of a folder excerpts of the runs that `fallen` chooses, as far as the store holds these runs
-    with their token dumps, and drop those of other runs. Nothing else of a record changes: an excerpt of a run that was
-    made again says so. Raises UserError where nothing is on record, and as `record_study` does."""
-    with exclusive(folder.with_name(f"{folder.name}.write")):
-        frames = read_frames(folder)
-        if not len(frames.runs):
-            what, fix = "nothing is on record of which there could be excerpts", "first `tepo records write` without it"
-            raise UserError(what, where=str(folder), fix=fix)
-        kept = Records.found([folder])
-        kept.read(set(frames.runs["run"]))
-        held = [(study, [unit for unit in part if kept.holds(unit)]) for study, part in planned]
-        recorded = [(study, [replace(unit, recorded=True) for unit in part]) for study, part in held]
-        units = {unit.id: unit for _, part in recorded for unit in part}
-        facts = kept.facts(recorded)
-        chosen = fallen(sweep_runs(units.values(), facts))
-        excerpts = {id: _excerpt(facts, id, units[id].in_store) or facts.of(id).excerpt for id in chosen}
-        rows = [
-            dict(zip(frames.runs.columns, row, strict=True)) | {"excerpt": excerpt_json(excerpts.get(row.run))}
-            for row in frames.runs.itertuples(index=False)
-        ]
-        write_frames(folder, replace(frames, runs=pd.DataFrame(rows)))
-    lacking = tuple(units[id] for id in chosen if excerpts[id] is None)
-    return Quoted(len(chosen) - len(lacking), lacking)
-
-
-def _excerpt(facts: Facts, id: str, run: RunFolder) -> Excerpt | None:
-    """Excerpt of a recorded run from its folder in the store, which may be that of the same run made again."""
-    excerpt = run.excerpt() if run.finished() else None
-    sessions = _joined(run.sessions(()))
-    if excerpt is None or {one["started"] for one in sessions} <= {one["started"] for one in facts.of(id).made}:
-        return excerpt
-    return replace(excerpt, again=Again(sessions, differing_step(facts.metrics(id), thinned(run.metrics()))))
 
 
 def _record_bases(file: Path, units: Sequence[Unit]) -> None:
@@ -193,7 +144,10 @@ def _record_bases(file: Path, units: Sequence[Unit]) -> None:
             continue
         recipe = folder / RECIPE_FILE  # a base that `tepo warmstart` made says how
         made = parse_json(recipe.read_bytes()).get("made", {}) if recipe.is_file() else {}
-        bases[path] = {"hash": base_fingerprint(path, revision), "made": _nameless(made)}
+        bases[path] = {
+            "hash": base_fingerprint(path, revision),
+            "made": {key: made[key] for key in made if key != "host"},
+        }
         if known.get(path, bases[path])["hash"] != bases[path]["hash"]:
             fix = f"give this one another name, or move {file} and the records beside it away"
             raise UserError("the records are of another base of this name", where=path, fix=fix)
@@ -201,35 +155,66 @@ def _record_bases(file: Path, units: Sequence[Unit]) -> None:
         write_json(file, dict(sorted((known | bases).items())))
 
 
-def _short(cost: Cost) -> Cost:
-    """To a tenth of a second."""
-    seconds: dict[str, Any] = {name: round(value, 1) for name, value in vars(cost).items() if isinstance(value, float)}
-    return replace(cost, **seconds)
-
-
-def _nameless(session: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in session.items() if key != "host"}
-
-
-def _joined(sessions: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+def joined_sessions(sessions: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
     """Sessions of the same versions and machine as one, from the first start to the last end. Records are given to
     others, so the machine's own name stays with the run."""
-    groups: list[list[Mapping[str, Any]]] = []
-    for session in map(_nameless, sessions):
-        same = next((group for group in groups if _facts_of(group[0]) == _facts_of(session)), None)
-        if same is None:
-            groups.append(same := [])
-        same.append(session)
+    groups: list[tuple[dict[str, Any], list[Mapping[str, Any]]]] = []
+    for session in sessions:
+        facts = {key: session[key] for key in session if key not in ("what", "started", "ended", "host")}
+        for known, group in groups:
+            if known == facts:
+                group.append(session)
+                break
+        else:
+            groups.append((facts, [session]))
     return tuple(
         {
             "started": min(str(one.get("started")) for one in group),
             "ended": max((str(one["ended"]) for one in group if one.get("ended")), default=None),
-            **_facts_of(group[0]),
+            **facts,
         }
-        for group in groups
+        for facts, group in groups
     )
 
 
-def _facts_of(session: Mapping[str, Any]) -> dict[str, Any]:
-    """Versions and machine of a session."""
-    return {key: value for key, value in session.items() if key not in ("what", "started", "ended")}
+def drawn(planned: Planned, count: int, seed: int) -> tuple[list[tuple[Study, Unit]], Facts]:
+    """Some of the recorded runs of a plan, drawn at random whatever its store holds, and what is recorded of them;
+    fewer where fewer are recorded."""
+    kept = Records.found()
+    kept.read(unit.id for _, units in planned for unit in units)
+    held = [(study, unit) for study, units in planned for unit in units if kept.holds(unit)]
+    recorded = {unit.id: (study, replace(unit, recorded=True)) for study, unit in held}
+    some = random.Random(seed).sample(sorted(recorded), min(count, len(recorded)))
+    chosen = [recorded[id] for id in some]
+    return chosen, kept.facts([(study, [unit]) for study, unit in chosen])
+
+
+def anew(unit: Unit, store: Path) -> Unit:
+    """The run of a recorded unit, to be run in another store."""
+    return replace(unit, recorded=False, folder=store / unit.id, config=replace(unit.config, store=str(store)))
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """differ: of `problems`, those whose number of right answers is another one than the record says."""
+
+    problems: int
+    differ: int
+    endings: tuple[Ending | None, Ending | None]  # recorded, and anew
+
+    def __bool__(self) -> bool:
+        return not self.differ and self.endings[0] == self.endings[1]
+
+
+def agreement(unit: Unit, recorded: Facts, again: Facts) -> Agreement:
+    """A record beside the same run, run anew."""
+    pairs = [(recorded.right(unit.id, name), again.right(unit.id, name)) for name in unit.benchmarks]
+    problems = sum(len(old.problems) for old, _ in pairs if old)
+    same = sum(a == b for old, new in pairs if old and new for a, b in zip(old.right, new.right, strict=True))
+    return Agreement(problems, problems - same, (recorded.of(unit.id).ending, again.of(unit.id).ending))
+
+
+def machines(facts: Facts) -> list[str]:
+    """The kinds of CPU and versions of torch that made them, in words."""
+    said = [f"{cpu(session)}, torch {session.get('torch')}" for made in facts.runs["made"] for session in made]
+    return list(dict.fromkeys(said))

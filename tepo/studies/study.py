@@ -19,11 +19,18 @@
     tune: {draws: 8, seeds: [50], space: …}              # or each row at the best setting drawn (`tepo.studies.tune`)
 
 A row is one objective with overrides; the plan crosses it with the settings, and the scale's models and seeds.
+A scale's own file says how studies are taken there that do not name it:
+
+    studies:
+      like: paper                                       # whose seeds, settings and row overrides are taken
+      stand_ins: {qwen2.5-7b: qwen2.5-0.5b}             # model there: the model here
+      objectives: {tepo: [objective.beta=1]}            # for every row that trains with one, before its own overrides
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -37,7 +44,6 @@ from tepo.config.own_files import is_own
 from tepo.formula.row import load_row
 from tepo.reporting.colours import UNTRAINED, Look, looks
 from tepo.reporting.paper.reference import PaperRow, RowKey, reference_row
-from tepo.studies.scales import scale_studies
 from tepo.studies.tune import Tune, check_tune
 from tepo.studies.vary import Setting, Vary, Words, check_values, key_of, settings, values_of, varied_keys
 
@@ -82,10 +88,9 @@ class Row:
     def words(self, scale: str, model: str) -> Words:
         """The overrides of the row at a scale, with a model and at its setting, the later ones win. Where the row says
         nothing of the scale, it is taken as at the one that the scale is `like`."""
-        written = {"laptop": self.laptop, "single_gpu": self.single_gpu, "paper": self.paper}
+        written = {key: getattr(self, key) for key in SCALES}
         at_scale = written.get(scale) or written.get(scale_studies(scale).like or "", ())
-        own = (*self.overrides, *at_scale, *self.by_model.get(model, ()))
-        return (*own, *self.setting.overrides)
+        return (*self.overrides, *at_scale, *self.by_model.get(model, ()), *self.setting.overrides)
 
 
 @dataclass(frozen=True)
@@ -99,6 +104,37 @@ class Scale:
     tune: Tune | None = option(None, "at this scale, in place of the study's")
     drawn: str = option("", "axis whose values are draws of a population, as bases are: rows are compared over it too")
     same_as: dict[str, str] = option({}, "label: that of the row that it trains as at this scale, but for rounding")
+
+
+@dataclass(frozen=True)
+class ScaleStudies:
+    """Settings of studies at a scale."""
+
+    like: str | None = option(None, "the scale that a study is taken at which does not name this one")
+    stand_ins: dict[str, str] = option({}, "model there: the model here")
+    objectives: dict[str, Words] = option({}, "objective: overrides of every row that trains with it")
+
+
+def scale_studies(scale: str) -> ScaleStudies:
+    """Settings of studies in the file of a scale. Raises UserError for an unknown scale and a broken file."""
+    path = paths.find("scale", scale)
+    return _read(path, path.stat().st_mtime_ns)
+
+
+@cache
+def _read(path: Path, _changed: int) -> ScaleStudies:
+    document = load(path)
+    at = document.at.at("studies")
+    studies = read(ScaleStudies, document.data.get("studies", {}), at)
+    if studies.like is not None and studies.like not in options("scale"):
+        raise at.at("like").unknown("scale", studies.like, options("scale"))
+    for model in studies.stand_ins.values():
+        if model not in options("model"):
+            raise at.at("stand_ins").unknown("model", model, options("model"))
+    for objective in studies.objectives:
+        if objective not in options("objective"):
+            raise at.at("objectives").unknown("objective", objective, options("objective"))
+    return studies
 
 
 @dataclass(frozen=True)
@@ -142,7 +178,11 @@ class Study:
         if taken.like not in self.scales:
             raise unknown_name("scale", name, self.scales, where=f"study {self.name}")
         there = self.scales[taken.like]
-        return replace(there, models=taken.models(there.models, self.name))
+        for model in there.models:
+            if model not in taken.stand_ins:
+                fix = f"name it under `studies: stand_ins:` of the scale, or the scale under `scales:` of {self.name}"
+                raise UserError(f"no model stands in for {model} at this scale", where=f"study {self.name}", fix=fix)
+        return replace(there, models=tuple(taken.stand_ins[model] for model in there.models))
 
     def vary_at(self, scale: str) -> Vary:
         """Settings that vary at a scale."""
@@ -186,66 +226,35 @@ def load_study(name: str) -> Study:
     return parse_study(paths.find(kind, name))
 
 
-def _own_file(objective: str | None, folder: Path) -> str | None:
-    """An objective; a file's path starts at the folder of the study."""
-    return str(folder.absolute() / objective) if objective and is_own("objective", objective) else objective
-
-
 def parse_study(path: Path) -> Study:
     """The study in a file, checked."""
     document = load(path)
     at = document.at
     study = read(Study, document.data, at)
-    rows = tuple(replace(row, objective=_own_file(row.objective, path.parent)) for row in study.rows)
-    study = replace(study, name=path.stem, rows=rows)
+    rows = [
+        replace(row, objective=str(path.parent.absolute() / row.objective))  # a file, from the folder of the study
+        if row.objective and is_own("objective", row.objective)
+        else row
+        for row in study.rows
+    ]
+    study = replace(study, name=path.stem, rows=tuple(rows))
     if bool(study.rows) == bool(study.panels):
         raise at.error("a study has either `rows:` or `panels:`", fix=f"{_EXAMPLE}, experiments/table3.yaml")
     if not study.scales:
         raise at.at("scales").error("a study names at least one scale", fix="laptop: {models: [laptop], seeds: [0]}")
     _check_size(study, at)
-    for number, row in enumerate(study.rows):
-        here = at.at("rows", number)
-        if row.base == (row.objective is not None):
-            raise here.error("a row has either `objective: NAME` or `base: true`", fix=_EXAMPLE)
-        if row.objective is not None and is_own("objective", row.objective):
-            load_row(row.objective)
-        elif row.objective is not None and row.objective not in options("objective"):
-            raise here.at("objective").unknown("objective", row.objective, options("objective"))
-        for key in ("overrides", *SCALES):
-            check_words(getattr(row, key), here.at(key))
-        for model, words in row.by_model.items():
-            _check_model(model, here.at("by_model", model))
-            check_words(words, here.at("by_model", model))
+    _check_rows(study, at)
     _check_settings(study, at)
     if study.realised_kl and not any(study.vary_at(name) for name in study.scales):
         fix = "vary: {train.learning_rate: [1e-4, 4e-4]}"
         raise at.at("realised_kl").error("realised_kl is of the cells of a sweep", fix=fix)
-    for name, scale in study.scales.items():
-        here = at.at("scales", name)
-        if name not in options("scale"):
-            raise here.unknown("scale", name, options("scale"))
-        if not scale.models:
-            raise here.at("models").error("models is a list of at least one name", fix="models: [laptop]")
-        for number, model in enumerate(scale.models):
-            _check_model(model, here.at("models", number))
-        with here.at("seeds").named():
-            check_seeds(list(scale.seeds))
-        check_words(scale.overrides, here.at("overrides"))
-        _check_settings(scale, here)
-    _check_labels(study, at)
+    for name in study.scales:
+        _check_scale(study, name, at)
     for number, panel in enumerate(study.panels):
         if panel in study.panels[:number]:
             raise at.at("panels", number).error(f"the panel {panel} is listed twice", fix="name it once")
         if file_stem(panel) not in study_names():
             raise at.at("panels", number).unknown("panel", panel, study_names())
-    for number, row in enumerate(study.rows):  # the paper must have each row now, not after hours of training
-        for model in dict.fromkeys(model for scale in study.scales.values() for model in scale.models):
-            with at.at("rows", number, "reference").named():
-                printed(study, model, row)
-    for name in study.scales:
-        _check_sweep(study, name, at)
-        _check_drawn(study, name, at)
-        _check_same(study, name, at)
     # models that stand in for others at another scale are compared with the same figures
     pairs = [pair for scale in options("scale") for pair in scale_studies(scale).stand_ins.items()]
     models = {here: study.models[there] for there, here in pairs if there in study.models} | study.models
@@ -264,10 +273,36 @@ def _check_size(study: Study, at: Location) -> None:
         if runs > _MOST:
             what = f"the study asks for {runs:,} runs at scale {name}, and at most {_MOST:,} can be planned"
             raise at.at("scales", name).error(what, fix="fewer rows, settings, models or seeds; or several studies")
+
+
+def _check_rows(study: Study, at: Location) -> None:
+    """Check each row by itself, that labels differ, and that the baseline and the figures name some of them."""
+    labels = [row.label for row in study.rows]
     for number, row in enumerate(study.rows):
+        here = at.at("rows", number)
         if len(row.label) > _LONGEST:
-            here = at.at("rows", number, "label")
-            raise here.error(f"a label of {len(row.label):,} characters", fix=f"at most {_LONGEST}: it names a row")
+            what = f"a label of {len(row.label):,} characters"
+            raise here.at("label").error(what, fix=f"at most {_LONGEST}: it names a row")
+        if row.label in labels[:number]:
+            fix = "labels name rows; make them different"
+            raise here.at("label").error(f"two rows are labelled {row.label!r}", fix=fix)
+        if row.base == (row.objective is not None):
+            raise here.error("a row has either `objective: NAME` or `base: true`", fix=_EXAMPLE)
+        if row.objective is not None and is_own("objective", row.objective):
+            load_row(row.objective)
+        elif row.objective is not None and row.objective not in options("objective"):
+            raise here.at("objective").unknown("objective", row.objective, options("objective"))
+        for key in ("overrides", *SCALES):
+            check_words(getattr(row, key), here.at(key))
+        for model, words in row.by_model.items():
+            _check_model(model, here.at("by_model", model))
+            check_words(words, here.at("by_model", model))
+    if study.baseline is not None and labels and study.baseline not in labels:
+        raise at.at("baseline").unknown("baseline", study.baseline, labels)
+    for number, figure in enumerate(study.figures):
+        for index, label in enumerate(figure.rows):
+            if label not in labels:
+                raise at.at("figures", number, "rows", index).unknown("row", label, labels)
 
 
 def _check_settings(of: Study | Scale, at: Location) -> None:
@@ -275,7 +310,7 @@ def _check_settings(of: Study | Scale, at: Location) -> None:
     axes = [(of.vary, at.at("vary"))]
     if of.tune is not None:
         with at.at("tune", "seeds").named():
-            check_seeds(list(of.tune.seeds))
+            check_seeds(of.tune.seeds)
         check_tune(of.tune, at.at("tune"))
         axes.append((of.tune.ends, at.at("tune", "space")))
     for vary, here in axes:
@@ -286,14 +321,46 @@ def _check_settings(of: Study | Scale, at: Location) -> None:
                     check_row_overrides(words)
 
 
+def _check_scale(study: Study, name: str, at: Location) -> None:
+    """Check what a study says of a scale, and its rows there."""
+    scale, here = study.scales[name], at.at("scales", name)
+    if name not in options("scale"):
+        raise here.unknown("scale", name, options("scale"))
+    if not scale.models:
+        raise here.at("models").error("models is a list of at least one name", fix="models: [laptop]")
+    for number, model in enumerate(scale.models):
+        _check_model(model, here.at("models", number))
+    with here.at("seeds").named():
+        check_seeds(scale.seeds)
+    check_words(scale.overrides, here.at("overrides"))
+    _check_settings(scale, here)
+    for number, row in enumerate(study.rows):  # the paper must have each row now, not after hours of training
+        for model in dict.fromkeys(scale.models):
+            with at.at("rows", number, "reference").named():
+                printed(study, model, row)
+    vary, tune, drawn = study.vary_at(name), study.tune_at(name), scale.drawn
+    check_values(vary, here.at("vary"))
+    if vary or tune:
+        _check_sweep(study, name, at)
+    if drawn and drawn not in vary:
+        raise here.at("drawn").unknown("axis of `vary:`", drawn, vary)
+    if drawn and study.baseline is None:
+        raise here.at("drawn").error("`drawn:` compares rows with a baseline", fix="baseline: LABEL of one row")
+    trained = [row.label for row in study.rows if not row.base]
+    for label, other in scale.same_as.items():  # from trained rows to trained rows that it does not lead from
+        there = here.at("same_as", label)
+        for one in (label, other):
+            if one not in trained:
+                raise there.unknown("row", one, trained)
+        if other in scale.same_as:
+            raise there.error(f"{other!r} is itself the same as another row", fix=f"{label}: {scale.same_as[other]}")
+
+
 def _check_sweep(study: Study, scale: str, at: Location) -> None:
     """Check that nothing else sets what varies or is tuned, and that the paper's numbers of one setting stay out."""
-    vary, tune, keys = study.vary_at(scale), study.tune_at(scale), study.keys_set_at(scale)
-    check_values(vary, at.at("scales", scale, "vary"))
-    if not keys:
-        return
+    tune, keys = study.tune_at(scale), study.keys_set_at(scale)
     word = "tune" if tune else "vary"
-    if tune and vary:
+    if tune and study.vary_at(scale):
         raise at.at("tune").error("`tune:` chooses one setting a row; it cannot stand beside `vary:`", fix=_TWO)
     for key in ("panels", "figures"):
         if getattr(study, key):
@@ -305,26 +372,21 @@ def _check_sweep(study: Study, scale: str, at: Location) -> None:
     rows = {(row.label, row.name) for row in study.rows_at(scale)}
     if len({name for _, name in rows}) < len(rows):
         raise at.at(word).error("two rows would be labelled alike at their settings", fix="give a row another label")
-    _check_free(study.scale(scale).overrides, keys, word, at.at("scales", scale, "overrides"))
+    written = [(study.scale(scale).overrides, at.at("scales", scale, "overrides"))]
     for number, row in enumerate(study.rows):
         here = at.at("rows", number)
         if row.reference is not None:
             raise here.at("reference").error(f"the paper printed no {_PRINTED[word]}", fix="leave `reference:` out")
         if "{steps}" in row.label and "train.steps" in keys:
             raise here.at("label").error("train.steps varies, so the setting names the steps", fix="leave {steps} out")
-        for part in ("overrides", *(key for key in SCALES if key == scale)):
-            _check_free(getattr(row, part), keys, word, here.at(part))
-        for model, words in row.by_model.items():
-            _check_free(words, keys, word, here.at("by_model", model))
-
-
-def _check_drawn(study: Study, scale: str, at: Location) -> None:
-    """Check that rows can be compared over the drawn axis."""
-    drawn, here = study.scale(scale).drawn, at.at("scales", scale, "drawn")
-    if drawn and drawn not in (vary := study.vary_at(scale)):
-        raise here.unknown("axis of `vary:`", drawn, vary)
-    if drawn and study.baseline is None:
-        raise here.error("`drawn:` compares rows with a baseline", fix="baseline: LABEL of one row")
+        written += [
+            (getattr(row, part), here.at(part)) for part in ("overrides", *SCALES) if part in ("overrides", scale)
+        ]
+        written += [(words, here.at("by_model", model)) for model, words in row.by_model.items()]
+    for words, here in written:
+        for text in words:
+            if key_of(text) in keys:
+                raise here.error(f"{text!r} sets what `{word}:` sets", fix="leave one of the two out")
 
 
 def check_apart(seeds: Iterable[int], tune: Tune) -> None:
@@ -333,12 +395,6 @@ def check_apart(seeds: Iterable[int], tune: Tune) -> None:
     if both:
         what = f"seed {', '.join(map(str, both))} chooses the settings (`seeds:` of `tune:`), so it cannot report them"
         raise UserError(what, fix="take other seeds in one of the two")
-
-
-def _check_free(words: Words, keys: set[str], setter: str, at: Location) -> None:
-    for word in words:
-        if key_of(word) in keys:
-            raise at.error(f"{word!r} sets what `{setter}:` sets", fix="leave one of the two out")
 
 
 def _check_model(name: str, at: Location) -> None:
@@ -352,33 +408,6 @@ def check_words(words: Words, at: Location) -> None:
     for number, word in enumerate(words):
         with at.at(number).named():
             check_row_overrides([word])
-
-
-def _check_labels(study: Study, at: Location) -> None:
-    """Labels differ, and the baseline and the figures name some of them."""
-    labels = [row.label for row in study.rows]
-    for number, label in enumerate(labels):
-        if label in labels[:number]:
-            fix = "labels name rows; make them different"
-            raise at.at("rows", number, "label").error(f"two rows are labelled {label!r}", fix=fix)
-    if study.baseline is not None and labels and study.baseline not in labels:
-        raise at.at("baseline").unknown("baseline", study.baseline, labels)
-    for number, figure in enumerate(study.figures):
-        for index, label in enumerate(figure.rows):
-            if label not in labels:
-                raise at.at("figures", number, "rows", index).unknown("row", label, labels)
-
-
-def _check_same(study: Study, scale: str, at: Location) -> None:
-    """Check that `same_as:` leads from trained rows to trained rows that it does not lead from."""
-    trained, same = [row.label for row in study.rows if not row.base], study.scales[scale].same_as
-    for label, other in same.items():
-        here = at.at("scales", scale, "same_as", label)
-        for one in (label, other):
-            if one not in trained:
-                raise here.unknown("row", one, trained)
-        if other in same:
-            raise here.error(f"{other!r} is itself the same as another row", fix=f"{label}: {same[other]}")
 
 
 def printed(study: Study, model: str, row: Row) -> PaperRow | None:
@@ -395,10 +424,10 @@ def printed(study: Study, model: str, row: Row) -> PaperRow | None:
     return reference_row(RowKey(**where))
 
 
-def check_seeds(seeds: Any) -> list[int]:
+def check_seeds(seeds: Sequence[int]) -> Sequence[int]:
     """Seeds as given. Raises UserError unless they are different whole numbers from 0 up: a seed that counts twice
     would narrow every interval."""
-    if not isinstance(seeds, list) or not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
+    if not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
         raise UserError("seeds are whole numbers from 0 up", fix="for example 0, 1, 2")
     if len(set(seeds)) < len(seeds):
         raise UserError("a seed is listed twice", fix="name each once")

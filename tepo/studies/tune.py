@@ -20,12 +20,12 @@ from typing import Literal
 
 from tepo.common.randomness import derive
 from tepo.common.schema import REQUIRED, Location, option
-from tepo.studies import sobol
 from tepo.studies.vary import Setting, Value, Vary, Words, shown_axes, value_text, values_of, varied_keys
 
 Kind = Literal["log", "uniform"]
 DEFAULT = Setting({"default": ""})  # sets nothing: the row as it is written
 WIDE = 0.25  # share of a range that no search should leave out: four evenly spaced draws leave no larger one
+_BITS = 30  # of a Sobol point
 _DIGITS = 3  # significant digits of a number: short enough to read and to type
 
 
@@ -53,27 +53,6 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Gap:
-    """The largest part of a range that a search leaves out, between two neighbouring draws or a draw and an end.
-    axis: as shown. share: of the range, on its scale."""
-
-    axis: str
-    range: Range
-    low: float
-    high: float
-
-    @property
-    def share(self) -> float:
-        return self.range.share(self.high) - self.range.share(self.low)
-
-    def __str__(self) -> str:
-        factor = f", a factor of {self.high / self.low:.2f}" if self.range.kind == "log" else ""
-        end = {self.range.low: " (the lower end)", self.range.high: " (the upper end)"}
-        low, high = (value_text(number) + end.get(number, "") for number in (self.low, self.high))
-        return f"{self.axis} from {low} to {high}{factor}, {self.share:.0%} of the range"
-
-
-@dataclass(frozen=True)
 class Shortlist:
     """A round of successive halving (Jamieson and Talwalkar 2016): all draws have the first seeds, the best the
     others."""
@@ -97,24 +76,30 @@ class Tune:
     def settings(self) -> list[Setting]:
         """The default, where it is tried, and the draws, in order. A draw depends on its number and its axis alone, and
         with `sobol` on the axis' place: more draws, and axes behind the others, keep what is there."""
-        axes = shown_axes(self.space)
         settings = [DEFAULT] if self.default else []
-        for number in range(self.draws):
-            drawn = {
-                axes[axis]: _value(axis, values, self._share(place, number))
-                for place, (axis, values) in enumerate(self.space.items())
-            }
-            point = {name: text for name, (text, _) in drawn.items()}
-            settings.append(Setting(point, tuple(word for _, words in drawn.values() for word in words)))
+        for shares in self._shares():
+            drawn = [_value(axis, self.space[axis], share) for axis, share in zip(self.space, shares, strict=True)]
+            settings.append(Setting.of(shown_axes(self.space).values(), drawn))
         return settings
 
-    def _share(self, place: int, number: int) -> float:
-        """Share of an axis in [0, 1) at which a draw lies, by the words of the file alone."""
-        axis, values = list(self.space.items())[place]
-        words = _words(axis, values)
-        if self.method == "sobol":
-            return sobol.scrambled(sobol.sobol(place, number), f"{axis} {words}")
-        return derive(0, "tune", axis, words, number) % 2**53 / 2**53
+    def _shares(self) -> list[list[float]]:
+        """The share of each axis in [0, 1) at which each draw lies, by the words of the file alone."""
+        words = {axis: _words(axis, values) for axis, values in self.space.items()}
+        if self.method == "random":
+            return [
+                [derive(0, "tune", *named, number) % 2**53 / 2**53 for named in words.items()]
+                for number in range(self.draws)
+            ]
+        from scipy.stats import qmc  # half a second, which only a study that tunes takes
+
+        even = qmc.Sobol(len(words), scramble=False, bits=_BITS).random_base2((self.draws - 1).bit_length())
+        return [
+            [
+                _scrambled(int(share * 2**_BITS), " ".join(named))
+                for share, named in zip(row, words.items(), strict=True)
+            ]
+            for row in even[: self.draws].tolist()
+        ]
 
     def seeds_of(self, setting: Setting) -> tuple[int, ...]:
         """The tuning seeds with which a setting is trained from the start: the default with all."""
@@ -123,31 +108,29 @@ class Tune:
         return self.seeds[: self.shortlist.after]
 
     @property
-    def gaps(self) -> list[Gap]:
-        """The largest gap of each range."""
-        return [
-            max(
-                (Gap(name, one, low, high) for low, high in pairwise([one.low, *self._numbers(name), one.high])),
-                key=lambda gap: gap.share,
-            )
-            for axis, name in shown_axes(self.space).items()
-            if (one := _range(self.space[axis]))
-        ]
-
-    @property
     def gap_lines(self) -> list[str]:
-        """A sentence on the largest gap of each range, with a warning where it is wide."""
-        wide = " More than a quarter of the range was not searched: the best setting may lie in it."
-        return [f"Largest gap of the search: {gap}.{wide if gap.share > WIDE else ''}" for gap in self.gaps]
+        """A sentence on the largest part of each range that the search leaves out, between two neighbouring draws or a
+        draw and an end, with a warning where it is wide."""
+        lines = []
+        for axis, name in shown_axes(self.space).items():
+            if one := _range(self.space[axis]):
+                drawn = sorted(float(setting.point[name]) for setting in self.settings if setting != DEFAULT)
+                gaps = [
+                    (one.share(high) - one.share(low), low, high) for low, high in pairwise([one.low, *drawn, one.high])
+                ]
+                share, *numbers = max(gaps, key=lambda gap: gap[0])
+                ends = {one.low: " (the lower end)", one.high: " (the upper end)"}
+                low, high = (value_text(number) + ends.get(number, "") for number in numbers)
+                factor = f", a factor of {numbers[1] / numbers[0]:.2f}" if one.kind == "log" else ""
+                wide = " More than a quarter of the range was not searched: the best setting may lie in it."
+                text = f"Largest gap of the search: {name} from {low} to {high}{factor}, {share:.0%} of the range."
+                lines.append(text + wide * (share > WIDE))
+        return lines
 
     @property
     def first_range(self) -> str | None:
         """The first axis whose values are drawn from a range."""
         return next((axis for axis, values in self.space.items() if _range(values)), None)
-
-    def _numbers(self, name: str) -> list[float]:
-        """The numbers drawn on an axis, sorted."""
-        return sorted(float(one.point[name]) for one in self.settings if one != DEFAULT)
 
     @property
     def keys(self) -> set[str]:
@@ -166,10 +149,18 @@ def check_tune(tune: Tune, at: Location) -> None:
     here = at.at("space")
     if not tune.space:
         raise here.error(f"{here.key} names nothing to tune", fix="train.learning_rate: {log: [3e-5, 1e-3]}")
-    if tune.method == "sobol" and len(tune.space) > sobol.AXES:
-        what = f"{here.key} has {len(tune.space)} axes, and sobol fills at most {sobol.AXES}"
-        raise here.error(what, fix="fewer axes, or method: random")
-    _check_ranges(tune.space, here)
+    for axis, values in tune.space.items():
+        if not isinstance(values, dict) or not set(values) & {"log", "uniform"}:
+            continue
+        there, example = here.at(axis), f"{axis}: {{log: [3e-5, 1e-3]}}"
+        one = _range(values)
+        if one is None:
+            raise there.error(f"{there.key} is a range, which has one kind and two numbers", fix=example)
+        if not one.low < one.high:
+            raise there.error(f"{there.key} goes from {one.low:g} to {one.high:g}", fix="the lower end first")
+        if one.kind == "log" and one.low <= 0:
+            fix = "ends above 0, or uniform in place of log"
+            raise there.error(f"{there.key}: {one.low:g} has no logarithm", fix=fix)
     if (short := tune.shortlist) is None:
         return
     there = at.at("shortlist")
@@ -179,22 +170,6 @@ def check_tune(tune: Tune, at: Location) -> None:
     if short.keep >= tune.draws:
         what = f"{there.key}.keep is {short.keep} of {tune.draws} draws, which leaves none out"
         raise there.error(what, fix="a smaller one, or leave `shortlist:` out")
-
-
-def _check_ranges(space: Vary, at: Location) -> None:
-    for axis, values in space.items():
-        if not isinstance(values, dict) or not set(values) & {"log", "uniform"}:
-            continue
-        here, example = at.at(axis), f"{axis}: {{log: [3e-5, 1e-3]}}"
-        one = _range(values)
-        if one is None:
-            raise here.error(f"{here.key} is a range, which has one kind and two numbers", fix=example)
-        if not one.low < one.high:
-            raise here.error(f"{here.key} goes from {one.low:g} to {one.high:g}", fix="the lower end first")
-        if one.kind == "log" and one.low <= 0:
-            raise here.error(
-                f"{here.key}: {one.low:g} has no logarithm", fix="ends above 0, or uniform in place of log"
-            )
 
 
 def _range(values: tuple[Value, ...] | dict[str, Words]) -> Range | None:
@@ -224,3 +199,14 @@ def _value(axis: str, values: tuple[Value, ...] | dict[str, Words], share: float
         return text, (f"{axis}={text}",)
     choices = list(values_of(axis, values).items())
     return choices[int(len(choices) * share)]
+
+
+def _scrambled(coordinate: int, words: str) -> float:
+    """A coordinate of Sobol's sequence, in 2^-_BITS, with each of its bits flipped or not by a hash of the words and of
+    the bits above it (Owen 1995), in [0, 1). A hash and not scipy's random numbers: a point is the same on every
+    machine and under every version of a library."""
+    flipped = 0
+    for bit in range(_BITS):
+        above = coordinate >> (_BITS - bit)
+        flipped = flipped << 1 | (coordinate >> (_BITS - 1 - bit) ^ derive(0, "scramble", words, bit, above)) & 1
+    return flipped / 2**_BITS

@@ -12,7 +12,7 @@ from functools import cached_property
 from statistics import fmean
 
 from tepo.studies.plan import Unit, reporting_seeds, unit_of
-from tepo.studies.study import Study
+from tepo.studies.study import Row, Study
 from tepo.studies.tune import Tune
 from tepo.studies.vary import Setting
 
@@ -42,6 +42,12 @@ class TunedRow:
         return [self._mean(units[: short.after if short else None]) for units in self.tried]
 
     @property
+    def known(self) -> list[float]:
+        """The first scores of all draws, none while one is missing."""
+        there = [score for index in self.draws if (score := self.first_scores[index]) is not None]
+        return there if len(there) == len(self.draws) else []
+
+    @property
     def shortlist(self) -> list[int] | None:
         """The settings that are trained with all tuning seeds: the best draws by their first scores, of equal ones the
         first, and the default. None while a draw is missing."""
@@ -55,24 +61,22 @@ class TunedRow:
     @cached_property
     def scores(self) -> dict[int, float]:
         """Mean share over all tuning seeds of each setting that can be chosen; none while one of them is missing."""
-        means = {index: self._mean(self.tried[index]) for index in self.shortlist or ()}
-        complete = {
-            index: mean
-            for index, mean in means.items()
-            if mean is not None and len(self.tried[index]) == len(self.tune.seeds)
-        }
-        return complete if len(complete) == len(means) else {}
+        scores: dict[int, float] = {}
+        for index in self.shortlist or ():
+            mean = self._mean(self.tried[index])
+            if mean is None or len(self.tried[index]) < len(self.tune.seeds):
+                return {}
+            scores[index] = mean
+        return scores
 
-    @property
-    def known(self) -> list[float]:
-        """The first scores of all draws, none while one is missing."""
-        there = [score for index in self.draws if (score := self.first_scores[index]) is not None]
-        return there if len(there) == len(self.draws) else []
+    def _mean(self, units: Sequence[Unit]) -> float | None:
+        shares = [share for unit in units if (share := self.share(unit)) is not None]
+        return fmean(shares) if len(shares) == len(units) else None
 
     @property
     def chosen(self) -> int | None:
         """The setting with the best score, of several such the first; None while one is missing."""
-        return max(self.scores, key=lambda index: self.scores[index]) if self.scores else None
+        return max(self.scores, key=self.scores.__getitem__) if self.scores else None
 
     @property
     def setting(self) -> Setting | None:
@@ -82,32 +86,18 @@ class TunedRow:
     def to_shortlist(self, index: int) -> list[Unit]:
         """The units that a setting lacks to have all tuning seeds."""
         one, there = self.tried[index][0], {unit.seed for unit in self.tried[index]}
-        return [
-            replace(unit_of(one.row, one.model, one.overrides[:-1], seed, one.folder.parent), tuning=True)
-            for seed in self.tune.seeds
-            if seed not in there
-        ]
+        units = _units(one, one.row, [seed for seed in self.tune.seeds if seed not in there])
+        return [replace(unit, tuning=True) for unit in units]
 
     def reported(self, index: int, seeds: Sequence[int]) -> list[Unit]:
         """The units that would report a setting. Their label is the row's: the setting is part of what the row is."""
         one = self.tried[index][0]
-        row = replace(one.row, setting=Setting({}, one.row.setting.overrides))
-        return [unit_of(row, one.model, one.overrides[:-1], seed, one.folder.parent) for seed in seeds]
+        return _units(one, replace(one.row, setting=Setting({}, one.row.setting.overrides)), seeds)
 
-    def _mean(self, units: Sequence[Unit]) -> float | None:
-        shares = list(map(self.share, units))
-        return None if None in shares else fmean(share for share in shares if share is not None)
 
-    def with_shortlist(self) -> "TunedRow":
-        """The row with all units that choose, as far as known."""
-        listed = self.shortlist or ()
-        return replace(
-            self,
-            tried=tuple(
-                (*units, *(self.to_shortlist(index) if index in listed else ()))
-                for index, units in enumerate(self.tried)
-            ),
-        )
+def _units(one: Unit, row: Row, seeds: Sequence[int]) -> list[Unit]:
+    """The configuration of a unit under other seeds."""
+    return [unit_of(row, one.model, one.overrides[:-1], seed, one.folder.parent) for seed in seeds]
 
 
 def tuned_rows(
@@ -126,10 +116,13 @@ def with_chosen(
 ) -> list[Unit]:
     """The units of a plan, those that choose among each row's shortlist, and those that report each row whose setting
     is chosen. share: as of `TunedRow`."""
-    rows = [row.with_shortlist() for row in tuned_rows(units, tune, share)]
-    there = {(unit.id, unit.tuning) for unit in units}
-    choosing = [unit for row in rows for tried in row.tried for unit in tried if (unit.id, True) not in there]
-    reporting = [unit for row in rows if row.chosen is not None for unit in row.reported(row.chosen, seeds)]
+    choosing, reporting = list[Unit](), list[Unit]()
+    for row in tuned_rows(units, tune, share):
+        listed = row.shortlist or ()
+        added = [row.to_shortlist(index) if index in listed else [] for index in range(len(row.tried))]
+        whole = replace(row, tried=tuple((*units, *more) for units, more in zip(row.tried, added, strict=True)))
+        choosing += [unit for more in added for unit in more]
+        reporting += whole.reported(whole.chosen, seeds) if whole.chosen is not None else []
     return [*units, *choosing, *reporting]
 
 

@@ -7,7 +7,7 @@ vary:
     tight: [objective.low=0.02, objective.high=0.028]
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -22,23 +22,23 @@ Vary = dict[str, tuple[Value, ...] | dict[str, Words]]
 
 @dataclass(frozen=True)
 class Setting:
-    """One value of each axis. point: the axis as shown -> the value as written. overrides: what they set."""
+    """One value of each axis."""
 
-    point: Mapping[str, str] = field(default_factory=dict)
-    overrides: Words = ()
+    point: Mapping[str, str] = field(default_factory=dict)  # the axis as shown -> the value as written
+    overrides: Words = ()  # what they set
+
+    @classmethod
+    def of(cls, axes: Iterable[str], values: Sequence[tuple[str, Words]]) -> "Setting":
+        """A value of each axis, as written and as overrides."""
+        point = {name: text for name, (text, _) in zip(axes, values, strict=True)}
+        return cls(point, tuple(word for _, words in values for word in words))
 
 
 def settings(vary: Vary) -> list[Setting]:
     """Every value of each axis with every value of the others, the last axis fastest; without an axis the one setting
     that sets nothing."""
     names, choices = shown_axes(vary).values(), [values_of(axis, values).items() for axis, values in vary.items()]
-    return [
-        Setting(
-            {name: text for name, (text, _) in zip(names, point, strict=True)},
-            tuple(word for _, words in point for word in words),
-        )
-        for point in product(*choices)
-    ]
+    return [Setting.of(names, point) for point in product(*choices)]
 
 
 def values_of(axis: str, values: tuple[Value, ...] | dict[str, Words]) -> dict[str, Words]:

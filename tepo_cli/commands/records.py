@@ -34,7 +34,8 @@ def write(
     import shlex
 
     from tepo.common.text import counted
-    from tepo.studies.record_runs import folder_of, plan_by_folder, record_excerpts, record_study
+    from tepo.studies.fallen import record_excerpts
+    from tepo.studies.record_runs import folder_of, plan_by_folder, record_study
 
     if not excerpts:  # which says what to run where there is no store yet
         check_store_exists(store)
@@ -94,8 +95,7 @@ def check(
     from tepo.launch.run_units import Slots, run_units
     from tepo.reporting.progress import say
     from tepo.studies.planned_facts import read_facts
-    from tepo.studies.recheck import agreement, anew, drawn
-    from tepo.studies.record_runs import plan_by_folder, recorded_names
+    from tepo.studies.record_runs import agreement, anew, drawn, plan_by_folder, recorded_names
     from tepo_cli.show_records import show_agreement
 
     seed = secrets.randbelow(2**31) if draw is None else draw

@@ -5,7 +5,7 @@ Data: a pandas DataFrame with a line a problem and the columns row, seed, benchm
 of its samples are right. Several lines of one problem are added up."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -14,15 +14,15 @@ import numpy as np
 import pandas as pd
 
 from tepo.common.errors import UserError, unknown_name
-from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, Verdict
-from tepo.evaluation.statistics.intervals import DRAWS, LEVEL, UNKNOWN, Estimate, Tails, estimate, estimate_share
+from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, LEVEL, Verdict, holm
+from tepo.evaluation.statistics.intervals import DRAWS, UNKNOWN, Estimate, Tails, estimate, estimate_share
 
 AVERAGE = "average"  # over all samples of all benchmarks: the papers' "Avg." (objectives.md section 0)
 MEAN = "mean"  # over benchmarks, each counting alike
 COLUMNS = ("row", "seed", "benchmark", "problem", "right", "samples")
 
 
-def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.DataFrame:
+def summarize(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
     """Every row on every benchmark, on `average` and on `mean`.
 
     Columns: row, benchmark, mean, low, high, half (shares in 0..1), seeds, problems, samples. A row that lacks a
@@ -33,44 +33,47 @@ def summarize(frame: pd.DataFrame, *, draws: int = DRAWS, seed: int = 0) -> pd.D
     lines = []
     sums = frame.groupby(["row", "benchmark"], observed=True)["samples"].sum().to_dict()
     for row, cells in _cells(frame).items():
-        counts = {name: sums[row, name] for name in cells}
+        counts = {name: int(sums[row, name]) for name in cells}
         drawn: dict[str, np.ndarray] = {}
-        for name, table in cells.items():
-            alone = estimate_share({name: table.x}, draws=draws, seed=seed, drawn=drawn)
-            lines.append(_line(row, name, alone, table.x.shape, counts[name]))
-        joint = _joint(cells, everything)
-        if joint:
-            shape = (len(next(iter(joint.values()))), sum(x.shape[1] for x in joint.values()))
+        found = [
+            (name, estimate_share({name: table.x}, draws=draws, drawn=drawn), table.x.shape, counts[name])
+            for name, table in cells.items()
+        ]
+        shared = _shared_seeds(list(cells.values())) if len(cells) == len(everything) else ()
+        if shared:
+            joint = {name: cells[name].of(shared) for name in everything}
+            shape = (len(shared), sum(x.shape[1] for x in joint.values()))
             if len({table.seeds for table in cells.values()}) > 1:  # the average is over fewer
                 drawn = {}
             weights = {name: counts[name] / len(cells[name].seeds) for name in everything}
             for name, share in ((AVERAGE, weights), (MEAN, None)):
-                whole = estimate_share(joint, share, draws=draws, seed=seed, drawn=drawn)
-                lines.append(_line(row, name, whole, shape, sum(counts.values())))
+                whole = estimate_share(joint, share, draws=draws, drawn=drawn)
+                found.append((name, whole, shape, sum(counts.values())))
+        lines += [
+            {"row": row, "benchmark": name, "mean": one.mean, "low": one.low, "high": one.high, "half": one.half,
+             "seeds": shape[0], "problems": shape[1], "samples": samples}
+            for name, one, shape, samples in found
+        ]  # fmt: skip
     return pd.DataFrame(lines)
 
 
 @dataclass(frozen=True)
 class Difference:
-    """A row minus the baseline on a benchmark, AVERAGE or MEAN, paired on seeds and problems, in shares.
-
-    delta with the 95% interval low to high (half: half its width); NaN where seeds or problems are not shared, the
-    interval also where they are too few. p: of this comparison alone. p_holm: corrected over a family of so many; NaN
-    where it cannot be tested. seeds: how many the rows share. error and tails: the standard error of delta, and of
-    (delta - truth) / error."""
+    """A row minus the baseline on a benchmark, AVERAGE or MEAN, paired on seeds and problems, in shares; NaN where
+    seeds or problems are not shared, the interval also where they are too few."""
 
     row: str
     benchmark: str
     delta: float = math.nan
-    low: float = math.nan
+    low: float = math.nan  # of the 95% interval
     high: float = math.nan
-    half: float = math.nan
-    p: float = math.nan
-    p_holm: float = math.nan
+    half: float = math.nan  # its width
+    p: float = math.nan  # of this comparison alone
+    p_holm: float = math.nan  # corrected over a family of so many; NaN where it cannot be tested
     family: int = 0
-    seeds: int = 0
-    error: float = math.nan
-    tails: Tails = UNKNOWN
+    seeds: int = 0  # that the rows share
+    error: float = math.nan  # of delta
+    tails: Tails = UNKNOWN  # of (delta - truth) / error
 
     @property
     def verdict(self) -> Verdict:
@@ -94,21 +97,13 @@ def difference_of(row: str, benchmark: str, one: Estimate, seeds: int) -> Differ
 
 @dataclass(frozen=True)
 class Pair:
-    """A row minus the baseline: benchmark -> x[s, p] - base[s, p] over the seeds that both have; None where seeds or
-    problems are not shared. weights: of the benchmarks, None where all count alike. seeds: those that both have, rising
-    as in the cells."""
+    """A row minus the baseline, seed by seed and problem by problem."""
 
     row: str
     benchmark: str
-    cells: dict[str, np.ndarray] | None
-    weights: dict[str, float] | None
-    seeds: tuple[int, ...] = ()
-
-    def over(self, seeds: Collection[int]) -> "Pair":
-        """The same two rows where none but these seeds was run."""
-        kept = [place for place, seed in enumerate(self.seeds) if seed in seeds]
-        cells = {name: x[kept] for name, x in self.cells.items()} if self.cells and kept else None
-        return replace(self, cells=cells, seeds=tuple(self.seeds[place] for place in kept))
+    cells: dict[str, np.ndarray] | None  # benchmark -> x - base [S, P]; None where seeds or problems are not shared
+    weights: dict[str, float] | None  # of the benchmarks, None where all count alike
+    seeds: tuple[int, ...] = ()  # those that both have, rising as in the cells
 
     def difference(self) -> Difference:
         """The estimate, by itself."""
@@ -137,30 +132,25 @@ def pairs_of(frame: pd.DataFrame, on: Mapping[str, Sequence[str]]) -> list[Pair]
     check_frame(frame)
     by_row = _cells(frame)
     everything = frame["benchmark"].unique().tolist()
-    return [pair for baseline, columns in on.items() for pair in _pairs(frame, by_row, everything, baseline, columns)]
-
-
-def _pairs(
-    frame: pd.DataFrame,
-    by_row: Mapping[str, Mapping[str, "_Shares"]],
-    everything: Sequence[str],
-    baseline: str,
-    on: Sequence[str],
-) -> list[Pair]:
-    if baseline not in by_row:
-        raise unknown_name("row", baseline, by_row)
-    of_base = frame[frame["row"] == baseline].groupby(["benchmark", "seed"], observed=True)["samples"].sum()
-    sizes = of_base.groupby("benchmark", observed=True).first()
     pairs = []
-    for row, cells in by_row.items():
-        for column in () if row == baseline else on:
-            wanted = everything if column in (AVERAGE, MEAN) else [column]
-            base, seeds, differences = by_row[baseline], tuple[int, ...](), None
-            if all(name in cells and name in base and cells[name].problems == base[name].problems for name in wanted):
-                seeds = _shared_seeds([one[name] for one in (cells, base) for name in wanted])
-                differences = {name: cells[name].of(seeds) - base[name].of(seeds) for name in wanted} if seeds else None
-            weights = {name: sizes[name] for name in wanted} if differences and column == AVERAGE else None
-            pairs.append(Pair(row, column, differences, weights, seeds))
+    for baseline, columns in on.items():
+        if baseline not in by_row:
+            raise unknown_name("row", baseline, by_row)
+        base = by_row[baseline]
+        of_base = frame[frame["row"] == baseline].groupby(["benchmark", "seed"], observed=True)["samples"].sum()
+        sizes = of_base.groupby("benchmark", observed=True).first()
+        for row, cells in by_row.items():
+            for column in () if row == baseline else columns:
+                wanted = everything if column in (AVERAGE, MEAN) else [column]
+                seeds, differences = tuple[int, ...](), None
+                if all(
+                    name in cells and name in base and cells[name].problems == base[name].problems for name in wanted
+                ):
+                    seeds = _shared_seeds([one[name] for one in (cells, base) for name in wanted])
+                if seeds:
+                    differences = {name: cells[name].of(seeds) - base[name].of(seeds) for name in wanted}
+                weights = {name: sizes[name] for name in wanted} if differences and column == AVERAGE else None
+                pairs.append(Pair(row, column, differences, weights, seeds))
     return pairs
 
 
@@ -171,17 +161,6 @@ def corrected(differences: Sequence[Difference], family: int | None = None) -> l
     tested = [math.nan if one.seeds < FEWEST_SEEDS else one.p for one in differences]
     adjusted = holm(np.array(tested, dtype=float), size)
     return [replace(one, p_holm=float(p), family=size) for one, p in zip(differences, adjusted, strict=True)]
-
-
-def holm(p: np.ndarray, family: int | None = None) -> np.ndarray:
-    """Holm's step-down adjusted p-values [n]; NaN stays NaN. Those of a family that are not known count as a p of 1,
-    which is never rejected; by default the family is those that are known. Holm 1979."""
-    adjusted = np.full(len(p), np.nan)
-    known = np.flatnonzero(~np.isnan(p))
-    order = known[np.argsort(p[known], kind="stable")]
-    factors = (len(order) if family is None else family) - np.arange(len(order))
-    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * factors), 1.0)
-    return adjusted
 
 
 def check_frame(frame: pd.DataFrame) -> None:
@@ -227,22 +206,6 @@ def _cells(frame: pd.DataFrame) -> dict[str, dict[str, _Shares]]:
     return cells
 
 
-def _joint(cells: Mapping[str, _Shares], wanted: Sequence[str]) -> dict[str, np.ndarray] | None:
-    """x[s, p] of all wanted benchmarks over the seeds that have all of them, or None."""
-    if any(name not in cells for name in wanted):
-        return None
-    shared = _shared_seeds([cells[name] for name in wanted])
-    return {name: cells[name].of(shared) for name in wanted} if shared else None
-
-
 def _shared_seeds(tables: Sequence[_Shares]) -> tuple[int, ...]:
     """Seeds that all have, rising."""
     return tuple(sorted(set.intersection(*(set(table.seeds) for table in tables))))
-
-
-def _line(row: str, name: str, estimate: Estimate, shape: tuple[int, ...], samples: int) -> dict[str, object]:
-    return {
-        "row": row, "benchmark": name, "mean": estimate.mean, "low": estimate.low, "high": estimate.high,
-        "half": estimate.half,
-        "seeds": shape[0], "problems": shape[1], "samples": int(samples),
-    }  # fmt: skip

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri, stdtr, stdtrit  # not scipy.stats, whose import takes half a second
 
+from tepo.evaluation.statistics.comparison_verdict import LEVEL
+
 DRAWS = 2000
-LEVEL = 0.95
 FEWEST = 10  # problems: from fewer their spread is a guess, and an interval reads ±0 or ±100
 _HALVINGS = 32
 _ROUNDING = 1e-12  # errors below it are those of sums of equal shares
@@ -40,11 +41,11 @@ class Tails:
     where the error is too small. Here the tail is that of each part's own t, weighted by its share of the variance, as
     Cochran's test (1964) weights the critical values. perf/statistics_calibration.py shows what either does.
 
-    problems, seeds: degrees of freedom. share: of the variance that is the seeds'. Numbers, or arrays of one shape."""
+    Numbers, or arrays of one shape. scipy has no such mixture, so its quantile is found by halving."""
 
-    problems: Any
-    seeds: Any = 1.0
-    share: Any = 0.0
+    problems: Any  # degrees of freedom
+    seeds: Any = 1.0  # degrees of freedom
+    share: Any = 0.0  # of the variance that is the seeds'
 
     def below(self, t: Any) -> Any:
         """The probability of a value below t."""
@@ -64,12 +65,6 @@ class Tails:
 UNKNOWN = Tails(math.nan)  # where there is no interval
 
 
-def central(drawn: np.ndarray) -> tuple[Any, Any]:
-    """Ends of the central 95% of drawn values, over the first axis."""
-    low, high = np.quantile(drawn, [(1 - LEVEL) / 2, (1 + LEVEL) / 2], axis=0)
-    return low, high
-
-
 @dataclass(frozen=True)
 class Estimate:
     """A mean with its 95% interval, standard error and the tails of (mean - truth) / error; `p` is two-sided, for the
@@ -86,6 +81,13 @@ class Estimate:
         """The interval that the tails give: it leaves out 0 exactly where p is below 5%."""
         half = float(tails.quantile((1 + LEVEL) / 2)) * error
         return cls(mean, mean - half, mean + half, error, tails)
+
+    @classmethod
+    def of_variances(cls, mean: float, of_seeds: float, seeds: int, of_problems: float, problems: float) -> "Estimate":
+        """The estimate of a mean whose squared error is the sum of two variances, each with its degrees of freedom."""
+        total = of_seeds + of_problems
+        tails = Tails(problems, seeds, of_seeds / total if total else 0.0)
+        return cls.symmetric(mean, total**0.5 if total**0.5 > _ROUNDING else 0.0, tails)
 
     @property
     def half(self) -> float:
@@ -110,8 +112,13 @@ def estimate(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | Non
     mean = float(sum(part * cells[name].mean() for name, part in zip(names, share, strict=True)))
     if _problems(cells) < FEWEST:
         return Estimate(mean, math.nan, math.nan, math.nan, UNKNOWN)
-    error, tails = _crossed_error([cells[name] for name in names], share)
-    return Estimate.symmetric(mean, error if error > _ROUNDING else 0.0, tails)
+    of_problems, freedom, of_seeds = crossed_variances([cells[name] for name in names], share)
+    seeds = len(cells[names[0]])
+    if seeds == 1:  # which says nothing about their spread
+        return Estimate.of_variances(mean, 0.0, 1, of_problems, freedom)
+    # the noise e / (SP) counts twice: a touch wide, where subtracting it once would leave too small an error whenever a
+    # few seeds happen to agree (perf/statistics_calibration.py)
+    return Estimate.of_variances(mean, of_seeds, seeds - 1, of_problems, freedom)
 
 
 def estimate_share(
@@ -119,13 +126,13 @@ def estimate_share(
     weights: Mapping[str, float] | None = None,
     *,
     draws: int = DRAWS,
-    seed: int = 0,
     drawn: dict[str, np.ndarray] | None = None,
 ) -> Estimate:
     """`estimate` for shares x in 0..1 with the shape of the bootstrap, kept in 0..1. Where all responses are right, or
     all wrong, nothing varies and the far end is Clopper and Pearson's exact bound, problems being the trials (1934).
+    scipy.stats.bootstrap draws along one axis, and its draws would give other intervals than those on record.
 
-    Problems and seeds are sorted by name, as the bootstrap draws indices: the same (benchmark, P, draws, seed) always
+    Problems and seeds are sorted by name, as the bootstrap draws indices: the same (benchmark, P, draws) always
     draws the same problems. drawn: sums of the draws by benchmark, kept from one call to the next on the same
     cells."""
     plain = estimate(cells, weights)
@@ -135,15 +142,15 @@ def estimate_share(
     if not plain.error > 0:  # 0 or NaN
         return plain
     names, share = in_order(cells, weights)
-    outer = _unit_weights("seeds", len(cells[names[0]]), draws, seed)
+    outer = _unit_weights("seeds", len(cells[names[0]]), draws)
     values = np.zeros(draws)
     kept = {} if drawn is None else drawn
     for name, part in zip(names, share, strict=True):
-        inner = _unit_weights(name, cells[name].shape[1], draws, seed)
+        inner = _unit_weights(name, cells[name].shape[1], draws)
         if name not in kept:
             kept[name] = np.einsum("ds,ds->d", outer, inner @ cells[name].T)
         values += part / (inner[0].sum() * outer[0].sum()) * kept[name]
-    low, high = central(values)
+    low, high = np.quantile(values, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     scale = plain.half / float(values.std() * ndtri((1 + LEVEL) / 2))
     ends = plain.mean - scale * (plain.mean - low), plain.mean + scale * (high - plain.mean)
     return replace(plain, low=max(ends[0], 0.0), high=min(ends[1], 1.0))
@@ -160,41 +167,19 @@ def _problems(cells: Mapping[str, np.ndarray]) -> int:
     return sum(x.shape[1] for x in cells.values())
 
 
-@dataclass(frozen=True)
-class Variances:
-    """Variances of a weighted mean: by problems, with its degrees of freedom, and by seeds; NaN for one seed, which
-    says nothing about their spread."""
-
-    problems: float
-    freedom: float
-    seeds: float
-
-
-def crossed_variances(cells: Sequence[np.ndarray], share: np.ndarray) -> Variances:
-    """Sum over benchmarks of weight^2 x variance of problem means / P, and variance of seed means / S. Both hold the
-    noise e / (SP). cells: of each benchmark, x [S, P]. share: weights that add up to 1."""
+def crossed_variances(cells: Sequence[np.ndarray], share: np.ndarray) -> tuple[float, float, float]:
+    """Variances of a weighted mean: by problems, with its degrees of freedom, and by seeds, NaN for one seed: the sum
+    over benchmarks of weight^2 x variance of problem means / P, and the variance of seed means / S. Both hold the noise
+    e / (SP). cells: of each benchmark, x [S, P]. share: weights that add up to 1."""
     parts = [
         (w**2 * x.mean(axis=0).var(ddof=1) / x.shape[1], x.shape[1] - 1)
         for w, x in zip(share, cells, strict=True)
         if x.shape[1] > 1
     ]
     by_problem, freedoms = np.array(parts).reshape(-1, 2).T
-    seeds, of_seeds = len(cells[0]), math.nan
-    if seeds > 1:
-        means = sum(w * x.mean(axis=1) for w, x in zip(share, cells, strict=True))
-        of_seeds = float(means.var(ddof=1)) / seeds
-    return Variances(float(by_problem.sum()), float(satterthwaite(by_problem, freedoms)), of_seeds)
-
-
-def _crossed_error(cells: Sequence[np.ndarray], share: np.ndarray) -> tuple[float, Tails]:
-    """Standard error of the weighted mean, and its tails. The noise e / (SP) counts twice: a touch wide, where
-    subtracting it once would leave too small an error whenever a few seeds happen to agree
-    (perf/statistics_calibration.py)."""
-    parts = crossed_variances(cells, share)
-    if math.isnan(parts.seeds):
-        return parts.problems**0.5, Tails(parts.freedom)
-    total = parts.seeds + parts.problems
-    return total**0.5, Tails(parts.freedom, len(cells[0]) - 1, parts.seeds / total if total else 0.0)
+    means = sum(w * x.mean(axis=1) for w, x in zip(share, cells, strict=True))
+    of_seeds = float(means.var(ddof=1)) / len(means) if len(means) > 1 else math.nan
+    return float(by_problem.sum()), float(satterthwaite(by_problem, freedoms)), of_seeds
 
 
 def satterthwaite(variances: np.ndarray, freedoms: np.ndarray) -> np.ndarray:
@@ -205,10 +190,10 @@ def satterthwaite(variances: np.ndarray, freedoms: np.ndarray) -> np.ndarray:
 
 
 @functools.lru_cache(maxsize=32)
-def _unit_weights(name: str, units: int, draws: int, seed: int) -> np.ndarray:
+def _unit_weights(name: str, units: int, draws: int) -> np.ndarray:
     """Number of times that each unit is drawn, [draws, units]: n - 1 draws out of n (one unit: itself)."""
     size = max(units - 1, 1)
-    random = np.random.default_rng([seed, zlib.crc32(name.encode()), units])
+    random = np.random.default_rng([0, zlib.crc32(name.encode()), units])
     weights = np.empty((draws, units))
     for start in range(0, draws, 250):
         rows = min(250, draws - start)

@@ -11,23 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtrit
 
-from tepo.evaluation.statistics.intervals import LEVEL, UNKNOWN, Estimate, Tails, crossed_variances, estimate, in_order
+from tepo.evaluation.statistics.intervals import LEVEL, UNKNOWN, Estimate, crossed_variances, estimate, in_order
 
 Cells = Mapping[str, np.ndarray]  # benchmark -> x [S, P]
 
 
 @dataclass(frozen=True)
 class OverEnvironments:
-    """count: of environments. these: other seeds and problems in the same environments. average: over all environments
-    of their kind, of which these are a sample. one: ends of the 95% prediction interval of one more environment.
-    between: standard deviation of the true differences over environments; 0 where the measured ones differ no more than
-    seeds make them. No intervals where an environment has one seed (these), or where there is one (average, one)."""
+    """No intervals where an environment has one seed (these), or where there is one environment (average, one)."""
 
-    count: int
-    these: Estimate
-    average: Estimate
-    one: tuple[float, float]
-    between: float
+    count: int  # of environments
+    these: Estimate  # for other seeds and problems in the same environments
+    average: Estimate  # over all environments of their kind, of which these are a sample
+    one: tuple[float, float]  # ends of the 95% prediction interval of one more environment
+    between: float  # standard deviation of the true differences; 0 where they differ no more than seeds make them
 
 
 def over_environments(environments: Sequence[Cells], weights: Mapping[str, float] | None = None) -> OverEnvironments:
@@ -41,12 +38,13 @@ def over_environments(environments: Sequence[Cells], weights: Mapping[str, float
     if count == 1:  # the spread of problems alone would pass for that of environments
         average = Estimate(average.mean, math.nan, math.nan, math.nan, UNKNOWN)
     of_seeds = float(by_run.var(axis=1, ddof=1).mean()) / seeds if seeds > 1 else math.nan  # of an environment's mean
-    over = crossed_variances([means[name] for name in names], share)
+    of_problems, freedom, _ = crossed_variances([means[name] for name in names], share)
     noise = float(by_run.mean(axis=1).var(ddof=1)) - of_seeds if count > 1 and seeds > 1 else math.nan
-    these = _these(average.mean, of_seeds / count, count * (seeds - 1), over.problems, over.freedom)
-    one = predicted(by_run.mean(axis=1))
+    these = Estimate(average.mean, math.nan, math.nan, math.nan, UNKNOWN)
+    if seeds > 1:  # pooled over the environments
+        these = Estimate.of_variances(average.mean, of_seeds / count, count * (seeds - 1), of_problems, freedom)
     between = math.nan if math.isnan(noise) else max(noise, 0.0) ** 0.5
-    return OverEnvironments(count, these, average, one, between)
+    return OverEnvironments(count, these, average, predicted(by_run.mean(axis=1)), between)
 
 
 def predicted(measured: Sequence[float] | np.ndarray) -> tuple[float, float]:
@@ -59,11 +57,3 @@ def predicted(measured: Sequence[float] | np.ndarray) -> tuple[float, float]:
     mean = float(np.mean(measured))
     reach = float(stdtrit(count - 1, (1 + LEVEL) / 2)) * (float(np.var(measured, ddof=1)) * (1 + 1 / count)) ** 0.5
     return mean - reach, mean + reach
-
-
-def _these(mean: float, of_seeds: float, freedom: int, of_problems: float, problems: float) -> Estimate:
-    """Estimate with the variances by seeds, pooled over the environments, and by problems."""
-    total = of_seeds + of_problems
-    if math.isnan(total):
-        return Estimate(mean, math.nan, math.nan, math.nan, UNKNOWN)
-    return Estimate.symmetric(mean, total**0.5, Tails(problems, freedom, of_seeds / total if total else 0.0))

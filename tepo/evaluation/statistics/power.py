@@ -3,7 +3,7 @@ of measured differences. The estimator is written down in docs/evaluation.md.
 
 The model is that of the interval: d[s, p] = mu + a_s + b_p + e_sp, seeds and problems crossed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
@@ -21,14 +21,13 @@ _DRAWS = 10_000
 
 @dataclass(frozen=True)
 class Spread:
-    """Variances of a difference between rows. seed: of a_s, averaged over benchmarks by weight; problem, rest: of b_p
-    and e_sp on each benchmark; weights (they sum to 1) and problems: of each benchmark."""
+    """Variances of a difference between rows; arrays are by benchmark."""
 
-    seed: float
-    problem: np.ndarray
-    rest: np.ndarray
-    weights: np.ndarray
-    problems: np.ndarray
+    seed: float  # of a_s, averaged over benchmarks by weight
+    problem: np.ndarray  # of b_p
+    rest: np.ndarray  # of e_sp
+    weights: np.ndarray  # they sum to 1
+    problems: np.ndarray  # their number
 
     def cautious(self, freedom: float) -> "Spread":
         """The same with the upper end of a one-sided 85% interval of the variance between seeds, which was estimated
@@ -71,14 +70,9 @@ def pooled(spreads: Sequence[Spread]) -> Spread:
 
 def found_from(spread: Spread, seeds: int, level: float = 1 - LEVEL) -> np.ndarray:
     """The smallest difference that each of 10,000 simulated comparisons detects: quantile x error - luck, in shares.
-    Their quantile of 80% is the smallest difference detected with 80% power."""
-    luck, reach = _simulated(spread, seeds, level)
-    return reach - luck
+    Their quantile of 80% is the smallest difference detected with 80% power.
 
-
-def _simulated(spread: Spread, seeds: int, level: float) -> tuple[np.ndarray, np.ndarray]:
-    """Error of the mean, and the quantile of its tails times its estimated standard error as
-    `tepo.evaluation.statistics.intervals` estimates them; the mean squares of normal a, b and e are independent and
+    Errors and tails are estimated as in `intervals`; the mean squares of normal a, b and e are independent and
     chi-squared."""
     random = np.random.default_rng(0)
     per_problem = spread.weights**2 / spread.problems
@@ -91,7 +85,8 @@ def _simulated(spread: Spread, seeds: int, level: float) -> tuple[np.ndarray, np
     parts = of_problems * random.chisquare(freedoms, (_DRAWS, len(freedoms))) / freedoms
     total = seed_part + parts.sum(axis=1)
     tails = Tails(satterthwaite(parts, freedoms), seeds - 1, seed_part / total)
-    return luck, tails.quantile(1 - level / 2) * total**0.5
+    reach: np.ndarray = tails.quantile(1 - level / 2) * total**0.5
+    return reach - luck
 
 
 def smallest(thresholds: np.ndarray) -> float:
@@ -99,13 +94,11 @@ def smallest(thresholds: np.ndarray) -> float:
     return float(np.quantile(thresholds, POWER))
 
 
-def seeds_needed(
-    spread: Spread, wanted: float, level: float = 1 - LEVEL, thresholds: Callable[..., np.ndarray] = found_from
-) -> int | None:
+def seeds_needed(spread: Spread, wanted: float, level: float = 1 - LEVEL) -> int | None:
     """The fewest seeds that detect `wanted` with 80% power on the same problems; None for more than MOST_SEEDS."""
 
     def enough(seeds: int) -> bool:
-        return smallest(thresholds(spread, seeds, level)) <= wanted
+        return smallest(found_from(spread, seeds, level)) <= wanted
 
     if not enough(MOST_SEEDS):
         return None

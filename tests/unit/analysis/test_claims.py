@@ -245,7 +245,6 @@ def test_claims_in_words(tmp_path: Path) -> None:
     said = (
         text(close="{at_least: 5}", up="{at_least: 5}").replace("    rule:", "    means: So be it.\n    rule:") + LATER
     )
-    said = said.replace("name: close\n", "name: close\n    by_its_first_rule: undecided\n")
     claims, units = read(tmp_path, said)
     found = judged(claims, units, facts(units, chance))
     close, up, later = claim_lines(claims, list(found.values()))
@@ -261,9 +260,6 @@ def test_claims_in_words(tmp_path: Path) -> None:
     assert close.outcome == "undecided"
     assert "So be it" not in close.details
     assert (later.outcome, later.details) == ("", "Not testable yet: it needs a machine. Refuted by: it does not.")
-    notes = " ".join(shown(claims, found).notes)
-    assert "Undecided by the rule with which they were registered" in notes
-    assert notes.partition("one by one: ")[2].startswith("close.")
 
 
 def test_what_is_refuted_says_which_smaller_effects_remain(tmp_path: Path) -> None:

@@ -111,10 +111,6 @@ def test_holm_rejects_what_the_step_down_procedure_rejects():
             assert ((adjusted <= level) == rejected).all()
 
 
-def test_holm_leaves_out_what_was_not_tested():
-    np.testing.assert_allclose(holm(np.array([0.02, np.nan, 0.5])), [0.04, np.nan, 0.5])
-
-
 def test_one_seed_is_students_test_and_two_benchmarks_are_welchs():
     """The mean of two benchmarks is 0 where one's mean is minus the other's: scipy's test of unequal variances."""
     random = np.random.default_rng(11)
@@ -131,14 +127,6 @@ def test_one_seed_is_students_test_and_two_benchmarks_are_welchs():
 def test_a_difference_that_never_varies_is_none_or_certain(value, p):
     found = estimate({"b": np.full((2, 20), value)})
     assert (found.mean, found.low, found.high, found.half, found.p) == (value, value, value, 0.0, p)
-
-
-def test_one_seed_agrees_with_the_t_interval_over_problems():
-    x = np.random.default_rng(1).random((1, 400))
-    interval = stats.t.interval(0.95, 399, x.mean(), stats.sem(x[0]))
-    found, share = estimate({"b": x}), estimate_share({"b": x}, draws=20_000)
-    assert (found.mean, found.low, found.high) == pytest.approx((x.mean(), *interval))
-    assert (share.low, share.high) == pytest.approx(interval, abs=0.04 * found.half)  # four errors of the bootstrap
 
 
 @pytest.mark.parametrize("shift", [0.0, 0.3, 0.4, 0.45, 0.6, 2.0])
@@ -210,45 +198,14 @@ def test_intervals_cover(seeds, spread_seed):
     assert 0.92 <= hits / 400 <= 0.995
 
 
-def test_paired_test_is_calibrated_and_sees_more_than_intervals():
-    """Rows of equal skill differ at p < 0.05 in at most about 5% of studies;
-    pairing finds gaps where the rows' intervals overlap."""
-    random = np.random.default_rng(4)
-    false, found, apart = 0, 0, 0
-    for _ in range(300):
-        skill = 2 * random.standard_normal((1, 80))
-        a, b, c = (
-            ((random.random((5, 80, 4)) < 1 / (1 + np.exp(-skill - shift))[..., None]).mean(2))
-            for shift in (0.0, 0.0, 0.6)
-        )
-        false += estimate({"b": a - b}).p < 0.05
-        found += estimate({"b": c - a}).p < 0.05
-        apart += estimate({"b": a}).high < estimate({"b": c}).low
-    assert false / 300 < 0.06
-    assert found / 300 > 0.8
-    assert apart / 300 < 0.1
-
-
-def test_averages_weigh_samples_or_benchmarks():
-    random = np.random.default_rng(5)
-    many, few = random.random((2, 50, 8)) < 0.3, random.random((2, 20, 1)) < 0.9
-    table = summarize(pd.concat([frame("r", "many", many), frame("r", "few", few)])).set_index("benchmark")
-    assert table.loc[AVERAGE, "mean"] == pytest.approx((many.sum() + few.sum()) / (many.size + few.size))
-    assert table.loc[MEAN, "mean"] == pytest.approx((many.mean() + few.mean()) / 2)
-    assert (table.loc[AVERAGE, "samples"], table.loc["few", "problems"], table.loc["few", "seeds"]) == (840, 20, 2)
-    assert table.loc["many", "low"] < table.loc["many", "mean"] < table.loc["many", "high"]
-
-
 def test_a_table_holds_the_estimates_of_its_own_rows():
-    """Two rows, one with more seeds; the seed of the bootstrap reaches every line.
-
-    Ten problems, so that their order is that of their names."""
+    """Two rows, one with more seeds. Ten problems, so that their order is that of their names."""
     random = np.random.default_rng(10)
     long, short = random.random((2, 10, 4)) < 0.4, random.random((2, 10, 2)) < 0.7
     other = random.random((1, 10, 4)) < 0.4, random.random((1, 10, 3)) < 0.7
     parts = [frame("one", "long", long), frame("one", "short", short)]
     parts += [frame("two", "long", other[0]), frame("two", "short", other[1])]
-    table = summarize(pd.concat(parts), draws=50, seed=3).set_index(["row", "benchmark"])
+    table = summarize(pd.concat(parts), draws=50).set_index(["row", "benchmark"])
     for row, a, b in (("one", long, short), ("two", *other)):
         cells, samples = {"long": a.mean(2), "short": b.mean(2)}, {"long": a[0].size, "short": b[0].size}
         for name, kept, weights, problems, count in (
@@ -257,20 +214,10 @@ def test_a_table_holds_the_estimates_of_its_own_rows():
             (AVERAGE, cells, samples, 20, a.size + b.size),
             (MEAN, cells, None, 20, a.size + b.size),
         ):
-            found, line = estimate_share(kept, weights, draws=50, seed=3), table.loc[row, name]
+            found, line = estimate_share(kept, weights, draws=50), table.loc[row, name]
             assert tuple(line[["mean", "low", "high", "half"]]) == (found.mean, found.low, found.high, found.half)
             assert tuple(line[["seeds", "problems", "samples"]]) == (len(a), problems, count)
-    pd.testing.assert_frame_equal(summarize(pd.concat(parts)), summarize(pd.concat(parts), draws=2000, seed=0))
-
-
-def test_results_do_not_depend_on_the_order_of_samples_or_other_rows():
-    random = np.random.default_rng(6)
-    one, two = frame("one", "b", random.random((3, 30, 4)) < 0.5), frame("two", "b", random.random((3, 30, 4)) < 0.6)
-    alone = summarize(one)
-    together = summarize(pd.concat([one, two]).sample(frac=1, random_state=0))
-    pd.testing.assert_frame_equal(
-        together[together["row"] == "one"].reset_index(drop=True).sort_index(axis=1), alone.sort_index(axis=1)
-    )
+    pd.testing.assert_frame_equal(summarize(pd.concat(parts)), summarize(pd.concat(parts), draws=2000))
 
 
 def test_a_row_without_a_benchmark_has_no_average():
@@ -280,9 +227,6 @@ def test_a_row_without_a_benchmark_has_no_average():
     ]
     table = summarize(pd.concat(parts))
     assert set(table[table["row"] == "half"]["benchmark"]) == {"a"}
-    (found,) = compare(pd.concat(parts), "full")
-    assert found.verdict is Verdict.NOT_COMPARABLE
-    assert np.isnan([found.delta, found.low, found.high, found.p, found.p_holm]).all()
 
 
 def test_compare_says_what_is_decided():

@@ -5,8 +5,7 @@ import pytest
 
 from tepo.evaluation.statistics.comparison import AVERAGE, difference_of
 from tepo.evaluation.statistics.intervals import estimate
-from tepo.evaluation.statistics.region import Outcome, Region
-from tepo.evaluation.statistics.region_decision import judge_regions
+from tepo.evaluation.statistics.region import Outcome, Region, judge_regions
 
 pytestmark = pytest.mark.disaster
 FAMILIES, SEEDS, PROBLEMS = 400, 8, 60

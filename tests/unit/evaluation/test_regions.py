@@ -10,8 +10,7 @@ from scipy import stats
 
 from tepo.evaluation.statistics.comparison import AVERAGE, Difference, difference_of, holm
 from tepo.evaluation.statistics.intervals import Tails, estimate
-from tepo.evaluation.statistics.region import Outcome, Region
-from tepo.evaluation.statistics.region_decision import judge_regions
+from tepo.evaluation.statistics.region import Outcome, Region, judge_regions
 
 AT_LEAST, AT_MOST, BETWEEN, OUTSIDE = Region(low=2), Region(high=-2), Region(-2, 2), Region(-2, 2, outside=True)
 

@@ -11,10 +11,9 @@ from tepo.analysis.claim_outcomes import judge_claims
 from tepo.analysis.claims_table import claims_table
 from tepo.common import provenance
 from tepo.common.errors import UserError
-from tepo.studies.claims import CLAIMS, OWN, read_claims
+from tepo.studies.claims import CLAIMS, OWN, check_registered, read_claims
 from tepo.studies.planned_facts import read_facts
 from tepo.studies.record_runs import folder_of, plan_by_folder, record_study
-from tepo.studies.registration import check_registered
 from tests.unit.studies.claimed import is_a, text
 from tests.unit.studies.measured import finish
 from tests.unit.training.small import write

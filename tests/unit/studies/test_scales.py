@@ -6,8 +6,7 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.studies.plan import make_plan
-from tepo.studies.scales import scale_studies
-from tepo.studies.study import load_study, parse_study, printed
+from tepo.studies.study import load_study, parse_study, printed, scale_studies
 
 LAPTOP = (Path(__file__).parents[3] / "tepo/config/scale/laptop.yaml").read_text().partition("studies:")[0]
 STUDY = """
@@ -52,11 +51,8 @@ def test_what_a_scale_says_is_read_anew_when_it_changes(study: Path) -> None:
     ("studies", "message"),
     [
         ("", "unknown scale 'desk'"),
-        ("like: paper", "unknown scale 'desk'"),
         ("like: laptop", "no model stands in for laptop"),
-        ("like: lptop", "did you mean 'laptop'"),
         ("like: laptop, stand_ins: {laptop: lptop}", "did you mean 'laptop'"),
-        ("like: laptop, objectives: {tpo: []}", "did you mean"),
         ("like: laptop, models: [laptop]", "unknown key 'studies.models'"),
     ],
 )

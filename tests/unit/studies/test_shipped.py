@@ -11,7 +11,6 @@ from tepo.analysis.charts import looks_of
 from tepo.objectives import load_objective
 from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.paper.reference import load_table
-from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.store.excerpt import pack_excerpt
 from tepo.store.records import CONTENT, check_content, read_frames, write_frames
 from tepo.studies.fallen import fallen, sweep_runs
@@ -63,27 +62,6 @@ def test_every_row_composes_and_its_objective_loads(scale: str, tmp_path: Path) 
             assert table.blocks[-1].title.startswith("As printed")
 
 
-DEPARTING = {  # what the papers say and our rows do not
-    "DPPO, KL": "it has no floor",
-    "VESPO": "its ratio is to the policy that sampled",
-    "80/20 rule": "its version 2 divides by the tokens that stay",
-    "Kimi K2.5": "it bounds the log-ratio",
-    "Trust region masking": "it masks by the current policy",
-}
-
-
-def test_the_map_of_newer_methods_says_which_rows_depart(tmp_path: Path) -> None:
-    study = load_study("stability_more")
-    units = make_plan(study, "laptop", store=tmp_path)
-    said = table_from_store(study, units).notes
-    (earlier,) = [note for note in said if "measured with the earlier reading" in note]
-    assert all(name in earlier for name in ("vespo_sampler", "top_entropy_v2", "kimi_k2_5_log_ratio", "trm_current"))
-    notes = [note for note in said if "departs from its paper" in note]
-    assert len(notes) == len(DEPARTING)
-    for note, (label, what) in zip(notes, DEPARTING.items(), strict=True):
-        assert note.startswith(f"{label} departs from its paper: {what}")
-
-
 def test_a_mix_of_data_makes_runs_of_its_own(tmp_path: Path) -> None:
     """The same rows on the sparse mix: other runs, another base, the mix's own benchmarks."""
     default, sparse = (
@@ -110,18 +88,6 @@ def test_a_label_says_how_many_steps_were_run(scale: str, words: tuple[str], ste
     assert [row.cells[-1].text for row in measured.rows] == ["baseline", "", ""]
     assert [row.label for row in printed.rows] == [row.label for row in load_table("table4") if row.kind == "mean"]
     assert list(looks_of(units)) == [row.label for row in measured.rows], "in charts"
-
-
-def test_the_map_of_stability_is_twelve_objectives_by_five_rates_by_three_seeds(tmp_path: Path) -> None:
-    ((study, units),) = plan_all(["stability"], "laptop", store=tmp_path)
-    assert study.baseline is None
-    assert len(study.rows) == len({row.objective for row in study.rows}) == 12
-    assert {unit.config.train.learning_rate for unit in units} == {5e-5, 1e-4, 2e-4, 4e-4, 1e-3}
-    assert len(units) == len({unit.id for unit in units}) == 12 * 5 * 3
-    table1 = {unit.row.objective: unit.id for unit in make_plan(load_study("table1"), "laptop", store=tmp_path)}
-    shared = {unit.row.objective for unit in units if table1.get(unit.row.objective) == unit.id}
-    assert shared == set(table1) - {None}, "what Table 1 has run is not run again"
-    assert not paper_comparisons([table_from_store(study, units)]).blocks[0].rows
 
 
 RUNS, BYTES = 1_874, 4_000_000

@@ -10,22 +10,25 @@ from tepo.formula.language import HANDED
 
 @dataclass(frozen=True)
 class Addend:
-    """coefficient * node in J. metric: the name of the node's total, negated for the policy term."""
+    """coefficient * node in J."""
 
     coefficient: float
     node: Node
-    metric: str
+    metric: str  # the name of the node's total, negated for the policy term
 
 
 @dataclass(frozen=True)
 class Clip:
-    """A clip of the policy term. of: what is held; held: the outcome. side, others: the argument of the `min` around
-    it that it is in, and those that it is not in; None without one."""
+    """A clip of the policy term."""
 
-    of: Node
-    held: Node
-    side: Node | None
-    others: tuple[Node, ...] = ()
+    of: Node  # what is held
+    held: Node  # the outcome
+    side: Node | None  # the argument of the `min` around it that it is in; None without one
+    others: tuple[Node, ...] = ()  # the arguments that it is not in
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [node for node in (self.of, self.held, self.side, *self.others) if node]
 
 
 def addends(root: Node, builder: Builder, kl: Node | None) -> list[Addend]:

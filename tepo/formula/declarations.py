@@ -16,9 +16,8 @@ from functools import lru_cache
 
 from tepo.common.errors import UserError, unknown_name
 from tepo.formula.graph import Function
-from tepo.formula.language import FUNCTIONS, GIVEN
+from tepo.formula.language import FUNCTIONS, GIVEN, STAGES
 
-STAGES = {"_g": "rollout", "_r": "rollout", "_b": "mini-batch"}
 PAGE = "docs/own-kinds.md has examples"
 _TAKES = ("token", "response", "condition", "number", "any")
 _GIVES = ("token", "response", "condition", "number", "same")

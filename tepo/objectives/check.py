@@ -21,8 +21,8 @@ from torch import Tensor
 from tepo.common.errors import UserError
 from tepo.formula.graph import Node
 from tepo.objectives import Groups, Metrics, Needs, Objective, Plan, TokenBatch
-from tepo.objectives.functions import Value
 from tepo.objectives.inputs import PER_TOKEN
+from tepo.objectives.scope import Value
 from tepo.objectives.testing.case import LIMIT, TabularCase, distance, edge_cases, make_case, partitions, shuffled
 from tepo.objectives.testing.simulated_ranks import SimulatedRank, on_ranks
 

@@ -276,7 +276,7 @@ def test_changes_set_constants_and_lines():
         ({"w": "exp(e)"}, "w: unknown name 'e'\n  exp(e)\n      ^\nin: objective.w"),
         ({"average": "token"}, "did you mean 'tokens'?"),
         ({"keep": "finnished"}, "keep: 'finnished' is not known\nin: objective.keep\ntry: keep: finished"),
-        ({"penalty.coefficient": 1}, "objective.penalty.coefficient is a setting of before"),
+        ({"penalty.coefficient": 1}, "unknown name of the formula 'penalty.coefficient'"),
     ],
 )
 def test_changes_that_cannot_be_meant(changes: dict, said: str):

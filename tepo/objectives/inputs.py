@@ -11,11 +11,10 @@ from tepo.common.errors import UserError
 
 
 class Expected(NamedTuple):
-    """A tensor of one dimension. dtype: float (integers and booleans count), integer, int64 or bool.
-    per: token or response."""
+    """A tensor of one dimension."""
 
-    dtype: str
-    per: str
+    dtype: str  # float (integers and booleans count), integer, int64 or bool
+    per: str  # token or response
 
     def shown(self, sizes: Mapping[str, int | None]) -> str:
         """In words: `float [N] = [24], one a response token`."""

@@ -57,41 +57,30 @@ def gap(v: View, i: int, t: int) -> float:
     return v.lo[i][t] - v.ls[i][t]
 
 
-def icepop(low: float = 0.5, high: float = 5.0) -> Callable[[View], Tensor]:
-    def weight(v: View, i: int, t: int) -> float:
+def icepop(v: View) -> Tensor:
+    def term(i: int, t: int) -> Tensor:
         ratio = math.exp(gap(v, i, t))
-        return ratio if low <= ratio <= high else 0.0
+        return (ratio if 0.5 <= ratio <= 5.0 else 0.0) * ppo(v.ratio(i, t), group_advantage(v, i), 0.2, 0.2)
 
-    return lambda v: sequence_mean(
-        v, lambda i: mean_over(v, i, lambda t: weight(v, i, t) * ppo(v.ratio(i, t), group_advantage(v, i), 0.2, 0.2))
-    )
-
-
-def masked_sequences(low: float, high: float, normalize: bool = False) -> Callable[[View], Tensor]:
-    """GRPO/DAPO with the product over the response as weight where it is within bounds."""
-    return weighted(lambda v: {i: w if low <= w <= high else 0.0 for i, w in products(v).items()}, normalize)
+    return sequence_mean(v, lambda i: mean_over(v, i, lambda t: term(i, t)))
 
 
 def products(v: View) -> dict[int, float]:
     return {i: math.prod(math.exp(gap(v, i, t)) for t in range(v.T[i])) for i in range(len(v.T)) if v.T[i]}
 
 
-def weighted(weights: Callable[[View], dict[int, float]], normalize: bool) -> Callable[[View], Tensor]:
-    def j(v: View) -> Tensor:
-        found = weights(v)
-        mean = statistics.fmean(found.values()) if normalize else 1.0
-        return token_mean(v, lambda i, t: found[i] / mean * ppo(v.ratio(i, t), group_advantage(v, i), 0.2, 0.28))
-
-    return j
+def tis_normalized(v: View) -> Tensor:
+    """A weight a response, over their mean."""
+    weights = {i: min(w, 2.0) for i, w in products(v).items()}
+    mean = statistics.fmean(weights.values())
+    return token_mean(v, lambda i, t: weights[i] / mean * ppo(v.ratio(i, t), group_advantage(v, i), 0.2, 0.28))
 
 
-def tis(low: float = 0.5, cap: float = 2.0, normalize: bool = False) -> Callable[[View], Tensor]:
-    def j(v: View) -> Tensor:
-        weights = {key: min(max(math.exp(gap(v, *key)), low), cap) for key in v.tokens()}
-        mean = statistics.fmean(weights.values()) if normalize else 1.0
-        return token_mean(v, lambda i, t: weights[i, t] / mean * ppo(v.ratio(i, t), group_advantage(v, i), 0.2, 0.28))
+def tis(v: View) -> Tensor:
+    def weight(i: int, t: int) -> float:
+        return min(max(math.exp(gap(v, i, t)), 0.5), 2.0)
 
-    return j
+    return token_mean(v, lambda i, t: weight(i, t) * ppo(v.ratio(i, t), group_advantage(v, i), 0.2, 0.28))
 
 
 def rejected(kept: Callable[[list[float]], bool], weight: Callable[[float], float]) -> Callable[[View], Tensor]:
@@ -237,7 +226,7 @@ NEWER: dict[str, Callable[[View], Tensor]] = {
     "dppo_tv": dppo(tv_away),
     "dppo_kl": dppo(kl_away),
     "opsm": opsm(),
-    "icepop": icepop(),
+    "icepop": icepop,
     "max_rl": with_advantage(max_rl, 0.2, 0.28),
     "vespo": vespo(to_sampler=False),
     "vespo_sampler": vespo(to_sampler=True),
@@ -253,8 +242,8 @@ NEWER: dict[str, Callable[[View], Tensor]] = {
     "best_of_group": with_advantage(best_of_group, 0.2, 0.2),
     "lite_ppo": with_advantage(batch_scaled, 0.2, 0.2),
     "gdpo": with_advantage(gdpo, 0.2, 0.28),
-    "tis": tis(),
-    "tis_normalized": weighted(lambda v: {i: min(w, 2.0) for i, w in products(v).items()}, normalize=True),
+    "tis": tis,
+    "tis_normalized": tis_normalized,
     "seq_mask_tis": rejected(
         lambda gaps: 0.5 <= math.exp(statistics.fmean(gaps)) <= 2.0, lambda g: min(math.exp(g), 2.0)
     ),

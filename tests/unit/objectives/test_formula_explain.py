@@ -6,7 +6,7 @@ import re
 import subprocess
 from collections.abc import Callable
 from functools import partial
-from math import cosh, exp
+from math import exp
 from pathlib import Path
 
 import pytest
@@ -166,23 +166,9 @@ def omega(d: float) -> float:  # of STEER, H_old = 1
 
 BY_HAND: dict[str, Callable[[float, float], float]] = {
     "grpo_dapo": clipped(0.2, 0.28),
-    "gspo": clipped(3e-4, 4e-4),
-    "gspo_token": clipped(3e-4, 4e-4),
-    "luspo": clipped(0.002, 0.0025),
-    "tis": clipped(0.2, 0.28),
     "tepo": lambda d, a: clipped(0.2, 0.28)(d, a) - 0.001 * (a > 0) * (1 - exp(-d)),
-    "tepo_kl_negative": lambda d, a: clipped(0.2, 0.28)(d, a) - 0.001 * (a < 0) * (1 - exp(-d)),
-    "grpo": lambda d, a: clipped(0.2, 0.2)(d, a) - 0.04 * (1 - exp(-d)),
-    "reinforce": lambda d, a: a,
-    "cispo": lambda d, a: a * min(exp(d), 1.28),
     "dro": lambda d, a: a - 0.05 * d,
     "kl_cov": lambda d, a: a * exp(d) - (d > 0) + (d < 0),
-    "kimi_k2_5": lambda d, a: a * exp(d) * (0.8 <= exp(d) <= 1.28) - 0.002 * d,
-    "gmpo": lambda d, a: a * exp(d) * (d <= 0.4 if a > 0 else d >= -0.4),
-    "dppo_tv": lambda d, a: a * exp(d) * (exp(d - 1.6) - exp(-1.6) <= 0.2 or a < 0),
-    "opsm": lambda d, a: clipped(0.2, 0.2)(d, a) * (a > 0 or d >= -0.5),
-    "vespo": lambda d, a: a * (exp(2 * d + 3 - 3 * exp(d)) if a > 0 else exp(3 * d + 2 - 2 * exp(d))),
-    "sapo": lambda d, a: a * exp(d) / cosh((1 if a > 0 else 1.05) * (exp(d) - 1) / 2) ** 2,
     "steer": lambda d, a: clipped(0.2, 0.28)(d, a) * max(0.8 ** (omega(d) / omega(0)), 0.8),
     "entropy_advantage": lambda d, a: clipped(0.2, 0.28)(d, a) * (1.2 if a > 0 else 0.5),
 }  # fmt: skip

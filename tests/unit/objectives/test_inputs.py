@@ -130,40 +130,15 @@ def test_a_batch_on_a_device_is_made_without_a_look_at_its_values():
 
 
 # needs ----------------------------------------------------------------------------------------------------------------
-NEEDS = {
-    label: set(needs.split())
-    for needs, labels in {
-        "entropies old_entropies": ("tepo", "tepo_kl_negative", "tepo_kl_both", "tepo, line 21"),
-        "entropies entropy_gradient": ("tepo_max_entropy", "tepo_min_entropy"),
-        "entropies": ("entropy_advantage",),
-        "old_entropies": ("gtpo", "gtpo_v2", "grpo_s", "grpo_s_v2", "tepo, omega"),
-        "old_entropies max_new_tokens": ("gtpo_clipped",),
-        "old_entropies prepass": ("steer",),
-        "old_entropies prepass finished": ("steer, filtered",),
-        "entropies old_entropies prepass": ("tepo, mean over the mask",),
-        "entropies old_entropies full_kl": ("tepo, exact KL", "tepo, exact KL to the initial policy"),
-        "entropies prepass uid": ("top_entropy", "top_entropy_v2"),
-        "prepass uid": ("clip_cov", "kl_cov"),
-        "prepass": ("tepo, covariance",),
-        "sampler_logprobs": ("tis", "tis_normalized", "icepop", "seq_mask_tis", "trm", "trm_current", "vespo_sampler"),
-        "sampler_logprobs max_new_tokens": ("drpo",),
-        "initial_logprobs": ("grpo",),
-        "max_new_tokens": ("dr_grpo", "gdpo"),
-        "group_ids": ("grpo_dapo, group means",),
-        "finished": ("grpo_dapo, filtered",),
-        "finished max_new_tokens": ("grpo_dapo, without those cut",),
-    }.items()
-    for label in labels
-}
-
-
-@pytest.mark.parametrize("label", [label for label in ROWS if label in NEEDS or "," not in label])
-def test_needs(label: str):
-    """All that the trainer has to compute and nothing else: a pass of the model for nothing costs as much as one."""
-    found = ROWS[label].needs
-    named = {part.name for part in fields(found) if getattr(found, part.name) is True}
-    assert named == NEEDS.get(label, set())
-    assert found.full_kl_anchor == ("initial" if "to the initial" in label else "old")
+def test_what_prepare_needs_the_current_log_probs_for():
+    """All else of `needs` is asked of every row by `needs` of tepo/objectives/check.py."""
+    looking = {label for label, objective in ROWS.items() if objective.needs.prepass}
+    of_ships = {"steer", "clip_cov", "kl_cov", "top_entropy", "top_entropy_v2"}
+    assert {label for label in looking if "," not in label} == of_ships
+    of_plans = {"tepo, covariance", "tepo, mean over the mask", "steer, filtered"}
+    assert of_plans <= looking
+    assert ROWS["tepo, exact KL to the initial policy"].needs.full_kl_anchor == "initial"
+    assert ROWS["tepo, exact KL"].needs.full_kl_anchor == "old"
 
 
 @pytest.mark.parametrize(

@@ -115,12 +115,3 @@ def test_metrics_hold_no_graph():
     assert not out.metrics.sums.requires_grad
     assert not any(value.requires_grad for value in (*out.tokens.values(), *out.metrics.maxima.values()))
     assert set(out.tokens) == {"log_ratio", "ratio", "advantage", "clipped", "entropy_change", "kl", "kl_mask"}
-
-
-def test_select_keeps_the_order_asked_for():
-    batch = by_hand([1.0, 2.0, 3.0, 4.0], [1.0] * 4, [1, 2, 1], uid=torch.tensor([7, 8, 9]))
-    part = batch.select([2, 0])
-    assert part.uid.tolist() == [9, 7]
-    assert (part.logprobs + 1).exp().tolist() == pytest.approx([4.0, 1.0])
-    assert part.positions.tolist() == [0, 0]
-    assert batch.positions.tolist() == [0, 0, 1, 0]

@@ -141,18 +141,6 @@ def test_an_average_is_an_expression(average: str, same: str):
     assert torch.equal(one, other)
 
 
-def test_a_filter_takes_cut_responses_out_of_sums_and_denominators():
-    case = make_case(21, repeat=4)
-    for name in ("grpo_dapo", "kl_cov", "steer", "top_entropy_v2", "tis_normalized"):
-        made, alone = load_objective(name, {"keep": "finished"}), load_objective(name)
-        batch = case.batch(made)
-        kept = torch.nonzero(case.finished)[:, 0]
-        without = batch.select(kept)
-        loss = alone.loss(without, alone.prepare(without, salt=3)).loss
-        expected = torch.autograd.grad(loss, case.logits, retain_graph=True)[0]
-        assert distance(gradient(made, case, salt=3), expected) <= 1e-12, name
-
-
 # files ----------------------------------------------------------------------------------------------------------------
 def write(folder: Path, text: str, name: str = "mine.yaml") -> Path:
     (folder / name).write_text(text)
@@ -247,11 +235,6 @@ def test_mistakes_in_a_file_name_it(text: str, said: str, tmp_path: Path):
         _ = load_row(path).formula
     assert said.replace("{file}", str(path)) in str(caught.value), caught.value
     assert "mine.yaml" in str(caught.value)
-
-
-def test_3e_4_is_a_number_also_where_yaml_takes_it_for_a_text(tmp_path: Path):
-    path = write(tmp_path, "like: tepo\nconstants: {beta: 3e-4}\n")
-    assert load_row(path).constants["beta"].value == 3e-4
 
 
 def test_changes_set_constants_and_lines():

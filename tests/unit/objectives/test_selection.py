@@ -70,6 +70,12 @@ def test_draws_depend_on_salt_uid_and_position_alone():
     assert number.unique().shape == number.shape
 
 
+def test_draws_are_uniform():
+    number = draws(make_case(0, repeat=400).batch(load_objective("grpo_dapo")), 1)
+    assert number.mean().item() == pytest.approx(0.5, abs=0.02)
+    assert torch.histc(number, 10, 0, 1).min() > 0.08 * len(number)
+
+
 # rows -----------------------------------------------------------------------------------------------------------------
 def weights(objective: Objective, batch: TokenBatch, salt: int = 0) -> list[float]:
     """The line `v` of each token."""

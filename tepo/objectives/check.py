@@ -4,11 +4,8 @@
 Each takes an objective and returns what is wrong, an empty text where nothing is. They work on small rollouts of a
 tabular policy (`tepo.objectives.testing.case`).
 
-What a formula cannot say needs no check: padding (its tensors are flat); members that say what code does, names that
-nothing reads, and formulas or coefficients that contradict the code (the text is the code); something detached without
-a word (`sg` and conditions are in the text); a gradient in the advantages or into other tensors than the policy's; a
-denominator of one's own (`average`); and whether advantages have a baseline is seen (`alike`), not declared. What a
-function of a user's own can break, these checks see at its outcome."""
+What a formula cannot say needs no check: padding, a denominator of one's own, something detached without a word, a
+gradient into other tensors than the policy's. What a function of a user's own can break is seen at its outcome."""
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
@@ -35,11 +32,11 @@ SALT, _SEED = 3, 21
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome of one check; wrong: empty where it holds."""
+    """The outcome of one check."""
 
     name: str
     what: str
-    wrong: str
+    wrong: str  # empty where it holds
 
 
 def prepared_case(objective: Objective, dtype: torch.dtype = torch.float64) -> tuple[TabularCase, TokenBatch]:

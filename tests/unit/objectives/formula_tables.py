@@ -23,7 +23,10 @@ def methods() -> str:
     """Each method with its paper and what it changes of the row that it is like; without one, with its equation."""
     found = []
     for row in map(load_row, names()):
-        title, like = " ".join(row.about.split()).partition(": ")[0].rstrip("."), f", like `{row.like}`" * bool(row.like)
+        title, like = (
+            " ".join(row.about.split()).partition(": ")[0].rstrip("."),
+            f", like `{row.like}`" * bool(row.like),
+        )
         lines = differences(row, row.base) if row.base else equation(row)
         found.append(f"- **{row.name}**{like}: {title}. {', '.join(f'`{line}`' for line in lines)}\n")
     return "".join(found)

@@ -284,7 +284,7 @@ def test_latex_has_each_line_and_constant_once() -> None:
         assert equations <= latex.count(" &= ") <= equations + 3, row.name  # d, dH and k3 are defined where they stand
         for name, one in found.constants.items():
             assert latex.count(f"\n% {name}: {one.source}\n") == 1
-            assert latex.count(f"${Writer(found.nodes).symbol(name, At())} = ") == 1, name
+            assert latex.count(f"${Writer(row.formula.nodes).symbol(name, At())} = ") == 1, name
         assert not re.search(r"\(\([^()]*\)\)", latex), f"{row.name}: brackets twice"
     assert r"\bigl[ \min(w_{i}\, \hat{A}_{i}, " in to_latex(explain(load_row("tepo")))
     assert "of group $g$" in to_latex(explain(VARIANTS[0]))

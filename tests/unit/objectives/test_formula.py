@@ -31,23 +31,14 @@ def gradient(made: Objective, case: TabularCase, salt: int = 0) -> Tensor:
     [
         ("A*logpp", "unknown name 'logpp'", "logpp"),
         ("A*Logp", "did you mean 'logp'?", "Logp"),
-        ("meen_i(d)*A", "did you mean 'mean_i'?", "meen_i"),
-        ("(A > 0) and (d > 0)", "(…) & (…)", "(A > 0) and (d > 0)"),
         ("A*(A > 0 & d > 1)", "brackets around each", "A > 0 & d > 1"),
-        ("A*(A = 0)", "== compares", ""),
-        ("2d*A", "put a * between", ""),
         ("(A)(d)", "no function", "(A)(d)"),
-        ("mean_i(T)*A*d", "tokens(…)", "T"),
         ("mean_b(T)*A*d", "mean_b(responses(…))", "T"),
-        ("A*d/0", "a division by 0", "0"),
-        ("A*d**9**9**9", "an exponent", ""),
         ("A*d**99", "an exponent beyond 8", "99"),
         ("A*d + " + "(" * 60 + "d" + ")" * 60, "nested more than 40 deep", "("),
         ("А*logp", "cyrillic capital letter a", "А"),
         ("A*logp if A else 0", "where(", "A*logp if A else 0"),
         ("A.sum()*logp", "no dots", "A.sum()"),
-        ("A*logp['x']", "no dots", "logp['x']"),
-        ("A*'logp'", "neither a number nor a name", "'logp'"),
         ("exp(x=d)*A", "by position", "exp(x=d)"),
         ("clip(d)*A", "clip takes 3 arguments", "clip(d)"),
         ("0 < d < 1", "two comparisons", "0 < d < 1"),
@@ -57,10 +48,8 @@ def gradient(made: Objective, case: TabularCase, salt: int = 0) -> Tensor:
         ("mean_g(d)*A", "mean_g is of the rollout, and d is of the loss", "d"),
         ("top_b(H, d)*A*d", "wants a constant", "d"),
         ("A*log(-1)*d", "no number", "log(-1)"),
-        ("A*H_old", "J has no gradient", "A*H_old"),
         ("sg(d)*A", "J has no gradient", "sg(d)*A"),
         ("logp", "reads nothing of the rollout", "logp"),
-        ("A*R*logp", "", ""),
         ("A*logp + sg(R*mean_g(H_old))*d", "several values of the rollout", ""),
         ("A*logp + kl_old + kl_initial", "kl_old and kl_initial", ""),
         ("lambda: 0", "not of this language", "lambda: 0"),
@@ -74,9 +63,6 @@ def gradient(made: Objective, case: TabularCase, salt: int = 0) -> Tensor:
 )
 def test_mistakes_have_a_caret_under_the_word(J: str, said: str, under: str):
     lines = {"mine": "J + 1"} if "mine" in J else {}
-    if not said:
-        formula(J)  # a product of the rollout's values is one value of it
-        return
     with pytest.raises(UserError) as caught:
         formula(J, **lines)
     text = str(caught.value)
@@ -214,8 +200,6 @@ def test_constants_are_folded_to_what_tensors_give():
             "formula:\n  w: *x\n",
             "w: *x\n       ^\nin: {file}:2\ntry: check indentation, colons and brackets; text that begins with *",
         ),
-        ("like: tepo\nformula:\n  M: yes\n", "M is no expression"),
-        ("like: tepo\nformula:\n  J:\n", "J is no expression"),
         ("like: tepo\nformula:\n  M: (A > 0\n", "no expression\n  (A > 0\n  ^\nin: {file}:3 (formula.M)"),
         ("like: tepo\nformula:\n  a b: d\n", "'a b' is no name"),
         ("like: tepo\nconstants: {beta: abc}\n", "'abc' is no number"),

@@ -337,30 +337,26 @@ def test_mean_over_the_mask():
 
 def test_penalties_add_each_with_its_mask_mean_and_coefficient():
     """Four beside each other: what they add to the loss, and to one metric for each sort, is the sum of each alone."""
-    case = make_case(4)
-    parts = {
-        "kl": ("0.5*k2(d)", 0.5),
-        "masked": ("2*M/mean_b(M)*k3(d)", 2.0),
-        "initial": ("-3*(A > 0)*abs(logp - logp_initial)", -3.0),
-        "entropy": ("-0.25*H", -0.25),
-    }
-    M = "((A > 0) & (dH < -1e-6)) | ((A < 0) & (dH > 1e-6))"
+    case, M = make_case(4), "((A > 0) & (dH < -1e-6)) | ((A < 0) & (dH > 1e-6))"
+    terms = [  # with the factor that is not in the metric
+        ("0.5*k2(d)", 0.5, "actor/penalty"),
+        ("2*M/mean_b(M)*k3(d)", 2.0, "actor/penalty"),
+        ("-3*(A > 0)*abs(logp - logp_initial)", -3.0, "actor/penalty"),
+        ("-0.25*H", -0.25, "actor/entropy_loss"),
+    ]
     plain = of_case(case, "tepo_no_kl").loss
 
-    def added(*terms: str) -> Loss:
+    def added(*terms: str) -> tuple[float, dict[str, float]]:
         used = {"M": M} if any("M" in term for term in terms) else {}
-        return of_case(case, "tepo_no_kl", J=PPO + "".join(f" - ({term})" for term in terms), **used)
+        out = of_case(case, "tepo_no_kl", J=PPO + "".join(f" - ({term})" for term in terms), **used)
+        return (out.loss - plain).item(), out.metrics.means()
 
-    alone = {label: added(term) for label, (term, _) in parts.items()}
-    together = added(*(term for term, _ in parts.values()))
-    torch.testing.assert_close(together.loss - plain, sum(out.loss - plain for out in alone.values()))
-    means = {label: out.metrics.means() for label, out in alone.items()}
-    found = together.metrics.means()
-    for label, (_, factor) in parts.items():
-        sort = "actor/entropy_loss" if label == "entropy" else "actor/penalty"
-        moved = (alone[label].loss - plain).item()
-        assert moved == pytest.approx(factor * means[label][sort], rel=1e-6), label
-    three = sum(mean.get("actor/penalty", 0.0) for mean in means.values())
-    assert found["actor/penalty"] == pytest.approx(three)
-    assert found["actor/entropy_loss"] == pytest.approx(means["entropy"]["actor/entropy_loss"])
-    assert found["actor/pg_loss"] == pytest.approx(plain.item())
+    moved, means = added(*(term for term, _, _ in terms))
+    summed = dict.fromkeys(("actor/penalty", "actor/entropy_loss"), 0.0)
+    for term, factor, sort in terms:
+        alone, its = added(term)
+        assert alone == pytest.approx(factor * its[sort], rel=1e-6), term
+        summed[sort] += its[sort]
+        moved -= alone
+    assert moved == pytest.approx(0, abs=1e-12)
+    assert means == pytest.approx(means | summed | {"actor/pg_loss": plain.item()})

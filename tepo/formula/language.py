@@ -116,11 +116,11 @@ FUNCTIONS: dict[str, Function] = {
     name: Function(tuple(takes.split()), gives, STAGES.get(name[-2:], ""), doc)
     for name, (takes, gives, doc) in _SHIPPED.items()
 }
-OPERATORS: dict[str, Callable[..., Any]] = (  # of numbers and of tensors
-    {"+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "**": operator.pow}
-    | {"neg": operator.neg, "&": operator.and_, "|": operator.or_, "~": operator.invert}
-    | {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne}
-)
+OPERATORS: dict[str, Callable[..., Any]] = {  # of numbers and of tensors
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "**": operator.pow,
+    "neg": operator.neg, "&": operator.and_, "|": operator.or_, "~": operator.invert,
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
 FOLDED: dict[str, Callable[..., float]] = {  # functions of numbers alone
     "exp": lambda x: math.exp(min(x, TOP)),
     "expm1": lambda x: math.expm1(min(x, TOP)),

@@ -161,12 +161,12 @@ def compute(node: Node, scope: Scope, values: list[Value]) -> Value:
     if elementwise or op in _OF_TOKENS:
         to = node.per if elementwise else "token"
         values = [scope.lift(value, part.per, to) for value, part in zip(values, node.args, strict=True)]
-    masks = [isinstance(value, Tensor) and value.dtype == torch.bool for value in values]
     if op in ("&", "|", "~"):
         return OPERATORS[op](*values)
-    if op == "*" and any(masks):  # it chooses: what it leaves out may be infinite
-        mask, value = values if masks[0] else reversed(values)
-        return torch.where(mask, scope.number(scope.typed(value, node.per), node.per), 0.0)
+    if op == "*":
+        for mask, value in (values, reversed(values)):
+            if isinstance(mask, Tensor) and mask.dtype == torch.bool:  # it chooses: what it leaves out may be infinite
+                return torch.where(mask, scope.number(scope.typed(value, node.per), node.per), 0.0)
     if op == "where":
         chosen = (scope.number(scope.typed(value, node.per), node.per) for value in values[1:])
         return torch.where(values[0], *chosen)

@@ -135,7 +135,8 @@ class Objective(Formula):
             loss, named = -totals[0], {"actor/pg_loss": -totals[0].detach()}
             for addend, part in zip(self._addends[1:], totals[1:], strict=True):
                 loss = loss - addend.coefficient * part
-                named[addend.metric] = named.get(addend.metric, 0.0) + part.detach()
+                earlier = named.get(addend.metric)
+                named[addend.metric] = part.detach() if earlier is None else earlier + part.detach()
             loss = loss * self._nan_guard(batch)
         apart = len(totals) > 1 and not self._clips
         with torch.no_grad():

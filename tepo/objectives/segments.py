@@ -70,7 +70,8 @@ class _Spread(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
-        return _spread(gradient, *ctx.saved_tensors, ctx.mean), None, None, None
+        lengths, sequence = ctx.saved_tensors
+        return _spread(gradient, lengths, sequence, ctx.mean), None, None, None
 
 
 def sequence_sum(values: Tensor, lengths: Tensor, sequence: Tensor) -> Tensor:

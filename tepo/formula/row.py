@@ -51,7 +51,7 @@ class Row:
     @property
     def parts(self) -> dict[str, Any]:
         """Fields of a formula by their names."""
-        values = {name: one.value for name, one in self.constants.items()}
+        values = {name: constant.value for name, constant in self.constants.items()}
         shared = ("name", "lines", "average", "keep", "where", "own", "functions")
         return {name: getattr(self, name) for name in shared} | {"constants": values}
 
@@ -165,7 +165,7 @@ def _row(given: Mapping[str, Any], at: Location, path: Path, chain: tuple[str, .
     average = str(given.get("average", base.average if base else "tokens"))
     keep = str(given.get("keep", base.keep if base else ""))
     departs = given.get("departs", [])
-    if not isinstance(departs, list) or not all(isinstance(one, str) for one in departs):
+    if not isinstance(departs, list) or not all(isinstance(text, str) for text in departs):
         raise at.at("departs").error("a list of sentences", 'departs: ["what the paper prints; what is here"]')
     if base:
         inherited = {name: text for name, text in base.lines.items() if name not in constants}
@@ -234,7 +234,7 @@ def changed_lines(row: Row, base: Row) -> list[tuple[str, str]]:
     that of the other one; empty where it is not read."""
     here, there = _read_by(row), _read_by(base)
     both = [(here.get(name, ""), there.get(name, "")) for name in here | there]
-    return [(one, other) for one, other in both if one.split() != other.split()]
+    return [(ours, theirs) for ours, theirs in both if ours.split() != theirs.split()]
 
 
 def differences(row: Row, base: Row) -> list[str]:
@@ -246,5 +246,5 @@ def _read_by(row: Row) -> dict[str, str]:
     """The text of each line and constant that a row reads, of its average and of what it keeps."""
     read = row.formula.read
     found = {name: f"{name}: {text}" for name, text in row.lines.items() if name in read}
-    found |= {name: f"{name} = {one.value:g}" for name, one in row.constants.items() if name in read}
+    found |= {name: f"{name} = {constant.value:g}" for name, constant in row.constants.items() if name in read}
     return found | {"average": f"average: {row.average}", "keep": f"keep: {row.keep or 'all'}"}

@@ -52,7 +52,7 @@ class Place:
     def unknown(self, what: str, name: str, known: Iterable[str]) -> UserError:
         """A name that there is not, with the nearest one."""
         names = sorted(set(known))
-        lowered = {one.lower(): one for one in names}
+        lowered = {known_name.lower(): known_name for known_name in names}
         near = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
         fix = f"did you mean {lowered[near[0]]!r}?" if near else f"known: {', '.join(names)}"
         return self.error(f"unknown {what} {name!r}", fix)
@@ -104,7 +104,7 @@ def _hint(text: str, start: int) -> str:
         return "== compares; a line of its own defines a name"
     if start and (rest[:1].isalpha() or rest[:1] == "(") and (text[start - 1].isalnum() or text[start - 1] == ")"):
         return "put a * between what is multiplied"
-    if text[:1].isdigit() or any(one.isdigit() and two.isalpha() for one, two in pairwise(text)):
+    if text[:1].isdigit() or any(left.isdigit() and right.isalpha() for left, right in pairwise(text)):
         return "put a * between a number and a name"
     return "check brackets, commas and signs"
 
@@ -148,7 +148,7 @@ def _check(node: ast.expr, place: Place, depth: int) -> None:
         case ast.Call(func=func, args=args, keywords=keywords):
             if not isinstance(func, ast.Name):
                 raise here.error("no function", "a name and its arguments in brackets")
-            if keywords or any(isinstance(one, ast.Starred) for one in args):
+            if keywords or any(isinstance(part, ast.Starred) for part in args):
                 raise here.error("arguments go by position", "without name= and without *")
             below = list(args)
         case ast.IfExp():

@@ -131,7 +131,7 @@ def _detached(formula: Formula) -> tuple[str, ...]:
         if node.op == "given":
             of_others = "logp_old" if node.value == "d" else str(node.value)
             others += [of_others] * (of_others.startswith("logp_") or of_others == "H_old")
-        elif stops and not node.gradient and any(one.value in CURRENT for one in node.below()):
+        elif stops and not node.gradient and any(part.value in CURRENT for part in node.below()):
             found.append(_said(formula, node))
         else:
             waiting += node.args

@@ -128,7 +128,7 @@ class Objective(Formula):
                         values[node.number] = self._value(node, scope, values)
                 for number in spent:
                     values.pop(number, None)
-            parts = [self._per_token(one.node, scope, values) for one in self._addends]
+            parts = [self._per_token(addend.node, scope, values) for addend in self._addends]
             if weights is not None:
                 parts[0] = weights.detach() * parts[0]
             totals = [total(plan.scale * part) for part in parts]
@@ -162,7 +162,7 @@ class Objective(Formula):
         seen = {name: self._per_token(node, scope, values) for name, node in self._watched.items()}
         advantage = seen.get("A", batch.advantages)
         if self._clips:
-            clipped = reduce(torch.logical_or, [self._acts(one, scope, values) for one in self._clips])
+            clipped = reduce(torch.logical_or, [self._acts(clip, scope, values) for clip in self._clips])
         else:
             clipped = reduce(torch.logical_and, [slope == 0 for slope in slopes]) & (advantage != 0)
         named = {

@@ -65,7 +65,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Loss:
-    """What a (micro-)batch adds to the loss of its mini-batch."""
+    """Loss of a (micro-)batch: its part of that of the mini-batch."""
 
     loss: Tensor  # a scalar with a graph, divided by the mini-batch's denominators
     metrics: Metrics
@@ -98,13 +98,13 @@ class Objective(Formula):
         check_lengths(batch, batch.counts, "advantages")
         with torch.no_grad():
             kept = torch.nonzero(batch.want("finished", self._reader))[:, 0] if self.keep else None
-            own = batch if kept is None else batch.select(kept)
+            counted = batch if kept is None else batch.select(kept)
             if totals is None:
-                totals = all_sum(torch.stack([own.lengths.sum(), (own.lengths > 0).sum()]).double(), comm)
-            scope = Scope(own, batch.advantages.dtype, comm, salt, self._reader, totals)
+                totals = all_sum(torch.stack([counted.lengths.sum(), (counted.lengths > 0).sum()]).double(), comm)
+            scope = Scope(counted, batch.advantages.dtype, comm, salt, self._reader, totals)
             values = self._values(self.planned, scope)
-            found = {node.number: values[node.number] for node in self.planned}
-            plan = Plan(own.lengths, totals, self._scale(own, totals, comm), found, kept is not None)
+            planned = {node.number: values[node.number] for node in self.planned}
+            plan = Plan(counted.lengths, totals, self._scale(counted, totals, comm), planned, kept is not None)
             return plan if kept is None else plan.spread(batch, kept)
 
     def loss(self, batch: TokenBatch, plan: Plan, weights: Tensor | None = None) -> Loss:
@@ -138,6 +138,9 @@ class Objective(Formula):
                 earlier = named.get(addend.metric)
                 named[addend.metric] = part.detach() if earlier is None else earlier + part.detach()
             loss = loss * self._nan_guard(batch)
+        # The gradient in each output of the model is worked out here and fed to the model's own backward pass: metrics
+        # read it, and the formula's graph goes with the micro-batch. Without a clip a token counts as clipped where the
+        # policy term alone, without penalties, has no slope.
         apart = len(totals) > 1 and not self._clips
         with torch.no_grad():
             slopes = _slopes(loss, leaves.values(), again=apart)

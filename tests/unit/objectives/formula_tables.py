@@ -12,7 +12,6 @@ from tepo.formula.lines import SUMS, equation
 from tepo.formula.row import differences, load_row, names
 
 PAGE = Path(__file__).parents[3] / "docs" / "formula.md"
-STAGES = {"": "anywhere", "rollout": "rollout", "mini-batch": "mini-batch", "loss": "loss"}
 
 
 def table(head: str, *rows: str) -> str:
@@ -42,7 +41,7 @@ def takes(name: str) -> str:
 
 def tables() -> dict[str, str]:
     """Heading -> what stands in its section after the first paragraph."""
-    given = {name: (WORDS[one.per].removeprefix("one a "), STAGES[one.stage]) for name, one in GIVEN.items()}
+    given = {name: (WORDS[one.per].removeprefix("one a "), one.stage or "anywhere") for name, one in GIVEN.items()}
     expressions = AVERAGES | {GROUPS: ""}
     return {
         "The averages": table(
@@ -57,8 +56,8 @@ def tables() -> dict[str, str]:
             ),
         ),
         "The functions": table(
-            "| function | takes | what | in |",
-            *(f"| `{name}` | {takes(name)} | {one.doc} | {STAGES[one.stage]} |" for name, one in FUNCTIONS.items()),
+            "| function | takes | what |",
+            *(f"| `{name}` | {takes(name)} | {one.doc} |" for name, one in FUNCTIONS.items()),
         ),
         "All methods": methods(),
     }

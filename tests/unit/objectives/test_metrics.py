@@ -48,7 +48,12 @@ def test_kl_entropy_and_weight_metrics():
         ("grpo_dapo", {"J": "min(w, clip(w, 1 - low, 1 + high))*A"}, [1.5, 0.5, 1.5, 0.5], [1, 0, 1, 0]),
         ("kimi_k2_5", {}, [1.5, 0.5, 1.5, 0.5], [1, 1, 1, 1]),
         # beside the weight `v` itself
-        ("grpo_dapo", {"v": "exp(0*d)", "J": "min(v, clip(w, 1 - low, 1 + high)*A)"}, [1.5, 0.5, 1.5, 0.5], [0, 1, 1, 1]),
+        (
+            "grpo_dapo",
+            {"v": "exp(0*d)", "J": "min(v, clip(w, 1 - low, 1 + high)*A)"},
+            [1.5, 0.5, 1.5, 0.5],
+            [0, 1, 1, 1],
+        ),
         # CISPO's weight is held, though no token drops out
         ("cispo", {}, [1.5, 0.5, 1.5, 0.5], [1, 0, 1, 0]),
         # without a clip: where the policy term has no gradient though A is not 0

@@ -216,11 +216,6 @@ def test_a_mistake_in_a_declaration_has_its_line(old: str, new: str, said: str, 
     assert caught.value.where == (f"own.py:{number}" if number else "own.py")
 
 
-def test_other_counts_of_arguments_are_taken() -> None:
-    for given in ("layout, *given", "layout, x, width=2.0, more=None", "layout, x=0, width=2.0, /"):
-        mine(FILE.replace(DEF, f"def soft({given}):"))
-
-
 def test_no_two_things_have_one_name() -> None:
     with pytest.raises(UserError, match=r"soft is declared in own\.py:6 too") as caught:
         Objective("mine", {"A": A, "J": "A*soft(d)"}, {}, functions={"own.py": FILE, "two.py": f"\n{FILE}"})

@@ -9,7 +9,7 @@ import torch
 from tepo.objectives import Objective, TokenBatch, load_objective
 from tepo.objectives.selection import covariance, draws, top_tokens
 from tepo.objectives.testing.case import make_case
-from tests.unit.objectives.flat import by_hand, coefficients, tensor
+from tests.unit.objectives.flat import by_hand, tensor
 
 
 class Ranks:
@@ -97,39 +97,6 @@ def test_clip_cov_draws_strictly_inside_its_bounds():
     batch = replace(batch, logprobs=tensor(-1, -4, -3, 1), old_logprobs=tensor(-1, -4, -3, 1))
     assert drawn(load_objective("clip_cov", {"share": 1}), batch) == [1, 2]
     assert drawn(load_objective("clip_cov", {"share": 1, "alpha": 1.25, "beta": 5.5}), batch) == [1]
-
-
-def test_clip_cov_leaves_tokens_the_clip_already_stopped():
-    """A token past the clip has no gradient to lose: it must not use up the draw."""
-    batch = by_hand([3.0, 1.1, 0.1], [2.0, 2.0, -4.0], uid=torch.arange(1))
-    for bounds, found in (({}, [1, 2]), ({"c": "clip(w, 1 - 0.2, 1 + 0.2)*A"}, [1])):
-        objective = load_objective("clip_cov", {"share": 1, "alpha": 0, "beta": 50, **bounds})
-        assert drawn(objective, batch) == found
-        assert coefficients(objective, batch).tolist() == pytest.approx([0.0, 0.0, 0.0])
-
-
-def test_clip_cov_without_candidates_drops_nothing():
-    batch = by_hand([1.0, 1.5], [1.0, -1.0], uid=torch.arange(1))
-    assert drawn(load_objective("clip_cov", {"alpha": 50, "beta": 60}), batch) == []
-
-
-def test_clip_cov_drops_another_token_with_another_salt():
-    case, objective = make_case(3, repeat=4), load_objective("clip_cov", {"share": 0.05, "alpha": 0.05})
-    dropped = {tuple(drawn(objective, case.batch(objective), salt)) for salt in range(8)}
-    assert all(len(places) == int(0.05 * 96) for places in dropped)
-    assert len(dropped) == 8
-
-
-def test_clip_cov_acts_on_the_first_mini_batch_and_stays_in_the_denominator():
-    """On-policy, a dropped token's gradient is 0 and the others keep A / N."""
-    case, objective = make_case(3, drift=0.0), load_objective("clip_cov", {"share": 0.1, "alpha": 0.05})
-    batch = case.batch(objective)
-    batch = replace(batch, logprobs=batch.logprobs.detach().requires_grad_())
-    out = drawn(objective, batch)
-    assert len(out) == 2
-    expected = batch.advantages.clone()
-    expected[out] = 0
-    torch.testing.assert_close(coefficients(objective, batch), expected)
 
 
 @pytest.mark.parametrize("least", [0.0, 0.02, 0.1])

@@ -46,7 +46,7 @@ class Formula:
     constants: Mapping[str, float]
     average: str = "tokens"  # one of AVERAGES, `groups`, or an expression
     keep: str = ""  # `finished` leaves cut responses out of the loss and its denominators
-    where: Mapping[str, str] | None = None  # places of lines, constants and, by "", of the whole, for messages
+    where: Mapping[str, str] = field(default_factory=dict)  # of lines, constants and, by "", of the whole, for messages
     own: frozenset[str] = frozenset()  # names that must be read; what is inherited and not read falls away
     functions: Mapping[str, str] = field(default_factory=dict)  # files of a user's own by name; not executed here
 
@@ -68,7 +68,7 @@ class Formula:
             raise UserError(f"nothing reads {', '.join(unread)}", where=self._where(unread[0]), fix=fix)
 
     def _where(self, name: str) -> str:
-        return (self.where or {}).get(name, self.name)
+        return self.where.get(name, self.name)
 
     @property
     def nodes(self) -> Mapping[str, Node]:
@@ -118,7 +118,7 @@ class Formula:
     # the graph --------------------------------------------------------------------------------------------------------
     @cached_property
     def _builder(self) -> Builder:
-        return Builder(self.lines, self.constants, self.where or {}, functions_of(self.functions))
+        return Builder(self.lines, self.constants, self.where, functions_of(self.functions))
 
     @cached_property
     def _written(self) -> Node:

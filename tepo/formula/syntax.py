@@ -3,13 +3,12 @@
 Allowed: numbers, names, + - * / **, one comparison at a time, & | ~, calls by position."""
 
 import ast
-import difflib
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tepo.common.errors import UserError
+from tepo.common.errors import UserError, unknown_name
 
 LONGEST, DEEPEST, LARGEST_EXPONENT = 2000, 40, 8  # characters of a line, levels of brackets, |exponent|
 BINARY: dict[type, str] = {
@@ -51,11 +50,8 @@ class Place:
 
     def unknown(self, what: str, name: str, known: Iterable[str]) -> UserError:
         """A name that there is not, with the nearest one."""
-        names = sorted(set(known))
-        lowered = {known_name.lower(): known_name for known_name in names}
-        near = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
-        fix = f"did you mean {lowered[near[0]]!r}?" if near else f"known: {', '.join(names)}"
-        return self.error(f"unknown {what} {name!r}", fix)
+        error = unknown_name(what, name, set(known))
+        return self.error(error.what, error.fix)
 
 
 def parse(place: Place) -> ast.expr:

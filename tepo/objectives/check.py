@@ -262,23 +262,14 @@ def repeated(objective: Objective) -> str:
     return "" if same else "the same call gives other numbers: a draw, or an argument that is changed in its place"
 
 
-def precision(objective: Objective) -> str:
+def float32(objective: Objective) -> str:
     """float32 gives the gradient of float64 to its rounding."""
     found = [unsplit(objective, *prepared_case(objective, dtype))[0] for dtype in (torch.float32, torch.float64)]
     return _differs("float32", found[0].double(), found[1], TOLERANCE[torch.float32])
 
 
-CHECKS: dict[str, Callable[[Objective], str]] = {
-    "gradient": gradient,
-    "micro-batches": micro_batches,
-    "ranks": ranks,
-    "extremes": extremes,
-    "alike": alike,
-    "nan": nan,
-    "needs": needs,
-    "repeated": repeated,
-    "float32": precision,
-}
+_ALL = (gradient, micro_batches, ranks, extremes, alike, nan, needs, repeated, float32)
+CHECKS: dict[str, Callable[[Objective], str]] = {check.__name__.replace("_", "-"): check for check in _ALL}
 
 
 def check_objective(objective: Objective) -> list[Check]:

@@ -10,22 +10,25 @@ from tepo.formula.language import HANDED
 
 @dataclass(frozen=True)
 class Addend:
-    """coefficient * node in J. metric: the name of the node's total, negated for the policy term."""
+    """coefficient * node in J."""
 
     coefficient: float
     node: Node
-    metric: str
+    metric: str  # the name of the node's total, negated for the policy term
 
 
 @dataclass(frozen=True)
 class Clip:
-    """A clip of the policy term. of: what is held; held: the outcome. side, others: the argument of the `min` around
-    it that it is in, and those that it is not in; None without one."""
+    """A clip of the policy term."""
 
-    of: Node
-    held: Node
-    side: Node | None
-    others: tuple[Node, ...] = ()
+    of: Node  # what is held
+    held: Node  # the outcome
+    side: Node | None  # the argument of the `min` around it that it is in; None without one
+    others: tuple[Node, ...] = ()  # the arguments that it is not in
+
+    @property
+    def nodes(self) -> list[Node]:
+        return [node for node in (self.of, self.held, self.side, *self.others) if node]
 
 
 def addends(root: Node, builder: Builder, kl: Node | None) -> list[Addend]:
@@ -50,15 +53,14 @@ def addends(root: Node, builder: Builder, kl: Node | None) -> list[Addend]:
 def clips(policy: Node, weight: Node | None) -> list[Clip]:
     """The clips of the policy term; one within the weight `v` holds no ratio."""
     nodes = _down(policy, {weight.number} if weight else set())
-    inside = {node.number: {one.number for one in node.below()} for node in nodes}
+    minima = [node for node in nodes if node.op == "min"]
     found = []
     for node in nodes:
         if node.op == "clip" and node.args[0].loss:
-            around = [one for one in nodes if one.op == "min" and node.number in inside[one.number]]
-            sides = [(one, [part for part in one.args if node.number in inside[part.number]]) for one in around]
-            only = next(((one, side[0]) for one, side in sides if len(side) == 1), None)
-            others = tuple(part for part in only[0].args if part is not only[1]) if only else ()
-            found.append(Clip(node.args[0], node, only[1] if only else None, others))
+            sides = [(outer, [part for part in outer.args if node in part.below()]) for outer in minima]
+            outer, side = next(((outer, parts[0]) for outer, parts in sides if len(parts) == 1), (None, None))
+            others = tuple(part for part in outer.args if part is not side) if outer else ()
+            found.append(Clip(node.args[0], node, side, others))
     return found
 
 
@@ -88,15 +90,15 @@ def factored(node: Node, builder: Builder) -> tuple[float, Node | None]:
 
 
 def _metric(node: Node, kl: Node | None) -> str:
-    below = node.below()
-    if kl is not None and kl in below:
+    parts = node.below()
+    if kl is not None and kl in parts:
         return "actor/kl_loss"
-    return "actor/entropy_loss" if any(one.value == "H" for one in below) else "actor/penalty"
+    return "actor/entropy_loss" if any(part.value == "H" for part in parts) else "actor/penalty"
 
 
 def _read(node: Node) -> set[str]:
     """Given names that a node is a number of, and not only a condition or a statistic of the mini-batch."""
-    return {str(one.value) for one in _down(node, set()) if one.op == "given"}
+    return {str(part.value) for part in _down(node, set()) if part.op == "given"}
 
 
 def _down(root: Node, leaves: set[int]) -> list[Node]:

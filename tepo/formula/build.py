@@ -1,18 +1,25 @@
 """From the lines of a formula to its graph: names, stages, and what each part is one of."""
 
 import ast
+import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from typing import Any
 
 from tepo.common.errors import UserError
-from tepo.formula.graph import Function, Graph, Node, Per
-from tepo.formula.language import FOLDED, FUNCTIONS, GIVEN, HANDED, MOST, WORDS
+from tepo.formula.graph import Function, Node, Per
+from tepo.formula.language import FOLDED, FUNCTIONS, GIVEN, HANDED, MOST, OPERATORS, WORDS
 from tepo.formula.syntax import BINARY, COMPARED, LARGEST_EXPONENT, UNARY, Place, parse
+
+COMMUTATIVE = ("+", "*", "&", "|", "==", "!=", "min", "max")
+LANGUAGE = 1  # raised when the meaning of a text changes
+_ACCEPTED = {"token": ("token",), "each": ("token", "response"), "response": ("response",), "named": ("named",)}
+_FIXES = {("token", "response"): "tokens(…) puts a response's value on each of its tokens"}
 
 
 class Builder:
-    """The graph of a formula. lines: text by name; constants: by name; where: the place of each, for messages; own:
-    functions of a user's own."""
+    """The graph of a formula. where: the place of each line and constant, for messages; own: functions of a user's
+    own."""
 
     def __init__(
         self,
@@ -23,8 +30,8 @@ class Builder:
     ) -> None:
         self.lines = {name: " ".join(str(text).split()) for name, text in lines.items()}
         self.constants, self.where, self.functions = constants, where, {**FUNCTIONS, **own}
-        self.graph = Graph()
-        self.known: dict[str, Node] = {}
+        self.nodes: dict[str, Node] = {}  # by digest: no two mean the same
+        self.known: dict[str, Node] = {}  # of lines that are read
         self.read: set[str] = set()
         self.open: list[str] = []
         for name in lines:
@@ -42,47 +49,56 @@ class Builder:
     def line(self, name: str) -> Node:
         """The node of a line. Raises UserError, with a caret, for what is wrong in it or in a line that it reads."""
         if name not in self.known:
-            place = Place(name, self.lines[name], 0, len(self.lines[name]), self.where.get(name, ""))
             if name in self.open:
                 circle = " reads ".join([*self.open[self.open.index(name) :], name])
-                raise UserError(f"lines in a circle: {circle}", where=place.where)
+                raise UserError(f"lines in a circle: {circle}", where=self.where.get(name, ""))
             self.open.append(name)
-            self.known[name] = self._node(parse(place), place)
+            self.known[name] = self.expression(name, self.lines[name])
             self.open.pop()
         return self.known[name]
 
     def expression(self, name: str, text: str) -> Node:
-        """The node of a text that is no line of the formula."""
+        """The node of a text, which need not be a line of the formula."""
         place = Place(name, text, 0, len(text), self.where.get(name, ""))
         return self._node(parse(place), place)
 
     def handing(self, root: Node, handed: Node) -> dict[int, Node]:
         """The same graph where one node is given: a value of the rollout, one a token. By the number that it had."""
-        given = self.graph.add("given", (), handed.place, value=HANDED, per="token", loss=True)
+        given = self._add("given", (), handed.place, value=HANDED, per="token", loss=True)
         if handed.condition:  # it is handed over as 0 or 1
-            pair = given, self.graph.number(0, handed.place)
-            given = self._operator("!=", pair, [handed.place] * 2, handed.place)
+            given = self.operator("!=", given, self._number(0, handed.place))
         made = {handed.number: given}
         for node in root.below():
             args = tuple(made[part.number] for part in node.args)
             if node.number in made:
                 continue
-            if args == node.args:
-                made[node.number] = node
-            else:
-                make = self._call if node.function else self._operator
-                made[node.number] = make(node.op, args, [part.place for part in node.args], node.place)
+            make = self._call if node.function else self._operator
+            same = args == node.args
+            made[node.number] = node if same else make(node.op, args, [part.place for part in node.args], node.place)
         return made
 
     def operator(self, op: str, *args: Node) -> Node:
         """The node of an operator between nodes."""
         return self._operator(op, args, [part.place for part in args], args[0].place)
 
+    def _add(self, op: str, args: tuple[Node, ...], place: Place, value: float | str | None = None, **is_: Any) -> Node:
+        """The node of this meaning, made where there is none yet. is_: fields of a node."""
+        function, parts = is_.get("function"), [part.digest for part in args]
+        meaning = [str(LANGUAGE), op, repr(value), *(sorted(parts) if op in COMMUTATIVE else parts)]
+        meaning += [function.text] if function and function.text else []
+        digest = hashlib.sha256("\0".join(meaning).encode()).hexdigest()
+        if digest not in self.nodes:
+            self.nodes[digest] = Node(len(self.nodes), op, args, place, digest, value, **is_)
+        return self.nodes[digest]
+
+    def _number(self, value: float, place: Place) -> Node:
+        return self._add("number", (), place, float(value))
+
     def _node(self, tree: ast.expr, line: Place) -> Node:
         place = line.at(tree)
         match tree:
             case ast.Constant(value=value):
-                return self.graph.number(float(value), place)  # type: ignore[arg-type]
+                return self._number(float(value), place)  # type: ignore[arg-type]
             case ast.Name(id=name):
                 return self._named(name, place)
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
@@ -106,20 +122,16 @@ class Builder:
         return tuple(self._node(part, line) for part in trees), [line.at(part) for part in trees]
 
     def _named(self, name: str, place: Place) -> Node:
-        if name in self.constants:
+        if name in self.constants or name in self.lines:
             self.read.add(name)
-            return self.graph.number(self.constants[name], place)
-        if name in self.lines:
-            self.read.add(name)
-            return self.line(name)
+            return self._number(self.constants[name], place) if name in self.constants else self.line(name)
         if name in self.functions:
             raise place.error(f"{name} is a function", f"{name}(…)")
         if name not in GIVEN:
             raise place.unknown("name", name, [*GIVEN, *self.lines, *self.constants])
         given = GIVEN[name]
-        rollout, loss = given.stage == "rollout", given.stage == "loss"
-        add, gradient = self.graph.add, given.gradient
-        return add("given", (), place, value=name, per=given.per, rollout=rollout, loss=loss, gradient=gradient)
+        stages = {"rollout": given.stage == "rollout", "loss": given.stage == "loss"}
+        return self._add("given", (), place, name, per=given.per, gradient=given.gradient, **stages)
 
     def _per(self, args: tuple[Node, ...], place: Place) -> Per:
         pers = {part.per for part in args} - {""}
@@ -130,12 +142,10 @@ class Builder:
         return "token" if "token" in pers else pers.pop() if pers else ""  # type: ignore[return-value]
 
     def _operator(self, op: str, args: tuple[Node, ...], places: list[Place], place: Place) -> Node:
-        compared = op in COMPARED.values()
-        logical = op in ("&", "|", "~")
+        compared, logical = op in COMPARED.values(), op in ("&", "|", "~")
         for part, here in zip(args, places, strict=True):
             if logical and not part.condition:
                 raise here.error("no condition", f"{op} takes conditions, such as (A > 0)")
-        numbers = [part.value for part in args if part.op == "number"]
         if op == "/" and args[1].op == "number" and args[1].value == 0:
             raise places[1].error("a division by 0")
         if op == "**":
@@ -143,29 +153,21 @@ class Builder:
                 raise places[1].error("an exponent is a number", "exp(b*log(a))")
             if abs(float(args[1].value or 0)) > LARGEST_EXPONENT:
                 raise places[1].error(f"an exponent beyond {LARGEST_EXPONENT}")
-        if len(numbers) == len(args):
+        if all(part.op == "number" for part in args):
             if compared:
                 raise place.error("both sides are constants")
-            return self.graph.number(self._folded(op, [float(value) for value in numbers], place), place)  # type: ignore[arg-type]
-        per = self._per(args, place)
-        return self._add(op, args, place, per, compared or logical)
+            return self._folded(op, args, place)
+        return self._computed(op, args, place, self._per(args, place), compared or logical)
 
-    def _folded(self, op: str, values: list[float], place: Place) -> float:
-        plain: dict[str, Callable[..., float]] = {
-            "+": lambda a, b: a + b,
-            "-": lambda a, b: a - b,
-            "*": lambda a, b: a * b,
-            "/": lambda a, b: a / b,
-            "**": lambda a, b: a**b,
-            "neg": lambda a: -a,
-        }
+    def _folded(self, op: str, args: tuple[Node, ...], place: Place) -> Node:
+        """The number that an operator or a function makes of numbers."""
         try:
-            made = {**FOLDED, **plain}[op](*values)
+            made = {**FOLDED, **OPERATORS}[op](*(float(part.value or 0) for part in args))
         except (ValueError, OverflowError, ZeroDivisionError):
             made = math.nan
         if not isinstance(made, int | float) or not math.isfinite(made):
             raise place.error("no number")
-        return float(made)
+        return self._number(float(made), place)
 
     def _call(self, name: str, args: tuple[Node, ...], places: list[Place], place: Place) -> Node:
         function = self.functions[name]
@@ -173,46 +175,40 @@ class Builder:
         if not function.least <= len(args) <= function.most:
             wanted = str(function.least) if function.least == function.most else f"{function.least} to {function.most}"
             raise place.error(f"{name} takes {wanted} arguments, not {len(args)}", function.doc)
-        for part, here, kind in zip(args, places, [*function.takes, *function.takes[-1:] * len(args)], strict=False):
-            self._check(name, part, here, kind.rstrip("?*"))
-            if function.stage == "rollout" and (ofloss := next((one for one in part.below() if one.loss), None)):
+        for part, here, word in zip(args, places, [*function.takes, *function.takes[-1:] * len(args)], strict=False):
+            self._check(name, part, here, word.rstrip("?*"))
+            if function.stage == "rollout" and (ofloss := next((node for node in part.below() if node.loss), None)):
                 what = f"{name} is of the rollout, and {ofloss.value or ofloss.op} is of the loss"
                 raise here.error(what, "a rollout has R, G, T, t, H_old, L, finished, R_k and weight_k")
         if name == "comb" and not (0 <= float(args[1].value or 0) <= MOST and float(args[1].value or 0).is_integer()):
             raise places[1].error(f"k of comb is a whole number up to {MOST}")
         if name in FOLDED and all(part.op == "number" for part in args):
-            return self.graph.number(self._folded(name, [float(part.value or 0) for part in args], place), place)
-        if function.gives == "same":
-            per = self._per(args, place)
-        else:
-            per = "token" if function.gives == "condition" else function.gives  # type: ignore[assignment]
-        return self._add(name, args, place, per, function.gives == "condition")
+            return self._folded(name, args, place)
+        condition = function.gives == "condition"
+        given = "token" if condition else function.gives
+        per = self._per(args, place) if given == "same" else given
+        return self._computed(name, args, place, per, condition)
 
-    def _check(self, name: str, part: Node, place: Place, kind: str) -> None:
+    def _check(self, name: str, part: Node, place: Place, word: str) -> None:
         """Raises UserError where an argument is not what a function takes."""
         has = WORDS[part.per]
-        if kind == "condition" and not part.condition:
+        if word == "condition" and not part.condition:
             raise place.error(f"{name} wants a condition here", "such as (A > 0)")
-        if kind == "each" and part.per not in ("token", "response"):
-            raise place.error(f"{name} wants one value a token here, and this is {has}")
-        if kind == "token" and part.per != "token":
-            fix = "tokens(…) puts a response's value on each of its tokens" if part.per == "response" else ""
-            raise place.error(f"{name} wants one value a token here, and this is {has}", fix)
-        if kind == "response" and part.per != "response":
-            raise place.error(f"{name} wants one value a response here, and this is {has}")
-        if kind == "named" and part.per != "named":
-            raise place.error(f"{name} wants one value a named reward here, and this is {has}", "R_k, weight_k")
-        if kind == "number" and part.op != "number":
+        if word == "number" and part.op != "number":
             raise place.error(f"{name} wants a constant here")
-        if kind == "all" and part.per != "token" and part.spelled != "responses":
+        if word in _ACCEPTED and part.per not in _ACCEPTED[word]:
+            wanted = WORDS[_ACCEPTED[word][0]].replace("one a", "one value a")
+            fix = "R_k, weight_k" if word == "named" else _FIXES.get((word, part.per), "")
+            raise place.error(f"{name} wants {wanted} here, and this is {has}", fix)
+        if word == "all" and part.per != "token" and part.spelled != "responses":
             fix = f"{name}(tokens(…)) or {name}(responses(…)): these are two numbers"
             raise place.error(f"{name} of {has}: a mean over what?", fix if part.per == "response" else "")
 
-    def _add(self, op: str, args: tuple[Node, ...], place: Place, per: Per, condition: bool) -> Node:
+    def _computed(self, op: str, args: tuple[Node, ...], place: Place, per: str, condition: bool) -> Node:
         function = self.functions.get(op)
         stage = function.stage if function else ""
-        without = condition or stage or op in ("sg", "max_others_g")
-        return self.graph.add(
+        detached = condition or stage or op in ("sg", "max_others_g")
+        return self._add(
             op,
             args,
             place,
@@ -220,7 +216,6 @@ class Builder:
             condition=condition,
             rollout=stage == "rollout" or any(part.rollout for part in args),
             loss=stage == "mini-batch" or any(part.loss for part in args),
-            gradient=not without and any(part.gradient for part in args),
-            spelled=op if op in ("tokens", "responses") else "",
+            gradient=not detached and any(part.gradient for part in args),
             function=function,
         )

@@ -16,9 +16,8 @@ from functools import lru_cache
 
 from tepo.common.errors import UserError, unknown_name
 from tepo.formula.graph import Function
-from tepo.formula.language import FUNCTIONS, GIVEN
+from tepo.formula.language import FUNCTIONS, GIVEN, STAGES
 
-STAGES = {"_g": "rollout", "_r": "rollout", "_b": "mini-batch"}
 PAGE = "docs/own-kinds.md has examples"
 _TAKES = ("token", "response", "condition", "number", "any")
 _GIVES = ("token", "response", "condition", "number", "same")
@@ -48,9 +47,10 @@ def _of_file(file: str, text: str) -> Mapping[str, Function]:
     found: dict[str, Function] = {}
     for node in body:
         if isinstance(node, ast.FunctionDef):
-            for one in node.decorator_list:
-                if ast.unparse(one.func if isinstance(one, ast.Call) else one).rpartition(".")[2] == "function":
-                    found |= {node.name: _declared(node, one, file, text)}
+            for decorator in node.decorator_list:
+                called = decorator.func if isinstance(decorator, ast.Call) else decorator
+                if ast.unparse(called).rpartition(".")[2] == "function":
+                    found |= {node.name: _declared(node, decorator, file, text)}
     if not found:
         raise UserError("the file declares no function", where=file, fix=f"{_EXAMPLE} in front of a `def`; {PAGE}")
     return found
@@ -66,7 +66,7 @@ def _declared(node: ast.FunctionDef, decorator: ast.expr, file: str, text: str) 
         if word not in known:
             raise unknown_name(f"word for what {name} takes or gives", word, known, where=f"{file}:{node.lineno}")
 
-    named = {one.arg: getattr(one.value, "value", None) for one in getattr(decorator, "keywords", ())}
+    named = {word.arg: getattr(word.value, "value", None) for word in getattr(decorator, "keywords", ())}
     takes, gives = named.get("takes"), named.get("gives")
     if set(named) != {"takes", "gives"} or not isinstance(takes, str) or not isinstance(gives, str):
         raise wrong("does not say what it takes and gives, in plain text", _EXAMPLE)
@@ -94,8 +94,7 @@ def _declared(node: ast.FunctionDef, decorator: ast.expr, file: str, text: str) 
         raise wrong("is of the mini-batch, and gives `same`", "token, condition or number")
     given = [*node.args.posonlyargs, *node.args.args]
     least, most = len(given) - len(node.args.defaults), len(given) if not node.args.vararg else len(words) + 1
-    needed = [one for one in node.args.kw_defaults if one is None]
-    if needed or not least <= optional.count(False) + 1 <= len(words) + 1 <= most:
+    if None in node.args.kw_defaults or not least <= optional.count(False) + 1 <= len(words) + 1 <= most:
         has = ast.unparse(node.args)
         raise wrong(f'takes "{takes}", and has the arguments ({has})', "the layout first, then these")
     doc = (ast.get_docstring(node) or "").partition("\n")[0]

@@ -1,7 +1,7 @@
 """A formula as data: what it reads, in which stage, and what the trainer has to compute for it. No tensors here."""
 
 import ast
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Self
@@ -10,7 +10,7 @@ from tepo.common.errors import UserError
 from tepo.formula.addends import Addend, Clip, addends, clips, factored
 from tepo.formula.build import Builder
 from tepo.formula.declarations import functions_of
-from tepo.formula.graph import Node, below
+from tepo.formula.graph import Node, below, given_names
 from tepo.formula.language import AVERAGES, GIVEN, GROUPS
 from tepo.formula.needs import Needs
 from tepo.formula.syntax import Place, parse, summands
@@ -31,53 +31,44 @@ CURRENT = ("logp", "d", "H", "dH", "kl_old", "kl_initial")  # made by the policy
 
 @dataclass(frozen=True)
 class Bounds:
-    """of: whose ratio is bounded, each token's or the geometric mean of a response. bounds: the clip distances that
-    act, by side (`low`, `high`)."""
+    """The clip of a ratio."""
 
-    of: Literal["token", "sequence"]
-    bounds: dict[str, float]
+    of: Literal["token", "sequence"]  # each token's ratio, or the geometric mean of a response
+    bounds: dict[str, float]  # the clip distances that act, by side (`low`, `high`)
 
 
 @dataclass(frozen=True)
 class Formula:
-    """A method. lines, constants: texts and numbers by name; average: one of AVERAGES, `groups`, or an expression;
-    keep: `finished` leaves cut responses out of the loss and its denominators. where: the places of lines,
-    constants and, by "", of the whole, for messages; own: the names that must be read (an inherited one that nothing
-    reads falls away). functions: the text of each Python file with functions of a user's own, by its name. It is not
-    executed here.
-
-    Raises UserError, with a caret under the word, for what is wrong in a line."""
+    """A method. Raises UserError, with a caret under the word, for what is wrong in a line."""
 
     name: str
     lines: Mapping[str, str]
     constants: Mapping[str, float]
-    average: str = "tokens"
-    keep: str = ""
-    where: Mapping[str, str] | None = None
-    own: frozenset[str] = frozenset()
-    functions: Mapping[str, str] = field(default_factory=dict)
+    average: str = "tokens"  # one of AVERAGES, `groups`, or an expression
+    keep: str = ""  # `finished` leaves cut responses out of the loss and its denominators
+    where: Mapping[str, str] = field(default_factory=dict)  # of lines, constants and, by "", of the whole, for messages
+    own: frozenset[str] = frozenset()  # names that must be read; what is inherited and not read falls away
+    functions: Mapping[str, str] = field(default_factory=dict)  # files of a user's own by name; not executed here
 
     def __post_init__(self) -> None:
         if "J" not in self.lines:
-            where = (self.where or {}).get("", self.name)
-            raise UserError("the formula has no line J", where=where, fix="J: what is maximised, of each token")
-        if self.keep not in ("", "finished"):
             raise UserError(
-                f"keep: {self.keep!r} is not known",
-                where=(self.where or {}).get("keep", self.name),
-                fix="keep: finished",
+                "the formula has no line J", where=self._where(""), fix="J: what is maximised, of each token"
             )
+        if self.keep not in ("", "finished"):
+            raise UserError(f"keep: {self.keep!r} is not known", where=self._where("keep"), fix="keep: finished")
         if not self._written.gradient:
-            raise self._written.place.error(
-                "J has no gradient", "it reads logp, d, H, kl_old or kl_initial, outside of sg(…)"
-            )
+            fix = "it reads logp, d, H, kl_old or kl_initial, outside of sg(…)"
+            raise self._written.place.error("J has no gradient", fix)
         if self._written.per == "named":
             raise self._written.place.error("J is one a named reward", "sum_k(…)")
         _ = self._j, self.needs
-        unread = sorted(self.own - self._builder.read - {"J"})
-        if unread:
-            where = (self.where or {}).get(unread[0], self.name)
-            raise UserError(f"nothing reads {', '.join(unread)}", where=where, fix="read it in a line, or leave it out")
+        if unread := sorted(self.own - self.read):
+            fix = "read it in a line, or leave it out"
+            raise UserError(f"nothing reads {', '.join(unread)}", where=self._where(unread[0]), fix=fix)
+
+    def _where(self, name: str) -> str:
+        return self.where.get(name, self.name)
 
     @property
     def nodes(self) -> Mapping[str, Node]:
@@ -92,13 +83,13 @@ class Formula:
     @cached_property
     def given(self) -> set[str]:
         """The given names that J reads, of the rollout and of the loss."""
-        return _given([self._written])
+        return given_names([self._written])
 
     @property
     def mapping(self) -> dict[str, Any]:
         """The parts that are read, as the configuration of a run keeps it and `load_objective` takes it."""
         parts = {"formula": self.lines, "constants": self.constants, "functions": self.functions}
-        read = {key: {name: one for name, one in part.items() if name in self.read} for key, part in parts.items()}
+        read = {key: {name: part[name] for name in part if name in self.read} for key, part in parts.items()}
         if not read["functions"]:
             del read["functions"]
         return {"name": self.name, **read, "average": self.average, "keep": self.keep}
@@ -120,8 +111,14 @@ class Formula:
         return replace(self, lines={**self.lines, "J": kept.removeprefix(" + ")}, own=frozenset()), *found
 
     @cached_property
+    def digest(self) -> str:
+        """A hash of the meaning: lines substituted, constants folded, whatever the spelling."""
+        return ":".join((self._written.digest, self._average.digest if self._average else GROUPS, self.keep))
+
+    # the graph --------------------------------------------------------------------------------------------------------
+    @cached_property
     def _builder(self) -> Builder:
-        return Builder(self.lines, self.constants, self.where or {}, functions_of(self.functions))
+        return Builder(self.lines, self.constants, self.where, functions_of(self.functions))
 
     @cached_property
     def _written(self) -> Node:
@@ -129,19 +126,66 @@ class Formula:
         return self._builder.line("J")
 
     @cached_property
-    def _given(self) -> dict[int, Node]:
+    def handed(self) -> Node:
+        """The one value that the loss reads of the rollout: the node through which all of it passes.
+
+        Raises UserError where there are several."""
+        root = self._written
+        sources = {node.number for node in root.below() if node.stage == "rollout" or (node.rollout and not node.args)}
+        if not sources:
+            raise root.place.error("J reads nothing of the rollout", "A: (R - mean_g(R)) / (std_g(R) + eps), say")
+        ways = [node for node in reversed(root.below()) if node.rollout and not node.loss]
+        for node in sorted(ways, key=lambda node: node.condition):  # a number rather than what it is compared with
+            if not sources & ({other.number for other in below([root], {node.number})} - {node.number}):
+                return node
+        first = [name for name, node in self.nodes.items() if node.rollout and not node.loss]
+        what = f"the loss reads several values of the rollout ({', '.join(first)})"
+        raise root.place.error(what, "make one line of what is read of R, G and their means")
+
+    @cached_property
+    def _handing(self) -> dict[int, Node]:
         """The nodes of J where the value of the rollout is given, one a token, by the number that they had."""
         return self._builder.handing(self._written, self.handed)
 
     @cached_property
     def _j(self) -> Node:
         """J where the value of the rollout is given."""
-        return self._given[self._written.number]
+        return self._handing[self._written.number]
 
+    @cached_property
+    def _average(self) -> Node | None:
+        """The weight of a token as a node; None for a mean over groups."""
+        name = self.average
+        if name == GROUPS:
+            return None
+        if name.isidentifier() and name not in (*AVERAGES, *GIVEN, *self.constants):
+            place = Place("average", name, 0, len(name), self._where("average"))
+            raise place.unknown("average", name, (*AVERAGES, GROUPS))
+        made = self._builder.expression("average", AVERAGES.get(name, name))
+        if made.gradient or made.rollout or any(node.stage for node in made.below()):
+            raise made.place.error("an average reads N, B, T, L and constants alone")
+        return made
+
+    @cached_property
+    def planned(self) -> list[Node]:
+        """Calls that look at all of a mini-batch, in order."""
+        return [node for node in self._j.below() if node.stage == "mini-batch"]
+
+    @cached_property
+    def _loss_steps(self) -> list[tuple[Node, tuple[int, ...]]]:
+        """The nodes of the loss, and of each the values that nothing reads after it."""
+        planned, roots = {node.number for node in self.planned}, [part.node for part in self._addends]
+        steps = below(roots, planned)
+        wanted = [*roots, *self._watched.values(), *(node for clip in self._clips for node in clip.nodes)]
+        kept = planned | {node.number for node in wanted}
+        last = {part.number: node.number for node in steps for part in node.args if part.number not in kept}
+        return [(node, tuple(number for number, at in last.items() if at == node.number)) for node in steps]
+
+    # what is reported of it -------------------------------------------------------------------------------------------
     def _line(self, name: str) -> Node | None:
         """The node of a line that the loss computes; None without one, and for a number."""
-        node = self._builder.known.get(name)
-        made = self._given.get(node.number) if node else None
+        node = self.nodes.get(name)
+        made = self._handing.get(node.number) if node else None
         return made if made and made.op != "number" else None
 
     @cached_property
@@ -153,6 +197,14 @@ class Formula:
         return clips(self._addends[0].node, self._line("v"))
 
     @cached_property
+    def _watched(self) -> dict[str, Node]:
+        """Nodes whose values are wanted after the loss, by what they are called."""
+        lines = {name: self._line(name) for name in ("A", "w", "v", "M", "kl")}
+        roots, planned = [part.node for part in self._addends], {node.number for node in self.planned}
+        there = {node.number for node in below(roots, planned)}
+        return {name: node for name, node in lines.items() if node and node.number in there}
+
+    @cached_property
     def clip(self) -> Bounds | None:
         """The clip of the ratio; None where there is none, or where it bounds another one than that of a token to the
         old policy or the geometric mean of a response."""
@@ -160,132 +212,60 @@ class Formula:
             self._builder.expression("clip", "exp(d)"): "token",
             self._builder.expression("clip", "exp(mean_i(d))"): "sequence",
         }
-        for one in self._clips:
-            low, high = (part.value if part.op == "number" else None for part in one.held.args[1:])
-            if one.of in ways and low is not None and high is not None:
+        for clip in self._clips:
+            low, high = (part.value if part.op == "number" else None for part in clip.held.args[1:])
+            if clip.of in ways and low is not None and high is not None:
                 bounds = {"low": round(1 - float(low), 12), "high": round(float(high) - 1, 12)}
-                if one.side is one.held or bounds["low"] == 1:  # min(w, clip(w)), which never holds from below
+                if clip.side is clip.held or bounds["low"] == 1:  # min(w, clip(w)), which never holds from below
                     del bounds["low"]
-                return Bounds(ways[one.of], bounds)
+                return Bounds(ways[clip.of], bounds)
         return None
 
-    @cached_property
-    def _watched(self) -> dict[str, Node]:
-        """Nodes whose values are wanted after the loss, by what they are called."""
-        lines = {name: self._line(name) for name in ("A", "w", "v", "M", "kl")}
-        roots = [one.node for one in self._addends]
-        there = {node.number for node in below(roots, {node.number for node in self.planned})}
-        return {name: node for name, node in lines.items() if node and node.number in there}
-
-    @cached_property
-    def _average(self) -> Node | None:
-        """The weight of a token as a node; None for a mean over groups."""
-        if self.average == GROUPS:
-            return None
-        name = self.average
-        if name.isidentifier() and name not in (*AVERAGES, *GIVEN, *self.constants):
-            place = Place("average", name, 0, len(name), (self.where or {}).get("average", self.name))
-            raise place.unknown("average", name, (*AVERAGES, GROUPS))
-        made = self._builder.expression("average", AVERAGES.get(name, name))
-        if made.gradient or made.rollout or any(one.stage for one in made.below()):
-            raise made.place.error("an average reads N, B, T, L and constants alone")
-        return made
-
-    @cached_property
-    def handed(self) -> Node:
-        """The one value that the loss reads of the rollout: the node through which all of it passes.
-
-        Raises UserError where there are several."""
-        root = self._written
-        sources = {one.number for one in root.below() if one.stage == "rollout" or (one.rollout and not one.args)}
-        if not sources:
-            raise root.place.error("J reads nothing of the rollout", "A: (R - mean_g(R)) / (std_g(R) + eps), say")
-        ways = [node for node in reversed(root.below()) if node.rollout and not node.loss]
-        for node in sorted(ways, key=lambda node: node.condition):  # a number rather than what it is compared with
-            if not sources & ({one.number for one in below([root], {node.number})} - {node.number}):
-                return node
-        first = [name for name, node in self._builder.known.items() if node.rollout and not node.loss]
-        what = f"the loss reads several values of the rollout ({', '.join(first)})"
-        raise root.place.error(what, "make one line of what is read of R, G and their means")
-
-    @cached_property
-    def digest(self) -> str:
-        """A hash of the meaning: lines substituted, constants folded, whatever the spelling."""
-        return ":".join((self._written.digest, self._average.digest if self._average else GROUPS, self.keep))
-
-    @cached_property
-    def planned(self) -> list[Node]:
-        """Calls that look at all of a mini-batch, in order."""
-        return [one for one in self._j.below() if one.stage == "mini-batch"]
-
+    # what it wants of the trainer -------------------------------------------------------------------------------------
     @cached_property
     def needs(self) -> Needs:
         """All that the formula reads, and whether `prepare` reads log-probs."""
-        names = self.given | _given(self._rest) | ({self.keep} - {""})
+        fields, names = self._fields_of([self.handed]) | self._in_loss, self.given
         if {"kl_old", "kl_initial"} <= names:
             raise self._j.place.error("kl_old and kl_initial in one formula", "one of them; the other as k3(…)")
         return Needs(
-            **dict.fromkeys(_fields(names), True),
+            **dict.fromkeys(fields, True),
             entropy_gradient="H" in self._with_gradient,
             full_kl_anchor="initial" if "kl_initial" in names else "old",
             uid=any(node.op in ("top_b", "first_b", "draw_b") for node in self.planned),
             group_ids=self.average == GROUPS,
-            prepass=bool(_given(self.planned) & set(CURRENT)),
+            prepass=bool(given_names(self.planned) & set(CURRENT)),
         )
-
-    @property
-    def _rest(self) -> list[Node]:
-        """Nodes that the loss reads beside J."""
-        return [self._average] if self._average else []
 
     @cached_property
     def _with_gradient(self) -> set[str]:
         """Given names into which the gradient of J flows."""
-        found, waiting, seen = set(), [self._j], set()
-        while waiting:
-            node = waiting.pop()
-            if node.gradient and node.number not in seen:
-                seen.add(node.number)
-                waiting += node.args
-                if node.op == "given":
-                    found.add(str(node.value))
-        return found
+        stops = {node.number for node in self._j.below() if not node.gradient}
+        return {str(node.value) for node in below([self._j], stops) if node.gradient and node.op == "given"}
+
+    @staticmethod
+    def _fields_of(roots: Iterable[Node]) -> set[str]:
+        """Fields of `Groups` or `TokenBatch` that nodes read."""
+        return {field for name in given_names(list(roots)) for field in _FIELDS.get(name, ())}
 
     @cached_property
     def _of_rollout(self) -> set[str]:
         """Fields of `Groups` that are read."""
-        return _fields(_given([self.handed]))
+        return self._fields_of([self.handed])
+
+    @cached_property
+    def _in_loss(self) -> set[str]:
+        """Fields of `TokenBatch` that J, the average and `keep` read."""
+        return self._fields_of([self._j, *([self._average] if self._average else [])]) | ({self.keep} - {""})
 
     @cached_property
     def _of_loss(self) -> set[str]:
         """Fields of `TokenBatch` that are read."""
-        shared = {name for name in ("uid", "group_ids") if getattr(self.needs, name)}
-        return _fields(_given([self._j, *self._rest]) | ({self.keep} - {""})) | shared
+        return self._in_loss | {name for name in ("uid", "group_ids") if getattr(self.needs, name)}
 
     @cached_property
     def _of_plan(self) -> set[str]:
         """Fields of `TokenBatch` that `prepare` reads."""
         always = {"uid", "group_ids", "finished", "max_new_tokens"}
         current = {"logprobs"} if self.needs.prepass else set()
-        return (_fields(_given(self.planned)) | always) & self._of_loss | current
-
-    @cached_property
-    def _loss_steps(self) -> list[tuple[Node, tuple[int, ...]]]:
-        """The nodes of the loss, and of each the values that nothing reads after it."""
-        kept, roots = {node.number for node in self.planned}, [one.node for one in self._addends]
-        steps = below(roots, kept)
-        last = {part.number: node.number for node in steps if node.number not in kept for part in node.args}
-        wanted = [*roots, *self._watched.values()]
-        wanted += [node for one in self._clips for node in (one.of, one.held, one.side, *one.others) if node]
-        last = {number: at for number, at in last.items() if number not in {node.number for node in wanted}}
-        return [(node, tuple(number for number, at in last.items() if at == node.number)) for node in steps]
-
-
-def _given(roots: Sequence[Node]) -> set[str]:
-    """The given names that nodes are made of."""
-    return {str(node.value) for node in below(roots) if node.op == "given"}
-
-
-def _fields(names: Iterable[str]) -> set[str]:
-    """The inputs in which these names are."""
-    return {field for name in names for field in _FIELDS.get(name, ())}
+        return (self._fields_of(self.planned) | always) & self._of_loss | current

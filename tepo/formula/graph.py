@@ -1,6 +1,5 @@
 """A formula as a graph: one node a subexpression, with what is known of it before any number is."""
 
-import hashlib
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -9,23 +8,21 @@ from tepo.formula.syntax import Place
 
 Per = Literal["", "response", "token", "named"]
 """What there is one value of: nothing (a number), a response [S], a token [N], a named reward of a response [S, K]."""
-COMMUTATIVE = ("+", "*", "&", "|", "==", "!=", "min", "max")
-LANGUAGE = 1  # raised when the meaning of a text changes
 
 
 @dataclass(frozen=True)
 class Function:
-    """A function of the language. takes: what each argument is: `any`, `token`, `response`, `each` (a token or, lifted,
-    a response), `condition`, `number` (a constant), `named`, `all` (a token's value, or one that says which it is); a
-    `?` behind it: may be left out, a `*`: any number. gives: `same` as the arguments together, or what it is;
-    `condition`: true or false of a token. stage: where it is computed: anywhere, rollout, or mini-batch (once, before
-    the first backward). doc: for the table of the documentation. file, line, text: of one of a user's own."""
+    """A function of the language.
+
+    takes: a word an argument: `any`, `token`, `response`, `each` (a token or, lifted, a response), `condition`,
+    `number` (a constant), `named`, `all` (a token's value, or one that says which it is); a `?` behind it: may be left
+    out, a `*`: any number."""
 
     takes: tuple[str, ...]
-    gives: str
-    stage: str
+    gives: str  # `same` as the arguments together, or what it is; `condition`: true or false of a token
+    stage: str  # where it is computed: anywhere (empty), rollout, or mini-batch (once, before the first backward)
     doc: str
-    file: str = ""
+    file: str = ""  # this and what follows: of a user's own
     line: int = 0
     text: str = ""
 
@@ -35,35 +32,35 @@ class Function:
 
     @property
     def least(self) -> int:
-        return sum(not one.endswith("?") for one in self.takes)
+        return sum(not word.endswith("?") for word in self.takes)
 
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Node:
-    """number: its place in the graph; arguments come before it. op: `number`, `given`, an operator or a function.
-    value: the number, or the name of what is given. condition: true or false. rollout: it reads what only a rollout
-    has; loss: what only the loss has. gradient: one flows through it into the policy. spelled: `tokens` or `responses`
-    where a response's value says which of them a mean is over. function: what op is, if it is one. digest: of its
-    meaning, whatever the spelling."""
+    """A subexpression, there once however often it is written."""
 
-    number: int
-    op: str
+    number: int  # its place in the graph; its arguments come before it
+    op: str  # `number`, `given`, an operator or a function
     args: tuple["Node", ...]
-    value: float | str | None
-    per: Per
-    condition: bool
-    rollout: bool
-    loss: bool
-    gradient: bool
-    spelled: str
-    function: Function | None
-    digest: str
     place: Place
+    digest: str  # of its meaning, whatever the spelling
+    value: float | str | None = None  # the number, or the name of what is given
+    per: Per = ""
+    condition: bool = False  # true or false
+    rollout: bool = False  # it reads what only a rollout has
+    loss: bool = False  # it reads what only a loss has
+    gradient: bool = False  # one flows through it into the policy
+    function: Function | None = None  # what op is, if it is one
 
     @property
     def stage(self) -> str:
         """The stage of its function; empty for anywhere."""
         return self.function.stage if self.function else ""
+
+    @property
+    def spelled(self) -> str:
+        """`tokens` or `responses`, where a response's value says which of them a mean is over."""
+        return self.op if self.op in ("tokens", "responses") else ""
 
     def below(self) -> list["Node"]:
         """This node and all that it is made of, arguments first."""
@@ -84,37 +81,6 @@ def below(roots: Sequence[Node], leaves: Collection[int] = ()) -> list[Node]:
     return list(found.values())
 
 
-class Graph:
-    """Nodes, of which no two mean the same."""
-
-    def __init__(self) -> None:
-        self.nodes: dict[str, Node] = {}
-
-    def add(
-        self,
-        op: str,
-        args: tuple[Node, ...],
-        place: Place,
-        *,
-        value: float | str | None = None,
-        per: Per = "",
-        condition: bool = False,
-        rollout: bool = False,
-        loss: bool = False,
-        gradient: bool = False,
-        spelled: str = "",
-        function: Function | None = None,
-    ) -> Node:
-        """The node of this meaning, made where there is none yet."""
-        parts = [part.digest for part in args]
-        meaning = [str(LANGUAGE), op, repr(value), *(sorted(parts) if op in COMMUTATIVE else parts)]
-        meaning += [function.text] if function and function.text else []
-        digest = hashlib.sha256("\0".join(meaning).encode()).hexdigest()
-        if digest not in self.nodes:
-            number = len(self.nodes)
-            flags = per, condition, rollout, loss, gradient, spelled, function
-            self.nodes[digest] = Node(number, op, args, value, *flags, digest, place)
-        return self.nodes[digest]
-
-    def number(self, value: float, place: Place) -> Node:
-        return self.add("number", (), place, value=float(value))
+def given_names(roots: Sequence[Node]) -> set[str]:
+    """The given names that nodes are made of."""
+    return {str(node.value) for node in below(roots) if node.op == "given"}

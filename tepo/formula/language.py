@@ -1,8 +1,10 @@
 """The names of the language: what a formula is given, the functions with what each takes and gives, and averages."""
 
 import math
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tepo.formula.graph import Function, Per
 
@@ -12,12 +14,12 @@ MOST = 64  # of k in comb(n, k)
 
 @dataclass(frozen=True)
 class Given:
-    """A name that a formula may read. stage: `rollout`, `loss`, or both (empty). gradient: one flows through it."""
+    """A name that a formula may read."""
 
     per: Per
-    stage: str
+    stage: str  # `rollout`, `loss`, or empty: both
     doc: str
-    gradient: bool = False
+    gradient: bool = False  # one flows through it
 
 
 GIVEN: dict[str, Given] = {
@@ -48,77 +50,77 @@ GROUPS = "groups"  # the average that is no expression: tokens within each group
 WORDS = {"": "a number", "response": "one a response", "token": "one a token", "named": "one a named reward"}
 
 
-def _f(takes: str, gives: str, doc: str, stage: str = "") -> Function:
-    return Function(tuple(takes.split()), gives, stage, doc)
-
-
-FUNCTIONS: dict[str, Function] = {
-    "exp": _f("any", "same", "e to the x, held above x = 20 without gradient"),
-    "expm1": _f("any", "same", "exp(x) - 1"),
-    "log": _f("any", "same", "natural logarithm"),
-    "sqrt": _f("any", "same", "square root"),
-    "abs": _f("any", "same", "size without sign"),
-    "sigmoid": _f("any", "same", "1/(1 + exp(-x))"),
-    "k2": _f("any", "same", "x^2/2, the estimate of a KL from the log-ratio x"),
-    "k3": _f("any", "same", "exp(-x) - 1 + x, held as a whole below x = -20"),
-    "min": _f("any any*", "same", "the smallest"),
-    "max": _f("any any*", "same", "the largest"),
-    "clip": _f("any any any", "same", "x held between two bounds"),
-    "where": _f("condition any any", "same", "the second where the condition holds, else the third"),
-    "comb": _f("any number", "same", f"n over k, 0 for n < k; k a constant up to {MOST}"),
-    "sg": _f("any", "same", "x without its gradient"),
-    "tokens": _f("any", "token", "a response's value on each token"),
-    "responses": _f("any", "response", "says that a mean over all is one over responses"),
-    "mean_i": _f("token", "response", "mean over the response's tokens; 0 for an empty one"),
-    "sum_i": _f("token", "response", "sum over the response's tokens"),
-    "max_i": _f("token", "response", "largest over the response's tokens; 0 for an empty one"),
-    "prefix_mean_i": _f("token", "token", "mean over the response's tokens up to this one"),
-    "mean_g": _f(
+STAGES = {"_g": "rollout", "_t": "rollout", "_r": "rollout", "_k": "rollout", "_b": "mini-batch"}  # by a name's end
+_SHIPPED = {  # what a function takes, what it gives, and its line in the documentation
+    "exp": ("any", "same", "e to the x, held above x = 20 without gradient"),
+    "expm1": ("any", "same", "exp(x) - 1"),
+    "log": ("any", "same", "natural logarithm"),
+    "sqrt": ("any", "same", "square root"),
+    "abs": ("any", "same", "size without sign"),
+    "sigmoid": ("any", "same", "1/(1 + exp(-x))"),
+    "k2": ("any", "same", "x^2/2, the estimate of a KL from the log-ratio x"),
+    "k3": ("any", "same", "exp(-x) - 1 + x, held as a whole below x = -20"),
+    "min": ("any any*", "same", "the smallest"),
+    "max": ("any any*", "same", "the largest"),
+    "clip": ("any any any", "same", "x held between two bounds"),
+    "where": ("condition any any", "same", "the second where the condition holds, else the third"),
+    "comb": ("any number", "same", f"n over k, 0 for n < k; k a constant up to {MOST}"),
+    "sg": ("any", "same", "x without its gradient"),
+    "tokens": ("any", "token", "a response's value on each token"),
+    "responses": ("any", "response", "says that a mean over all is one over responses"),
+    "mean_i": ("token", "response", "mean over the response's tokens; 0 for an empty one"),
+    "sum_i": ("token", "response", "sum over the response's tokens"),
+    "max_i": ("token", "response", "largest over the response's tokens; 0 for an empty one"),
+    "prefix_mean_i": ("token", "token", "mean over the response's tokens up to this one"),
+    "mean_g": (
         "any any?",
         "same",
         "mean over the group, weighted by a second argument; that of like values is that value exactly",
-        "rollout",
     ),
-    "std_g": _f("any", "same", "standard deviation over the group", "rollout"),
-    "sum_g": _f("any", "same", "sum over the group", "rollout"),
-    "max_others_g": _f("any", "same", "largest of the others in the group; alone: its own", "rollout"),
-    "share_g": _f(
+    "std_g": ("any", "same", "standard deviation over the group"),
+    "sum_g": ("any", "same", "sum over the group"),
+    "max_others_g": ("any", "same", "largest of the others in the group; alone: its own"),
+    "share_g": (
         "any condition",
         "same",
         "x over its mean among the members of the group, 0 on the others; 1 where all are 0",
-        "rollout",
     ),
-    "share_t": _f(
+    "share_t": (
         "token condition",
         "token",
         "x over its mean among the members at this position in the group, 0 on the others; 1 where all are 0",
-        "rollout",
     ),
-    "sum_k": _f("named", "response", "sum over named rewards", "rollout"),
-    "mean_r": _f("all", "", "mean over the rollout, all ranks", "rollout"),
-    "std_r": _f("all", "", "standard deviation over the rollout, all ranks (n - 1)", "rollout"),
-    "mean_b": _f("all", "", "mean over the mini-batch, all ranks", "mini-batch"),
-    "max_b": _f("all", "", "largest of the mini-batch, all ranks", "mini-batch"),
-    "cov_b": _f("each each", "token", "(x - mean)(y - mean), means over the mini-batch, all ranks", "mini-batch"),
-    "top_b": _f(
+    "sum_k": ("named", "response", "sum over named rewards"),
+    "mean_r": ("all", "", "mean over the rollout, all ranks"),
+    "std_r": ("all", "", "standard deviation over the rollout, all ranks (n - 1)"),
+    "mean_b": ("all", "", "mean over the mini-batch, all ranks"),
+    "max_b": ("all", "", "largest of the mini-batch, all ranks"),
+    "cov_b": ("each each", "token", "(x - mean)(y - mean), means over the mini-batch, all ranks"),
+    "top_b": (
         "each number",
         "condition",
         "the share of the mini-batch's tokens with the largest x, at least one; ties by lot",
-        "mini-batch",
     ),
-    "first_b": _f(
+    "first_b": (
         "each number",
         "condition",
         "the share of the mini-batch's tokens with the largest x, at least one; ties by response and position",
-        "mini-batch",
     ),
-    "draw_b": _f(
+    "draw_b": (
         "condition number",
         "condition",
         "so many tokens as the share of the mini-batch's, at least one, drawn among those of the condition",
-        "mini-batch",
     ),
 }
+FUNCTIONS: dict[str, Function] = {
+    name: Function(tuple(takes.split()), gives, STAGES.get(name[-2:], ""), doc)
+    for name, (takes, gives, doc) in _SHIPPED.items()
+}
+OPERATORS: dict[str, Callable[..., Any]] = {  # of numbers and of tensors
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "**": operator.pow,
+    "neg": operator.neg, "&": operator.and_, "|": operator.or_, "~": operator.invert,
+    "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq, "!=": operator.ne,
+}  # fmt: skip
 FOLDED: dict[str, Callable[..., float]] = {  # functions of numbers alone
     "exp": lambda x: math.exp(min(x, TOP)),
     "expm1": lambda x: math.expm1(min(x, TOP)),

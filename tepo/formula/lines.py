@@ -43,8 +43,8 @@ def latex_lines(row: Row) -> tuple[list[str], list[str]]:
     sums = rf"\sum_{{i}} \sum_{{t}} {average}" if average else SUMS[row.average][1]
     lines = [writer.line("J", row.lines["J"], sums)]
     lines += [writer.line(name, row.lines[name]) for name in nodes if name != "J"]
-    lines += [line for sign, line in DEFINED.items() if any(sign in one for one in lines)]
-    said = [words for sign, words in SAID.items() if any(sign in one for one in lines)]
+    lines += [line for sign, line in DEFINED.items() if any(sign in text for text in lines)]
+    said = [words for sign, words in SAID.items() if any(sign in line for line in lines)]
     said += [f"${writer.symbol(name, At())} = {number(one.value)}$" for name, one in read_constants(row).items()]
     said += ["responses that were cut at the limit are left out"] * bool(row.keep)
     return lines, said

@@ -16,17 +16,6 @@ from tepo.formula.syntax import Place
 
 DEFAULT = "tepo"
 KEYS = ("about", "like", "formula", "average", "keep", "constants", "departs", "functions")
-AXES = {  # of objectives before they were formulas, with what takes their place
-    "advantage": "the line A, such as objective.A='R - mean_g(R)'",
-    "ratio": "the line w, such as objective.w='exp(mean_i(d))'",
-    "surrogate": "objective.low=0.2 objective.high=0.28, or the line J",
-    "penalty": "objective.beta=1, objective.kl='k3(d)', or the lines M and J",
-    "weight": "the line v, or a constant of the formula such as objective.share=0.2",
-    "correction": "the line v, or a constant of the formula such as objective.cap=2",
-    "aggregation": "objective.average=tokens, responses, sums, budget or groups",
-    "overlong": "objective.keep=finished, or the line A",
-    "kinds": "a formula needs no Python; what it cannot say: docs/own-kinds.md",
-}
 
 
 @dataclass(frozen=True)
@@ -39,22 +28,20 @@ class Constant:
 
 @dataclass(frozen=True)
 class Row:
-    """A method as a person wrote it. like: the row that it changes, empty for none; lines and constants: with those
-    inherited; own: the names of those in its own file, or set. departs: where it is not what its paper prints. base:
-    the row that it is like. functions: the text of each Python file with functions of a user's own, by its name."""
+    """A method as a person wrote it, with what it inherits."""
 
     name: str
     about: str
-    like: str
+    like: str  # the name of the row that it changes, empty for none
     lines: Mapping[str, str]
     constants: Mapping[str, Constant]
     average: str
     keep: str
-    departs: tuple[str, ...]
-    own: frozenset[str]
+    departs: tuple[str, ...]  # where it is not what its paper prints
+    own: frozenset[str]  # names of lines and constants in its own file, or set
     where: Mapping[str, str] = field(default_factory=dict)
-    base: "Row | None" = None
-    functions: Mapping[str, str] = field(default_factory=dict)
+    base: "Row | None" = None  # the row that it is like
+    functions: Mapping[str, str] = field(default_factory=dict)  # Python files of a user's own, by name
 
     @cached_property
     def formula(self) -> Formula:
@@ -64,19 +51,17 @@ class Row:
     @property
     def parts(self) -> dict[str, Any]:
         """Fields of a formula by their names."""
-        values = {name: one.value for name, one in self.constants.items()}
+        values = {name: constant.value for name, constant in self.constants.items()}
         shared = ("name", "lines", "average", "keep", "where", "own", "functions")
         return {name: getattr(self, name) for name in shared} | {"constants": values}
 
     def changed(self, changes: Mapping[str, Any]) -> "Row":
         """The row with constants, lines, `average` or `keep` set, or files of `functions` added. Raises UserError for a
-        name that it has not, and for one of the axes that there were, with what takes its place."""
+        name that it has not."""
         lines, constants, added = dict(self.lines), dict(self.constants), dict[str, str]()
         average, keep = self.average, self.keep
         for name, value in changes.items():
             where = f"objective.{name}={value}"
-            if (axis := name.partition(".")[0]) in AXES:
-                raise UserError(f"objective.{name} is a setting of before", where=where, fix=AXES[axis])
             if name == "average":
                 average = str(value)
             elif name == "keep":
@@ -157,9 +142,8 @@ def _read(source: str | Path, chain: tuple[str, ...]) -> Row:
             raise UserError(error.what, where=chain[-1] if chain else error.where, fix=error.fix) from None
     path = Path(source).expanduser()
     if str(path) in chain:
-        raise UserError(
-            f"rows in a circle: {' like '.join(Path(one).stem for one in (*chain, str(path)))}", where=str(path)
-        )
+        circle = " like ".join(Path(file).stem for file in (*chain, str(path)))
+        raise UserError(f"rows in a circle: {circle}", where=str(path))
     document = load(path)
     return _row(document.data, document.at, path, (*chain, str(path)))
 
@@ -181,7 +165,7 @@ def _row(given: Mapping[str, Any], at: Location, path: Path, chain: tuple[str, .
     average = str(given.get("average", base.average if base else "tokens"))
     keep = str(given.get("keep", base.keep if base else ""))
     departs = given.get("departs", [])
-    if not isinstance(departs, list) or not all(isinstance(one, str) for one in departs):
+    if not isinstance(departs, list) or not all(isinstance(text, str) for text in departs):
         raise at.at("departs").error("a list of sentences", 'departs: ["what the paper prints; what is here"]')
     if base:
         inherited = {name: text for name, text in base.lines.items() if name not in constants}
@@ -210,9 +194,8 @@ def _lines(row: Mapping[str, Any], at: Location) -> dict[str, str]:
             place = Place(line, whole, len(before), len(before) + 1, str(at.at(line)))
             raise place.error("YAML splits at this comma within {…}", f'quotes: {line}: "{whole}"')
         if text is None or isinstance(text, bool) or not isinstance(text, str | int | float):
-            raise at.at(str(name)).error(
-                f"{name} is no expression", "write one, in quotes where YAML reads it otherwise"
-            )
+            fix = "write one, in quotes where YAML reads it otherwise"
+            raise at.at(str(name)).error(f"{name} is no expression", fix)
         line, before = str(name), str(text)
     return {str(name): str(text) for name, text in given.items()}
 
@@ -222,13 +205,11 @@ def _constants(row: Mapping[str, Any], at: Location) -> dict[str, Constant]:
     if not isinstance(given, Mapping):
         raise at.error("constants are a mapping of names to numbers", "beta: {value: 0.001, source: …}")
     found = {}
-    for name, one in given.items():
-        place = at.at(str(name))
-        value, source = (one.get("value"), one.get("source", "")) if isinstance(one, Mapping) else (one, "")
-        extra = set(one) - {"value", "source"} if isinstance(one, Mapping) else set()
-        if extra:
+    for name, written in given.items():
+        place, parts = at.at(str(name)), written if isinstance(written, Mapping) else {"value": written}
+        if extra := set(parts) - {"value", "source"}:
             raise place.unknown("key of a constant", min(map(str, extra)), ("value", "source"))
-        found[str(name)] = Constant(_number(value, str(place)), str(source))
+        found[str(name)] = Constant(_number(parts.get("value"), str(place)), str(parts.get("source", "")))
     return found
 
 
@@ -253,7 +234,7 @@ def changed_lines(row: Row, base: Row) -> list[tuple[str, str]]:
     that of the other one; empty where it is not read."""
     here, there = _read_by(row), _read_by(base)
     both = [(here.get(name, ""), there.get(name, "")) for name in here | there]
-    return [(one, other) for one, other in both if one.split() != other.split()]
+    return [(ours, theirs) for ours, theirs in both if ours.split() != theirs.split()]
 
 
 def differences(row: Row, base: Row) -> list[str]:
@@ -265,5 +246,5 @@ def _read_by(row: Row) -> dict[str, str]:
     """The text of each line and constant that a row reads, of its average and of what it keeps."""
     read = row.formula.read
     found = {name: f"{name}: {text}" for name, text in row.lines.items() if name in read}
-    found |= {name: f"{name} = {one.value:g}" for name, one in row.constants.items() if name in read}
+    found |= {name: f"{name} = {constant.value:g}" for name, constant in row.constants.items() if name in read}
     return found | {"average": f"average: {row.average}", "keep": f"keep: {row.keep or 'all'}"}

@@ -3,13 +3,12 @@
 Allowed: numbers, names, + - * / **, one comparison at a time, & | ~, calls by position."""
 
 import ast
-import difflib
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 
-from tepo.common.errors import UserError
+from tepo.common.errors import UserError, unknown_name
 
 LONGEST, DEEPEST, LARGEST_EXPONENT = 2000, 40, 8  # characters of a line, levels of brackets, |exponent|
 BINARY: dict[type, str] = {
@@ -27,17 +26,21 @@ COMPARED: dict[type, str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: "
 
 @dataclass(frozen=True)
 class Place:
-    """A stretch of the text of a line, for messages. where: the file, or the words on the command line."""
+    """A stretch of the text of a line, for messages."""
 
     line: str
     text: str
     start: int = 0
     end: int = 0
-    where: str = ""
+    where: str = ""  # the file, or the words on the command line
+
+    def span(self, start: int, end: int) -> "Place":
+        """Another stretch of the same line."""
+        return Place(self.line, self.text, start, end, self.where)
 
     def at(self, node: ast.AST) -> "Place":
         """The place of a part of this line. Python counts bytes: the text is ASCII by then."""
-        return Place(self.line, self.text, node.col_offset, node.end_col_offset or 0, self.where)  # type: ignore[attr-defined]
+        return self.span(node.col_offset, node.end_col_offset or 0)  # type: ignore[attr-defined]
 
     def error(self, what: str, fix: str = "") -> UserError:
         """A mistake here, with a caret under the word."""
@@ -47,11 +50,8 @@ class Place:
 
     def unknown(self, what: str, name: str, known: Iterable[str]) -> UserError:
         """A name that there is not, with the nearest one."""
-        names = sorted(set(known))
-        lowered = {one.lower(): one for one in names}
-        near = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.5)
-        fix = f"did you mean {lowered[near[0]]!r}?" if near else f"known: {', '.join(names)}"
-        return self.error(f"unknown {what} {name!r}", fix)
+        error = unknown_name(what, name, set(known))
+        return self.error(error.what, error.fix)
 
 
 def parse(place: Place) -> ast.expr:
@@ -60,24 +60,22 @@ def parse(place: Place) -> ast.expr:
     text = place.text
     if len(text) > LONGEST:
         raise UserError(f"{place.line}: {len(text)} characters, at most {LONGEST}", where=place.where)
-    for column, letter in enumerate(text):
-        if letter == "#":  # a comment to Python's parser, which would drop the rest of the line
-            raise Place(place.line, text, column, column + 1, place.where).error("no comment here", "leave it out")
-        if not letter.isascii() or (letter not in "\t" and not letter.isprintable()):
-            name = unicodedata.name(letter, f"U+{ord(letter):04X}").lower()
-            here = Place(place.line, text, column, column + 1, place.where)
-            raise here.error(f"{letter!r} is the character {name}", "letters, digits and signs of ASCII")
     depth = 0
     for column, letter in enumerate(text):
+        here = place.span(column, column + 1)
+        if letter == "#":  # a comment to Python's parser, which would drop the rest of the line
+            raise here.error("no comment here", "leave it out")
+        if not letter.isascii() or (letter not in "\t" and not letter.isprintable()):
+            name = unicodedata.name(letter, f"U+{ord(letter):04X}").lower()
+            raise here.error(f"{letter!r} is the character {name}", "letters, digits and signs of ASCII")
         depth += (letter in "([{") - (letter in ")]}")
         if depth > DEEPEST:
-            raise Place(place.line, text, column, column + 1, place.where).error(f"nested more than {DEEPEST} deep")
+            raise here.error(f"nested more than {DEEPEST} deep")
     try:
         tree = ast.parse(text.strip() and text, mode="eval").body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         start = max((getattr(error, "offset", None) or 1) - 1, 0)
-        here = Place(place.line, text, min(start, len(text)), 0, place.where)
-        raise here.error("no expression", _hint(text, start)) from None
+        raise place.span(min(start, len(text)), 0).error("no expression", _hint(text, start)) from None
     _check(tree, place, 0)
     return tree
 
@@ -102,12 +100,13 @@ def _hint(text: str, start: int) -> str:
         return "== compares; a line of its own defines a name"
     if start and (rest[:1].isalpha() or rest[:1] == "(") and (text[start - 1].isalnum() or text[start - 1] == ")"):
         return "put a * between what is multiplied"
-    if text[:1].isdigit() or any(one.isdigit() and two.isalpha() for one, two in pairwise(text)):
+    if text[:1].isdigit() or any(left.isdigit() and right.isalpha() for left, right in pairwise(text)):
         return "put a * between a number and a name"
     return "check brackets, commas and signs"
 
 
 def _check(node: ast.expr, place: Place, depth: int) -> None:
+    """Raises UserError for what Python has and this language has not."""
     here = place.at(node)
     if depth > 4 * DEEPEST:
         raise here.error("too many operations in one line", "give parts of it lines of their own")
@@ -132,32 +131,24 @@ def _check(node: ast.expr, place: Place, depth: int) -> None:
             word, sign = ("and", "&") if isinstance(op, ast.And) else ("or", "|")
             raise here.error(f"{word!r} is of Python", f"write (…) {sign} (…), with brackets around each condition")
         case ast.Compare(left=left, ops=ops, comparators=right):
-            for part in (left, *right):
-                if (
-                    isinstance(part, ast.BinOp)
-                    and isinstance(part.op, ast.BitAnd | ast.BitOr)
-                    and not _bracketed(part, place)
-                ):
-                    raise here.error(
-                        "& and | bind tighter than a comparison", "(A > 0) & (w > 1): brackets around each"
-                    )
+            joined = [part for part in (left, *right) if isinstance(part, ast.BinOp)]
+            if any(isinstance(part.op, ast.BitAnd | ast.BitOr) and not _bracketed(part, place) for part in joined):
+                raise here.error("& and | bind tighter than a comparison", "(A > 0) & (w > 1): brackets around each")
             if len(ops) != 1:
                 raise here.error("two comparisons in one", "(a < b) & (b < c)")
             if type(ops[0]) not in COMPARED:
                 raise here.error("a comparison that there is not", "< <= > >= == !=")
             below = [left, *right]
+        case ast.Attribute() | ast.Subscript() | ast.Call(func=ast.Attribute()):
+            raise here.error("no dots and no square brackets here", "names, numbers and calls alone")
         case ast.Call(func=func, args=args, keywords=keywords):
-            if isinstance(func, ast.Attribute):
-                raise here.error("no dots and no square brackets here", "names, numbers and calls alone")
             if not isinstance(func, ast.Name):
                 raise here.error("no function", "a name and its arguments in brackets")
-            if keywords or any(isinstance(one, ast.Starred) for one in args):
+            if keywords or any(isinstance(part, ast.Starred) for part in args):
                 raise here.error("arguments go by position", "without name= and without *")
             below = list(args)
         case ast.IfExp():
             raise here.error("'if' is of Python", "where(condition, then, else)")
-        case ast.Attribute() | ast.Subscript():
-            raise here.error("no dots and no square brackets here", "names, numbers and calls alone")
         case _:
             raise here.error("not of this language", "numbers, names, + - * / **, comparisons, & | ~, calls")
     for part in below:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tepo.common.errors import UserError
-from tepo.objectives.inputs import PER_TOKEN, check_given, check_lengths, missing, numbers_of
+from tepo.objectives.inputs import EXPECTED, PER_TOKEN, check_given, check_lengths, missing, numbers_of
 from tepo.objectives.segments import indices_of, positions_of, sequence_of
 
 
@@ -79,11 +79,6 @@ class _Flat:
         """Index of each token's sequence, int64 [N]."""
         return sequence_of(self.lengths, self.tokens)
 
-    @property
-    def rows(self) -> Tensor:
-        """`sequence`, by the name that kinds kept with older runs use."""
-        return self.sequence
-
     @cached_property
     def positions(self) -> Tensor:
         """Place of each token in its response, from 0, int64 [N]."""
@@ -92,22 +87,16 @@ class _Flat:
 
 @dataclass(frozen=True)
 class Groups(_Flat):
-    """A graded rollout: what advantages are made of.
+    """A graded rollout: what advantages are made of."""
 
-    rewards: float, integer or bool [S]; what is not finite counts as NaN. group_ids: int64 [S], equal for the responses
-    of one prompt. lengths: int64 [S], response tokens.
-    old_entropies: float [N] in nats under the policy that sampled (needed by gtpo*, grpo_s*). finished: bool [S], False
-    when cut at the length limit. max_new_tokens: that limit (needed by length penalties). named: float [S, K], the
-    several rewards whose mean by `weights` (K numbers) `rewards` are, for what takes them one by one (GDPO)."""
-
-    rewards: Tensor
-    group_ids: Tensor
-    lengths: Tensor
-    old_entropies: Tensor | None = None
-    finished: Tensor | None = None
-    max_new_tokens: int | None = None
-    named: Tensor | None = None
-    weights: Sequence[float] = ()
+    rewards: Tensor  # float, integer or bool [S]; what is not finite counts as NaN
+    group_ids: Tensor  # integer [S], equal for the responses of one prompt
+    lengths: Tensor  # int64 [S], response tokens
+    old_entropies: Tensor | None = None  # float [N], nats, of the policy that sampled (gtpo*, grpo_s*)
+    finished: Tensor | None = None  # bool [S], False when cut at the length limit
+    max_new_tokens: int | None = None  # that limit, for length penalties
+    named: Tensor | None = None  # float [S, K]: rewards whose mean by `weights` `rewards` are (GDPO)
+    weights: Sequence[float] = ()  # K numbers
 
     def __post_init__(self) -> None:
         check_given(self)
@@ -121,31 +110,22 @@ class Groups(_Flat):
         object.__setattr__(self, "rewards", rewards)  # a mean of -inf would pass for a group without a success
 
 
-PER_SEQUENCE = ("lengths", "uid", "group_ids", "finished")
-
-
 @dataclass(frozen=True)
 class TokenBatch(_Flat):
-    """A mini-batch or a micro-batch.
-
-    old_logprobs, advantages: float [N]; lengths: int64 [S]. logprobs: float [N] with gradient (None in the batch given
-    to `prepare` unless `needs.prepass`). entropies, old_entropies: float [N], nats, full vocabulary. initial_logprobs:
-    of the initial policy. sampler_logprobs: as reported by the sampler. full_kl: float [N] with gradient,
-    KL(pi || anchor) over the vocabulary. uid: int64 [S], unique and stable for each sequence (random draws are
-    functions of it). group_ids: int64 [S]. finished: bool [S]. Which of them a row wants is `objective.needs`."""
+    """A mini-batch or a micro-batch: float [N], but where it says otherwise. What a row wants is `objective.needs`."""
 
     old_logprobs: Tensor
     advantages: Tensor
-    lengths: Tensor
-    logprobs: Tensor | None = None
-    entropies: Tensor | None = None
+    lengths: Tensor  # int64 [S]
+    logprobs: Tensor | None = None  # with gradient; None in the batch given to `prepare` unless `needs.prepass`
+    entropies: Tensor | None = None  # nats, full vocabulary
     old_entropies: Tensor | None = None
     initial_logprobs: Tensor | None = None
-    sampler_logprobs: Tensor | None = None
-    full_kl: Tensor | None = None
-    uid: Tensor | None = None
-    group_ids: Tensor | None = None
-    finished: Tensor | None = None
+    sampler_logprobs: Tensor | None = None  # as reported by the sampler
+    full_kl: Tensor | None = None  # with gradient: KL(pi || anchor) over the vocabulary
+    uid: Tensor | None = None  # int64 [S], unique and stable for each sequence: random draws are functions of it
+    group_ids: Tensor | None = None  # integer [S]
+    finished: Tensor | None = None  # bool [S]
     max_new_tokens: int | None = None
 
     def __post_init__(self) -> None:
@@ -174,5 +154,5 @@ class TokenBatch(_Flat):
         for part in fields(self):
             value = getattr(self, part.name)
             if isinstance(value, Tensor):
-                picked[part.name] = value[chosen if part.name in PER_SEQUENCE else indices]
+                picked[part.name] = value[chosen if EXPECTED[part.name].per == "response" else indices]
         return replace(self, **picked)

@@ -4,11 +4,8 @@
 Each takes an objective and returns what is wrong, an empty text where nothing is. They work on small rollouts of a
 tabular policy (`tepo.objectives.testing.case`).
 
-What a formula cannot say needs no check: padding (its tensors are flat); members that say what code does, names that
-nothing reads, and formulas or coefficients that contradict the code (the text is the code); something detached without
-a word (`sg` and conditions are in the text); a gradient in the advantages or into other tensors than the policy's; a
-denominator of one's own (`average`); and whether advantages have a baseline is seen (`alike`), not declared. What a
-function of a user's own can break, these checks see at its outcome."""
+What a formula cannot say needs no check: padding, a denominator of one's own, something detached without a word, a
+gradient into other tensors than the policy's. What a function of a user's own can break is seen at its outcome."""
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import copy
@@ -21,8 +18,8 @@ from torch import Tensor
 from tepo.common.errors import UserError
 from tepo.formula.graph import Node
 from tepo.objectives import Groups, Metrics, Needs, Objective, Plan, TokenBatch
-from tepo.objectives.functions import Value
 from tepo.objectives.inputs import PER_TOKEN
+from tepo.objectives.scope import Value
 from tepo.objectives.testing.case import LIMIT, TabularCase, distance, edge_cases, make_case, partitions, shuffled
 from tepo.objectives.testing.simulated_ranks import SimulatedRank, on_ranks
 
@@ -35,11 +32,11 @@ SALT, _SEED = 3, 21
 
 @dataclass(frozen=True)
 class Check:
-    """The outcome of one check; wrong: empty where it holds."""
+    """The outcome of one check."""
 
     name: str
     what: str
-    wrong: str
+    wrong: str  # empty where it holds
 
 
 def prepared_case(objective: Objective, dtype: torch.dtype = torch.float64) -> tuple[TabularCase, TokenBatch]:
@@ -265,23 +262,14 @@ def repeated(objective: Objective) -> str:
     return "" if same else "the same call gives other numbers: a draw, or an argument that is changed in its place"
 
 
-def precision(objective: Objective) -> str:
+def float32(objective: Objective) -> str:
     """float32 gives the gradient of float64 to its rounding."""
     found = [unsplit(objective, *prepared_case(objective, dtype))[0] for dtype in (torch.float32, torch.float64)]
     return _differs("float32", found[0].double(), found[1], TOLERANCE[torch.float32])
 
 
-CHECKS: dict[str, Callable[[Objective], str]] = {
-    "gradient": gradient,
-    "micro-batches": micro_batches,
-    "ranks": ranks,
-    "extremes": extremes,
-    "alike": alike,
-    "nan": nan,
-    "needs": needs,
-    "repeated": repeated,
-    "float32": precision,
-}
+_ALL = (gradient, micro_batches, ranks, extremes, alike, nan, needs, repeated, float32)
+CHECKS: dict[str, Callable[[Objective], str]] = {check.__name__.replace("_", "-"): check for check in _ALL}
 
 
 def check_objective(objective: Objective) -> list[Check]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tepo.formula.formula import CURRENT, Formula
 from tepo.formula.graph import Node, below
-from tepo.formula.language import AVERAGES, GIVEN, GROUPS, WORDS
+from tepo.formula.language import GIVEN, GROUPS, WORDS
 from tepo.formula.lines import equation, latex_lines, read_constants, words
 from tepo.formula.row import Constant, Row, changed_lines, load_row
 from tepo.formula.typeset import called
@@ -41,37 +41,30 @@ BASELINE = "grpo_dapo"  # TEPO's baseline: Table 1, row GRPO/DAPO
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Coefficient of grad log pi of a token in J, before the weight that its average gives it, over the log-ratio.
-
-    high, low: the coefficients where `handed`, which the rollout hands over, has the values `at`. held: where all else
-    stands. beside: gradients that go into H or the exact KL instead."""
+    """Coefficient of grad log pi of a token in J, before the weight that its average gives it, over the log-ratio."""
 
     log_ratio: tuple[float, ...]
-    high: tuple[float, ...]
-    low: tuple[float, ...]
-    handed: str
+    high: tuple[float, ...]  # where what the rollout hands over has the first value of `at`
+    low: tuple[float, ...]  # where it has the second one
+    handed: str  # the name of that
     at: tuple[float, float]
-    held: tuple[str, ...]
-    beside: tuple[str, ...]
+    held: tuple[str, ...]  # where all else stands
+    beside: tuple[str, ...]  # gradients that go into H or the exact KL instead
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """All that `tepo explain` prints of a row.
-
-    nodes: its lines that are read, J last. stages: names of lines, and parts of lines, by where they are computed.
-    names: what is given and what functions do. changed: lines as the row has them and as `other` has them."""
+    """All that `tepo explain` prints of a row."""
 
     row: Row
-    nodes: Mapping[str, Node]
-    stages: Mapping[str, tuple[str, ...]]
+    stages: Mapping[str, tuple[str, ...]]  # names of lines, and parts of lines, by where they are computed
     constants: Mapping[str, Constant]
-    names: Mapping[str, str]
+    names: Mapping[str, str]  # what is given and what functions do
     coefficients: Coefficients
     detached: tuple[str, ...]
     needs: tuple[str, ...]
     other: str
-    changed: tuple[tuple[str, str], ...]
+    changed: tuple[tuple[str, str], ...]  # lines as the row has them and as `other` has them
 
 
 def explain(row: Row, vs: Row | None = None) -> Explanation:
@@ -79,19 +72,16 @@ def explain(row: Row, vs: Row | None = None) -> Explanation:
 
     Raises UserError, with a caret under the word, for what is wrong in a line."""
     formula, other = Objective(**row.parts), vs or row.base or load_row(BASELINE)
-    nodes, average = formula.nodes, AVERAGES.get(row.average, row.average)
-    read = words(row)
-    names = {
-        name: GIVEN[name].doc + f", {WORDS[GIVEN[name].per]}" * bool(GIVEN[name].per) for name in read if name in GIVEN
-    }
-    functions = called(nodes.values())
+    read, functions = words(row), called(formula.nodes.values())
+    given = {name: GIVEN[name] for name in read if name in GIVEN}
+    names = {name: one.doc + f", {WORDS[one.per]}" * bool(one.per) for name, one in given.items()}
     names |= {f"{name}(…)": functions[name].doc for name in read if name in functions and name not in _PLAIN}
+    names |= {"N_g": "tokens of the group in the mini-batch"} if row.average == GROUPS else {}
     return Explanation(
         row=row,
-        nodes=nodes,
         stages=_stages(formula),
         constants=read_constants(row),
-        names=names | {"N_g": "tokens of the group in the mini-batch"} if average == GROUPS else names,
+        names=names,
         coefficients=coefficients(formula),
         detached=_detached(formula),
         needs=tuple(said for need, said in NEEDS.items() if getattr(formula.needs, need)),
@@ -102,15 +92,16 @@ def explain(row: Row, vs: Row | None = None) -> Explanation:
 
 # what follows from the graph ------------------------------------------------------------------------------------------
 def _stages(formula: Formula) -> dict[str, tuple[str, ...]]:
-    root, handed = formula.nodes["J"], formula.handed
-    of_rollout, planned = {node.number for node in handed.below()}, _planned(formula)
-    in_loss = {node.number for node in below([root], planned | {handed.number})} - planned - {handed.number}
+    root, handed, planned = formula.nodes["J"], formula.handed.number, _planned(formula)
+    parts = below([root], planned | {handed})
+    of_rollout = {node.number for node in formula.handed.below()}
+    in_loss = {node.number for node in parts} - planned - {handed}
     found: dict[str, list[str]] = {stage: [] for stage in STAGES}
     for name, node in formula.nodes.items():
         at = "rollout" if node.number in of_rollout else "loss" if node.number in in_loss else "mini-batch"
         found["loss" if node.op == "number" else at] += [name] * (name != "J")
-    for node in below([root], planned | {handed.number}):  # parts of lines
-        if node.number in planned | {handed.number} and _said(formula, node) not in (*formula.nodes, *GIVEN):
+    for node in parts:  # of lines, which have no name
+        if node.number in planned | {handed} and _said(formula, node) not in (*formula.nodes, *GIVEN):
             found["mini-batch" if node.number in planned else "rollout"].append(_said(formula, node))
     return {stage: tuple(names) for stage, names in found.items() if names}
 
@@ -140,7 +131,7 @@ def _detached(formula: Formula) -> tuple[str, ...]:
         if node.op == "given":
             of_others = "logp_old" if node.value == "d" else str(node.value)
             others += [of_others] * (of_others.startswith("logp_") or of_others == "H_old")
-        elif stops and not node.gradient and any(one.value in CURRENT for one in node.below()):
+        elif stops and not node.gradient and any(part.value in CURRENT for part in node.below()):
             found.append(_said(formula, node))
         else:
             waiting += node.args

@@ -11,11 +11,10 @@ from tepo.common.errors import UserError
 
 
 class Expected(NamedTuple):
-    """A tensor of one dimension. dtype: float (integers and booleans count), integer, int64 or bool.
-    per: token or response."""
+    """A tensor of one dimension."""
 
-    dtype: str
-    per: str
+    dtype: str  # float (integers and booleans count), integer, int64 or bool
+    per: str  # token or response
 
     def shown(self, sizes: Mapping[str, int | None]) -> str:
         """In words: `float [N] = [24], one a response token`."""
@@ -98,7 +97,7 @@ def numbers_of(sequences: Sequence[int] | Tensor, size: int, holder: Any) -> lis
     another size and for a number that there is not."""
     given: list[Any] = sequences.tolist() if isinstance(sequences, Tensor) else list(sequences)
     where = f"{type(holder).__name__}.select"
-    if given and all(isinstance(one, bool) for one in given):
+    if given and all(isinstance(choice, bool) for choice in given):
         if len(given) != size:
             raise UserError(f"a mask of {len(given)} responses for a batch of {size}", where=where)
         return [number for number, chosen in enumerate(given) if chosen]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from tepo.objectives.batch import Comm
+from tepo.objectives.selection import largest
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,10 @@ class Metrics:
         sums, counts, maxima = self.sums, self.counts, self.maxima
         if comm is not None:
             sums, counts = comm.all_sum(sums), comm.all_sum(counts)
-            maxima = {name: torch.cat(comm.all_gather(value.reshape(1))).max() for name, value in maxima.items()}
-        means = (sums / counts.clamp(min=1e-12)).tolist()
-        tops = {name: float(value) for name, value in maxima.items()}
-        return dict(zip(self.names, means, strict=True)) | {
-            name: value for name, value in tops.items() if value > -math.inf or math.isnan(value)
-        }
+            maxima = {name: largest(value.reshape(1), comm) for name, value in maxima.items()}
+        means = dict(zip(self.names, (sums / counts.clamp(min=1e-12)).tolist(), strict=True))
+        tops = ((name, float(value)) for name, value in maxima.items())
+        return means | {name: value for name, value in tops if value != -math.inf}
 
 
 @torch.no_grad()
@@ -58,10 +57,7 @@ def token_metrics(
     own = tokens.new_full((), len(next(iter(means.values())))) if counted is None else counted.sum()
     kept = means.values() if counted is None else [torch.where(counted, value, 0) for value in means.values()]
     sums = torch.stack([value.detach().sum(dtype=torch.float64) for value in kept])
-    summed = torch.stack([value.detach() for value in totals.values()]).double()
+    summed = torch.stack(list(totals.values())).double()
     counts = torch.cat([own.double().expand(len(means)), (own / tokens.clamp(min=1)).double().expand(len(totals))])
-    tops = {
-        name: value.detach().max() if value.shape[0] else value.new_full((), -torch.inf)
-        for name, value in maxima.items()
-    }
+    tops = {name: largest(value.detach(), None) for name, value in maxima.items()}
     return Metrics((*means, *totals), torch.cat([sums, summed]), counts, tops)

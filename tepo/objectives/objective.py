@@ -4,7 +4,7 @@ advantages = objective.advantages(groups)          # what the loss reads of the 
 plan = objective.prepare(batch, comm)              # denominators and every `_b` value, over all ranks
 out = objective.loss(micro_batch, plan.select(i))  # losses (and gradients) add up, over ranks too"""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
@@ -15,15 +15,15 @@ from torch import Tensor
 from tepo.common.errors import UserError
 from tepo.formula.addends import Clip
 from tepo.formula.formula import Formula
-from tepo.formula.graph import Node
-from tepo.formula.language import HANDED
+from tepo.formula.graph import Node, below
 from tepo.objectives.batch import Comm, Groups, TokenBatch, all_sum, gather
-from tepo.objectives.functions import Scope, Value, compute, reduced
+from tepo.objectives.functions import compute
+from tepo.objectives.group_statistics import reduced
 from tepo.objectives.inputs import check_has, check_lengths, numbers_of
 from tepo.objectives.metric_sums import Metrics, token_metrics
+from tepo.objectives.scope import Scope, Value
 from tepo.objectives.segments import indices_of, token_indices, total
 
-LOGPROB_FLOOR = -1e5  # stands for log 0 (a token off the policy's support): finite, and without gradient
 _LOGPROBS = ("logprobs", "old_logprobs", "initial_logprobs", "sampler_logprobs")
 WATCHED = (*_LOGPROBS, "advantages", "entropies", "old_entropies", "full_kl")
 _OUTPUTS = {  # of the model, with the names that are made of them and carry its gradient
@@ -35,15 +35,13 @@ _OUTPUTS = {  # of the model, with the names that are made of them and carry its
 
 @dataclass(frozen=True)
 class Plan:
-    """Denominators and `_b` values for sequences of these `lengths` [S], detached. totals: tokens and non-empty
-    sequences in the loss over all ranks, float64 [2]. scale: weight of each token in the sum [N]. values: by the number
-    of the node, a number or [N]. filtered: whether sequences were left out."""
+    """Denominators and `_b` values of the sequences of a mini-batch or of a part of it, detached."""
 
-    lengths: Tensor
-    totals: Tensor
-    scale: Tensor
-    values: Mapping[int, Tensor]
-    filtered: bool
+    lengths: Tensor  # of the sequences, int64 [S]
+    totals: Tensor  # tokens and non-empty sequences in the loss over all ranks, float64 [2]
+    scale: Tensor  # weight of each token in the sum [N]
+    values: Mapping[int, Tensor]  # by the number of the node, a number or [N]
+    filtered: bool  # sequences were left out
 
     @cached_property
     def counts(self) -> list[int]:
@@ -67,12 +65,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Loss:
-    """loss: scalar with a graph, divided by the mini-batch's denominators. tokens: named per-token diagnostics [N],
-    detached."""
+    """Loss of a (micro-)batch: its part of that of the mini-batch."""
 
-    loss: Tensor
+    loss: Tensor  # a scalar with a graph, divided by the mini-batch's denominators
     metrics: Metrics
-    tokens: dict[str, Tensor]
+    tokens: dict[str, Tensor]  # named diagnostics of each token [N], detached
 
 
 class Objective(Formula):
@@ -84,19 +81,14 @@ class Objective(Formula):
         check_has(groups, sorted(self._of_rollout), self._reader)
         check_lengths(groups, groups.counts, "" if groups.old_entropies is None else "old_entropies")
         scope = Scope(groups, torch.float64, comm)
-        values: dict[int, Value] = {}
         with torch.no_grad():
-            for node in self.handed.below():
-                values[node.number] = self._value(node, scope, values, self._given_of_rollout)
-            made = scope.typed(values[self.handed.number], self.handed.per)
-            per_token = scope.lift(made, self.handed.per, "token")
-            if not isinstance(per_token, Tensor) or per_token.dim() == 0:
-                per_token = torch.zeros(groups.tokens, dtype=torch.float64, device=groups.lengths.device) + per_token
+            made = scope.typed(self._values([self.handed], scope)[self.handed.number], self.handed.per)
+            per_token = scope.number(scope.lift(made, self.handed.per, "token"), "token").expand(groups.tokens)
             index, number = scope.groups(groups.rewards)
-            spoilt = reduced(0 * groups.rewards.double(), index, number, "sum")  # NaN where a reward of the group is
+            spoilt = reduced(0 * groups.rewards.double(), index, number)  # NaN where a reward of the group is
             if "old_entropies" in self._of_rollout:
                 entropies = 0 * groups.old_entropies.double()  # type: ignore[union-attr]
-                spoilt = spoilt + reduced(entropies, index[groups.sequence], number, "sum")
+                spoilt = spoilt + reduced(entropies, index[groups.sequence], number)
             return (per_token + spoilt[index][groups.sequence]).to(groups.rewards.dtype)
 
     def prepare(self, batch: TokenBatch, comm: Comm | None = None, salt: int = 0, totals: Tensor | None = None) -> Plan:
@@ -106,16 +98,13 @@ class Objective(Formula):
         check_lengths(batch, batch.counts, "advantages")
         with torch.no_grad():
             kept = torch.nonzero(batch.want("finished", self._reader))[:, 0] if self.keep else None
-            own = batch if kept is None else batch.select(kept)
+            counted = batch if kept is None else batch.select(kept)
             if totals is None:
-                totals = all_sum(torch.stack([own.lengths.sum(), (own.lengths > 0).sum()]).double(), comm)
-            scope, values = Scope(own, batch.advantages.dtype, comm, salt), dict[int, Value]()
-            inputs = _Inputs(own, totals, {}, self._reader)
-            steps = {one.number: one for node in self.planned for one in node.below()}
-            for number in sorted(steps):
-                values[number] = self._value(steps[number], scope, values, inputs.of)
-            found = {node.number: values[node.number] for node in self.planned}
-            plan = Plan(own.lengths, totals, self._scale(own, totals, comm), found, kept is not None)
+                totals = all_sum(torch.stack([counted.lengths.sum(), (counted.lengths > 0).sum()]).double(), comm)
+            scope = Scope(counted, batch.advantages.dtype, comm, salt, self._reader, totals)
+            values = self._values(self.planned, scope)
+            planned = {node.number: values[node.number] for node in self.planned}
+            plan = Plan(counted.lengths, totals, self._scale(counted, totals, comm), planned, kept is not None)
             return plan if kept is None else plan.spread(batch, kept)
 
     def loss(self, batch: TokenBatch, plan: Plan, weights: Tensor | None = None) -> Loss:
@@ -130,32 +119,33 @@ class Objective(Formula):
             raise UserError(what, where=self._reader, fix="prepare and loss on one device")
         outputs = {name: getattr(batch, name) for name in self._outputs}
         leaves = {name: value.detach().requires_grad_() for name, value in outputs.items()}
-        scope, values = Scope(batch, batch.advantages.dtype), dict[int, Value](plan.values)
-        inputs = _Inputs(batch, plan.totals, leaves, self._reader)
+        dtype, values = batch.advantages.dtype, dict[int, Value](plan.values)
+        scope = Scope(batch, dtype, reader=self._reader, totals=plan.totals, leaves=leaves)
         with torch.enable_grad():
             for node, spent in self._loss_steps:
                 if node.number not in values:
                     with torch.set_grad_enabled(node.gradient):
-                        values[node.number] = self._value(node, scope, values, inputs.of)
+                        values[node.number] = self._value(node, scope, values)
                 for number in spent:
                     values.pop(number, None)
-            parts = [self._per_token(one.node, scope, values) for one in self._addends]
+            parts = [self._per_token(addend.node, scope, values) for addend in self._addends]
             if weights is not None:
                 parts[0] = weights.detach() * parts[0]
             totals = [total(plan.scale * part) for part in parts]
-            intact = self._intact(batch)
-            loss = -totals[0]
-            for one, part in zip(self._addends[1:], totals[1:], strict=True):
-                loss = loss - one.coefficient * part
-            loss = loss * intact
+            loss, named = -totals[0], {"actor/pg_loss": -totals[0].detach()}
+            for addend, part in zip(self._addends[1:], totals[1:], strict=True):
+                loss = loss - addend.coefficient * part
+                earlier = named.get(addend.metric)
+                named[addend.metric] = part.detach() if earlier is None else earlier + part.detach()
+            loss = loss * self._nan_guard(batch)
+        # The gradient in each output of the model is worked out here and fed to the model's own backward pass: metrics
+        # read it, and the formula's graph goes with the micro-batch. Without a clip a token counts as clipped where the
+        # policy term alone, without penalties, has no slope.
         apart = len(totals) > 1 and not self._clips
         with torch.no_grad():
             slopes = _slopes(loss, leaves.values(), again=apart)
             policy = _slopes(totals[0], leaves.values()) if apart else slopes
-            tokens = self._tokens(batch, scope, values, policy, inputs.of("d", scope))
-            named = {"actor/pg_loss": -totals[0]}
-            for one, part in zip(self._addends[1:], totals[1:], strict=True):
-                named[one.metric] = named[one.metric] + part if one.metric in named else part
+            tokens = self._tokens(batch, scope, values, policy)
             metrics = self._metrics(batch, plan, tokens, named)
         return Loss(_Fed.apply(loss.detach(), len(slopes), *slopes, *outputs.values()), metrics, tokens)
 
@@ -169,21 +159,21 @@ class Objective(Formula):
         return made if node.per else made.expand(scope.source.tokens)
 
     def _tokens(
-        self, batch: TokenBatch, scope: Scope, values: Mapping[int, Value], slopes: list[Tensor], d: Tensor
+        self, batch: TokenBatch, scope: Scope, values: Mapping[int, Value], slopes: list[Tensor]
     ) -> dict[str, Tensor]:
-        """Diagnostics [N]. slopes: of the policy term in what the model gives. d: the log-ratio."""
+        """Diagnostics [N]. slopes: of the policy term in what the model gives."""
         seen = {name: self._per_token(node, scope, values) for name, node in self._watched.items()}
         advantage = seen.get("A", batch.advantages)
         if self._clips:
-            clipped = reduce(torch.logical_or, [self._acts(one, scope, values) for one in self._clips])
+            clipped = reduce(torch.logical_or, [self._acts(clip, scope, values) for clip in self._clips])
         else:
             clipped = reduce(torch.logical_and, [slope == 0 for slope in slopes]) & (advantage != 0)
         named = {
-            "log_ratio": d,
+            "log_ratio": scope.given("d"),
             "ratio": seen.get("w"),
             "advantage": advantage,
             "clipped": clipped,
-            "correction" if self._corrects else "weight": seen.get("v"),
+            "correction" if self._weight_corrects else "weight": seen.get("v"),
             "kl": seen.get("kl"),
             "kl_mask": seen.get("M"),
         }
@@ -191,11 +181,11 @@ class Objective(Formula):
             named["entropy_change"] = batch.entropies - batch.old_entropies
         return {name: value.detach() for name, value in named.items() if value is not None}
 
-    @property
-    def _corrects(self) -> bool:
-        """Tell whether the weight `v` corrects the gap between sampler and trainer."""
+    @cached_property
+    def _weight_corrects(self) -> bool:
+        """True where the weight `v` corrects the gap between sampler and trainer."""
         weight = self._line("v")
-        return weight is not None and any(one.value == "logp_sampler" for one in weight.below())
+        return weight is not None and any(node.value == "logp_sampler" for node in weight.below())
 
     def _acts(self, clip: Clip, scope: Scope, values: Mapping[int, Value]) -> Tensor:
         """Tokens where a clip holds its ratio, and the `min` around it takes what it holds [N]."""
@@ -226,44 +216,29 @@ class Objective(Formula):
         return token_metrics(means, totals, maxima, plan.scale > 0 if plan.filtered else None, plan.totals[0])
 
     # values -----------------------------------------------------------------------------------------------------------
-    def _value(self, node: Node, scope: Scope, values: dict[int, Value], given: Callable[[str, Scope], Value]) -> Value:
+    def _values(self, roots: Sequence[Node], scope: Scope) -> dict[int, Value]:
+        """The values of nodes and of all that they are made of, by number."""
+        values: dict[int, Value] = {}
+        for node in below(roots):
+            values[node.number] = self._value(node, scope, values)
+        return values
+
+    def _value(self, node: Node, scope: Scope, values: Mapping[int, Value]) -> Value:
         if node.op == "number":
             return node.value
         if node.op == "given":
-            return given(str(node.value), scope)
+            return scope.given(str(node.value))
         return compute(node, scope, [values[part.number] for part in node.args])
-
-    def _given_of_rollout(self, name: str, scope: Scope) -> Value:
-        groups = scope.source
-        assert isinstance(groups, Groups)
-        match name:
-            case "R":
-                return groups.rewards.double()
-            case "R_k":
-                return groups.rewards.double()[:, None] if groups.named is None else groups.named.double()
-            case "weight_k":
-                return groups.lengths.new_tensor(groups.weights or [1.0], dtype=torch.float64)[None]
-            case "G":
-                index, number = scope.groups(groups.lengths)
-                return reduced(torch.ones_like(index, dtype=torch.float64), index, number, "sum")[index]
-            case "H_old":
-                return groups.old_entropies.double()  # type: ignore[union-attr]
-            case _:
-                return _of_either(name, scope)
 
     def _scale(self, batch: TokenBatch, totals: Tensor, comm: Comm | None) -> Tensor:
         """Weight of each token in the sum [N]."""
         if self._average is None:
             return _group_scale(batch, comm)
-        scope, inputs = Scope(batch, torch.float64), _Inputs(batch, totals, {}, self._reader)
-        values: dict[int, Value] = {}
-        for node in self._average.below():
-            values[node.number] = self._value(node, scope, values, inputs.of)
-        made = scope.lift(values[self._average.number], self._average.per, "token")
-        made = made if isinstance(made, Tensor) else torch.tensor(made, dtype=torch.float64, device=totals.device)
-        return made.to(batch.advantages.dtype).expand(batch.tokens)
+        scope, node = Scope(batch, torch.float64, reader=self._reader, totals=totals), self._average
+        made = scope.lift(self._values([node], scope)[node.number], node.per, "token")
+        return scope.number(made, "token").to(batch.advantages.dtype).expand(batch.tokens)
 
-    def _intact(self, batch: TokenBatch) -> Tensor:
+    def _nan_guard(self, batch: TokenBatch) -> Tensor:
         """1, or NaN where what the formula wants holds a NaN, a log-prob of +inf, or an infinite advantage or entropy,
         which masks, clips and comparisons would hide. Waits for no device."""
         sums = []
@@ -282,12 +257,6 @@ class Objective(Formula):
         return f"the objective {self.name}"
 
 
-def finite_logprobs(logprobs: Tensor) -> Tensor:
-    """Log-probs with -inf replaced by a finite floor (no gradient there). NaN stays NaN, to be caught by the
-    trainer."""
-    return logprobs.clamp(min=LOGPROB_FLOOR)
-
-
 def _group_scale(batch: TokenBatch, comm: Comm | None) -> Tensor:
     """1 over the groups times 1 over the tokens of the group [N]; groups may be spread over ranks."""
     ids = batch.want("group_ids", "average: groups")
@@ -297,59 +266,6 @@ def _group_scale(batch: TokenBatch, comm: Comm | None) -> Tensor:
     number = (tokens > 0).sum().clamp(min=1)
     mine = torch.searchsorted(groups, ids)[batch.sequence]
     return (1 / (number * tokens.clamp(min=1))).to(batch.advantages.dtype)[mine]
-
-
-def _of_either(name: str, scope: Scope) -> Value:
-    """A value that is given to a rollout and to a loss alike."""
-    source = scope.source
-    match name:
-        case "T":
-            return scope.spread(source.lengths)
-        case "t":
-            return (source.positions + 1).to(scope.dtype)
-        case "finished":
-            assert source.finished is not None
-            return scope.spread(source.finished)
-        case _:
-            assert name == "L", name
-            assert source.max_new_tokens is not None
-            return float(source.max_new_tokens)
-
-
-class _Inputs:
-    """Values that are given to the loss, each made once. leaves: outputs of the model whose gradient is wanted."""
-
-    def __init__(self, batch: TokenBatch, totals: Tensor, leaves: Mapping[str, Tensor], reader: str) -> None:
-        self.batch, self.totals, self.leaves, self.reader = batch, totals, leaves, reader
-        self.made: dict[str, Value] = {}
-
-    def of(self, name: str, scope: Scope) -> Value:
-        """The value of a name."""
-        if name not in self.made:
-            self.made[name] = self._make(name, scope)
-        return self.made[name]
-
-    def _make(self, name: str, scope: Scope) -> Value:
-        match name:
-            case "logp":
-                return finite_logprobs(self._field("logprobs"))
-            case "logp_old" | "logp_sampler" | "logp_initial":
-                return finite_logprobs(self._field(f"{name.removeprefix('logp_')}_logprobs"))
-            case "d":
-                return self.of("logp", scope) - self.of("logp_old", scope)
-            case "H" | "H_old" | "kl_old" | "kl_initial":
-                return self._field({"H": "entropies", "H_old": "old_entropies"}.get(name, "full_kl"))
-            case "dH":
-                return self._field("entropies").detach() - self._field("old_entropies")
-            case "N" | "B":
-                return self.totals[0 if name == "N" else 1].clamp(min=1)
-            case name if name == HANDED:
-                return self.batch.advantages
-            case _:
-                return _of_either(name, scope)
-
-    def _field(self, name: str) -> Tensor:
-        return self.leaves[name] if name in self.leaves else self.batch.want(name, self.reader)
 
 
 def _slopes(value: Tensor, leaves: Iterable[Tensor], again: bool = False) -> list[Tensor]:

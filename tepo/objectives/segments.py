@@ -54,28 +54,34 @@ def total(values: Tensor) -> Tensor:
     return values.sum(dtype=torch.float64).to(values.dtype)
 
 
-def _means(values: Tensor, lengths: Tensor, sequence: Tensor) -> Tensor:
-    """Mean of each sequence on each of its tokens: [N] -> [N]."""
-    return (segment_sum(values, lengths) / lengths.clamp(min=1)).to(values.dtype).index_select(0, sequence)
+def _spread(values: Tensor, lengths: Tensor, sequence: Tensor, mean: bool) -> Tensor:
+    sums = segment_sum(values, lengths)
+    return (sums / lengths.clamp(min=1) if mean else sums).to(values.dtype).index_select(0, sequence)
 
 
-class _SequenceMean(torch.autograd.Function):
-    """The mean of each sequence, spread over its tokens. A symmetric projection, so its backward pass is itself."""
+class _Spread(torch.autograd.Function):
+    """The sum or mean of each sequence on each of its tokens. A symmetric map, so its backward pass is itself."""
 
     @staticmethod
-    def forward(ctx, values: Tensor, lengths: Tensor, sequence: Tensor) -> Tensor:  # type: ignore[override]
+    def forward(ctx, values: Tensor, lengths: Tensor, sequence: Tensor, mean: bool) -> Tensor:  # type: ignore[override]
         ctx.save_for_backward(lengths, sequence)
-        return _means(values, lengths, sequence)
+        ctx.mean = mean
+        return _spread(values, lengths, sequence, mean)
 
     @staticmethod
-    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
         lengths, sequence = ctx.saved_tensors
-        return _means(gradient, lengths, sequence), None, None
+        return _spread(gradient, lengths, sequence, ctx.mean), None, None, None
+
+
+def sequence_sum(values: Tensor, lengths: Tensor, sequence: Tensor) -> Tensor:
+    """Sum over each token's sequence: values [N] -> [N], differentiable."""
+    return _Spread.apply(values, lengths, sequence, False)
 
 
 def sequence_mean(values: Tensor, lengths: Tensor, sequence: Tensor) -> Tensor:
     """Mean over each token's sequence: values [N] -> [N], differentiable."""
-    return _SequenceMean.apply(values, lengths, sequence)
+    return _Spread.apply(values, lengths, sequence, True)
 
 
 def prefix_mean(values: Tensor, lengths: Tensor, sequence: Tensor) -> Tensor:

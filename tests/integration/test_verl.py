@@ -1,15 +1,11 @@
 """Objectives as verl's policy losses and advantage estimators, against verl's own functions: values and gradients."""
 
-import shlex
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from tepo.common.errors import UserError
-from tepo.integrations.trainers import with_changes
-from tepo.objectives import Groups, TokenBatch, load_objective
 from tests.integration.commands import python
 
 pytestmark = [pytest.mark.verl, pytest.mark.disaster]
@@ -216,65 +212,6 @@ def test_advantages(theirs, row, changes, options):
     assert ours.abs().max() > 0.1
     torch.testing.assert_close(ours, other * tensors["response_mask"], rtol=1e-6, atol=1e-6)
     assert returns is ours
-
-
-def test_rows_that_verl_cannot_serve():
-    from tepo.integrations.verl import core_algos, register
-
-    with pytest.raises(UserError, match=r"entropies of the current policy") as caught:
-        register("tepo")
-    (said,) = shlex.split(caught.value.fix.split(": ")[1])
-    reading = dict([said.split("=", 1)])
-    with pytest.raises(UserError, match="the mini-batch before its first micro-batch") as caught:
-        register("tepo", reading)
-    assert caught.value.fix == "say it here: micro_batch=True"
-    name = register("tepo", reading, "tepo_by_covariance", micro_batch=True)
-    assert name in core_algos.POLICY_LOSS_REGISTRY
-    with pytest.raises(UserError, match="policy that sampled"):
-        register("gtpo")
-    assert "tepo_gtpo" not in core_algos.POLICY_LOSS_REGISTRY
-
-
-def test_a_punishment_of_long_responses_is_told_the_limit():
-    """verl's newer trainer pads to the longest response of a rollout, so the width of its tensors is no limit."""
-    from tepo.integrations.verl import core_algos, register
-
-    punished = {"A": "r - mean_g(r)", "r": "R - clip((T - 0.5*L)/(0.5*L), 0, 1)"}
-    for row, changes in (("gdpo", {}), ("grpo_dapo", punished)):
-        with pytest.raises(UserError, match="verl does not give the length limit") as caught:
-            register(row, changes, f"{row}_punished")
-        assert caught.value.fix == "say it here: max_new_tokens=…"
-        name = register(row, changes, f"{row}_punished", max_new_tokens=16)
-        mask, rewards = batch()["response_mask"], torch.zeros(6, 14, dtype=torch.float64)
-        rewards[:, 0] = torch.tensor([1.0, 0, 0, 1, 0, 1])
-        index = np.array(list("bbbaaa"), dtype=object)
-        found, _ = core_algos.get_adv_estimator_fn(name)(rewards, mask, index)
-        groups = Groups(rewards[:, 0], torch.tensor([1, 1, 1, 0, 0, 0]), mask.sum(1), max_new_tokens=16)
-        expected = with_changes(row, changes).advantages(groups)
-        torch.testing.assert_close(found[mask], expected, rtol=0, atol=1e-12)
-    assert "tepo_gdpo" not in core_algos.POLICY_LOSS_REGISTRY
-
-
-def test_terms_that_verl_adds_itself():
-    """GRPO's KL to the initial policy is verl's: the actor must have it, and then loss and KL make the row."""
-    from verl.trainer.ppo.core_algos import agg_loss, get_policy_loss_fn, kl_penalty
-
-    from tepo.integrations.verl import register
-
-    loss, tensors = get_policy_loss_fn(register("grpo")), batch()
-    with pytest.raises(UserError, match="adds itself") as caught:
-        loss(**tensors, config=actor("token-mean"))
-    assert "actor_rollout_ref.actor.kl_loss_coef=0.04" in caught.value.fix
-    options = {"use_kl_loss": True, "kl_loss_coef": 0.04, "kl_loss_type": "low_var_kl"}
-    config = actor("seq-mean-token-mean", **options)
-    initial, mask = tensors["old_log_prob"] + 0.1, tensors["response_mask"]
-    policy, _ = loss(**tensors, config=config)
-    kl = agg_loss(kl_penalty(tensors["log_prob"], initial, config.kl_loss_type), mask, config.loss_agg_mode)
-    row, names = load_objective("grpo"), ("old_log_prob", "advantages")
-    flat = TokenBatch(*(tensors[name][mask] for name in names), mask.sum(1), logprobs=tensors["log_prob"][mask])
-    flat = type(flat)(**{**vars(flat), "initial_logprobs": initial[mask]})
-    expected = row.loss(flat, row.prepare(flat)).loss
-    torch.testing.assert_close(policy + config.kl_loss_coef * kl, expected)
 
 
 def test_verl_imports_it_by_name():

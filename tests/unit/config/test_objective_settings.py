@@ -7,7 +7,6 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.formula.row import AXES
 from tepo.objectives import load_objective
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id, settings
@@ -46,34 +45,6 @@ def test_a_file_is_like_another(tmp_path: Path) -> None:
         compose([f"objective={path}"])
     with pytest.raises(UserError, match="cannot be read"):
         compose([f"objective={tmp_path}/other.yaml"])
-
-
-@pytest.mark.parametrize(
-    ("word", "instead"),
-    [
-        ("objective.penalty.coefficient=1", "objective.beta=1"),
-        ("objective.penalty.estimator=abs", "objective.kl="),
-        ("objective.penalty=none", "M and J"),
-        ("objective.surrogate.low=0.003", "objective.low=0.2"),
-        ("objective.surrogate={kind: cispo}", "the line J"),
-        ("objective.ratio.level=token", "objective.w="),
-        ("objective.ratio=prefix", "objective.w="),
-        ("objective.advantage.eps=0", "objective.A="),
-        ("objective.weight.fraction=0.1", "objective.share=0.2"),
-        ("objective.correction.cap=3", "objective.cap=2"),
-        ("objective.aggregation.over=group", "objective.average=tokens, responses, sums, budget or groups"),
-        ("objective.aggregation=token_mean", "objective.average=tokens"),
-        ("objective.overlong.kind=filter", "objective.keep=finished"),
-        ("objective.kinds=mine.py", "docs/own-kinds.md"),
-    ],
-)
-def test_an_old_key_is_refused_with_its_new_spelling(word: str, instead: str) -> None:
-    with pytest.raises(UserError) as caught:
-        compose([word])
-    assert caught.value.where == word
-    assert "a setting of before" in caught.value.what
-    assert instead in caught.value.fix
-    assert word.split("=")[0].split(".")[1] in AXES
 
 
 def test_an_old_option_of_training_is_unknown() -> None:

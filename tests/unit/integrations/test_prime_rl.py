@@ -8,8 +8,6 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.integrations.prime_rl import advantages, loss
-from tepo.integrations.trainers import reads
-from tepo.objectives import load_objective
 
 
 @dataclass
@@ -46,29 +44,8 @@ def test_token_weights():
     assert "actor/pg_loss" in out.metrics
 
 
-@pytest.mark.parametrize(
-    ("name", "what", "fix"),
-    [
-        ("gspo", "numbers of tokens and responses", "average=tokens"),
-        ("tepo", "entropies", "another row"),
-        ("kl_cov", "the mini-batch before", "another row"),
-    ],
-)
-def test_rows_that_read_more(name, what, fix):
-    with pytest.raises(UserError, match=what) as caught:
-        loss(responses()[0], name)
-    assert fix in caught.value.fix
-
-
 TOKENS = {"average": "tokens"}
 PUNISH = {"r": "R - clip((T - 0.5*L)/(0.5*L), 0, 1)"}  # DAPO 3.4
-
-
-def test_opo_by_hand():
-    """Its baseline weighs rewards by length, (3 + 2) / 10 here; without lengths it would be their mean."""
-    found = advantages([1.0, 0.0, 1.0, 0.0], "opo", TOKENS, lengths=[3, 1, 2, 4])
-    assert found == pytest.approx([0.5, -0.5, 0.5, -0.5], abs=1e-15)
-    assert advantages([1.0, 0.0, 0.0], "opo", TOKENS, lengths=[6, 1, 1]) == pytest.approx([0.25, -0.75, -0.75])
 
 
 def test_a_punishment_by_hand():
@@ -91,12 +68,6 @@ def test_lengths_that_are_read_and_not_given(name, changes, told, what, fix):
     with pytest.raises(UserError, match=what) as caught:
         advantages([1.0, 0.0], name, changes, **told)
     assert fix in caught.value.fix
-
-
-def test_an_own_row_that_reads_lengths():
-    row = {"name": "mine", "formula": {"A": "R - mean_g(R, T)", "J": "exp(d)*A"}}
-    assert "lengths" in reads(load_objective(row))
-    assert "lengths" not in reads(load_objective("grpo_dapo"))
 
 
 def test_an_empty_mask_logs_nothing():

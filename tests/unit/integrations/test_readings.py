@@ -78,6 +78,7 @@ def test_terms_that_verl_adds(changes, left, settings):
         ("opo", {}, {"lengths", "counts"}),
         ("grpo_dapo", {"A": "R - (T > L/2)"}, {"lengths", "limit"}),
         ("grpo_dapo", {"A": "R/t"}, {"lengths", "token_advantages"}),
+        ("grpo_dapo", {"A": "R - mean_g(R, T)"}, {"lengths"}),
         ("clip_cov", {}, {"mini_batch"}),
         ("tis_normalized", {}, {"mini_batch", "sampler_logprobs"}),
     ],

@@ -9,10 +9,9 @@ from pathlib import Path
 
 from tepo.formula.language import AVERAGES, FUNCTIONS, GIVEN, GROUPS, WORDS
 from tepo.formula.lines import SUMS, equation
-from tepo.formula.row import load_row, names
+from tepo.formula.row import differences, load_row, names
 
 PAGE = Path(__file__).parents[3] / "docs" / "formula.md"
-STAGES = {"": "anywhere", "rollout": "rollout", "mini-batch": "mini-batch", "loss": "loss"}
 
 
 def table(head: str, *rows: str) -> str:
@@ -20,13 +19,16 @@ def table(head: str, *rows: str) -> str:
 
 
 def methods() -> str:
-    """Each method with the lines that it reads."""
+    """Each method with its paper and what it changes of the row that it is like; without one, with its equation."""
     found = []
     for row in map(load_row, names()):
-        about = " ".join(row.about.split()) + "".join(f" Departs from its paper: {text}." for text in row.departs)
-        like = f" (like `{row.like}`)" if row.like else ""
-        found.append(f"**{row.name}**{like}: {about}\n\n```text\n" + "\n".join(equation(row)) + "\n```\n")
-    return "\n".join(found)
+        title, like = (
+            " ".join(row.about.split()).partition(": ")[0].rstrip("."),
+            f", like `{row.like}`" * bool(row.like),
+        )
+        lines = differences(row, row.base) if row.base else equation(row)
+        found.append(f"- **{row.name}**{like}: {title}. {', '.join(f'`{line}`' for line in lines)}\n")
+    return "".join(found)
 
 
 def takes(name: str) -> str:
@@ -39,7 +41,7 @@ def takes(name: str) -> str:
 
 def tables() -> dict[str, str]:
     """Heading -> what stands in its section after the first paragraph."""
-    given = {name: (WORDS[one.per].removeprefix("one a "), STAGES[one.stage]) for name, one in GIVEN.items()}
+    given = {name: (WORDS[one.per].removeprefix("one a "), one.stage or "anywhere") for name, one in GIVEN.items()}
     expressions = AVERAGES | {GROUPS: ""}
     return {
         "The averages": table(
@@ -54,8 +56,8 @@ def tables() -> dict[str, str]:
             ),
         ),
         "The functions": table(
-            "| function | takes | what | in |",
-            *(f"| `{name}` | {takes(name)} | {one.doc} | {STAGES[one.stage]} |" for name, one in FUNCTIONS.items()),
+            "| function | takes | what |",
+            *(f"| `{name}` | {takes(name)} | {one.doc} |" for name, one in FUNCTIONS.items()),
         ),
         "All methods": methods(),
     }

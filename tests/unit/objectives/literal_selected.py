@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tepo.common.randomness import mix, uniform
-from tests.unit.objectives.literal import EPS, View, group_advantage, ppo, sequence_mean, token_mean
+from tests.unit.objectives.literal import EPS, ZERO, Row, View, group_advantage, log_ratio, mean, ppo, ratio
 
 
 def covariances(v: View) -> dict[tuple[int, int], float]:
@@ -25,46 +25,47 @@ def draw(v: View, salt: int, i: int, t: int) -> float:
     return float(uniform(key, t))
 
 
-def clip_cov(fraction: float = 2e-4, low: float = 1.0, high: float = 5.0, salt: int = 0) -> Callable[[View], Tensor]:
+def clip_cov(fraction: float = 2e-4, low: float = 1.0, high: float = 5.0, salt: int = 0) -> Row:
     def j(v: View) -> Tensor:
         found = covariances(v)
         candidates = []
         for i, t in v.tokens():
-            r, a = v.ratio(i, t).item(), group_advantage(v, i)
+            r, a = ratio(v, i, t).item(), group_advantage(v, i)
             clipped = min(max(r, 0.0), 2.0) * a < r * a
             if low < found[i, t] < high and not clipped:
                 candidates.append((draw(v, salt, i, t), i, t))
         dropped = {(i, t) for _, i, t in sorted(candidates)[: max(int(fraction * v.N), 1)]}
-        return token_mean(
-            v,
-            lambda i, t: torch.zeros(()) if (i, t) in dropped else ppo(v.ratio(i, t), group_advantage(v, i), 1.0, 1.0),
-        )
+
+        def term(v: View, i: int, t: int) -> Tensor:
+            return ZERO if (i, t) in dropped else ppo(ratio(v, i, t), group_advantage(v, i), 1.0, 1.0)
+
+        return mean("tokens", term)(v)
 
     return j
 
 
-def kl_cov(fraction: float = 2e-3, salt: int = 0) -> Callable[[View], Tensor]:
+def kl_cov(fraction: float = 2e-3, salt: int = 0) -> Row:
     def j(v: View) -> Tensor:
         found = covariances(v)
         order = sorted(v.tokens(), key=lambda key: (-found[key], draw(v, salt, *key)))
         top = set(order[: max(1, int(fraction * v.N))])
 
-        def term(i: int, t: int) -> Tensor:
-            gain = v.ratio(i, t) * group_advantage(v, i)
-            return gain - torch.abs(v.lp[i][t] - v.lo[i][t]) if (i, t) in top else gain
+        def term(v: View, i: int, t: int) -> Tensor:
+            gain = ratio(v, i, t) * group_advantage(v, i)
+            return gain - torch.abs(log_ratio(v, i, t)) if (i, t) in top else gain
 
-        return token_mean(v, term)
+        return mean("tokens", term)(v)
 
     return j
 
 
 def steer(
     form: str = "code", shape: str = "exponential", floor: float = 0.8, ceiling: float = 1.0, scale_floor: float = 0.02
-) -> Callable[[View], Tensor]:
+) -> Row:
     def j(v: View) -> Tensor:
         size = {}
         for i, t in v.tokens():
-            x, a, r = math.exp(v.lp[i][t].item()), group_advantage(v, i), v.ratio(i, t).item()
+            x, a, r = math.exp(v.lp[i][t].item()), group_advantage(v, i), ratio(v, i, t).item()
             f = x * (1 - x) * (math.log(x) + v.h_old[i][t])
             if form == "code":
                 size[i, t] = abs(a / math.exp(v.lo[i][t]) * f)
@@ -78,7 +79,7 @@ def steer(
                 return min(max(math.exp(math.log(floor) / max(top, scale_floor) * size[i, t]), floor), 1.0)
             return ceiling + (floor - ceiling) * (size[i, t] - bottom) / (top - bottom)
 
-        return token_mean(v, lambda i, t: weight(i, t) * ppo(v.ratio(i, t), group_advantage(v, i), 0.2, 0.28))
+        return mean("tokens", lambda v, i, t: weight(i, t) * ppo(ratio(v, i, t), group_advantage(v, i), 0.2, 0.28))(v)
 
     return j
 
@@ -107,7 +108,7 @@ def inverse_shares(entropies: dict[int, float]) -> dict[int, float]:
     return {k: len(entropies) / h / whole for k, h in entropies.items()}
 
 
-def gtpo(version: int) -> Callable[[View], Tensor]:
+def gtpo(version: int) -> Row:
     def advantage(v: View, i: int, t: int) -> float:
         members = v.peers(i)
         wins, losses = [k for k in members if v.rewards[k] > 0], [k for k in members if v.rewards[k] <= 0]
@@ -134,10 +135,10 @@ def gtpo(version: int) -> Callable[[View], Tensor]:
             return normalised({key: -lowered.get(key, 0.0) for key in everything}, (i, t))
         return normalised(raised, (i, t))
 
-    return lambda v: token_mean(v, lambda i, t: ppo(v.ratio(i, t), advantage(v, i, t), 0.2, 0.28))
+    return mean("tokens", lambda v, i, t: ppo(ratio(v, i, t), advantage(v, i, t), 0.2, 0.28))
 
 
-def grpo_s(version: int) -> Callable[[View], Tensor]:
+def grpo_s(version: int) -> Row:
     def advantage(v: View, i: int) -> float:
         members = v.peers(i)
         wins, losses = [k for k in members if v.rewards[k] > 0], [k for k in members if v.rewards[k] <= 0]
@@ -149,15 +150,13 @@ def grpo_s(version: int) -> Callable[[View], Tensor]:
         share = {k: len(wins) * mean[k] / total if total > 0 else 1.0 for k in wins}
         return normalised({k: 1 + 0.1 * share[k] if k in wins else 0.0 for k in members}, i)
 
-    def j(v: View) -> Tensor:
-        return sequence_mean(
-            v, lambda i: ppo(sum(v.ratio(i, t) for t in range(v.T[i])) / v.T[i], advantage(v, i), 0.2, 0.28)
-        )
+    def w(v: View, i: int, t: int) -> Tensor:
+        return sum(ratio(v, i, s) for s in range(v.T[i])) / v.T[i]
 
-    return j
+    return mean("responses", lambda v, i, t: ppo(w(v, i, t), advantage(v, i), 0.2, 0.28))
 
 
-SELECTED: dict[str, Callable[[View], Tensor]] = {
+SELECTED: dict[str, Row] = {
     "clip_cov": clip_cov(),
     "kl_cov": kl_cov(),
     "steer": steer(),

@@ -3,7 +3,7 @@ infinity that nothing can make of a number, reach the loss, where a trainer stop
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,9 +11,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tepo.objectives import Groups, Objective, TokenBatch
+from tepo.objectives.inputs import PER_TOKEN
 from tepo.objectives.testing.case import TabularCase, make_case
 from tests.invariants.rows import variants
-from tests.unit.objectives.flat import tensor
+from tests.unit.objectives.flat import by_hand
 
 ROWS = variants()
 LOGPROB = st.one_of(st.just(0.0), st.just(-torch.inf), st.floats(-1e4, 0.0), st.floats(-3.0, 0.0))
@@ -85,22 +86,15 @@ def test_any_log_probs(label, case):
 @pytest.mark.parametrize("rewards", [[1, 0, 0, 1], [1, 1, 1, 1], [0, 0, 0, 0]])
 def test_worst_cases(rewards):
     """Ratios of e^+-1e4, both policies off-support, entropies of 0, equal and unequal rewards, empty responses."""
-    dtype = torch.float32
-    lengths = torch.tensor([3, 0, 2, 1])
-    big = torch.tensor([-1e4, 0.0, -torch.inf, 0.0, -1e4, -torch.inf], dtype=dtype)
-    old = torch.tensor([0.0, -1e4, -torch.inf, -torch.inf, -1e4, 0.0], dtype=dtype)
-    zero = torch.zeros(6, dtype=dtype)
-    values = {
-        "logprobs": big,
-        "old_logprobs": old,
-        "initial_logprobs": old,
-        "sampler_logprobs": big,
-        "entropies": zero,
-        "old_entropies": zero,
-        "full_kl": zero,
-    }
-    finished = torch.tensor([True, True, False, True])
-    groups = Groups(torch.tensor(rewards, dtype=dtype), torch.tensor([0, 0, 1, 1]), lengths, zero, finished, 3)
+    new = torch.tensor([-1e4, 0.0, -torch.inf, 0.0, -1e4, -torch.inf])
+    old = torch.tensor([0.0, -1e4, -torch.inf, -torch.inf, -1e4, 0.0])
+    zero, lengths = torch.zeros(6), torch.tensor([3, 0, 2, 1])
+    values = dict.fromkeys(("logprobs", "sampler_logprobs"), new) | dict.fromkeys(
+        ("old_logprobs", "initial_logprobs"), old
+    )
+    values |= dict.fromkeys(("entropies", "old_entropies", "full_kl"), zero)
+    ids = torch.tensor([0, 0, 1, 1])
+    groups = Groups(torch.tensor(rewards).float(), ids, lengths, zero, torch.tensor([True, True, False, True]), 3)
     for label, objective in ROWS.items():
         with naming(label):
             run(objective, groups, values)
@@ -109,35 +103,20 @@ def test_worst_cases(rewards):
 @pytest.mark.parametrize("count", [0, 2])
 def test_nothing_in_the_batch_gives_zero_with_a_graph(count):
     """No response, or two without a token."""
-    empty = torch.empty(0, dtype=torch.float64)
-    groups = Groups(
-        torch.ones(count, dtype=torch.float64),
-        torch.zeros(count, dtype=torch.int64),
-        torch.zeros(count, dtype=torch.int64),
-        empty,
-        torch.zeros(count, dtype=torch.bool),
-        3,
-    )
-    names_of_tokens = [part.name for part in fields(TokenBatch) if part.name.endswith(("logprobs", "entropies", "_kl"))]
+    empty, whole = torch.empty(0, dtype=torch.float64), torch.zeros(count, dtype=torch.int64)
+    groups = Groups(torch.ones(count, dtype=torch.float64), whole, whole, empty, whole > 0, 3)
     for label, objective in ROWS.items():
         with naming(label):
-            run(objective, groups, dict.fromkeys(names_of_tokens, empty))
+            run(objective, groups, dict.fromkeys({*PER_TOKEN} - {"advantages"}, empty))
 
 
 def test_all_responses_filtered_gives_zero():
     objective = ROWS["kl_cov, filtered"]
-    logprobs = tensor(-1, -2, -3).requires_grad_()
-    batch = TokenBatch(
-        logprobs.detach(),
-        tensor(1, 1, -1),
-        torch.tensor([2, 1]),
-        logprobs,
-        uid=torch.arange(2),
-        finished=torch.tensor([False, False]),
-    )
+    cut = {"uid": torch.arange(2), "finished": torch.tensor([False, False])}
+    batch = by_hand([1.0, 2.0, 3.0], [1, 1, -1], [2, 1], **cut)
     out = objective.loss(batch, objective.prepare(batch))
     assert out.loss.item() == 0
-    assert torch.autograd.grad(out.loss, logprobs)[0].abs().max() == 0
+    assert torch.autograd.grad(out.loss, batch.logprobs)[0].abs().max() == 0
 
 
 # what is no number: `nan` of tepo/objectives/check.py asks every row about NaN itself --------------------------------
@@ -195,8 +174,7 @@ def test_log_0_of_another_policy_is_not_a_nan():
 
 
 def test_no_maximum_over_no_token():
-    batch = TokenBatch(tensor(), tensor(), torch.tensor([0]), logprobs=tensor().requires_grad_())
-    objective = ROWS["grpo_dapo"]
+    batch, objective = by_hand([], [], [0]), ROWS["grpo_dapo"]
     means = objective.loss(batch, objective.prepare(batch)).metrics.means()
     assert "actor/ratio_max" not in means
     assert all(value == 0 for value in means.values())

@@ -31,23 +31,14 @@ def gradient(made: Objective, case: TabularCase, salt: int = 0) -> Tensor:
     [
         ("A*logpp", "unknown name 'logpp'", "logpp"),
         ("A*Logp", "did you mean 'logp'?", "Logp"),
-        ("meen_i(d)*A", "did you mean 'mean_i'?", "meen_i"),
-        ("(A > 0) and (d > 0)", "(…) & (…)", "(A > 0) and (d > 0)"),
         ("A*(A > 0 & d > 1)", "brackets around each", "A > 0 & d > 1"),
-        ("A*(A = 0)", "== compares", ""),
-        ("2d*A", "put a * between", ""),
         ("(A)(d)", "no function", "(A)(d)"),
-        ("mean_i(T)*A*d", "tokens(…)", "T"),
         ("mean_b(T)*A*d", "mean_b(responses(…))", "T"),
-        ("A*d/0", "a division by 0", "0"),
-        ("A*d**9**9**9", "an exponent", ""),
         ("A*d**99", "an exponent beyond 8", "99"),
         ("A*d + " + "(" * 60 + "d" + ")" * 60, "nested more than 40 deep", "("),
         ("А*logp", "cyrillic capital letter a", "А"),
         ("A*logp if A else 0", "where(", "A*logp if A else 0"),
         ("A.sum()*logp", "no dots", "A.sum()"),
-        ("A*logp['x']", "no dots", "logp['x']"),
-        ("A*'logp'", "neither a number nor a name", "'logp'"),
         ("exp(x=d)*A", "by position", "exp(x=d)"),
         ("clip(d)*A", "clip takes 3 arguments", "clip(d)"),
         ("0 < d < 1", "two comparisons", "0 < d < 1"),
@@ -57,10 +48,8 @@ def gradient(made: Objective, case: TabularCase, salt: int = 0) -> Tensor:
         ("mean_g(d)*A", "mean_g is of the rollout, and d is of the loss", "d"),
         ("top_b(H, d)*A*d", "wants a constant", "d"),
         ("A*log(-1)*d", "no number", "log(-1)"),
-        ("A*H_old", "J has no gradient", "A*H_old"),
         ("sg(d)*A", "J has no gradient", "sg(d)*A"),
         ("logp", "reads nothing of the rollout", "logp"),
-        ("A*R*logp", "", ""),
         ("A*logp + sg(R*mean_g(H_old))*d", "several values of the rollout", ""),
         ("A*logp + kl_old + kl_initial", "kl_old and kl_initial", ""),
         ("lambda: 0", "not of this language", "lambda: 0"),
@@ -74,9 +63,6 @@ def gradient(made: Objective, case: TabularCase, salt: int = 0) -> Tensor:
 )
 def test_mistakes_have_a_caret_under_the_word(J: str, said: str, under: str):
     lines = {"mine": "J + 1"} if "mine" in J else {}
-    if not said:
-        formula(J)  # a product of the rollout's values is one value of it
-        return
     with pytest.raises(UserError) as caught:
         formula(J, **lines)
     text = str(caught.value)
@@ -139,18 +125,6 @@ def test_an_average_is_an_expression(average: str, same: str):
     case = make_case(1)
     one, other = (gradient(formula("A*d", average=name), case) for name in (average, same))
     assert torch.equal(one, other)
-
-
-def test_a_filter_takes_cut_responses_out_of_sums_and_denominators():
-    case = make_case(21, repeat=4)
-    for name in ("grpo_dapo", "kl_cov", "steer", "top_entropy_v2", "tis_normalized"):
-        made, alone = load_objective(name, {"keep": "finished"}), load_objective(name)
-        batch = case.batch(made)
-        kept = torch.nonzero(case.finished)[:, 0]
-        without = batch.select(kept)
-        loss = alone.loss(without, alone.prepare(without, salt=3)).loss
-        expected = torch.autograd.grad(loss, case.logits, retain_graph=True)[0]
-        assert distance(gradient(made, case, salt=3), expected) <= 1e-12, name
 
 
 # files ----------------------------------------------------------------------------------------------------------------
@@ -226,8 +200,6 @@ def test_constants_are_folded_to_what_tensors_give():
             "formula:\n  w: *x\n",
             "w: *x\n       ^\nin: {file}:2\ntry: check indentation, colons and brackets; text that begins with *",
         ),
-        ("like: tepo\nformula:\n  M: yes\n", "M is no expression"),
-        ("like: tepo\nformula:\n  J:\n", "J is no expression"),
         ("like: tepo\nformula:\n  M: (A > 0\n", "no expression\n  (A > 0\n  ^\nin: {file}:3 (formula.M)"),
         ("like: tepo\nformula:\n  a b: d\n", "'a b' is no name"),
         ("like: tepo\nconstants: {beta: abc}\n", "'abc' is no number"),
@@ -247,11 +219,6 @@ def test_mistakes_in_a_file_name_it(text: str, said: str, tmp_path: Path):
         _ = load_row(path).formula
     assert said.replace("{file}", str(path)) in str(caught.value), caught.value
     assert "mine.yaml" in str(caught.value)
-
-
-def test_3e_4_is_a_number_also_where_yaml_takes_it_for_a_text(tmp_path: Path):
-    path = write(tmp_path, "like: tepo\nconstants: {beta: 3e-4}\n")
-    assert load_row(path).constants["beta"].value == 3e-4
 
 
 def test_changes_set_constants_and_lines():
@@ -276,7 +243,7 @@ def test_changes_set_constants_and_lines():
         ({"w": "exp(e)"}, "w: unknown name 'e'\n  exp(e)\n      ^\nin: objective.w"),
         ({"average": "token"}, "did you mean 'tokens'?"),
         ({"keep": "finnished"}, "keep: 'finnished' is not known\nin: objective.keep\ntry: keep: finished"),
-        ({"penalty.coefficient": 1}, "objective.penalty.coefficient is a setting of before"),
+        ({"penalty.coefficient": 1}, "unknown name of the formula 'penalty.coefficient'"),
     ],
 )
 def test_changes_that_cannot_be_meant(changes: dict, said: str):

@@ -113,7 +113,7 @@ class WrongSlope(Broken):
 
 
 class Unguarded(Broken):
-    def _intact(self, batch: TokenBatch) -> Tensor:
+    def _nan_guard(self, batch: TokenBatch) -> Tensor:
         return torch.ones(())
 
 

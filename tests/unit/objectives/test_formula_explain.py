@@ -6,7 +6,7 @@ import re
 import subprocess
 from collections.abc import Callable
 from functools import partial
-from math import cosh, exp
+from math import exp
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,6 @@ import torch
 from typer.testing import CliRunner
 
 from tepo.common.errors import UserError
-from tepo.formula.language import GIVEN
 from tepo.formula.lines import equation
 from tepo.formula.row import Row, load_row, names
 from tepo.formula.typeset import At, Writer
@@ -34,11 +33,6 @@ VARIANTS = [  # beside the rows: what none of them has
 ROWS = [*map(load_row, names()), *VARIANTS]
 
 
-@pytest.fixture(scope="module")
-def texts() -> dict[str, str]:
-    return {name: to_text(explain(load_row(name)), 80) for name in names()}
-
-
 # text -----------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_an_explanation_fits_80_columns_and_any_terminal_and_loses_no_word(row: Row) -> None:
@@ -50,14 +44,11 @@ def test_an_explanation_fits_80_columns_and_any_terminal_and_loses_no_word(row: 
     assert "?" not in wide.encode("ascii", "tepo").decode()
     for name in row.formula.nodes:
         assert f"{name} = " in re.sub(r" += ", " = ", wide), name
-    used = set(re.findall(r"[A-Za-z_]\w*", " ".join(row.lines[name] for name in row.formula.nodes))) & set(GIVEN)
-    assert used <= set(found.names)
-    for name, one in found.constants.items():
-        assert re.search(rf"\n  {name} = {one.value:g} +{re.escape(one.source.split()[0])}", wide), name
 
 
-def test_tepo(texts: dict[str, str]) -> None:
-    begin = texts["tepo"].partition("\n\nNames\n")[0]
+def test_tepo() -> None:
+    text = to_text(explain(load_row("tepo")), 80)
+    begin = text.partition("\n\nNames\n")[0]
     assert begin.split("\n\n") == [
         "tepo: TEPO, Eq. 4: the response's ratio, and a KL to the old policy where A > 0\nand the entropy falls.",
         "Departs from its paper\n  A1: Eq. 4 prints min(w, clip(w)) A; here PPO's min(w A, clip(w) A)",
@@ -70,7 +61,7 @@ def test_tepo(texts: dict[str, str]) -> None:
         "  eps = 1e-06   verl compute_grpo_outcome_advantage; the papers print none\n"
         "  tol = 1e-06   float32 rounding (reading A2)",
     ]
-    assert texts["tepo"].endswith(
+    assert text.endswith(
         "Detached\n  A (handed over by the rollout); M; logp_old\n\n"
         "The trainer must compute\n  current entropies, the old policy's entropies\n\n"
         "Differs from tepo_no_kl (- there, + here)\n"
@@ -112,23 +103,6 @@ def test_a_value_of_the_rollout_without_a_name_is_shown() -> None:
     assert "R - mean_g(R) = 1" in to_text(explain(row))
 
 
-def test_faults_of_the_past(texts: dict[str, str]) -> None:
-    for name in names():
-        row: Row | None = load_row(name)
-        while row and row.name != "tepo_no_kl":
-            row = row.base
-        if row:  # each row of TEPO says that it is PPO's min
-            assert texts[name].index("A1: Eq. 4 prints") < texts[name].index("To maximise"), name
-    for name in ("gtpo_v2", "grpo_s_v2"):
-        assert "wrong responses can have a positive advantage" in " ".join(texts[name].split())
-    for name in ("gtpo", "gtpo_clipped"):
-        assert "over all tokens of the entire batch" in texts[name].partition("To maximise")[0]
-    for name in ("tepo_max_entropy", "tepo_min_entropy", "top_entropy"):
-        assert "dH" not in texts[name]
-    assert not any("zero when" in text for text in texts.values())
-    assert "plain filtering" in (PAGE.parent / "paper.md").read_text()
-
-
 def test_needs_and_constants_are_those_that_are_read() -> None:
     said = {name: explain(load_row(name)).needs for name in ("grpo_dapo", "grpo", "tepo_max_entropy", "clip_cov")}
     assert said == {
@@ -166,23 +140,9 @@ def omega(d: float) -> float:  # of STEER, H_old = 1
 
 BY_HAND: dict[str, Callable[[float, float], float]] = {
     "grpo_dapo": clipped(0.2, 0.28),
-    "gspo": clipped(3e-4, 4e-4),
-    "gspo_token": clipped(3e-4, 4e-4),
-    "luspo": clipped(0.002, 0.0025),
-    "tis": clipped(0.2, 0.28),
     "tepo": lambda d, a: clipped(0.2, 0.28)(d, a) - 0.001 * (a > 0) * (1 - exp(-d)),
-    "tepo_kl_negative": lambda d, a: clipped(0.2, 0.28)(d, a) - 0.001 * (a < 0) * (1 - exp(-d)),
-    "grpo": lambda d, a: clipped(0.2, 0.2)(d, a) - 0.04 * (1 - exp(-d)),
-    "reinforce": lambda d, a: a,
-    "cispo": lambda d, a: a * min(exp(d), 1.28),
     "dro": lambda d, a: a - 0.05 * d,
     "kl_cov": lambda d, a: a * exp(d) - (d > 0) + (d < 0),
-    "kimi_k2_5": lambda d, a: a * exp(d) * (0.8 <= exp(d) <= 1.28) - 0.002 * d,
-    "gmpo": lambda d, a: a * exp(d) * (d <= 0.4 if a > 0 else d >= -0.4),
-    "dppo_tv": lambda d, a: a * exp(d) * (exp(d - 1.6) - exp(-1.6) <= 0.2 or a < 0),
-    "opsm": lambda d, a: clipped(0.2, 0.2)(d, a) * (a > 0 or d >= -0.5),
-    "vespo": lambda d, a: a * (exp(2 * d + 3 - 3 * exp(d)) if a > 0 else exp(3 * d + 2 - 2 * exp(d))),
-    "sapo": lambda d, a: a * exp(d) / cosh((1 if a > 0 else 1.05) * (exp(d) - 1) / 2) ** 2,
     "steer": lambda d, a: clipped(0.2, 0.28)(d, a) * max(0.8 ** (omega(d) / omega(0)), 0.8),
     "entropy_advantage": lambda d, a: clipped(0.2, 0.28)(d, a) * (1.2 if a > 0 else 0.5),
 }  # fmt: skip
@@ -324,9 +284,8 @@ def test_latex_has_each_line_and_constant_once() -> None:
         assert equations <= latex.count(" &= ") <= equations + 3, row.name  # d, dH and k3 are defined where they stand
         for name, one in found.constants.items():
             assert latex.count(f"\n% {name}: {one.source}\n") == 1
-            assert latex.count(f"${Writer(found.nodes).symbol(name, At())} = ") == 1, name
+            assert latex.count(f"${Writer(row.formula.nodes).symbol(name, At())} = ") == 1, name
         assert not re.search(r"\(\([^()]*\)\)", latex), f"{row.name}: brackets twice"
-    assert "% A1: Eq. 4 prints" in to_latex(explain(load_row("tepo")))
     assert r"\bigl[ \min(w_{i}\, \hat{A}_{i}, " in to_latex(explain(load_row("tepo")))
     assert "of group $g$" in to_latex(explain(VARIANTS[0]))
     assert "cut at the limit are left out.\n" in to_latex(explain(VARIANTS[0]))
@@ -343,9 +302,7 @@ def test_commands(tmp_path: Path) -> None:
     changes = ("objective.beta=1", "average=responses", "--formula", "J=w*A - beta*M*kl")
     said = says("explain", "tepo", *changes, "--vs", "gspo")
     assert "J = 1/B Σ_i 1/T_i Σ_t [ w*A - beta*M*kl ]" in said
-    assert "beta = 1 " in said
     assert "Differs from gspo" in said
-    assert "As shipped" not in said
     assert "as shipped, before it was changed\n  A1:" in said
     assert says("explain", "gspo", "--format", "latex").startswith("% gspo: GSPO 2507.18071")
     assert "As shipped." in says("explain", "grpo-dapo")
@@ -365,15 +322,13 @@ def test_commands(tmp_path: Path) -> None:
     listed = says("list", "objectives")
     for name in names():
         assert f" {name} " in listed
-    assert "w = sg(exp(prefix_mean_i(d)))*(1 + d - sg(d))" in listed
     assert equation(load_row("reinforce")) == ["J = 1/N Σ_i Σ_t [ A*logp ]", "A = (R - mean_g(R)) / (std_g(R) + eps)"]
 
 
 def test_the_page_has_the_tables_of_the_language() -> None:
     page = PAGE.read_text()
     assert with_tables(page) == page, "python -m tests.unit.objectives.formula_tables"
-    for name in names():
-        assert f"\n**{name}**" in page
+    assert all(f"\n- **{name}**" in page for name in names())
 
 
 def test_the_files_of_the_page_are_rows(tmp_path: Path) -> None:

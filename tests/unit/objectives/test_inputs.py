@@ -68,32 +68,6 @@ def test_a_choice_that_is_none(chosen, what):
         assert (caught.value.what, caught.value.where) == (what, f"{type(holder).__name__}.select")
 
 
-def test_negative_lengths():
-    message = "`lengths` is -1 for response 1; expected: response tokens of each response, 0 or more"
-    lengths = torch.tensor([3, -1])
-    with pytest.raises(UserError) as caught:
-        TokenBatch(tensor(-1, -1), tensor(1, 1), lengths)
-    assert (caught.value.what, caught.value.where) == (message, "TokenBatch.lengths")
-    with pytest.raises(UserError) as caught:
-        Groups(tensor(1, 0), torch.tensor([0, 0]), lengths)
-    assert (caught.value.what, caught.value.where) == (message, "Groups.lengths")
-
-
-def test_devices():
-    """`meta` stands for a GPU: a device without values."""
-    with pytest.raises(UserError) as caught:
-        TokenBatch(tensor(-1, -1), tensor(1, 1).to("meta"), torch.tensor([2]))
-    assert caught.value.what == "`advantages` is on meta, and `lengths` on cpu; expected: all tensors on one device"
-    assert caught.value.where == "TokenBatch.advantages"
-    with pytest.raises(UserError, match="`rewards` is on meta"):
-        Groups(tensor(1, 0).to("meta"), torch.tensor([0, 0]), torch.tensor([1, 1]))
-    objective, batch = load_objective("grpo_dapo"), by_hand([1, 2], [1, -1])
-    plan = objective.prepare(batch)
-    there = replace(plan, lengths=plan.lengths.to("meta"), scale=plan.scale.to("meta"))
-    with pytest.raises(UserError, match="the plan is on meta and the batch on cpu"):
-        objective.loss(batch, there)
-
-
 class Asked(TorchDispatchMode):
     """Fails on operations that wait for a device: a value on the host, or a size that depends on values."""
 
@@ -130,40 +104,15 @@ def test_a_batch_on_a_device_is_made_without_a_look_at_its_values():
 
 
 # needs ----------------------------------------------------------------------------------------------------------------
-NEEDS = {
-    label: set(needs.split())
-    for needs, labels in {
-        "entropies old_entropies": ("tepo", "tepo_kl_negative", "tepo_kl_both", "tepo, line 21"),
-        "entropies entropy_gradient": ("tepo_max_entropy", "tepo_min_entropy"),
-        "entropies": ("entropy_advantage",),
-        "old_entropies": ("gtpo", "gtpo_v2", "grpo_s", "grpo_s_v2", "tepo, omega"),
-        "old_entropies max_new_tokens": ("gtpo_clipped",),
-        "old_entropies prepass": ("steer",),
-        "old_entropies prepass finished": ("steer, filtered",),
-        "entropies old_entropies prepass": ("tepo, mean over the mask",),
-        "entropies old_entropies full_kl": ("tepo, exact KL", "tepo, exact KL to the initial policy"),
-        "entropies prepass uid": ("top_entropy", "top_entropy_v2"),
-        "prepass uid": ("clip_cov", "kl_cov"),
-        "prepass": ("tepo, covariance",),
-        "sampler_logprobs": ("tis", "tis_normalized", "icepop", "seq_mask_tis", "trm", "trm_current", "vespo_sampler"),
-        "sampler_logprobs max_new_tokens": ("drpo",),
-        "initial_logprobs": ("grpo",),
-        "max_new_tokens": ("dr_grpo", "gdpo"),
-        "group_ids": ("grpo_dapo, group means",),
-        "finished": ("grpo_dapo, filtered",),
-        "finished max_new_tokens": ("grpo_dapo, without those cut",),
-    }.items()
-    for label in labels
-}
-
-
-@pytest.mark.parametrize("label", [label for label in ROWS if label in NEEDS or "," not in label])
-def test_needs(label: str):
-    """All that the trainer has to compute and nothing else: a pass of the model for nothing costs as much as one."""
-    found = ROWS[label].needs
-    named = {part.name for part in fields(found) if getattr(found, part.name) is True}
-    assert named == NEEDS.get(label, set())
-    assert found.full_kl_anchor == ("initial" if "to the initial" in label else "old")
+def test_what_prepare_needs_the_current_log_probs_for():
+    """All else of `needs` is asked of every row by `needs` of tepo/objectives/check.py."""
+    looking = {label for label, objective in ROWS.items() if objective.needs.prepass}
+    of_ships = {"steer", "clip_cov", "kl_cov", "top_entropy", "top_entropy_v2"}
+    assert {label for label in looking if "," not in label} == of_ships
+    of_plans = {"tepo, covariance", "tepo, mean over the mask", "steer, filtered"}
+    assert of_plans <= looking
+    assert ROWS["tepo, exact KL to the initial policy"].needs.full_kl_anchor == "initial"
+    assert ROWS["tepo, exact KL"].needs.full_kl_anchor == "old"
 
 
 @pytest.mark.parametrize(
@@ -209,24 +158,41 @@ def test_another_type_shape_or_dtype(name: str, value: Any, message: str) -> Non
     assert error.value.where == f"TokenBatch.{name}"
 
 
-def test_a_padded_tensor_gets_the_way_to_flatten_it() -> None:
-    with pytest.raises(UserError, match=r"try: take the response tokens of a padded tensor: values\[mask\]"):
-        batch_with(old_entropies=torch.ones(COUNT, 7))
+IDS, SIZES = torch.tensor([0, 0, 0]), torch.tensor([2, 1, 2])
+NEGATIVE = "`lengths` is -1 for response 1; expected: response tokens of each response, 0 or more"
+HOLDERS = [  # `meta` stands for a GPU: a device without values
+    (lambda: TokenBatch(tensor(-1, -1), tensor(1, 1), torch.tensor([3, -1])), NEGATIVE),
+    (lambda: Groups(tensor(1, 0), IDS[:2], torch.tensor([3, -1])), NEGATIVE),
+    (
+        lambda: TokenBatch(tensor(-1, -1), tensor(1, 1).to("meta"), torch.tensor([2])),
+        "`advantages` is on meta, and `lengths` on cpu; expected: all tensors on one device",
+    ),
+    (lambda: Groups(tensor(1, 0).to("meta"), IDS[:2], torch.tensor([1, 1])), "`rewards` is on meta"),
+    (lambda: Groups(torch.ones(2), IDS, SIZES), "`rewards` has the shape [2]; expected: float [S] = [3]"),
+    (
+        lambda: load_objective("gtpo").advantages(Groups(torch.tensor([1, 0, 0]), IDS, SIZES, torch.ones(4))),
+        "`old_entropies` has the shape [4], and the lengths add up to 5",
+    ),
+    (
+        lambda: batch_with(lengths=batch_with().lengths + torch.tensor([1] + [0] * 8)),
+        "`advantages` has the shape [24], and the lengths add up to 25",
+    ),
+    (lambda: batch_with(old_entropies=torch.ones(COUNT, 7)), "the response tokens of a padded tensor: values[mask]"),
+]
 
 
-def test_rewards_and_lengths_of_groups() -> None:
-    ids, lengths = torch.tensor([0, 0, 0]), torch.tensor([2, 1, 2])
-    with pytest.raises(UserError, match=r"`rewards` has the shape \[2\]; expected: float \[S\] = \[3\]"):
-        Groups(torch.ones(2), ids, lengths)
-    groups = Groups(torch.tensor([1, 0, 0]), ids, lengths, torch.ones(4))
-    with pytest.raises(UserError, match=r"`old_entropies` has the shape \[4\], and the lengths add up to 5"):
-        load_objective("gtpo").advantages(groups)
+@pytest.mark.parametrize(("make", "message"), HOLDERS)
+def test_what_does_not_fit_together_is_said(make: Any, message: str) -> None:
+    with pytest.raises(UserError) as error:
+        make()
+    assert message in str(error.value)
 
 
-def test_lengths_that_do_not_add_up_and_a_plan_of_others() -> None:
-    objective = load_objective("tepo")
-    batch = batch_with()
-    with pytest.raises(UserError, match=r"`advantages` has the shape \[24\], and the lengths add up to 25"):
-        objective.prepare(batch_with(lengths=batch.lengths + torch.tensor([1] + [0] * 8)))
-    with pytest.raises(UserError, match="the plan is of 9 responses and the batch of 2"):
-        objective.loss(batch.select([0, 1]), objective.prepare(batch))
+def test_a_plan_of_others() -> None:
+    objective, batch = load_objective("grpo_dapo"), by_hand([1, 2], [1, -1], [1, 1])
+    plan = objective.prepare(batch)
+    with pytest.raises(UserError, match="the plan is of 2 responses and the batch of 1"):
+        objective.loss(batch.select([0]), plan)
+    there = replace(plan, lengths=plan.lengths.to("meta"), scale=plan.scale.to("meta"))
+    with pytest.raises(UserError, match="the plan is on meta and the batch on cpu"):
+        objective.loss(batch, there)

@@ -47,6 +47,13 @@ def test_kl_entropy_and_weight_metrics():
         ("grpo_dapo", {}, [1.5, 0.5, 1.5, 0.5], [1, 0, 0, 1]),
         ("grpo_dapo", {"J": "min(w, clip(w, 1 - low, 1 + high))*A"}, [1.5, 0.5, 1.5, 0.5], [1, 0, 1, 0]),
         ("kimi_k2_5", {}, [1.5, 0.5, 1.5, 0.5], [1, 1, 1, 1]),
+        # beside the weight `v` itself
+        (
+            "grpo_dapo",
+            {"v": "exp(0*d)", "J": "min(v, clip(w, 1 - low, 1 + high)*A)"},
+            [1.5, 0.5, 1.5, 0.5],
+            [0, 1, 1, 1],
+        ),
         # CISPO's weight is held, though no token drops out
         ("cispo", {}, [1.5, 0.5, 1.5, 0.5], [1, 0, 1, 0]),
         # without a clip: where the policy term has no gradient though A is not 0
@@ -115,12 +122,3 @@ def test_metrics_hold_no_graph():
     assert not out.metrics.sums.requires_grad
     assert not any(value.requires_grad for value in (*out.tokens.values(), *out.metrics.maxima.values()))
     assert set(out.tokens) == {"log_ratio", "ratio", "advantage", "clipped", "entropy_change", "kl", "kl_mask"}
-
-
-def test_select_keeps_the_order_asked_for():
-    batch = by_hand([1.0, 2.0, 3.0, 4.0], [1.0] * 4, [1, 2, 1], uid=torch.tensor([7, 8, 9]))
-    part = batch.select([2, 0])
-    assert part.uid.tolist() == [9, 7]
-    assert (part.logprobs + 1).exp().tolist() == pytest.approx([4.0, 1.0])
-    assert part.positions.tolist() == [0, 0]
-    assert batch.positions.tolist() == [0, 0, 1, 0]

@@ -48,10 +48,6 @@ def gradient(objective: Objective) -> Tensor:
 
 
 # the page -------------------------------------------------------------------------------------------------------------
-def test_the_page_has_an_example_of_each_end_of_a_name() -> None:
-    functions = [text for files in examples().values() for path, text in files.items() if path.startswith("functions")]
-    assert len(functions) == 4
-    assert all(any(f"{end}(layout" in text for text in functions) for end in ("_g", "_b", "_i", "erf"))
 
 
 @pytest.mark.parametrize("name", examples())
@@ -181,12 +177,9 @@ def test_what_is_like_a_row_has_its_functions(folder: Path) -> None:
     assert caught.value.where == f"{unread}:2 (functions)"
 
 
-def test_the_command_line_names_a_file_too(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_names_no_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write(folder, FILE, "functions/soft.py")
     monkeypatch.chdir(folder)
-    for named in ("soft", "functions/soft.py"):
-        made = load_objective("grpo_dapo", {"functions": named, "J": "A*exp(soft(d))"})
-        assert list(made.functions.values()) == [FILE]
     with pytest.raises(UserError, match="did you mean 'soft'"):
         load_objective("grpo_dapo", {"functions": "sooft"})
     with pytest.raises(UserError, match=r"nothing\.py cannot be read"):
@@ -201,24 +194,14 @@ DECLARED = [  # what is replaced, by what, what is said, the line with it
     (DEF, "def soft(layout, x, width=2.0:", "not valid Python: ", "width=2.0:"),
     (f"{DECORATOR}\n", "", "the file declares no function", ""),
     (DECORATOR, "@function", "soft does not say what it takes and gives", DEF),
-    (DECORATOR, '@function(takes=WORDS, gives="token")', "soft does not say what it takes and gives", DEF),
-    (DECORATOR, '@function("token number?", gives="token")', "soft does not say what it takes and gives", DEF),
     ("token number?", "tokn", "unknown word for what soft takes or gives 'tokn'", DEF),
-    ('gives="token"', 'gives="tokens"', "did you mean 'token'?", DEF),
-    ("token number?", "", "unknown word for what soft takes or gives ''", DEF),
     ("token number?", "number? token", "leaves out what cannot be", DEF),
-    ("token number?", "token token?", "leaves out what cannot be", DEF),
     ("token number?", "any number?", "takes `any` without giving `same`", DEF),
-    ('gives="token"', 'gives="same"', "takes `any` without giving `same`", DEF),
     ('gives="token"', 'gives="number"', "gives a number of its micro-batch", DEF),
     ("token number?", "response number?", "is of the loss, where it takes and gives values of tokens", DEF),
-    (DEF, "def exp(layout, x, width=2.0):", "has the name of a shipped function", "def exp"),
     (DEF, "def H_old(layout, x, width=2.0):", "has the name of a given value", "def H_old"),
     (DEF, "def soft_t(layout, x, width=2.0):", "has a name that cannot be", "def soft_t"),
-    (DEF, "def sóft(layout, x, width=2.0):", "has a name that cannot be", "def sóft"),
     (DEF, "def soft(x, width=2.0):", 'takes "token number?", and has the arguments (x, width=2.0)', "def soft"),
-    (DEF, "def soft(layout, x, width):", "and has the arguments (layout, x, width)", "def soft"),
-    (DEF, "def soft(layout, x, width=2.0, *, deep):", "and has the arguments", "def soft"),
 ]  # fmt: skip
 
 
@@ -233,11 +216,6 @@ def test_a_mistake_in_a_declaration_has_its_line(old: str, new: str, said: str, 
     assert caught.value.where == (f"own.py:{number}" if number else "own.py")
 
 
-def test_other_counts_of_arguments_are_taken() -> None:
-    for given in ("layout, *given", "layout, x, width=2.0, more=None", "layout, x=0, width=2.0, /"):
-        mine(FILE.replace(DEF, f"def soft({given}):"))
-
-
 def test_no_two_things_have_one_name() -> None:
     with pytest.raises(UserError, match=r"soft is declared in own\.py:6 too") as caught:
         Objective("mine", {"A": A, "J": "A*soft(d)"}, {}, functions={"own.py": FILE, "two.py": f"\n{FILE}"})
@@ -250,10 +228,7 @@ def test_no_two_things_have_one_name() -> None:
 
 CALLS = [
     ("soft(d, 1)*A", "did you mean 'sofd'?", FILE.replace("soft", "sofd")),
-    ("soft(d, 1, 2)*A", "soft takes 1 to 2 arguments, not 3", FILE),
-    ("soft(d, T)*A", "soft wants a constant here", FILE),
     ("soft(mean_i(d))*A", "tokens(…) puts a response's value on each of its tokens", FILE),
-    ("soft*A*d", "soft is a function", FILE),
     ("soft_g(d)*A", "soft_g is of the rollout, and d is of the loss", FILE.replace("soft", "soft_g")),
     ("soft_g(H_old)*A*d", "wants one value a response here", FILE.replace("soft", "soft_g").replace(
         '"token number?"', '"response number?"'
@@ -273,13 +248,10 @@ RETURN = "    return width * torch.tanh(x / width)"
 FOUND = [  # what the function gives, what is said, where: its `def`, or the line of an exception
     ("x.tolist()", "soft gives list; expected: float64 [24] on cpu, one a token", 6),
     ("x.float()", "soft gives float32 [24] on cpu; expected: float64 [24]", 6),
-    ("x > 0", "soft gives bool [24] on cpu; expected: float64", 6),
-    ("x[:3]", "soft gives float64 [3] on cpu; expected: float64 [24]", 6),
     ("layout.lengths.double()", "`?values[layout.sequence] gives each token the number of its response", 6),
     ("x.to('meta')", "soft gives float64 [24] on meta; expected: float64 [24] on cpu", 6),
     ("x.tahn()", "soft: AttributeError: 'Tensor' object has no attribute 'tahn'", 10),
     ("layout.groups", "soft: RuntimeError: only a function whose name ends with _g or _r sees groups", 10),
-    ("layout.gather(x)", "soft: RuntimeError: only a function whose name ends with _r or _b looks beyond", 10),
     ("x*layout.all_sum(x.sum())", "soft: RuntimeError: only a function whose name ends with _r or _b looks", 10),
 ]
 

@@ -24,7 +24,7 @@ from tepo_cli.commands.problems import grade
 from tepo_cli.commands.records import app as records_app
 from tepo_cli.commands.runs import listing, watch
 from tepo_cli.commands.studies import ablate, claims, plan, power, reproduce
-from tepo_cli.commands.tables import audit, figure, report, table
+from tepo_cli.commands.tables import figure, report, table
 from tepo_cli.commands.train import train, warmstart
 from tepo_cli.hand_over import hand_over
 
@@ -102,7 +102,6 @@ app.command(rich_help_panel=_LOOK)(responses)
 app.command(rich_help_panel=_EXPLAIN)(explain)
 app.command("check-objective", rich_help_panel=_EXPLAIN)(check_objective)
 app.command(rich_help_panel=_EXPLAIN)(power)
-app.command(rich_help_panel=_EXPLAIN)(audit)
 app.command(rich_help_panel=_MAINTAIN)(doctor)
 app.add_typer(data_app, name="data", rich_help_panel=_MAINTAIN)
 app.add_typer(records_app, name="records", rich_help_panel=_MAINTAIN)

@@ -1,4 +1,4 @@
-"""`tepo table`, `figure`, `report` and `audit`: what a store or the paper says, never trains."""
+"""`tepo table`, `figure` and `report`: what a store says, never trains."""
 
 import os
 from pathlib import Path
@@ -189,19 +189,3 @@ def report(
         fix = f"tepo ablate {studies[0] if studies else 'panel-e'} --scale {scale}{'' if records else ', or --records'}"
         raise UserError(what, where=f"store {store}", fix=fix)
     write_outputs(planned, facts, scale, out, results, url)
-
-
-def audit(
-    all_rows: Annotated[
-        bool, typer.Option("--all", help="Show every row's average, not only those that do not follow.")
-    ] = False,
-) -> None:
-    """Recompute the paper's averages, differences and ranks.
-
-    They are recomputed from the paper's own columns."""
-    from tepo.reporting.paper import audit as library
-    from tepo.reporting.paper.audit_view import render
-    from tepo.reporting.progress import Screen
-    from tepo_cli.screen import screen_width
-
-    Screen(width=screen_width()).print(render(library.audit(), every_row=all_rows))

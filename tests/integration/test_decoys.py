@@ -44,7 +44,6 @@ COMMANDS = {
         "table decoyed",
         "figure tuned --out figures",
         "claims",
-        "audit",
         "list",
         "watch --once",
         "responses add3",

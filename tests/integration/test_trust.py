@@ -49,7 +49,6 @@ READING = (  # every command that reads a store or a study and executes nothing 
     "watch --once",
     "responses RUN add3",
     "regrade RUN",
-    "audit",
     "check-objective grpo",
     "explain grpo",
 )

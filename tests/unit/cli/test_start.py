@@ -29,14 +29,7 @@ def imported(*words: str, cwd: Path) -> set[str]:
     return set(json.loads(python("-c", CODE, *words, cwd=cwd).stderr.splitlines()[-1]))
 
 
-_READING = [
-    ("list",),
-    ("plan", "panel-e"),
-    ("table", "panel-e"),
-    ("table", "tuned"),
-    ("audit",),
-    ("watch", "--store", "."),
-]
+_READING = [("list",), ("plan", "panel-e"), ("table", "panel-e"), ("table", "tuned"), ("watch", "--store", ".")]
 
 
 @pytest.mark.parametrize("words", _READING, ids=" ".join)

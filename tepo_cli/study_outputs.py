@@ -77,6 +77,22 @@ def show_tables(planned: Planned, facts: Facts, scale: str, format: str) -> None
         show_table(study_table(study, scale, units, facts), units, format)
 
 
+def show_claims(store: Path, format: str, *, records: bool = False) -> None:
+    """Print the registered claims; the family of a verdict is always the whole batch, however few were run."""
+    from tepo.analysis.claim_outcomes import judge_claims
+    from tepo.analysis.claims_table import claims_table
+    from tepo.store.find_run import costs
+    from tepo.studies.claims import SCALE, load_claims
+    from tepo.studies.plan_studies import plan_all
+    from tepo.studies.planned_facts import read_facts
+    from tepo.studies.study import CLAIMS
+
+    planned, facts = read_facts(plan_all([CLAIMS], SCALE, store=store), SCALE, records=records)
+    units = [units for _, units in planned]
+    table = claims_table(load_claims(), judge_claims(load_claims(), units, facts), costs(store))
+    show_table(table, [unit for part in units for unit in part], format)
+
+
 def show_table(table: "Table", units: Sequence[Unit], format: str) -> None:
     """Print a table and say where the runs behind it lie."""
     from tepo.reporting.tables.render import render

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.cli_options import JOBS, Jobs, Scale, SetAsRun, Store, Trust, check_store_exists
+from tepo_cli.cli_options import Jobs, Scale, Set, Store, Trust, check_store_exists
 
 app = typer.Typer(help="Finished runs as small records: write, show, rerun.", no_args_is_help=True)
 Names = Annotated[
@@ -18,7 +18,7 @@ def write(
     names: Annotated[list[str], typer.Argument(help="Studies, or claims.")],
     scale: Scale = "laptop",
     store: Store = Path("runs"),
-    override: SetAsRun = None,
+    override: Set = None,
     out: Annotated[
         Path | None, typer.Option(help="Where the folders go (default: records/ beside the study's folder).")
     ] = None,
@@ -79,7 +79,7 @@ def check(
     runs: Annotated[int, typer.Option(help="How many recorded runs are run anew.", min=1)] = 1,
     draw: Annotated[int | None, typer.Option(help="Seed of the draw (default: another one each time).", min=0)] = None,
     scale: Scale = "laptop",
-    jobs: Jobs = JOBS,
+    jobs: Jobs = 1,
     trust: Trust = False,
 ) -> None:
     """Run some recorded runs anew and compare the verdicts.

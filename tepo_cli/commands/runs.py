@@ -1,6 +1,7 @@
-"""`tepo list` and `tepo watch`: the runs of a store, and what can be run."""
+"""`tepo list`: what can be run, the runs of a store, and those that train."""
 
 import os
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,8 +12,6 @@ from tepo.common.errors import UserError
 from tepo_cli.cli_options import Store
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from rich.console import RenderableType
     from rich.table import Table
 
@@ -25,27 +24,29 @@ _SHOWN = 40
 
 
 def listing(
-    what: Annotated[str | None, typer.Argument(help="objectives: each with its equation.", show_default=False)] = None,
     store: Store = Path("runs"),
     every: Annotated[bool, typer.Option("--all", help="Every run, one plain line each.")] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Follow the runs that train, with their curves, until Ctrl-C.")
+    ] = False,
 ) -> None:
     """List what can be run, and the runs in the store.
 
     Studies, objectives, models, data and benchmarks can be named. A name with a folder behind it is a file in a
-    folder of TEPO_PATH."""
+    folder of TEPO_PATH.
+
+    With --watch the runs that are being trained and those that have just ended are shown: start it beside a study. In a
+    pipe it looks once."""
+    if watch:
+        _watch(store)
+        return
     from rich.table import Table
 
-    from tepo.common.errors import unknown_name
     from tepo.common.paths import GROUPS, PYTHON
     from tepo.common.paths import names as names_of
     from tepo.studies.study import CLAIMS
     from tepo_cli.screen import fixed, show
 
-    if what == "objectives":
-        _equations()
-        return
-    if what is not None:
-        raise unknown_name("list", what, ["objectives"], where="tepo list")
     names = Table(fixed("what"), "names", title="what can be run", show_lines=True)
     names.add_row("tepo ablate", ", ".join(_named("experiments", "ablations", without=CLAIMS)))
     names.add_row("tepo eval", ", ".join(_named("evals")))
@@ -56,20 +57,6 @@ def listing(
             names.add_row(f"{kind}:", ", ".join(_named(kind)))
     show(names)
     _runs(store, every)
-
-
-def _equations() -> None:
-    """A table of the objectives, each with the lines of its formula."""
-    from rich.table import Table
-
-    from tepo.formula.lines import equation
-    from tepo.formula.row import load_row, names
-    from tepo_cli.screen import fixed, show
-
-    table = Table(fixed("objective"), "equation", title="objectives", show_lines=True)
-    for name in names():
-        table.add_row(name, "\n".join(equation(load_row(name))))
-    show(table)
 
 
 def _named(*kinds: str, without: str = "") -> list[str]:
@@ -102,19 +89,13 @@ def _runs(store: Path, every: bool) -> None:
         for line in _lines(there):
             print(*filter(None, line))
         return
-    table = Table(
-        *map(fixed, ("run", "objective", "model", "data", "seed")),
-        "status",
-        *map(fixed, ("steps", "measured")),
-        "set apart by",
-    )
+    names, sizes = map(fixed, ("run", "objective", "model", "data", "seed")), map(fixed, ("steps", "measured"))
+    table = Table(*names, "status", *sizes, "set apart by")
     newest = sorted(there, key=lambda run: os.path.getmtime(run.path))[-_SHOWN:]
     for line in _lines(newest):
         table.add_row(*line)
-    print(
-        f"runs in {store}"
-        + (f": the newest {len(newest)} of {len(there)}; --all lists every one" if len(there) > len(newest) else "")
-    )
+    more = f": the newest {len(newest)} of {len(there)}; --all lists every one" if len(there) > len(newest) else ""
+    print(f"runs in {store}{more}")
     show(table)
 
 
@@ -133,26 +114,22 @@ def _lines(runs: "Sequence[RunFolder]") -> list[list[str]]:
                 raise ValueError
             lines.append(_line(run, config))
         except (UserError, OSError, ValueError, KeyError, TypeError) as error:  # ValueError: not JSON
+            match error:
+                case UserError():
+                    reason = error.what
+                case FileNotFoundError():
+                    reason = "no config.json: copied half?"
+                case OSError():
+                    reason = error.strerror or "cannot be opened"
+                case ValueError():
+                    reason = "config.json is not JSON: copied half?"
+                case _:
+                    reason = f"config.json lacks {error}: of another version?"
             config = {}
-            lines.append([run.path.name, *"––––", f"unreadable: {_reason(error)}", "–", "–"])
+            lines.append([run.path.name, *"––––", f"unreadable: {reason}", "–", "–"])
         configs.append(config)
     apart = settings_apart([tuple(line[1:4]) for line in lines], configs)
     return [[*line, settings] for line, settings in zip(lines, apart, strict=True)]
-
-
-def _reason(error: Exception) -> str:
-    """The reason that a run cannot be read, in a few words."""
-    match error:
-        case UserError():
-            return error.what
-        case FileNotFoundError():
-            return "no config.json: copied half?"
-        case OSError():
-            return error.strerror or "cannot be opened"
-        case ValueError():
-            return "config.json is not JSON: copied half?"
-        case _:
-            return f"config.json lacks {error}: of another version?"
 
 
 def _line(run: "RunFolder", config: dict[str, Any]) -> list[str]:
@@ -172,52 +149,33 @@ def _line(run: "RunFolder", config: dict[str, Any]) -> list[str]:
         steps = manifest.get("steps", total)
     else:
         steps = run.metrics_file.read_bytes().count(b"\n") if run.metrics_file.exists() else 0
-    return [
-        run.path.name,
-        config["objective"]["name"],
-        config["model"]["name"],
-        config["data"]["name"],
-        str(config["seed"]),
-        status,
-        f"{steps}/{total}",
-        str(len(run.measured())),
-    ]
+    names = [config[group]["name"] for group in ("objective", "model", "data")]
+    return [run.path.name, *names, str(config["seed"]), status, f"{steps}/{total}", str(len(run.measured()))]
 
 
-_SPARKS = 16  # characters of a curve where the screen has no edge
-_LONGEST, _SHORTEST = 40, 2  # of one in a terminal
+_PAUSE = 1  # second between two looks
+_SPARKS, _LONGEST, _SHORTEST = 16, 40, 3  # characters of a curve: where the screen has no edge, and on a screen
 _CURVES = ("reward", "entropy", "length")
 
 
-def watch(
-    store: Store = Path("runs"),
-    every: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once and end; so it is in a pipe.")] = False,
-) -> None:
-    """Follow the runs that train, with their curves.
-
-    Shows those that are being trained, and those that have just ended. Reads the store alone: start it beside a study,
-    end it with Ctrl-C."""
-    import time
-
+def _watch(store: Path) -> None:
+    """Look at the store alone, again and again until Ctrl-C; once in a pipe."""
     from rich.live import Live
 
-    from tepo.common.errors import UserError
     from tepo.reporting.progress import Screen
     from tepo.store.live_runs import live_runs
 
     if not store.is_dir():
         raise UserError("no such folder", where=f"--store {store}", fix="the store of the study, as given to it")
     screen = Screen()
-    if once or not screen.is_terminal:
-        for line in _plain(live_runs(store), store):
-            print(line)
+    if not screen.is_terminal:
+        print(_plain(live_runs(store), store))
         return
     try:
         with Live(console=screen, auto_refresh=False, vertical_overflow="ellipsis") as live:
             while True:
                 live.update(_table(live_runs(store), store, screen), refresh=True)
-                time.sleep(every)
+                time.sleep(_PAUSE)
     except KeyboardInterrupt:  # how it is meant to end
         return
 
@@ -229,15 +187,8 @@ def _cells(run: "LiveRun", sparks: int = _SPARKS) -> list[str]:
         f"{sparkline(values, sparks)} {values[-1]:{form}}" if values else ""
         for values, form in ((run.rewards, "6.1%"), (run.entropies, ".3f"), (run.lengths, ".0f"))
     )
-    return [
-        run.id,
-        run.objective,
-        str(run.seed),
-        f"{run.step}/{run.steps}",
-        *curves,
-        "" if run.left is None else duration(run.left),
-        run.status,
-    ]
+    left = "" if run.left is None else duration(run.left)
+    return [run.id, run.objective, str(run.seed), f"{run.step}/{run.steps}", *curves, left, run.status]
 
 
 def _head(runs: "Sequence[LiveRun]", store: Path) -> str:
@@ -249,15 +200,15 @@ def _head(runs: "Sequence[LiveRun]", store: Path) -> str:
     return ", ".join([f"{store}: {running} running", ended, *(f"{n} {state}" for state, n in others.items() if n)])
 
 
-def _plain(runs: "Sequence[LiveRun]", store: Path) -> list[str]:
-    """Lines without a heading, in which each curve has its name before it."""
-    lines = []
+def _plain(runs: "Sequence[LiveRun]", store: Path) -> str:
+    """A line a run, in which each curve has its name before it."""
+    lines = [_head(runs, store)]
     for run in runs:
         cells = _cells(run)
         for index, name in enumerate(_CURVES, start=4):
             cells[index] = cells[index] and f"{name} {cells[index]}"
         lines.append("  ".join(filter(None, cells)))
-    return [_head(runs, store), *lines]
+    return "\n".join(lines)
 
 
 def _table(runs: "Sequence[LiveRun]", store: Path, screen: "Screen") -> "RenderableType":
@@ -266,22 +217,23 @@ def _table(runs: "Sequence[LiveRun]", store: Path, screen: "Screen") -> "Rendera
     from rich.measure import Measurement
 
     lines = max(1, screen.height - 6)
-    for sparks in range(_LONGEST, _SHORTEST, -1):
-        table = _grid([_cells(run, sparks) for run in runs[:lines]])
-        if Measurement.get(screen, screen.options.update(width=10_000), table).maximum <= screen.width:
-            table.title, table.title_justify = _head(runs, store), "left"
-            table.caption = f"and {len(runs) - lines} more" if len(runs) > lines else None
-            return table
-    return "\n".join(_plain(runs[: lines // 2], store))
+    least = Measurement.get(screen, screen.options.update(width=10_000), _grid(runs[:lines], 0)).maximum
+    sparks = min(_LONGEST, (screen.width - least) // len(_CURVES))
+    if sparks < _SHORTEST:
+        return _plain(runs[: lines // 2], store)
+    table = _grid(runs[:lines], sparks)
+    table.title, table.title_justify = _head(runs, store), "left"
+    table.caption = f"and {len(runs) - lines} more" if len(runs) > lines else None
+    return table
 
 
-def _grid(rows: list[list[str]]) -> "Table":
+def _grid(runs: "Sequence[LiveRun]", sparks: int) -> "Table":
     from rich.table import Table
 
     from tepo_cli.screen import fixed
 
     heads = ("run", "objective", "seed", "step", *_CURVES, "left", "status")
     table = Table(*map(fixed, heads), box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for cells in rows:
-        table.add_row(*cells)
+    for run in runs:
+        table.add_row(*_cells(run, sparks))
     return table

@@ -140,7 +140,7 @@ def test_own_objectives_in_yaml_and_in_python_with_own_data_and_model_get_their_
 
     listed = " ".join(user.types("list").split())
     assert all(f"{name} ({folder})" in listed for name, folder in (("narrow", "objective"), ("mine", "model")))
-    assert user.types("check-objective level").count("pass") == len(CHECKS)
+    assert user.types("explain level --check").count("pass") == len(CHECKS)
     user.types("ablate own_methods --data own --jobs 2 --store own_runs")  # forked workers load the file too
     table = user.types("table own_methods --data own --store own_runs --format csv")
     assert all(re.search(rf"{label}\b.*\bdigits,", table) for label in ("GRPO", "Narrow", "Level", "Wide level"))

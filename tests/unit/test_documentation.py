@@ -227,7 +227,7 @@ def test_every_command_and_option_that_a_page_shows_exists() -> None:
 
 PLACEHOLDER = re.compile(r"[A-Z]{2,}|…|<|\||NAME|\bFILE\b|://|words/|runs/")
 DRY = ("train", "ablate", "reproduce")  # commands with --dry-run
-READING = ("explain", "plan", "list", "check-objective")
+READING = ("explain", "plan", "list")
 
 
 def laptop_commands() -> list[list[str]]:

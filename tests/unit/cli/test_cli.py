@@ -164,7 +164,10 @@ def test_the_base_stands_beside_the_score_once_it_is_measured(tmp_path: Path) ->
     alone = tepo("train", *words, "--evaluate", **own)
     assert "base %" not in alone.stderr
     assert {path.name for path in tmp_path.glob("runs/*/figures/*")} == {"training.svg"}
-    assert "the base is not measured on 1 benchmark: `tepo base` with the same words measures it" in alone.stderr
+    assert (
+        "the base is not measured on 1 benchmark: `tepo eval -m 'base WORDS'` with its words measures it"
+        in alone.stderr
+    )
     base = tepo("base", *words, **own)
     (score,) = re.findall(r"add3 +│ +([\d.]+)", base.stderr)
     configured = " ".join(words[:-3])

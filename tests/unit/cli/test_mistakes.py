@@ -122,7 +122,7 @@ def test_a_configuration_to_evaluate_says_itself_on_what_and_how(tmp_path: Path)
         evaluate(["base", "package:laptop"], store=tmp_path)
     with pytest.raises(UserError, match="no benchmark to evaluate on"):
         evaluate(["package:laptop"], store=tmp_path)
-    with pytest.raises(UserError, match="1 run of 1 not measured"):  # as `tepo measure` says it
+    with pytest.raises(UserError, match="1 run of 1 not measured"):  # as `tepo eval -m` says it
         evaluate(["train"], store=tmp_path)
     assert not list(tmp_path.iterdir())
 

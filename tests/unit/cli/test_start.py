@@ -29,7 +29,13 @@ def imported(*words: str, cwd: Path) -> set[str]:
     return set(json.loads(python("-c", CODE, *words, cwd=cwd).stderr.splitlines()[-1]))
 
 
-_READING = [("list",), ("plan", "panel-e"), ("table", "panel-e"), ("table", "tuned"), ("watch", "--store", ".")]
+_READING = [
+    ("list",),
+    ("plan", "panel-e"),
+    ("table", "panel-e"),
+    ("table", "tuned"),
+    ("list", "--watch", "--store", "."),
+]
 
 
 @pytest.mark.parametrize("words", _READING, ids=" ".join)

@@ -37,7 +37,7 @@ EXIT_CODES = (
     "3 another process has the run; 75 asked to stop (SIGTERM, SIGUSR2, SIGHUP); 130 Ctrl-C."
 )
 
-_MOVED = {
+MOVED = {  # words of earlier versions
     "measure": "`tepo eval -m`",
     "watch": "`tepo list --watch`",
     "claims": "`tepo table claims`, and with --run `tepo ablate claims`",
@@ -61,7 +61,7 @@ class _Grouped(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Raises UserError for the words of earlier versions."""
-        if new := _MOVED.get(args[0]):
+        if new := MOVED.get(args[0]):
             raise UserError(f"`tepo {args[0]}` is now {new}")
         return super().resolve_command(ctx, args)
 

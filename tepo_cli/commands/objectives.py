@@ -124,10 +124,9 @@ def _shown_rewards(rewards: Mapping[str, Any]) -> str:
 
     lines = ["reward: the mean, by weight, of"]
     for name, one in rewards.items():
-        text = str(one.get("text", "")).splitlines()
-        source = (
-            f"{one['function']} in {one['file']}, text {content_hash(one['text'])}" if text else "the grader's verdict"
-        )
+        text, source = str(one.get("text", "")).splitlines(), "the grader's verdict"
+        if text:
+            source = f"{one['function']} in {one['file']}, text {content_hash(one['text'])}"
         lines.append(f"  {name}, weight {one['weight']:g}: {source}")
         lines += [f"    {line}".rstrip() for line in text[:_LINES]]
         lines += [f"    … {len(text) - _LINES} more lines in the run's config.json"] if len(text) > _LINES else []
@@ -155,12 +154,10 @@ def _named(name: str, changes: Mapping[str, str], store: Path) -> Named:
         raise UserError(what, where=f"run {run.path.name}", fix="leave them out, or name an objective")
     unknown, full, status = run.check_config(), run.config()["full"], run.manifest().get("status", "not started")
     trained = row_of_run(full["objective"], run.path)
-    steps = full["train"]["steps"]
     made_of = f"model {full['model']['name']}, data {full['data']['name']}, seed {full['seed']}"
-    line = f"run {run.path.name}: {made_of}, {counted(steps, 'step')}, {status}"
+    line = f"run {run.path.name}: {made_of}, {counted(full['train']['steps'], 'step')}, {status}"
     line += unknown and f"; {unknown}"
-    named = replace(trained, name=f"{run.path.name} ({trained.name})")
-    return Named(named, line, full["data"].get("reward", {}))
+    return Named(replace(trained, name=f"{run.path.name} ({trained.name})"), line, full["data"].get("reward", {}))
 
 
 def row_of_run(objective: Mapping[str, Any], run: Path) -> "Row":

@@ -8,6 +8,8 @@ import typer
 from tepo_cli.cli_options import Jobs, Scale, Set, Store, Trust, check_store_exists
 
 app = typer.Typer(help="Finished runs as small records: write, show, rerun.", no_args_is_help=True)
+_OUT = "Where the folders go (default: records/ beside the study's folder)."
+_EXCERPTS = "Add only responses of a few recorded runs that fell, chosen by rule."
 Names = Annotated[
     list[str] | None, typer.Argument(help="Studies, or claims (default: all that have records).", show_default=False)
 ]
@@ -19,12 +21,8 @@ def write(
     scale: Scale = "laptop",
     store: Store = Path("runs"),
     override: Set = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Where the folders go (default: records/ beside the study's folder).")
-    ] = None,
-    excerpts: Annotated[
-        bool, typer.Option("--excerpts", help="Add only responses of a few recorded runs that fell, chosen by rule.")
-    ] = False,
+    out: Annotated[Path | None, typer.Option(help=_OUT)] = None,
+    excerpts: Annotated[bool, typer.Option("--excerpts", help=_EXCERPTS)] = False,
 ) -> None:
     """Record the finished runs of a store, a folder a study.
 
@@ -48,15 +46,12 @@ def write(
                 typer.echo(f"  {unit.label}, seed {unit.seed}: {shlex.join(['tepo', 'train', *words])}")
             continue
         written = record_study(path, planned)
-        size = (
-            f", {sum(file.stat().st_size for file in path.iterdir()) / 1000:.1f} kB"
-            if written.recorded
-            else "; nothing written"
-        )
-        typer.echo(
-            f"{path if written.recorded else name}: {counted(written.recorded, 'run')} from the store, "
-            f"{written.kept} kept, {written.missing} not recorded{size}"
-        )
+        said = f"{counted(written.recorded, 'run')} from the store, {written.kept} kept, {written.missing} not recorded"
+        if written.recorded:
+            size = sum(file.stat().st_size for file in path.iterdir()) / 1000
+            typer.echo(f"{path}: {said}, {size:.1f} kB")
+        else:
+            typer.echo(f"{name}: {said}; nothing written")
 
 
 @app.command()
@@ -111,9 +106,7 @@ def check(
     _, again = read_facts(planned, scale)
     show_agreement(units, recorded, again)
     if differing := sum(not agreement(unit, recorded, again) for unit in units):
-        raise RunFailed(
-            f"{differing} of {len(units)} runs came out otherwise than recorded",
-            where=str(store),
-            fix="the kind of CPU and the versions that made the record; others may round otherwise",
-        )
+        what = f"{differing} of {len(units)} runs came out otherwise than recorded"
+        fix = "the kind of CPU and the versions that made the record; others may round otherwise"
+        raise RunFailed(what, where=str(store), fix=fix)
     shutil.rmtree(store)

@@ -114,17 +114,9 @@ def _lines(runs: "Sequence[RunFolder]") -> list[list[str]]:
                 raise ValueError
             lines.append(_line(run, config))
         except (UserError, OSError, ValueError, KeyError, TypeError) as error:  # ValueError: not JSON
-            match error:
-                case UserError():
-                    reason = error.what
-                case FileNotFoundError():
-                    reason = "no config.json: copied half?"
-                case OSError():
-                    reason = error.strerror or "cannot be opened"
-                case ValueError():
-                    reason = "config.json is not JSON: copied half?"
-                case _:
-                    reason = f"config.json lacks {error}: of another version?"
+            reason = (
+                error.what if isinstance(error, UserError) else "config.json is missing, cut off or of another version"
+            )
             config = {}
             lines.append([run.path.name, *"––––", f"unreadable: {reason}", "–", "–"])
         configs.append(config)

@@ -97,13 +97,11 @@ def _paper_figures(
     suffix = "" if against == "steps" else f"-{against}"
     for chosen in names:
         try:
-            drawn = paper_chart(study, chosen, scale, units, facts, against)
+            _save(paper_chart(study, chosen, scale, units, facts, against), f"{chosen}{suffix}", place)
         except UserError as error:
-            if len(names) == 1:
-                raise
             missing.append(error)
-            continue
-        _save(drawn, f"{chosen}{suffix}", place)
+    if missing and len(names) == 1:
+        raise missing[0]
     if missing:
         lines = [f"{len(missing)} of {len(names)} figures were not drawn:", *(f"  {error.what}" for error in missing)]
         raise UserError("\n".join(lines), where=missing[0].where, fix=missing[0].fix, exit_code=1)

@@ -1,6 +1,7 @@
 """Mistakes that must be said before a command begins to work:
 called in this process, as a process each takes seconds."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import typer
 from typer.core import TyperCommand
+from typer.testing import CliRunner
 
 from tepo.common.errors import UserError
 from tepo.common.files import write_atomic
@@ -18,7 +20,9 @@ from tepo_cli.commands.evaluate import evaluate
 from tepo_cli.commands.studies import ablate, plan, reproduce
 from tepo_cli.commands.tables import figure, report, table
 from tepo_cli.commands.train import train
+from tepo_cli.main import MOVED, app
 from tepo_cli.show_scores import find_target
+from tests.integration.commands import tepo
 from tests.unit.store.test_store_check import WORDS
 from tests.unit.studies.measured import finish
 from tests.unit.training.small import write
@@ -27,9 +31,22 @@ CONTEXT = typer.Context(TyperCommand("train"))
 TYPO = "objective.betta=1"
 
 
+def called(*words: str) -> Callable[[Path], Any]:
+    """A command as a user types it, with its store."""
+    return lambda store: CliRunner().invoke(app, [*words, "--store", str(store)], catch_exceptions=False)
+
+
 @pytest.mark.parametrize(
     ("call", "hint"),
     [
+        (called("ablate", "panel-x"), "panel_"),
+        (called("table", "panel-q"), "panel_"),
+        (called("ablate", "panel-e", "--scale", "labtop"), "'laptop'"),
+        (called("ablate", "panel-e", "--minutes", "5"), "add --launcher slurm"),
+        (called("eval", "ad3", "--model", "package:laptop"), "add3"),
+        (called("eval", "add3", "--model", "nowhere/at/all"), "no model"),
+        (called("explain", "tepo", "gspo"), "--vs NAME"),
+        *((called(word, "--help"), f"`tepo {word}` is now ") for word in MOVED),
         (lambda store: train(CONTEXT, [TYPO, f"store={store}"]), "'beta'"),
         (lambda store: train(CONTEXT, [TYPO, f"store={store}"], dry_run=True), "'beta'"),
         (
@@ -105,6 +122,14 @@ def test_figure_all_draws_what_can_be_drawn_and_names_the_others(
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(drawn)
 
 
+def test_in_a_process_a_mistake_is_one_message(tmp_path: Path) -> None:
+    for words, hint in ((("train", "train.stepz=3"), "train.steps"), (("watch",), "is now `tepo list --watch`")):
+        done = tepo(*words, cwd=tmp_path, code=2)
+        assert hint in done.stderr
+        assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_of_tepo_path_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEPO_PATH", str(tmp_path / "typo"))
     with pytest.raises(UserError, match="no such folder"):
@@ -128,32 +153,27 @@ def test_a_configuration_to_evaluate_says_itself_on_what_and_how(tmp_path: Path)
 
 
 def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> None:
-    write(tmp_path / "0123456789ab/config.json", "[]")
-    for model in ("0123456789ac", str(tmp_path / "0123456789ac")):  # the network is not asked
-        with pytest.raises(UserError, match="no model and no run"):
-            find_target(model, tmp_path, None)
-    with pytest.raises(UserError, match="did you mean '0123456789ab'"):
-        find_target("0123456789ac", tmp_path, None)
-    with pytest.raises(UserError, match="no model and no run"):
-        find_target("runs/0123456789ac", Path("runs"), None)
-    (tmp_path / "0123456789ab" / "checkpoints").mkdir()
-    with pytest.raises(UserError, match="another version"):
-        find_target("0123456789ab", tmp_path, None)
-    (tmp_path / "0123456789ab" / "config.json").unlink()
-    with pytest.raises(UserError, match="no configuration"):
-        find_target("0123456789ab", tmp_path, None)
+    run = tmp_path / "0123456789ab"
+    write(run / "config.json", "[]")
 
+    def refused(model: str, message: str, store: Path = tmp_path) -> None:
+        with pytest.raises(UserError, match=message):
+            find_target(model, store, None)
 
-def test_a_run_to_evaluate_by_the_beginning_of_its_id(tmp_path: Path) -> None:
+    refused("0123456789ac", "no model and no run .*\n.*\n.*did you mean '0123456789ab'")  # the network is not asked
+    refused(str(tmp_path / "0123456789ac"), "no model and no run")
+    refused("runs/0123456789ac", "no model and no run", Path("runs"))
+    (run / "checkpoints").mkdir()
+    refused(run.name, "another version")
+    (run / "config.json").unlink()
+    refused(run.name, "no configuration")
+    shutil.rmtree(run)
     for name in ("0123456789ab", "0199999999ab"):
-        run = RunFolder(tmp_path / name)
-        run.create(compose([f"store={tmp_path}"]))
-        run.mark("running")
-    with pytest.raises(UserError, match="2 runs begin with '01'"):
-        find_target("01", tmp_path, None)
-    with pytest.raises(UserError) as caught:
-        find_target("0123", tmp_path, None)
-    assert "0123456789ab" in str(caught.value)  # found, and it has no checkpoint
+        folder = RunFolder(tmp_path / name)
+        folder.create(compose([f"store={tmp_path}"]))
+        folder.mark("running")
+    refused("01", "2 runs begin with '01'")
+    refused("0123", "0123456789ab")  # found, and it has no checkpoint
 
 
 def test_one_folder_or_commit_for_several_models(tmp_path: Path) -> None:

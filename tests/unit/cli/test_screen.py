@@ -17,7 +17,7 @@ from tepo.common.files import write_json
 from tepo.evaluation.scores import score
 from tepo.launch import slurm_job
 from tepo.launch.local import command
-from tepo.reporting.progress import Screen, console, waiting
+from tepo.reporting.progress import Screen
 from tepo.store.evaluation_result import SAMPLES, Result, save_result
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import RECIPE
@@ -60,23 +60,6 @@ def test_a_plan_has_a_line_a_row_over_its_seeds(tmp_path: Path, capsys: pytest.C
     assert len(lines) == 5
     assert re.search(r"0, 1, 2 +│ 1 x done, 2 x 36 steps +│ 7 benchmarks", lines[0])
     assert re.search(r"0, 1, 2 +│ 36 steps +│ 7 benchmarks", lines[1])
-
-
-def test_what_is_waited_for_is_said_on_a_terminal_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with waiting("loading torch"):
-        pass
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(Console, "is_terminal", True)
-    monkeypatch.setattr(console, "is_interactive", True)
-    monkeypatch.setenv("TERM", "xterm")
-    with waiting("loading torch", quiet=True):
-        pass
-    assert capsys.readouterr().err == ""
-    with waiting("loading torch"):
-        pass
-    assert "loading torch" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("narrow")

@@ -1,4 +1,4 @@
-"""Options that several commands share, alone or in bundles: what is asked of studies, and where runs take place."""
+"""Options that several commands share, alone or in bundles."""
 
 import inspect
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ Results = Annotated[Path | None, typer.Option(help="Also write findings, claims 
 
 @dataclass(frozen=True)
 class Asked:
-    """What is asked of studies; what is shown of them is asked for as it was run."""
+    """Options of studies; what is shown is asked for as it was run."""
 
     scale: Scale = "laptop"
     seeds: Annotated[str | None, typer.Option(help="Comma-separated, e.g. 0,1,2 (default: the study's).")] = None
@@ -90,7 +90,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Where:
-    """Where runs take place."""
+    """Options of the place where runs are made."""
 
     jobs: Jobs = 1  # the same for every command: a laptop run takes one core, a GPU run what --gpus says
     launcher: Annotated[str, typer.Option(help="local or slurm.")] = "local"

@@ -92,8 +92,8 @@ def show_evaluations(names: Sequence[str], request: Request) -> None:
         limits = f"temperature {benchmark.temperature:g}, at most {counted(benchmark.max_new_tokens, 'token')}"
         done = "done" if request.stored(benchmark) else "to do"
         print(f"{name}: {size} at {limits}; backend {request.sampler.resolved_kind()}; {done}; {request.folder(name)}")
-        how = {"prompt": benchmark.prompt, "wrap": settings.wrap, "thinking": settings.thinking}
-        asked = encode_prompts(problems, tokenizer, **how)
+        wrap, thinking = settings.wrap, settings.thinking
+        asked = encode_prompts(problems, tokenizer, prompt=benchmark.prompt, wrap=wrap, thinking=thinking)
         print(f"--- first prompt ({problems[0].id})\n{marked(asked.tokens[0], tokenizer, asked.controls)}\n---")
 
 

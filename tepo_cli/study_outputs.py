@@ -1,4 +1,4 @@
-"""What the study commands make from the store: tables on the screen, the page, the results as Markdown."""
+"""Outputs of the study commands: tables on the screen, the page, the results as Markdown."""
 
 import shlex
 import sys

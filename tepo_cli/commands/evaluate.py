@@ -31,7 +31,7 @@ _OUT = "Folder for the results (default: eval/ of the run, or of base-… in the
 
 @dataclass(frozen=True)
 class How:
-    """How models are measured; a configuration says that itself."""
+    """Options of a measurement; a configuration says all of it itself."""
 
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N problems of each.")] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help=_DRY_RUN)] = False

@@ -113,7 +113,7 @@ def test_ctrl_c_says_what_is_kept(
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tepo_cli.commands.runs._runs", interrupted)
+    monkeypatch.setattr("tepo_cli.show_runs.show_runs", interrupted)
     monkeypatch.setattr(sys, "argv", ["tepo", "list", "--store", str(tmp_path)])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -172,7 +172,7 @@ def test_an_error_names_a_stranger_s_text_as_it_is(
 ) -> None:
     """In a terminal, where rich colours: its own codes are the only ones."""
     monkeypatch.setattr(sys, "argv", ["tepo", "list", "--store", str(tmp_path)])
-    monkeypatch.setattr("tepo_cli.commands.runs._runs", lambda *_: _fail())
+    monkeypatch.setattr("tepo_cli.show_runs.show_runs", lambda *_: _fail())
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2

@@ -28,7 +28,16 @@ from tests.unit.studies.measured import finish
 from tests.unit.training.small import write
 
 CONTEXT = typer.Context(TyperCommand("train"))
-TYPO = "objective.betta=1"
+UNTRAINABLE = {
+    "objective.betta=1": "'beta'",
+    "train.max_new_tokens=100000": "the model has 256 positions",
+    "data.tasks.foo=1": "unknown task 'foo'",
+}
+BASES = ["package:laptop", "package:laptop_sparse"]
+
+
+def training(word: str, dry_run: bool) -> Callable[[Path], Any]:
+    return lambda store: train(CONTEXT, [word, f"store={store}"], dry_run=dry_run)
 
 
 def called(*words: str) -> Callable[[Path], Any]:
@@ -47,17 +56,7 @@ def called(*words: str) -> Callable[[Path], Any]:
         (called("eval", "add3", "--model", "nowhere/at/all"), "no model"),
         (called("explain", "tepo", "gspo"), "--vs NAME"),
         *((called(word, "--help"), f"`tepo {word}` is now ") for word in MOVED),
-        (lambda store: train(CONTEXT, [TYPO, f"store={store}"]), "'beta'"),
-        (lambda store: train(CONTEXT, [TYPO, f"store={store}"], dry_run=True), "'beta'"),
-        (
-            lambda store: train(CONTEXT, ["train.max_new_tokens=100000", f"store={store}"]),
-            "the model has 256 positions",
-        ),
-        (
-            lambda store: train(CONTEXT, ["train.max_new_tokens=100000", f"store={store}"], dry_run=True),
-            "the model has 256 positions",
-        ),
-        (lambda store: train(CONTEXT, ["data.tasks.foo=1", f"store={store}"]), "unknown task 'foo'"),
+        *((training(word, dry), hint) for word, hint in UNTRAINABLE.items() for dry in (False, True)),
         (lambda store: ablate("panel-e", store=store, override=["objective.hgih=1"]), "row 'GRPO/DAPO'"),
         (lambda store: ablate("panel-e", store=store, override=["objective.hgih=1"], dry_run=True), "row 'GRPO/DAPO'"),
         (lambda store: plan(["panel-e"], store=store, override=["objective.hgih=1"]), "row 'GRPO/DAPO'"),
@@ -71,6 +70,12 @@ def called(*words: str) -> Callable[[Path], Any]:
         (lambda store: report(["panel-e"], store=store), "no store there"),
         (lambda store: report(None, store=store), "no store there"),
         (lambda store: report(["panel-e"], store=store, url="example.org"), "not the address of a page"),
+        (lambda store: evaluate(["base seed=1"], ["add3"], store=store), "a benchmark with a configuration"),
+        (lambda store: evaluate(["base seed=1"], store=store, limit=3, seed=1), "--limit and --seed with a conf"),
+        (lambda store: evaluate(["base", "package:laptop"], store=store), "another kind of model with a conf"),
+        (lambda store: evaluate(["package:laptop"], store=store), "no benchmark to evaluate on"),
+        (lambda store: evaluate(BASES, ["add3"], store=store, out=store), "in: --out"),
+        (lambda store: evaluate(BASES, ["add3"], store=store, revision="main"), "in: --revision"),
     ],
 )
 def test_a_mistake_leaves_nothing_on_disk(call: Callable[[Path], Any], hint: str, tmp_path: Path) -> None:
@@ -136,22 +141,6 @@ def test_a_folder_of_tepo_path_that_is_not_there(tmp_path: Path, monkeypatch: py
         table("panel-e", store=tmp_path)
 
 
-def test_a_configuration_to_evaluate_says_itself_on_what_and_how(tmp_path: Path) -> None:
-    for option, said in (
-        ({"benchmarks": ["add3"]}, "a benchmark with a configuration"),
-        ({"limit": 3, "seed": 1}, "--limit and --seed with a configuration"),
-    ):
-        with pytest.raises(UserError, match=said):
-            evaluate(["base seed=1"], store=tmp_path, **option)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="another kind of model with a configuration"):
-        evaluate(["base", "package:laptop"], store=tmp_path)
-    with pytest.raises(UserError, match="no benchmark to evaluate on"):
-        evaluate(["package:laptop"], store=tmp_path)
-    with pytest.raises(UserError, match="1 run of 1 not measured"):  # as `tepo eval -m` says it
-        evaluate(["train"], store=tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> None:
     run = tmp_path / "0123456789ab"
     write(run / "config.json", "[]")
@@ -174,14 +163,6 @@ def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> Non
         folder.mark("running")
     refused("01", "2 runs begin with '01'")
     refused("0123", "0123456789ab")  # found, and it has no checkpoint
-
-
-def test_one_folder_or_commit_for_several_models(tmp_path: Path) -> None:
-    models = ["package:laptop", "package:laptop_sparse"]
-    for option in ({"out": tmp_path}, {"revision": "main"}):
-        with pytest.raises(UserError, match="for several models") as caught:
-            evaluate(models, ["add3"], store=tmp_path, **option)  # type: ignore[arg-type]
-        assert caught.value.where == f"--{next(iter(option))}"
 
 
 def test_a_store_that_is_a_file_is_one_message(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 wolf, and whether the promised power is met; with luck that is normal, and with runs that go bad.
 
 `normal`: verdicts of `problems` x `samples` under a few seeds; skill of a problem and luck of a seed are normal on the
-logit scale. The promise is made as `tepo power` makes it: from the variances of pilot comparisons, for the gap that it
-says is found with 80%.
+logit scale. The promise is made as `tepo plan --difference` makes it: from the variances of pilot comparisons, for the
+gap that it says is found with 80%.
 
 `skewed`: accuracies of two rows with the variances of the registered claims. Some runs of a row are bad, and the row is
 raised until both rows have one mean: the null hypothesis is that the expected accuracies are equal. Rows that both have

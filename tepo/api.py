@@ -111,7 +111,7 @@ def train(
 
 
 def grade(rows: Iterable[Mapping[str, Any]], options: GraderOptions | None = None) -> list[Verdict]:
-    """A verdict for each row of {"gold", "prediction"}, in order: `tepo grade`.
+    """A verdict for each row of {"gold", "prediction"}, in order: `tepo data grade`.
 
     options: default: a prediction without a box may say its answer in other ways. Of a pandas frame:
     `frame.to_dict("records")`. Raises UserError naming the first row that cannot be graded.

@@ -1,8 +1,10 @@
-"""Options that several commands share."""
+"""Options that several commands share, alone or in bundles."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,21 +16,7 @@ if TYPE_CHECKING:
     from tepo.launch.run_units import Slots
     from tepo.store.facts import Facts
     from tepo.studies.plan import Unit
-    from tepo.studies.plan_studies import Planned
     from tepo.studies.study import Study
-
-Scale = Annotated[str, typer.Option(help="laptop, paper, or one of your own.")]
-Seeds = Annotated[str | None, typer.Option(help="Comma-separated, e.g. 0,1,2 (default: the study's).")]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Runs side by side, one thread (or --gpus) each.")]
-JOBS = 1  # the same for every command: a laptop run takes one core, a GPU run what --gpus says
-Store = Annotated[Path, typer.Option(help="Folder of runs.")]
-Records = Annotated[
-    bool, typer.Option("--records", help="Read what the store lacks from records; there need be no store.")
-]
-Format = Annotated[str, typer.Option(help="terminal, markdown, latex, csv or html.")]
-Data = Annotated[
-    str | None, typer.Option(help="Data of every row: an option of data=, or FILE.jsonl (default: the scale's).")
-]
 
 
 def _trusted(given: bool) -> bool:
@@ -36,46 +24,127 @@ def _trusted(given: bool) -> bool:
     return given
 
 
-Trust = Annotated[
-    bool,
-    typer.Option(
-        "--trust",
-        callback=_trusted,
-        help="Execute Python that a run or study names, of its model or objective, and reach servers that it names.",
-    ),
-]
+_TRUST = "Execute Python that a run or study names, of its model or objective, and reach servers that it names."
 _LINES = "A line of the formula, e.g. --formula 'J=min(w, clip(w, 1 - low, 1 + high))*A'; may be repeated."
+_RECORDS = "Read what the store lacks from records; there need be no store."
+
+Scale = Annotated[str, typer.Option(help="laptop, paper, or one of your own.")]
+Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Runs side by side, one thread (or --gpus) each.")]
+Store = Annotated[Path, typer.Option(help="Folder of runs.")]
+StoreOfRun = Annotated[Path | None, typer.Option(help="Folder of runs (default: runs/).")]
+Records = Annotated[bool, typer.Option("--records", help=_RECORDS)]
+Format = Annotated[str, typer.Option(help="terminal, markdown, latex, csv or html.")]
+Trust = Annotated[bool, typer.Option("--trust", callback=_trusted, help=_TRUST)]
 Lines = Annotated[list[str] | None, typer.Option("--formula", metavar="LINE", help=_LINES, show_default=False)]
 Set = Annotated[list[str] | None, typer.Option("--set", help="Override for every row, e.g. --set train.steps=20.")]
-SetAsRun = Annotated[list[str] | None, typer.Option("--set", help="The overrides that the studies were run with.")]
-Launcher = Annotated[str, typer.Option(help="local or slurm.")]
-Partition = Annotated[str | None, typer.Option(help="Slurm partition.")]
-Gpus = Annotated[
-    int | None, typer.Option(min=0, help="GPUs of a node for each run; 0: the CPU, or all that are visible.")
-]
-Nodes = Annotated[int | None, typer.Option(min=1, help="Nodes for each run (slurm).")]
-Minutes = Annotated[
-    int | None, typer.Option(min=1, help="Time limit of a job (slurm); a longer run is requeued and goes on.")
-]
-Slurm = Annotated[
-    list[str] | None,
-    typer.Option("--slurm", metavar="KEY=VALUE", help="mem=900G, account=…, sbatch.reservation=…: as in slurm.yaml."),
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan; run nothing (`tepo plan` prices it).")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")]
+Page = Annotated[Path, typer.Option(help="The page.")]
+Results = Annotated[Path | None, typer.Option(help="Also write findings, claims and short tables as Markdown.")]
 
 
-def slots(launcher: str, jobs: int, gpus: int | None, slurm: list[str] | None, **given: str | int | None) -> "Slots":
-    """Slots for runs: local ones, or Slurm. given: partition, nodes and minutes. Raises UserError for what the launcher
-    has no use for."""
-    from tepo.launch.run_units import Slots
-    from tepo.launch.slurm_options import slurm_options
+@dataclass(frozen=True)
+class Asked:
+    """Options of studies; what is shown is asked for as it was run."""
 
-    if launcher == "slurm":
-        return Slots(launcher, jobs, slurm=slurm_options({"gpus": gpus, **given}, slurm or ()))
-    idle = [f"--{name}" for name, value in {**given, "slurm": slurm}.items() if value]
-    chosen = Slots(launcher, jobs, gpus or 0)
-    if idle:
-        raise UserError(f"{' and '.join(idle)} without Slurm", where="the command line", fix="add --launcher slurm")
-    return chosen
+    scale: Scale = "laptop"
+    seeds: Annotated[str | None, typer.Option(help="Comma-separated, e.g. 0,1,2 (default: the study's).")] = None
+    store: Store = Path("runs")
+    data: Annotated[
+        str | None, typer.Option(help="Data of every row: an option of data=, or FILE.jsonl (default: the scale's).")
+    ] = None
+    override: Set = None
+
+    @property
+    def chosen_seeds(self) -> list[int] | None:
+        """Raises UserError for what is no list of integers."""
+        try:
+            return None if self.seeds is None else [int(part) for part in self.seeds.split(",")]
+        except ValueError:
+            raise UserError(f"not a list of seeds: {self.seeds!r}", fix="write --seeds 0,1,2") from None
+
+    @property
+    def overrides(self) -> list[str]:
+        """Overrides of every row by --set and --data; --data comes last and wins."""
+        words = [*(self.override or []), *([f"data={self.data}"] if self.data else [])]
+        trust.say(words)
+        return words
+
+    def plan(self, names: Sequence[str], formula: Sequence[str] = ()) -> "list[tuple[Study, list[Unit]]]":
+        """The studies with their units. formula: overrides of every row, too."""
+        from tepo.studies.plan_studies import plan_all
+
+        words = [*formula, *self.overrides]
+        return plan_all(names, self.scale, store=self.store, seeds=self.chosen_seeds, overrides=words)
+
+    def read(self, names: Sequence[str], records: bool) -> "tuple[list[tuple[Study, list[Unit]]], Facts]":
+        """The studies with their units, and what is known of their runs; nothing is run. Raises UserError where there
+        is neither a store nor the wish to read records."""
+        from tepo.studies.planned_facts import read_facts
+
+        planned = self.plan(names)
+        if not records:
+            check_store_exists(self.store)
+        return read_facts(planned, self.scale, self.chosen_seeds, records=records)
+
+
+@dataclass(frozen=True)
+class Where:
+    """Options of the place where runs are made."""
+
+    jobs: Jobs = 1  # the same for every command: a laptop run takes one core, a GPU run what --gpus says
+    launcher: Annotated[str, typer.Option(help="local or slurm.")] = "local"
+    partition: Annotated[str | None, typer.Option(help="Slurm partition.")] = None
+    gpus: Annotated[
+        int | None, typer.Option(min=0, help="GPUs of a node for each run; 0: the CPU, or all that are visible.")
+    ] = None
+    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes for each run (slurm).")] = None
+    minutes: Annotated[
+        int | None, typer.Option(min=1, help="Time limit of a job (slurm); a longer run is requeued and goes on.")
+    ] = None
+    slurm: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="mem=900G, account=…, sbatch.reservation=…: as in slurm.yaml."),
+    ] = None
+    trust: Trust = False
+
+    def slots(self) -> "Slots":
+        """Raises UserError for what the launcher has no use for."""
+        from tepo.launch.run_units import Slots
+        from tepo.launch.slurm_options import slurm_options
+
+        of_slurm = {"partition": self.partition, "nodes": self.nodes, "minutes": self.minutes}
+        if self.launcher == "slurm":
+            options = slurm_options({"gpus": self.gpus, **of_slurm}, self.slurm or ())
+            return Slots(self.launcher, self.jobs, slurm=options)
+        idle = [f"--{name}" for name, value in {**of_slurm, "slurm": self.slurm}.items() if value]
+        slots = Slots(self.launcher, self.jobs, self.gpus or 0)
+        if idle:
+            raise UserError(f"{' and '.join(idle)} without Slurm", where="the command line", fix="add --launcher slurm")
+        return slots
+
+
+def unbundled(command: Callable[..., None]) -> Callable[..., None]:
+    """A command that takes each field of its bundles (dataclasses of options) as an option of its own, as Typer and
+    callers in Python give them."""
+    parameters = inspect.signature(command).parameters
+    bundles: dict[str, Any] = {k: one.annotation for k, one in parameters.items() if is_dataclass(one.annotation)}
+    kept = [one for name, one in parameters.items() if name not in bundles]
+    options = [
+        inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
+        for bundle in bundles.values()
+        for field in fields(bundle)
+    ]
+
+    def call(*arguments: Any, **given: Any) -> None:
+        given |= {one.name: value for one, value in zip(kept, arguments, strict=False)}
+        for name, bundle in bundles.items():
+            given[name] = bundle(**{one.name: given.pop(one.name) for one in fields(bundle) if one.name in given})
+        command(**given)
+
+    call.__name__, call.__doc__ = command.__name__, command.__doc__
+    call.__signature__ = inspect.Signature([*kept, *options])  # type: ignore[attr-defined]
+    return call
 
 
 def formula_words(lines: Sequence[str] | None) -> list[str]:
@@ -86,49 +155,15 @@ def formula_words(lines: Sequence[str] | None) -> list[str]:
     return [f"objective.{line.strip()}" for line in lines or ()]
 
 
-def row_overrides(override: list[str] | None, data: str | None) -> list[str]:
-    """Overrides of every row by --set and --data; --data comes last and wins."""
-    words = [*(override or []), *([f"data={data}"] if data else [])]
-    trust.say(words)
-    return words
-
-
 def check_store_exists(store: Path) -> None:
     """For commands that only read the store. Raises UserError when it is no folder."""
     if not store.is_dir():
-        raise UserError(
-            "no store there" if not store.exists() else "the store is not a folder",
-            where=str(store),
-            fix="--store DIR; `tepo ablate NAME` fills one",
-        )
-
-
-def filled(
-    planned: "Planned", records: bool, store: Path, scale: str, seeds: list[int] | None
-) -> "tuple[list[tuple[Study, list[Unit]]], Facts]":
-    """The plan of a command that runs nothing, and what is known of its runs: from the store, and with --records from
-    records.
-
-    Raises UserError where there is neither."""
-    if not records:
-        check_store_exists(store)
-    from tepo.studies.planned_facts import read_facts
-
-    return read_facts(planned, scale, seeds, records=records)
-
-
-def parse_seeds(text: str | None) -> list[int] | None:
-    """`0,1,2` as integers; None stays None."""
-    if text is None:
-        return None
-    try:
-        return [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UserError(f"not a list of seeds: {text!r}", fix="write --seeds 0,1,2") from None
+        what = "the store is not a folder" if store.exists() else "no store there"
+        raise UserError(what, where=str(store), fix="--store DIR; `tepo ablate NAME` fills one")
 
 
 def compose_run(overrides: Sequence[str], store: Path | None) -> "RunConfig":
-    """The configuration of `tepo train` and `tepo base`.
+    """The configuration of a run by the words of its `tepo train`.
 
     The store does not go through Hydra, whose grammar has no ü, comma or bracket.
     """

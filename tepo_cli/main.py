@@ -17,15 +17,15 @@ from tepo.common import interpreter, signals, trust
 from tepo.common.errors import UserError
 from tepo.common.text import spelt
 from tepo_cli.commands.doctor import doctor
-from tepo_cli.commands.evaluate import base, evaluate, measure, regrade, responses
-from tepo_cli.commands.objectives import check_objective, explain
-from tepo_cli.commands.problems import app as data_app
-from tepo_cli.commands.problems import grade
-from tepo_cli.commands.records import app as records_app
-from tepo_cli.commands.runs import listing, watch
-from tepo_cli.commands.studies import ablate, claims, plan, power, reproduce
-from tepo_cli.commands.tables import audit, figure, report, table
-from tepo_cli.commands.train import train, warmstart
+from tepo_cli.commands.evaluate import base, evaluate, responses
+from tepo_cli.commands.model import app as model
+from tepo_cli.commands.objectives import explain
+from tepo_cli.commands.problems import app as data
+from tepo_cli.commands.records import app as records
+from tepo_cli.commands.runs import listing
+from tepo_cli.commands.studies import ablate, plan, reproduce
+from tepo_cli.commands.tables import figure, report, table
+from tepo_cli.commands.train import train
 from tepo_cli.hand_over import hand_over
 
 _ASCII = {"−": "-", "–": "-", "±": "+-", "×": "x", "…": "...", "→": "->", "Δ": "d", "β": "beta", "∧": "and", "∨": "or"}
@@ -37,6 +37,18 @@ EXIT_CODES = (
     "3 another process has the run; 75 asked to stop (SIGTERM, SIGUSR2, SIGHUP); 130 Ctrl-C."
 )
 
+MOVED = {  # words of earlier versions
+    "measure": "`tepo eval -m`",
+    "watch": "`tepo list --watch`",
+    "claims": "`tepo table claims`, and with --run `tepo ablate claims`",
+    "power": "`tepo plan STUDY --difference POINTS`",
+    "check-objective": "`tepo explain NAME --check`",
+    "audit": "a script, examples/paper_arithmetic.py, whose output is in docs/paper.md",
+    "grade": "`tepo data grade`",
+    "regrade": "`tepo data regrade`",
+    "warmstart": "`tepo model warmstart`",
+}
+
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -46,6 +58,12 @@ def _version(wanted: bool) -> None:
 
 class _Grouped(TyperGroup):
     """Commands under the headings of their panels, in the order of registration; typer groups them with rich alone."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Raises UserError for the words of earlier versions."""
+        if new := MOVED.get(args[0]):
+            raise UserError(f"`tepo {args[0]}` is now {new}")
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         shown = {name: command for name, command in self.commands.items() if not command.hidden}
@@ -82,32 +100,19 @@ def tepo(
     context.with_resource(trust.caller())
 
 
-_RUN, _LOOK, _EXPLAIN, _MAINTAIN = "Run", "Look", "Explain", "Maintain"
-
-app.command(rich_help_panel=_RUN)(train)
-app.command("eval", rich_help_panel=_RUN)(evaluate)
-app.command(rich_help_panel=_RUN)(plan)
-app.command(rich_help_panel=_RUN)(ablate)
-app.command(rich_help_panel=_RUN)(reproduce)
-app.command(rich_help_panel=_RUN)(warmstart)
-app.command(hidden=True)(base)
-app.command(hidden=True)(measure)
-app.command("list", rich_help_panel=_LOOK)(listing)
-app.command(rich_help_panel=_LOOK)(watch)
-app.command(rich_help_panel=_LOOK)(table)
-app.command(rich_help_panel=_LOOK)(figure)
-app.command(rich_help_panel=_LOOK)(report)
-app.command(rich_help_panel=_LOOK)(claims)
-app.command(rich_help_panel=_LOOK)(responses)
-app.command(rich_help_panel=_EXPLAIN)(explain)
-app.command("check-objective", rich_help_panel=_EXPLAIN)(check_objective)
-app.command(rich_help_panel=_EXPLAIN)(power)
-app.command(rich_help_panel=_EXPLAIN)(audit)
-app.command(rich_help_panel=_MAINTAIN)(doctor)
-app.add_typer(data_app, name="data", rich_help_panel=_MAINTAIN)
-app.add_typer(records_app, name="records", rich_help_panel=_MAINTAIN)
-app.command(rich_help_panel=_MAINTAIN)(grade)
-app.command(rich_help_panel=_MAINTAIN)(regrade)
+_COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {  # by their headings, in order
+    "Run": {"train": train, "eval": evaluate, "ablate": ablate, "reproduce": reproduce, "plan": plan},
+    "Look": {"list": listing, "table": table, "figure": figure, "report": report, "responses": responses},
+    "Explain": {"explain": explain},
+    "Maintain": {"doctor": doctor, "data": data, "records": records, "model": model},
+}
+for _panel, _commands in _COMMANDS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_panel)
+        else:
+            app.command(_name, rich_help_panel=_panel)(_command)
+app.command(hidden=True)(base)  # as studies start it
 
 
 def _spelt(error: UnicodeError) -> tuple[str, int]:

@@ -7,10 +7,11 @@ import os
 from textwrap import wrap
 
 from rich.cells import cell_len
-from rich.measure import Measurement
 from rich.table import Column, Table
 
 from tepo.reporting.progress import Screen, say
+
+_EDGE = 3  # of a column: a space on each side, and a line
 
 
 def fixed(name: str) -> Column:
@@ -30,49 +31,34 @@ def show(table: Table, *, stderr: bool = False) -> None:
     One that is wider than the screen is printed in parts, each with the first column: rich would cut cells to
     `35ecda…`.
     """
+    needed = []
     for column in table.columns:
         texts = [str(cell) for cell in (column.header, *column.cells)]
-        column.min_width = max(
-            cell_len(part) for text in texts for part in ([text] if column.no_wrap else [*text.split(), ""])
-        )
-    screen = Screen(stderr=stderr, width=screen_width(stderr))
-    for part in _parts(table, screen):
-        wide = max(screen.width, _least(part, screen))  # where two columns alone do not fit, nothing is cut either
-        Screen(stderr=stderr, width=wide).print(part)
+        words = [part for text in texts for part in ([text] if column.no_wrap else [*text.split(), ""])]
+        column.min_width = max(map(cell_len, words))
+        needed.append(column.min_width + _EDGE)
+    width, parts, used = screen_width(stderr), [[0]], needed[0] + 1
+    for index, least in enumerate(needed[1:], 1):
+        if len(parts[-1]) > 1 and used + least > width:
+            parts.append([0])
+            used = needed[0] + 1
+        parts[-1].append(index)
+        used += least
+    for number, part in enumerate(parts):
+        wide = max(width, sum(needed[index] for index in part) + 1)  # where two columns do not fit, nothing is cut
+        continued = " (continued)" if number and table.title else ""
+        shown = table if len(parts) == 1 else _part(table, part, f"{table.title or ''}{continued}")
+        Screen(stderr=stderr, width=wide).print(shown)
 
 
-def _parts(table: Table, screen: Screen) -> list[Table]:
-    """The table, or as many columns at a time as fit."""
-    if _least(table, screen) <= screen.width:
-        return [table]
-    parts, left = [], list(range(1, len(table.columns)))
-    while left:
-        fitting = [
-            count for count in range(1, len(left) + 1) if _least(_part(table, left[:count]), screen) <= screen.width
-        ]
-        count = max(fitting, default=1)
-        parts.append(_part(table, left[:count]))
-        left = left[count:]
-    for part in parts[1:]:
-        part.title = f"{table.title} (continued)" if table.title else None
-    return parts
-
-
-def _part(table: Table, indices: list[int]) -> Table:
-    """The first column and those at `indices`."""
-    chosen = [table.columns[index] for index in (0, *indices)]
-    part = Table(
-        *(Column(str(column.header), no_wrap=column.no_wrap, min_width=column.min_width) for column in chosen),
-        title=table.title,
-    )
+def _part(table: Table, indices: list[int], title: str) -> Table:
+    """The columns at `indices`."""
+    chosen = [table.columns[index] for index in indices]
+    heads = (Column(str(one.header), no_wrap=one.no_wrap, min_width=one.min_width) for one in chosen)
+    part = Table(*heads, title=title or None)
     for row, cells in zip(table.rows, zip(*(column.cells for column in chosen), strict=True), strict=True):
         part.add_row(*cells, style=row.style)
     return part
-
-
-def _least(table: Table, screen: Screen) -> int:
-    """Columns of the screen that it needs."""
-    return Measurement.get(screen, screen.options.update(width=10_000), table).minimum
 
 
 def screen_width(stderr: bool = False) -> int:

@@ -29,30 +29,23 @@ def power_line(planned: Planned, facts: Facts, wanted: float = WANTED) -> str:
     if power is None:
         return UNKNOWN
     spread, at = power.spread, level(power.family)
-    enough = power.seeds >= FEWEST_SEEDS
     seeds = seeds_needed(spread, wanted / 100, at)
-    first = f"power: fewer than {FEWEST_SEEDS} seeds give no verdict"
-    if enough:
+    text = [
+        f"power: fewer than {FEWEST_SEEDS} seeds give no verdict",
+        f"{wanted:g} points need {counted(seeds, 'seed') if seeds else f'more than {MOST_SEEDS} seeds'}",
+    ]
+    if power.seeds >= FEWEST_SEEDS:
         found = 100 * smallest(found_from(spread, power.seeds, at))
-        first = f"power: {power.seeds} seeds find {_points(found)} with {POWER:.0%}"
-    text = [first, f"{wanted:g} points need {counted(seeds, 'seed') if seeds else f'more than {MOST_SEEDS} seeds'}"]
-    if enough:
+        points = f"a difference of {found:.1f} points" if found <= 100 else "no difference of up to 100 points"
+        text[0] = f"power: {power.seeds} seeds find {points} with {POWER:.0%}"
         problems = problems_needed(spread, power.seeds, wanted / 100, at)
-        text.append(
-            f"or, at {counted(power.seeds, 'seed')}, "
-            + (f"{counted(problems, 'problem')}" if problems else f"more than {MOST_FACTOR:g} times the problems")
-            + f" (now {spread.problems.sum():.0f})"
-        )
-    basis = (
+        needed = counted(problems, "problem") if problems else f"more than {MOST_FACTOR:g} times the problems"
+        text.append(f"or, at {counted(power.seeds, 'seed')}, {needed} (now {spread.problems.sum():.0f})")
+    text.append(
         f"variances of {counted(len(power.measured), 'comparison')} on hand, that between seeds {CAUTION:.0%} surely "
         f"not larger; family of {power.family}"
     )
-    return f"{'; '.join(text)}; {basis}"
-
-
-def _points(found: float) -> str:
-    """No difference of shares is above 100 points."""
-    return f"a difference of {found:.1f} points" if found <= 100 else "no difference of up to 100 points"
+    return "; ".join(text)
 
 
 def show_power(planned: Planned, facts: Facts, wanted: float) -> None:

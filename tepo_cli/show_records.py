@@ -25,13 +25,9 @@ def show_folders() -> None:
     for folder in folders:
         runs = read_frames(folder, names=("runs",)).runs
         made = [session for row in runs.itertuples(index=False) for session in opened(row, folder)["made"]]
-        table.add_row(
-            str(folder),
-            str(len(runs)),
-            f"{sum(file.stat().st_size for file in folder.iterdir()) / 1000:.1f}",
-            _days(made),
-            *(", ".join(dict.fromkeys(str(one.get(key) or "unknown") for one in made)) for key in ("tepo", "cpu")),
-        )
+        size = f"{sum(file.stat().st_size for file in folder.iterdir()) / 1000:.1f}"
+        on = (", ".join(dict.fromkeys(str(one.get(key) or "unknown") for one in made)) for key in ("tepo", "cpu"))
+        table.add_row(str(folder), str(len(runs)), size, _days(made), *on)
     show(table)
 
 
@@ -48,11 +44,9 @@ def show_runs(names: Sequence[str], scale: str) -> None:
             totals = frames.scores.groupby("run", observed=True)[["right", "samples"]].sum().astype(float)
             for row in frames.runs.itertuples(index=False):
                 values = opened(row, folders[name])
-                share = (
-                    f"{100 * totals.right[row.run] / totals.samples[row.run]:.1f}" if row.run in totals.index else "–"
-                )
-                ended = str(values["ending"] or row.trained)
-                shown = "yes" if row.run in today else "no"
+                measured = row.run in totals.index
+                share = f"{100 * totals.right[row.run] / totals.samples[row.run]:.1f}" if measured else "–"
+                ended, shown = str(values["ending"] or row.trained), "yes" if row.run in today else "no"
                 table.add_row(row.label, str(row.seed), row.run, ended, share, _days(values["made"]), shown)
         show(table)
 

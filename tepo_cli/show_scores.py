@@ -34,14 +34,11 @@ _BEGINNING = re.compile(r"[0-9a-f]{1,11}")
 
 @dataclass(frozen=True)
 class Target:
-    """A model, the folder for its results, and the settings that came with it.
-
-    `all`: what the word `all` means for this model.
-    """
+    """A model to evaluate, and what came with it."""
 
     weights: Weights
-    run: RunFolder
-    all: tuple[str, ...]
+    run: RunFolder  # of the results
+    all: tuple[str, ...]  # what the word `all` means for it
     wrap: str = "auto"
     thinking: bool | None = None
 
@@ -53,22 +50,17 @@ class Target:
 def find_target(model: str, store: Path, revision: str | None) -> Target:
     """A run by folder or id, else a model. Raises UserError for a run without a complete checkpoint."""
     if not model:
-        raise UserError(
-            "the model has no name",
-            where="--model",
-            fix="a run (`tepo list`), a model folder, a hub id, or package:laptop",
-        )
+        fix = "a run (`tepo list`), a model folder, a hub id, or package:laptop"
+        raise UserError("the model has no name", where="--model", fix=fix)
     begun = _BEGINNING.fullmatch(model) and not (Path(model).exists() or (store / model).exists())
     named = find_run(model, store) if begun else None
     for run in filter(None, (RunFolder(Path(model)), RunFolder(store / model), named)):
         if run.started():
             config = run.config()["full"]
-            own = config["model"]
             if unknown := run.check_config():
                 say(f"run {run.path.name}: {unknown}")
-            return Target(
-                Weights.of_stored(run), run, tuple(config["data"]["benchmarks"]), own["wrap"], own["thinking"]
-            )
+            benchmarks, trained = tuple(config["data"]["benchmarks"]), config["model"]
+            return Target(Weights.of_stored(run), run, benchmarks, trained["wrap"], trained["thinking"])
     _check_no_run(model, store)
     weights, base = Weights.of_base(model, revision, trust.given()), model.removeprefix("package:")
     everything = tuple(compose([f"data={base}"]).data.benchmarks) if base != model else PAPER
@@ -80,16 +72,13 @@ def _check_no_run(model: str, store: Path) -> None:
     path = Path(model)
     if model.startswith("package:") or path.exists():
         return
-    known = [run.path.name for run in runs(path.parent if "/" in model else store) if run.config_file.is_file()]
-    near = difflib.get_close_matches(path.name, known, n=1, cutoff=0.5)
+    ids = [run.path.name for run in runs(path.parent if "/" in model else store) if run.config_file.is_file()]
+    near = difflib.get_close_matches(path.name, ids, n=1, cutoff=0.5)
     inside = "/" in model and (path.parent == store or path.parent.is_dir())
     if inside or ("/" not in model and (near or _RUN_ID.fullmatch(model))):
-        listed = "`tepo list` shows the runs; a shipped base is package:laptop"
-        raise UserError(
-            f"no model and no run {model!r}",
-            where=f"--store {store}",
-            fix=(f"did you mean {near[0]!r}? " if near else "") + listed,
-        )
+        fix = f"did you mean {near[0]!r}? " if near else ""
+        fix += "`tepo list` shows the runs; a shipped base is package:laptop"
+        raise UserError(f"no model and no run {model!r}", where=f"--store {store}", fix=fix)
 
 
 def show_evaluations(names: Sequence[str], request: Request) -> None:
@@ -99,17 +88,13 @@ def show_evaluations(names: Sequence[str], request: Request) -> None:
     for name in names:
         benchmark = load_benchmark(name)
         problems = benchmark.load_problems()[: settings.limit]
+        size = f"{counted(len(problems), 'problem')} x {counted(benchmark.samples, 'sample')}"
+        limits = f"temperature {benchmark.temperature:g}, at most {counted(benchmark.max_new_tokens, 'token')}"
         done = "done" if request.stored(benchmark) else "to do"
-        print(
-            f"{name}: {counted(len(problems), 'problem')} x {counted(benchmark.samples, 'sample')} "
-            f"at temperature {benchmark.temperature:g}, at most {counted(benchmark.max_new_tokens, 'token')}; "
-            f"backend {request.sampler.resolved_kind()}; {done}; {request.folder(name)}"
-        )
-        asked = encode_prompts(
-            problems, tokenizer, prompt=benchmark.prompt, wrap=settings.wrap, thinking=settings.thinking
-        )
-        shown = marked(asked.tokens[0], tokenizer, asked.controls)
-        print(f"--- first prompt ({problems[0].id})\n{shown}\n---")
+        print(f"{name}: {size} at {limits}; backend {request.sampler.resolved_kind()}; {done}; {request.folder(name)}")
+        wrap, thinking = settings.wrap, settings.thinking
+        asked = encode_prompts(problems, tokenizer, prompt=benchmark.prompt, wrap=wrap, thinking=thinking)
+        print(f"--- first prompt ({problems[0].id})\n{marked(asked.tokens[0], tokenizer, asked.controls)}\n---")
 
 
 def show_scores(results: Sequence[Result], request: Request) -> None:
@@ -118,18 +103,11 @@ def show_scores(results: Sequence[Result], request: Request) -> None:
     for result in results:
         name, k = result.benchmark, result.samples
         passed, voted = (f"{100 * result.scores[f'{kind}@{k}']:.1f} @{k}" if k > 1 else "–" for kind in ("pass", "maj"))
-        table.add_row(
-            name,
-            str(result.problems),
-            _interval(result.accuracy, *(result.interval or (math.nan, math.nan))),
-            passed,
-            voted,
-            f"{100 * result.scores['truncated']:.1f}%",
-        )
+        accuracy = _interval(result.accuracy, *(result.interval or (math.nan, math.nan)))
+        table.add_row(name, str(result.problems), accuracy, passed, voted, f"{100 * result.scores['truncated']:.1f}%")
         for subset, scores in result.subsets.items():
-            table.add_row(
-                f"{name}:{subset}", "", f"{100 * scores[f'avg@{k}']:.2f}", "", "", f"{100 * scores['truncated']:.1f}%"
-            )
+            cut = f"{100 * scores['truncated']:.1f}%"
+            table.add_row(f"{name}:{subset}", "", f"{100 * scores[f'avg@{k}']:.2f}", "", "", cut)
     if len(results) > 1:
         measured = {result.benchmark: read_right_answers(request.folder(result.benchmark)) for result in results}
         frames = [
@@ -145,11 +123,8 @@ def show_scores(results: Sequence[Result], request: Request) -> None:
     show(table)
     for result in results:
         if result.timeouts:
-            total = result.problems * result.samples
-            say(
-                f"{result.benchmark}: {result.timeouts} of {total} answers ran out of the grader's budget "
-                "and count as wrong (docs/grader.md)"
-            )
+            answers = f"{result.timeouts} of {result.problems * result.samples} answers"
+            say(f"{result.benchmark}: {answers} ran out of the grader's budget and count as wrong (docs/grader.md)")
     if any(result.interval is None for result in results):
         say(f"–: no interval from fewer than {FEWEST} problems")
 

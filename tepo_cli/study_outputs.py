@@ -1,5 +1,4 @@
-"""Files and tables that the study commands make from the store: tables on the screen, the page, the results as
-Markdown."""
+"""Outputs of the study commands: tables on the screen, the page, the results as Markdown."""
 
 import shlex
 import sys
@@ -23,17 +22,12 @@ _WHERE_AND_HOW = ("--jobs", "-j", "--store", "--out", "--results")
 
 
 def check_outputs(out: Path, results_path: Path | None, url: str = "") -> None:
-    """Raises UserError where a folder lies instead of a file, or for an address that is none: before the work, not
-    after it."""
+    """Raises UserError, before the work, where a folder lies instead of a file, or for an address that is none."""
     if url and not url.startswith(("https://", "http://")):
         raise UserError("not the address of a page", where=f"--url {url}", fix="--url https://HOST/results.html")
-    for option, path in (("--out", out), ("--results", results_path)):
+    for option, path, name in (("--out", out, "report.html"), ("--results", results_path, "report.md")):
         if path is not None and path.is_dir():
-            raise UserError(
-                "a folder, not a file",
-                where=f"{option} {path}",
-                fix=f"{option} {path / 'report'}{'.html' if option == '--out' else '.md'}",
-            )
+            raise UserError("a folder, not a file", where=f"{option} {path}", fix=f"{option} {path / name}")
 
 
 def write_outputs(
@@ -70,14 +64,30 @@ def _command() -> str:
 
 
 def show_tables(planned: Planned, facts: Facts, scale: str, format: str) -> None:
-    """Print the table of each study, one block a model, and say where the runs lie."""
+    """Print the table of each study."""
     from tepo.analysis.tables import study_table
 
     for study, units in planned:
-        show_table(study_table(study, scale, units, facts), units, format)
+        _show_table(study_table(study, scale, units, facts), units, format)
 
 
-def show_table(table: "Table", units: Sequence[Unit], format: str) -> None:
+def show_claims(store: Path, format: str, *, records: bool = False) -> None:
+    """Print the registered claims; the family of a verdict is always the whole batch, however few were run."""
+    from tepo.analysis.claim_outcomes import judge_claims
+    from tepo.analysis.claims_table import claims_table
+    from tepo.store.find_run import costs
+    from tepo.studies.claims import SCALE, load_claims
+    from tepo.studies.plan_studies import plan_all
+    from tepo.studies.planned_facts import read_facts
+    from tepo.studies.study import CLAIMS
+
+    planned, facts = read_facts(plan_all([CLAIMS], SCALE, store=store), SCALE, records=records)
+    units = [units for _, units in planned]
+    table = claims_table(load_claims(), judge_claims(load_claims(), units, facts), costs(store))
+    _show_table(table, [unit for part in units for unit in part], format)
+
+
+def _show_table(table: "Table", units: Sequence[Unit], format: str) -> None:
     """Print a table and say where the runs behind it lie."""
     from tepo.reporting.tables.render import render
 

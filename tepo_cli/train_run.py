@@ -1,4 +1,4 @@
-"""Work of `tepo train`, `tepo base` and `tepo measure`. Imports torch."""
+"""Work of `tepo train`, `tepo base` and `tepo eval -m`. Imports torch."""
 
 import shlex
 import time
@@ -56,7 +56,7 @@ def _measure_and_show(
     show_results(RunFolder.of(config), measured, base)
     if len(base) < len(names):
         lacking = counted(len(names) - len(base), "benchmark")
-        say(f"the base is not measured on {lacking}: `tepo base` with the same words measures it")
+        say(f"the base is not measured on {lacking}: `tepo eval -m 'base WORDS'` with its words measures it")
 
 
 def run_base(config: RunConfig, *, quiet: bool) -> None:

@@ -177,7 +177,7 @@ def _notes(scale: str, units: Sequence[Unit], facts: Facts) -> list[str]:
     said, known = ", ".join(sorted({name for name, _ in earlier})), {by for _, by in graders if by}
     if earlier:
         judged = _revisions(by for _, by in earlier)
-        fix = "`tepo regrade` judges stored responses again; records hold counts alone."
+        fix = "`tepo data regrade` judges stored responses again; records hold counts alone."
         notes.append(f"Judged by {judged} of the grader, today's is {REVISION}: {said}. {fix}")
     elif len(known) > 1:
         notes.append(f"Judged by {_revisions(known)} of the grader, which agree on generated problems.")

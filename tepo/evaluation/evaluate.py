@@ -118,7 +118,7 @@ def _claim(task: Task, identity: Mapping[str, Any]) -> Result | None:
         if different:
             said = "; ".join(f"{key} {begun.get(key)!r} there, {wanted[key]!r} asked for" for key in different)
             graded = different == ["grading"] and (folder / SAMPLES).is_file()
-            fix = f"`tepo regrade {folder}`" if graded else "choose another folder, or move this one away"
+            fix = f"`tepo data regrade {folder}`" if graded else "choose another folder, or move this one away"
             raise UserError(f"the folder holds another evaluation: {said}", where=str(folder), fix=fix)
     result = read_result(folder, task.benchmark) if (folder / SAMPLES).is_file() else None
     if result is None:

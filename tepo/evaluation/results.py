@@ -66,6 +66,6 @@ def read_result(folder: Path, benchmark: Benchmark | None = None) -> Result | No
     for name, one, other in pairs:
         if one is None or other is None or abs(one - other) > _ROUNDING:
             what = f"the result says {name} {one}, and its samples give {other}"
-            fix = f"`tepo regrade {folder}` computes it anew, or move the folder away and measure it anew"
+            fix = f"`tepo data regrade {folder}` computes it anew, or move the folder away and measure it anew"
             raise UserError(what, where=str(folder / RESULT), fix=fix)
     return found

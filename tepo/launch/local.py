@@ -115,7 +115,7 @@ def batch_command(batch: Batch) -> list[str]:
     """The command line that measures several units; a person can type it too."""
     runs = [shlex.join(["base" if unit.row.objective is None else "train", *unit.as_typed()]) for unit in batch]
     store = ("--store", str(batch[0].folder.parent))
-    return interpreter.command("-m", "tepo_cli", "measure", "--quiet", *store, *runs)
+    return interpreter.command("-m", "tepo_cli", "eval", "--quiet", *store, *(f"--model={run}" for run in runs))
 
 
 def launch(unit: Unit, gpus: int) -> list[str]:

@@ -1,5 +1,5 @@
 """Checks that every formula passes, one with functions of a user's own among them: the library part of
-`tepo check-objective`.
+`tepo explain --check`.
 
 Each takes an objective and returns what is wrong, an empty text where nothing is. They work on small rollouts of a
 tabular policy (`tepo.objectives.testing.case`).

@@ -1,5 +1,5 @@
 """Explanation of a formula: its lines by stage, constants with their sources, a picture of the coefficient of grad log
-pi, the changes to another row. The library part of `tepo explain` and `tepo list objectives`."""
+pi, the changes to another row. The library part of `tepo explain`."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass

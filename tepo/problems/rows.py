@@ -1,5 +1,5 @@
-"""Rows of data files: a problem with its answer, or a gold and a prediction (`tepo grade`). A value is taken as it is
-written, or the row is refused."""
+"""Rows of data files: a problem with its answer, or a gold and a prediction (`tepo data grade`). A value is taken as
+it is written, or the row is refused."""
 
 import json
 import math

@@ -154,7 +154,7 @@ def read_right_answers(folder: Path) -> RightAnswers | None:
     complete = complete and graders == [result.grader] and result.timeouts in (None, given_up.as_py() or 0)
     if not complete or abs(sum(right) / (result.problems * result.samples) - result.accuracy) > 1e-9:
         what = "the samples are not those behind the result: problems, verdicts or the grader differ"
-        fix = f"`tepo regrade {folder}`, or move it away and measure it anew"
+        fix = f"`tepo data regrade {folder}`, or move it away and measure it anew"
         raise UserError(what, where=str(folder / SAMPLES), fix=fix)
     return RightAnswers(tuple(problems), tuple(right), result.samples)
 
@@ -184,7 +184,7 @@ def check_current(folder: Path, result: Result, benchmark: "Benchmark", prompts:
         what, fix = "measured when the end of a chat template's turn did not end a response", away
     elif task.get("grading", benchmark.grading) != benchmark.grading:
         what = "graded under other settings of the benchmark (grader, tolerances)"
-        fix = f"`tepo regrade {folder}`, or undo the change"
+        fix = f"`tepo data regrade {folder}`, or undo the change"
     else:
         return
     raise UserError(f"{benchmark.name} was {what}", where=str(folder), fix=fix)

@@ -203,7 +203,7 @@ def _check(claim: Claim, here: Location) -> None:
     if claim.bases:
         if len(claim.bases) < FEWEST_BASES:
             what = f"fewer than {FEWEST_BASES} bases say little of others"
-            raise here.at("bases").error(what, fix="tepo warmstart laptop --seed 6 makes another")
+            raise here.at("bases").error(what, fix="tepo model warmstart laptop --seed 6 makes another")
         if len(claim.seeds) < 2:
             raise here.at("seeds").error("one seed does not tell a base from its luck", fix="name two or more")
         for name, words in claim.bases.items():

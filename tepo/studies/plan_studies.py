@@ -8,7 +8,7 @@ from tepo.jobs.measure import check_measurable
 from tepo.studies.claims import load_claims, study_of
 from tepo.studies.plan import Unit, make_plan, prime, recipe_words, reporting_seeds
 from tepo.studies.store_check import check_store
-from tepo.studies.study import CLAIMS, Study, load_study
+from tepo.studies.study import CLAIMS, Study, file_stem, load_study, study_names
 from tepo.studies.tuning_result import with_chosen
 
 Planned = Sequence[tuple[Study, list[Unit]]]
@@ -22,9 +22,11 @@ def plan_all(
     holds half a run or one of another version."""
     studies: list[Study] = []
     for name in names:
-        if name == CLAIMS:  # those that can be run
-            studies += [study_of(claim) for claim in load_claims().testable]
-            continue
+        if name == CLAIMS or file_stem(name) not in study_names():  # all claims that can be run, or one of them
+            claimed = [study_of(claim) for claim in load_claims().testable if name in (CLAIMS, claim.name)]
+            if claimed or name == CLAIMS:
+                studies += claimed
+                continue
         study = load_study(name)
         panels = [load_study(panel) for panel in study.panels]
         for panel in panels:

@@ -142,7 +142,7 @@ def _record_bases(file: Path, units: Sequence[Unit]) -> None:
         folder = Path(path).expanduser()
         if path.startswith("package:") or not folder.is_dir():
             continue
-        recipe = folder / RECIPE_FILE  # a base that `tepo warmstart` made says how
+        recipe = folder / RECIPE_FILE  # a base that `tepo model warmstart` made says how
         made = parse_json(recipe.read_bytes()).get("made", {}) if recipe.is_file() else {}
         bases[path] = {
             "hash": base_fingerprint(path, revision),

@@ -11,34 +11,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tepo.common.errors import UserError
 from tepo.common.text import counted, install_line
 
 if TYPE_CHECKING:
     from tepo.reporting.progress import Screen
 
 _PACKAGES = ("torch", "transformers", "hydra-core", "typer", "pandas", "math-verify", "antlr4-python3-runtime")
-_EXTRAS = {
-    "bitsandbytes": install_line("bitsandbytes"),
-    "datasets": install_line("hub"),
-    "wandb": install_line("wandb"),
-    "peft": install_line("lora"),
-}
+_EXTRAS = {"bitsandbytes": "bitsandbytes", "datasets": "hub", "wandb": "wandb", "peft": "lora"}
 _PROGRAMS = {
     "sbatch": "Slurm dispatch: apt-get install slurm-wlm munge",
     "chromium": "page tests: apt-get install chromium chromium-driver",
     "g++": "DeepSpeed's optional kernels",
 }
 _TRITON = "Triton's kernels on a GPU: apt-get install gcc python3-dev"
-
-
+_STORE = "Folder of runs, each of which is checked file by file (default: none)."
 _SELFTEST = "Run each installed engine for real (about a minute), and what a GPU runs (another)."
 _ACCEPTANCE = "Where a GPU's results go, a file to send back."
 
 
 def doctor(
-    store: Annotated[
-        Path | None, typer.Option(help="Folder of runs, each of which is checked file by file (default: none).")
-    ] = None,
+    store: Annotated[Path | None, typer.Option(help=_STORE)] = None,
     selftest: Annotated[bool, typer.Option(help=_SELFTEST)] = True,
     acceptance: Annotated[Path, typer.Option(metavar="FILE", help=_ACCEPTANCE)] = Path("gpu_acceptance.json"),
 ) -> None:
@@ -67,7 +60,6 @@ def doctor(
 
 def _store_whole(console: "Screen", store: Path) -> bool:
     """Print which runs of a store are damaged, where, and what to do; then how many there are."""
-    from tepo.common.errors import UserError
     from tepo.reporting.progress import say
     from tepo.store.find_run import runs
     from tepo.studies.store_check import check_contents
@@ -86,9 +78,8 @@ def _store_whole(console: "Screen", store: Path) -> bool:
                 continue
             damaged += 1
             say(f"run {run.path.name:20} DAMAGED: {error}", console)
-    states = "; ".join(f"{number} {state}" for state, number in found.items())
-    total = counted(found.total() + damaged, "run")
-    say(f"store {store}: {total}, {damaged} damaged" + (f"; {states}" if states else ""), console)
+    states = "".join(f"; {number} {state}" for state, number in found.items())
+    say(f"store {store}: {counted(found.total() + damaged, 'run')}, {damaged} damaged{states}", console)
     return not damaged
 
 
@@ -125,11 +116,8 @@ def _engines_work(console: "Screen") -> bool:
         name = f"sampler={sampler} engine={engine}"
         with console.status(f"{name}: sampling, updating, saving, resuming (--no-selftest leaves this out)"):
             outcome = selftest(sampler, engine)
-        say(
-            f"{name:36} {'skipped' if outcome.passed is None else 'works' if outcome.passed else 'FAILS'}: "
-            f"{outcome.detail}",
-            console,
-        )
+        state = {None: "skipped", True: "works", False: "FAILS"}[outcome.passed]
+        say(f"{name:36} {state}: {outcome.detail}", console)
         passed &= outcome.passed is not False
     return passed
 
@@ -142,11 +130,11 @@ def _packages() -> Iterator[tuple[str, str, str]]:
     from tepo.sampling.backends import sampler_backend, sampler_kinds
     from tepo.training.engine.backends import engine_backend, engine_kinds
 
-    engines = [sampler_backend(kind).packages for kind in sampler_kinds()]
-    engines += [engine_backend(kind).packages for kind in engine_kinds()]
     wanted = dict.fromkeys(_PACKAGES, install_line())
-    for packages in (*engines, _EXTRAS):
+    engines = [sampler_backend(kind).packages for kind in sampler_kinds()]
+    for packages in (*engines, *(engine_backend(kind).packages for kind in engine_kinds())):
         wanted |= packages
+    wanted |= {package: install_line(extra) for package, extra in _EXTRAS.items()}
     for package, fix in wanted.items():
         try:
             yield package, version(package), "; ".join(untested({package: fix}))
@@ -156,52 +144,39 @@ def _packages() -> Iterator[tuple[str, str, str]]:
 
 def _programs() -> Iterator[tuple[str, str, str]]:
     """Paths, and how to get what is missing: (what, state, advice)."""
-    for program, fix in _PROGRAMS.items():
-        path = shutil.which(program)
-        yield program, path or "missing", "" if path else fix
-    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")  # in Triton's order
-    yield "C compiler", compiler or "missing", "" if compiler else _TRITON
     header = Path(sysconfig.get_path("include")) / "Python.h"
-    yield "Python.h", str(header) if header.is_file() else "missing", "" if header.is_file() else _TRITON
+    compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")  # in Triton's order
+    found = {program: (shutil.which(program), fix) for program, fix in _PROGRAMS.items()}
+    found |= {"C compiler": (compiler, _TRITON), "Python.h": (str(header) if header.is_file() else None, _TRITON)}
+    for what, (path, fix) in found.items():
+        yield what, path or "missing", "" if path else fix
 
 
-def _machine(store: Path) -> list[tuple[str, str, str]]:
+def _machine(store: Path) -> Iterator[tuple[str, str, str]]:
     """Hardware of the machine: (what, state, advice)."""
     import torch
 
     from tepo.launch.slurm_options import cluster
     from tepo.planning.fit import scales_here
 
-    cores = len(os.sched_getaffinity(0))
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     existing = next(path for path in (store.absolute(), *store.absolute().parents) if path.exists())
     disk = shutil.disk_usage(existing)
-    rows = [
-        ("cores", str(cores), ""),
-        ("memory", f"{memory:.0f} GiB", ""),
-        (f"disk at {existing}", f"{disk.free / 2**30:.0f} GiB free of {disk.total / 2**30:.0f}", ""),
-    ]
+    yield "cores", str(len(os.sched_getaffinity(0))), ""
+    yield "memory", f"{memory / 2**30:.0f} GiB", ""
+    yield f"disk at {existing}", f"{disk.free / 2**30:.0f} GiB free of {disk.total / 2**30:.0f}", ""
     if not existing.is_dir() or not os.access(existing, os.W_OK):
-        rows.append(
-            (
-                f"store {store}",
-                "not writable" if existing.is_dir() else f"{existing} is a file",
-                "choose another with --store DIR",
-            )
-        )
+        wrong = "not writable" if existing.is_dir() else f"{existing} is a file"
+        yield f"store {store}", wrong, "choose another with --store DIR"
     if slurm := cluster():
-        rows.append(("Slurm", *slurm))
+        yield "Slurm", *slurm
     if not torch.cuda.is_available():
-        rows.append(("GPUs", "none", ""))
+        yield "GPUs", "none", ""
     sizes = []
     for index in range(torch.cuda.device_count()):
         free, total = torch.cuda.mem_get_info(index)
         sizes.append(float(total))
-        rows.append(
-            (
-                f"GPU {index}",
-                f"{torch.cuda.get_device_name(index)}, {free / 2**30:.0f} of {total / 2**30:.0f} GiB free",
-                "",
-            )
-        )
-    return [*rows, *((f"scale {name}", said, "") for name, said in scales_here(sizes, memory * 2**30))]
+        name = torch.cuda.get_device_name(index)
+        yield f"GPU {index}", f"{name}, {free / 2**30:.0f} of {total / 2**30:.0f} GiB free", ""
+    for name, said in scales_here(sizes, memory):
+        yield f"scale {name}", said, ""

@@ -1,4 +1,4 @@
-"""`tepo explain` and `tepo check-objective`: what an objective means, and whether it is sound."""
+"""`tepo explain`: what an objective means, and whether it is sound."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,17 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from tepo.common.errors import UserError
+from tepo.common.errors import UserError, unknown_name
 from tepo_cli.cli_options import Lines, Store, Trust, formula_words
 
 if TYPE_CHECKING:
     from tepo.formula.row import Row
 
 
-_NAMED_OBJECTIVE = "An objective: NAME of objective/NAME.yaml in a folder of TEPO_PATH, a shipped one, or FILE.yaml."
-_WHAT = "An objective, e.g. tepo, or a run: its folder, its id or the beginning of it (`tepo list`)."
+_WHAT = "An objective: its name or FILE.yaml, or a run: its folder or id (`tepo list`). None: all, with equations."
 _SETTINGS = "Constants, lines, average or keep of it, for example beta=0.1 or average=responses."
 _OTHER = "The objective or run to compare it with (default: the one that it is like, else grpo_dapo)."
+_CHECK = "Instead: check its gradient, and what it depends on."
 _FORMATS = ("text", "latex")
 _LINES = 40  # of a reward's file
 _AS_SHIPPED = "As shipped. Scales and studies set some values anew: `tepo explain RUN`."
@@ -36,6 +36,7 @@ def explain(
     settings: Annotated[list[str] | None, typer.Argument(help=_SETTINGS, show_default=False)] = None,
     formula: Lines = None,
     vs: Annotated[str | None, typer.Option(help=_OTHER, show_default=False)] = None,
+    check: Annotated[bool, typer.Option("--check", help=_CHECK)] = False,
     form: Annotated[str, typer.Option("--format", help="text, or latex: the formula alone.")] = "text",
     trust: Trust = False,
     store: Store = Path("runs"),
@@ -43,21 +44,26 @@ def explain(
     """Print the formula of an objective, with its sources.
 
     Or of what a run trained; where each line is computed, what is detached, the coefficient of ∇log π as a picture, and
-    what is changed of another objective."""
+    what is changed of another objective.
+
+    With --check: its loss must have the gradient that it hands to the model, whatever the split, the order and the
+    ranks. Exit code 1 where a check fails, 2 where the objective cannot be read."""
     import shutil
 
-    from tepo.common.errors import unknown_name
-
     width = min(shutil.get_terminal_size((110, 24)).columns, 110)
-    if objective is None:
-        raise UserError("no objective is named", where="tepo explain", fix="tepo list objectives shows all of them")
     if form not in _FORMATS:
         raise unknown_name("format", form, _FORMATS, where="--format")
+    if objective is None:
+        _show_equations()
+        return
     from tepo.objectives.explain import explain as explained
     from tepo.objectives.explain import to_latex, to_text
 
     words = [*(settings or ()), *formula_words(formula)]
     this = _named(objective, changes_of(words), store)
+    if check:
+        _check(this.row)
+        return
     explanation = explained(this.row, _named(vs, {}, store).row if vs else None)
     if this.run:
         print(("% " if form == "latex" else "") + this.run)
@@ -66,6 +72,38 @@ def explain(
         print(f"\n{_shown_rewards(this.rewards)}")
     if form == "text" and not (this.run or words):
         print(f"\n{_AS_SHIPPED}")
+
+
+def _show_equations() -> None:
+    """Print all objectives, each with the lines of its formula."""
+    from rich.table import Table
+
+    from tepo.formula.lines import equation
+    from tepo.formula.row import load_row, names
+    from tepo_cli.screen import fixed, show
+
+    table = Table(fixed("objective"), "equation", title="objectives", show_lines=True)
+    for name in names():
+        table.add_row(name, "\n".join(equation(load_row(name))))
+    show(table)
+
+
+def _check(row: "Row") -> None:
+    """Print whether an objective's gradient and what it depends on are right; exit code 1 where they are not."""
+    from rich.table import Table
+
+    from tepo.objectives import Objective
+    from tepo.objectives.check import check_objective
+    from tepo_cli.screen import fixed, show
+
+    table = Table(fixed("check"), fixed("result"), "what", title=f"objective {row.name}")
+    checks = check_objective(Objective(**row.parts))
+    for one in checks:
+        table.add_row(one.name, "fail" if one.wrong else "pass", one.wrong or one.what)
+    show(table)
+    if failed := sum(bool(one.wrong) for one in checks):
+        typer.echo(f"{failed} of {len(checks)} checks fail: docs/library.md says what each means", err=True)
+        raise typer.Exit(1)
 
 
 def changes_of(words: Sequence[str]) -> dict[str, str]:
@@ -86,10 +124,9 @@ def _shown_rewards(rewards: Mapping[str, Any]) -> str:
 
     lines = ["reward: the mean, by weight, of"]
     for name, one in rewards.items():
-        text = str(one.get("text", "")).splitlines()
-        source = (
-            f"{one['function']} in {one['file']}, text {content_hash(one['text'])}" if text else "the grader's verdict"
-        )
+        text, source = str(one.get("text", "")).splitlines(), "the grader's verdict"
+        if text:
+            source = f"{one['function']} in {one['file']}, text {content_hash(one['text'])}"
         lines.append(f"  {name}, weight {one['weight']:g}: {source}")
         lines += [f"    {line}".rstrip() for line in text[:_LINES]]
         lines += [f"    … {len(text) - _LINES} more lines in the run's config.json"] if len(text) > _LINES else []
@@ -100,7 +137,6 @@ def _named(name: str, changes: Mapping[str, str], store: Path) -> Named:
     """The row of that name or file with changes of its own, or the one that a run trained."""
     from dataclasses import replace
 
-    from tepo.common.errors import unknown_name
     from tepo.common.text import counted
     from tepo.formula.row import load_row, names
     from tepo.store.find_run import find_run, nearest_run
@@ -118,12 +154,10 @@ def _named(name: str, changes: Mapping[str, str], store: Path) -> Named:
         raise UserError(what, where=f"run {run.path.name}", fix="leave them out, or name an objective")
     unknown, full, status = run.check_config(), run.config()["full"], run.manifest().get("status", "not started")
     trained = row_of_run(full["objective"], run.path)
-    steps = full["train"]["steps"]
     made_of = f"model {full['model']['name']}, data {full['data']['name']}, seed {full['seed']}"
-    line = f"run {run.path.name}: {made_of}, {counted(steps, 'step')}, {status}"
+    line = f"run {run.path.name}: {made_of}, {counted(full['train']['steps'], 'step')}, {status}"
     line += unknown and f"; {unknown}"
-    named = replace(trained, name=f"{run.path.name} ({trained.name})")
-    return Named(named, line, full["data"].get("reward", {}))
+    return Named(replace(trained, name=f"{run.path.name} ({trained.name})"), line, full["data"].get("reward", {}))
 
 
 def row_of_run(objective: Mapping[str, Any], run: Path) -> "Row":
@@ -143,31 +177,3 @@ def row_of_run(objective: Mapping[str, Any], run: Path) -> "Row":
     }
     departs = named.departs if trained.formula.digest == named.formula.digest else ()
     return replace(trained, about=named.about, constants=constants, departs=departs, base=named)
-
-
-def check_objective(
-    objective: Annotated[str, typer.Argument(help=_NAMED_OBJECTIVE)],
-    settings: Annotated[list[str] | None, typer.Argument(help=_SETTINGS, show_default=False)] = None,
-    formula: Lines = None,
-) -> None:
-    """Check an objective's gradient, and what it depends on.
-
-    Its loss must have the gradient that it hands to the model, whatever the split, the order and the ranks.
-
-    Exit code 1 where a check fails, 2 where the objective cannot be read."""
-    from rich.table import Table
-
-    from tepo.formula.row import load_row
-    from tepo.objectives import Objective
-    from tepo.objectives.check import check_objective as checked
-    from tepo_cli.screen import fixed, show
-
-    row = load_row(objective, changes_of([*(settings or ()), *formula_words(formula)]))
-    table = Table(fixed("check"), fixed("result"), "what", title=f"objective {row.name}")
-    checks = checked(Objective(**row.parts))
-    for check in checks:
-        table.add_row(check.name, "fail" if check.wrong else "pass", check.wrong or check.what)
-    show(table)
-    if failed := sum(bool(check.wrong) for check in checks):
-        typer.echo(f"{failed} of {len(checks)} checks fail: docs/library.md says what each means", err=True)
-        raise typer.Exit(1)

@@ -1,14 +1,18 @@
-"""`tepo data` and `tepo grade`: problem sets and graded answers."""
+"""`tepo data`: problem sets, and graded answers."""
 
 import json
 import math
 import sys
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-app = typer.Typer(help="Problem sets: verify copies, find contamination.", no_args_is_help=True)
+from tepo.common.errors import RunFailed, UserError, unknown_name
+from tepo_cli.cli_options import Store
+
+app = typer.Typer(help="Problem sets and answers: verify, grade, regrade.", no_args_is_help=True)
 
 
 @app.command()
@@ -20,9 +24,7 @@ def verify(
             show_default=False,
         ),
     ] = None,
-    golds: Annotated[
-        bool, typer.Option("--golds/--no-golds", help="Also list golds that the grader cannot read.")
-    ] = True,
+    golds: Annotated[bool, typer.Option(help="Also list golds that the grader cannot read.")] = True,
 ) -> None:
     """Check the problem sets and print their hashes.
 
@@ -30,7 +32,6 @@ def verify(
     the others are checked all the same. Exit code 1 where the grader cannot read a gold of yours, or a problem of yours
     has two that differ."""
     from tepo.common import paths
-    from tepo.common.errors import RunFailed, UserError, unknown_name
     from tepo.problems.training_sets import is_file, training_names
     from tepo.reporting.progress import say
 
@@ -112,30 +113,28 @@ def contamination(
 
     problems = load_training_problems(training)
     benchmarks = {name: load_benchmark(name).load_problems() for name in dataset_benchmarks()}
-    owner = {problem.id: name for name, members in benchmarks.items() for problem in members}
     similar = overlaps([problem for members in benchmarks.values() for problem in members], problems, SIMILAR)
     same = [overlap for overlap in similar if overlap.jaccard > SAME]
     typer.echo(f"{'benchmark':14} {'problems':>8} {f'above {SAME}':>10} {f'above {SIMILAR}':>10}")
     for name, members in benchmarks.items():
-        counts = [
-            len({overlap.problem for overlap in part if owner[overlap.problem] == name}) for part in (same, similar)
-        ]
-        typer.echo(f"{name:14} {len(members):8} {counts[0]:10} {counts[1]:10}")
+        ids = {problem.id for problem in members}
+        held = [len(ids & {overlap.problem for overlap in part}) for part in (same, similar)]
+        typer.echo(f"{name:14} {len(members):8} {held[0]:10} {held[1]:10}")
     out = {overlap.training for overlap in same}
     typer.echo(f"{len(out)} of {len(problems)} problems of {training} are left out with data.exclude_contaminated=true")
     if rows:
         for overlap in same:
             typer.echo(f"{overlap.problem} {overlap.training} {overlap.jaccard:.3f}")
     if write_list:
-        write_atomic(
-            write_list, "".join(f"{problem.id}\n" for problem in problems if problem.id in out), "--write-list FILE"
-        )
+        lines = [f"{problem.id}\n" for problem in problems if problem.id in out]
+        write_atomic(write_list, "".join(lines), "--write-list FILE")
 
 
 _CHUNK = 512
 _NAMED = 20  # bad rows
 
 
+@app.command()
 def grade(
     file: Annotated[str, typer.Argument(help='JSON lines with "gold" and "prediction"; - reads standard input.')],
     output: Annotated[
@@ -168,44 +167,37 @@ def grade(
         relative_tolerance=relative_tolerance,
         absolute_tolerance=absolute_tolerance,
     )
-    rows = _rows(file)
-    lines: list[str] = []
-    right = timeouts = 0
+    rows, lines, verdicts = _rows(file), list[str](), []
     with Grader(options) as grader:
         for start in range(0, len(rows), _CHUNK):
             chunk = rows[start : start + _CHUNK]
-            verdicts = grader.grade(list(map(pair_of, chunk)))
-            right += sum(verdict.correct for verdict in verdicts)
-            timeouts += given_up(verdict.reason for verdict in verdicts)
-            for row, verdict in zip(chunk, verdicts, strict=True):
-                graded = {
-                    "verdict": verdict.correct,
-                    "reason": verdict.reason,
-                    "extracted": verdict.extracted,
-                    "seconds": round(verdict.seconds, 6),
-                }
-                lines.append(json.dumps({**row, **graded}))  # ASCII: an answer may hold lone surrogates
+            graded = grader.grade(list(map(pair_of, chunk)))
+            verdicts += graded
+            for row, one in zip(chunk, graded, strict=True):
+                seconds = round(one.seconds, 6)
+                found = {"verdict": one.correct, "reason": one.reason, "extracted": one.extracted, "seconds": seconds}
+                lines.append(json.dumps({**row, **found}) + "\n")  # ASCII: an answer may hold lone surrogates
             if output is None:
-                sys.stdout.write("".join(line + "\n" for line in lines))
+                sys.stdout.write("".join(lines))
                 sys.stdout.flush()
                 lines.clear()
-        if output is not None:
-            write_atomic(output, "".join(line + "\n" for line in lines), "--output FILE")
-        spent = f"; {timeouts} ran out of the grader's budget and count as wrong" if timeouts else ""
-        sys.stderr.write(f"{right} of {len(rows)} right{spent}; {grader.fingerprint}\n")
+    if output is not None:
+        write_atomic(output, "".join(lines), "--output FILE")
+    spent = _given_up(given_up(one.reason for one in verdicts))
+    right = sum(one.correct for one in verdicts)
+    sys.stderr.write(f"{right} of {len(rows)} right{spent}; {grader.fingerprint}\n")
+
+
+def _given_up(number: int) -> str:
+    return f"; {number} ran out of the grader's budget and count as wrong" if number else ""
 
 
 def _rows(file: str) -> list[dict[str, Any]]:
-    """The rows of a file or of standard input.
-
-    Raises UserError naming every line that cannot be graded (the first _NAMED of them).
-    """
-    from tepo.common.errors import UserError
-
+    """The rows of a file or of standard input. Raises UserError naming every line that cannot be graded (the first
+    _NAMED of them)."""
     if file != "-" and not Path(file).is_file():
-        raise UserError(
-            "no such file", where=file, fix='a file of JSON lines {"gold": …, "prediction": …}, or - for standard input'
-        )
+        fix = 'a file of JSON lines {"gold": …, "prediction": …}, or - for standard input'
+        raise UserError("no such file", where=file, fix=fix)
     data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
     rows, wrong = [], {}
     for number, line in enumerate(data.split(b"\n"), 1):
@@ -214,23 +206,17 @@ def _rows(file: str) -> list[dict[str, Any]]:
                 rows.append(_row(line))
             except UserError as error:
                 wrong[number] = error
-    name, first = "standard input" if file == "-" else file, next(iter(wrong.values()), None)
-    if len(wrong) == 1 and first:
-        raise UserError(first.what, where=f"{name}, line {next(iter(wrong))}", fix=first.fix)
-    if first:
-        lines = [f"  line {number}: {error.what}" for number, error in wrong.items()]
-        more = [f"  and {len(lines) - _NAMED} more"] if len(lines) > _NAMED else []
-        raise UserError(
-            "\n".join([f"{len(wrong)} of {len(rows) + len(wrong)} rows cannot be graded:", *lines[:_NAMED], *more]),
-            where=name,
-            fix=first.fix,
-        )
+    if wrong:
+        what = [f"{len(wrong)} of {len(rows) + len(wrong)} rows cannot be graded:"]
+        what += [f"  line {number}: {error.what}" for number, error in wrong.items()][:_NAMED]
+        what += [f"  and {len(wrong) - _NAMED} more"] if len(wrong) > _NAMED else []
+        where = "standard input" if file == "-" else file
+        raise UserError("\n".join(what), where=where, fix=next(iter(wrong.values())).fix)
     return rows
 
 
 def _row(line: bytes) -> dict[str, Any]:
     """One row with gold and prediction. Raises UserError."""
-    from tepo.common.errors import UserError
     from tepo.problems.rows import AS_WRITTEN, KeyTwice, pair_of
 
     try:
@@ -243,3 +229,36 @@ def _row(line: bytes) -> dict[str, Any]:
         raise UserError("not JSON", fix='one object a line: {"gold": "…", "prediction": "…"}') from None
     pair_of(row)
     return dict(row)
+
+
+@app.command()
+def regrade(
+    run: Annotated[str, typer.Argument(help="A run (folder or id), the folder of one evaluation, or a store.")],
+    store: Store = Path("runs"),
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the flipped verdicts; change nothing.")] = False,
+) -> None:
+    """Grade stored responses with the grader of today.
+
+    Shows every flipped verdict, and stores verdicts and scores."""
+    from tepo.evaluation.regrade import evaluations
+    from tepo.evaluation.regrade import regrade as regrade_one
+    from tepo.problems.benchmarks import load_benchmark
+    from tepo.problems.grader import Grader
+    from tepo.store.evaluation_result import load_result
+    from tepo.store.run_folder import RunFolder
+
+    for folder in evaluations(Path(run) if Path(run).is_dir() else store / run):
+        with nullcontext() if dry_run else RunFolder.of_evaluation(folder).lock("measure"):
+            result = load_result(folder)
+            assert result  # `evaluations` lists finished ones
+            with Grader(load_benchmark(result.benchmark).grader) as grader:
+                change = regrade_one(folder, grader, write=not dry_run)
+        for flip in change.flips:
+            now, was = ("right", "wrong") if flip.correct else ("wrong", "right")
+            verdicts = f"{was} ({flip.reason_before}) -> {now} ({flip.reason})"
+            answers = f"gold {flip.gold!r}, answer {flip.extracted!r}"
+            print(f"  {flip.problem} sample {flip.sample}: {verdicts}; {answers}")
+        before, after = f"{100 * change.before:.2f}", f"{100 * change.after:.2f}"
+        accuracy = f"{before} -> {after}" if change.flips else f"{after}, as before"
+        rest = f"{_given_up(change.timeouts)}{' (nothing written)' if dry_run else ''}"
+        print(f"{folder}: {len(change.flips)} of {change.samples} verdicts flipped; accuracy {accuracy}{rest}")

@@ -5,9 +5,11 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.cli_options import JOBS, Jobs, Scale, SetAsRun, Store, Trust, check_store_exists
+from tepo_cli.cli_options import Jobs, Scale, Set, Store, Trust, check_store_exists
 
 app = typer.Typer(help="Finished runs as small records: write, show, rerun.", no_args_is_help=True)
+_OUT = "Where the folders go (default: records/ beside the study's folder)."
+_EXCERPTS = "Add only responses of a few recorded runs that fell, chosen by rule."
 Names = Annotated[
     list[str] | None, typer.Argument(help="Studies, or claims (default: all that have records).", show_default=False)
 ]
@@ -18,13 +20,9 @@ def write(
     names: Annotated[list[str], typer.Argument(help="Studies, or claims.")],
     scale: Scale = "laptop",
     store: Store = Path("runs"),
-    override: SetAsRun = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Where the folders go (default: records/ beside the study's folder).")
-    ] = None,
-    excerpts: Annotated[
-        bool, typer.Option("--excerpts", help="Add only responses of a few recorded runs that fell, chosen by rule.")
-    ] = False,
+    override: Set = None,
+    out: Annotated[Path | None, typer.Option(help=_OUT)] = None,
+    excerpts: Annotated[bool, typer.Option("--excerpts", help=_EXCERPTS)] = False,
 ) -> None:
     """Record the finished runs of a store, a folder a study.
 
@@ -49,15 +47,12 @@ def write(
                 typer.echo(f"  {unit.label}, seed {unit.seed}: {shlex.join(['tepo', 'train', *words])}")
             continue
         written = record_study(path, planned)
-        size = (
-            f", {sum(file.stat().st_size for file in path.iterdir()) / 1000:.1f} kB"
-            if written.recorded
-            else "; nothing written"
-        )
-        typer.echo(
-            f"{path if written.recorded else name}: {counted(written.recorded, 'run')} from the store, "
-            f"{written.kept} kept, {written.missing} not recorded{size}"
-        )
+        said = f"{counted(written.recorded, 'run')} from the store, {written.kept} kept, {written.missing} not recorded"
+        if written.recorded:
+            size = sum(file.stat().st_size for file in path.iterdir()) / 1000
+            typer.echo(f"{path}: {said}, {size:.1f} kB")
+        else:
+            typer.echo(f"{name}: {said}; nothing written")
 
 
 @app.command()
@@ -80,7 +75,7 @@ def check(
     runs: Annotated[int, typer.Option(help="How many recorded runs are run anew.", min=1)] = 1,
     draw: Annotated[int | None, typer.Option(help="Seed of the draw (default: another one each time).", min=0)] = None,
     scale: Scale = "laptop",
-    jobs: Jobs = JOBS,
+    jobs: Jobs = 1,
     trust: Trust = False,
 ) -> None:
     """Run some recorded runs anew and compare the verdicts.
@@ -111,9 +106,7 @@ def check(
     _, again = read_facts(planned, scale)
     show_agreement(units, recorded, again)
     if differing := sum(not agreement(unit, recorded, again) for unit in units):
-        raise RunFailed(
-            f"{differing} of {len(units)} runs came out otherwise than recorded",
-            where=str(store),
-            fix="the kind of CPU and the versions that made the record; others may round otherwise",
-        )
+        what = f"{differing} of {len(units)} runs came out otherwise than recorded"
+        fix = "the kind of CPU and the versions that made the record; others may round otherwise"
+        raise RunFailed(what, where=str(store), fix=fix)
     shutil.rmtree(store)

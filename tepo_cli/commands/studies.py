@@ -1,56 +1,40 @@
-"""`tepo ablate`, `reproduce`, `plan`, `power` and `claims`: studies planned, run and judged."""
+"""`tepo ablate`, `reproduce` and `plan`: studies run and priced."""
 
-from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tepo.common.errors import UserError
 from tepo_cli.cli_options import (
-    JOBS,
-    Data,
+    Asked,
+    DryRun,
     Format,
-    Gpus,
-    Jobs,
-    Launcher,
     Lines,
-    Minutes,
-    Nodes,
-    Partition,
+    Page,
     Records,
-    Scale,
-    Seeds,
-    Set,
-    SetAsRun,
-    Slurm,
-    Store,
+    Results,
     Trust,
-    filled,
+    Where,
     formula_words,
-    parse_seeds,
-    row_overrides,
-    slots,
+    unbundled,
 )
 
+if TYPE_CHECKING:
+    from tepo.launch.run_units import Slots
+    from tepo.studies.plan_studies import Planned
 
+STUDIES = ("table1", "table2", "table3", "table4", "gtpo", "readings")
+
+
+@unbundled
 def ablate(
-    study: Annotated[str, typer.Argument(help="A panel or table: panel-e, table1 …; see `tepo list`.")],
-    scale: Scale = "laptop",
-    seeds: Seeds = None,
-    jobs: Jobs = JOBS,
-    store: Store = Path("runs"),
+    study: Annotated[str, typer.Argument(help="A panel or table: panel-e, table1 …; claims, or one (`tepo list`).")],
+    asked: Asked,
+    where: Where,
     format: Format = "terminal",
-    data: Data = None,
-    override: Set = None,
     formula: Lines = None,
-    trust: Trust = False,
-    launcher: Launcher = "local",
-    partition: Partition = None,
-    gpus: Gpus = None,
-    nodes: Nodes = None,
-    minutes: Minutes = None,
-    slurm: Slurm = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the plan; run nothing.")] = False,
+    dry_run: DryRun = False,
 ) -> None:
     """Run one study and print its table beside the paper's.
 
@@ -58,98 +42,73 @@ def ablate(
     row at the one that validation chose."""
     from tepo.launch.run_units import run_planned
     from tepo.reporting.tables.render import check_format
-    from tepo.studies.plan_studies import plan_all
-    from tepo_cli.screen import say_wrapped
-    from tepo_cli.show_plan import count, show_jobs, show_units
-    from tepo_cli.study_outputs import show_tables
+    from tepo.studies.planned_facts import read_facts
+    from tepo_cli.study_outputs import show_claims, show_tables
 
     check_format(format)  # now, not after an hour of training
-    where = slots(launcher, jobs, gpus, slurm, partition=partition, nodes=nodes, minutes=minutes)
-    overrides = row_overrides([*(override or ()), *formula_words(formula)], data)
-    plan = partial(plan_all, [study], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
+    slots, words = where.slots(), formula_words(formula)
     if dry_run:
-        units = [unit for _, units in plan() for unit in units]
-        if override or formula:
-            from tepo.launch.unit_checks import check_rows  # imports torch
-
-            check_rows(units)
-        say_wrapped(count(units))
-        show_units(units)
-        show_jobs(units, where, store)
+        _show_plan(asked, slots, asked.plan([study], words), check=bool(asked.override or words))
         return
-    from tepo.studies.planned_facts import read_facts
+    planned = run_planned(lambda: asked.plan([study], words), asked.scale, slots)
+    if any(one.registered for one, _ in planned):
+        show_claims(asked.store, format)
+    else:
+        show_tables(*read_facts(planned, asked.scale, asked.chosen_seeds), asked.scale, format)
 
-    show_tables(*read_facts(run_planned(plan, scale, where), scale, parse_seeds(seeds)), scale, format)
 
-
-STUDIES = ("table1", "table2", "table3", "table4", "gtpo", "readings")
-
-
+@unbundled
 def reproduce(
+    asked: Asked,
+    where: Where,
     studies: Annotated[
         list[str] | None,
         typer.Argument(help=f"Studies to run, or claims (default: {' '.join(STUDIES)}).", show_default=False),
     ] = None,
-    scale: Scale = "laptop",
-    seeds: Seeds = None,
-    jobs: Jobs = JOBS,
-    store: Store = Path("runs"),
-    data: Data = None,
-    launcher: Launcher = "local",
-    partition: Partition = None,
-    gpus: Gpus = None,
-    nodes: Nodes = None,
-    minutes: Minutes = None,
-    slurm: Slurm = None,
-    override: Set = None,
-    trust: Trust = False,
     records: Annotated[
         bool, typer.Option("--records", help="Run nothing: read what the store lacks from records.")
     ] = False,
-    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
-    results: Annotated[
-        Path | None, typer.Option(help="Also write findings, claims and short tables as Markdown, e.g. results.md.")
-    ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Show the plan; run nothing (`tepo plan` prices it).")
-    ] = False,
+    out: Page = Path("report.html"),
+    results: Results = None,
+    dry_run: DryRun = False,
 ) -> None:
     """Run the papers' tables and figures, and write their page.
 
     Rows that tables share are trained once."""
     from tepo.launch.run_units import run_planned
-    from tepo.studies.plan_studies import plan_all
     from tepo.studies.planned_facts import read_facts
-    from tepo_cli.screen import say_wrapped
-    from tepo_cli.show_plan import count, show_jobs, show_units
     from tepo_cli.study_outputs import check_outputs, write_outputs
 
     check_outputs(out, results)
-    where = slots(launcher, jobs, gpus, slurm, partition=partition, nodes=nodes, minutes=minutes)
-    overrides = row_overrides(override, data)
-    chosen = parse_seeds(seeds)
-    plan = partial(plan_all, studies or STUDIES, scale, store=store, seeds=chosen, overrides=overrides)
-    if not records and not dry_run:
-        planned = run_planned(plan, scale, where)
-        write_outputs(*read_facts(planned, scale, chosen), scale, out, results)
-        return
-    planned, facts = read_facts(plan(), scale, chosen, records=records)
+    slots, names = where.slots(), studies or STUDIES
+    idle = records or dry_run
+    ready = asked.plan(names) if idle else run_planned(lambda: asked.plan(names), asked.scale, slots)
+    planned, facts = read_facts(ready, asked.scale, asked.chosen_seeds, records=records)
     if dry_run:
-        units = [unit for _, units in planned for unit in units]
-        say_wrapped(count(units))
-        show_units(units)
-        show_jobs(units, where, store)
-        return
-    write_outputs(planned, facts, scale, out, results)
+        _show_plan(asked, slots, planned)
+    else:
+        write_outputs(planned, facts, asked.scale, out, results)
 
 
+def _show_plan(asked: Asked, slots: "Slots", planned: "Planned", check: bool = False) -> None:
+    """Print the runs with their ids, and the jobs that Slurm would be given. check: that every row can be made."""
+    from tepo_cli.screen import say_wrapped
+    from tepo_cli.show_plan import count, show_jobs, show_units
+
+    units = [unit for _, units in planned for unit in units]
+    if check:
+        from tepo.launch.unit_checks import check_rows  # imports torch
+
+        check_rows(units)
+    say_wrapped(count(units))
+    show_units(units)
+    show_jobs(units, slots, asked.store)
+
+
+@unbundled
 def plan(
     studies: Annotated[list[str], typer.Argument(help="Studies: panel-e, table1, table3 …")],
-    scale: Scale = "laptop",
-    seeds: Seeds = None,
-    store: Store = Path("runs"),
-    data: Data = None,
-    override: Set = None,
+    asked: Asked,
     trust: Trust = False,
     records: Records = False,
     card: Annotated[str | None, typer.Option(help="Only this card: h100, a100, rtx4090 …", show_default=False)] = None,
@@ -158,36 +117,49 @@ def plan(
     verbose: Annotated[
         bool, typer.Option("--verbose", help="Every run with its id; memory by part and phase, with what is assumed.")
     ] = False,
+    difference: Annotated[
+        float | None,
+        typer.Option(
+            metavar="POINTS",
+            min=0.01,
+            max=100,
+            help="Instead of the price: the seeds and problems that find so large a difference with 80%.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> None:
-    """Price a study before it runs: time, dollars, disk.
+    """Price a study before it runs: time, dollars, disk, power.
 
     The first line is the answer. Under it stand what the price is based on, what the store has, and of models on GPUs
     disk, memory and what does not fit. A row whose setting is not chosen yet (`tune:`) is priced as the mean of its
-    draws.
+    draws. The power is estimated from rows in the store with two seeds or more.
 
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
-    from tepo.common.errors import UserError
-    from tepo.studies.plan_studies import plan_all
     from tepo.studies.tuning_result import undecided
     from tepo_cli.screen import say_wrapped
     from tepo_cli.show_plan import count, show_power_line, show_price, show_rows, show_units
 
+    scale, store = asked.scale, asked.store
     if brief and verbose:
         raise UserError("a plan that is both short and long", where="--brief --verbose", fix="leave out one of them")
     if scale == "laptop" and (card or gpus):
         raise UserError("a plan on the laptop takes no GPU", where="--card, --gpus", fix="--scale single_gpu or paper")
-    planned = plan_all(studies, scale, store=store, seeds=parse_seeds(seeds), overrides=row_overrides(override, data))
-    facts = None
+    if difference is not None:
+        from tepo_cli.show_power import show_power
+
+        show_power(*asked.read(studies, records), difference)
+        return
+    planned, facts = asked.plan(studies), None
     if records:
         from tepo.studies.planned_facts import read_facts
 
-        planned, facts = read_facts(planned, scale, parse_seeds(seeds), records=True)
+        planned, facts = read_facts(planned, scale, asked.chosen_seeds, records=True)
     units = [unit for _, units in planned for unit in units]
-    if override:  # else torch need not be imported: the study's own settings were checked when they were shipped
+    if asked.override:  # else torch need not be imported: the study's own settings were checked when they were shipped
         from tepo.launch.unit_checks import check_rows
 
         check_rows(units)
-    later = undecided(planned, scale, parse_seeds(seeds))
+    later = undecided(planned, scale, asked.chosen_seeds)
     hours = []
     if scale != "laptop":
         from tepo.reporting.progress import waiting
@@ -212,69 +184,3 @@ def plan(
     (show_units if verbose else show_rows)(units)
     if scale != "laptop":
         show_fits(units, card, gpus, verbose=verbose)
-
-
-def power(
-    studies: Annotated[list[str], typer.Argument(help="Studies: table1, panel-e …; the largest family counts.")],
-    difference: Annotated[float, typer.Option(help="The difference to find, in points.", min=0.01, max=100)] = 2.0,
-    scale: Scale = "laptop",
-    seeds: Seeds = None,
-    store: Store = Path("runs"),
-    data: Data = None,
-    override: SetAsRun = None,
-    records: Records = False,
-) -> None:
-    """Show the seeds and problems that a difference needs.
-
-    It is to be found with 80%, at the test and correction of the verdicts. Also shown is the smallest difference that
-    the planned seeds find. Estimated from rows in the store with two seeds or more; runs nothing."""
-    from tepo.studies.plan_studies import plan_all
-    from tepo_cli.show_power import show_power
-
-    overrides = row_overrides(override, data)
-    planned = plan_all(studies, scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
-    show_power(*filled(planned, records, store, scale, parse_seeds(seeds)), difference)
-
-
-def claims(
-    names: Annotated[
-        list[str] | None, typer.Argument(help="Claims to run with --run (default: all).", show_default=False)
-    ] = None,
-    store: Store = Path("runs"),
-    jobs: Jobs = JOBS,
-    format: Format = "terminal",
-    records: Records = False,
-    trust: Trust = False,
-    run: Annotated[bool, typer.Option("--run", help="Run what is missing; without it nothing is run.")] = False,
-) -> None:
-    """Show the registered claims with their verdicts.
-
-    They are those that ship and those of experiments/claims.yaml in a folder of TEPO_PATH, each with its region, its
-    difference and, when all of its runs are there, its verdict. The family is always the whole batch."""
-    from tepo.analysis.claim_outcomes import judge_claims
-    from tepo.analysis.claims_table import claims_table
-    from tepo.common.errors import unknown_name
-    from tepo.launch.run_units import Slots, run_units
-    from tepo.reporting.tables.render import check_format
-    from tepo.store.find_run import costs
-    from tepo.studies.claims import SCALE, claim_files, load_claims, study_of
-    from tepo.studies.plan_studies import plan_studies
-    from tepo.studies.planned_facts import read_facts
-    from tepo_cli.study_outputs import show_table
-
-    check_format(format)
-    loaded = load_claims()
-    testable = [claim.name for claim in loaded.testable]
-    for name in names or ():
-        if name not in testable:
-            where = ", ".join(map(str, claim_files().values()))
-            raise unknown_name("claim that can be run", name, testable, where=where)
-    planned = plan_studies([study_of(claim) for claim in loaded.testable], SCALE, store=store)
-    planned, facts = read_facts(planned, SCALE, records=records)
-    if run:
-        wanted = [unit for study, units in planned if study.name in (names or testable) for unit in units]
-        run_units(wanted, Slots(jobs=jobs))
-        planned, facts = read_facts(planned, SCALE, records=records)
-    units = [units for _, units in planned]
-    table = claims_table(loaded, judge_claims(loaded, units, facts), costs(store))
-    show_table(table, [unit for part in units for unit in part], format)

@@ -1,4 +1,4 @@
-"""`tepo table`, `figure`, `report` and `audit`: what a store or the paper says, never trains."""
+"""`tepo table`, `figure` and `report`: what a store says, never trains."""
 
 import os
 from pathlib import Path
@@ -6,19 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tepo_cli.cli_options import (
-    Data,
-    Format,
-    Records,
-    Scale,
-    Seeds,
-    SetAsRun,
-    Store,
-    check_store_exists,
-    filled,
-    parse_seeds,
-    row_overrides,
-)
+from tepo.common.errors import UserError, unknown_name
+from tepo_cli.cli_options import Asked, Format, Page, Records, Results, check_store_exists, unbundled
 
 if TYPE_CHECKING:
     from tepo.reporting.charts.style import Chart, NamedChart
@@ -27,39 +16,35 @@ if TYPE_CHECKING:
     from tepo.studies.study import Study
 
 
+@unbundled
 def table(
-    name: Annotated[str, typer.Argument(help="panel-e, table1, or just 1 … 4.")],
-    scale: Scale = "laptop",
-    seeds: Seeds = None,
-    store: Store = Path("runs"),
+    name: Annotated[str, typer.Argument(help="panel-e, table1, or just 1 … 4; claims: the registered ones.")],
+    asked: Asked,
     format: Format = "terminal",
-    data: Data = None,
-    override: SetAsRun = None,
     records: Records = False,
 ) -> None:
     """Print a study's table from what the store holds.
 
-    A row that was not run is a dash."""
+    A row that was not run is a dash. `claims` are those that ship and those of experiments/claims.yaml in a folder of
+    TEPO_PATH, each with its region, its difference and, when all of its runs are there, its verdict."""
     from tepo.reporting.tables.render import check_format
-    from tepo.studies.plan_studies import plan_all
-    from tepo_cli.study_outputs import show_tables
+    from tepo.studies.study import CLAIMS
+    from tepo_cli.study_outputs import show_claims, show_tables
 
     check_format(format)
-    overrides = row_overrides(override, data)
-    planned = plan_all([name], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides)
-    show_tables(*filled(planned, records, store, scale, parse_seeds(seeds)), scale, format)
+    if name == CLAIMS:
+        show_claims(asked.store, format, records=records)
+    else:
+        show_tables(*asked.read([name], records), asked.scale, format)
 
 
+@unbundled
 def figure(
     name: Annotated[
         str, typer.Argument(help="A study (stability, panel-e), 2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, or `all`.")
     ],
-    scale: Scale = "laptop",
-    seeds: Seeds = None,
-    store: Store = Path("runs"),
+    asked: Asked,
     format: Annotated[str, typer.Option(help="svg, pdf, png, html or json (the Vega-Lite specification).")] = "svg",
-    data: Data = None,
-    override: SetAsRun = None,
     records: Records = False,
     against: Annotated[
         str, typer.Option(help="What curves are drawn against: steps, samples, tokens, time, kl.")
@@ -72,39 +57,34 @@ def figure(
     run; it names the others, and ends with exit code 1 if there are any. It never trains (`tepo ablate` does)."""
     from tepo.analysis.charts import study_charts
     from tepo.analysis.tables import study_table
-    from tepo.common.errors import UserError, unknown_name
     from tepo.reporting.charts.curves import AXES
     from tepo.reporting.charts.style import FORMATS
-    from tepo.studies.plan_studies import plan_all
     from tepo.studies.study import file_stem, load_study, study_names
 
     if against not in AXES:
         raise unknown_name("axis", against, AXES, where="--against")
     if format not in FORMATS:
         raise unknown_name("format", format, FORMATS, where="--format")
-    known = [figure.name for figure in load_study("figures").figures]
-    paper = name in (*known, "all")
-    if not paper and file_stem(name) not in study_names():
-        raise unknown_name("figure", name, [*known, "all", *study_names()])
-    overrides = row_overrides(override, data)
-    planned = plan_all(
-        ["figures" if paper else name], scale, store=store, seeds=parse_seeds(seeds), overrides=overrides
-    )
-    planned, facts = filled(planned, records, store, scale, parse_seeds(seeds))
+    papers, stem, place = [figure.name for figure in load_study("figures").figures], file_stem(name), out / format
+    if name in (*papers, "all"):
+        ((study, units),), facts = asked.read(["figures"], records)
+        _paper_figures(papers if name == "all" else [name], study, asked.scale, units, facts, place, against)
+        return
+    if stem not in study_names():
+        raise unknown_name("figure", name, [*papers, "all", *study_names()])
+    planned, facts = asked.read([name], records)
     charts: list[NamedChart] = []
     for study, units in planned:
-        if paper:
-            _paper_figures(known if name == "all" else [name], study, scale, units, facts, out / format, against)
-        else:
-            charts += study_charts(study, scale, units, facts, study_table(study, scale, units, facts), against)
-    if not paper and not charts:
-        what, fix = f"nothing of {file_stem(name)} was run", f"tepo ablate {name} --scale {scale}"
-        raise UserError(what, where=f"store {store}", fix=fix)
-    if not paper and against != "steps" and all(one.kind != "curves" for one in charts):
-        what, fix = f"no run of {file_stem(name)} holds what {against!r} counts", "train them with this version"
+        shown = study_table(study, asked.scale, units, facts)
+        charts += study_charts(study, asked.scale, units, facts, shown, against)
+    if not charts:
+        fix = f"tepo ablate {name} --scale {asked.scale}"
+        raise UserError(f"nothing of {stem} was run", where=f"store {asked.store}", fix=fix)
+    if against != "steps" and all(one.kind != "curves" for one in charts):
+        what, fix = f"no run of {stem} holds what {against!r} counts", "train them with this version"
         raise UserError(what, where="--against", fix=fix)
     for one in charts:
-        _save(one.chart, one.name, out / format)
+        _save(one.chart, one.name, place)
 
 
 def _paper_figures(
@@ -112,24 +92,19 @@ def _paper_figures(
 ) -> None:
     """Draw what can be drawn of several; a single one that cannot be is the mistake. place: as in `_save`."""
     from tepo.analysis.charts import paper_chart
-    from tepo.common.errors import UserError
 
     missing: list[UserError] = []
     suffix = "" if against == "steps" else f"-{against}"
     for chosen in names:
         try:
-            drawn = paper_chart(study, chosen, scale, units, facts, against)
+            _save(paper_chart(study, chosen, scale, units, facts, against), f"{chosen}{suffix}", place)
         except UserError as error:
-            if len(names) == 1:
-                raise
             missing.append(error)
-            continue
-        _save(drawn, f"{chosen}{suffix}", place)
+    if missing and len(names) == 1:
+        raise missing[0]
     if missing:
-        what = "\n".join(
-            [f"{len(missing)} of {len(names)} figures were not drawn:", *(f"  {error.what}" for error in missing)]
-        )
-        raise UserError(what, where=missing[0].where, fix=missing[0].fix, exit_code=1)
+        lines = [f"{len(missing)} of {len(names)} figures were not drawn:", *(f"  {error.what}" for error in missing)]
+        raise UserError("\n".join(lines), where=missing[0].where, fix=missing[0].fix, exit_code=1)
 
 
 def _save(chart: "Chart", name: str, place: Path) -> None:
@@ -142,19 +117,16 @@ def _save(chart: "Chart", name: str, place: Path) -> None:
     typer.echo(path)
 
 
+@unbundled
 def report(
+    asked: Asked,
     studies: Annotated[
         list[str] | None,
         typer.Argument(help="Studies on the page, or claims (default: all that was measured).", show_default=False),
     ] = None,
-    scale: Scale = "laptop",
-    seeds: Seeds = None,
-    store: Store = Path("runs"),
-    data: Data = None,
-    override: SetAsRun = None,
     records: Records = False,
-    out: Annotated[Path, typer.Option(help="The page.")] = Path("report.html"),
-    results: Annotated[Path | None, typer.Option(help="Also write the tables and verdicts as Markdown.")] = None,
+    out: Page = Path("report.html"),
+    results: Results = None,
     url: Annotated[
         str, typer.Option(help="Where the page will stand: a link to it then shows the finding and a picture.")
     ] = "",
@@ -164,44 +136,25 @@ def report(
     It is self-contained: tables, charts, responses, tokens. Never trains."""
     # before numpy is there: its products are small, and threads that wait for each other cost more than they save
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    from tepo.common.errors import UserError
     from tepo.reporting.progress import say
-    from tepo.studies.plan_studies import plan_all
     from tepo.studies.planned_facts import measured_studies
     from tepo_cli.study_outputs import check_outputs, write_outputs
 
     check_outputs(out, results, url)
-    overrides, chosen = row_overrides(override, data), parse_seeds(seeds)
+    scale, store = asked.scale, asked.store
     if studies:
         say(f"planning: {' '.join(studies)}")
     else:
         if not records:
             check_store_exists(store)
         say("looking for what was measured")
-        studies, left_out = measured_studies(scale, store, chosen, overrides, records=records)
+        studies, left_out = measured_studies(scale, store, asked.chosen_seeds, asked.overrides, records=records)
         if studies:
             more = f"; left out: {left_out}" if left_out else ""
             say(f"on the page: {' '.join(studies)}{more}")
-    planned = plan_all(studies, scale, store=store, seeds=chosen, overrides=overrides)
-    planned, facts = filled(planned, records, store, scale, chosen)
+    planned, facts = asked.read(studies, records)
     if not studies or not facts.runs["done"].any():
         what = f"nothing of {' '.join(studies)} was measured" if studies else "no study was measured, nor half of one"
         fix = f"tepo ablate {studies[0] if studies else 'panel-e'} --scale {scale}{'' if records else ', or --records'}"
         raise UserError(what, where=f"store {store}", fix=fix)
     write_outputs(planned, facts, scale, out, results, url)
-
-
-def audit(
-    all_rows: Annotated[
-        bool, typer.Option("--all", help="Show every row's average, not only those that do not follow.")
-    ] = False,
-) -> None:
-    """Recompute the paper's averages, differences and ranks.
-
-    They are recomputed from the paper's own columns."""
-    from tepo.reporting.paper import audit as library
-    from tepo.reporting.paper.audit_view import render
-    from tepo.reporting.progress import Screen
-    from tepo_cli.screen import screen_width
-
-    Screen(width=screen_width()).print(render(library.audit(), every_row=all_rows))

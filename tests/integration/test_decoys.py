@@ -40,18 +40,17 @@ COMMANDS = {
         "reproduce decoyed",
         "records write decoyed --out written",
         "records check decoyed --records written",
-        "power decoyed",
+        "plan decoyed --difference 2",
         "table decoyed",
         "figure tuned --out figures",
-        "claims",
-        "audit",
+        "table claims",
         "list",
-        "watch --once",
+        "list --watch",
         "responses add3",
-        "check-objective tepo",
+        "explain tepo --check",
         "explain tepo",
         "data verify study/problems.jsonl",
-        "warmstart --steps 2 --out base",
+        "model warmstart --steps 2 --out base",
         "doctor --store runs --no-selftest",
     ],
 }
@@ -100,7 +99,9 @@ def user(tmp_path: Path) -> User:
 @pytest.mark.parametrize("lines", COMMANDS.values(), ids=COMMANDS)
 def test_no_command_executes_a_decoy(user: User, lines: list[str]) -> None:
     for line in lines:
-        user.types(line, code=None if line.startswith(("records check", "responses", "power")) else 0)
+        user.types(
+            line, code=None if line.startswith(("records check", "responses", "plan decoyed --difference")) else 0
+        )
 
 
 NOTEBOOK = """

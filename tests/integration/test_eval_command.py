@@ -1,4 +1,4 @@
-"""`tepo eval` and `tepo regrade` as a user meets them, on the package's own tiny model."""
+"""`tepo eval` and `tepo data regrade` as a user meets them, on the package's own tiny model."""
 
 import importlib
 import json
@@ -115,15 +115,15 @@ def test_regrade_shows_every_flip_once(tmp_path: Path) -> None:
     rows[3]["correct"] = not rows[3]["correct"]  # what a grader of the past might have said
     write_table(folder / "samples.parquet", table_of(rows))
     before, now = ("right", "wrong") if rows[3]["correct"] else ("wrong", "right")
-    shown = tepo("regrade", folder.parents[1].name, "--store", tmp_path, "--dry-run")
+    shown = tepo("data", "regrade", folder.parents[1].name, "--store", tmp_path, "--dry-run")
     assert f"{rows[3]['problem']} sample 3: {before}" in shown.stdout
     assert f"-> {now} (" in shown.stdout
     assert "1 of 20 verdicts flipped" in shown.stdout
     assert "nothing written" in shown.stdout
     assert rows_of(folder) == rows
-    assert "1 of 20 verdicts flipped" in tepo("regrade", tmp_path).stdout
-    assert "0 of 20 verdicts flipped" in tepo("regrade", folder).stdout
-    missing = tepo("regrade", "nothing", "--store", tmp_path, code=2)
+    assert "1 of 20 verdicts flipped" in tepo("data", "regrade", tmp_path).stdout
+    assert "0 of 20 verdicts flipped" in tepo("data", "regrade", folder).stdout
+    missing = tepo("data", "regrade", "nothing", "--store", tmp_path, code=2)
     assert "no finished evaluation" in missing.stderr
 
 
@@ -154,7 +154,7 @@ def stopped_in(place: str, *words: str) -> None:
 
 def test_a_second_evaluation_or_regrading_of_a_run_leaves_the_first_alone(tmp_path: Path) -> None:
     measured = ("eval", "add3", *LAPTOP, "--limit", "5", "--store", str(tmp_path))
-    graded = ("regrade", str(tmp_path))
+    graded = ("data", "regrade", str(tmp_path))
     first_of = (("tepo.evaluation.evaluate.ask", measured), ("tepo.evaluation.regrade.grade_again", graded))
     for (place, words), seconds in zip(first_of, ([measured], [graded, (*measured, "--seed", "1")]), strict=True):
         first = Started(stopped_in, place, *words)

@@ -78,7 +78,7 @@ def test_the_harness_agrees_with_tepo_eval(folder: Path) -> None:
     graded = [{"gold": row["doc"]["answer"], "prediction": text} for row in rows for text in row["resps"][0]]
     assert len(graded) == 12
     (folder / "responses.jsonl").write_text("".join(json.dumps(row) + "\n" for row in graded))
-    lines = tepo("grade", "responses.jsonl", "--boxed-only", cwd=folder, **own).stdout.splitlines()
+    lines = tepo("data", "grade", "responses.jsonl", "--boxed-only", cwd=folder, **own).stdout.splitlines()
     verdicts = [json.loads(line)["verdict"] for line in lines]
     for index, row in enumerate(rows):
         right = verdicts[6 * index : 6 * index + 6]

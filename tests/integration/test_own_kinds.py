@@ -12,7 +12,11 @@ SMALL = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_b
 
 
 def test_the_page_gives_the_commands() -> None:
-    assert [command.split()[1] for command in COMMANDS] == ["check-objective", "explain", "train"]
+    assert [command.split()[1:4:2] for command in COMMANDS] == [
+        ["explain", "--check"],
+        ["explain"],
+        ["train", "train.steps=2"],
+    ]
 
 
 @pytest.mark.parametrize("name", examples())

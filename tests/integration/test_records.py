@@ -55,7 +55,7 @@ def test_everything_is_shown_without_the_store(user: Path) -> None:
     assert len(numbers) > 10
     assert [line for line in shown.splitlines() if line.count(",") > 4] == numbers  # scores, intervals, verdicts
     assert "5 of 5 runs read from records" in called(user, "table", "mine", *away)
-    assert called(user, "power", "mine", *away) == called(user, "power", "mine")
+    assert called(user, "plan", "mine", "--difference", "2", *away) == called(user, "plan", "mine", "--difference", "2")
     assert "5 runs, 0 to do" in called(user, "plan", "mine", *away)
     called(user, "reproduce", "mine", *away, "--out", "page.html", "--results", "results.md")
     page = (user / "page.html").read_text()

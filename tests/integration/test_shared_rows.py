@@ -82,16 +82,17 @@ def test_a_study_measures_its_trained_rows_with_one_engine(folder: Path) -> None
 def test_one_that_cannot_be_measured_leaves_the_others(folder: Path) -> None:
     """With the embedded sampler, whose results are equal to the bit."""
     units = trained(folder, "torch")
-    runs = [" ".join(["base" if unit.row.objective is None else "train", *unit.overrides]) for unit in units]
+    kinds = ["base" if unit.row.objective is None else "train" for unit in units]
+    runs = [f"--model={' '.join([kind, *unit.overrides])}" for kind, unit in zip(kinds, units, strict=True)]
     shutil.move(units[1].in_store.manifest_file, folder / "away.json")
     with units[0].in_store.lock("measure"):
-        done = tepo("measure", *runs, "--store", folder / "runs", "--quiet", code=1)
+        done = tepo("eval", *runs, "--store", folder / "runs", "--quiet", code=1)
     assert f"run {units[0].id}: another process has this run (measure)" in done.stderr
     assert f"run {units[1].id}: the run is not trained to its end" in done.stderr
     assert "2 runs of 3 not measured" in done.stderr
     assert [unit.in_store.measured() for unit in units] == [[], [], ["drawn", "greedy"]]
     shutil.move(folder / "away.json", units[1].in_store.manifest_file)
-    tepo("measure", *runs, "--store", folder / "runs", "--quiet")
+    tepo("eval", *runs, "--store", folder / "runs", "--quiet")
     last = RunFolder(units[1].folder)
     files = [last.evaluation("drawn") / name for name in ("samples.parquet", "result.json")]
     together = [file.read_bytes() for file in files]

@@ -40,17 +40,16 @@ READING = (  # every command that reads a store or a study and executes nothing 
     "table strange",
     "figure strange --out figures",
     "report strange --out page.html --results page.md",
-    "power strange",
+    "plan strange --difference 2",
     "records show strange",
     "records write strange --out written",
     "ablate strange --dry-run",
     "reproduce strange --dry-run",
     "list",
-    "watch --once",
+    "list --watch",
     "responses RUN add3",
-    "regrade RUN",
-    "audit",
-    "check-objective grpo",
+    "data regrade RUN",
+    "explain grpo --check",
     "explain grpo",
 )
 EXECUTING = (
@@ -65,7 +64,7 @@ EXECUTING = (
     "reproduce strange --store other",
     "records check strange",
 )
-OWN = ("train", "base", "measure", "warmstart", "grade", "data", "claims", "doctor")  # named by the caller, or shipped
+OWN = ("train", "base", "model", "data", "doctor")  # named by the caller, or shipped
 
 
 @pytest.fixture(scope="module")

@@ -177,7 +177,7 @@ def test_a_day(user: User) -> None:
     # two: an advantage of one's own
     write(user.folder / "functions/below_best.py", BEST)
     user.declares("objective/below_best.yaml", OBJECTIVE)
-    checked = user.types("check-objective below_best")
+    checked = user.types("explain below_best --check")
     assert checked.count("pass") == len(CHECKS), checked
     assert "best_g(R)" in user.types("explain below_best")
 
@@ -197,7 +197,7 @@ def test_a_day(user: User) -> None:
 
     # four: a claim, which too few seeds do not decide
     user.declares("experiments/claims.yaml", {"claims": [CLAIM | {"seeds": [100, 101, 102]}]})
-    assert "fewer than 8 seeds decide little" in user.types("claims", code=2)
+    assert "fewer than 8 seeds decide little" in user.types("table", "claims", code=2)
     user.declares("experiments/claims.yaml", {"claims": [CLAIM | {"seeds": list(range(100, 108))}]})
     assert "Your own claims,,below_best,below_best,runs,Runs,,,,,0 of 16" in user.types("claims --format csv")
 

@@ -36,7 +36,7 @@ def test_rows_are_graded_as_the_command_does(tmp_path: Path) -> None:
     verdicts = tepo.grade(rows)
     assert [one.correct for one in verdicts] == [True, True, False, False]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = alone("grade", tmp_path / "rows.jsonl")
+    done = alone("data", "grade", tmp_path / "rows.jsonl")
     lines = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(line["verdict"], line["reason"], line["extracted"]) for line in lines] == [
         (one.correct, one.reason, one.extracted) for one in verdicts

@@ -4,7 +4,7 @@ the fingerprint of its files.
 A base that does not ship is made by a recipe, and another CPU makes another one. Those that records were trained from
 are known by name in `records/bases.json`, so that a run is found among the records where the folder is gone:
 
-    {"base-laptop_1m": {"hash": "9c0f…", "made": {"command": "tepo warmstart laptop_1m", "cpu": …, "scores": …}}}
+    {"base-laptop_1m": {"hash": "9c0f…", "made": {"command": "tepo model warmstart laptop_1m", "cpu": …, "scores": …}}}
 """
 
 import logging

@@ -103,15 +103,15 @@ def test_without_two_seeds_of_a_row_and_its_baseline_it_is_unknown(
 @pytest.mark.slow
 def test_the_commands(planned: Planned, tmp_path: Path) -> None:
     measure(planned, "base model", "GRPO/DAPO", "GSPO", "TEPO")
-    shown = tepo("power", "mine", "--difference", "5", "--store", tmp_path / "runs")
+    shown = tepo("plan", "mine", "--difference", "5", "--store", tmp_path / "runs")
     assert "5 points need" in shown.stderr
     assert "GSPO" in shown.stdout
     assert "power: 3 seeds find a difference of" in tepo("plan", "mine", "--store", tmp_path / "runs").stderr
-    recorded = tepo("power", "panel-e", "--seeds", "0,1,2", "--records").stderr
+    recorded = tepo("plan", "panel-e", "--difference", "2", "--seeds", "0,1,2", "--records").stderr
     assert "2 points need 8 seeds" in " ".join(recorded.split()), "five by the variance as estimated: power .44"
     one_seed = tepo("plan", "mine", "--seeds", "0", "--store", tmp_path / "runs")
     assert "power: unknown" in one_seed.stderr
-    tepo("power", "mine", "--difference", "0", "--store", tmp_path / "runs", code=2)
+    tepo("plan", "mine", "--difference", "0", "--store", tmp_path / "runs", code=2)
 
 
 def test_a_row_of_a_sweep_is_compared_at_its_own_setting(tmp_path: Path, planned: Planned) -> None:

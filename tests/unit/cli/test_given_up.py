@@ -9,7 +9,6 @@ from typer.testing import CliRunner
 from tepo.evaluation.settings import Settings
 from tepo.jobs.measure import Request
 from tepo.jobs.weights import Weights
-from tepo.problems.benchmarks import load_benchmark
 from tepo.sampling.backends import SamplerOptions
 from tepo.store.evaluation_result import Result
 from tepo.store.run_folder import RunFolder
@@ -23,31 +22,20 @@ def test_grade_says_how_many_in_its_last_line(tmp_path: Path) -> None:
     file = tmp_path / "answers.jsonl"
     rows = [{"gold": "7", "prediction": answer} for answer in (r"\boxed{9^{9^{9^9}}}", r"\boxed{7}", r"\boxed{8}")]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = CliRunner().invoke(app, ["grade", str(file), "--workers", "1"])
+    done = CliRunner().invoke(app, ["data", "grade", str(file), "--workers", "1"])
     assert [json.loads(line)["reason"] for line in done.stdout.splitlines()] == ["too much work", "exact", "different"]
     assert done.stderr.startswith("1 of 3 right; 1 ran out of the grader's budget and count as wrong; grader ")
     file.write_text(json.dumps(rows[1]))
-    assert CliRunner().invoke(app, ["grade", str(file)]).stderr.startswith("1 of 1 right; grader ")
+    assert CliRunner().invoke(app, ["data", "grade", str(file)]).stderr.startswith("1 of 1 right; grader ")
 
 
 @pytest.mark.parametrize(("timeouts", "said"), [(3, True), (0, False), (None, False)])
 def test_eval_says_how_many_below_its_table(
     timeouts: int | None, said: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = "add3"
     settings = Settings({"weights": "w"})
     request = Request(Weights("package:laptop", "w"), SamplerOptions(kind="torch"), settings, RunFolder(tmp_path))
-    benchmark = load_benchmark(name)
-    task = {
-        "fingerprint": benchmark.fingerprint,
-        "grading": benchmark.grading,
-        "policy": {"weights": "w"},
-        "wrap": "auto",
-        "thinking": None,
-    }
-    result = Result(name, 20, 2, 0.5, (0.4, 0.6), SCORES, {}, "g", task, timeouts)
+    result = Result("add3", 20, 2, 0.5, (0.4, 0.6), SCORES, {}, "g", {}, timeouts)
     show_scores([result], request)
-    shown = "add3: 3 of 40 answers ran out of the grader's budget and count as wrong" in " ".join(
-        capsys.readouterr().err.split()
-    )
-    assert shown is said
+    shown = " ".join(capsys.readouterr().err.split())
+    assert ("add3: 3 of 40 answers ran out of the grader's budget and count as wrong" in shown) is said

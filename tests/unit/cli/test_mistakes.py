@@ -1,6 +1,7 @@
 """Mistakes that must be said before a command begins to work:
 called in this process, as a process each takes seconds."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 import typer
 from typer.core import TyperCommand
+from typer.testing import CliRunner
 
 from tepo.common.errors import UserError
 from tepo.common.files import write_atomic
@@ -18,29 +20,43 @@ from tepo_cli.commands.evaluate import evaluate
 from tepo_cli.commands.studies import ablate, plan, reproduce
 from tepo_cli.commands.tables import figure, report, table
 from tepo_cli.commands.train import train
+from tepo_cli.main import MOVED, app
 from tepo_cli.show_scores import find_target
+from tests.integration.commands import tepo
 from tests.unit.store.test_store_check import WORDS
 from tests.unit.studies.measured import finish
 from tests.unit.training.small import write
 
 CONTEXT = typer.Context(TyperCommand("train"))
-TYPO = "objective.betta=1"
+UNTRAINABLE = {
+    "objective.betta=1": "'beta'",
+    "train.max_new_tokens=100000": "the model has 256 positions",
+    "data.tasks.foo=1": "unknown task 'foo'",
+}
+BASES = ["package:laptop", "package:laptop_sparse"]
+
+
+def training(word: str, dry_run: bool) -> Callable[[Path], Any]:
+    return lambda store: train(CONTEXT, [word, f"store={store}"], dry_run=dry_run)
+
+
+def called(*words: str) -> Callable[[Path], Any]:
+    """A command as a user types it, with its store."""
+    return lambda store: CliRunner().invoke(app, [*words, "--store", str(store)], catch_exceptions=False)
 
 
 @pytest.mark.parametrize(
     ("call", "hint"),
     [
-        (lambda store: train(CONTEXT, [TYPO, f"store={store}"]), "'beta'"),
-        (lambda store: train(CONTEXT, [TYPO, f"store={store}"], dry_run=True), "'beta'"),
-        (
-            lambda store: train(CONTEXT, ["train.max_new_tokens=100000", f"store={store}"]),
-            "the model has 256 positions",
-        ),
-        (
-            lambda store: train(CONTEXT, ["train.max_new_tokens=100000", f"store={store}"], dry_run=True),
-            "the model has 256 positions",
-        ),
-        (lambda store: train(CONTEXT, ["data.tasks.foo=1", f"store={store}"]), "unknown task 'foo'"),
+        (called("ablate", "panel-x"), "panel_"),
+        (called("table", "panel-q"), "panel_"),
+        (called("ablate", "panel-e", "--scale", "labtop"), "'laptop'"),
+        (called("ablate", "panel-e", "--minutes", "5"), "add --launcher slurm"),
+        (called("eval", "ad3", "--model", "package:laptop"), "add3"),
+        (called("eval", "add3", "--model", "nowhere/at/all"), "no model"),
+        (called("explain", "tepo", "gspo"), "--vs NAME"),
+        *((called(word, "--help"), f"`tepo {word}` is now ") for word in MOVED),
+        *((training(word, dry), hint) for word, hint in UNTRAINABLE.items() for dry in (False, True)),
         (lambda store: ablate("panel-e", store=store, override=["objective.hgih=1"]), "row 'GRPO/DAPO'"),
         (lambda store: ablate("panel-e", store=store, override=["objective.hgih=1"], dry_run=True), "row 'GRPO/DAPO'"),
         (lambda store: plan(["panel-e"], store=store, override=["objective.hgih=1"]), "row 'GRPO/DAPO'"),
@@ -54,6 +70,12 @@ TYPO = "objective.betta=1"
         (lambda store: report(["panel-e"], store=store), "no store there"),
         (lambda store: report(None, store=store), "no store there"),
         (lambda store: report(["panel-e"], store=store, url="example.org"), "not the address of a page"),
+        (lambda store: evaluate(["base seed=1"], ["add3"], store=store), "a benchmark with a configuration"),
+        (lambda store: evaluate(["base seed=1"], store=store, limit=3, seed=1), "--limit and --seed with a conf"),
+        (lambda store: evaluate(["base", "package:laptop"], store=store), "another kind of model with a conf"),
+        (lambda store: evaluate(["package:laptop"], store=store), "no benchmark to evaluate on"),
+        (lambda store: evaluate(BASES, ["add3"], store=store, out=store), "in: --out"),
+        (lambda store: evaluate(BASES, ["add3"], store=store, revision="main"), "in: --revision"),
     ],
 )
 def test_a_mistake_leaves_nothing_on_disk(call: Callable[[Path], Any], hint: str, tmp_path: Path) -> None:
@@ -105,63 +127,42 @@ def test_figure_all_draws_what_can_be_drawn_and_names_the_others(
     assert sorted(path.name for path in (tmp_path / "figures").iterdir()) == sorted(drawn)
 
 
+def test_in_a_process_a_mistake_is_one_message(tmp_path: Path) -> None:
+    for words, hint in ((("train", "train.stepz=3"), "train.steps"), (("watch",), "is now `tepo list --watch`")):
+        done = tepo(*words, cwd=tmp_path, code=2)
+        assert hint in done.stderr
+        assert "Traceback" not in done.stderr
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_folder_of_tepo_path_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEPO_PATH", str(tmp_path / "typo"))
     with pytest.raises(UserError, match="no such folder"):
         table("panel-e", store=tmp_path)
 
 
-def test_a_configuration_to_evaluate_says_itself_on_what_and_how(tmp_path: Path) -> None:
-    for option, said in (
-        ({"benchmarks": ["add3"]}, "a benchmark with a configuration"),
-        ({"limit": 3, "seed": 1}, "--limit and --seed with a configuration"),
-    ):
-        with pytest.raises(UserError, match=said):
-            evaluate(["base seed=1"], store=tmp_path, **option)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="another kind of model with a configuration"):
-        evaluate(["base", "package:laptop"], store=tmp_path)
-    with pytest.raises(UserError, match="no benchmark to evaluate on"):
-        evaluate(["package:laptop"], store=tmp_path)
-    with pytest.raises(UserError, match="1 run of 1 not measured"):  # as `tepo measure` says it
-        evaluate(["train"], store=tmp_path)
-    assert not list(tmp_path.iterdir())
-
-
 def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> None:
-    write(tmp_path / "0123456789ab/config.json", "[]")
-    for model in ("0123456789ac", str(tmp_path / "0123456789ac")):  # the network is not asked
-        with pytest.raises(UserError, match="no model and no run"):
-            find_target(model, tmp_path, None)
-    with pytest.raises(UserError, match="did you mean '0123456789ab'"):
-        find_target("0123456789ac", tmp_path, None)
-    with pytest.raises(UserError, match="no model and no run"):
-        find_target("runs/0123456789ac", Path("runs"), None)
-    (tmp_path / "0123456789ab" / "checkpoints").mkdir()
-    with pytest.raises(UserError, match="another version"):
-        find_target("0123456789ab", tmp_path, None)
-    (tmp_path / "0123456789ab" / "config.json").unlink()
-    with pytest.raises(UserError, match="no configuration"):
-        find_target("0123456789ab", tmp_path, None)
+    run = tmp_path / "0123456789ab"
+    write(run / "config.json", "[]")
 
+    def refused(model: str, message: str, store: Path = tmp_path) -> None:
+        with pytest.raises(UserError, match=message):
+            find_target(model, store, None)
 
-def test_a_run_to_evaluate_by_the_beginning_of_its_id(tmp_path: Path) -> None:
+    refused("0123456789ac", "no model and no run .*\n.*\n.*did you mean '0123456789ab'")  # the network is not asked
+    refused(str(tmp_path / "0123456789ac"), "no model and no run")
+    refused("runs/0123456789ac", "no model and no run", Path("runs"))
+    (run / "checkpoints").mkdir()
+    refused(run.name, "another version")
+    (run / "config.json").unlink()
+    refused(run.name, "no configuration")
+    shutil.rmtree(run)
     for name in ("0123456789ab", "0199999999ab"):
-        run = RunFolder(tmp_path / name)
-        run.create(compose([f"store={tmp_path}"]))
-        run.mark("running")
-    with pytest.raises(UserError, match="2 runs begin with '01'"):
-        find_target("01", tmp_path, None)
-    with pytest.raises(UserError) as caught:
-        find_target("0123", tmp_path, None)
-    assert "0123456789ab" in str(caught.value)  # found, and it has no checkpoint
-
-
-def test_one_folder_or_commit_for_several_models(tmp_path: Path) -> None:
-    models = ["package:laptop", "package:laptop_sparse"]
-    for option in ({"out": tmp_path}, {"revision": "main"}):
-        with pytest.raises(UserError, match="for several models") as caught:
-            evaluate(models, ["add3"], store=tmp_path, **option)  # type: ignore[arg-type]
-        assert caught.value.where == f"--{next(iter(option))}"
+        folder = RunFolder(tmp_path / name)
+        folder.create(compose([f"store={tmp_path}"]))
+        folder.mark("running")
+    refused("01", "2 runs begin with '01'")
+    refused("0123", "0123456789ab")  # found, and it has no checkpoint
 
 
 def test_a_store_that_is_a_file_is_one_message(tmp_path: Path) -> None:

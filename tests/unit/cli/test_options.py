@@ -2,13 +2,20 @@
 
 from pathlib import Path
 
-from tepo.studies.plan_studies import plan_all
-from tepo_cli.cli_options import row_overrides
+import pytest
+
+from tepo.common.errors import UserError
+from tepo_cli.cli_options import Asked
 
 
 def test_data_is_an_override_of_every_row_and_comes_last() -> None:
-    assert row_overrides(None, None) == []
-    assert row_overrides(["train.steps=2"], "laptop_sparse") == ["train.steps=2", "data=laptop_sparse"]
-    words = row_overrides(["data=laptop", "train.steps=2"], "laptop_sparse")
-    ((_, units),) = plan_all(["panel-e"], "laptop", store=Path("runs"), overrides=words)
+    assert Asked().overrides == []
+    asked = Asked(override=["data=laptop", "train.steps=2"], data="laptop_sparse", store=Path("runs"))
+    ((_, units),) = asked.plan(["panel-e"])
     assert {(unit.config.data.name, unit.config.train.steps) for unit in units} == {("laptop_sparse", 2)}
+
+
+def test_seeds_are_integers() -> None:
+    assert Asked(seeds="0,3").chosen_seeds == [0, 3]
+    with pytest.raises(UserError, match="not a list of seeds"):
+        _ = Asked(seeds="a,b").chosen_seeds

@@ -17,7 +17,7 @@ from tepo.common.files import write_json
 from tepo.evaluation.scores import score
 from tepo.launch import slurm_job
 from tepo.launch.local import command
-from tepo.reporting.progress import Screen, console, waiting
+from tepo.reporting.progress import Screen
 from tepo.store.evaluation_result import SAMPLES, Result, save_result
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import RECIPE
@@ -62,23 +62,6 @@ def test_a_plan_has_a_line_a_row_over_its_seeds(tmp_path: Path, capsys: pytest.C
     assert re.search(r"0, 1, 2 +│ 36 steps +│ 7 benchmarks", lines[1])
 
 
-def test_what_is_waited_for_is_said_on_a_terminal_alone(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with waiting("loading torch"):
-        pass
-    assert capsys.readouterr().err == ""
-    monkeypatch.setattr(Console, "is_terminal", True)
-    monkeypatch.setattr(console, "is_interactive", True)
-    monkeypatch.setenv("TERM", "xterm")
-    with waiting("loading torch", quiet=True):
-        pass
-    assert capsys.readouterr().err == ""
-    with waiting("loading torch"):
-        pass
-    assert "loading torch" in capsys.readouterr().err
-
-
 @pytest.mark.usefixtures("narrow")
 def test_a_table_is_cut_into_parts_that_fit_and_lose_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -93,9 +76,7 @@ def test_a_table_is_cut_into_parts_that_fit_and_lose_nothing(
 
 
 @pytest.mark.disaster
-@pytest.mark.parametrize(
-    "words", [("audit",), ("audit", "--all"), ("plan", "table2", "--scale", "paper"), ("explain", "tepo")], ids=" ".join
-)
+@pytest.mark.parametrize("words", [("plan", "table2", "--scale", "paper"), ("explain", "tepo")], ids=" ".join)
 def test_80_columns_are_enough(words: tuple[str, ...], tmp_path: Path) -> None:
     done = [tepo(*words, cwd=tmp_path, COLUMNS=columns) for columns in ("80", "400")]
     narrow, wide = (each.stdout + each.stderr for each in done)
@@ -132,7 +113,7 @@ def test_ctrl_c_says_what_is_kept(
     def interrupted(*arguments: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tepo_cli.commands.runs._runs", interrupted)
+    monkeypatch.setattr("tepo_cli.show_runs.show_runs", interrupted)
     monkeypatch.setattr(sys, "argv", ["tepo", "list", "--store", str(tmp_path)])
     with pytest.raises(SystemExit) as ended:
         main()
@@ -141,7 +122,6 @@ def test_ctrl_c_says_what_is_kept(
 
 
 def test_a_locale_without_the_characters_gets_others_and_no_traceback() -> None:
-    assert "   -0.33 \n" in alone("audit", PYTHONIOENCODING="ascii").stdout
     assert "\nCoefficient of grad log pi of a token" in alone("explain", "tepo", PYTHONIOENCODING="ascii").stdout
 
 
@@ -167,7 +147,7 @@ def _run(store: Path) -> RunFolder:
 
 @pytest.mark.parametrize(
     ("words", "count"),
-    [(("responses", "base-x", "add3"), 3), (("watch", "--once"), 2), (("list",), 4), (("list", "--all"), 4)],
+    [(("responses", "base-x", "add3"), 3), (("list", "--watch"), 2), (("list",), 4), (("list", "--all"), 4)],
 )
 def test_what_a_stranger_wrote_moves_no_cursor(
     words: tuple[str, ...], count: int, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch
@@ -192,7 +172,7 @@ def test_an_error_names_a_stranger_s_text_as_it_is(
 ) -> None:
     """In a terminal, where rich colours: its own codes are the only ones."""
     monkeypatch.setattr(sys, "argv", ["tepo", "list", "--store", str(tmp_path)])
-    monkeypatch.setattr("tepo_cli.commands.runs._runs", lambda *_: _fail())
+    monkeypatch.setattr("tepo_cli.show_runs.show_runs", lambda *_: _fail())
     with pytest.raises(SystemExit) as ended:
         main()
     assert ended.value.code == 2

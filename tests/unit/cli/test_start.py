@@ -34,8 +34,7 @@ _READING = [
     ("plan", "panel-e"),
     ("table", "panel-e"),
     ("table", "tuned"),
-    ("audit",),
-    ("watch", "--store", "."),
+    ("list", "--watch", "--store", "."),
 ]
 
 
@@ -66,9 +65,15 @@ def test_version_and_completion_answer_at_once() -> None:
         f"finally:\n    print([n for n in {heavy} if n in sys.modules], file=sys.stderr)"
     )
     asked = {"_TEPO_COMPLETE": "complete_bash", "COMP_WORDS": "tepo ta", "COMP_CWORD": "1"}
-    for words, environment, answer in ((["--version"], {}, f"tepo {tepo.__version__}\n"), ([], asked, "table\n")):
+    cases = (
+        (["--version"], {}, f"tepo {tepo.__version__}\n"),
+        ([], asked, "table\n"),
+        (["plan", "--help"], {}, "--card"),
+    )
+    for words, environment, answer in cases:
         done = python("-c", code, *words, **environment)
-        assert (done.stdout, done.stderr) == (answer, "[]\n")
+        assert answer in done.stdout
+        assert done.stderr == "[]\n"
 
 
 def test_completion_is_shown_for_the_shell_that_asks() -> None:
@@ -76,10 +81,6 @@ def test_completion_is_shown_for_the_shell_that_asks() -> None:
     script = f"{shlex.quote(sys.executable)} -m tepo_cli --show-completion; true"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert "complete -o default -F _tepo_completion tepo" in done.stdout, done.stderr
-
-
-def test_help_says_what_exit_codes_mean() -> None:
-    assert "3 another process has the run" in " ".join(alone("--help").stdout.split())
 
 
 @pytest.mark.parametrize("group", [(), ("data",), ("records",)], ids=" ".join)
@@ -91,5 +92,7 @@ def test_the_short_help_of_a_command_is_whole_in_80_columns(group: tuple[str, ..
 
 
 def test_commands_stand_under_what_they_are_for() -> None:
-    headings = re.findall(r"^(\w+):\n  (\S+)", alone("--help").stdout, re.MULTILINE)
+    shown = alone("--help").stdout
+    assert "3 another process has the run" in " ".join(shown.split())
+    headings = re.findall(r"^(\w+):\n  (\S+)", shown, re.MULTILINE)
     assert headings[1:] == [("Run", "train"), ("Look", "list"), ("Explain", "explain"), ("Maintain", "doctor")]

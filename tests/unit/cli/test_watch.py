@@ -1,4 +1,4 @@
-"""`tepo watch` in a terminal and in a pipe."""
+"""`tepo list --watch` in a terminal and in a pipe."""
 
 import os
 import pty
@@ -14,7 +14,7 @@ import pytest
 from tests.integration.commands import alone
 from tests.unit.store.test_live_runs import run
 
-WATCH = ("watch", "--every", "0.2", "--store")
+WATCH = ("list", "--watch", "--store")
 
 
 def test_in_a_pipe_it_looks_once(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_every_command_that_quotes_looks(
     for words, code in (
         (["eval", "-m", unit.id, "add3"], 2),
         (["train", *unit.overrides, "--evaluate", "--quiet"], 2),
-        (["measure", " ".join(["train", *unit.overrides])], 1),
+        (["eval", "-m", " ".join(["train", *unit.overrides])], 1),
         (["doctor", "--no-selftest"], 1),
     ):
         monkeypatch.setattr(sys, "argv", ["tepo", *words, "--store", str(tmp_path / "store")])
@@ -129,7 +129,7 @@ def test_every_command_that_quotes_looks(
         )
         assert "99.0" not in said.out
     if damage != "gone":  # what the message says to do
-        for words in (["regrade", str(unit.folder)], ["eval", "-m", unit.id, "add3"]):
+        for words in (["data", "regrade", str(unit.folder)], ["eval", "-m", unit.id, "add3"]):
             monkeypatch.setattr(sys, "argv", ["tepo", *words, "--store", str(tmp_path / "store")])
             with pytest.raises(SystemExit) as ended:
                 main()

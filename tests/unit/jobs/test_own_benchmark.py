@@ -83,8 +83,8 @@ def test_the_fingerprint_is_of_the_rows_wherever_they_lie(own: Path, monkeypatch
             "away and let it be measured anew",
         ),
         (ROWS, {"temperature": 0.5}, "another definition of the benchmark", "away and let it be measured anew"),
-        (ROWS, {"grader": {"fallbacks": ["bare"]}}, "graded under other settings", "tepo regrade"),
-        (ROWS, {"tolerances": {"m111": 500.0}}, "graded under other settings", "tepo regrade"),
+        (ROWS, {"grader": {"fallbacks": ["bare"]}}, "graded under other settings", "tepo data regrade"),
+        (ROWS, {"tolerances": {"m111": 500.0}}, "graded under other settings", "tepo data regrade"),
     ],
 )
 def test_a_stored_result_of_another_definition_is_refused(

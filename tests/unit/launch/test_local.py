@@ -65,7 +65,8 @@ def test_the_command_of_several_names_the_same_runs(tmp_path: Path) -> None:
     batch = batches(planned(tmp_path), 1)[0]
     *_, option, store = batch_command(batch)[: -len(batch)]
     assert (option, store) == ("--store", str(tmp_path / "runs"))
-    for unit, words in zip(batch, batch_command(batch)[-len(batch) :], strict=True):
+    for unit, option in zip(batch, batch_command(batch)[-len(batch) :], strict=True):
+        words = option.removeprefix("--model=")
         config, trained = compose_one(words, Path(store))
         assert trained == (unit.row.objective is not None)
         assert (RunFolder.of(config) if trained else RunFolder.of_base(config)) == unit.in_store

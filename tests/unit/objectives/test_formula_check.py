@@ -1,4 +1,4 @@
-"""`tepo check-objective`: every row passes, and each check fails where what it is for is broken, in a function of a
+"""`tepo explain --check`: every row passes, and each check fails where what it is for is broken, in a function of a
 user's own or in the formula at work."""
 
 from dataclasses import replace

@@ -119,7 +119,7 @@ def test_what_prepare_needs_the_current_log_probs_for():
     ("name", "missing"), [("steer", "old_entropies"), ("dr_grpo", "max_new_tokens"), ("kl_cov", "uid")]
 )
 def test_what_is_missing_is_named_with_what_is_expected(name: str, missing: str) -> None:
-    """`tepo check-objective` asks of every row that it reads what it needs and nothing else."""
+    """`tepo explain --check` asks of every row that it reads what it needs and nothing else."""
     objective, case = load_objective(name), make_case(3)
     batch = replace(case.batch(objective), **{missing: None})
     with pytest.raises(UserError, match=f"reads `{missing}`, which is not given; expected: ") as error:

@@ -200,14 +200,14 @@ def test_training_says_what_is_wrong_before_it_starts(own: Path, old: str, new: 
 
 
 def test_the_command_ends_with_the_code_of_the_outcome(own: Path) -> None:
-    good = CliRunner().invoke(app, ["check-objective", "erf"])
+    good = CliRunner().invoke(app, ["explain", "erf", "--check"])
     assert (good.exit_code, good.output.count("pass")) == (0, len(CHECKS))
     path = changed(own, "x.erf()", "x.erf() - x.mean()")
-    bad = CliRunner().invoke(app, ["check-objective", "erf"])
+    bad = CliRunner().invoke(app, ["explain", "erf", "--check"])
     assert bad.exit_code == 1
     assert "micro-batches" in bad.output
     assert "checks fail" in bad.output
     changed(own, "return x.erf()", "return x.erf(")
-    broken = CliRunner().invoke(app, ["check-objective", "erf"]).exception
+    broken = CliRunner().invoke(app, ["explain", "erf", "--check"]).exception
     assert isinstance(broken, UserError)
     assert (broken.where, broken.exit_code) == (f"{path}:9", 2)

@@ -25,12 +25,12 @@ def known(user: Path, **bases: object) -> None:
 def test_a_base_that_is_gone_has_the_hash_on_record(user: Path) -> None:
     shutil.copytree(resolve("package:laptop"), user / "mine")
     there = base_fingerprint("mine", None)
-    known(user, mine={"hash": there, "made": {"command": "tepo warmstart mine", "cpu": "Fast"}})
+    known(user, mine={"hash": there, "made": {"command": "tepo model warmstart mine", "cpu": "Fast"}})
     shutil.rmtree("mine")
     assert base_fingerprint("mine", None) == there
     with pytest.raises(UserError, match="on record, and its files are not here") as refused:
         resolve("mine")
-    assert "tepo warmstart mine" in str(refused.value.fix)
+    assert "tepo model warmstart mine" in str(refused.value.fix)
 
 
 def test_a_base_that_is_there_has_the_hash_of_its_files(user: Path) -> None:

@@ -118,8 +118,8 @@ COMMANDS = {
     "train --dry-run": lambda unit: ["train", *unit.overrides, "--dry-run"],
     "measure": lambda unit: ["eval", "-m", " ".join(["train", *unit.overrides])],
     "eval": lambda unit: ["eval", "-m", unit.id, "add3"],
-    "regrade": lambda unit: ["regrade", str(unit.folder)],
-    "regrade --dry-run": lambda unit: ["regrade", str(unit.folder / "eval" / "add3"), "--dry-run"],
+    "regrade": lambda unit: ["data", "regrade", str(unit.folder)],
+    "regrade --dry-run": lambda unit: ["data", "regrade", str(unit.folder / "eval" / "add3"), "--dry-run"],
     "responses": lambda unit: ["responses", unit.id, "add3"],
     "explain": lambda unit: ["explain", unit.id],
     **{
@@ -179,7 +179,7 @@ def test_lists_mark_it_and_go_on(
     shown = capsys.readouterr().out
     assert f"{unit.id} grpo_dapo laptop laptop 0 finished 2/2 1" in shown
     assert shown.count(f"unreadable: {SAID}") == 2
-    assert of_store(["watch", "--once"], store, monkeypatch) == 0
+    assert of_store(["list", "--watch"], store, monkeypatch) == 0
     shown = capsys.readouterr().out
     assert f"{store}: 0 running, 1 ended in the last 10 min, 2 not opened" in shown
     assert shown.count(SAID) == 2

@@ -1,4 +1,4 @@
-"""What `tepo watch` reads: runs that train, that have just ended, and that say nothing any more."""
+"""What `tepo list --watch` reads: runs that train, that have just ended, and that say nothing any more."""
 
 import os
 import time

@@ -275,9 +275,9 @@ def test_runs_of_another_version_are_listed_and_kept(
     shown = capsys.readouterr().out
     assert "finished, by another recipe" in shown
     reasons = {
-        "half": "config.json is not JSON: copied half?",
+        "half": "config.json is missing, cut off or of another version",
         "torn": "the manifest is damaged: not JSON",
-        "lost": "no config.json: copied half?",
+        "lost": "config.json is missing, cut off or of another version",
     }
     for name, reason in reasons.items():
         assert f"{name} – – – – unreadable: {reason}" in shown

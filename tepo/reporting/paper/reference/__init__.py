@@ -1,5 +1,5 @@
-"""Tables 1-4 of the TEPO paper (arXiv 2604.12736) as printed, cell for cell, including its errors (`tepo audit` lists
-them).
+"""Tables 1-4 of the TEPO paper (arXiv 2604.12736) as printed, cell for cell, including its errors
+(`examples/paper_arithmetic.py` lists them).
 
 One CSV per table beside this file. `kind` is `row` (a measurement), `mean` (a mean over seeds) or `delta_vs_grpo_dapo`
 (a difference as printed, not recomputed). Percent. An empty cell is a dash in the paper.

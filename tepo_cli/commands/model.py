@@ -1,0 +1,86 @@
+"""`tepo model`: models to train from."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tepo_cli.cli_options import Quiet
+
+if TYPE_CHECKING:
+    from tepo.policy.model.load_policy import Policy
+
+app = typer.Typer(help="Models to train from: warm-start a tiny one.", no_args_is_help=True)
+_NAME = "Which base: laptop, laptop_sparse, laptop_chains, or another size (laptop_50k …)."
+_NOISE = "Times the recipe's bare answers, wrong results and left-out steps."
+
+
+@app.command()
+def warmstart(
+    name: Annotated[str, typer.Argument(help=_NAME)] = "laptop",
+    out: Annotated[Path | None, typer.Option(help="Folder for the model (default: base-NAME).")] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=1, help="About so many steps instead of the recipe's, for a try.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Seed of weights and problems.")] = 0,
+    noise: Annotated[float, typer.Option(min=0, help=_NOISE)] = 1.0,
+    measure: Annotated[bool, typer.Option(help="Measure the base on the benchmarks of its data.")] = True,
+    quiet: Quiet = False,
+) -> None:
+    """Warm-start a tiny policy on generated solutions.
+
+    Train from it with `model.path=FOLDER`."""
+    import torch
+
+    from tepo.common.errors import unknown_name
+    from tepo.common.files import write_json
+    from tepo.common.provenance import facts
+    from tepo.policy.model.load_policy import Policy
+    from tepo.policy.toy.warmstart import RECIPES, SIZES, save_base, train
+    from tepo.reporting.progress import bar, say
+
+    known = RECIPES | SIZES
+    if name not in known:
+        raise unknown_name("base", name, known)
+    torch.set_num_threads(1)  # faster than two on a busy machine, and the same numbers everywhere
+    recipe = replace(known[name], seed=seed).with_noise(noise)
+    if steps:
+        recipe = recipe.shortened(steps)
+    folder = out or Path(f"base-{name}")
+    with bar(f"warm start {name}", recipe.steps, quiet) as advance:
+        model, tokenizer, record = train(recipe, lambda step, loss: advance(step + 1, f"loss {loss:.3f}"))
+    command = " ".join([f"tepo model warmstart {name}", *([f"--steps {steps}"] if steps else []), f"--seed {seed}"])
+    record |= {"made": {"name": name, "command": command, **facts()}}
+    save_base(folder, model, tokenizer, record)
+    took = f"{record['tokens']:,} tokens, {record['cpu_seconds']:.0f} CPU-seconds"
+    say(f"{folder}: {took}, last loss {record['losses'][-1]:.3f}")
+    if measure:
+        scores = _measure(name, Policy(model, tokenizer), quiet)
+        write_json(folder / "recipe.json", record | {"scores": scores})
+
+
+def _measure(name: str, policy: "Policy", quiet: bool) -> dict[str, dict[str, float]]:
+    """Scores on the benchmarks of all data that start from a base, those of data=laptop for its other sizes; shown with
+    their plain means."""
+    from rich.table import Table
+
+    from tepo.config.compose import compose, options
+    from tepo.jobs.measure import measure_in_memory
+    from tepo.problems.benchmarks import load_benchmark
+    from tepo.reporting.progress import benchmark_bar
+    from tepo_cli.screen import fixed, show
+
+    data = [compose([f"data={option}"]).data for option in options("data")]
+    names = [benchmark for one in data if one.base == f"package:{name}" for benchmark in one.benchmarks]
+    benchmarks = [replace(load_benchmark(one), samples=8) for one in names or compose(["data=laptop"]).data.benchmarks]
+    with benchmark_bar(len(benchmarks), quiet) as report:
+        results = measure_in_memory(policy, benchmarks, report=report)
+    scores = {result.benchmark: result.scores for result in results}
+    keys = ("avg@8", "pass@8", "mean_tokens")
+    means = {key: sum(row[key] for row in scores.values()) / len(scores) for key in keys}
+    table = Table(*map(fixed, ("benchmark", "avg@8 %", "pass@8 %", "tokens")))
+    for label, row in [*scores.items(), ("mean", means)]:
+        table.add_row(label, f"{100 * row['avg@8']:.1f}", f"{100 * row['pass@8']:.1f}", f"{row['mean_tokens']:.0f}")
+    show(table, stderr=True)
+    return scores

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from tepo.common.text import counted
 from tepo.problems.grader import Grader
+from tepo.problems.grader.brackets import TEXT
+from tepo.problems.grader.extraction import gold_answers
 from tepo.problems.grader.grader import NOT_TRIED
-from tepo.problems.grader.text.extraction import gold_answers
-from tepo.problems.grader.text.split import TEXT
 from tepo.problems.problem import Problem
 
 SECONDS = 10.0  # CPU seconds of the grader's workers on the golds of a file that is about to be used

@@ -13,7 +13,7 @@ from tepo.common.errors import RunFailed, UserError
 from tepo.config.own_reward import raise_all
 from tepo.config.run_config import NamedReward
 from tepo.problems.grader import Grader, GraderOptions, given_up
-from tepo.problems.grader.workers.pool import Pool
+from tepo.problems.grader.pool import Pool
 from tepo.problems.problem import Problem
 
 _WORKER = "tepo.problems.rewards.reward_worker"

@@ -12,7 +12,7 @@ from tepo.common.errors import UserError
 from tepo.common.paths import PACKAGE
 from tepo.config.compose import compose, options
 from tepo.problems.benchmarks import benchmark_names, load_benchmark
-from tepo.problems.grader.text.extraction import extract_answer
+from tepo.problems.grader.extraction import extract_answer
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import BOXED_INSTRUCTION, Asked, encode_prompts, render_prompt
 from tepo.problems.prompts.control_tokens import listed, marked

@@ -97,7 +97,7 @@ def _load(settings: dict[str, Any]) -> Any:
     import logging
 
     logging.disable(logging.CRITICAL)
-    from tepo.problems.grader.workers.judge import Decider
+    from tepo.problems.grader.symbolic.equality import Decider
 
     decider = Decider(settings["relative"], settings["absolute"])
     for text in _WARM:

@@ -5,8 +5,8 @@ import re
 from fractions import Fraction
 from itertools import pairwise
 
-from tepo.problems.grader.text.brackets import encloses
-from tepo.problems.grader.text.units import DOUBTS, HEDGES, REFUSALS, known, parse_unit
+from tepo.problems.grader.brackets import encloses
+from tepo.problems.grader.units import DOUBTS, HEDGES, REFUSALS, known, parse_unit
 
 _NO_ANSWER = (
     rf"{REFUSALS}|not (?:an? |the )?(?:\w+ )?"

@@ -23,7 +23,11 @@ from typing import Any
 from tepo.common import interpreter
 from tepo.common.errors import RunFailed
 from tepo.problems.grader.options import GraderOptions
-from tepo.problems.grader.verdict import OUT_OF_BUDGET
+
+OUT_OF_BUDGET = ("too much work", "timeout", "stalled")
+"""Reasons of answers that were given up, on a second try alone: by the count of their work, by the CPU time of their
+worker, or because the worker hardly ran at all (a stopped or hopelessly busy machine: the only reason that says
+nothing about the answer)."""
 
 _MAIN = "from {} import main; main()"
 _START_SECONDS = 120.0

@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from tepo.problems.grader.text.brackets import UNESCAPED_BRACES, closing
+from tepo.problems.grader.brackets import UNESCAPED_BRACES, closing
 
 _BOX = re.compile(r"\\(?:frame|[fd])?box(?:ed)?(?![a-zA-Z])")
 _NAME = r"(?P<name>[a-zA-Z])(?:_\{?\w\}?)?\s*=\s*\$*\s*"

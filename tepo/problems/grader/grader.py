@@ -9,7 +9,7 @@ from types import TracebackType
 
 from tepo.common.files import content_hash
 from tepo.problems.grader.brackets import deepest
-from tepo.problems.grader.comparer import Comparer, GoldReader, Undecided
+from tepo.problems.grader.comparer import Comparer, Undecided, unread
 from tepo.problems.grader.extraction import NoAnswer, extract_answer, gold_answers
 from tepo.problems.grader.options import GraderOptions
 from tepo.problems.grader.pool import OUT_OF_BUDGET, Pool
@@ -149,7 +149,7 @@ class Grader:
         if not canonical(gold):
             return "empty"
         try:
-            GoldReader().unread(gold)
+            unread(gold)
             return ""
         except Exception:  # Undecided, or of a gold that nobody foresaw: a worker says why
             return None

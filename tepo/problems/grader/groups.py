@@ -5,8 +5,9 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
-from typing import Protocol, TypeVar
+from itertools import accumulate, islice, pairwise, repeat, takewhile
+from operator import mul
+from typing import NamedTuple, Protocol, TypeVar
 
 from tepo.problems.grader.brackets import Group, group, relation, strip_parentheses, union
 from tepo.problems.grader.numbers import parse_number
@@ -31,9 +32,6 @@ class Comparison(Protocol):
     def same(self, gold: str, answer: str) -> bool:
         """Answers of any kind."""
 
-    def one(self, gold: str, answer: str) -> bool:
-        """One element on each side: a relation or a value."""
-
     def value(self, gold: str, answer: str) -> bool:
         """One value on each side: a group, a matrix, a quantity."""
 
@@ -45,10 +43,10 @@ class Comparison(Protocol):
 
 
 DOTS = "\\ldots"
+_MOST_TERMS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Progression:
+class Progression(NamedTuple):
     """first, first+step (or first*step) … up to last; last None when it goes on."""
 
     kind: str
@@ -56,17 +54,12 @@ class Progression:
     step: Fraction
     last: Fraction | None
 
-    def terms(self, limit: int = 200) -> list[Fraction] | None:
-        """All terms, None when there are more than `limit`."""
-        values, value = [self.first], self.first
-        if self.last is None:
-            return None
-        while value != self.last:
-            value = value + self.step if self.kind == "sum" else value * self.step
-            values.append(value)
-            if len(values) > limit:
-                return None
-        return values
+    def terms(self) -> list[Fraction] | None:
+        """All terms, None when there are too many."""
+        values = [self.first]
+        while self.last not in (None, values[-1]) and len(values) <= _MOST_TERMS:
+            values.append(values[-1] + self.step if self.kind == "sum" else values[-1] * self.step)
+        return values if values[-1] == self.last and len(values) <= _MOST_TERMS else None
 
 
 def progression(items: list[str]) -> Progression | None:
@@ -87,20 +80,11 @@ def progression(items: list[str]) -> Progression | None:
     if cut >= 3 and all(head):
         factor = head[1] / head[0]
         if abs(factor) not in (0, 1) and all(b == a * factor for a, b in pairwise(head)):
-            sequence = Progression("product", head[0], factor, tail[-1] if tail else None)
-            return sequence if not tail or _geometric(sequence, tail) else None
+            reached = islice(accumulate(repeat(factor, _MOST_TERMS), mul, initial=head[0]), 1, None)
+            within = takewhile(lambda value: abs(factor) < 1 or abs(value) <= abs(tail[-1]), reached)
+            if not tail or tail[-1] in within:
+                return Progression("product", head[0], factor, tail[-1] if tail else None)
     return None
-
-
-def _geometric(sequence: Progression, tail: list[Fraction]) -> bool:
-    value = sequence.first
-    for _ in range(200):
-        value *= sequence.step
-        if value == tail[-1]:
-            return True
-        if abs(value) > abs(tail[-1]) and abs(sequence.step) > 1:
-            return False
-    return False
 
 
 Item = TypeVar("Item")
@@ -165,12 +149,8 @@ def expansions(parts: list[str]) -> list[list[str]]:
     apart: list[str] = []
     for part in parts:
         signs = SIGN.findall(part)[:_MAX_SIGNS]
-        if not signs:
-            together.append(part)
-            apart.append(part)
-            continue
         pieces = SIGN.split(part, maxsplit=len(signs))
-        for flip in (False, True):
+        for flip in (False, True) if signs else (False,):
             together.append(_woven(pieces, ["+" if (sign == "\\mp") == flip else "-" for sign in signs]))
         for number in range(2 ** len(signs)):
             apart.append(_woven(pieces, ["+-"[number >> index & 1] for index in range(len(signs))]))
@@ -311,11 +291,6 @@ def same_cases(gold: str, answer: str, compare: Comparison) -> bool | None:
     return pair_off(golds, answers, same_case) or compare.differ("cases")
 
 
-def is_set_builder(text: str) -> bool:
-    inside = group(text)
-    return inside is not None and is_builder(inside)
-
-
 _ABSOLUTE = re.compile(r"\| ?([a-zA-Z]) ?\|")
 _PUNCTURED = re.compile(  # \mathbb{R} \setminus \{-1, 1\}
     r"(?:\\mathbb\{R\}|\(-\\infty ?, ?\+?\\infty ?\))\s*(?:\\setminus|\\backslash|-)\s*(\\\{.+\\\})"
@@ -370,15 +345,18 @@ def _interval(low: str, high: str, from_low: bool = False, to_high: bool = False
 def solution_set(texts: list[str]) -> SolutionSet | None:
     """The set a list of inequalities, one membership, a set-builder or a union of intervals describes; the pieces of a
     list are united, except that two that overlap into an interval (x>2 and x<5) are intersected."""
-    read = [_one(text) for text in texts]
-    parts = [part for part in read if part]
-    if not read or len(parts) < len(read):
-        return None
-    names = {part.variable for part in parts}
-    if len(names) != 1:
+    parts = [part for part in map(_one, texts) if part]
+    if len(parts) < len(texts) or len({part.variable for part in parts}) != 1:
         return None
     pieces = tuple(piece for part in parts for piece in part.pieces)
-    return SolutionSet(parts[0].variable, _intersected(pieces) if len(parts) == 2 else pieces)
+    if len(parts) == len(pieces) == 2:
+        below = [piece for piece in pieces if piece.items[0] == "-\\infty"]
+        above = [piece for piece in pieces if piece.items[-1] == "\\infty"]
+        if len(below) == len(above) == 1 and below[0] is not above[0]:
+            low, high = parse_number(above[0].items[0]), parse_number(below[0].items[1])
+            if low and high and low.value < high.value:
+                pieces = (Group(above[0].left, (above[0].items[0], below[0].items[1]), below[0].right),)
+    return SolutionSet(parts[0].variable, pieces)
 
 
 def listed_set(texts: list[str]) -> SolutionSet | None:
@@ -394,11 +372,7 @@ def listed_set(texts: list[str]) -> SolutionSet | None:
         line = _line_without(points)
         return SolutionSet(min(names), line) if line else None
     full = solution_set(conditions)
-    if (
-        not full
-        or not full.variable
-        or any((sides[0], signs) != (full.variable, ["\\neq"]) for sides, signs in removed)
-    ):
+    if not full or any((sides[0], signs) != (full.variable, ["\\neq"]) for sides, signs in removed):
         return None
     pieces = list(full.pieces)
     for sides, _ in removed:
@@ -459,16 +433,6 @@ def _line_without(points: list[str]) -> tuple[Group, ...] | None:
     for point in signed:
         pieces = [part for piece in pieces for part in _cut_at(piece, point)]
     return tuple(pieces) if len(pieces) == len(signed) + 1 else None
-
-
-def _intersected(pieces: tuple[Group, ...]) -> tuple[Group, ...]:
-    below = [piece for piece in pieces if piece.items[0] == "-\\infty"]
-    above = [piece for piece in pieces if piece.items[-1] == "\\infty"]
-    if len(pieces) == 2 and len(below) == 1 and len(above) == 1 and below[0] is not above[0]:
-        low, high = parse_number(above[0].items[0]), parse_number(below[0].items[1])
-        if low and high and low.value < high.value:
-            return (Group(above[0].left, (above[0].items[0], below[0].items[1]), below[0].right),)
-    return pieces
 
 
 def same_sets(mine: SolutionSet, theirs: SolutionSet, compare: Comparison) -> bool:

@@ -15,7 +15,7 @@ from math_verify import verify
 from sympy.core.function import AppliedUndef
 from sympy.functions.elementary.hyperbolic import HyperbolicFunction
 
-from tepo.problems.grader.comparer import Comparer, GoldReader
+from tepo.problems.grader.comparer import Comparer, unread
 from tepo.problems.grader.numbers import ANSWER_DIGITS, GOLD_DIGITS, Arithmetic, parse_number, same, sample
 from tepo.problems.grader.spelling import canonical
 from tepo.problems.grader.symbolic.allowance import OutOfWork, unpaid
@@ -53,8 +53,7 @@ def is_scalar(value: object) -> bool:
     """A number or a function of numbers: no matrix, set, tuple (but for limits of sums) or relation."""
     if not isinstance(value, sympy.Expr) or isinstance(value, sympy.MatrixExpr):
         return False
-    of_sets, limits = value.has(sympy.MatrixBase, sympy.Set), (sympy.Sum, sympy.Product, sympy.Integral)
-    return not of_sets and (not value.has(sympy.Tuple) or value.has(*limits))
+    return not value.has(sympy.MatrixBase, sympy.Set) and (not value.has(sympy.Tuple) or value.has(*_SUMS))
 
 
 def same_value(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
@@ -319,45 +318,60 @@ def _close(left: sympy.Expr, right: sympy.Expr, tolerance: sympy.Float = _AGREE)
     return bool(abs(left - right) <= tolerance * max(abs(left), abs(right)))
 
 
-_DIGITS = 50
-with mpmath.workdps(_DIGITS + 5):
+_FIGURES = 50
+with mpmath.workdps(_FIGURES + 5):
     _MPMATH = Arithmetic(mpmath.mpc, mpmath.sqrt, mpmath.mpc(+mpmath.pi), mpmath.mpc(+mpmath.e), mpmath.mpc(0, 1))
 _BELOW = (sympy.StrictLessThan, sympy.LessThan)
 _ABOVE = (sympy.StrictGreaterThan, sympy.GreaterThan)
+_ORDERED = (*_BELOW, *_ABOVE)
 _STRICT = (sympy.StrictLessThan, sympy.StrictGreaterThan)
-_UNSOLVED = (sympy.Sum, sympy.Product, sympy.Integral)
+_SUMS = (sympy.Sum, sympy.Product, sympy.Integral)
 """Inequalities with these are not solved: sympy recurses in them until the stack is full."""
 
 
-class SymbolicComparison:
-    """Callable (gold, answer) -> equal, on canonical texts. Tolerances apply to constants only."""
+class Judge:
+    """What a worker decides: one answer against one gold, and whether a gold can be read at all. Tolerances apply to
+    constants only."""
 
     def __init__(self, relative: float = 0.0, absolute: float = 0.0):
         self._relative, self._absolute = Fraction(relative), Fraction(absolute)
+        self._comparer = Comparer(self._equal, relative, absolute)
 
-    def __call__(self, gold: str, answer: str) -> bool:
+    def grade(self, gold: str, answer: str) -> tuple[bool, str]:
+        """(correct, reason)."""
+        if self._comparer.equal(gold, answer):
+            return True, "symbolic" if self._comparer.used_symbolic else "exact"
+        return False, self._comparer.note
+
+    def check(self, gold: str) -> tuple[bool, str]:
+        """(parsable, why not)."""
+        if not canonical(gold):
+            return False, "empty"
+        missed = unread(gold, lambda text: to_sympy(text) is not None)
+        return not missed, "cannot read " + "; ".join(missed) if missed else ""
+
+    def _equal(self, gold: str, answer: str) -> bool:
+        """Two expressions or relations, as canonical texts."""
         if not self._relative and not self._absolute:
-            with mpmath.workdps(_DIGITS):
-                if same(gold, answer, _MPMATH, _DIGITS):
+            with mpmath.workdps(_FIGURES):
+                if same(gold, answer, _MPMATH, _FIGURES):
                     return True
         left, right = unpaid(to_sympy, gold), to_sympy(answer)
         if left is None or right is None or left.has(sympy.zoo, sympy.nan) or right.has(sympy.zoo, sympy.nan):
             return False
         if is_scalar(left) and is_scalar(right):
             verdict = self._scalars(gold, left, answer, right)
-            if verdict is None and "\\log" in gold + answer:
-                verdict = False
-            if not verdict and "\\log" in gold + answer:
-                return self._natural_logarithm(gold, answer)
-            return bool(verdict) if verdict is not None else _math_verify(left, right)
+            if "\\log" in gold + answer:
+                return bool(verdict) or self._natural_logarithm(gold, answer)
+            return _math_verify(left, right) if verdict is None else verdict
         if left == right:
             return True
-        if isinstance(left, sympy.Equality) and isinstance(right, sympy.Equality):
+        equations = [isinstance(side, sympy.Equality) for side in (left, right)]
+        if all(equations):
             return _equations(left, right)
-        ordered = (*_BELOW, *_ABOVE)
-        if isinstance(left, ordered) and isinstance(right, ordered) and _inequalities(left, right):
+        if isinstance(left, _ORDERED) and isinstance(right, _ORDERED) and _inequalities(left, right):
             return True
-        if isinstance(left, sympy.Equality) != isinstance(right, sympy.Equality):
+        if any(equations):
             return False
         matrices = _matrices(left, right)
         if matrices is not None:
@@ -433,15 +447,13 @@ def _inequalities(left: sympy.core.relational.Relational, right: sympy.core.rela
 
 
 def _is_condition(value: sympy.Basic) -> bool:
-    return isinstance(value, (*_BELOW, *_ABOVE)) or (
-        isinstance(value, And) and all(isinstance(part, (*_BELOW, *_ABOVE)) for part in value.args)
-    )
+    return all(isinstance(part, _ORDERED) for part in (value.args if isinstance(value, And) else (value,)))
 
 
 def _same_set(left: sympy.Basic, right: sympy.Basic) -> bool:
     """The solutions of inequalities in one variable, also against an interval."""
     symbols = {symbol for side in (left, right) if _is_condition(side) for symbol in side.free_symbols}
-    if len(symbols) != 1 or left.has(*_UNSOLVED) or right.has(*_UNSOLVED):
+    if len(symbols) != 1 or left.has(*_SUMS) or right.has(*_SUMS):
         return False
     first, second = (
         sympy.And(*side.args).as_set() if isinstance(side, And) else side.as_set() if _is_condition(side) else side
@@ -466,24 +478,3 @@ def _matrices(left: sympy.Basic, right: sympy.Basic) -> bool | None:
 def _math_verify(left: sympy.Basic, right: sympy.Basic) -> bool:
     """math-verify's own comparison, its timeouts off: the parent's budget rules."""
     return bool(verify(left, right, timeout_seconds=None, allow_set_relation_comp=True))
-
-
-class Decider:
-    """Full comparison, with sympy behind the structural one."""
-
-    def __init__(self, relative: float = 0.0, absolute: float = 0.0):
-        self._comparer = Comparer(SymbolicComparison(relative, absolute), relative, absolute)
-
-    def grade(self, gold: str, answer: str) -> tuple[bool, str]:
-        """(correct, reason)."""
-        correct = self._comparer.equal(gold, answer)
-        if correct:
-            return True, "symbolic" if self._comparer.used_symbolic else "exact"
-        return False, self._comparer.note
-
-    def check(self, gold: str) -> tuple[bool, str]:
-        """(parsable, why not)."""
-        if not canonical(gold):
-            return False, "empty"
-        unread = GoldReader(lambda text: to_sympy(text) is not None).unread(gold)
-        return not unread, "cannot read " + "; ".join(unread) if unread else ""

@@ -95,8 +95,8 @@ _RANGE = re.compile(
     r"(?P<value>.+?) ?,? ?\(?\\text\{,? ?(?:for|where|with)(?: all| any| every| each)?\}"
     r" ?(?P<letter>[i-q]) ?(?:[<>]|\\(?:leq|geq|in)(?![a-zA-Z])).*"
 )
-_WORD = re.compile(r"(?<=[^_^\s])\s*\\text\{ ?[a-zA-Z][a-zA-Z ,]{2,}\}(?=\s*[^\s(^_])")
-_IMPLIES = re.compile(r"\\implies(?![a-zA-Z])")
+BETWEEN_WORDS = re.compile(r"(?<=[^_^\s])\s*\\text\{ ?[a-zA-Z][a-zA-Z ,]{2,}\}(?=\s*[^\s(^_])")  # 3 \text{boys and} 5
+IMPLIES = re.compile(r"\\implies(?![a-zA-Z])")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?!\d|,\d)")
 TEXT = re.compile(r"\\text\{([^{}]*)\}")
 THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
@@ -131,16 +131,10 @@ def _joined(text: str, *, alone: bool = True) -> str:
     if "," not in text:
         return text
     level = depths(text)
-    within = {
-        index
-        for match in _THOUSANDS.finditer(text)
-        if level[match.start()] == 0
-        for index in range(*match.span())
-        if text[index] == ","
-    }
-    others = [
-        index for index, character in enumerate(text) if character == "," and level[index] == 0 and index not in within
-    ]
+    numbers = [match for match in _THOUSANDS.finditer(text) if level[match.start()] == 0]
+    within = {index for match in numbers for index in range(*match.span()) if text[index] == ","}
+    commas = [index for index, character in enumerate(text) if character == "," and level[index] == 0]
+    others = [index for index in commas if index not in within]
     if any(text[index + 1 : index + 2] != " " for index in others) or (not others and not alone):
         return text
     return "".join(character for index, character in enumerate(text) if index not in within)
@@ -160,22 +154,11 @@ def relation(text: str) -> tuple[list[str], list[str]]:
     return cut(text, _RELATION)
 
 
-def between_words(text: str) -> tuple[list[str], list[str]]:
-    r"""Split a value at its words into the parts around them, and the words: `3 \text{boys and} 5` -> ([3, 5],
-    [\text{boys and}])."""
-    return cut(text, _WORD)
-
-
 def unconditional(text: str) -> str:
     r"""Without the range of an integer in the value: 2^k-1 \text{for} k \geq 1. Of x > 0 it would change the value."""
     match = None if "\\begin" in text else _RANGE.match(text)
     used = match and re.search(rf"(?<![a-zA-Z\\]){match['letter']}(?![a-zA-Z])", match["value"])
     return match["value"] if match and used else text
-
-
-def conclusion(text: str) -> str:
-    r"""The text after the last \implies."""
-    return cut(text, _IMPLIES)[0][-1]
 
 
 def group(text: str) -> Group | None:

@@ -6,7 +6,17 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from tepo.problems.grader import brackets, groups, notations, relations
-from tepo.problems.grader.brackets import THOUSANDS, group, relation, squeezed, strip_parentheses, union
+from tepo.problems.grader.brackets import (
+    BETWEEN_WORDS,
+    IMPLIES,
+    THOUSANDS,
+    cut,
+    group,
+    relation,
+    squeezed,
+    strip_parentheses,
+    union,
+)
 from tepo.problems.grader.groups import DOTS, expansions, is_builder, is_symbol, same_in_any_order, tuple_items
 from tepo.problems.grader.numbers import differ, parse_number, same_number
 from tepo.problems.grader.spelling import canonical
@@ -55,7 +65,7 @@ class Comparer:
         if letter:
             answer = renamed_integer(gold, answer, letter)
         if ("\\implies" in gold) != ("\\implies" in answer):  # x^2=9, x>0 \implies x=3
-            gold, answer = brackets.conclusion(gold), brackets.conclusion(answer)
+            gold, answer = (cut(text, IMPLIES)[0][-1] for text in (gold, answer))
         bare, plain = brackets.unconditional(gold), brackets.unconditional(answer)
         if (bare == gold) != (plain == answer):
             gold, answer = bare, plain
@@ -102,8 +112,8 @@ class Comparer:
         if same or bool(THOUSANDS.fullmatch(gold)) == bool(THOUSANDS.fullmatch(answer)):
             return same
         # 100,200 reads as one number and as a list: a list where the other side is one
-        cut = brackets.comma_items
-        golds, answers = (cut(text) if THOUSANDS.fullmatch(text) else _elements(text) for text in (gold, answer))
+        listed = brackets.comma_items
+        golds, answers = (listed(text) if THOUSANDS.fullmatch(text) else _elements(text) for text in (gold, answer))
         return len(golds) == len(answers) and same_in_any_order(golds, answers, self)
 
     def _one_and_many(self, golds: list[str], answers: list[str]) -> bool:
@@ -173,7 +183,7 @@ class Comparer:
             return joined
         if DOTS in gold or DOTS in answer:
             return self.differ("elided sequence")
-        (parts, names), (others, given) = brackets.between_words(gold), brackets.between_words(answer)
+        (parts, names), (others, given) = cut(gold, BETWEEN_WORDS), cut(answer, BETWEEN_WORDS)
         if names and len(names) == len(given):  # words between values: to sympy all of it would be one product
             return squeezed("".join(names)) == squeezed("".join(given)) and all(map(self.same, parts, others))
         if not self._relative and not self._absolute and differ(gold, answer):

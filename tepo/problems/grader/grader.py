@@ -5,7 +5,6 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from types import TracebackType
 
 from tepo.common.files import content_hash
 from tepo.problems.grader.brackets import deepest
@@ -113,8 +112,7 @@ class Grader:
             if result is None and undecided:
                 return None
             result = result or (False, comparer.note)
-        self._remember((gold, answer), result)
-        return result
+        return self._remember((gold, answer), result)
 
     def check_golds(self, golds: Sequence[str], seconds: float = math.inf) -> list[tuple[int, str]]:
         """(index, why) of every gold that cannot be read, so that only the same text would match it; of a gold with
@@ -158,10 +156,10 @@ class Grader:
         """Process ids of the living workers (for measurements)."""
         return self._pool.pids()
 
-    def _remember(self, key: tuple[str, str], result: tuple[bool, str]) -> None:
+    def _remember(self, key: tuple[str, str], result: tuple[bool, str]) -> tuple[bool, str]:
         if len(self._cache) >= _CACHED:
             self._cache.clear()
-        self._cache[key] = result
+        return self._cache.setdefault(key, result)
 
     def close(self) -> None:
         """Stop the workers; the cache stays."""
@@ -170,7 +168,5 @@ class Grader:
     def __enter__(self) -> "Grader":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -374,20 +374,24 @@ def listed_set(texts: list[str]) -> SolutionSet | None:
     full = solution_set(conditions)
     if not full or any((sides[0], signs) != (full.variable, ["\\neq"]) for sides, signs in removed):
         return None
-    pieces = list(full.pieces)
-    for sides, _ in removed:
-        pieces = [part for piece in pieces for part in _cut_at(piece, sides[1])]
-    return SolutionSet(full.variable, tuple(pieces))
+    return SolutionSet(full.variable, _without(full.pieces, [sides[1] for sides, _ in removed]))
+
+
+def _without(pieces: Sequence[Group], points: list[str]) -> tuple[Group, ...]:
+    """Intervals without points; all of one where no point is inside."""
+    for point in points:
+        pieces = [part for piece in pieces for part in _cut_at(piece, point)]
+    return tuple(pieces)
 
 
 def _cut_at(piece: Group, point: str) -> list[Group]:
-    """An interval without a point; all of it where the point is not inside."""
-    low, high, cut = (parse_number(text) for text in (piece.items[0], piece.items[-1], point))
-    below = piece.items[0] == "-\\infty" or (low and cut and low.value < cut.value)
-    above = piece.items[-1] in ("\\infty", "+\\infty") or (high and cut and cut.value < high.value)
+    first, last = piece.items[0], piece.items[-1]
+    low, high, cut = parse_number(first), parse_number(last), parse_number(point)
+    below = first == "-\\infty" or (low and cut and low.value < cut.value)
+    above = last in ("\\infty", "+\\infty") or (high and cut and cut.value < high.value)
     if piece.left == "{" or cut is None or not below or not above:
         return [piece]
-    return [Group(piece.left, (piece.items[0], point), ")"), Group("(", (point, piece.items[-1]), piece.right)]
+    return [Group(piece.left, (first, point), ")"), Group("(", (point, last), piece.right)]
 
 
 def _one(text: str) -> SolutionSet | None:
@@ -422,17 +426,14 @@ def is_builder(piece: Group) -> bool:
 def _line_without(points: list[str]) -> tuple[Group, ...] | None:
     """The real line without these points, as open intervals;
     None where several of them are not numbers, which have an order."""
-    signed = [
-        part
-        for point in points
-        for part in ((point[3:].strip(), f"-{point[3:].strip()}") if point.startswith("\\pm") else (point,))
-    ]
+    signed: list[str] = []
+    for point in points:
+        bare = point.removeprefix("\\pm").strip()
+        signed += [bare, f"-{bare}"] if point.startswith("\\pm") else [point]
     if len(signed) == 1:
         return _interval("-\\infty", signed[0]), _interval(signed[0], "\\infty")
-    pieces = [_interval("-\\infty", "\\infty")]
-    for point in signed:
-        pieces = [part for piece in pieces for part in _cut_at(piece, point)]
-    return tuple(pieces) if len(pieces) == len(signed) + 1 else None
+    pieces = _without([_interval("-\\infty", "\\infty")], signed)
+    return pieces if len(pieces) == len(signed) + 1 else None
 
 
 def same_sets(mine: SolutionSet, theirs: SolutionSet, compare: Comparison) -> bool:

@@ -115,18 +115,14 @@ def words(text: str) -> str | None:
     if not _WORDS.fullmatch(plain):
         return None
     letters = sum(character.isalpha() for character in plain)
-    if letters < 2 or (
-        plain == text and letters < 4 and plain.lower() not in ("yes", "no", "dne") and plain.lower() not in _NUMBERS
-    ):
+    short = plain == text and letters < 4 and plain.lower() not in ("yes", "no", "dne", *_NUMBERS)
+    if letters < 2 or short:
         return None
-    parts = [
-        _CARRIER.sub("", re.sub(r"[^\w]+", " ", _ARTICLE.sub(" ", part)).strip())
-        for part in _LISTED.split(plain.casefold())
-    ]
+    parts = [re.sub(r"[^\w]+", " ", _ARTICLE.sub(" ", part)).strip() for part in _LISTED.split(plain.casefold())]
+    parts = [_CARRIER.sub("", part) for part in parts]
     if len(parts) == 1:
-        return _number(parts[0]) or (
-            _NO_SOLUTION if _NO_SOLUTIONS.fullmatch(parts[0]) else _SYNONYMS.get(parts[0], parts[0])
-        )
+        none = _NO_SOLUTIONS.fullmatch(parts[0])
+        return _number(parts[0]) or (_NO_SOLUTION if none else _SYNONYMS.get(parts[0], parts[0]))
     return ", ".join(sorted(_SYNONYMS.get(part, part) for part in parts if part))
 
 
@@ -153,9 +149,8 @@ def _number(key: str) -> str | None:
     thousands, group, names = 0, 0, key.split()
     for index, name in enumerate(names):
         count, part = _NUMBERS.get(name), _PARTS.get("half" if name == "halves" else name.removesuffix("s"))
-        if count is not None and (
-            group == 0 or group % 100 == 0 or (group % 10 == 0 and group % 100 >= 20 and count < 10)
-        ):
+        goes_on = group % 100 == 0 or (group % 10 == 0 and group % 100 >= 20 and (count or 0) < 10)
+        if count is not None and goes_on:
             group += count
         elif name == "hundred" and group < 100:
             group = 100 * (group or 1)
@@ -275,13 +270,11 @@ _JOINED = re.compile(rf"{_FIGURES.pattern}(?:{_DASH}{_FIGURES.pattern})+|\d{{1,1
 
 def clock_time(text: str) -> tuple[int, int, int, str] | None:
     """(hour, minute, second, "a", "p" or "") of a clock time."""
-    plain = TEXT.sub(r" \1", text)
-    plain = re.sub(r" +", " ", plain).strip()
+    plain = re.sub(r" +", " ", TEXT.sub(r" \1", text)).strip()
     if plain.lower() in ("noon", "midnight"):
         return (12, 0, 0, "p" if plain.lower() == "noon" else "a")
     half = ""
-    zone = _ZONE.search(plain)
-    if zone:
+    if zone := _ZONE.search(plain):
         half, plain = ("a" if zone[1].lower() in ("morning", "midnight") else "p"), plain[: zone.start()]
     match = _TIME.fullmatch(f"{plain}:00" if zone and plain.isdigit() else plain)
     if not match:
@@ -298,11 +291,8 @@ def date(text: str) -> tuple[str, int, str | None] | None:
         return _MONTHS[int(iso[2]) - 1][:3], int(iso[3]), iso[1]
     if not any(character.isdigit() for character in text) or not any(month[:3] in text.lower() for month in _MONTHS):
         return None
-    plain = TEXT.sub(r" \1 ", text)
-    match = _DATE.fullmatch(re.sub(r" +", " ", plain).replace(" ,", ",").strip())
-    if not match:
-        return None
-    return (match[1] or match[4])[:3].lower(), int(match[2] or match[3]), match[5]
+    match = _DATE.fullmatch(re.sub(r" +", " ", TEXT.sub(r" \1 ", text)).replace(" ,", ",").strip())
+    return ((match[1] or match[4])[:3].lower(), int(match[2] or match[3]), match[5]) if match else None
 
 
 def _of_day(clock: tuple[int, int, int, str]) -> int:
@@ -353,15 +343,11 @@ _BASE = re.compile(
 
 def number_in_base(text: str) -> tuple[str, int] | None:
     """(digits, base) of a number with its base written."""
-    if "_" not in text and "base" not in text:
-        return None
-    plain = TEXT.sub(r"\1", text)
-    match = _BASE.fullmatch(plain)
+    match = _BASE.fullmatch(TEXT.sub(r"\1", text)) if "_" in text or "base" in text else None
     if not match:
         return None
-    name = match[2] or match[3]
+    name, digits = match[2] or match[3], match[1].upper()
     base = _BASE_WORDS.get(name) or int(name)
-    digits = match[1].upper()
     if not 2 <= abs(base) <= 36 or any(int(digit, 36) >= abs(base) for digit in digits):
         return None
     return digits.lstrip("0") or "0", base
@@ -389,8 +375,7 @@ _COLON = re.compile(":")
 
 def ratio_terms(text: str) -> list[str] | None:
     """The terms of a ratio a : b : c."""
-    match = _TO.fullmatch(text)
-    if match:
+    if match := _TO.fullmatch(text):
         return [match[1], match[2]]
     if ":" not in text or DOTS in text or "=" in text or "," in text:
         return None

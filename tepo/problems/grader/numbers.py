@@ -78,10 +78,10 @@ def parse_number(text: str) -> Exact | None:
         return None
     if text.isdigit() and text.isascii():
         return Exact(Fraction(int(text)))
-    match = _MIXED.fullmatch(text)
-    if match:
-        sign, integer, above, below = match.groups()[:4] if match[2] else match.groups()[4:]
-        return Exact(_signed(sign, int(integer) + Fraction(int(above), int(below)))) if int(below) else None
+    if match := _MIXED.fullmatch(text):
+        sign, *figures = match.groups()[:4] if match[2] else match.groups()[4:]
+        integer, above, below = map(int, figures)
+        return Exact(_signed(sign, integer + Fraction(above, below))) if below else None
     if " " in text:
         if _SPACED.search(text):  # 4 2 is not 42; groups of three were joined before
             return None
@@ -117,27 +117,20 @@ def _decimal(match: re.Match[str]) -> Exact | None:
 
 def _repeating(text: str) -> Exact | None:
     r"""0.1\overline{6}, 0.(3), 0.\dot{1}4285\dot{7}, and 0.333\ldots when its digits end in a visible repetition."""
-    match = _REPEATING.fullmatch(text)
-    if match:
-        period = match[4] or match[5] or match[6] + match[7] + match[8]
-        return Exact(_signed(match[1], _period(match[2], match[3], period)))
-    match = _TRAILING.fullmatch(text)
+    match = _REPEATING.fullmatch(text) or _TRAILING.fullmatch(text)
     if not match:
         return None
-    decimals = match[3]
-    for length in range(1, len(decimals) // 2 + 1):
-        period = decimals[-length:]
-        repeats = 1
-        while decimals[: len(decimals) - repeats * length].endswith(period):
-            repeats += 1
-        if repeats >= (3 if length == 1 else 2):
-            return Exact(_signed(match[1], _period(match[2], decimals, period)))
-    return None
-
-
-def _period(integer: str, decimals: str, period: str) -> Fraction:
+    sign, integer, decimals = match.groups()[:3]
+    if match.re is _REPEATING:
+        period = match[4] or match[5] or match[6] + match[7] + match[8]
+    else:
+        periods = (decimals[-length:] for length in range(1, len(decimals) // 2 + 1))
+        period = next((end for end in periods if decimals.endswith(end * (3 if len(end) == 1 else 2))), "")
+        if not period:
+            return None
     shift = 10 ** len(decimals)
-    return Fraction(int((integer or "0") + decimals), shift) + Fraction(int(period), shift * (10 ** len(period) - 1))
+    whole = Fraction(int((integer or "0") + decimals), shift)
+    return Exact(_signed(sign, whole + Fraction(int(period), shift * (10 ** len(period) - 1))))
 
 
 _TOKEN = re.compile(
@@ -147,6 +140,7 @@ _GAP = 1e-5
 """Relative difference that proves inequality: a decimal with six digits may still round the other side."""
 
 _POINTS = range(4)
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
 _SPREAD = 1e12
 """Terms of one expression that differ more in size hide too much from a comparison at 50 digits."""
 _MOST_FIGURES = 30
@@ -231,14 +225,10 @@ class _Reader:
     differences far below the largest may be rounding. `strict` refuses roots of letters."""
 
     def __init__(self, text: str, point: int, arithmetic: Arithmetic, *, strict: bool = False):
-        self._tokens: list[str] = []
-        position = 0
-        while position < len(text.rstrip()):
-            match = _TOKEN.match(text, position)
-            if not match:
-                raise Unknown
-            self._tokens.append(match[1])
-            position = match.end()
+        matches = list(iter(_TOKEN.scanner(text).match, None))
+        if (matches[-1].end() if matches else 0) < len(text.rstrip()):
+            raise Unknown
+        self._tokens = [match[1] for match in matches]
         self._index, self._point, self._with, self._strict = 0, point, arithmetic, strict
         self.largest, self.smallest = 0.0, math.inf
 
@@ -256,10 +246,6 @@ class _Reader:
         self._index += 1
         return token
 
-    def _expect(self, token: str) -> None:
-        if self._next() != token:
-            raise Unknown
-
     def _keep(self, value: Any) -> Any:
         size = abs(value)
         self.largest = max(self.largest, size)
@@ -268,9 +254,7 @@ class _Reader:
         return value
 
     def _sum(self) -> Any:
-        sign = -1 if self._peek() == "-" else 1
-        if self._peek() in ("-", "+"):
-            self._next()
+        sign = -1 if self._peek() in ("+", "-") and self._next() == "-" else 1
         total = sign * self._product()
         while self._peek() in ("+", "-"):
             sign = -1 if self._next() == "-" else 1
@@ -308,7 +292,7 @@ class _Reader:
             return base
         self._next()
         start = self._index
-        exponent = self._group() if self._peek() == "{" else self._atom()
+        exponent = self._atom()
         if abs(exponent) > _MOST_EXPONENT:
             raise Unknown
         if self.letters(start) and (base.imag or base.real <= 0):
@@ -318,20 +302,20 @@ class _Reader:
         return self._keep(base**exponent)
 
     def _group(self) -> Any:
-        self._expect("{")
+        if self._next() != "{":
+            raise Unknown
+        return self._until("}")
+
+    def _until(self, end: str) -> Any:
         value = self._sum()
-        self._expect("}")
+        if self._next() != end:
+            raise Unknown
         return value
 
     def _atom(self) -> Any:
         token = self._next()
-        if token == "(" or token == "[":
-            value = self._sum()
-            self._expect(")" if token == "(" else "]")
-            return value
-        if token == "{":
-            self._index -= 1
-            return self._group()
+        if token in _CLOSING:
+            return self._until(_CLOSING[token])
         if token == "\\frac":
             above = self._group()
             return self._keep(above / self._group())
@@ -339,8 +323,7 @@ class _Reader:
             degree: Any = self._with.number("2")
             if self._peek() == "[":
                 self._next()
-                degree = self._sum()
-                self._expect("]")
+                degree = self._until("]")
             start = self._index
             inside = self._group()
             if (degree != 2 and (inside.imag or inside.real < 0)) or (self._strict and self.letters(start)):

@@ -134,7 +134,7 @@ class Comparer:
             return self.differ("negated relation")
         if relation(gold)[1] or relation(answer)[1]:
             return relations.same_relation(gold, answer, self)
-        if relations.has_modulus(gold) and relations.has_modulus(answer):
+        if relations.MODULUS.search(gold) and relations.MODULUS.search(answer):
             return relations.congruence(gold, answer, self)
         if any((inside := group(text)) and is_builder(inside) for text in (gold, answer)):
             same = self._sets(gold, answer)

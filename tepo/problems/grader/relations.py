@@ -49,7 +49,7 @@ def is_name(text: str) -> bool:
     return bool(bare or text) and not _DIGIT.search(bare) and any(character.isalpha() for character in text)
 
 
-_MODULUS = re.compile(r"\(? ?\\mod ?\{? ?([^()}]+?) ?\}? ?\)?$")
+MODULUS = re.compile(r"\(? ?\\mod ?\{? ?([^()}]+?) ?\}? ?\)?$")
 _CONSTANT = re.compile(r"(.*\+ ?)([cC])")
 _COMPUTED = re.compile(
     r"(?=.*(?:\d|\\pi))(?:[\d\s.,+*/^(){}\[\]!|%-]|\\log ?_ ?(?:\d|\{\d+\})"
@@ -104,28 +104,22 @@ def _chains(gold: str, answer: str, compare: Comparison) -> bool:
     """Relations side by side, also read from the right (a<b is b>a); inequalities that still differ go to sympy."""
     sides, signs = relation(gold)
     others, marks = relation(answer)
-    for flipped in (False, True):
-        if flipped:
-            if any(mark not in FLIPPED for mark in marks):
-                break
-            others, marks = others[::-1], [FLIPPED[mark] for mark in reversed(marks)]
-        if signs == marks and all(
-            compare.same(a, b) if a and b else a == b for a, b in zip(sides, others, strict=True)
-        ):
+    readings = [(others, marks)]
+    if all(mark in FLIPPED for mark in marks):
+        readings.append((others[::-1], [FLIPPED[mark] for mark in reversed(marks)]))
+    for ends, turned in readings:
+        pairs = zip(sides, ends, strict=False)
+        if signs == turned and all(compare.same(a, b) if a and b else a == b for a, b in pairs):
             return True
     ordered = all(sign in ORDER for sign in signs + marks)
     return compare.expressions(gold, answer) if ordered else compare.differ("relation")
-
-
-def has_modulus(text: str) -> bool:
-    return _MODULUS.search(text) is not None
 
 
 def congruence(gold: str, answer: str, compare: Comparison) -> bool:
     """N = 672 mod 1000: the residue, and the modulus where both give it. 7 mod 5 is 2 mod 5."""
     residues_of = []
     for text in (gold, answer):
-        match = _MODULUS.search(text)
+        match = MODULUS.search(text)
         body = text[: match.start()].strip() if match else text
         residues_of.append((relation(body)[0], match[1] if match else None))
     (golds, mine), (sides, theirs) = residues_of

@@ -8,18 +8,13 @@ from functools import lru_cache
 from tepo.problems.grader.brackets import BRACES, PARENTHESES, balanced, closing
 from tepo.problems.grader.wording import words_as_notation
 
-_SYMBOLS = {
-    "π": "pi", "θ": "theta", "α": "alpha", "β": "beta", "γ": "gamma", "δ": "delta", "ε": "epsilon", "λ": "lambda",
-    "μ": "mu", "ρ": "rho", "σ": "sigma", "τ": "tau", "φ": "phi", "ϕ": "phi", "ψ": "psi", "ω": "omega",
-    "Ω": "Omega", "Δ": "Delta", "Σ": "Sigma", "Π": "Pi", "Γ": "Gamma", "Θ": "Theta",
-    "Λ": "Lambda", "Φ": "Phi", "Ψ": "Psi",
-    "∞": "infty", "≤": "leq", "⩽": "leq", "≥": "geq", "⩾": "geq", "≠": "neq", "≈": "approx", "≡": "equiv",
-    "∈": "in", "∉": "notin", "∪": "cup", "∩": "cap", "∅": "emptyset", "⊂": "subset", "⊆": "subseteq",
-    "×": "times", "·": "cdot", "⋅": "cdot", "∙": "cdot", "÷": "div", "±": "pm", "∓": "mp",
-    "⌊": "lfloor", "⌋": "rfloor", "⌈": "lceil", "⌉": "rceil", "⟨": "langle", "⟩": "rangle", "∖": "setminus",
-    "…": "ldots", "⋯": "cdots", "∑": "sum", "∏": "prod", "∫": "int",
-    "∧": "wedge", "∨": "vee", "→": "to", "∣": "mid", "∤": "nmid",
-}  # fmt: skip
+_SIGNS = """
+    π pi, θ theta, α alpha, β beta, γ gamma, δ delta, ε epsilon, λ lambda, μ mu, ρ rho, σ sigma, τ tau, φ phi,
+    ϕ phi, ψ psi, ω omega, Ω Omega, Δ Delta, Σ Sigma, Π Pi, Γ Gamma, Θ Theta, Λ Lambda, Φ Phi, Ψ Psi, ∞ infty,
+    ≤ leq, ⩽ leq, ≥ geq, ⩾ geq, ≠ neq, ≈ approx, ≡ equiv, ∈ in, ∉ notin, ∪ cup, ∩ cap, ∅ emptyset, ⊂ subset,
+    ⊆ subseteq, × times, · cdot, ⋅ cdot, ∙ cdot, ÷ div, ± pm, ∓ mp, ⌊ lfloor, ⌋ rfloor, ⌈ lceil, ⌉ rceil,
+    ⟨ langle, ⟩ rangle, ∖ setminus, … ldots, ⋯ cdots, ∑ sum, ∏ prod, ∫ int, ∧ wedge, ∨ vee, → to, ∣ mid, ∤ nmid
+"""
 _PLAIN = {
     "−": "-", "–": "-", "—": "-", "‐": "-", "‑": "-", "﹣": "-", "∶": ":", "⁄": "/", "∕": "/",
     "，": ",", "。": ".", "；": ";", "∗": "*", "’": "'", "′": "'", "“": '"', "”": '"',
@@ -27,7 +22,7 @@ _PLAIN = {
     "°": "^{\\circ}", "º": "^{\\circ}", "˚": "^{\\circ}", "℃": "^{\\circ}\\text{C}", "℉": "^{\\circ}\\text{F}",
     "‰": "\\text{permille}", "€": "\\text{euro}", "£": "\\text{pound}", "¥": "\\text{yen}", "₹": "\\text{rupee}",
 }  # fmt: skip
-_TABLE = str.maketrans({**{key: f"\\{name} " for key, name in _SYMBOLS.items()}, **_PLAIN})
+_TABLE = str.maketrans({sign: f"\\{name} " for sign, name in re.findall(r"([^\s,]) (\w+)", _SIGNS)} | _PLAIN)
 
 _ROOT = re.compile(r"([√∛∜])\s*(?:\(|(\{)|(\d+(?:\.\d+)?|[a-zA-Z]|\\pi))?")
 _INDEX = {"√": "", "∛": "[3]", "∜": "[4]"}
@@ -270,33 +265,28 @@ _SYNONYMS = (
     (re.compile(r"\\not\s*>|\\ngtr(?![a-zA-Z])"), r"\\leq "),
     (re.compile(r"\\(?:not\s*\\leq?|nleq)(?![a-zA-Z])"), ">"),
     (re.compile(r"\\(?:not\s*\\geq?|ngeq)(?![a-zA-Z])"), "<"),
-    (re.compile(r"\\(?:lnot|neg)(?![a-zA-Z])"), r"\\not "),
-    (re.compile(r"\\nmid(?![a-zA-Z])"), r"\\not \\mid "),
-    (re.compile(r"\\(?:leqslant|le|leqq)(?![a-zA-Z])|<=|=<"), r"\\leq "),
-    (re.compile(r"\\(?:geqslant|ge|geqq)(?![a-zA-Z])|>="), r"\\geq "),
-    (re.compile(r"\\lt(?![a-zA-Z])"), "<"),
-    (re.compile(r"\\gt(?![a-zA-Z])"), ">"),
-    (re.compile(r"\\(?:colon|ratio)(?![a-zA-Z])"), ":"),
-    (re.compile(r"\\(?:dots[bcim]?|ldots|cdots|ddots|hdots)(?![a-zA-Z])|\.\.\.+"), r"\\ldots "),
-    (re.compile(r"\\(?:varnothing|empty)(?![a-zA-Z])"), r"\\emptyset "),
-    (re.compile(r"\\(?:lbrace)(?![a-zA-Z])"), r"\\{"),
-    (re.compile(r"\\(?:rbrace)(?![a-zA-Z])"), r"\\}"),
-    (re.compile(r"\\(?:lbrack)(?![a-zA-Z])"), "["),
-    (re.compile(r"\\(?:rbrack)(?![a-zA-Z])"), "]"),
+    (re.compile(r"<=|=<"), r"\\leq "),
+    (re.compile(r">="), r"\\geq "),
+    (re.compile(r"\\([a-zA-Z]+)"), lambda match: _COMMANDS.get(match[1], match.group())),
+    (re.compile(r"\.\.\.+"), r"\\ldots "),
     (re.compile(r"\\(?:var)(?=epsilon|phi|theta|rho|sigma)"), r"\\"),
-    (re.compile(r"\\(?:degree|textdegree)(?![a-zA-Z])"), r"^{\\circ}"),
     (re.compile(r"\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})"), r"^{\\circ}"),
-    (re.compile(r"\\(?:bmod|pmod|mod)(?![a-zA-Z])"), r"\\mod "),
     (re.compile(r"\\tbinom|\\dbinom"), r"\\binom"),
-    (re.compile(r"\\lg(?![a-zA-Z])"), r"\\log_{10}"),
     (re.compile(r"(?<![a-zA-Z\\])rac(?=\{)"), r"\\frac"),
-    (re.compile(r"\\(?:imath|jmath)(?![a-zA-Z])"), "i"),
     (re.compile(r"\\mathbb\s*([A-Z])"), r"\\mathbb{\1}"),
     (re.compile(r"\\mathbb\{R\} ?(?:\^ ?(?:\+|\{ ?\+ ?\})|_ ?\{ ?> ?0 ?\})"), r"(0,\\infty )"),
-    (re.compile(r"\\mid(?![a-zA-Z])"), r"\\mid "),
-    (re.compile(r"\\(?:Rightarrow|Longrightarrow|implies)(?![a-zA-Z])"), r"\\implies "),
-    (re.compile(r"\\(?:lvert|rvert|vert)(?![a-zA-Z])"), "|"),
 )
+_COMMANDS = {
+    name: written
+    for names, written in {
+        "lnot neg": "\\not ", "nmid": "\\not \\mid ", "leqslant le leqq": "\\leq ", "geqslant ge geqq": "\\geq ",
+        "lt": "<", "gt": ">", "colon ratio": ":", "varnothing empty": "\\emptyset ", "lbrace": "\\{", "rbrace": "\\}",
+        "dots dotsb dotsc dotsi dotsm ldots cdots ddots hdots": "\\ldots ", "lbrack": "[", "rbrack": "]",
+        "degree textdegree": "^{\\circ}", "bmod pmod mod": "\\mod ", "lg": "\\log_{10}", "imath jmath": "i",
+        "mid": "\\mid ", "Rightarrow Longrightarrow implies": "\\implies ", "lvert rvert vert": "|",
+    }.items()
+    for name in names.split()
+}  # fmt: skip
 _BRACKETS = [("\\(", "\\)"), ("\\[", "\\]")]
 _PAIRS = [("$$", "$$"), ("\\$", "\\$"), ("$", "$"), *_BRACKETS, ("**", "**"), ("`", "`"), ('"', '"')]
 

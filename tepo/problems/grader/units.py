@@ -8,36 +8,27 @@ from fractions import Fraction
 from tepo.problems.grader.brackets import TEXT
 from tepo.problems.grader.numbers import parse_number
 
-_TABLE = (
-    ("length", "1", "m", "meter", "metre"), ("length", "1000", "km", "kilometer", "kilometre"),
-    ("length", "1/100", "cm", "centimeter", "centimetre"), ("length", "1/1000", "mm", "millimeter", "millimetre"),
-    ("length", "1/10", "dm", "decimeter", "decimetre"), ("length", "1/1000000000", "nm", "nanometer"),
-    ("length", "127/5000", "in", "inch"), ("length", "381/1250", "ft", "foot", "feet"),
-    ("length", "1143/1250", "yd", "yard"), ("length", "201168/125", "mi", "mile"),
-    ("mass", "1", "g", "gram", "gm"), ("mass", "1000", "kg", "kilogram"), ("mass", "1/1000", "mg", "milligram"),
-    ("weight", "1", "oz", "ounce"), ("weight", "16", "lb", "lbs", "pound-mass"),
-    ("mass", "1000000", "tonne", "t"), ("ton", "1", "ton"),
-    ("time", "1", "s", "sec", "second"), ("time", "60", "min", "minute", "mins"),
-    ("time", "3600", "h", "hr", "hour", "hrs"), ("time", "86400", "day", "d"), ("time", "604800", "week"),
-    ("month", "1", "month"), ("month", "12", "year", "yr"),
-    ("time", "1/1000", "ms", "millisecond"),
-    ("volume", "1", "L", "l", "liter", "litre"), ("volume", "1/1000", "mL", "ml", "milliliter", "millilitre"),
-    ("gallon", "1", "gallon", "gal"), ("quart", "1", "quart"), ("cup", "1", "cup"),
-    ("money", "1", "dollar", "usd", "$"), ("money", "1/100", "cent", "¢"), ("euro", "1", "euro", "eur"),
-    ("pound", "1", "pound", "gbp"), ("yen", "1", "yen"), ("rupee", "1", "rupee", "rs"),
-    ("angle", "1", "deg", "degree"), ("angle-rad", "1", "rad", "radian"),
-    ("temperature-c", "1", "celsius", "degc"), ("temperature-f", "1", "fahrenheit", "degf"),
-    ("kelvin", "1", "K", "kelvin"),
-    ("force", "1", "N", "newton"), ("energy", "1", "J", "joule"), ("energy", "1000", "kJ", "kilojoule"),
-    ("power", "1", "W", "watt"), ("power", "1000", "kW", "kilowatt"),
-    ("pressure", "1", "Pa", "pascal"), ("pressure", "1000", "kPa"),
-    ("frequency", "1", "Hz", "hertz"), ("voltage", "1", "V", "volt"), ("current", "1", "A", "ampere", "amp"),
-    ("amount", "1", "mol", "mole"),
-    ("data", "1", "MB", "megabyte"), ("data", "1000", "GB", "gigabyte"), ("data", "1/1000", "KB", "kilobyte"),
-    ("percent", "1", "%", "percent", "percentage", "pct"), ("permille", "1", "permille"),
-)  # fmt: skip
-_BASE = {word: (dimension, Fraction(factor)) for dimension, factor, *words in _TABLE for word in words}
+_TABLE = """
+    length: 1 m meter metre, 1000 km kilometer kilometre, 1/100 cm centimeter centimetre
+    length: 1/1000 mm millimeter millimetre, 1/10 dm decimeter decimetre, 1/1000000000 nm nanometer
+    length: 127/5000 in inch, 381/1250 ft foot feet, 1143/1250 yd yard, 201168/125 mi mile
+    mass: 1 g gram gm, 1000 kg kilogram, 1/1000 mg milligram, 1000000 tonne t
+    weight: 1 oz ounce, 16 lb lbs pound-mass; ton: 1 ton
+    time: 1 s sec second, 60 min minute mins, 3600 h hr hour hrs, 86400 day d, 604800 week, 1/1000 ms millisecond
+    month: 1 month, 12 year yr; volume: 1 L l liter litre, 1/1000 mL ml milliliter millilitre; gallon: 1 gallon gal
+    quart: 1 quart; cup: 1 cup; money: 1 dollar usd $, 1/100 cent ¢; euro: 1 euro eur; pound: 1 pound gbp
+    yen: 1 yen; rupee: 1 rupee rs; angle: 1 deg degree; angle-rad: 1 rad radian; temperature-c: 1 celsius degc
+    temperature-f: 1 fahrenheit degf; kelvin: 1 K kelvin; force: 1 N newton; energy: 1 J joule, 1000 kJ kilojoule
+    power: 1 W watt, 1000 kW kilowatt; pressure: 1 Pa pascal, 1000 kPa; frequency: 1 Hz hertz; voltage: 1 V volt
+    current: 1 A ampere amp; amount: 1 mol mole; data: 1 MB megabyte, 1000 GB gigabyte, 1/1000 KB kilobyte
+    percent: 1 % percent percentage pct; permille: 1 permille
+"""
+_BASE: dict[str, tuple[str, Fraction]] = {}
 """Unit word -> (dimension, factor to its base unit)."""
+for _kind in re.split(r"[;\n]", _TABLE.strip()):
+    _dimension, _, _units = _kind.strip().partition(": ")
+    for _factor, *_words in map(str.split, _units.split(", ")):
+        _BASE |= dict.fromkeys(_words, (_dimension, Fraction(_factor)))
 
 _COMPOUND = {
     "mph": (("mi", 1), ("h", -1)), "kph": (("km", 1), ("h", -1)), "kmh": (("km", 1), ("h", -1)),

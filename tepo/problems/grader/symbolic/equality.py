@@ -5,7 +5,7 @@ Two expressions that agree to 32 digits at six points without relations between 
 many as their terms can hide, are equal in practice. One point where they differ proves that they are not. Both are
 cheaper than simplification, which math-verify uses."""
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
 import mpmath
@@ -86,26 +86,23 @@ def ratio(left: sympy.Expr, right: sympy.Expr) -> sympy.Expr | None:
     (or cannot be computed, or is zero)."""
     left, right = _named(left), _named(right)
     symbols = sorted(left.free_symbols | right.free_symbols, key=lambda symbol: symbol.name)
-    quotients: list[sympy.Expr] = []
-    points: list[Point] = []
+    met: list[tuple[Point, sympy.Expr]] = []
     for point, _ in _points(left, right, symbols):
         above, below = value_at(left, point), value_at(right, point)
         if above is None or below is None or _vanishes(below) or _vanishes(above):
             continue
-        quotient = above / below
-        if quotients and not _close(quotients[0], quotient):
+        if met and not _close(met[0][1], above / below):
             return None
-        quotients.append(quotient)
-        points.append(point)
-    if len(quotients) < (_ENOUGH if symbols else 1):
+        met.append((point, above / below))
+    if len(met) < (_ENOUGH if symbols else 1):
         return None
-    digits = _digits_needed(left, right, points[0])
-    values = [value_at(side, _exactly(point, digits), digits) for point in points[:2] for side in (left, right)]
+    digits = _digits_needed(left, right, met[0][0])
+    values = [value_at(side, _exactly(point, digits), digits) for point, _ in met[:2] for side in (left, right)]
     closer = [value for value in values if value is not None]
     if digits > DIGITS and len(closer) == 4:
         above, below, other, under = closer
-        return quotients[0] if _close(above / below, other / under, _tolerance(digits)) else None
-    return quotients[0]
+        return met[0][1] if _close(above / below, other / under, _tolerance(digits)) else None
+    return met[0][1]
 
 
 def constant(expression: sympy.Expr, digits: int = DIGITS) -> sympy.Expr | None:
@@ -164,66 +161,44 @@ def _points(left: sympy.Expr, right: sympy.Expr, symbols: Sequence[sympy.Symbol]
     both = sympy.Tuple(left, right)
     rounded, steep, integers = both.has(*_ROUNDING), both.has(*_STEEP), both.has(*_INTEGER_FUNCTIONS)
     kept = _REALS if all(symbol.name in _REALS for symbol in symbols) else _REALS_BESIDE
-    integers = integers or _alternates(both)
+    powers = [power for power in both.atoms(sympy.Pow) if power.base.is_number and power.base.is_negative]
+    integers = integers or any(power.exp.free_symbols for power in powers)
     reals = {symbol for symbol in symbols if not integers and (not rounded or symbol.name in kept)}
+
+    def at(row: int, scale: int = 1, *, negative: bool = False, whole: bool = False) -> Point:
+        """A value for each unknown. negative: real ones are, of several every second. whole: real ones are whole
+        numbers, or where a floor may jump."""
+        point, columns = {}, _INTEGER_POINTS[row % len(_INTEGER_POINTS)]
+        for index, symbol in enumerate(symbols):
+            further = index >= len(columns)  # beyond the columns written down one of 2 to 13
+            number = 2 + int(sample(row, index).replace(".", "")) % 12 if further else columns[index]
+            value, real = sympy.Integer(number), symbol in reals
+            if real:
+                jump = value * _TWELFTHS if row > 2 else value
+                value = jump if whole else sympy.Float(sample(row, index), DIGITS)
+            minus = negative and real and (len(symbols) == 1 or (index + row) % 2 == len(symbols) % 2)
+            point[symbol] = (-scale if minus else scale) * value
+        return point
+
     for shift in range(_POINTS) if reals else ():
         positive = shift < _POSITIVE_POINTS
-        yield _point(symbols, reals, shift, negative=not positive), positive
+        yield at(shift, negative=not positive), positive
     for row in range(len(_INTEGER_POINTS)) if rounded or not reals else ():
-        yield _point(symbols, reals, row, whole=True), True
+        yield at(row, whole=True), True
     if not reals and not steep and both.has(sympy.Abs):
-        yield _point(symbols, reals, 0, -1), False
-    for scale in _scales(both) if (both.has(*_BENT) or _rooted(both)) and not steep else ():
-        for shift in _INSIDE, _OUTSIDE:
-            yield _point(symbols, reals, shift, scale), True
-        yield _point(symbols, reals, _POINTS - 1, scale, negative=True), not reals
-
-
-def _point(
-    symbols: Sequence[sympy.Symbol],
-    reals: Set[sympy.Symbol],
-    row: int,
-    scale: int = 1,
-    *,
-    negative: bool = False,
-    whole: bool = False,
-) -> Point:
-    """A value for each unknown. negative: real ones are, of several every second. whole: real ones are whole numbers,
-    or where a floor may jump."""
-    point = {}
-    for index, symbol in enumerate(symbols):
-        real = symbol in reals
-        value = sympy.Integer(_whole(row, index))
-        if real:
-            jump = value * _TWELFTHS if row > 2 else value
-            value = jump if whole else sympy.Float(sample(row, index), DIGITS)
-        minus = negative and real and (len(symbols) == 1 or (index + row) % 2 == len(symbols) % 2)
-        point[symbol] = (-scale if minus else scale) * value
-    return point
+        yield at(0, -1), False
+    if (both.has(*_BENT) or _rooted(both)) and not steep:
+        # the largest whole numbers written, also as powers, without those that the sample points reach anyway
+        written = [part for part in both.atoms(sympy.Integer, sympy.Pow) if part.is_integer and not part.free_symbols]
+        values = [abs(value) for part in written if (value := constant(part)) is not None and _is_real(value)]
+        for scale in sorted({int(value) for value in values if 3 < value < 10**30})[-_SCALES:]:
+            for shift in _INSIDE, _OUTSIDE:
+                yield at(shift, scale), True
+            yield at(_POINTS - 1, scale, negative=True), not reals
 
 
 def _rooted(expression: sympy.Basic) -> bool:
     return any(power.exp.is_Rational and not power.exp.is_Integer for power in expression.atoms(sympy.Pow))
-
-
-def _scales(both: sympy.Tuple) -> list[int]:
-    """The largest whole numbers written, also as powers, without those that the sample points reach anyway."""
-    written = [part for part in both.atoms(sympy.Integer, sympy.Pow) if part.is_integer and not part.free_symbols]
-    values = [abs(value) for part in written if (value := constant(part)) is not None and _is_real(value)]
-    return sorted({int(value) for value in values if 3 < value < 10**30})[-_SCALES:]
-
-
-def _whole(row: int, index: int) -> int:
-    """The value of one unknown at an integer point; beyond the columns written down, one of 2 to 13."""
-    columns = _INTEGER_POINTS[row % len(_INTEGER_POINTS)]
-    return columns[index] if index < len(columns) else 2 + int(sample(row, index).replace(".", "")) % 12
-
-
-def _alternates(expression: sympy.Basic) -> bool:
-    return any(
-        power.base.is_number and power.base.is_negative and power.exp.free_symbols
-        for power in expression.atoms(sympy.Pow)
-    )
 
 
 def _same_constant(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:

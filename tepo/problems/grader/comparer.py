@@ -6,17 +6,7 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from tepo.problems.grader import brackets, groups, notations, relations
-from tepo.problems.grader.brackets import (
-    BETWEEN_WORDS,
-    IMPLIES,
-    THOUSANDS,
-    cut,
-    group,
-    relation,
-    squeezed,
-    strip_parentheses,
-    union,
-)
+from tepo.problems.grader.brackets import THOUSANDS, cut, group, relation, squeezed, strip_parentheses, union
 from tepo.problems.grader.groups import DOTS, expansions, is_builder, is_symbol, same_in_any_order, tuple_items
 from tepo.problems.grader.numbers import differ, parse_number, same_number
 from tepo.problems.grader.spelling import canonical
@@ -65,7 +55,7 @@ class Comparer:
         if letter:
             answer = renamed_integer(gold, answer, letter)
         if ("\\implies" in gold) != ("\\implies" in answer):  # x^2=9, x>0 \implies x=3
-            gold, answer = (cut(text, IMPLIES)[0][-1] for text in (gold, answer))
+            gold, answer = (cut(text, brackets.IMPLIES)[0][-1] for text in (gold, answer))
         bare, plain = brackets.unconditional(gold), brackets.unconditional(answer)
         if (bare == gold) != (plain == answer):
             gold, answer = bare, plain
@@ -183,7 +173,7 @@ class Comparer:
             return joined
         if DOTS in gold or DOTS in answer:
             return self.differ("elided sequence")
-        (parts, names), (others, given) = cut(gold, BETWEEN_WORDS), cut(answer, BETWEEN_WORDS)
+        (parts, names), (others, given) = (cut(text, brackets.BETWEEN_WORDS) for text in (gold, answer))
         if names and len(names) == len(given):  # words between values: to sympy all of it would be one product
             return squeezed("".join(names)) == squeezed("".join(given)) and all(map(self.same, parts, others))
         if not self._relative and not self._absolute and differ(gold, answer):

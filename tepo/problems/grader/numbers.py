@@ -80,8 +80,8 @@ def parse_number(text: str) -> Exact | None:
         return Exact(Fraction(int(text)))
     if match := _MIXED.fullmatch(text):
         sign, *figures = match.groups()[:4] if match[2] else match.groups()[4:]
-        integer, above, below = map(int, figures)
-        return Exact(_signed(sign, integer + Fraction(above, below))) if below else None
+        whole, count, parts = map(int, figures)
+        return Exact(_signed(sign, whole + Fraction(count, parts))) if parts else None
     if " " in text:
         if _SPACED.search(text):  # 4 2 is not 42; groups of three were joined before
             return None
@@ -225,8 +225,8 @@ class _Reader:
     differences far below the largest may be rounding. `strict` refuses roots of letters."""
 
     def __init__(self, text: str, point: int, arithmetic: Arithmetic, *, strict: bool = False):
-        matches = list(iter(_TOKEN.scanner(text).match, None))
-        if (matches[-1].end() if matches else 0) < len(text.rstrip()):
+        matches = list(_TOKEN.finditer(text))
+        if "".join(match.group() for match in matches) != text.rstrip():
             raise Unknown
         self._tokens = [match[1] for match in matches]
         self._index, self._point, self._with, self._strict = 0, point, arithmetic, strict

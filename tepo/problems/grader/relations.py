@@ -3,17 +3,9 @@ r"""Two answers of which at least one is a relation: equations, inequalities, me
 import re
 from fractions import Fraction
 
+from tepo.problems.grader import groups
 from tepo.problems.grader.brackets import relation
-from tepo.problems.grader.groups import (
-    FLIPPED,
-    ORDER,
-    SYMBOL,
-    Comparison,
-    is_symbol,
-    is_variable,
-    same_sets,
-    solution_set,
-)
+from tepo.problems.grader.groups import Comparison, is_symbol, same_sets, solution_set
 from tepo.problems.grader.notations import VERDICTS, words
 from tepo.problems.grader.numbers import approximate, parse_number
 
@@ -25,7 +17,7 @@ _WITHIN = re.compile(
     r"|\|([^|]*)\|$|\[([^\[\]]*)\]$|\\(?:overline|vec|bar|hat|dot|ddot|widehat|mathbf)\{([^{}]*)\}$"
 )
 _ONE = re.compile(
-    rf"\((?:{SYMBOL.pattern})(?:, ?(?:{SYMBOL.pattern}))+\)"  # (x, y)
+    rf"\((?:{groups.SYMBOL.pattern})(?:, ?(?:{groups.SYMBOL.pattern}))+\)"  # (x, y)
     rf"|(?:[A-Z]{_INDEX} ?)+|[a-zA-Z]{{4,}}|\\text\{{[^{{}}]*\}}.*"  # AB, area, \text{the area of} ABC
     rf"|\\?[a-zA-Z]+{_INDEX} ?(?:\([^()]*\)|\[[^\[\]]*\])|[a-zA-Z]\^\{{\\prime\}}(?:\([^()]*\))?"  # P(X), f'(x)
     r"|\\frac\{ ?(?:d|\\partial)[^{}+-]*(?:\{\d\}[^{}+-]*)?\}\{ ?(?:d|\\partial)[^{}+-]*(?:\{\d\})?\}"  # dy/dx
@@ -39,7 +31,7 @@ def is_one_unknown(text: str) -> bool:
     text = text.strip()
     while match := _WITHIN.match(text):
         text = (match[1] or match[2] or match[3] or text[match.end() :]).strip()
-    return is_variable(text) or _ONE.fullmatch(text) is not None
+    return groups.is_variable(text) or _ONE.fullmatch(text) is not None
 
 
 def is_name(text: str) -> bool:
@@ -105,13 +97,13 @@ def _chains(gold: str, answer: str, compare: Comparison) -> bool:
     sides, signs = relation(gold)
     others, marks = relation(answer)
     readings = [(others, marks)]
-    if all(mark in FLIPPED for mark in marks):
-        readings.append((others[::-1], [FLIPPED[mark] for mark in reversed(marks)]))
+    if all(mark in groups.FLIPPED for mark in marks):
+        readings.append((others[::-1], [groups.FLIPPED[mark] for mark in reversed(marks)]))
     for ends, turned in readings:
         pairs = zip(sides, ends, strict=False)
         if signs == turned and all(compare.same(a, b) if a and b else a == b for a, b in pairs):
             return True
-    ordered = all(sign in ORDER for sign in signs + marks)
+    ordered = all(sign in groups.ORDER for sign in signs + marks)
     return compare.expressions(gold, answer) if ordered else compare.differ("relation")
 
 

@@ -3,6 +3,7 @@ commands under one name with braces around their arguments, plain notation (sqrt
 
 import re
 import unicodedata
+from collections.abc import Callable
 from functools import lru_cache
 
 from tepo.problems.grader.brackets import BRACES, PARENTHESES, balanced, closing
@@ -258,7 +259,18 @@ _ISO_INTERVALS = re.compile(rf"(?:[a-zA-Z] ?\\in ?)?{_ISO_INTERVAL.pattern}(?: ?
 _GROUPED = re.compile(r"(?<![\d.,])(\d{1,3})((?: \d{3})+)(?!\d|\s*(?:/|\\frac))")
 _LONG_POWER = re.compile(r"\^\s*(-?\d{2,}|-\d|-[a-zA-Z])")
 _PAREN_POWER = re.compile(r"\^\s*\(([^()]*)\)")
-_SYNONYMS = (
+_COMMANDS: dict[str, str] = {
+    name: written
+    for names, written in {
+        "lnot neg": "\\not ", "nmid": "\\not \\mid ", "leqslant le leqq": "\\leq ", "geqslant ge geqq": "\\geq ",
+        "lt": "<", "gt": ">", "colon ratio": ":", "varnothing empty": "\\emptyset ", "lbrace": "\\{", "rbrace": "\\}",
+        "dots dotsb dotsc dotsi dotsm ldots cdots ddots hdots": "\\ldots ", "lbrack": "[", "rbrack": "]",
+        "degree textdegree": "^{\\circ}", "bmod pmod mod": "\\mod ", "lg": "\\log_{10}", "imath jmath": "i",
+        "mid": "\\mid ", "Rightarrow Longrightarrow implies": "\\implies ", "lvert rvert vert": "|",
+    }.items()
+    for name in names.split()
+}  # fmt: skip
+_SYNONYMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
     (re.compile(r"\\not\s*=|\\ne(?![a-zA-Z])|!=|\\not\s*\\eq(?![a-zA-Z])|=\s*/\s*="), r"\\neq "),
     (re.compile(r"\\not\s*\\in(?![a-zA-Z])"), r"\\notin "),
     (re.compile(r"\\not\s*<|\\nless(?![a-zA-Z])"), r"\\geq "),
@@ -276,17 +288,6 @@ _SYNONYMS = (
     (re.compile(r"\\mathbb\s*([A-Z])"), r"\\mathbb{\1}"),
     (re.compile(r"\\mathbb\{R\} ?(?:\^ ?(?:\+|\{ ?\+ ?\})|_ ?\{ ?> ?0 ?\})"), r"(0,\\infty )"),
 )
-_COMMANDS = {
-    name: written
-    for names, written in {
-        "lnot neg": "\\not ", "nmid": "\\not \\mid ", "leqslant le leqq": "\\leq ", "geqslant ge geqq": "\\geq ",
-        "lt": "<", "gt": ">", "colon ratio": ":", "varnothing empty": "\\emptyset ", "lbrace": "\\{", "rbrace": "\\}",
-        "dots dotsb dotsc dotsi dotsm ldots cdots ddots hdots": "\\ldots ", "lbrack": "[", "rbrack": "]",
-        "degree textdegree": "^{\\circ}", "bmod pmod mod": "\\mod ", "lg": "\\log_{10}", "imath jmath": "i",
-        "mid": "\\mid ", "Rightarrow Longrightarrow implies": "\\implies ", "lvert rvert vert": "|",
-    }.items()
-    for name in names.split()
-}  # fmt: skip
 _BRACKETS = [("\\(", "\\)"), ("\\[", "\\]")]
 _PAIRS = [("$$", "$$"), ("\\$", "\\$"), ("$", "$"), *_BRACKETS, ("**", "**"), ("`", "`"), ('"', '"')]
 

@@ -173,8 +173,7 @@ def test_each_shipped_model_that_is_asked_by_its_template_has_a_family_here() ->
     wrapped = {name for name in options("model") if name not in asked_plainly}
     wrapped = {name for name in wrapped if compose([f"model={name}", "data=gsm8k"]).model.wrap == "auto"}
     assert wrapped == set(SHIPPED)
-    for family in SHIPPED.values():
-        test_an_ordinary_statement_passes_and_what_ends_a_turn_is_a_stop_id(family)
+    assert set(SHIPPED.values()) <= set(FAMILIES)
 
 
 def test_a_token_behind_the_next_question_ends_no_turn() -> None:

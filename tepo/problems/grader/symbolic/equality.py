@@ -305,7 +305,7 @@ _SUMS = (sympy.Sum, sympy.Product, sympy.Integral)
 
 
 class Judge:
-    """What a worker decides: one answer against one gold, and whether a gold can be read at all. Tolerances apply to
+    """Decisions of a worker: one answer against one gold, and whether a gold can be read at all. Tolerances apply to
     constants only."""
 
     def __init__(self, relative: float = 0.0, absolute: float = 0.0):

@@ -17,7 +17,7 @@ from tepo.config.own_reward import read_prompt
 from tepo.problems.grader import GraderOptions
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import template
-from tepo.problems.sources import Dataset, Fields, Procedural, content, load_dataset_problems, load_procedural
+from tepo.problems.sources import Dataset, Fields, Procedural, content, load_dataset_problems
 from tepo.problems.splits import HASH_RANGES
 
 PAPER = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")  # in the order of its tables
@@ -58,7 +58,10 @@ class Benchmark:
         """The problems, checked against `count` and `hash`. Raises UserError when they are not there or not the pinned
         ones."""
         if self.procedural:
-            problems = load_procedural(self.procedural, self.count)
+            from tepo.problems.procedural.generator import generate
+
+            source = self.procedural
+            problems = generate(source.tasks, self.count, source.seed, source.split)
         else:
             assert self.dataset
             problems = load_dataset_problems(self.dataset, self.name.partition(":")[0], self.count, self.hash)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from tepo.common.text import counted
 from tepo.problems.grader import Grader
+from tepo.problems.grader.brackets import TEXT
+from tepo.problems.grader.extraction import gold_answers
 from tepo.problems.grader.grader import NOT_TRIED
-from tepo.problems.grader.text.extraction import gold_answers
-from tepo.problems.grader.text.split import TEXT
 from tepo.problems.problem import Problem
 
 SECONDS = 10.0  # CPU seconds of the grader's workers on the golds of a file that is about to be used
@@ -44,13 +44,9 @@ class Findings:
     def __str__(self) -> str:
         """One line with the numbers and the first problems of each kind; empty where nothing is wrong."""
         part = "" if self.tried == self.golds else f" that were tried, of {self.golds:,},"
-        unread = (
-            f"{len(self.unread):,} of {self.tried:,} golds{part} cannot be read, so that only the same text is right"
-        )
-        kinds = (
-            (unread, self.unread),
-            (f"{counted(len(self.several), 'problem')} with golds that differ", self.several),
-        )
+        unread = f"{len(self.unread):,} of {self.tried:,} golds{part} cannot be read"
+        several = f"{counted(len(self.several), 'problem')} with golds that differ"
+        kinds = (f"{unread}, so that only the same text is right", self.unread), (several, self.several)
         return ". ".join(f"{what}: {some_of(found)}" for what, found in kinds if found)
 
 

@@ -57,13 +57,6 @@ class Dataset:
     hash: str | None = option(None, "of this copy's content, where it differs a little from the one in TEPO_DATA")
 
 
-def load_procedural(source: Procedural, count: int) -> list[Problem]:
-    """`count` generated problems."""
-    from tepo.problems.procedural.generator import generate
-
-    return generate(source.tasks, count, source.seed, source.split)
-
-
 def load_dataset_problems(source: Dataset, name: str, count: int, expected: str | None) -> list[Problem]:
     """The rows of the set `name`, from TEPO_DATA in front of the hub. Raises UserError unless they are as many as
     declared and, where their hash is given (`expected`), the pinned ones."""

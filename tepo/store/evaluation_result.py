@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tepo.common.errors import UserError
 from tepo.common.files import TEMPORARY, parse_json, remove_leftovers, write_json
-from tepo.problems.grader.verdict import OUT_OF_BUDGET
+from tepo.problems.grader.pool import OUT_OF_BUDGET
 
 if TYPE_CHECKING:
     from tepo.problems.benchmarks import Benchmark

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from perf.hostile_answers import GOLDS, HOSTILE, beside_golds
 from tepo.problems.grader import Grader, GraderOptions
+from tepo.problems.grader.extraction import NoAnswer, extract_answer
 from tepo.problems.grader.options import FALLBACKS
-from tepo.problems.grader.text.extraction import NoAnswer, extract_answer
 from tests.processes import read
 
 T = TypeVar("T")

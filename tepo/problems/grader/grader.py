@@ -3,17 +3,16 @@
 import math
 import re
 import time
-from collections.abc import Sequence
-from types import TracebackType
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 
 from tepo.common.files import content_hash
-from tepo.problems.grader.kinds.comparer import Comparer, GoldReader, Undecided
+from tepo.problems.grader.brackets import deepest
+from tepo.problems.grader.comparer import Comparer, Undecided, unread
+from tepo.problems.grader.extraction import NoAnswer, extract_answer, gold_answers
 from tepo.problems.grader.options import GraderOptions
-from tepo.problems.grader.text.brackets import deepest
-from tepo.problems.grader.text.extraction import NoAnswer, extract_answer, gold_answers
-from tepo.problems.grader.text.spelling import canonical
-from tepo.problems.grader.verdict import OUT_OF_BUDGET, Verdict
-from tepo.problems.grader.workers.pool import Pool
+from tepo.problems.grader.pool import OUT_OF_BUDGET, Pool
+from tepo.problems.grader.spelling import canonical
 
 _CACHED = 200_000
 _AT_ONCE = 16  # golds given to the workers
@@ -21,6 +20,24 @@ _READ = 1e-4  # CPU seconds that a gold takes here, about: counted, as a clock w
 NOT_TRIED = "not tried"
 _INTEGER = re.compile(r"-?[0-9]{1,18}")
 _GARBLED = re.compile(r"-?[0-9]*(?:[a-df-hj-zA-DF-HJ-Z]|%)[0-9]+")  # 1a4, m3, 13%1: no spelling of an integer
+
+
+def given_up(reasons: Iterable[str]) -> int:
+    """Count the reasons that say that the grader gave an answer up: nobody knows whether it was right, it counts as
+    wrong."""
+    return sum(reason in OUT_OF_BUDGET for reason in reasons)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`reason` says how the verdict was reached (exact, number, symbolic …) or why the answer is wrong (different, no
+    answer, unclosed box, timeout …; OUT_OF_BUDGET: it was given up); `extracted` is the answer in the response, None
+    without one; `seconds` of a worker's CPU time, both tries together, or of wall clock where it took no worker."""
+
+    correct: bool
+    reason: str
+    extracted: str | None
+    seconds: float
 
 
 class Grader:
@@ -33,7 +50,7 @@ class Grader:
         self._tolerant = bool(self.options.relative_tolerance or self.options.absolute_tolerance)
         self._cache: dict[tuple[str, str], tuple[bool, str]] = {}
         tolerances = {"relative": self.options.relative_tolerance, "absolute": self.options.absolute_tolerance}
-        self._pool = Pool(self.options, "tepo.problems.grader.workers.worker", tolerances)
+        self._pool = Pool(self.options, "tepo.problems.grader.worker", tolerances)
 
     def grade(self, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
         """A verdict for each (gold, response text), in order. Never raises for what a response holds."""
@@ -95,8 +112,7 @@ class Grader:
             if result is None and undecided:
                 return None
             result = result or (False, comparer.note)
-        self._remember((gold, answer), result)
-        return result
+        return self._remember((gold, answer), result)
 
     def check_golds(self, golds: Sequence[str], seconds: float = math.inf) -> list[tuple[int, str]]:
         """(index, why) of every gold that cannot be read, so that only the same text would match it; of a gold with
@@ -131,7 +147,7 @@ class Grader:
         if not canonical(gold):
             return "empty"
         try:
-            GoldReader().unread(gold)
+            unread(gold)
             return ""
         except Exception:  # Undecided, or of a gold that nobody foresaw: a worker says why
             return None
@@ -140,10 +156,10 @@ class Grader:
         """Process ids of the living workers (for measurements)."""
         return self._pool.pids()
 
-    def _remember(self, key: tuple[str, str], result: tuple[bool, str]) -> None:
+    def _remember(self, key: tuple[str, str], result: tuple[bool, str]) -> tuple[bool, str]:
         if len(self._cache) >= _CACHED:
             self._cache.clear()
-        self._cache[key] = result
+        return self._cache.setdefault(key, result)
 
     def close(self) -> None:
         """Stop the workers; the cache stays."""
@@ -152,7 +168,5 @@ class Grader:
     def __enter__(self) -> "Grader":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self.close()

@@ -18,23 +18,20 @@ _PACKAGES = ("math-verify", "latex2sympy2_extended", "sympy", "antlr4-python3-ru
 @dataclass(frozen=True, slots=True)
 class GraderOptions:
     """Options of a grader; the defaults are those of training (`grader.*`, with one worker) and of every benchmark that
-    asks for nothing else.
+    asks for nothing else."""
 
-    timeout: CPU seconds of a worker that one answer may take, however long the clock on the wall runs meanwhile (see
-    `pool`). workers: processes (0: one per usable core, at most 8). memory_mb: address space of a worker. recycle:
-    answers after which a worker is replaced. max_chars, max_depth: longer or deeper answers are wrong without being
-    parsed. fallbacks: what to take when a response holds no box at all, in order: "phrase" (… answer is X), "formula"
-    (the last formula of a sentence), "bare" (a short response is the answer itself). relative_tolerance,
-    absolute_tolerance: slack on numbers, 0 except where a benchmark asks for it."""
-
-    timeout: float = 3.0
-    workers: int = 0
-    memory_mb: int = 1024
-    recycle: int = 2000
-    max_chars: int = 2000
-    max_depth: int = 40
+    timeout: float = (
+        3.0  # CPU seconds of a worker that one answer may take, however long the wall's clock runs meanwhile
+    )
+    workers: int = 0  # processes (0: one per usable core, at most 8)
+    memory_mb: int = 1024  # address space of a worker
+    recycle: int = 2000  # answers after which a worker is replaced
+    max_chars: int = 2000  # longer answers are wrong without being parsed
+    max_depth: int = 40  # and so are those with brackets nested deeper
+    # What to take when a response holds no box at all, in order: "phrase" (… answer is X), "formula" (the last formula
+    # of a sentence), "bare" (a short response is the answer itself).
     fallbacks: tuple[str, ...] = ()
-    relative_tolerance: float = 0.0
+    relative_tolerance: float = 0.0  # slack on numbers, 0 except where a benchmark asks for it
     absolute_tolerance: float = 0.0
 
     def __post_init__(self) -> None:

@@ -181,15 +181,11 @@ def long_multiplication() -> Task:
         sum_text, answer = columns(low, 10 * high, 4, slip)
         return low_text + high_text + sum_text, answer
 
-    def draw(random: Random) -> Operands:
-        return draw_number(random, 2), draw_number(random, 2)
-
-    return Task(draw, lambda operands: f"{operands[0]}*{operands[1]}=", chain)
-
-
-def _draw_bits(random: Random, bits: int) -> int:
-    """A number of `bits` binary digits, or one or two fewer, so that there are enough of them."""
-    return random.randrange(max(2, 2 ** (bits - 3)), 2**bits)
+    return Task(
+        lambda random: (draw_number(random, 2), draw_number(random, 2)),
+        lambda operands: f"{operands[0]}*{operands[1]}=",
+        chain,
+    )
 
 
 def binary(bits: int) -> Task:
@@ -205,7 +201,8 @@ def binary(bits: int) -> Task:
             value, power = half, power * 10
         return text, answer
 
-    return Task(lambda random: (_draw_bits(random, bits),), lambda operands: f"{operands[0]}:2=", chain)
+    low = max(2, 2 ** (bits - 3))  # one or two digits fewer too, so that there are enough numbers
+    return Task(lambda random: (random.randrange(low, 2**bits),), lambda operands: f"{operands[0]}:2=", chain)
 
 
 def sorting(digits: int) -> Task:
@@ -219,10 +216,11 @@ def sorting(digits: int) -> Task:
             text += f"{row},"
         return text, row
 
-    def draw(random: Random) -> Operands:
-        return (int("".join(str(random.randrange(1, 10)) for _ in range(digits))),)
-
-    return Task(draw, lambda operands: f"sort({operands[0]})=", chain)
+    return Task(
+        lambda random: (int("".join(str(random.randrange(1, 10)) for _ in range(digits))),),
+        lambda operands: f"sort({operands[0]})=",
+        chain,
+    )
 
 
 def progression(steps: int) -> Task:
@@ -236,10 +234,11 @@ def progression(steps: int) -> Task:
             text += f"{step}:{value},"
         return text, value
 
-    def draw(random: Random) -> Operands:
-        return draw_number(random, 3), random.randrange(2, 10)
-
-    return Task(draw, lambda operands: f"{operands[0]}+{operands[1]}*{steps}=", chain)
+    return Task(
+        lambda random: (draw_number(random, 3), random.randrange(2, 10)),
+        lambda operands: f"{operands[0]}+{operands[1]}*{steps}=",
+        chain,
+    )
 
 
 TASKS: dict[str, Task] = {

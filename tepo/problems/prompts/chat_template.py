@@ -11,7 +11,7 @@ from typing import Any
 from tepo.common.errors import RunFailed, UserError
 from tepo.common.text import spelt
 from tepo.problems.grader.options import GraderOptions
-from tepo.problems.grader.workers.pool import Outcome, Pool
+from tepo.problems.grader.pool import Outcome, Pool
 
 PLAIN = "wrap=base asks in plain text (model.wrap, --wrap)"
 _FIX = f"another template (chat_template.jinja of the model), or {PLAIN}"

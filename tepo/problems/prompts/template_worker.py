@@ -7,7 +7,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from tepo.problems.grader.workers.worker import serve
+from tepo.problems.grader.worker import serve
 
 _TODAY = datetime(2024, 7, 26)  # on every day, lest a run ask otherwise after midnight; Llama's own without a clock
 _ROOM = 1_000_000  # characters that a template may write beside what it is given

@@ -7,13 +7,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
-from types import TracebackType
 
 from tepo.common.errors import RunFailed, UserError
 from tepo.config.own_reward import raise_all
 from tepo.config.run_config import NamedReward
 from tepo.problems.grader import Grader, GraderOptions, given_up
-from tepo.problems.grader.workers.pool import Pool
+from tepo.problems.grader.pool import Pool
 from tepo.problems.problem import Problem
 
 _WORKER = "tepo.problems.rewards.reward_worker"
@@ -63,24 +62,20 @@ class OwnRewards:
     ) -> list[tuple[float, str]]:
         """Value and no failure, or 0 and why, of each response; equal ones are asked for once."""
         unlike = list(dict.fromkeys(responses))
-        requests = [
-            {"reward": number, "file": reward.file, "problem": asdict(problem), "response": text}
-            for problem, text in unlike
-        ]
+        asked = {"reward": number, "file": reward.file}
+        requests = [{**asked, "problem": asdict(problem), "response": text} for problem, text in unlike]
         found = {}
-        for asked, outcome in zip(unlike, self._pool.run(requests), strict=True):
+        for one, outcome in zip(unlike, self._pool.run(requests), strict=True):
             reason = outcome.reason
             if reason in _OVER or reason == "crash":
                 reason = f"{reward.file}: {reward.function} {_OVER.get(reason, 'ended its process')}"
-            found[asked] = (0.0 if reason else outcome.value, reason)
-        return [found[asked] for asked in responses]
+            found[one] = (0.0 if reason else outcome.value, reason)
+        return [found[one] for one in responses]
 
     def __enter__(self) -> "OwnRewards":
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._pool.close()
 
 

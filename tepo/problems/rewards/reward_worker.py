@@ -15,7 +15,7 @@ from collections.abc import Callable
 from numbers import Real
 from typing import Any
 
-from tepo.problems.grader.workers.worker import serve
+from tepo.problems.grader.worker import serve
 from tepo.problems.problem import Problem
 
 _LOADING = 60.0  # CPU seconds; a large package takes about ten

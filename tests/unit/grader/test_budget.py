@@ -160,7 +160,7 @@ def test_what_went_before_changes_neither_count_nor_verdict() -> None:
     forgotten before it could let an answer through that a new process gives up."""
     code = """
 import json, sys
-from tepo.problems.grader.workers.worker import _load
+from tepo.problems.grader.worker import _load
 from tepo.problems.grader.symbolic.allowance import REMEMBERED, _count, allowance
 decider = _load({"relative": 0, "absolute": 0})
 texts = json.loads(sys.argv[1])

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tepo.problems.grader.text.extraction import NoAnswer, extract_answer
+from tepo.problems.grader.extraction import NoAnswer, extract_answer
 
 ALL = ("phrase", "formula", "bare")
 

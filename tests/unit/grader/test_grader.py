@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -69,23 +70,13 @@ def test_memory_is_bounded() -> None:
 
 
 def test_it_works_from_threads() -> None:
-    results: dict[int, list[bool]] = {}
-    with Grader(GraderOptions(workers=2, timeout=20)) as grader:
+    with Grader(GraderOptions(workers=2, timeout=20)) as grader, ThreadPoolExecutor(6) as threads:
 
-        def work(number: int) -> None:
-            results[number] = [
-                verdict.correct
-                for verdict in grader.grade(
-                    [(f"x+{number}", rf"\boxed{{{number}+x}}"), (f"x+{number}", rf"\boxed{{{number + 1}+x}}")]
-                )
-            ]
+        def work(number: int) -> list[bool]:
+            pairs = [(f"x+{number}", rf"\boxed{{{other}+x}}") for other in (number, number + 1)]
+            return [verdict.correct for verdict in grader.grade(pairs)]
 
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert results == {number: [True, False] for number in range(6)}
+        assert list(threads.map(work, range(6))) == [[True, False]] * 6
 
 
 def test_close_leaves_no_process_and_the_grader_can_be_used_again() -> None:
@@ -123,18 +114,8 @@ def test_workers_end_with_a_killed_parent() -> None:
 
 def test_golds_are_checked_when_a_benchmark_is_loaded() -> None:
     with Grader(GraderOptions(workers=1, timeout=20)) as grader:
-        golds = [
-            "5",
-            r"\frac{1}{2}",
-            r"\text{east}",
-            r"(1, \sqrt{2})",
-            r"\frac{11}{2^{20}",
-            "",
-            r"\begin{picture}(0,0)",
-            "np.arcsin(10/13)",
-            "x=1,2",
-            r"1 \pm \sqrt{19}",
-        ]
+        golds = ["5", r"\frac{1}{2}", r"\text{east}", r"(1, \sqrt{2})", r"\frac{11}{2^{20}", ""]
+        golds += [r"\begin{picture}(0,0)", "np.arcsin(10/13)", "x=1,2", r"1 \pm \sqrt{19}"]
         assert [index for index, _ in grader.check_golds(golds)] == [5, 6]
 
 
@@ -156,21 +137,13 @@ def test_bad_options_are_refused(options: dict[str, object]) -> None:
 
 def test_answers_too_long_or_too_deep_are_never_parsed() -> None:
     with Grader() as grader:
-        verdicts = grader.grade(
-            [("x", r"\boxed{" + "x+" * 3000 + "1}"), ("x", r"\boxed{" + "(" * 300 + "x" + ")" * 300 + "}")]
-        )
-        assert [verdict.reason for verdict in verdicts] == ["too long", "too deep"]
-        assert not grader._pool._workers
-
-
-def test_answers_too_long_are_not_remembered() -> None:
-    """5,000 of 60 kB each filled 331 MB: neither text nor verdict is worth its place."""
-    with Grader() as grader:
         long, deep = "x+" * 3000, "(" * 300 + "x" + ")" * 300
-        grader.grade([("x", f"\\boxed{{{long}{number}}}") for number in range(50)])
-        assert not grader._cache
-        grader.grade([("x", f"\\boxed{{{deep}}}")])
+        verdicts = grader.grade([("x", f"\\boxed{{{long}{number}}}") for number in range(50)])
+        assert {verdict.reason for verdict in verdicts} == {"too long"}
+        assert not grader._cache  # 5,000 of 60 kB each filled 331 MB
+        assert grader.grade([("x", f"\\boxed{{{deep}}}")])[0].reason == "too deep"
         assert len(grader._cache) == 1
+        assert not grader._pool._workers
 
 
 def test_nothing_is_executed(tmp_path: os.PathLike[str]) -> None:

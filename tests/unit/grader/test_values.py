@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 
 from tepo.problems.grader import Grader, GraderOptions
-from tepo.problems.grader.kinds.numbers.simple_expression import sample
+from tepo.problems.grader.numbers import sample
 
 LETTERS = ("a", "b", "c", "d", "m", "x_1", "x_2", "x_3", r"\alpha", r"\beta", "C", "y")
 LONG = "1" * 1500

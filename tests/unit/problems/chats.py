@@ -91,48 +91,36 @@ def save_without_weights(made: PreTrainedTokenizerFast, folder: Path) -> Path:
 
 
 _TURNS = ("<|im_start|>", "<|im_end|>")
-FAMILIES = {  # tokenizer, and what ends a turn
-    "base asked by ChatML": lambda: (
-        byte_tokenizer(CHATML, special=_TURNS, eos_token="<|endoftext|>", pad_token="<|endoftext|>"),
+_TEXT = {"eos_token": "<|endoftext|>"}
+_HEADER = ("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
+_MARKS = ("<|start|>", "<|channel|>", "<|message|>", "<|end|>")
+_KINDS: dict[str, tuple[str, dict[str, Any], str]] = {  # template, tokenizer, and what ends a turn
+    "base asked by ChatML": (CHATML, {"special": _TURNS, **_TEXT, "pad_token": "<|endoftext|>"}, "<|im_end|>"),
+    "ChatML that thinks": (
+        *(THINKS, {"special": _TURNS, "added": ("<think>", "</think>"), "eos_token": "<|im_end|>"}),
         "<|im_end|>",
     ),
-    "ChatML that thinks": lambda: (
-        byte_tokenizer(THINKS, special=_TURNS, added=("<think>", "</think>"), eos_token="<|im_end|>"),
-        "<|im_end|>",
-    ),
-    "headers": lambda: (
-        byte_tokenizer(
-            HEADERS,
-            special=("<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"),
-            bos="<|begin|>",
-            eos_token="<|end_of_text|>",
-        ),
-        "<|eot_id|>",
-    ),
-    "[INST]": lambda: (byte_tokenizer(INST, bos="<s>", eos_token="</s>"), "</s>"),
-    "distilled": lambda: (
-        byte_tokenizer(DISTILLED, special=("<｜User｜>", "<｜Assistant｜>"), bos="<｜begin｜>", eos_token="<｜end｜>"),
+    "headers": (HEADERS, {"special": _HEADER, "bos": "<|begin|>", "eos_token": "<|end_of_text|>"}, "<|eot_id|>"),
+    "[INST]": (INST, {"bos": "<s>", "eos_token": "</s>"}, "</s>"),
+    "distilled": (
+        *(DISTILLED, {"special": ("<｜User｜>", "<｜Assistant｜>"), "bos": "<｜begin｜>", "eos_token": "<｜end｜>"}),
         "<｜end｜>",
     ),
-    "next role": lambda: (
-        byte_tokenizer(NEXT_ROLE, special=("<|user|>", "<|assistant|>"), bos="<s>", eos_token="</s>"),
+    "next role": (
+        *(NEXT_ROLE, {"special": ("<|user|>", "<|assistant|>"), "bos": "<s>", "eos_token": "</s>"}),
         "<|user|>",
     ),
-    "channels": lambda: (
-        byte_tokenizer(
-            CHANNELS, special=("<|start|>", "<|channel|>", "<|message|>", "<|end|>"), eos_token="<|return|>"
-        ),
-        "<|end|> <|return|>",
-    ),
-    "turns that are not special": lambda: (
-        byte_tokenizer(CHATML, added=_TURNS, eos_token="<|endoftext|>"),
+    "channels": (CHANNELS, {"special": _MARKS, "eos_token": "<|return|>"}, "<|end|> <|return|>"),
+    "turns that are not special": (CHATML, {"added": _TURNS, **_TEXT}, "<|im_end|>"),
+    "one token begins and ends a text": (
+        *("{{ bos_token }}" + CHATML, {"special": _TURNS, "bos": "<|text|>", "eos_token": "<|text|>"}),
         "<|im_end|>",
     ),
-    "one token begins and ends a text": lambda: (
-        byte_tokenizer("{{ bos_token }}" + CHATML, special=_TURNS, bos="<|text|>", eos_token="<|text|>"),
-        "<|im_end|>",
-    ),
-    "content in parts": lambda: (byte_tokenizer(PARTS, special=_TURNS, eos_token="<|endoftext|>"), "<|im_end|>"),
+    "content in parts": (PARTS, {"special": _TURNS, **_TEXT}, "<|im_end|>"),
+}
+FAMILIES = {
+    name: lambda template=template, form=form, end=end: (byte_tokenizer(template, **form), end)
+    for name, (template, form, end) in _KINDS.items()
 }
 SHIPPED = {  # the models that are asked by their chat template, in the style of which family
     "qwen2.5-7b": "base asked by ChatML",

@@ -22,7 +22,8 @@ PAPER = {
     "olympiadbench": (675, 1),
     "minerva": (272, 1),
 }
-GOOD = "title: T\nprocedural: {tasks: {add3: 1}, seed: 1}\ncount: 4\nsamples: 2\ntemperature: 1.0\nmax_new_tokens: 8\n"
+PROCEDURAL = "procedural: {tasks: {add3: 1}, seed: 1}"
+GOOD = f"title: T\n{PROCEDURAL}\ncount: 4\nsamples: 2\ntemperature: 1.0\nmax_new_tokens: 8\n"
 
 
 @pytest.fixture
@@ -35,11 +36,8 @@ def toy(tmp_path, monkeypatch):
 
     def write(folder, rows, **columns):
         folder.mkdir(exist_ok=True)
-        names = {"id": "id", "problem": "problem", "answer": "answer"} | columns
-        lines = [
-            {names["id"]: problem.id, names["problem"]: problem.prompt, names["answer"]: problem.answer}
-            for problem in rows
-        ]
+        statement, gold = columns.get("problem", "problem"), columns.get("answer", "answer")
+        lines = [{"id": problem.id, statement: problem.prompt, gold: problem.answer} for problem in rows]
         (folder / "toy.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         return folder
 
@@ -48,16 +46,12 @@ def toy(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", sorted(PAPER))
 def test_the_papers_protocol(name):
-    benchmark = load_benchmark(name)
-    count, samples = PAPER[name]
+    benchmark, (count, samples) = load_benchmark(name), PAPER[name]
     assert (benchmark.count, benchmark.samples, benchmark.max_new_tokens) == (count, samples, 8192)
-    assert benchmark.temperature == (0.6 if samples == 32 else 0.0)
-    assert benchmark.prompt == "boxed"
-    assert benchmark.dataset.revision
-    assert len(benchmark.dataset.revision) == 40
+    assert (benchmark.temperature, benchmark.prompt) == (0.6 if samples == 32 else 0.0, "boxed")
+    assert (len(benchmark.dataset.revision or ""), len(hashes.pinned_rows(name))) == (40, count)
     assert benchmark.provenance
     assert benchmark.licence
-    assert len(hashes.pinned_rows(name)) == count
 
 
 def test_every_shipped_benchmark_is_valid():
@@ -68,28 +62,15 @@ def test_every_shipped_benchmark_is_valid():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (GOOD.replace("samples", "sample"), "unknown key 'sample'\n.*\n.*did you mean 'samples'"),
-        (GOOD.replace("tasks", "task"), "unknown key 'procedural.task'\n.*\n.*did you mean 'procedural.tasks'"),
-        (GOOD.replace("count: 4\n", ""), "count is missing: number of problems"),
-        (GOOD.replace("count: 4", "count: four"), "count must be a whole number, not 'four'"),
         (GOOD.replace("add3: 1", "add3: x"), "procedural.tasks.add3 must be a number"),
         (GOOD.replace("seed: 1", "seed: 1, split: validaton"), "did you mean 'validation'"),
-        (GOOD.replace("count: 4", "count: 0"), "count must be at least 1"),
         (GOOD.replace("temperature: 1.0", "temperature: 0"), "greedy"),
         (GOOD.replace("temperature: 1.0", "temperature: -1"), "temperature must be at least 0, not -1"),
-        (GOOD + "prompt: boxd\n", "did you mean 'boxed'"),
         (GOOD + "grader: {timeot: 1}\n", "did you mean 'grader.timeout'"),
         (GOOD + "dataset: {path: x}\nhash: y\n", "exactly one of"),
-        (
-            "title: T\ncount: 4\nsamples: 1\ntemperature: 0\nmax_new_tokens: 8\n"
-            "dataset: {path: x.jsonl, fields: {answer: a}}\n",
-            "`fields` is for sets of the hub",
-        ),
+        (GOOD.replace(PROCEDURAL, "dataset: {path: x.jsonl, fields: {answer: a}}"), "`fields` is for sets of the hub"),
         (GOOD + "name: x\n", "'name' is not allowed"),
         (GOOD + "tolerances: {add3-1: 0}\n", "tolerances.add3-1 must be positive, not 0"),
-        (GOOD + "tolerances: {add3-1: wide}\n", "tolerances.add3-1 must be a number"),
-        (GOOD + "a: [\n", "mine.yaml:8"),
-        ("- a\n", "must hold a mapping"),
     ],
 )
 def test_broken_files_name_file_and_key(tmp_path, text, message):
@@ -126,22 +107,12 @@ def test_unknown_names_and_subsets():
 
 def test_a_fingerprint_changes_with_what_changes_responses_only():
     benchmark = load_benchmark("amc")
-    same = [
-        replace(benchmark, title="x"),
-        replace(benchmark, defects=()),
-        replace(benchmark, grader=replace(benchmark.grader, timeout=1.0)),
-    ]
-    other = [
-        replace(benchmark, **change)
-        for change in (
-            {"samples": 8},
-            {"temperature": 1.0},
-            {"prompt": "raw"},
-            {"max_new_tokens": 9},
-            {"hash": "x"},
-            {"without": ("amc-0",)},
-        )
-    ]
+    kept = {"title": "x"}, {"defects": ()}, {"grader": replace(benchmark.grader, timeout=1.0)}
+    changed = (
+        *({"samples": 8}, {"temperature": 1.0}, {"prompt": "raw"}),
+        *({"max_new_tokens": 9}, {"hash": "x"}, {"without": ("amc-0",)}),
+    )
+    same, other = ([replace(benchmark, **change) for change in changes] for changes in (kept, changed))
     assert {part.fingerprint for part in same} == {benchmark.fingerprint}
     assert len({part.fingerprint for part in [benchmark, *other]}) == 7
 
@@ -170,23 +141,6 @@ def test_a_changed_row_is_named(toy, tmp_path, monkeypatch):
         load_dataset_problems(Dataset("no/such-set"), "toy", 4, set_hash(problems))
 
 
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"id": 1, "problem": "p"}', "line 1: no answer"),
-        ('{"id": 1, "problem": " ", "answer": "4"}', "line 1: the problem is empty"),
-        ('{"id": 1, "problem": "p", "answer": true}', "line 1: the answer is neither a text nor a number"),
-        ("{", "line 1"),
-        ('{"id": "a", "problem": "p", "answer": "1"}\n' * 2, "same id"),
-    ],
-)
-def test_broken_problem_files_name_the_line(tmp_path, line, message):
-    path = tmp_path / "x.jsonl"
-    path.write_text(line)
-    with pytest.raises(UserError, match=message):
-        read_problem_file(path)
-
-
 def test_tepo_data_must_be_a_folder(monkeypatch):
     monkeypatch.setenv("TEPO_DATA", "/no/such/folder")
     with pytest.raises(UserError, match="TEPO_DATA is not a folder"):
@@ -202,10 +156,8 @@ def test_lines_end_at_newlines_only(tmp_path):
 def test_pinned_rows_are_found_in_any_order_and_among_others(toy):
     problems, _ = toy
     extra = Problem("x", "What else?", "7")
-    shuffled = [
-        replace(problem, id=f"h{i}")
-        for i, problem in enumerate([problems[3], extra, problems[1], problems[0], problems[2]])
-    ]
+    order = [problems[3], extra, problems[1], problems[0], problems[2]]
+    shuffled = [replace(problem, id=f"h{i}") for i, problem in enumerate(order)]
     assert pick_pinned(shuffled, row_hashes(problems), "toy") == problems
     assert pick_pinned(shuffled[1:], row_hashes(problems), "toy") is None
 

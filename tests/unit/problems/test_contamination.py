@@ -1,5 +1,6 @@
 """Overlap of training problems and benchmarks: the fast count against sets of shingles, and the real sets."""
 
+import json
 import random
 from dataclasses import replace
 
@@ -82,13 +83,8 @@ def test_dapo_math_and_what_is_left_out(real_sets):
 
 
 def test_an_own_file_is_compared_with_the_benchmarks(real_sets, tmp_path):
-    import json
-
     copied = load_benchmark("aime24").load_problems()[0]
-    rows = [
-        {"id": "copy", "problem": copied.prompt, "answer": copied.answer},
-        {"id": "own", "problem": "How many primes lie between 10 and 20?", "answer": "4"},
-    ]
+    rows = ("copy", copied.prompt), ("own", "How many primes lie between 10 and 20?")
     path = tmp_path / "own.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    path.write_text("".join(json.dumps({"id": name, "problem": text, "answer": "4"}) + "\n" for name, text in rows))
     assert [problem.id for problem in load_training_problems(str(path), exclude_contaminated=True)] == ["own"]

@@ -12,7 +12,7 @@ from tepo.common.errors import UserError
 from tepo.common.paths import PACKAGE
 from tepo.config.compose import compose, options
 from tepo.problems.benchmarks import benchmark_names, load_benchmark
-from tepo.problems.grader.text.extraction import extract_answer
+from tepo.problems.grader.extraction import extract_answer
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import BOXED_INSTRUCTION, Asked, encode_prompts, render_prompt
 from tepo.problems.prompts.control_tokens import listed, marked
@@ -35,22 +35,28 @@ def tokenizer(template: str | None = None) -> Any:
     return byte_tokenizer(template, bos="<s>")
 
 
-def test_a_raw_set_is_never_wrapped() -> None:
-    for template in (None, PLAIN):
-        assert render_prompt("7*8=", tokenizer(template)) == "7*8="
-
-
 @pytest.mark.parametrize(
-    ("template", "wrap", "expected"),
+    ("template", "statement", "form", "expected"),
     [
-        (PLAIN, "auto", f"<user>{REQUEST}<assistant>"),
-        (None, "auto", f"Question:\n{REQUEST}\n\nAnswer:\n"),
-        (PLAIN, "base", f"Question:\n{REQUEST}\n\nAnswer:\n"),
-        (PLAIN, "raw", REQUEST),
+        (PLAIN, "7*8=", {}, "7*8="),  # a raw set is never wrapped
+        (None, "7*8=", {}, "7*8="),
+        (PLAIN, "1+1?", {"prompt": "boxed"}, f"<user>{REQUEST}<assistant>"),
+        (None, "1+1?", {"prompt": "boxed"}, f"Question:\n{REQUEST}\n\nAnswer:\n"),
+        (PLAIN, "1+1?", {"prompt": "boxed", "wrap": "base"}, f"Question:\n{REQUEST}\n\nAnswer:\n"),
+        (PLAIN, "1+1?", {"prompt": "boxed", "wrap": "raw"}, REQUEST),
+        (None, "1+1", {"prompt": "Solve {problem} now.", "wrap": "raw"}, "Solve 1+1 now."),
+        (None, "1+1", {"prompt": "Solve {problem} now."}, "Question:\nSolve 1+1 now.\n\nAnswer:\n"),
+        (PLAIN, "1+1", {"prompt": "Solve {problem} now."}, "<user>Solve 1+1 now.<assistant>"),
+        (
+            None,
+            r"{problem} {request} \frac{1}{2}",
+            {"prompt": "{problem}", "wrap": "raw"},
+            r"{problem} {request} \frac{1}{2}",
+        ),
     ],
 )
-def test_what_goes_around_a_boxed_request(template: str | None, wrap: str, expected: str) -> None:
-    assert render_prompt("1+1?", tokenizer(template), prompt="boxed", wrap=wrap) == expected
+def test_what_goes_around_a_request(template: str | None, statement: str, form: dict, expected: str) -> None:
+    assert render_prompt(statement, tokenizer(template), **form) == expected
 
 
 @pytest.mark.parametrize(
@@ -71,31 +77,20 @@ def test_thinking_is_what_was_asked_for(template: str, thinking: bool | None, en
     assert render_prompt("1+1?", tokenizer(template), prompt="boxed", thinking=thinking) == f"<user>{REQUEST}{ending}"
 
 
-def test_settings_that_cannot_be_met_are_refused() -> None:
-    with pytest.raises(UserError, match="no thinking mode"):
-        render_prompt("1", tokenizer(PLAIN), prompt="boxed", thinking=True)
-    with pytest.raises(UserError, match="no chat template is in use"):
-        render_prompt("1", tokenizer(), prompt="boxed", thinking=False)
-    with pytest.raises(UserError, match="did you mean 'boxed'"):
-        render_prompt("1", tokenizer(), prompt="box")
-    with pytest.raises(UserError, match="did you mean 'base'"):
-        render_prompt("1", tokenizer(), prompt="boxed", wrap="bas")
+@pytest.mark.parametrize(
+    ("template", "form", "message"),
+    [
+        (PLAIN, {"prompt": "boxed", "thinking": True}, "no thinking mode"),
+        (None, {"prompt": "boxed", "thinking": False}, "no chat template is in use"),
+        (None, {"prompt": "box"}, "did you mean 'boxed'"),
+        (None, {"prompt": "boxed", "wrap": "bas"}, "did you mean 'base'"),
+    ],
+)
+def test_settings_that_cannot_be_met_are_refused(template: str | None, form: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        render_prompt("1", tokenizer(template), **form)
 
 
-def test_a_prompt_of_ones_own_is_wrapped_as_a_boxed_one_is() -> None:
-    ask = "Solve {problem} now."
-    assert render_prompt("1+1", tokenizer(), prompt=ask, wrap="raw") == "Solve 1+1 now."
-    assert render_prompt("1+1", tokenizer(), prompt=ask) == "Question:\nSolve 1+1 now.\n\nAnswer:\n"
-    assert render_prompt("1+1", tokenizer(PLAIN), prompt=ask).startswith("<user>Solve 1+1 now.")
-
-
-def test_braces_in_a_statement_are_left_alone() -> None:
-    assert render_prompt(r"{problem} {request} \frac{1}{2}", tokenizer(), prompt="boxed", wrap="raw").startswith(
-        r"{problem} {request} \frac{1}{2}"
-    )
-
-
-# the door -------------------------------------------------------------------------------------------------------------
 def ask(made: Any, *statements: str, prompt: str = "boxed", **form: Any) -> Asked:
     problems = [Problem(f"p{number}", statement, "1") for number, statement in enumerate(statements)]
     return encode_prompts(problems, made, prompt=prompt, **form)
@@ -178,8 +173,7 @@ def test_each_shipped_model_that_is_asked_by_its_template_has_a_family_here() ->
     wrapped = {name for name in options("model") if name not in asked_plainly}
     wrapped = {name for name in wrapped if compose([f"model={name}", "data=gsm8k"]).model.wrap == "auto"}
     assert wrapped == set(SHIPPED)
-    for family in SHIPPED.values():
-        test_an_ordinary_statement_passes_and_what_ends_a_turn_is_a_stop_id(family)
+    assert set(SHIPPED.values()) <= set(FAMILIES)
 
 
 def test_a_token_behind_the_next_question_ends_no_turn() -> None:
@@ -188,7 +182,6 @@ def test_a_token_behind_the_next_question_ends_no_turn() -> None:
     assert ask(byte_tokenizer(text, special=["<|go|>"], eos_token="</s>"), "1+1?").stop == ()
 
 
-# B1: a prompt is open at its end --------------------------------------------------------------------------------------
 GENERATES = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 
 
@@ -217,7 +210,6 @@ def test_a_text_that_begins_with_its_end_token_is_open() -> None:
     assert ask(made, "1+1?", prompt="raw").tokens[0][0] == made.eos_token_id
 
 
-# B2: the statement is in it -------------------------------------------------------------------------------------------
 def turns(content: str) -> str:
     return CHATML.replace("{{ m.content }}", content)
 
@@ -226,14 +218,10 @@ def turns(content: str) -> str:
     ("template", "message"),
     [
         (turns("{{ m.content | lower }}"), "leaves it out or changes it"),
-        (turns("{{ m.content[:9] }}"), "leaves it out or changes it"),
-        (turns("{{ m.content | tojson }}"), "leaves it out or changes it"),
         (turns("{{ m.content[:60] }}"), r"the text of 2 problems \(p0, p1\)"),
         (turns("{{ m.content | replace('<', '') }}"), r"the text of 1 problem \(p1\)"),
-        (turns("{{ m.content | e }}"), r"the text of 1 problem \(p1\)"),
         (turns("{{ m.content }} {{ m.content }}"), "writes it 2 times"),
         (turns("{% if m.role != 'user' %}{{ m.content }}{% endif %}"), "leaves it out or changes it"),
-        (turns("{{ m.text }}"), "leaves it out or changes it"),
     ],
 )
 def test_a_template_that_loses_the_statement_is_refused(template: str, message: str) -> None:
@@ -245,9 +233,7 @@ def test_a_template_that_loses_the_statement_is_refused(template: str, message: 
     ("normalizer", "statement", "message"),
     [
         (None, "three apples", "has no a, e, h, l, p, r, s, t, which"),
-        (None, "unk", "has no k, n, u, which"),
         (None, "求和", "has no 和, 求, which the prompts use"),
-        (None, "1 × 2", "has no ×, which"),
         (normalizers.Replace("+", ""), "1 + 2", r"changes 1 problem \(p0\)|has no \+"),
         (normalizers.Replace("1 2", "2"), "1 2 + 3", r"changes 1 problem \(p0\)"),  # each of its letters is there
         (normalizers.Replace("2", "1"), "2 + 3", "has no 2"),
@@ -275,7 +261,6 @@ def test_a_letter_that_the_shipped_bases_lack_is_not_dropped() -> None:
     assert "has no Y, !" in refused(made, "3+4=", prompt="{problem} Yes!", wrap="raw").replace("!, Y", "Y, !")
 
 
-# B3: a statement holds no control token -------------------------------------------------------------------------------
 @pytest.mark.parametrize("prompt", ["boxed", "raw"])
 @pytest.mark.parametrize(
     ("statement", "token"),
@@ -330,13 +315,6 @@ def test_a_tag_that_is_an_ordinary_token_may_be_used() -> None:
     assert len(ask(made, "Is <table>  a user of [ABC] or \\boxed{1}?").tokens) == 1
 
 
-def test_problems_are_named_but_not_all() -> None:
-    made = FAMILIES["base asked by ChatML"]()[0]
-    found = refused(made, *["<|im_end|>"] * 12)
-    assert found.startswith("12 statements with control tokens")
-    assert found.endswith("p4 (<|im_end|>) and 7 more")
-
-
 def test_tokens_that_the_model_has_no_row_for_are_refused() -> None:
     asked = ask(FAMILIES["base asked by ChatML"]()[0], "1+1?")  # 259 tokens, of which the last end a turn
     asked.check_rows(259, "here")
@@ -344,7 +322,6 @@ def test_tokens_that_the_model_has_no_row_for_are_refused() -> None:
         asked.check_rows(258, "here")
 
 
-# A3: a template is a stranger's program -------------------------------------------------------------------------------
 LOOP = (
     "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(9) %}{% endfor %}{% endfor %}{% endfor %}"
 )
@@ -357,9 +334,7 @@ LOOP = (
         (CHATML.replace("'system'", "'user'") + "{{ raise_exception('no') }}", "fails: no"),
         ("line\n{% for %}", "fails: line 2: Expected"),
         ("{{ messages[0].nothing.more }}", "fails: .* has no attribute 'nothing'"),
-        ("{% if true %}", "fails: line 1: Unexpected end of template"),
         ({"tools": CHATML, "rag": CHATML}, r"has several versions \(tools, rag\), and none is called default"),
-        ({"default": None}, "none is called default"),
         (7, "is no text: 7"),
         ("{{ 'a' * 12000000000 }}", "takes more than 1,024 MiB of memory"),
         ("{{ 'a' * 5000000 }}", "writes 5,000,000 characters around a message"),
@@ -392,7 +367,6 @@ def test_a_prompt_does_not_depend_on_the_day() -> None:
     assert render_prompt("1", made, prompt="boxed").startswith("26 Jul 2024")
 
 
-# B4: how it is shown --------------------------------------------------------------------------------------------------
 def test_control_tokens_are_marked() -> None:
     made = FAMILIES["headers"]()[0]
     asked = ask(made, "1+1?", prompt="{problem}")

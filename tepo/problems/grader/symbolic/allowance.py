@@ -125,51 +125,19 @@ def unpaid(work: Callable[..., Value], *args: Any) -> Value:
 
 
 def _count_computing() -> None:
-    build, evaluate = Basic.__new__, evalf.evalf
-    series, logarithm, power = libelefun.bs_chudnovsky, libelefun.machin, libelefun.mpf_pow_int
+    build = Basic.__new__
 
     def built(cls: type[Basic], *args: object) -> Basic:
         _count.compute(_EXPRESSION + len(args) // _ARGUMENTS)
         return build(cls, *args)
 
-    def summed(a: int, b: int, level: int, verbose: Any) -> Any:
-        if level == 0:
-            terms = (b - a) // _TERMS
-            _count.compute(terms + terms * terms // _LONG)
-        return series(a, b, level, verbose)
-
-    def logged(coefs: Any, prec: int, hyperbolic: bool = False) -> Any:
-        _count.compute(prec // _BITS)
-        return logarithm(coefs, prec, hyperbolic)
-
-    def multiplied_out(s: Any, n: int, *args: Any, **named: Any) -> Any:
-        _count.compute(n.bit_length() // _BITS)
-        return power(s, n, *args, **named)
-
-    def evaluated(x: Any, prec: int, options: Any) -> Any:
-        _count.compute(prec // _BITS)
-        return evaluate(x, prec, options)
-
-    def powered(power: Any) -> Any:
-        def raised(base: Rational, exponent: Basic) -> Any:
-            if isinstance(exponent, Rational):
-                size = max(abs(base.p).bit_length(), base.q.bit_length()) - 1
-                _count.compute(size * abs(exponent.p) // (exponent.q * _POWER_BITS))
-            return power(base, exponent)
-
-        return raised
-
     Basic.__new__ = built  # type: ignore[assignment, method-assign]
-    libelefun.bs_chudnovsky, libelefun.machin, libelefun.mpf_pow_int = summed, logged, multiplied_out
-    evalf.evalf = evaluated
     for kind in ("prime", "composite"):
         _ASKED[kind] = partial(_of_short, _ASKED[kind])
-    for kind in (Integer, Rational):
-        kind._eval_power = powered(kind._eval_power)
     for product, ticks in _PRODUCTS.items():
         product.eval = classmethod(charged(product.eval.__func__, ticks))
-    for module, name, ticks in _LENGTHS:
-        setattr(module, name, charged(getattr(module, name), ticks))
+    for owner, name, ticks in _LENGTHS:
+        setattr(owner, name, charged(getattr(owner, name), ticks))
 
 
 def _of_short(ask: Callable[[Any], bool | None], number: Any) -> bool | None:
@@ -181,7 +149,7 @@ def charged(work: Callable[..., Value], ticks: Callable[..., int]) -> Callable[.
 
     @wraps(work)
     def counted(*args: Any, **named: Any) -> Value:
-        _count.compute(ticks(*args))
+        _count.compute(ticks(*args, **named))
         return work(*args, **named)
 
     return counted
@@ -206,12 +174,20 @@ def _of_long(bits: int) -> int:
     return bits // _BITS * (1 + bits // 16_000)
 
 
-def _of_factorial(cls: type, n: Any) -> int:
-    return abs(n.p) // _FACTORS + n.p * n.p // 4_000_000 if n.is_Integer else 0
+def _of_power(base: Rational, exponent: Basic) -> int:
+    if not isinstance(exponent, Rational):
+        return 0
+    size = max(abs(base.p).bit_length(), base.q.bit_length()) - 1
+    return size * abs(exponent.p) // (exponent.q * _POWER_BITS)
+
+
+def _of_pi(a: int, b: int, level: int, verbose: Any) -> int:
+    terms = (b - a) // _TERMS if level == 0 else 0
+    return terms + terms * terms // _LONG
 
 
 _PRODUCTS: dict[Any, Callable[..., int]] = {
-    factorial: _of_factorial,
+    factorial: lambda cls, n: abs(n.p) // _FACTORS + n.p * n.p // 4_000_000 if n.is_Integer else 0,
     factorial2: lambda cls, n: _one_by_one(abs(n.p)) if n.is_Integer else 0,
     binomial: _of_binomial,
     RisingFactorial: _of_powers,
@@ -224,8 +200,14 @@ _LENGTHS: tuple[tuple[Any, str, Callable[..., int]], ...] = (
     (libelefun, "log_agm", lambda x, prec: _of_long(prec)),
     (libelefun, "bspe", lambda a, b: (b - a) // _TERMS if a == 0 else 0),
     (factortools, "dup_zz_zassenhaus", lambda f, domain: len(f) ** 3 // 5),
-    (rootoftools, "dup_isolate_complex_roots_sqf", lambda f, *_: 15 * len(f) ** 3),
+    (rootoftools, "dup_isolate_complex_roots_sqf", lambda f, *_, **__: 15 * len(f) ** 3),
     (partfrac, "apart_undetermined_coeffs", lambda above, below: below.degree() ** 2),
+    (libelefun, "bs_chudnovsky", _of_pi),
+    (libelefun, "machin", lambda coefs, prec, hyperbolic=False: prec // _BITS),
+    (libelefun, "mpf_pow_int", lambda s, n, *_, **__: n.bit_length() // _BITS),
+    (evalf, "evalf", lambda x, prec, options: prec // _BITS),
+    (Integer, "_eval_power", _of_power),
+    (Rational, "_eval_power", _of_power),
 )
 """What is computed as a product of many factors, with long numbers or with polynomials of high degree; the ticks of
 their arguments."""

@@ -2,15 +2,35 @@ r"""Canonical answer text to sympy, through latex2sympy2_extended (the parser of
 
 Imported by workers only."""
 
+import math
 import re
+from typing import Any
 
 import sympy
 from latex2sympy2_extended import NormalizationConfig, normalize_latex
 from latex2sympy2_extended.latex2sympy2 import _Latex2Sympy
 from math_verify.parser import get_last_eq
 
-from tepo.problems.grader.symbolic.allowance import remembered
-from tepo.problems.grader.symbolic.divisors import Gcd, Lcm
+from tepo.problems.grader.symbolic.allowance import charge, remembered
+
+_BIT_PAIRS = 300_000  # of two integers, that one tick brings together
+
+
+class Gcd(sympy.Function):
+    compute: Any = math.gcd
+
+    @classmethod
+    def eval(cls, *numbers: Any) -> sympy.Integer | None:
+        if not all(isinstance(number, sympy.Integer) for number in numbers):
+            return None
+        lengths = sorted(number.p.bit_length() for number in numbers)
+        charge(len(lengths) * lengths[-1] * lengths[-2:][0] // _BIT_PAIRS)
+        return sympy.Integer(cls.compute(*(number.p for number in numbers)))
+
+
+class Lcm(Gcd):
+    compute = math.lcm
+
 
 _CONFIG = NormalizationConfig(
     basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none", equations=False

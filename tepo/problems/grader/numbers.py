@@ -1,17 +1,137 @@
-r"""The value of a simple expression without sympy: as a float, to prove that two expressions differ (most wrong answers
-of a rollout are refused here, in microseconds), and at 50 digits in the workers, to spare the parser.
+r"""Values without sympy: plain numbers exactly, as `Fraction` (integers, decimals, fractions, mixed numbers, powers of
+ten, repeating decimals), and simple expressions as floats, to prove that two differ (most wrong answers of a rollout
+are refused here, in microseconds), and at 50 digits in the workers, to spare the parser.
 
-Reads sums, products, quotients, powers, \frac, \sqrt, \pi, e, i and single letters (which get fixed positive values).
-Anything else, and anything ambiguous, is unknown."""
+The reader of expressions takes sums, products, quotients, powers, \frac, \sqrt, \pi, e, i and single letters (which get
+fixed positive values). Anything else, and anything ambiguous, is unknown."""
 
 import cmath
 import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from fractions import Fraction
+from functools import cache, lru_cache
 from hashlib import sha256
 from typing import Any
+
+MAX_EXPONENT = 400
+MAX_DIGITS = 4000  # Python reads an integer of at most 4,300
+GOLD_DIGITS = 6
+ANSWER_DIGITS = 9
+"""Significant digits of a decimal that may stand for an exact value: a gold's source may have computed it; an answer of
+3.14159 or 0.333333 is an approximation."""
+
+_DIGITS = r"\d{1,3}(?:,\d{3})+|\d+"
+_MANTISSA = rf"(?:{_DIGITS})?(?:\.\d*)?"
+_POWER = r"(?:[eE]([+-]?\d{1,6})|(?:\\times|\\cdot|[xX])10\^(?:\{([+-]?\d{1,6})\}|(\d)))"
+_DECIMAL = re.compile(rf"([+-]?)({_MANTISSA}){_POWER}?")
+_TEN = re.compile(r"([+-]?)10\^(?:\{([+-]?\d{1,6})\}|(\d))")
+_FRACTION = re.compile(r"([+-]?)\\frac\{([^{}]+)\}\{([^{}]+)\}")
+_MIXED = re.compile(r"([+-]?)(\d+) ?\\frac\{(\d+)\}\{(\d+)\}|([+-]?)(\d+) (\d+)/(\d+)")
+_SLASH = re.compile(r"([+-]?)\(?([+-]?[\d.,]+)\)?/\(?([+-]?[\d.,]+)\)?")
+_REPEATING = re.compile(
+    r"([+-]?)(\d*)\.(\d*)(?:\\(?:overline|bar|overbar|dot)\{?(\d+)\}?|\((\d+)\)|\\dot\{(\d)\}(\d*)\\dot\{(\d)\})(?:\\ldots)?"
+)
+_SPACED = re.compile(r"\d \d")
+_TRAILING = re.compile(r"([+-]?)(\d*)\.(\d{3,})\\ldots")
+
+
+@dataclass(frozen=True, slots=True)
+class Exact:
+    """`value` is exact for what was written. A decimal may be a rounding of something else: `ulp` is one unit of its
+    last written digit (0 for integers and fractions) and `digits` how many significant ones it has."""
+
+    value: Fraction
+    ulp: Fraction = Fraction(0)
+    digits: int = 0
+
+    def rounds(self, other: Fraction, least: int) -> bool:
+        """Is this decimal, at its written precision, `other`? `least` significant digits of a rounding or one more of a
+        truncation are asked for, so that 0.333 is not 1/3, and 0.9999999 never is 1, which could have been written;
+        noise of double precision (1e-13) is let through."""
+        difference = abs(self.value - other)
+        if self.digits > 1 and self.value.denominator == 1 and self.ulp < 1:  # 1.00000 is no rounding of 1.000001
+            return difference == 0
+        if not self.ulp or other == 0 or (difference and (other / self.ulp).denominator == 1):
+            return difference == 0
+        if difference <= abs(other) * Fraction(1, 10**13) and self.digits >= 14:
+            return True
+        truncated = abs(self.value) <= abs(other) and self.digits > least
+        return self.digits >= least and difference <= (self.ulp if truncated else self.ulp / 2)
+
+
+def same_number(gold: Exact, answer: Exact, relative: Fraction, absolute: Fraction) -> bool:
+    """Within the tolerances, or a decimal that rounds the other side; of two decimals only noise is let through."""
+    difference = abs(gold.value - answer.value)
+    if difference <= max(relative * abs(gold.value), absolute):
+        return True
+    if gold.ulp and answer.ulp:
+        return max(gold.digits, answer.digits) >= 15 and difference <= abs(gold.value) / 10**14
+    return answer.rounds(gold.value, ANSWER_DIGITS) or gold.rounds(answer.value, GOLD_DIGITS)
+
+
+@lru_cache(maxsize=20_000)
+def parse_number(text: str) -> Exact | None:
+    """The number a canonical text is, or None. Never computes a power beyond 10^MAX_EXPONENT."""
+    if not text or len(text) > MAX_DIGITS:
+        return None
+    if text.isdigit() and text.isascii():
+        return Exact(Fraction(int(text)))
+    if match := _MIXED.fullmatch(text):
+        sign, *figures = match.groups()[:4] if match[2] else match.groups()[4:]
+        whole, count, parts = map(int, figures)
+        return Exact(_signed(sign, whole + Fraction(count, parts))) if parts else None
+    if " " in text:
+        if _SPACED.search(text):  # 4 2 is not 42; groups of three were joined before
+            return None
+        text = text.replace(" ", "")
+    if match := _DECIMAL.fullmatch(text):
+        return _decimal(match)
+    if match := _TEN.fullmatch(text):
+        power = int(match[2] or match[3])
+        return Exact(_signed(match[1], Fraction(10) ** power)) if abs(power) <= MAX_EXPONENT else None
+    match = _FRACTION.fullmatch(text) or _SLASH.fullmatch(text)
+    if not match:
+        return _repeating(text)
+    above, below = _DECIMAL.fullmatch(match[2]), _DECIMAL.fullmatch(match[3])
+    top, bottom = above and _decimal(above), below and _decimal(below)
+    return Exact(_signed(match[1], top.value / bottom.value)) if top and bottom and bottom.value else None
+
+
+def _signed(sign: str, value: Fraction) -> Fraction:
+    return -value if sign == "-" else value
+
+
+def _decimal(match: re.Match[str]) -> Exact | None:
+    sign, mantissa = match[1], match[2].replace(",", "")
+    power = int(match[3] or match[4] or match[5] or 0)
+    integer, _, decimals = mantissa.partition(".")
+    if not (integer or decimals) or abs(power) > MAX_EXPONENT:
+        return None
+    scale = Fraction(10) ** power
+    value = _signed(sign, Fraction(int(integer + decimals), 10 ** len(decimals)) * scale)
+    rounded = bool(decimals) or bool(match[3] or match[4] or match[5])
+    return Exact(value, scale / 10 ** len(decimals) if rounded else Fraction(0), len((integer + decimals).lstrip("0")))
+
+
+def _repeating(text: str) -> Exact | None:
+    r"""0.1\overline{6}, 0.(3), 0.\dot{1}4285\dot{7}, and 0.333\ldots when its digits end in a visible repetition."""
+    match = _REPEATING.fullmatch(text) or _TRAILING.fullmatch(text)
+    if not match:
+        return None
+    sign, integer, decimals = match.groups()[:3]
+    if match.re is _REPEATING:
+        period = match[4] or match[5] or match[6] + match[7] + match[8]
+    else:
+        periods = (decimals[-length:] for length in range(1, len(decimals) // 2 + 1))
+        period = next((end for end in periods if decimals.endswith(end * (3 if len(end) == 1 else 2))), "")
+        if not period:
+            return None
+    shift = 10 ** len(decimals)
+    whole = Fraction(int((integer or "0") + decimals), shift)
+    return Exact(_signed(sign, whole + Fraction(int(period), shift * (10 ** len(period) - 1))))
+
 
 _TOKEN = re.compile(
     r"\s*(\d+(?:\.\d+)?|\.\d+|\\frac|\\sqrt|\\pi(?![a-zA-Z])|\\cdot(?![a-zA-Z])|\\times(?![a-zA-Z])|\\div(?![a-zA-Z])|[a-zA-Z]|[-+*/^(){}\[\]])"
@@ -20,6 +140,7 @@ _GAP = 1e-5
 """Relative difference that proves inequality: a decimal with six digits may still round the other side."""
 
 _POINTS = range(4)
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
 _SPREAD = 1e12
 """Terms of one expression that differ more in size hide too much from a comparison at 50 digits."""
 _MOST_FIGURES = 30
@@ -104,14 +225,10 @@ class _Reader:
     differences far below the largest may be rounding. `strict` refuses roots of letters."""
 
     def __init__(self, text: str, point: int, arithmetic: Arithmetic, *, strict: bool = False):
-        self._tokens: list[str] = []
-        position = 0
-        while position < len(text.rstrip()):
-            match = _TOKEN.match(text, position)
-            if not match:
-                raise Unknown
-            self._tokens.append(match[1])
-            position = match.end()
+        matches = list(_TOKEN.finditer(text))
+        if "".join(match.group() for match in matches) != text.rstrip():
+            raise Unknown
+        self._tokens = [match[1] for match in matches]
         self._index, self._point, self._with, self._strict = 0, point, arithmetic, strict
         self.largest, self.smallest = 0.0, math.inf
 
@@ -129,10 +246,6 @@ class _Reader:
         self._index += 1
         return token
 
-    def _expect(self, token: str) -> None:
-        if self._next() != token:
-            raise Unknown
-
     def _keep(self, value: Any) -> Any:
         size = abs(value)
         self.largest = max(self.largest, size)
@@ -141,9 +254,7 @@ class _Reader:
         return value
 
     def _sum(self) -> Any:
-        sign = -1 if self._peek() == "-" else 1
-        if self._peek() in ("-", "+"):
-            self._next()
+        sign = -1 if self._peek() in ("+", "-") and self._next() == "-" else 1
         total = sign * self._product()
         while self._peek() in ("+", "-"):
             sign = -1 if self._next() == "-" else 1
@@ -181,7 +292,7 @@ class _Reader:
             return base
         self._next()
         start = self._index
-        exponent = self._group() if self._peek() == "{" else self._atom()
+        exponent = self._atom()
         if abs(exponent) > _MOST_EXPONENT:
             raise Unknown
         if self.letters(start) and (base.imag or base.real <= 0):
@@ -191,20 +302,20 @@ class _Reader:
         return self._keep(base**exponent)
 
     def _group(self) -> Any:
-        self._expect("{")
+        if self._next() != "{":
+            raise Unknown
+        return self._until("}")
+
+    def _until(self, end: str) -> Any:
         value = self._sum()
-        self._expect("}")
+        if self._next() != end:
+            raise Unknown
         return value
 
     def _atom(self) -> Any:
         token = self._next()
-        if token == "(" or token == "[":
-            value = self._sum()
-            self._expect(")" if token == "(" else "]")
-            return value
-        if token == "{":
-            self._index -= 1
-            return self._group()
+        if token in _CLOSING:
+            return self._until(_CLOSING[token])
         if token == "\\frac":
             above = self._group()
             return self._keep(above / self._group())
@@ -212,8 +323,7 @@ class _Reader:
             degree: Any = self._with.number("2")
             if self._peek() == "[":
                 self._next()
-                degree = self._sum()
-                self._expect("]")
+                degree = self._until("]")
             start = self._index
             inside = self._group()
             if (degree != 2 and (inside.imag or inside.real < 0)) or (self._strict and self.letters(start)):

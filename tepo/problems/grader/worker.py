@@ -97,15 +97,15 @@ def _load(settings: dict[str, Any]) -> Any:
     import logging
 
     logging.disable(logging.CRITICAL)
-    from tepo.problems.grader.workers.judge import Decider
+    from tepo.problems.grader.symbolic.equality import Judge
 
-    decider = Decider(settings["relative"], settings["absolute"])
+    judge = Judge(settings["relative"], settings["absolute"])
     for text in _WARM:
-        decider.check(text)
-    return decider
+        judge.check(text)
+    return judge
 
 
-def _answer(decider: Any, line: bytes) -> tuple[bool, str]:
+def _answer(judge: Any, line: bytes) -> tuple[bool, str]:
     """(correct, reason) for a request {"gold", "answer", "first"}, (parsable, problem) for {"check", "first"};
     "again" as the reason of a first try that a second may let through."""
     from tepo.problems.grader.symbolic.allowance import OutOfWork, allowance, too_long_to_read
@@ -114,8 +114,8 @@ def _answer(decider: Any, line: bytes) -> tuple[bool, str]:
     try:
         with allowance(first=request["first"]):
             if "check" in request:
-                return decider.check(request["check"])  # type: ignore[no-any-return]
-            return decider.grade(request["gold"], request["answer"])  # type: ignore[no-any-return]
+                return judge.check(request["check"])  # type: ignore[no-any-return]
+            return judge.grade(request["gold"], request["answer"])  # type: ignore[no-any-return]
     except OutOfWork:
         return False, "again" if request["first"] and not too_long_to_read() else "too much work"
     except MemoryError:

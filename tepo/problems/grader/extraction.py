@@ -5,7 +5,7 @@ import re
 from collections.abc import Sequence
 from functools import lru_cache
 
-from tepo.problems.grader.text.brackets import UNESCAPED_BRACES, closing
+from tepo.problems.grader.brackets import UNESCAPED_BRACES, closing
 
 _BOX = re.compile(r"\\(?:frame|[fd])?box(?:ed)?(?![a-zA-Z])")
 _NAME = r"(?P<name>[a-zA-Z])(?:_\{?\w\}?)?\s*=\s*\$*\s*"
@@ -55,18 +55,15 @@ def extract_answer(response: str, fallbacks: Sequence[str] = ()) -> str:
 
 def unwrap_box(text: str) -> str:
     r"""The content of a text that is nothing but a box (also a box in a box); other text as it is."""
-    while True:
-        stripped = text.strip()
-        match = _BOX.match(stripped)
-        if not match:
-            return text
+    while match := _BOX.match(stripped := text.strip()):
         try:
             stop, content = _content(stripped, match.end())
         except NoAnswer:
-            return text
+            break
         if stop != len(stripped):
-            return text
+            break
         text = content
+    return text
 
 
 def _outermost(response: str, spans: list[tuple[int, int]]) -> list[tuple[int, int, str]]:

@@ -17,13 +17,17 @@ import threading
 import time
 import weakref
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from tepo.common import interpreter
 from tepo.common.errors import RunFailed
 from tepo.problems.grader.options import GraderOptions
-from tepo.problems.grader.verdict import OUT_OF_BUDGET
+
+OUT_OF_BUDGET = ("too much work", "timeout", "stalled")
+"""Reasons of answers that were given up, on a second try alone: by the count of their work, by the CPU time of their
+worker, or because the worker hardly ran at all (a stopped or hopelessly busy machine: the only reason that says
+nothing about the answer)."""
 
 _MAIN = "from {} import main; main()"
 _START_SECONDS = 120.0
@@ -33,12 +37,9 @@ _STALLED = 20
 """Wall-clock seconds per CPU second of the budget after which a worker counts as stalled."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Try:
-    """first: the smaller allowance of work. share: of the option `timeout`."""
-
-    first: bool
-    share: float
+class _Try(NamedTuple):
+    first: bool  # the smaller allowance of work
+    share: float  # of the option `timeout`
 
 
 _FIRST, _SECOND, _ALONE = _Try(True, 0.5), _Try(False, 0.5), _Try(False, 1.0)
@@ -46,34 +47,29 @@ _AGAIN = "again"
 """Reason of a first try whose work a second may let through."""
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Result of one request: the worker's value and reason, or False and a reason of OUT_OF_BUDGET, "crash" or
-    "memory". `seconds` of CPU time."""
+class Outcome(NamedTuple):
+    """Result of one request."""
 
-    value: Any
-    reason: str
-    seconds: float
+    value: Any  # the worker's; False where it was given up
+    reason: str  # the worker's, or one of OUT_OF_BUDGET, "crash" or "memory"
+    seconds: float  # of CPU time
 
 
 @dataclass(slots=True)
 class _Worker:
-    """`judge`: the process that judges, a child of `process`, and `handle`, by which no other process can be killed.
-    `due`: when to look at it again; `stalled`: when it is ended however little it computed; both on the monotonic
-    clock. `limit`: the reading of its CPU clock at which it is ended, `began` the reading when it got its task;
-    `before`: what an earlier try took."""
+    """A process and what judges in it. Readings of its CPU clock are in seconds, others on the monotonic clock."""
 
     process: subprocess.Popen[bytes]
-    due: float
-    judge: int = 0
-    handle: int | None = None
+    judge: int = 0  # the process that judges, a child of `process`
+    handle: int | None = None  # by which no other process than that can be killed
     task: int | None = None
     ready: bool = False
-    served: int = 0
-    began: float = 0.0
-    before: float = 0.0
-    limit: float = 0.0
-    stalled: float = 0.0
+    served: int = 0  # tasks
+    began: float = 0.0  # its CPU clock when it got its task
+    before: float = 0.0  # CPU seconds of an earlier try
+    limit: float = 0.0  # its CPU clock at which it is ended
+    due: float = 0.0  # when to look at it again
+    stalled: float = 0.0  # when it is ended however little it computed
     received: bytearray = field(default_factory=bytearray)
 
     @property
@@ -106,6 +102,23 @@ class _Worker:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.handle, signal.SIGKILL)
         self.forget()
+
+    def over(self) -> str:
+        """The reason that the budget is spent; "" while it is not. The CPU clock is read only when it may have reached
+        the limit."""
+        now = time.monotonic()
+        if now < self.due:
+            return ""
+        if now >= self.stalled:
+            return "stalled"
+        left = self.limit - self.cpu_seconds()
+        self.due = min(now + max(left, 1 / _TICKS), self.stalled)
+        return "" if left > 0 else "timeout"
+
+    def renew(self) -> None:
+        """Replace what judges by one that has judged nothing."""
+        self.kill()
+        self.expect()
 
     def forget(self) -> None:
         if self.handle is not None:
@@ -140,7 +153,7 @@ class Pool:
                 for task, first in enumerate(outcomes):
                     if first and first.reason in OUT_OF_BUDGET:
                         second = self._alone(requests[task])
-                        outcomes[task] = replace(second, seconds=first.seconds + second.seconds)
+                        outcomes[task] = second._replace(seconds=first.seconds + second.seconds)
             except BaseException:  # an interrupt must not leave a worker with half a request
                 self._drop(list(self._workers))
                 raise
@@ -173,7 +186,7 @@ class Pool:
                     task = waiting.pop()
                     self._send(worker, task, requests[task], _FIRST)
                 elif self._again:
-                    self._renew(worker)
+                    worker.renew()
             self._attend(outcomes)
 
     def _alone(self, request: dict[str, Any]) -> Outcome:
@@ -181,7 +194,7 @@ class Pool:
         if not self._workers:
             self._workers.append(self._start())
         elif all(worker.served for worker in self._workers):
-            self._renew(self._workers[0])
+            self._workers[0].renew()
         outcomes: list[Outcome | None] = [None]
         while any(worker.busy for worker in self._workers):
             self._attend(outcomes)
@@ -195,7 +208,7 @@ class Pool:
         pipe, null = subprocess.PIPE, subprocess.DEVNULL
         command = interpreter.command("-c", self._main)
         process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=null, env=environment)
-        worker = _Worker(process, 0.0)
+        worker = _Worker(process)
         worker.expect()
         self._write(worker, self._settings)
         return worker
@@ -233,7 +246,7 @@ class Pool:
             self._hear(worker, bytes(line), outcomes)
         if not worker.busy:
             return
-        reason = "crash" if worker.received.endswith(b"\0") else self._over(worker)
+        reason = "crash" if worker.received.endswith(b"\0") else worker.over()
         if not reason:
             return
         if not worker.ready:
@@ -245,7 +258,7 @@ class Pool:
         if reason == "crash":
             self._drop([worker])
         else:
-            self._renew(worker)
+            worker.renew()
 
     def _hear(self, worker: _Worker, line: bytes, outcomes: list[Outcome | None]) -> None:
         if line.startswith(b"ready "):
@@ -262,24 +275,7 @@ class Pool:
                 outcomes[worker.task] = Outcome(value, reason, worker.before + seconds)
             worker.task, worker.served = None, worker.served + 1
             if reason in (_AGAIN, "memory", *OUT_OF_BUDGET) or worker.served >= self._options.recycle:
-                self._renew(worker)  # what was cut off may have left sympy's memory half written
-
-    def _renew(self, worker: _Worker) -> None:
-        """Replace a worker by one that has judged nothing."""
-        worker.kill()
-        worker.expect()
-
-    def _over(self, worker: _Worker) -> str:
-        """The reason that the worker's budget is spent; "" while it is not. The CPU clock is read only when it may have
-        reached the limit."""
-        now = time.monotonic()
-        if now < worker.due:
-            return ""
-        if now >= worker.stalled:
-            return "stalled"
-        left = worker.limit - worker.cpu_seconds()
-        worker.due = min(now + max(left, 1 / _TICKS), worker.stalled)
-        return "" if left > 0 else "timeout"
+                worker.renew()  # what was cut off may have left sympy's memory half written
 
     def _drop(self, workers: list[_Worker]) -> None:
         for worker in workers:

@@ -3,15 +3,45 @@ r"""Two answers of which at least one is a relation: equations, inequalities, me
 import re
 from fractions import Fraction
 
-from tepo.problems.grader.kinds.answer_words import VERDICTS, words
-from tepo.problems.grader.kinds.collections.interval import FLIPPED, ORDER, same_sets, solution_set
-from tepo.problems.grader.kinds.names import is_name, is_one_unknown, is_symbol
-from tepo.problems.grader.kinds.numbers.number import parse_number
-from tepo.problems.grader.kinds.numbers.simple_expression import approximate
-from tepo.problems.grader.kinds.protocol import Comparison
-from tepo.problems.grader.text.split import relation
+from tepo.problems.grader import groups
+from tepo.problems.grader.brackets import relation
+from tepo.problems.grader.groups import Comparison, is_symbol, same_sets, solution_set
+from tepo.problems.grader.notations import VERDICTS, words
+from tepo.problems.grader.numbers import approximate, parse_number
 
-_MODULUS = re.compile(r"\(? ?\\mod ?\{? ?([^()}]+?) ?\}? ?\)?$")
+_GROUPED = re.compile(r"[_^]\s*(?:\{[^{}]*\}|-?\w)|\([^()]*\)|\[[^\[\]]*\]|\\text\{[^{}]*\}")
+_INDEX = r"(?:_(?:\{[^{}]*\}|\w))?'*"
+_WITHIN = re.compile(
+    r"(?:m ?(?=\\)|\\(?:angle|measuredangle|triangle|(?:arc)?(?:sin|cos|tan|cot|sec|csc)|ln|log|det|deg|arg|max|min"
+    r"|operatorname\{[^{}]*\})(?![a-zA-Z]))"
+    r"|\|([^|]*)\|$|\[([^\[\]]*)\]$|\\(?:overline|vec|bar|hat|dot|ddot|widehat|mathbf)\{([^{}]*)\}$"
+)
+_ONE = re.compile(
+    rf"\((?:{groups.SYMBOL.pattern})(?:, ?(?:{groups.SYMBOL.pattern}))+\)"  # (x, y)
+    rf"|(?:[A-Z]{_INDEX} ?)+|[a-zA-Z]{{4,}}|\\text\{{[^{{}}]*\}}.*"  # AB, area, \text{the area of} ABC
+    rf"|\\?[a-zA-Z]+{_INDEX} ?(?:\([^()]*\)|\[[^\[\]]*\])|[a-zA-Z]\^\{{\\prime\}}(?:\([^()]*\))?"  # P(X), f'(x)
+    r"|\\frac\{ ?(?:d|\\partial)[^{}+-]*(?:\{\d\}[^{}+-]*)?\}\{ ?(?:d|\\partial)[^{}+-]*(?:\{\d\})?\}"  # dy/dx
+)
+_DIGIT = re.compile(r"\d")
+
+
+def is_one_unknown(text: str) -> bool:
+    r"""Does this name one unknown (or a tuple of unknowns), so that its value alone answers: x, f(x), AB, \angle ABC,
+    |AB|, \tan A, dy/dx, \text{the area of} ABC, (x, y)? Neither x+y nor y^2 does: y^2=4x is a curve."""
+    text = text.strip()
+    while match := _WITHIN.match(text):
+        text = (match[1] or match[2] or match[3] or text[match.end() :]).strip()
+    return groups.is_variable(text) or _ONE.fullmatch(text) is not None
+
+
+def is_name(text: str) -> bool:
+    r"""May this stand left of "=" as the name of what is asked: x, f(x), \angle ABC, x^2+y^2, \frac{AB}{CD},
+    but not 2x."""
+    bare = _GROUPED.sub("", text).strip()
+    return bool(bare or text) and not _DIGIT.search(bare) and any(character.isalpha() for character in text)
+
+
+MODULUS = re.compile(r"\(? ?\\mod ?\{? ?([^()}]+?) ?\}? ?\)?$")
 _CONSTANT = re.compile(r"(.*\+ ?)([cC])")
 _COMPUTED = re.compile(
     r"(?=.*(?:\d|\\pi))(?:[\d\s.,+*/^(){}\[\]!|%-]|\\log ?_ ?(?:\d|\{\d+\})"
@@ -66,28 +96,22 @@ def _chains(gold: str, answer: str, compare: Comparison) -> bool:
     """Relations side by side, also read from the right (a<b is b>a); inequalities that still differ go to sympy."""
     sides, signs = relation(gold)
     others, marks = relation(answer)
-    for flipped in (False, True):
-        if flipped:
-            if any(mark not in FLIPPED for mark in marks):
-                break
-            others, marks = others[::-1], [FLIPPED[mark] for mark in reversed(marks)]
-        if signs == marks and all(
-            compare.same(a, b) if a and b else a == b for a, b in zip(sides, others, strict=True)
-        ):
+    readings = [(others, marks)]
+    if all(mark in groups.FLIPPED for mark in marks):
+        readings.append((others[::-1], [groups.FLIPPED[mark] for mark in reversed(marks)]))
+    for ends, turned in readings:
+        pairs = zip(sides, ends, strict=False)
+        if signs == turned and all(compare.same(a, b) if a and b else a == b for a, b in pairs):
             return True
-    ordered = all(sign in ORDER for sign in signs + marks)
+    ordered = all(sign in groups.ORDER for sign in signs + marks)
     return compare.expressions(gold, answer) if ordered else compare.differ("relation")
-
-
-def has_modulus(text: str) -> bool:
-    return _MODULUS.search(text) is not None
 
 
 def congruence(gold: str, answer: str, compare: Comparison) -> bool:
     """N = 672 mod 1000: the residue, and the modulus where both give it. 7 mod 5 is 2 mod 5."""
     residues_of = []
     for text in (gold, answer):
-        match = _MODULUS.search(text)
+        match = MODULUS.search(text)
         body = text[: match.start()].strip() if match else text
         residues_of.append((relation(body)[0], match[1] if match else None))
     (golds, mine), (sides, theirs) = residues_of

@@ -1,20 +1,25 @@
-"""Equality of expressions by their values: constants at high precision,
-expressions with symbols at fixed sample points.
+"""Equality of two expressions through sympy: by their values, constants at high precision and expressions with symbols
+at fixed sample points, then by math-verify. Imported by workers only.
 
 Two expressions that agree to 32 digits at six points without relations between the unknowns, and at one of them to as
 many as their terms can hide, are equal in practice. One point where they differ proves that they are not. Both are
 cheaper than simplification, which math-verify uses."""
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+import mpmath
 import sympy
+from latex2sympy2_extended.logic import And
+from math_verify import verify
 from sympy.core.function import AppliedUndef
 from sympy.functions.elementary.hyperbolic import HyperbolicFunction
 
-from tepo.problems.grader.kinds.numbers.simple_expression import sample
-from tepo.problems.grader.symbolic.allowance import OutOfWork
-from tepo.problems.grader.symbolic.divisors import Gcd, Lcm
+from tepo.problems.grader.comparer import Comparer, unread
+from tepo.problems.grader.numbers import ANSWER_DIGITS, GOLD_DIGITS, Arithmetic, parse_number, same, sample
+from tepo.problems.grader.spelling import canonical
+from tepo.problems.grader.symbolic.allowance import OutOfWork, unpaid
+from tepo.problems.grader.symbolic.parser import Gcd, Lcm, to_sympy
 
 Point = dict[sympy.Symbol, sympy.Expr]
 DIGITS = 40
@@ -48,8 +53,7 @@ def is_scalar(value: object) -> bool:
     """A number or a function of numbers: no matrix, set, tuple (but for limits of sums) or relation."""
     if not isinstance(value, sympy.Expr) or isinstance(value, sympy.MatrixExpr):
         return False
-    of_sets, limits = value.has(sympy.MatrixBase, sympy.Set), (sympy.Sum, sympy.Product, sympy.Integral)
-    return not of_sets and (not value.has(sympy.Tuple) or value.has(*limits))
+    return not value.has(sympy.MatrixBase, sympy.Set) and (not value.has(sympy.Tuple) or value.has(*_SUMS))
 
 
 def same_value(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
@@ -82,26 +86,23 @@ def ratio(left: sympy.Expr, right: sympy.Expr) -> sympy.Expr | None:
     (or cannot be computed, or is zero)."""
     left, right = _named(left), _named(right)
     symbols = sorted(left.free_symbols | right.free_symbols, key=lambda symbol: symbol.name)
-    quotients: list[sympy.Expr] = []
-    points: list[Point] = []
+    met: list[tuple[Point, sympy.Expr]] = []
     for point, _ in _points(left, right, symbols):
         above, below = value_at(left, point), value_at(right, point)
         if above is None or below is None or _vanishes(below) or _vanishes(above):
             continue
-        quotient = above / below
-        if quotients and not _close(quotients[0], quotient):
+        if met and not _close(met[0][1], above / below):
             return None
-        quotients.append(quotient)
-        points.append(point)
-    if len(quotients) < (_ENOUGH if symbols else 1):
+        met.append((point, above / below))
+    if len(met) < (_ENOUGH if symbols else 1):
         return None
-    digits = _digits_needed(left, right, points[0])
-    values = [value_at(side, _exactly(point, digits), digits) for point in points[:2] for side in (left, right)]
+    digits = _digits_needed(left, right, met[0][0])
+    values = [value_at(side, _exactly(point, digits), digits) for point, _ in met[:2] for side in (left, right)]
     closer = [value for value in values if value is not None]
     if digits > DIGITS and len(closer) == 4:
         above, below, other, under = closer
-        return quotients[0] if _close(above / below, other / under, _tolerance(digits)) else None
-    return quotients[0]
+        return met[0][1] if _close(above / below, other / under, _tolerance(digits)) else None
+    return met[0][1]
 
 
 def constant(expression: sympy.Expr, digits: int = DIGITS) -> sympy.Expr | None:
@@ -160,66 +161,44 @@ def _points(left: sympy.Expr, right: sympy.Expr, symbols: Sequence[sympy.Symbol]
     both = sympy.Tuple(left, right)
     rounded, steep, integers = both.has(*_ROUNDING), both.has(*_STEEP), both.has(*_INTEGER_FUNCTIONS)
     kept = _REALS if all(symbol.name in _REALS for symbol in symbols) else _REALS_BESIDE
-    integers = integers or _alternates(both)
+    powers = [power for power in both.atoms(sympy.Pow) if power.base.is_number and power.base.is_negative]
+    integers = integers or any(power.exp.free_symbols for power in powers)
     reals = {symbol for symbol in symbols if not integers and (not rounded or symbol.name in kept)}
+
+    def at(row: int, scale: int = 1, *, negative: bool = False, whole: bool = False) -> Point:
+        """A value for each unknown. negative: real ones are, of several every second. whole: real ones are whole
+        numbers, or where a floor may jump."""
+        point, columns = {}, _INTEGER_POINTS[row % len(_INTEGER_POINTS)]
+        for index, symbol in enumerate(symbols):
+            further = index >= len(columns)  # beyond the columns written down one of 2 to 13
+            number = 2 + int(sample(row, index).replace(".", "")) % 12 if further else columns[index]
+            value, real = sympy.Integer(number), symbol in reals
+            if real:
+                jump = value * _TWELFTHS if row > 2 else value
+                value = jump if whole else sympy.Float(sample(row, index), DIGITS)
+            minus = negative and real and (len(symbols) == 1 or (index + row) % 2 == len(symbols) % 2)
+            point[symbol] = (-scale if minus else scale) * value
+        return point
+
     for shift in range(_POINTS) if reals else ():
         positive = shift < _POSITIVE_POINTS
-        yield _point(symbols, reals, shift, negative=not positive), positive
+        yield at(shift, negative=not positive), positive
     for row in range(len(_INTEGER_POINTS)) if rounded or not reals else ():
-        yield _point(symbols, reals, row, whole=True), True
+        yield at(row, whole=True), True
     if not reals and not steep and both.has(sympy.Abs):
-        yield _point(symbols, reals, 0, -1), False
-    for scale in _scales(both) if (both.has(*_BENT) or _rooted(both)) and not steep else ():
-        for shift in _INSIDE, _OUTSIDE:
-            yield _point(symbols, reals, shift, scale), True
-        yield _point(symbols, reals, _POINTS - 1, scale, negative=True), not reals
-
-
-def _point(
-    symbols: Sequence[sympy.Symbol],
-    reals: Set[sympy.Symbol],
-    row: int,
-    scale: int = 1,
-    *,
-    negative: bool = False,
-    whole: bool = False,
-) -> Point:
-    """A value for each unknown. negative: real ones are, of several every second. whole: real ones are whole numbers,
-    or where a floor may jump."""
-    point = {}
-    for index, symbol in enumerate(symbols):
-        real = symbol in reals
-        value = sympy.Integer(_whole(row, index))
-        if real:
-            jump = value * _TWELFTHS if row > 2 else value
-            value = jump if whole else sympy.Float(sample(row, index), DIGITS)
-        minus = negative and real and (len(symbols) == 1 or (index + row) % 2 == len(symbols) % 2)
-        point[symbol] = (-scale if minus else scale) * value
-    return point
+        yield at(0, -1), False
+    if (both.has(*_BENT) or _rooted(both)) and not steep:
+        # the largest whole numbers written, also as powers, without those that the sample points reach anyway
+        written = [part for part in both.atoms(sympy.Integer, sympy.Pow) if part.is_integer and not part.free_symbols]
+        values = [abs(value) for part in written if (value := constant(part)) is not None and _is_real(value)]
+        for scale in sorted({int(value) for value in values if 3 < value < 10**30})[-_SCALES:]:
+            for shift in _INSIDE, _OUTSIDE:
+                yield at(shift, scale), True
+            yield at(_POINTS - 1, scale, negative=True), not reals
 
 
 def _rooted(expression: sympy.Basic) -> bool:
     return any(power.exp.is_Rational and not power.exp.is_Integer for power in expression.atoms(sympy.Pow))
-
-
-def _scales(both: sympy.Tuple) -> list[int]:
-    """The largest whole numbers written, also as powers, without those that the sample points reach anyway."""
-    written = [part for part in both.atoms(sympy.Integer, sympy.Pow) if part.is_integer and not part.free_symbols]
-    values = [abs(value) for part in written if (value := constant(part)) is not None and _is_real(value)]
-    return sorted({int(value) for value in values if 3 < value < 10**30})[-_SCALES:]
-
-
-def _whole(row: int, index: int) -> int:
-    """The value of one unknown at an integer point; beyond the columns written down, one of 2 to 13."""
-    columns = _INTEGER_POINTS[row % len(_INTEGER_POINTS)]
-    return columns[index] if index < len(columns) else 2 + int(sample(row, index).replace(".", "")) % 12
-
-
-def _alternates(expression: sympy.Basic) -> bool:
-    return any(
-        power.base.is_number and power.base.is_negative and power.exp.free_symbols
-        for power in expression.atoms(sympy.Pow)
-    )
 
 
 def _same_constant(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
@@ -312,3 +291,165 @@ def _close(left: sympy.Expr, right: sympy.Expr, tolerance: sympy.Float = _AGREE)
     if _vanishes(left) or _vanishes(right):
         return _vanishes(left) and _vanishes(right)
     return bool(abs(left - right) <= tolerance * max(abs(left), abs(right)))
+
+
+_FIGURES = 50
+with mpmath.workdps(_FIGURES + 5):
+    _MPMATH = Arithmetic(mpmath.mpc, mpmath.sqrt, mpmath.mpc(+mpmath.pi), mpmath.mpc(+mpmath.e), mpmath.mpc(0, 1))
+_BELOW = (sympy.StrictLessThan, sympy.LessThan)
+_ABOVE = (sympy.StrictGreaterThan, sympy.GreaterThan)
+_ORDERED = (*_BELOW, *_ABOVE)
+_STRICT = (sympy.StrictLessThan, sympy.StrictGreaterThan)
+_SUMS = (sympy.Sum, sympy.Product, sympy.Integral)
+"""Inequalities with these are not solved: sympy recurses in them until the stack is full."""
+
+
+class Judge:
+    """Decisions of a worker: one answer against one gold, and whether a gold can be read at all. Tolerances apply to
+    constants only."""
+
+    def __init__(self, relative: float = 0.0, absolute: float = 0.0):
+        self._relative, self._absolute = Fraction(relative), Fraction(absolute)
+        self._comparer = Comparer(self._equal, relative, absolute)
+
+    def grade(self, gold: str, answer: str) -> tuple[bool, str]:
+        """(correct, reason)."""
+        if self._comparer.equal(gold, answer):
+            return True, "symbolic" if self._comparer.used_symbolic else "exact"
+        return False, self._comparer.note
+
+    def check(self, gold: str) -> tuple[bool, str]:
+        """(parsable, why not)."""
+        if not canonical(gold):
+            return False, "empty"
+        missed = unread(gold, lambda text: to_sympy(text) is not None)
+        return not missed, "cannot read " + "; ".join(missed) if missed else ""
+
+    def _equal(self, gold: str, answer: str) -> bool:
+        """Two expressions or relations, as canonical texts."""
+        if not self._relative and not self._absolute:
+            with mpmath.workdps(_FIGURES):
+                if same(gold, answer, _MPMATH, _FIGURES):
+                    return True
+        left, right = unpaid(to_sympy, gold), to_sympy(answer)
+        if left is None or right is None or left.has(sympy.zoo, sympy.nan) or right.has(sympy.zoo, sympy.nan):
+            return False
+        if is_scalar(left) and is_scalar(right):
+            verdict = self._scalars(gold, left, answer, right)
+            if "\\log" in gold + answer:
+                return bool(verdict) or self._natural_logarithm(gold, answer)
+            return _math_verify(left, right) if verdict is None else verdict
+        if left == right:
+            return True
+        equations = [isinstance(side, sympy.Equality) for side in (left, right)]
+        if all(equations):
+            return _equations(left, right)
+        if isinstance(left, _ORDERED) and isinstance(right, _ORDERED) and _inequalities(left, right):
+            return True
+        if any(equations):
+            return False
+        matrices = _matrices(left, right)
+        if matrices is not None:
+            return matrices
+        return _same_set(left, right) if _is_condition(left) or _is_condition(right) else _math_verify(left, right)
+
+    def _scalars(self, gold: str, left: sympy.Expr, answer: str, right: sympy.Expr) -> bool | None:
+        if left == right:
+            return not is_undefined(left)
+        if not left.free_symbols and not right.free_symbols and self._near(gold, left, answer, right):
+            return True
+        return same_value(left, right)
+
+    def _near(self, gold: str, left: sympy.Expr, answer: str, right: sympy.Expr) -> bool:
+        """A decimal that rounds the other side, or constants within the tolerances."""
+        written, given = parse_number(gold), parse_number(answer)
+        decimal = bool(written and written.ulp) or bool(given and given.ulp)
+        if not decimal and not self._relative and not self._absolute:
+            return False
+        first, second = constant(left, 60), constant(right, 60)
+        if first is None or second is None:
+            return False
+        mine, theirs = as_fraction(first), as_fraction(second)
+        if mine is None or theirs is None:
+            return False
+        difference = abs(mine - theirs)
+        if difference <= self._relative * abs(mine) or difference <= self._absolute:
+            return True
+        if written and written.ulp and written.rounds(theirs, GOLD_DIGITS):
+            return True
+        return bool(given and given.ulp and given.rounds(mine, ANSWER_DIGITS))
+
+    def _natural_logarithm(self, gold: str, answer: str) -> bool:
+        r"""\log without a base is the decimal logarithm to the parser;
+        read it as the natural one as well, on both sides."""
+        natural, given = (
+            text.replace("\\log _", "\\log_").replace("\\log", "\\ln").replace("\\ln_", "\\log_")
+            for text in (gold, answer)
+        )
+        left, right = unpaid(to_sympy, natural), to_sympy(given)
+        read = left is not None and right is not None and is_scalar(left) and is_scalar(right)
+        return read and bool(self._scalars(gold, left, answer, right))
+
+
+def _equations(left: sympy.Equality, right: sympy.Equality) -> bool:
+    """Equations are the same when one is a constant multiple of the other, or when both have the same solutions."""
+    mine, theirs = left.lhs - left.rhs, right.lhs - right.rhs
+    if not is_scalar(mine) or not is_scalar(theirs):
+        return _math_verify(left, right)
+    if ratio(mine, theirs) is not None:
+        return True
+    if mine.free_symbols != theirs.free_symbols:
+        return False
+    for symbol in sorted(mine.free_symbols, key=lambda symbol: symbol.name):
+        try:
+            first, second = sympy.solve(mine, symbol), sympy.solve(theirs, symbol)
+        except NotImplementedError:
+            continue
+        if first and second and not any(isinstance(root, dict) for root in first + second):
+            return len(first) == len(second) and all(any(same_value(root, other) for other in second) for root in first)
+    return False
+
+
+def _inequalities(left: sympy.core.relational.Relational, right: sympy.core.relational.Relational) -> bool:
+    """Inequalities are the same when one is a multiple of the other, the sign turned for a negative factor."""
+    if isinstance(left, _STRICT) != isinstance(right, _STRICT):
+        return False
+    mine, theirs = left.lhs - left.rhs, right.lhs - right.rhs
+    if isinstance(left, _BELOW) != isinstance(right, _BELOW):
+        theirs = -theirs
+    factor = ratio(mine, theirs) if is_scalar(mine) and is_scalar(theirs) else None
+    return factor is not None and bool(factor.is_positive)
+
+
+def _is_condition(value: sympy.Basic) -> bool:
+    return all(isinstance(part, _ORDERED) for part in (value.args if isinstance(value, And) else (value,)))
+
+
+def _same_set(left: sympy.Basic, right: sympy.Basic) -> bool:
+    """The solutions of inequalities in one variable, also against an interval."""
+    symbols = {symbol for side in (left, right) if _is_condition(side) for symbol in side.free_symbols}
+    if len(symbols) != 1 or left.has(*_SUMS) or right.has(*_SUMS):
+        return False
+    first, second = (
+        sympy.And(*side.args).as_set() if isinstance(side, And) else side.as_set() if _is_condition(side) else side
+        for side in (left, right)
+    )
+    return isinstance(first, sympy.Set) and isinstance(second, sympy.Set) and bool(first == second)
+
+
+def _matrices(left: sympy.Basic, right: sympy.Basic) -> bool | None:
+    """Entry by entry; None unless both sides are matrices once evaluated."""
+    kinds = (sympy.MatrixBase, sympy.MatrixExpr)
+    if not isinstance(left, kinds) and not isinstance(right, kinds):
+        return None
+    first, second = left.doit(), right.doit()
+    if not isinstance(first, sympy.MatrixBase) or not isinstance(second, sympy.MatrixBase):
+        return False
+    return first.shape == second.shape and all(
+        same_value(a, b) for a, b in zip(first.flat(), second.flat(), strict=True)
+    )
+
+
+def _math_verify(left: sympy.Basic, right: sympy.Basic) -> bool:
+    """math-verify's own comparison, its timeouts off: the parent's budget rules."""
+    return bool(verify(left, right, timeout_seconds=None, allow_set_relation_comp=True))

@@ -5,8 +5,8 @@ import re
 from fractions import Fraction
 from itertools import pairwise
 
-from tepo.problems.grader.text.brackets import encloses
-from tepo.problems.grader.text.units import DOUBTS, HEDGES, REFUSALS, known, parse_unit
+from tepo.problems.grader.brackets import encloses
+from tepo.problems.grader.units import DOUBTS, HEDGES, REFUSALS, known, parse_unit
 
 _NO_ANSWER = (
     rf"{REFUSALS}|not (?:an? |the )?(?:\w+ )?"
@@ -63,15 +63,10 @@ _BOUNDS = {
     "\\leq": "at most|no more than|not more than|up to|a maximum of",
     ">": "more than|greater than|larger than|over", "<": "less than|fewer than|smaller than|under",
 }  # fmt: skip
-_BEFORE = [
-    (
-        sign,
-        re.compile(
-            rf"^(?P<name>[a-zA-Z] ?)?\\text\{{(?:is |are )?(?:{words})\}} ?(?=.)|^(?:{words}) (?=\d)", re.IGNORECASE
-        ),
-    )
+_BEFORE = {
+    sign: re.compile(rf"(?i)^(?P<name>[a-z] ?)?\\text\{{(?:is |are )?(?:{words})\}} ?(?=.)|^(?:{words}) (?=\d)")
     for sign, words in _BOUNDS.items()
-]
+}
 _AFTER = re.compile(
     r"^(?P<value>.*[\d})]) ?\\text\{(?P<unit>[a-zA-Z ]*?),? ?"
     r"(?:\b(?:or|and) (?:(?P<more>more|greater|above|over|higher|up|larger)|less|fewer|below|under|lower|smaller)"
@@ -121,7 +116,7 @@ def bounded(text: str) -> str:
     r"""`at least 10` and `10 or more` as \geq 10: a bound is no value."""
     if "\\text" not in text and not text[:1].isalpha():
         return text
-    for sign, pattern in _BEFORE:
+    for sign, pattern in _BEFORE.items():
         if match := pattern.match(text):
             return f"{match['name'] or ''}{sign} {text[match.end() :]}"
     match = _AFTER.match(text)

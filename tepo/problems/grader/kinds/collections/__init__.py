@@ -1,1 +1,0 @@
-"""Answers that are several values."""

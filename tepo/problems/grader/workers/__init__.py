@@ -1,1 +1,0 @@
-"""Processes that compare expressions under a budget, and may be killed."""

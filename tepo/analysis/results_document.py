@@ -13,8 +13,7 @@ from tepo.common.files import write_atomic
 from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.launch.run_units import spent
 from tepo.reporting.charts.style import svg
-from tepo.reporting.tables.render import as_text
-from tepo.reporting.tables.renderers.markdown import escaped
+from tepo.reporting.tables.render import as_text, markdown_text
 from tepo.reporting.tables.table import VERDICT, Block, Table
 from tepo.store.facts import Facts
 from tepo.studies.plan_studies import Planned
@@ -40,11 +39,11 @@ def write_results(path: Path, rendered: Rendered, planned: Planned, facts: Facts
     parts = [
         f"# {'Registered claims' if claims else 'Results'} at {scale} scale",
         f"Written by `{command}`.",
-        *(f"![{escaped(rendered.head.title)}]({path.stem}-{name}.svg)" for name in pictures),
+        *(f"![{markdown_text(rendered.head.title)}]({path.stem}-{name}.svg)" for name in pictures),
         " ".join(filter(None, (rendered.head.ran, rendered.head.caveat))),
         f"{spent(costs)}.",
         _HOW_TO_READ,
-        *(part for table in claims for part in (f"## {escaped(table.title)}", summary(table))),
+        *(part for table in claims for part in (f"## {markdown_text(table.title)}", summary(table))),
     ]
     for study in rendered.studies:
         if study.table.name == CLAIMS:
@@ -55,8 +54,8 @@ def write_results(path: Path, rendered: Rendered, planned: Planned, facts: Facts
         pictures |= drawn
         short = replace(study.table, blocks=blocks, notes=notes.get(study.table.name, ()))
         title, _, rest = as_text(short, "markdown").partition("\n")
-        parts += [title, f"**{escaped(study.finding)}.**" if study.finding else ""]
-        parts += [f"![{escaped(study.table.title)}]({path.stem}-{name}.svg)" for name in drawn]
+        parts += [title, f"**{markdown_text(study.finding)}.**" if study.finding else ""]
+        parts += [f"![{markdown_text(study.table.title)}]({path.stem}-{name}.svg)" for name in drawn]
         parts.append(rest.strip())
     for name, chart in pictures.items():
         write_atomic(path.with_name(f"{path.stem}-{name}.svg"), svg(chart), "--results FILE")

@@ -18,8 +18,9 @@ from tepo.reporting.page.packed import packed
 from tepo.reporting.page.runs import PageRun, run_rows
 from tepo.reporting.page.sample_data import RunSamples, pack_samples
 from tepo.reporting.page.token_data import class_rows, token_data
+from tepo.reporting.tables import html_table
 from tepo.reporting.tables.provenance_note import made_by
-from tepo.reporting.tables.renderers import csv, html_table, latex, markdown
+from tepo.reporting.tables.render import markdown, tabular, tidy_csv
 from tepo.reporting.tables.table import Table
 
 _ENDS = 12  # rows of the table that stands for curves where no script runs
@@ -101,7 +102,16 @@ def build_page(
         picture=picture and _chart(picture) | {"drawn": _pictures(picture)},
         methods=methods,
         studies=[_study(study, set(names), picture) for study in studies],
-        texts=packed({f"table-{study.table.name}": _texts(study.table) for study in studies}),
+        texts=packed(
+            {
+                f"table-{study.table.name}": {
+                    "LaTeX": "\n\n".join(map(tabular, study.table.blocks)),
+                    "Markdown": markdown(study.table),
+                    "CSV": tidy_csv(study.table),
+                }
+                for study in studies
+            }
+        ),
         runs=run_rows(runs),
         made_by=made_by([session for run in runs for session in run.sessions]),
         unrecorded=sum(not run.sessions for run in runs),
@@ -113,14 +123,6 @@ def build_page(
         script=Markup(_asset("page.js")),
         vega=packed(vega()),
     )
-
-
-def _texts(table: Table) -> dict[str, str]:
-    return {
-        "LaTeX": "\n\n".join(map(latex.tabular, table.blocks)),
-        "Markdown": markdown.render(table),
-        "CSV": csv.render(table),
-    }
 
 
 def _study(study: PageStudy, runs: set[str], picture: NamedChart | None) -> dict[str, Any]:

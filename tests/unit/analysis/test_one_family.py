@@ -12,8 +12,7 @@ from tepo.analysis.page import Rendered, page, render_all
 from tepo.analysis.results_document import write_results
 from tepo.analysis.study_result import StudyResult
 from tepo.analysis.tables import study_table
-from tepo.reporting.tables.render import as_text
-from tepo.reporting.tables.renderers.markdown import escaped
+from tepo.reporting.tables.render import as_text, markdown_text
 from tepo.reporting.tables.table import Table
 from tepo.store.facts import Facts
 from tepo.studies.plan import family_of
@@ -46,7 +45,7 @@ def section(text: str, name: str) -> str:
 
 def document_part(document: str, title: str) -> str:
     """The table of a study in a document."""
-    return document.partition(f"## {escaped(title)}\n")[2].partition("\n## ")[0].replace("\\", "")
+    return document.partition(f"## {markdown_text(title)}\n")[2].partition("\n## ")[0].replace("\\", "")
 
 
 def test_in_every_format_on_every_page_and_in_every_document(tmp_path: Path) -> None:

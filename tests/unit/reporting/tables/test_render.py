@@ -13,8 +13,7 @@ from rich.console import Console
 
 from tepo.common.errors import UserError
 from tepo.reporting.tables.cells import format_interval, format_value
-from tepo.reporting.tables.render import FORMATS, as_text, render
-from tepo.reporting.tables.renderers.latex import escape
+from tepo.reporting.tables.render import FORMATS, as_text, latex_text, render
 from tepo.reporting.tables.table import Block, Cell, Column, Kind, Table, TableRow, ranked
 
 
@@ -119,7 +118,7 @@ def test_latex_is_balanced_and_escaped(table: Table) -> None:
         rows = [line for line in body.splitlines() if line.endswith(r"\\") and "multicolumn" not in line]
         assert {len(re.findall(r"(?<!\\)&", line)) + 1 for line in rows} == {columns}
     assert r"100\% {[}x\_y]" in text
-    assert escape("~^\\") == r"\textasciitilde{}\textasciicircum{}\textbackslash{}"
+    assert latex_text("~^\\") == r"\textasciitilde{}\textasciicircum{}\textbackslash{}"
 
 
 @pytest.mark.latex

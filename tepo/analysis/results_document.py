@@ -8,11 +8,11 @@ from pathlib import Path
 
 from tepo.analysis.claims_table import NAME as CLAIMS
 from tepo.analysis.claims_table import summary
-from tepo.analysis.page import Rendered
 from tepo.common.files import write_atomic
 from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.launch.run_units import spent
 from tepo.reporting.charts.style import svg
+from tepo.reporting.page import PageContent
 from tepo.reporting.tables.render import as_text, markdown_text
 from tepo.reporting.tables.table import VERDICT, Block, Table
 from tepo.store.facts import Facts
@@ -29,7 +29,7 @@ _HOW_TO_READ = (
 )
 
 
-def write_results(path: Path, rendered: Rendered, planned: Planned, facts: Facts, scale: str, command: str) -> None:
+def write_results(path: Path, rendered: PageContent, planned: Planned, facts: Facts, scale: str, command: str) -> None:
     """Write the document, and its pictures as SVG beside it: `NAME-opening.svg`, and `NAME-MAP.svg` for each map of a
     sweep. command: the one behind it, which the document names."""
     costs = {unit.id: facts.of(unit.id).costs for _, units in planned for unit in units}

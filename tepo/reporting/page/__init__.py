@@ -70,23 +70,30 @@ class PageStudy:
         return headline(self.table)
 
 
-def build_page(
-    head: PageHead,
-    studies: Sequence[PageStudy],
-    runs: Sequence[PageRun],
-    samples: Sequence[RunSamples] = (),
-    picture: NamedChart | None = None,
-    methods: Sequence[Method] = (),
-) -> str:
-    """The page as HTML text. samples: what runs answered on benchmarks, as many of them as fit. picture: of the first
+@dataclass(frozen=True)
+class PageContent:
+    """All that a page shows. samples: what runs answered on benchmarks, as many of them as fit. picture: of the first
     screen; the study that has it does not show it again. methods: whose equations are shown."""
-    apart = settings_apart([(run.label, run.seed) for run in runs], [run.config for run in runs])
+
+    head: PageHead
+    studies: Sequence[PageStudy]
+    runs: Sequence[PageRun] = ()
+    samples: Sequence[RunSamples] = ()
+    picture: NamedChart | None = None
+    methods: Sequence[Method] = ()
+
+
+def build_page(content: PageContent) -> str:
+    """The page as HTML text."""
+    head, studies, picture = content.head, content.studies, content.picture
+    apart = settings_apart([(run.label, run.seed) for run in content.runs], [run.config for run in content.runs])
     runs = [
         replace(run, label=f"{run.label} ({settings})") if settings else run
-        for run, settings in zip(runs, apart, strict=True)
+        for run, settings in zip(content.runs, apart, strict=True)
     ]
     names = {run.id: f"{run.label}, seed {run.seed}" for run in runs}
     dumps = [(names[run.id], dump) for run in runs for dump in run.tokens]
+    assets = files("tepo.reporting.page")
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tepo.reporting.page", "."),
         autoescape=True,
@@ -100,7 +107,7 @@ def build_page(
         head=head,
         finding=head.finding or next((study.finding for study in studies if study.finding), head.title),
         picture=picture and _chart(picture) | {"drawn": _pictures(picture)},
-        methods=methods,
+        methods=content.methods,
         studies=[_study(study, set(names), picture) for study in studies],
         texts=packed(
             {
@@ -118,9 +125,9 @@ def build_page(
         count=len(runs),
         classes=class_rows(dumps),
         tokens=packed(token_data(dumps)) if dumps else "",
-        samples=pack_samples([replace(one, label=names.get(one.id, one.label)) for one in samples]),
-        css=Markup(_asset("page.css")),
-        script=Markup(_asset("page.js")),
+        samples=pack_samples([replace(one, label=names.get(one.id, one.label)) for one in content.samples]),
+        css=Markup((assets / "page.css").read_text(encoding="utf-8")),
+        script=Markup((assets / "page.js").read_text(encoding="utf-8")),
         vega=packed(vega()),
     )
 
@@ -159,7 +166,3 @@ def _pictures(one: NamedChart) -> dict[str, Markup]:
         name: Markup(svg(one.chart, width).replace("<svg ", label, 1))  # Vega gives no ids that could stand twice
         for name, width in _WIDTHS.items()
     }
-
-
-def _asset(name: str) -> str:
-    return (files("tepo.reporting.page") / name).read_text(encoding="utf-8")

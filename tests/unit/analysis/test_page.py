@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from tepo.analysis.page import Rendered, head_of, page, ranges, render_all
+from tepo.analysis.page import head_of, page, ranges, render_all
 from tepo.analysis.tables import fill_command
 from tepo.common.files import write_json
 from tepo.config.compose import compose
-from tepo.reporting.page import PageHead
+from tepo.reporting.page import PageContent, PageHead
 from tepo.store.run_id import run_id
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import Planned, plan_all, plan_studies
@@ -44,7 +44,7 @@ def planned(study: Study, store: Path, **given: Sequence) -> list[tuple[Study, l
     return plan_studies([study], "laptop", store=store, **given)
 
 
-def rendered(plan: Planned) -> Rendered:
+def rendered(plan: Planned) -> PageContent:
     return render_all(plan, read_facts(plan, "laptop")[1], "laptop")
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tepo.reporting.charts.style import Looks
-from tepo.reporting.page import PageHead, PageStudy, build_page
+from tepo.reporting.page import PageContent, PageHead, PageStudy, build_page
 from tepo.reporting.page.runs import PageRun
 from tepo.reporting.tables.table import Table
 from tests.unit.reporting.chromium import Page
@@ -27,7 +27,7 @@ def test_a_large_page_is_small_and_draws_what_is_opened(table: Table, tmp_path: 
         for seed in range(SEEDS)
     ]
     path = tmp_path / "page.html"
-    path.write_text(build_page(PageHead("Large"), [PageStudy(table, curves)], runs), encoding="utf-8")
+    path.write_text(build_page(PageContent(PageHead("Large"), [PageStudy(table, curves)], runs)), encoding="utf-8")
     assert path.stat().st_size < 3_000_000
     window.open(path, 400)
     window.ready()

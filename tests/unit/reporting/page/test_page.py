@@ -11,13 +11,13 @@ from html.parser import HTMLParser
 import pytest
 from PIL import Image
 
-from tepo.analysis.page import Rendered, link_of
+from tepo.analysis.page import link_of
 from tepo.formula.row import load_row
-from tepo.reporting.page import PageHead, PageStudy, build_page
+from tepo.reporting.page import PageContent, PageHead, PageStudy, build_page
 from tepo.reporting.page.equations import methods
 from tepo.reporting.page.runs import PageRun, run_rows
+from tepo.reporting.page.token_classes import CLASSES
 from tepo.reporting.page.token_data import class_rows
-from tepo.reporting.page.token_view import CLASSES
 from tepo.reporting.tables.table import Table
 from tests.unit.reporting.pages import FINDING, LINK, LONG, NASTY, charts, dump, page, unpacked
 
@@ -118,7 +118,7 @@ def test_all_is_there_without_scripts(document: Document) -> None:
 def test_nothing_is_said_twice(table: Table, picture: dict[str, str] | None, figures: list[str]) -> None:
     shown, head = charts(), PageHead("Title", finding=FINDING)
     first = None if picture is None else replace(shown[0], **picture)
-    text = build_page(head, [PageStudy(table, shown)], [], picture=first)
+    text = build_page(PageContent(head, [PageStudy(table, shown)], [], picture=first))
     assert re.findall(r'(fold)?"><summary>[^<]*</summary>\s*<figure|<figure', text) == figures
     document = Document(text)
     assert document.texts.count(FINDING) == max(document.ids.values()) == 1
@@ -128,7 +128,7 @@ def test_nothing_is_said_twice(table: Table, picture: dict[str, str] | None, fig
 def test_of_several_studies_each_has_its_finding_in_the_contents_once(table: Table) -> None:
     studies = [PageStudy(table), PageStudy(replace(table, name="other"))]
     for finding, count in ((FINDING, 2), ("", 0)):
-        shown = Document(build_page(PageHead("Title", finding=finding), studies, [])).shown
+        shown = Document(build_page(PageContent(PageHead("Title", finding=finding), studies, []))).shown
         assert shown.count(f"Panel E: {studies[0].finding}.") == count
 
 
@@ -169,12 +169,12 @@ def test_tokens_have_shares_by_class_short_numbers_and_the_mask_that_would_be(do
 def test_a_link_shows_title_text_and_picture(text: str) -> None:
     assert '<meta property="og:title" content="A &#34;finding&#34; &lt;/script&gt;' in text
     head = PageHead("Title", asked="Asked?", finding="Found")
-    found = link_of(Rendered(head, [], [], [], charts()[0], []), "https://a.org/b/page.html", "p.png")
+    found = link_of(PageContent(head, [], [], [], charts()[0], []), "https://a.org/b/page.html", "p.png")
     assert found
     link, image = found
     assert (link.picture, link.title, link.text) == ("https://a.org/b/p.png", "Found", "Asked?")
     assert Image.open(io.BytesIO(image)).size == link.size
-    linked, empty = build_page(replace(head, link=link), [], []), build_page(head, [], [])
+    linked, empty = build_page(PageContent(replace(head, link=link), [], [])), build_page(PageContent(head, [], []))
     assert [part for part in ("og:", 'id="tokens"', 'id="side"', 'id="runs"', "<figure") if part in empty] == []
     for name, value in {"": link.picture, ":width": link.size[0], ":height": link.size[1]}.items():
         assert f'<meta property="og:image{name}" content="{value}">' in linked

@@ -123,7 +123,7 @@ def _lines(runs: "Sequence[RunFolder]") -> list[list[str]]:
     half, or that a version with other keys wrote, only that."""
     from tepo.common.files import parse_json
     from tepo.config.differences import settings_apart
-    from tepo.store.run_folder import is_configuration
+    from tepo.store.run_identity import is_configuration
 
     lines, configs = [], []
     for run in runs:

@@ -50,7 +50,7 @@ def _unmeasured(row: TableRow) -> bool:
 
 
 def _to_fill(table: Table) -> str:
-    """What was not measured, and the command that runs it."""
+    """A sentence on what was not measured, with the command that runs it."""
     if not table.command:
         return ""
     missing = sum(_unmeasured(row) for block in table.blocks if not block.axis for row in block.rows)

@@ -12,8 +12,9 @@ from tepo.common.errors import UserError
 from tepo.common.files import parse_json
 from tepo.config.differences import settings_apart
 from tepo.store.find_run import runs
-from tepo.store.run_folder import RunFolder, is_configuration, outcome_of
+from tepo.store.run_folder import RunFolder, outcome_of
 from tepo.store.run_id import RECIPE
+from tepo.store.run_identity import is_configuration
 from tepo.studies.study import CLAIMS
 from tepo_cli.screen import fixed, show
 

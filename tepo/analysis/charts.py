@@ -52,28 +52,23 @@ def study_charts(
 def comparison_charts(table: Table) -> Iterator[NamedChart]:
     """A forest plot for each block whose rows are compared with a baseline."""
     blocks = [block for block in table.blocks if compared(block)]
+    words = {one.row.key: one.words for one in table.comparisons}
     for number, block in enumerate(blocks, start=1):
         name = _numbered(f"{table.name}-differences", number, len(blocks))
         axis = f"difference of the average to {block.baseline}, points"
         caption = ": ".join(filter(None, (f"Differences to {block.baseline}", block.part)))
-        yield NamedChart(name, "differences", caption, forest.differences(_compared_frame(table, block), axis))
-
-
-def _compared_frame(table: Table, block: Block) -> pd.DataFrame:
-    known = {one.row.key: one for one in table.comparisons}
-    rows = []
-    for row, cell, verdict in compared(block):
-        words = known[row.key].words if row.key in known and not block.drawn else ""
-        rows.append(_line(_plain(block.label(row)), cell, verdict, words))
-    return pd.DataFrame(rows)
+        rows = [
+            _line(_plain(block.label(row)), cell, verdict, words.get(row.key, "") if not block.drawn else "")
+            for row, cell, verdict in compared(block)
+        ]
+        yield NamedChart(name, "differences", caption, forest.differences(pd.DataFrame(rows), axis))
 
 
 def _line(label: str, cell: Cell, verdict: str, words: str = "") -> dict[str, Any]:
     value = f"{format_value(cell, _DELTA, 1)} {format_interval(cell, _DELTA, 1)}".strip()
     p = words.removeprefix(verdict).strip(" ()")
-    ends = {"low": cell.low, "high": cell.high}
     line = {"method": label, "delta": cell.mean, "verdict": verdict, "said": ", ".join(filter(None, (value, p)))}
-    return line | {name: math.nan if end is None else end for name, end in ends.items()}
+    return line | {"low": _number(cell.low), "high": _number(cell.high)}
 
 
 def printed_chart(shown: Sequence[Comparison]) -> Chart:
@@ -128,9 +123,7 @@ def _sweep_charts(table: Table, units: Sequence[Unit], facts: Facts) -> Iterator
     runs = _cell_runs(units, facts)
     lost = {
         row.key: mean
-        for block in table.blocks
-        for row in block.rows
-        for column, cell in zip(block.columns, row.cells, strict=True)
+        for _, row, column, cell in table.cells()
         if column.key == LOST and (mean := cell.mean) is not None
     }
     for number, block in enumerate(blocks, start=1):
@@ -148,25 +141,26 @@ def _sweep_frame(
     block: Block, runs: Mapping[tuple[str, str, str], Sequence[Seed]], lost: Mapping[str, float]
 ) -> pd.DataFrame:
     rows = sorted(block.rows, key=lambda row: (row.key not in lost, lost.get(row.key, 0.0)))
-    cells = [
-        (row, column.title, cell, runs.get((block.part, row.key, column.title), ()))
-        for row in rows
-        for column, cell in zip(block.columns, row.cells, strict=True)
-    ]
     return pd.DataFrame(
         {
             "method": _plain(row.label),
-            "value": value,
-            "mean": math.nan if cell.mean is None else cell.mean,
-            "low": math.nan if cell.low is None else cell.low,
-            "high": math.nan if cell.high is None else cell.high,
+            "value": column.title,
+            "mean": _number(cell.mean),
+            "low": _number(cell.low),
+            "high": _number(cell.high),
             "interval": format_interval(cell, Column("", ""), 1),
             "ended": sum(one.ended for one in seeds),
             "runs": ", ".join(f"{one.seed}: {one.run}" for one in seeds),
             "lost": lost.get(row.key, math.nan),
         }
-        for row, value, cell, seeds in cells
+        for row in rows
+        for column, cell in zip(block.columns, row.cells, strict=True)
+        for seeds in (runs.get((block.part, row.key, column.title), ()),)
     )
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def _cell_runs(units: Sequence[Unit], facts: Facts) -> dict[tuple[str, str, str], list[Seed]]:

@@ -3,8 +3,8 @@
 import json
 import math
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urljoin
 
@@ -20,16 +20,15 @@ from tepo.policy.model.model_location import resolve
 from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.charts.style import NamedChart, png, wrapped
 from tepo.reporting.headline import paper_headline
-from tepo.reporting.page import Link, PageHead, PageStudy, build_page
+from tepo.reporting.page import Link, PageContent, PageHead, PageStudy, build_page
 from tepo.reporting.page.equations import Method, methods
 from tepo.reporting.page.runs import PageRun
 from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.reporting.tables.table import Comparison, Table
-from tepo.store.excerpt import Excerpt
 from tepo.store.facts import Facts
 from tepo.store.stored_responses import answered
-from tepo.store.stored_tokens import TokenDump, read_dump
+from tepo.store.stored_tokens import read_dump
 from tepo.studies.claims import load_claims
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
@@ -43,57 +42,43 @@ _READ = 80_000_000  # characters of responses at most: reading more takes longer
 _FEW = 3  # commits that are named
 
 
-@dataclass(frozen=True)
-class Rendered:
-    """Content of the page and of the Markdown document. picture: of the first screen; None for pages without
-    comparisons and sweeps. methods: whose equations are shown."""
-
-    head: PageHead
-    studies: list[PageStudy]
-    runs: list[PageRun]
-    samples: list[RunSamples]
-    picture: NamedChart | None
-    methods: list[Method]
-
-
 def render_all(
     planned: Planned, facts: Facts, scale: str, report: Callable[[float, str], None] = lambda done, note: None
-) -> Rendered:
+) -> PageContent:
     """The registered claims of the plan, the table and charts of each study, the papers' comparisons beside ours, and
     every trained run of the plan. report: called with how many of its `parts` are done, and the name of the last."""
     ordinary = [(study, units) for study, units in planned if not study.registered]
     registered = [units for study, units in planned if study.registered]
     distinct = unique(unit for _, units in planned for unit in units)
     trained = [unit for unit in distinct if unit.row.objective is not None and facts.of(unit.id).trained]
-    claimed = _claims(registered, facts)
+    studies, tables = [], []
+    if registered:
+        claims = load_claims()
+        judged = judge_claims(claims, registered, facts)
+        studies.append(PageStudy(claims_table(claims, judged, ()), claims_charts(claim_lines(claims, judged))))
     report(1, CLAIMS)
-    studies = []
     for done, (study, units) in enumerate(ordinary, start=2):
-        table = study_table(study, scale, units, facts)
-        studies.append(PageStudy(table, list(study_charts(study, scale, units, facts, table))))
+        tables.append(study_table(study, scale, units, facts))
+        studies.append(PageStudy(tables[-1], list(study_charts(study, scale, units, facts, tables[-1]))))
         report(done, study.name)
-    shares = _shares(facts)
-    runs = [_page_run(unit, facts, max(1, _DUMPS // len(trained)), shares) for unit in trained]
-    samples = page_samples([unit for unit in distinct if not unit.tuning and not unit.recorded])
-    papers = [table for table in [paper_comparisons([one.table for one in studies])] if table.blocks[0].rows]
-    every = [*claimed, *studies, *(PageStudy(table) for table in papers if len(ordinary) > 1)]
-    picture = opening_chart(every)
-    head = replace(head_of(planned, facts, scale), finding=_finding(every), terms=_terms(every, picture))
-    return Rendered(head, every, runs, samples, picture, _methods(planned, every, picture))
+    papers = paper_comparisons(tables)
+    if papers.blocks[0].rows and len(ordinary) > 1:
+        studies.append(PageStudy(papers))
+    picture = opening_chart(studies)
+    # of the claims; without them what shows of the paper's differences, or the headline of the first study
+    findings = [study.finding for study in studies if any(chart.kind == "claims" for chart in study.charts)]
+    if len(studies) > 1:
+        findings += [paper_headline(study.table) for study in studies if _printed(study.table)]
+    finding = next(filter(None, [*findings, *(study.finding for study in studies)]), "")
+    head = replace(head_of(planned, facts, scale), finding=finding, terms=_terms(picture))
+    runs = _page_runs(trained, facts)
+    samples = _samples([unit for unit in distinct if not unit.tuning and not unit.recorded])
+    return PageContent(head, studies, runs, samples, picture, _methods(planned, studies, picture))
 
 
 def parts(planned: Planned) -> int:
     """Number of parts that `render_all` reports: each study, and the claims."""
     return 1 + sum(not study.registered for study, _ in planned)
-
-
-def _claims(units: Sequence[Sequence[Unit]], facts: Facts) -> list[PageStudy]:
-    """The registered claims; units: of each, none where the plan has none."""
-    if not units:
-        return []
-    claims = load_claims()
-    judged = judge_claims(claims, units, facts)
-    return [PageStudy(claims_table(claims, judged, ()), claims_charts(claim_lines(claims, judged)))]
 
 
 def opening_chart(studies: Sequence[PageStudy]) -> NamedChart | None:
@@ -122,15 +107,7 @@ def _printed(table: Table) -> list[Comparison]:
     return [one for one in table.comparisons if one.measured and one.paper is not None][:_SHOWN]
 
 
-def _finding(studies: Sequence[PageStudy]) -> str:
-    """A sentence on what was found: of the registered claims; without them what shows of the paper's differences, or
-    the headline of the first study."""
-    registered = [study.finding for study in studies if any(chart.kind == "claims" for chart in study.charts)]
-    printed = [paper_headline(study.table) for study in studies if _printed(study.table)] if len(studies) > 1 else []
-    return next(filter(None, [*registered, *printed, *(study.finding for study in studies)]), "")
-
-
-def _terms(studies: Sequence[PageStudy], picture: NamedChart | None) -> dict[str, str]:
+def _terms(picture: NamedChart | None) -> dict[str, str]:
     """Words of the first screen that a stranger may not know, in the order in which they come."""
     kind = picture.kind if picture else ""
     terms = {
@@ -166,15 +143,13 @@ def _methods(planned: Planned, studies: Sequence[PageStudy], picture: NamedChart
     return methods([(label, unit.row.look, row_of(unit.config.objective)) for label, unit in ordered.items()])[:_SHOWN]
 
 
-def page(rendered: Rendered, command: str = "", link: Link | None = None) -> str:
+def page(rendered: PageContent, command: str = "", link: Link | None = None) -> str:
     """The self-contained HTML page. command: makes the page, once its runs are there."""
-    head = rendered.head
-    repeat = [*head.repeat, command] if command else head.repeat
-    head = replace(head, repeat=repeat, link=link)
-    return build_page(head, rendered.studies, rendered.runs, rendered.samples, rendered.picture, rendered.methods)
+    repeat = [*rendered.head.repeat, *([command] if command else [])]
+    return build_page(replace(rendered, head=replace(rendered.head, repeat=repeat, link=link)))
 
 
-def link_of(rendered: Rendered, url: str, name: str) -> tuple[Link, bytes] | None:
+def link_of(rendered: PageContent, url: str, name: str) -> tuple[Link, bytes] | None:
     """The words that a link to the page shows, and its picture; None for a page without one. url: where the page will
     stand. name: of the picture's file beside it."""
     if rendered.picture is None:
@@ -185,44 +160,33 @@ def link_of(rendered: Rendered, url: str, name: str) -> tuple[Link, bytes] | Non
     return Link(url, urljoin(url, name), size, finding, f"{head.asked} {head.ran}".strip()), image
 
 
-def _shares(facts: Facts) -> dict[tuple[str, int], float]:
-    """Mean share of right answers over the benchmarks of a run, by its id and the number of these."""
+def _page_runs(units: Sequence[Unit], facts: Facts) -> list[PageRun]:
+    """The trained runs. Of one in the store token dumps are shown, evenly over training, with the last, and the first
+    where there is room for two; a record has those before and after its reward fell, of a run that fell."""
     sums = facts.scores.groupby(["run", "benchmark"], observed=True)[["right", "samples"]].sum()
-    by_run = (sums["right"] / sums["samples"]).groupby("run", observed=True).agg(["mean", "size"])
-    return {(str(run), int(size)): float(mean) for run, mean, size in by_run.itertuples()}
-
-
-def _page_run(unit: Unit, facts: Facts, most: int, shares: Mapping[tuple[str, int], float]) -> PageRun:
-    """most: token dumps that are shown. shares: of `_shares`."""
-    known, trained = facts.of(unit.id), facts.of(unit.id).trained
-    said = [str(known.outcome), counted(trained, "step")]
-    if not math.isnan(share := shares.get((unit.id, len(unit.config.data.benchmarks)), math.nan)):
-        said.append(f"{100 * share:.1f}% right")
-    return PageRun(
-        unit.id,
-        unit.label,
-        unit.row.objective or "",
-        unit.seed,
-        to_dict(unit.config) if unit.recorded else unit.in_store.config()["full"],
-        ", ".join(said),
-        _dumps(unit, known.excerpt, most),
-        known.made,
-        command=shlex.join(["tepo", "train", *unit.overrides]),
-    )
-
-
-def _dumps(unit: Unit, recorded: Excerpt | None, most: int) -> list[TokenDump]:
-    """Token dumps of a run in the store; a record has those before and after its reward fell, of a run that fell."""
-    if not unit.recorded:
-        return [read_dump(path) for path in _spread(unit.in_store.token_dumps(), most)]
-    return [recorded.before.dump, recorded.after.dump] if recorded else []
-
-
-def _spread(dumps: Sequence[Path], most: int) -> list[Path]:
-    """At most so many, evenly over training, with the last, and the first where there is room for two."""
-    last = len(dumps) - 1
-    places = {last} if most == 1 else {round(last * part / (most - 1)) for part in range(most)}
-    return [dumps[place] for place in sorted(places)] if dumps else []
+    shares = (sums["right"] / sums["samples"]).groupby("run", observed=True).agg(["mean", "size"])
+    # by the number of its benchmarks too: a mean over some of them is of none
+    by_run = {(str(run), int(size)): float(mean) for run, mean, size in shares.itertuples()}
+    most, runs = max(1, _DUMPS // max(1, len(units))), []
+    for unit in units:
+        known = facts.of(unit.id)
+        said = [str(known.outcome), counted(known.trained, "step")]
+        if not math.isnan(share := by_run.get((unit.id, len(unit.config.data.benchmarks)), math.nan)):
+            said.append(f"{100 * share:.1f}% right")
+        if unit.recorded:
+            dumps = [known.excerpt.before.dump, known.excerpt.after.dump] if known.excerpt else []
+        else:
+            paths = unit.in_store.token_dumps()
+            last = len(paths) - 1
+            places = {last} if most == 1 else {round(last * part / (most - 1)) for part in range(most)}
+            dumps = [read_dump(paths[place]) for place in sorted(places)] if paths else []
+        config = to_dict(unit.config) if unit.recorded else unit.in_store.config()["full"]
+        command = shlex.join(["tepo", "train", *unit.overrides])
+        method = unit.row.objective or ""
+        runs.append(
+            PageRun(unit.id, unit.label, method, unit.seed, config, ", ".join(said), dumps, known.made, command)
+        )
+    return runs
 
 
 def head_of(planned: Planned, facts: Facts, scale: str) -> PageHead:
@@ -374,7 +338,7 @@ def ranges(numbers: Iterable[int]) -> str:
     return ", ".join(f"{part[0]} to {part[-1]}" if len(part) > 2 else ", ".join(map(str, part)) for part in parts)
 
 
-def page_samples(units: Sequence[Unit]) -> list[RunSamples]:
+def _samples(units: Sequence[Unit]) -> list[RunSamples]:
     """Stored responses of the units that were measured here (a record holds none), in their order.
 
     First seeds of all rows are read first. After `_READ` characters, a response counted with 200 more, the other units

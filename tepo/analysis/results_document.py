@@ -8,13 +8,12 @@ from pathlib import Path
 
 from tepo.analysis.claims_table import NAME as CLAIMS
 from tepo.analysis.claims_table import summary
-from tepo.analysis.page import Rendered
 from tepo.common.files import write_atomic
 from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.launch.run_units import spent
 from tepo.reporting.charts.style import svg
-from tepo.reporting.tables.render import as_text
-from tepo.reporting.tables.renderers.markdown import escaped
+from tepo.reporting.page import PageContent
+from tepo.reporting.tables.render import as_text, markdown_text
 from tepo.reporting.tables.table import VERDICT, Block, Table
 from tepo.store.facts import Facts
 from tepo.studies.plan_studies import Planned
@@ -30,7 +29,7 @@ _HOW_TO_READ = (
 )
 
 
-def write_results(path: Path, rendered: Rendered, planned: Planned, facts: Facts, scale: str, command: str) -> None:
+def write_results(path: Path, rendered: PageContent, planned: Planned, facts: Facts, scale: str, command: str) -> None:
     """Write the document, and its pictures as SVG beside it: `NAME-opening.svg`, and `NAME-MAP.svg` for each map of a
     sweep. command: the one behind it, which the document names."""
     costs = {unit.id: facts.of(unit.id).costs for _, units in planned for unit in units}
@@ -40,11 +39,11 @@ def write_results(path: Path, rendered: Rendered, planned: Planned, facts: Facts
     parts = [
         f"# {'Registered claims' if claims else 'Results'} at {scale} scale",
         f"Written by `{command}`.",
-        *(f"![{escaped(rendered.head.title)}]({path.stem}-{name}.svg)" for name in pictures),
+        *(f"![{markdown_text(rendered.head.title)}]({path.stem}-{name}.svg)" for name in pictures),
         " ".join(filter(None, (rendered.head.ran, rendered.head.caveat))),
         f"{spent(costs)}.",
         _HOW_TO_READ,
-        *(part for table in claims for part in (f"## {escaped(table.title)}", summary(table))),
+        *(part for table in claims for part in (f"## {markdown_text(table.title)}", summary(table))),
     ]
     for study in rendered.studies:
         if study.table.name == CLAIMS:
@@ -55,8 +54,8 @@ def write_results(path: Path, rendered: Rendered, planned: Planned, facts: Facts
         pictures |= drawn
         short = replace(study.table, blocks=blocks, notes=notes.get(study.table.name, ()))
         title, _, rest = as_text(short, "markdown").partition("\n")
-        parts += [title, f"**{escaped(study.finding)}.**" if study.finding else ""]
-        parts += [f"![{escaped(study.table.title)}]({path.stem}-{name}.svg)" for name in drawn]
+        parts += [title, f"**{markdown_text(study.finding)}.**" if study.finding else ""]
+        parts += [f"![{markdown_text(study.table.title)}]({path.stem}-{name}.svg)" for name in drawn]
         parts.append(rest.strip())
     for name, chart in pictures.items():
         write_atomic(path.with_name(f"{path.stem}-{name}.svg"), svg(chart), "--results FILE")

@@ -2,10 +2,9 @@
 
 import re
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
@@ -72,9 +71,12 @@ def study_table(study: Study, scale: str, units: Sequence[Unit], facts: Facts) -
 
 def _results(study: Study, scale: str, units: Sequence[Unit], facts: Facts, family: int) -> Table:
     """Scores on the benchmarks, with a sweep's blocks before them. family: see `family_of`."""
-    rows = units_by_row(units)
+    rows: dict[str, list[Unit]] = {}
+    for unit in units:
+        rows.setdefault(row_key(unit), []).append(unit)
     same = same_runs(study, scale, units, facts)
-    specs = row_specs(rows, facts, same.same_as)
+    several = len({row[0].model for row in rows.values()}) > 1
+    specs = [_row_spec(key, row, facts, several, same.same_as.get(key, "")) for key, row in rows.items()]
     references = {key: printed(study, row[0].model, row[0].row) for key, row in rows.items()}
     benchmarks = dict.fromkeys(name for unit in units for name in unit.config.data.benchmarks)
     spec = TableSpec(
@@ -88,45 +90,23 @@ def _results(study: Study, scale: str, units: Sequence[Unit], facts: Facts, fami
         notes=[*study.notes, *same.notes, *_notes(scale, units, facts)],
     )
     samples = read_samples(units, facts)
-    command = (
-        "" if all(facts.of(unit.id, tuning=unit.tuning).done for unit in units) else fill_command(study, scale, units)
-    )
-    table = replace(build_table(samples, spec), command=command)
+    table, done = build_table(samples, spec), all(facts.of(unit.id, tuning=unit.tuning).done for unit in units)
+    table = replace(table, command="" if done else fill_command(study, scale, units))
     if specs[0].setting:
         added = sweep_blocks(specs, table.blocks)
         if next(iter(specs[0].setting)) != study.scale(scale).drawn:  # of what is drawn none is chosen
             added = (*added, *lost_blocks(added))
         if study.realised_kl:
-            added = (*added, *realised_kl_blocks(specs, _realised_kl(rows, facts)))
+            found = {}  # mean over seeds and steps of what a record keeps of each run; rows without runs have none
+            for key, row in rows.items():
+                steps = [step.get(REALISED_KL) for unit in row for step in facts.lasting(unit.id)]
+                if known := [kl for kl in steps if kl is not None]:
+                    found[key] = float(np.mean(known))
+            added = (*added, *realised_kl_blocks(specs, found))
         table = replace(table, blocks=(*added, *table.blocks))
     if study.scale(scale).drawn:
         table = replace(table, blocks=(*environment_blocks(study, scale, units, samples), *table.blocks))
     return table
-
-
-def _realised_kl(rows: Mapping[str, Sequence[Unit]], facts: Facts) -> dict[str, float]:
-    """Mean over seeds and steps of what a record keeps of each run, by a row's key; rows without runs have none."""
-    steps = {
-        key: [kl for unit in units for step in facts.lasting(unit.id) if (kl := step.get(REALISED_KL)) is not None]
-        for key, units in rows.items()
-    }
-    return {key: float(np.mean(found)) for key, found in steps.items() if found}
-
-
-def units_by_row(units: Sequence[Unit]) -> dict[str, list[Unit]]:
-    """The units of each row of a model, by its name in the samples."""
-    rows: dict[str, list[Unit]] = {}
-    for unit in units:
-        rows.setdefault(row_key(unit), []).append(unit)
-    return rows
-
-
-def row_specs(
-    rows: Mapping[str, Sequence[Unit]], facts: Facts, same_as: Mapping[str, str] = MappingProxyType({})
-) -> list[RowSpec]:
-    """Rows of a table, from their units. same_as: of those that are another row here."""
-    several = len({row[0].model for row in rows.values()}) > 1
-    return [_row_spec(key, row, facts, several, same_as.get(key, "")) for key, row in rows.items()]
 
 
 def baseline_label(study: Study, units: Sequence[Unit]) -> str | None:

@@ -31,7 +31,6 @@ PALETTE = {**_OKABE_ITO, **_TOL}
 DASHES = {"solid": (), "dash": (5, 2), "dot": (1.2, 1.8), "dashdot": (6, 2, 1.2, 2), "longdash": (10, 3)}
 # two methods that are compared everywhere; too pale on white
 _FREE = [name for name in PALETTE if name not in ("black", "vermillion", "yellow")]
-_HATCHES = {"solid": "", "dash": "///", "dot": "...", "dashdot": "xxx", "longdash": "\\\\\\"}
 
 
 UNTRAINED = "base"  # the method of the untrained policy
@@ -39,11 +38,8 @@ UNTRAINED = "base"  # the method of the untrained policy
 
 @dataclass(frozen=True)
 class Look:
-    """colour: "#rrggbb". dash: on/off lengths in line widths, empty for a solid line. hatch: the same for bars."""
-
-    colour: str
-    dash: tuple[float, ...]
-    hatch: str = ""
+    colour: str  # "#rrggbb"
+    dash: tuple[float, ...]  # on/off lengths in line widths, empty for a solid line
 
 
 METHODS = {
@@ -89,7 +85,7 @@ name."""
 def look(method: str) -> Look:
     """The look of a method; one without a fixed look gets one that no fixed look has from its name, always the same."""
     colour, dash = METHODS.get(method) or _from_name(method)
-    return Look(PALETTE[colour], DASHES[dash], _HATCHES[dash])
+    return Look(PALETTE[colour], DASHES[dash])
 
 
 def looks(methods: Mapping[str, str]) -> dict[str, Look]:
@@ -111,7 +107,7 @@ def looks(methods: Mapping[str, str]) -> dict[str, Look]:
 
 
 def _styles(colour: str) -> list[Look]:
-    return [Look(colour, DASHES[dash], _HATCHES[dash]) for dash in DASHES]
+    return [Look(colour, dash) for dash in DASHES.values()]
 
 
 def _from_name(method: str) -> tuple[str, str]:

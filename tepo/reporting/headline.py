@@ -52,21 +52,13 @@ def paper_headline(table: Table) -> str:
 
 def compared(block: Block) -> list[tuple[TableRow, Cell, str]]:
     """The rows of a block with their measured difference and verdict; empty where it compares none."""
-    index = {column.key: place for place, column in enumerate(block.columns)}
-    if "delta" not in index or VERDICT not in index:
-        return []
-    rows = [(row, row.cells[index["delta"]], verdict_in(row.cells[index[VERDICT]].text)) for row in block.rows]
-    return [(row, cell, verdict) for row, cell, verdict in rows if cell.mean is not None]
+    deltas, words = block.column("delta"), block.column(VERDICT)
+    measured = [row for row in block.rows if deltas and words and deltas[row.key].mean is not None]
+    return [(row, deltas[row.key], verdict_in(words[row.key].text)) for row in measured]
 
 
 def _claims(table: Table) -> str:
-    words = Counter(
-        cell.text.partition(";")[0]
-        for block in table.blocks
-        for row in block.rows
-        for column, cell in zip(block.columns, row.cells, strict=True)
-        if column.key == OUTCOME
-    )
+    words = Counter(cell.text.partition(";")[0] for *_, column, cell in table.cells() if column.key == OUTCOME)
     known = sum(words[outcome] for outcome in Outcome)
     if not known:
         return f"{counted(words.total(), 'registered claim')}, none of them measured yet"
@@ -82,7 +74,12 @@ def outcomes_text(words: Mapping[str, int]) -> str:
 
 def _verdicts(blocks: Sequence[Block]) -> str:
     """Verdicts of all blocks together; a row that is another one is not counted."""
-    rows = [(_within(block, row), cell.mean, word) for block in blocks for row, cell, word in compared(block)]
+    rows = [
+        # with the model or setting of its block where it does not name that
+        (f"{block.label(row)} ({block.part})" if block.part else block.label(row), cell.mean, word)
+        for block in blocks
+        for row, cell, word in compared(block)
+    ]
     rows = [entry for entry in rows if entry[2] != IDENTICAL] or rows
     total, (first, *_), baseline = len(rows), rows, blocks[0].baseline
     apart = f" (separately for {len(blocks)} settings)" if len(blocks) > 1 else ""
@@ -119,16 +116,11 @@ def _subject(labels: Sequence[str], total: int) -> str:
     return f"{who} {'end' if len(labels) > 1 else 'ends'}"
 
 
-def _within(block: Block, row: TableRow) -> str:
-    """The label, with the model or setting of its block where it does not name that."""
-    label = block.label(row)
-    return f"{label} ({block.part})" if block.part else label
-
-
 def _sweep(block: Block) -> str:
     """Averages of the rows at the value that suits most and at the worst one."""
-    columns = [[mean for row in block.rows if (mean := row.cells[at].mean) is not None] for at in _places(block)]
-    known = [at for at in _places(block) if columns[at]]
+    places = range(len(block.columns))
+    columns = [[mean for row in block.rows if (mean := row.cells[at].mean) is not None] for at in places]
+    known = [at for at in places if columns[at]]
     if not known:
         return ""
     best, worst = (pick(known, key=lambda at: median(columns[at])) for pick in (max, min))
@@ -148,16 +140,10 @@ def _sweep(block: Block) -> str:
     return "; ".join(parts)
 
 
-def _places(block: Block) -> range:
-    return range(len(block.columns))
-
-
 def _averages(table: Table) -> str:
     measured = [
         (row.label, cell.mean)
-        for block in table.blocks
-        for row in block.rows
-        for column, cell in zip(block.columns, row.cells, strict=True)
+        for _, row, column, cell in table.cells()
         if row.measured and column.key == AVERAGE and cell.mean is not None
     ]
     if not measured:

@@ -1,10 +1,15 @@
 """Costs of runs: each process that trains or measures adds its CPU seconds to the run's `cost.json`."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from tepo.common.errors import UserError
+from tepo.common.files import parse_json
 from tepo.config.run_config import RunConfig
 
 _SIZES = ("prompts_per_step", "samples_per_prompt", "max_rounds", "max_new_tokens", "mini_batch_prompts", "epochs")
+
+_NUMBERS = ("steps", "benchmarks", "cpu_s", "training_s", "measuring_s", "tokens", "core_s")
 
 
 @dataclass(frozen=True)
@@ -35,3 +40,18 @@ class Cost:
 def work_of(config: RunConfig) -> str:
     """Key of what a step takes its time for: the model and the sizes of a rollout and its updates."""
     return " ".join([config.model.path, *(f"{size}={getattr(config.train, size)}" for size in _SIZES)])
+
+
+def read_costs(file: Path) -> list[Cost]:
+    """The cost of each process in a run's `cost.json`. Raises UserError when the file is damaged."""
+    try:
+        costs = [Cost(**entry) for entry in parse_json(file.read_bytes())]
+        if not all(isinstance(getattr(cost, name), int | float) for cost in costs for name in _NUMBERS):
+            raise TypeError("a word where a number belongs")
+        return costs
+    except (FileNotFoundError, NotADirectoryError):  # the second: a store that became a file
+        return []
+    except (ValueError, TypeError) as error:
+        what = f"the record of what the run has cost is damaged: {error}"
+        fix = "move it away: prices are then based on the other runs"
+        raise UserError(what, where=str(file), fix=fix) from None

@@ -5,6 +5,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from tepo.common.errors import UserError
@@ -67,6 +68,30 @@ class RightAnswers:
     problems: tuple[str, ...]
     right: tuple[int, ...]
     samples: int
+
+
+def read_validation(file: Path) -> tuple[Validated, str | None] | None:
+    """A run's `validation.json`, and the weights that it names; None where there is none. Raises UserError where it is
+    damaged."""
+    try:
+        record = parse_json(file.read_bytes())
+        metrics, weights = record["metrics"], record.get("weights")  # an earlier version does not say which weights
+        right = {name: tuple(map(int, counts)) for name, counts in metrics.items() if RIGHT in name}
+        share = float(metrics[AVERAGE])
+        counted = [sum(counts) / (len(counts) * int(name.partition(RIGHT)[2])) for name, counts in right.items()]
+        if not 0 <= share <= 1 or (counted and abs(fmean(counted) - share) > 1e-9):
+            raise ValueError
+        return Validated(str(record["problems"]), share, right), weights if isinstance(weights, str) else None
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError, ArithmeticError):
+        raise validation_damage(file) from None
+
+
+def validation_damage(file: Path) -> UserError:
+    """The error for a validation that is not what it says."""
+    what = "the validation is damaged, edited, or of another run: copied half?"
+    return UserError(what, where=str(file), fix="move the file away: the command that wrote it measures it anew")
 
 
 def has_result(folder: Path) -> bool:

@@ -11,7 +11,8 @@ from typing import Any
 from tepo.common.errors import UserError
 from tepo.common.files import parse_json
 from tepo.store.find_run import runs
-from tepo.store.run_folder import is_configuration, outcome_of
+from tepo.store.run_folder import outcome_of
+from tepo.store.run_identity import is_configuration
 
 REWARD, ENTROPY, LENGTH = "critic/score/mean", "actor/entropy", "response_length/mean"
 SECONDS = "timing_s/step"

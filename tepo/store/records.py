@@ -83,8 +83,11 @@ def _read(path: Path) -> pa.Table:
             raise ValueError(f"its columns are not {', '.join(schema.names)}, or hold other kinds of values")
         if any(table[name].null_count for name in schema.names if name in _NEEDED):
             raise ValueError("a value is missing")
-        if path.stem == "scores" and not pc.all(_counted(table), min_count=0).as_py():
-            raise ValueError("right answers of more samples than there are")
+        if path.stem == "scores":
+            right, samples = table["right"], table["samples"]
+            counted = pc.and_(pc.greater_equal(right, 0), pc.less_equal(right, samples))
+            if not pc.all(counted, min_count=0).as_py():
+                raise ValueError("right answers of more samples than there are")
         return table
     except (OSError, ValueError, TypeError, KeyError, NotImplementedError) as error:  # pyarrow's own are among them
         fault = "the file is missing" if isinstance(error, FileNotFoundError) else str(error).splitlines()[0]
@@ -102,10 +105,6 @@ def _plain(schema: pa.Schema) -> pa.Schema:
     return pa.schema(
         {field.name: field.type.value_type if pa.types.is_dictionary(field.type) else field.type for field in schema}
     )
-
-
-def _counted(scores: pa.Table) -> pa.ChunkedArray:
-    return pc.and_(pc.greater_equal(scores["right"], 0), pc.less_equal(scores["right"], scores["samples"]))
 
 
 def write_frames(folder: Path, frames: Facts) -> None:
@@ -147,16 +146,6 @@ def write_frames(folder: Path, frames: Facts) -> None:
         (scratch / CONTENT).write_text(text, encoding="utf-8")
 
 
-def _content(tables: Mapping[str, pa.Table]) -> str:
-    """Hash of the values of tables, whatever the files that hold them."""
-    hashed = sha256()
-    for name in sorted(tables):
-        for column in tables[name].column_names:
-            values = tables[name].column(column).to_pylist()
-            hashed.update(json.dumps([name, column, values], ensure_ascii=False, separators=(",", ":")).encode())
-    return hashed.hexdigest()
-
-
 def read_index(folder: Path) -> dict[str, Any]:
     """The runs of a folder, each with its study, label, model and seed, and the hash of its content. Raises UserError
     where that is damaged."""
@@ -171,9 +160,14 @@ def read_index(folder: Path) -> dict[str, Any]:
 
 
 def _index(tables: Mapping[str, pa.Table]) -> dict[str, Any]:
+    """The content of an index. The hash is of the values of the tables, whatever the files that hold them."""
+    hashed = sha256()
+    for name in sorted(tables):
+        for column in tables[name].column_names:
+            hashed.update(_json([name, column, tables[name].column(column).to_pylist()]).encode())
     runs = tables["runs"]
     names = zip(*(runs[name].to_pylist() for name in NAME), strict=True)
-    return {"sha256": _content(tables), "runs": dict(zip(runs["run"].to_pylist(), map(list, names), strict=True))}
+    return {"sha256": hashed.hexdigest(), "runs": dict(zip(runs["run"].to_pylist(), map(list, names), strict=True))}
 
 
 def check_content(folder: Path) -> None:

@@ -28,14 +28,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import fmean
 from typing import IO, Any
 
 from tepo import __version__
 from tepo.common import provenance
-from tepo.common.errors import BUSY, UserError
+from tepo.common.errors import UserError
 from tepo.common.files import (
-    TEMPORARY,
     check_no_links,
     content_hash,
     explain_write_errors,
@@ -44,8 +42,6 @@ from tepo.common.files import (
     parse_json,
     read_jsonl,
     remove_folder,
-    remove_leftovers,
-    take_lock,
     write_atomic,
     write_json,
 )
@@ -53,33 +49,25 @@ from tepo.config.compose import to_dict
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.model_location import pinned
 from tepo.store.checkpoint_files import OPTIMISER, damage, drop_resumption, for_resuming, has_digests, read_progress
-from tepo.store.cost import Cost
+from tepo.store.cost import Cost, read_costs
 from tepo.store.early_stop import Ending, read_ending
 from tepo.store.evaluation_result import (
-    AVERAGE,
-    RIGHT,
     Result,
     RightAnswers,
     Validated,
     has_result,
     load_result,
     read_right_answers,
+    read_validation,
+    validation_damage,
 )
 from tepo.store.excerpt import Excerpt, excerpt_of
 from tepo.store.run_id import RECIPE, base_id, identity, run_id
-from tepo.store.run_identity import DIGEST, check_identity, missing_input
+from tepo.store.run_identity import DIGEST, REWRITTEN, check_identity, missing_input, read_config
+from tepo.store.run_lock import LEFT, Purpose, is_locked, lock_run
 
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
-_MISSING = "restore it from a copy; the command that trained the run writes it again, too"
-_REWRITTEN = "restore it from a copy, or move this file away: the command that trained the run then writes it again"
 _STEP = "training/global_step"
-_COSTS = ("steps", "benchmarks", "cpu_s", "training_s", "measuring_s", "tokens", "core_s")  # numbers of a `Cost`
-_LEFT = {  # by purpose of a lock: what killed processes that held it leave behind
-    "train": ("checkpoints/.step_*", *(place + TEMPORARY for place in ("", "tokens/", "figures/", "checkpoints/*/"))),
-    "measure": tuple(place + TEMPORARY for place in ("", "eval/*/", "eval/*/parts/")),
-}
-
-
 _WITH_LINKS = ("wandb",)  # which wandb makes in its folder; nothing is read or removed there
 
 
@@ -98,9 +86,7 @@ class RunFolder:
     """One run's folder; `lock` keeps a second process from training it at the same time.
 
     `path` is its name alone. All that is read, written or removed in it is reached through `opened`, which looks once
-    whether anything in it leads elsewhere; `lock` looks again.
-
-    `Record` (tepo.store.records.run_record) is one without its files: who reads results need not know which it is."""
+    whether anything in it leads elsewhere; `lock` looks again."""
 
     path: Path
 
@@ -169,27 +155,15 @@ class RunFolder:
         folder = folder.absolute()
         return cls(folder.parents[1] if folder.parent.name == "eval" else folder)
 
-    def lock(self, purpose: str = "train") -> IO[str]:
-        """An exclusive lock for training ("train"), or for measuring and regrading ("measure"), held until the returned
-        file is closed or its process dies. What killed processes left of that work is removed. Raises UserError with
-        exit code BUSY when another process has it, and as `opened` does."""
+    def lock(self, purpose: Purpose = "train") -> IO[str]:
+        """The lock of `tepo.store.run_lock.lock_run`. Raises UserError as that and `opened` do."""
         self._look()
-        handle = take_lock(self.path / f".{purpose}.lock")
-        if handle is None:
-            what, fix = f"another process has this run ({purpose})", "wait for it; its result will be used"
-            raise UserError(what, where=str(self.path), fix=fix, exit_code=BUSY)
-        remove_leftovers(self.path, *_LEFT[purpose])
-        return handle
+        return lock_run(self.path, purpose)
 
     def busy(self) -> bool:
         """Tell whether another process trains or measures this run just now. Raises UserError as `opened` does."""
         self._look()
-        for purpose in _LEFT if self.path.is_dir() else ():
-            handle = take_lock(self.path / f".{purpose}.lock")
-            if handle is None:
-                return True
-            handle.close()
-        return False
+        return is_locked(self.path)
 
     def manifest(self) -> dict[str, Any]:
         """Status and times; empty for a run that never started."""
@@ -205,31 +179,13 @@ class RunFolder:
         except ValueError as error:
             what = f"the manifest is damaged: {error}"
             raise UserError(
-                what, where=str(self.manifest_file), fix=f"{_REWRITTEN}, if it came to its last step"
+                what, where=str(self.manifest_file), fix=f"{REWRITTEN}, if it came to its last step"
             ) from None
         return manifest
 
     def config(self) -> dict[str, Any]:
         """The run's `config.json`. Raises UserError unless it is complete and as this version writes it."""
-        path = self.config_file
-        try:
-            config = parse_json(path.read_bytes())
-        except FileNotFoundError:
-            raise UserError("the run has no configuration: copied half?", where=str(path), fix=_MISSING) from None
-        except ValueError:
-            what = "the run's configuration is not JSON: copied half?"
-            raise UserError(what, where=str(path), fix=_REWRITTEN) from None
-        if not isinstance(config, dict) or config.get("recipe") != RECIPE or not is_configuration(config.get("full")):
-            said = config if isinstance(config, dict) else {}
-            version, recipe = said.get("tepo", "unknown"), said.get("recipe")
-            what = f"the run was written by another version of tepo ({version})"
-            if version == __version__:
-                what = f"the run was trained by recipe {recipe}, and tepo {version} here has recipe {RECIPE}"
-            if (version, recipe) == (__version__, RECIPE):
-                what = "the run's configuration is damaged: parts are missing"
-                raise UserError(what, where=str(path), fix=_REWRITTEN)
-            raise UserError(what, where=str(path), fix="use the commit that wrote it, or another --store")
-        return config
+        return read_config(self.config_file)
 
     def check_config(self, *, contents: bool = False) -> str:
         """Look whether the run is the one that the folder is called after. Returns what of that cannot be checked here,
@@ -360,38 +316,18 @@ class RunFolder:
         """None where the benchmark was not measured."""
         return read_right_answers(self.evaluation(benchmark)) if self.result(benchmark) else None
 
-    def timeouts(self, benchmark: str) -> int:
-        """Answers that ran out of the grader's budget."""
-        result = self.result(benchmark)
-        return (result.timeouts or 0) if result else 0
-
-    def grader(self, benchmark: str) -> str | None:
-        """The fingerprint of the grader behind the verdicts, None where the benchmark was not measured."""
-        result = self.result(benchmark)
-        return result.grader if result else None
-
     def validated(self) -> Validated | None:
         """The validation of a finished run's last weights, whatever the problems. Raises UserError where it is
         damaged."""
         if not self.finished():
             return None
-        try:
-            record = parse_json(self.validation_file.read_bytes())
-            metrics = record["metrics"]
-            right = {name: tuple(map(int, counts)) for name, counts in metrics.items() if RIGHT in name}
-            share, weights = float(metrics[AVERAGE]), record.get("weights")
-            counted = [sum(counts) / (len(counts) * int(name.partition(RIGHT)[2])) for name, counts in right.items()]
-            if not 0 <= share <= 1 or (counted and abs(fmean(counted) - share) > 1e-9):
-                raise ValueError
-            if isinstance(weights, str) and not self._is_own(weights):  # an earlier version does not say it
-                raise ValueError
-            return Validated(str(record["problems"]), share, right)
-        except FileNotFoundError:
+        found = read_validation(self.validation_file)
+        if found is None:
             return None
-        except (ValueError, KeyError, TypeError, ArithmeticError):
-            what = "the validation is damaged, edited, or of another run: copied half?"
-            fix = "move the file away: the command that wrote it measures it anew"
-            raise UserError(what, where=str(self.validation_file), fix=fix) from None
+        validated, weights = found
+        if weights is not None and not self._is_own(weights):
+            raise validation_damage(self.validation_file)
+        return validated
 
     def sessions(self, benchmarks: Iterable[str]) -> list[dict[str, Any]]:
         """The processes that trained the run and measured it on these benchmarks, as far as they are on record."""
@@ -400,17 +336,7 @@ class RunFolder:
 
     def costs(self) -> list[Cost]:
         """The cost of each process, as `add_cost` recorded it. Raises UserError when the file is damaged."""
-        try:
-            costs = [Cost(**entry) for entry in parse_json(self.cost_file.read_bytes())]
-            if not all(isinstance(getattr(cost, name), int | float) for cost in costs for name in _COSTS):
-                raise TypeError("a word where a number belongs")
-            return costs
-        except (FileNotFoundError, NotADirectoryError):  # the second: a store that became a file
-            return []
-        except (ValueError, TypeError) as error:
-            what = f"the record of what the run has cost is damaged: {error}"
-            fix = "move it away: prices are then based on the other runs"
-            raise UserError(what, where=str(self.cost_file), fix=fix) from None
+        return read_costs(self.cost_file)
 
     def add_cost(self, cost: Cost) -> None:
         """Add a process's cost to the run's `cost.json`."""
@@ -537,20 +463,10 @@ class RunFolder:
         saved, last = self.checkpoints(), self.manifest().get("steps")
         if not saved or saved[-1] != last:  # not the checkpoint that it ended with: damaged
             return
-        left = any(True for pattern in _LEFT["train"] for _ in self.opened.glob(pattern))
+        left = any(True for pattern in LEFT["train"] for _ in self.opened.glob(pattern))
         if left or len(self._saved()) > 1 or for_resuming(self.checkpoint(last)):
             with contextlib.suppress(UserError), self.lock():
                 self.keep_weights()
-
-
-def is_configuration(full: Any) -> bool:
-    """Tell whether a stored configuration has the parts that commands show, in their types."""
-    if not isinstance(full, dict) or type(full.get("seed")) is not int:
-        return False
-    wanted = (("objective", "name", str), ("model", "name", str), ("data", "name", str), ("train", "steps", int))
-    return all(
-        isinstance(full.get(group), dict) and isinstance(full[group].get(key), kind) for group, key, kind in wanted
-    )
 
 
 def _is_figure(name: str, value: Any) -> bool:

@@ -10,16 +10,51 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tepo import __version__
 from tepo.common.errors import UserError
-from tepo.common.files import content_hash, file_digest
+from tepo.common.files import content_hash, file_digest, parse_json
 from tepo.common.schema import Location, read
 from tepo.config.run_config import RunConfig
 from tepo.store.run_id import RECIPE, generated, identity, settings
 
 DIGEST = "config_sha256"  # in a manifest: of `config.json` as it then was, with the labels and paths that no id covers
 _LAST = "cd52acf3"  # before formulas
+_MISSING = "restore it from a copy; the command that trained the run writes it again, too"
+REWRITTEN = "restore it from a copy, or move this file away: the command that trained the run then writes it again"
 _OTHER = "the stored configuration is not the one that the run is called after"
 _AGAIN = "restore it from a copy, or move the folder away and let the run be trained anew"
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """Content of a `config.json`. Raises UserError unless it is complete and as this version writes it."""
+    try:
+        config = parse_json(path.read_bytes())
+    except FileNotFoundError:
+        raise UserError("the run has no configuration: copied half?", where=str(path), fix=_MISSING) from None
+    except ValueError:
+        what = "the run's configuration is not JSON: copied half?"
+        raise UserError(what, where=str(path), fix=REWRITTEN) from None
+    if not isinstance(config, dict) or config.get("recipe") != RECIPE or not is_configuration(config.get("full")):
+        said = config if isinstance(config, dict) else {}
+        version, recipe = said.get("tepo", "unknown"), said.get("recipe")
+        what = f"the run was written by another version of tepo ({version})"
+        if version == __version__:
+            what = f"the run was trained by recipe {recipe}, and tepo {version} here has recipe {RECIPE}"
+        if (version, recipe) == (__version__, RECIPE):
+            what = "the run's configuration is damaged: parts are missing"
+            raise UserError(what, where=str(path), fix=REWRITTEN)
+        raise UserError(what, where=str(path), fix="use the commit that wrote it, or another --store")
+    return config
+
+
+def is_configuration(full: Any) -> bool:
+    """Tell whether a stored configuration has the parts that commands show, in their types."""
+    if not isinstance(full, dict) or type(full.get("seed")) is not int:
+        return False
+    wanted = (("objective", "name", str), ("model", "name", str), ("data", "name", str), ("train", "steps", int))
+    return all(
+        isinstance(full.get(group), dict) and isinstance(full[group].get(key), kind) for group, key, kind in wanted
+    )
 
 
 def check_identity(file: Path, stored: Mapping[str, Any], manifest: Mapping[str, Any]) -> None:

@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 from typer.testing import CliRunner
 
 import tepo
-from tepo.reporting.page import PageHead, build_page
+from tepo.reporting.page import PageContent, PageHead, build_page
 from tepo_cli.main import app
 
 ROOT = Path(tepo.__file__).parents[1]
@@ -56,7 +56,7 @@ class Loaded(HTMLParser):
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """With a page of results."""
     folder, results = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("dist") / "results.html"
-    results.write_text(build_page(PageHead("Nothing yet"), [], []))
+    results.write_text(build_page(PageContent(PageHead("Nothing yet"), [], [])))
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(folder)]
     known = {**os.environ, "TEPO_RESULTS_PAGE": str(results)}
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, env=known)

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from altair.utils.schemapi import debug_mode
 
-from tepo.reporting.charts.style import Looks, in_views, line_look, rows_of, selected, shortened, sizes
+from tepo.reporting.charts.style import Looks, line_look, rows_of, selected, shortened, sizes
 
 AXES = {
     "steps": "training step",
@@ -110,7 +110,10 @@ def training_curves(
     # what is long comes last, as every call of Altair copies all that a chart has; one panel has the colours of all
     if charts:
         made.concat[0].encoding |= line_look(rows, lifted)
-        made.params = [in_views(chosen, [panel.layer[0].name for panel in made.concat])]
+        own, views = chosen.param.to_dict(), [panel.layer[0].name for panel in made.concat]
+        made.params = [
+            alt.TopLevelSelectionParameter(name=own["name"], select=own["select"], bind=own["bind"], views=views)
+        ]
     kept = frame[["method", "seed", "run", "at", "last", *(panel.name for panel in shown)]]
     made.usermeta = sizes(legend=list(lifted or rows))
     short = {panel.name: shortened(kept[panel.name].to_numpy(), _DIGITS) for panel in shown}

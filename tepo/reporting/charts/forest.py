@@ -99,10 +99,21 @@ def _forest(
     texts = (lines + bool((rows["said"] != "").any())) * _LINE
     height, below = texts + _PLOT, texts / 2  # of a row, and from its middle to what is drawn
     data = values(rows.drop(columns=[name for name in ("regions", "seeds", "unit", "paper") if name in rows]))
+    shaded = [
+        {"method": row.method, "from": max(first, low), "to": min(last, high)}
+        for row in frame.itertuples()
+        for first, last in getattr(row, "regions", ())
+        if first < high and last > low
+    ]
+    seeds = [
+        {"method": row.method, "seed": seed}
+        for row in frame.itertuples()
+        for seed in getattr(row, "seeds", ())
+        if low <= seed <= high
+    ]
     chosen, opacity = selected(faint=0.25)
     order = alt.Scale(padding=0, domain=list(frame["method"]))
     y = alt.Y("method:N", axis=None, scale=order)
-
     ticks = alt.Axis(tickCount=5, grid=False, labelExpr=_SIGNED)
 
     def x(field: str, **more: Any) -> alt.X:
@@ -114,9 +125,11 @@ def _forest(
     top = {"align": "left", "baseline": "top", "lineBreak": "\n", "lineHeight": _LINE}
     text = base.mark_text(**top, fontWeight="bold", yOffset=-height / 2 + 2)
     number = base.mark_text(**top, color=FAINT, yOffset=-height / 2 + 2 + lines * _LINE)
+    said = alt.Chart(values(pd.DataFrame(shaded))).mark_rule(color=REGION, strokeWidth=14, yOffset=below)
+    each = alt.Chart(values(pd.DataFrame(seeds))).mark_tick(color=FAINT, height=7, thickness=1, yOffset=below)
     colour, shape = _colour_and_shape(rows, looks, words or list(dict.fromkeys(rows["verdict"])))
     layers = [
-        *_regions(frame, y, x, low, high, below),
+        *([said.encode(y=y, x=x("from"), x2="to:Q")] if "regions" in frame else []),
         base.mark_tick(color=FAINT, height=_PLOT, thickness=1, yOffset=below, opacity=1).encode(
             x=x("zero"), opacity=alt.value(1)
         ),
@@ -130,7 +143,7 @@ def _forest(
             for side, edge in (("left", "start"), ("right", "end"))
             if rows[side].any()
         ),
-        *_seeds(frame, y, x, low, high, below),
+        *([each.encode(y=y, x=x("seed"))] if seeds else []),
         base.transform_filter("isValid(datum.at)")
         .mark_point(filled=True, size=85, yOffset=below, opacity=1)
         .encode(x=x("at"), color=colour, shape=shape, tooltip=tips),
@@ -157,31 +170,6 @@ def _verdict_scales(words: Sequence[str], legend: alt.Legend | None) -> tuple[al
         alt.Color("verdict:N", scale=alt.Scale(domain=list(words), range=colours), legend=legend),
         alt.Shape("verdict:N", scale=alt.Scale(domain=list(words), range=shapes), legend=legend),
     )
-
-
-def _regions(frame: pd.DataFrame, y: alt.Y, x: Any, low: float, high: float, below: float) -> list[alt.Chart]:
-    if "regions" not in frame:
-        return []
-    ends = [
-        {"method": row.method, "from": max(first, low), "to": min(last, high)}
-        for row in frame.itertuples()
-        for first, last in row.regions
-        if first < high and last > low
-    ]
-    rule = alt.Chart(values(pd.DataFrame(ends))).mark_rule(color=REGION, strokeWidth=14, yOffset=below)
-    return [rule.encode(y=y, x=x("from"), x2="to:Q")]
-
-
-def _seeds(frame: pd.DataFrame, y: alt.Y, x: Any, low: float, high: float, below: float) -> list[alt.Chart]:
-    if "seeds" not in frame:
-        return []
-    ticks = [
-        {"method": row.method, "seed": seed} for row in frame.itertuples() for seed in row.seeds if low <= seed <= high
-    ]
-    if not ticks:
-        return []
-    chart = alt.Chart(values(pd.DataFrame(ticks))).mark_tick(color=FAINT, height=7, thickness=1, yOffset=below)
-    return [chart.encode(y=y, x=x("seed"))]
 
 
 def _scale(frame: pd.DataFrame) -> tuple[float, float]:

@@ -4,7 +4,6 @@ Their data is not published, so nothing of theirs is drawn: the captions say wha
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pandas as pd
@@ -45,25 +44,20 @@ class PaperFigure:
         """Panels for these runs, as `curves.curve_frame` takes them. Raises UserError for runs that hold none of their
         metrics."""
         known = [str(name) for name in steps if steps[name].notna().any()]
-        panels = self.panels if self.best is None else (_best_panel(known, self.best),)
+        panels = self.panels
+        if self.best is not None:  # the paper has groups of 32 and shows k = 32 and 16; with groups of 8 it is 8 and 4
+            sizes = sorted({int(found[1]) for name in known if (found := _BEST.match(name))}, reverse=True)
+            if len(sizes) <= self.best:
+                what = f"the runs hold no {'second ' if self.best else ''}metric critic/score/best@k"
+                raise UserError(what, where="figure", fix="train them again with this version")
+            best = sizes[self.best]
+            panels = (
+                Panel(f"critic/score/best@{best}", "best", f"Best of {best} responses", "% with a right one", 100),
+            )
         if not any(panel.metric in known for panel in panels):
             metrics = ", ".join(panel.metric for panel in panels)
             raise UserError(f"no run holds {metrics}", where=self.title, fix="train the figure's runs first")
         return panels
-
-
-def _best_panel(metrics: Sequence[str], order: int) -> Panel:
-    """Mean over prompts of the best reward among k samples (`critic/score/best@k`).
-
-    The paper has groups of 32 and shows k = 32 and 16; with groups of 8 it is 8 and 4. Raises UserError without such
-    metrics."""
-    sizes = sorted({int(found[1]) for name in metrics if (found := _BEST.match(name))}, reverse=True)
-    if len(sizes) <= order:
-        which = "" if order == 0 else "second "
-        fix = "train them again with this version"
-        raise UserError(f"the runs hold no {which}metric critic/score/best@k", where="figure", fix=fix)
-    best = sizes[order]
-    return Panel(f"critic/score/best@{best}", "best", f"Best of {best} responses", "% with a right one", 100)
 
 
 FIGURES = {

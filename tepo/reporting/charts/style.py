@@ -105,12 +105,6 @@ def selected(faint: float = 0.12, plain: float = 1.0) -> tuple[alt.Parameter, al
     return chosen, alt.OpacityValue(faint, condition={"param": "method", "value": plain, "empty": True})
 
 
-def in_views(chosen: alt.Parameter, names: Sequence[str]) -> alt.TopLevelSelectionParameter:
-    """The selection for a chart of several panels, in the views of these names."""
-    own = chosen.param.to_dict()
-    return alt.TopLevelSelectionParameter(name=own["name"], select=own["select"], bind=own["bind"], views=list(names))
-
-
 def panels(charts: Sequence[Any], columns: int, chosen: alt.Parameter | None = None) -> alt.ConcatChart:
     """Charts as the panels of one, which share their selection. chosen: where they have none yet."""
     with warnings.catch_warnings():

@@ -18,8 +18,9 @@ from tepo.reporting.page.packed import packed
 from tepo.reporting.page.runs import PageRun, run_rows
 from tepo.reporting.page.sample_data import RunSamples, pack_samples
 from tepo.reporting.page.token_data import class_rows, token_data
+from tepo.reporting.tables import html_table
 from tepo.reporting.tables.provenance_note import made_by
-from tepo.reporting.tables.renderers import csv, html_table, latex, markdown
+from tepo.reporting.tables.render import markdown, tabular, tidy_csv
 from tepo.reporting.tables.table import Table
 
 _ENDS = 12  # rows of the table that stands for curves where no script runs
@@ -69,23 +70,30 @@ class PageStudy:
         return headline(self.table)
 
 
-def build_page(
-    head: PageHead,
-    studies: Sequence[PageStudy],
-    runs: Sequence[PageRun],
-    samples: Sequence[RunSamples] = (),
-    picture: NamedChart | None = None,
-    methods: Sequence[Method] = (),
-) -> str:
-    """The page as HTML text. samples: what runs answered on benchmarks, as many of them as fit. picture: of the first
+@dataclass(frozen=True)
+class PageContent:
+    """All that a page shows. samples: what runs answered on benchmarks, as many of them as fit. picture: of the first
     screen; the study that has it does not show it again. methods: whose equations are shown."""
-    apart = settings_apart([(run.label, run.seed) for run in runs], [run.config for run in runs])
+
+    head: PageHead
+    studies: Sequence[PageStudy]
+    runs: Sequence[PageRun] = ()
+    samples: Sequence[RunSamples] = ()
+    picture: NamedChart | None = None
+    methods: Sequence[Method] = ()
+
+
+def build_page(content: PageContent) -> str:
+    """The page as HTML text."""
+    head, studies, picture = content.head, content.studies, content.picture
+    apart = settings_apart([(run.label, run.seed) for run in content.runs], [run.config for run in content.runs])
     runs = [
         replace(run, label=f"{run.label} ({settings})") if settings else run
-        for run, settings in zip(runs, apart, strict=True)
+        for run, settings in zip(content.runs, apart, strict=True)
     ]
     names = {run.id: f"{run.label}, seed {run.seed}" for run in runs}
     dumps = [(names[run.id], dump) for run in runs for dump in run.tokens]
+    assets = files("tepo.reporting.page")
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("tepo.reporting.page", "."),
         autoescape=True,
@@ -99,28 +107,29 @@ def build_page(
         head=head,
         finding=head.finding or next((study.finding for study in studies if study.finding), head.title),
         picture=picture and _chart(picture) | {"drawn": _pictures(picture)},
-        methods=methods,
+        methods=content.methods,
         studies=[_study(study, set(names), picture) for study in studies],
-        texts=packed({f"table-{study.table.name}": _texts(study.table) for study in studies}),
+        texts=packed(
+            {
+                f"table-{study.table.name}": {
+                    "LaTeX": "\n\n".join(map(tabular, study.table.blocks)),
+                    "Markdown": markdown(study.table),
+                    "CSV": tidy_csv(study.table),
+                }
+                for study in studies
+            }
+        ),
         runs=run_rows(runs),
         made_by=made_by([session for run in runs for session in run.sessions]),
         unrecorded=sum(not run.sessions for run in runs),
         count=len(runs),
         classes=class_rows(dumps),
         tokens=packed(token_data(dumps)) if dumps else "",
-        samples=pack_samples([replace(one, label=names.get(one.id, one.label)) for one in samples]),
-        css=Markup(_asset("page.css")),
-        script=Markup(_asset("page.js")),
+        samples=pack_samples([replace(one, label=names.get(one.id, one.label)) for one in content.samples]),
+        css=Markup((assets / "page.css").read_text(encoding="utf-8")),
+        script=Markup((assets / "page.js").read_text(encoding="utf-8")),
         vega=packed(vega()),
     )
-
-
-def _texts(table: Table) -> dict[str, str]:
-    return {
-        "LaTeX": "\n\n".join(map(latex.tabular, table.blocks)),
-        "Markdown": markdown.render(table),
-        "CSV": csv.render(table),
-    }
 
 
 def _study(study: PageStudy, runs: set[str], picture: NamedChart | None) -> dict[str, Any]:
@@ -157,7 +166,3 @@ def _pictures(one: NamedChart) -> dict[str, Markup]:
         name: Markup(svg(one.chart, width).replace("<svg ", label, 1))  # Vega gives no ids that could stand twice
         for name, width in _WIDTHS.items()
     }
-
-
-def _asset(name: str) -> str:
-    return (files("tepo.reporting.page") / name).read_text(encoding="utf-8")

@@ -10,7 +10,7 @@ from markupsafe import Markup, escape
 from tepo.formula.lines import latex_lines
 from tepo.formula.row import Row
 from tepo.reporting.colours import Look
-from tepo.reporting.tables.renderers.html_table import swatch
+from tepo.reporting.tables.html_table import swatch
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from tepo.reporting.page.token_view import CLASSES, class_counts, mask_of, token_classes
-from tepo.store.stored_tokens import TokenDump, TokenResponse
+from tepo.reporting.page.token_classes import CLASSES, token_classes
+from tepo.store.stored_tokens import TokenDump, TokenResponse, Values
 
 VIEWS = (
     ("entropy_change", "Entropy change", "diverging",
@@ -60,16 +60,32 @@ def token_data(shown: Sequence[tuple[str, TokenDump]]) -> dict[str, Any]:
 def class_rows(shown: Sequence[tuple[str, TokenDump]]) -> list[list[str]]:
     """Rows about the last dump of each run: the run with the step, its tokens, and the share of each class of them that
     the mask takes, over all its responses. With a head; empty where no dump has a mask, nor what it is made from."""
-    last = dict(shown)
     rows = []
-    for label, dump in last.items():
-        counts = {one.name: one for one in class_counts(dump.responses)}
-        taken = {name: None if one.masked is None else 100 * one.masked / one.tokens for name, one in counts.items()}
-        if taken.get("all") is not None:
+    for label, dump in dict(shown).items():
+        tokens, known, taken = Counter[str](), Counter[str](), Counter[str]()
+        for response in dump.responses:
+            mask = mask_of(response) or [None] * len(response.tokens)
+            for name, value in zip(token_classes(response.tokens), mask, strict=True):
+                for one in (name, "all"):
+                    tokens[one] += 1
+                    known[one] += value is not None
+                    taken[one] += bool(value)
+        if known["all"]:
             words = f"{label}, step {dump.step}" + ("" if has_mask(dump) else " (no mask: where A > 0 and ΔH < 0)")
-            shares = [taken.get(name) for name in (*CLASSES, "all")]
-            rows.append([words, str(counts["all"].tokens), *("–" if x is None else f"{x:.1f}" for x in shares)])
+            shares = (f"{100 * taken[one] / tokens[one]:.1f}" if known[one] else "–" for one in (*CLASSES, "all"))
+            rows.append([words, str(tokens["all"]), *shares])
     return [["Run", "Tokens", *(f"% of {name}" for name in (*CLASSES, "all"))], *rows] if rows else []
+
+
+def mask_of(response: TokenResponse) -> Values | None:
+    """The KL mask that was applied, else TEPO's (A > 0 and falling entropy; Eq. 4) worked out from the values, else
+    None."""
+    if "kl_mask" in response.values:
+        return response.values["kl_mask"]
+    advantage, change = response.values.get("advantage"), response.values.get("entropy_change")
+    if advantage is None or change is None:
+        return None
+    return [None if a is None or h is None else float(a > 0 and h < 0) for a, h in zip(advantage, change, strict=True)]
 
 
 def has_mask(dump: TokenDump) -> bool:

@@ -78,15 +78,6 @@ class RowSpec:
 
 
 @dataclass(frozen=True)
-class Part:
-    """The rows that are ranked and compared with each other, and their columns."""
-
-    title: str
-    rows: Sequence[RowSpec]
-    benchmarks: Mapping[str, str]
-
-
-@dataclass(frozen=True)
 class TableSpec:
     """Content of a table: its blocks, rows and columns.
 
@@ -105,15 +96,30 @@ class TableSpec:
     reference: Mapping[str, PaperRow] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
-    def parts(self) -> list[Part]:
-        """The rows of each model and setting."""
-        groups: dict[str, list[RowSpec]] = {}
-        for row in self.rows:
-            groups.setdefault(with_setting(row.model, row.setting), []).append(row)
-        return [Part(title, rows, self._titles(rows[0])) for title, rows in groups.items()]
 
-    def _titles(self, row: RowSpec) -> dict[str, str]:
-        return {key: name for key, name in self.benchmarks.items() if key in (row.benchmarks or self.benchmarks)}
+@dataclass(frozen=True)
+class _Part:
+    """The rows of a model and setting, which are ranked and compared with each other, and their columns. baseline: the
+    one that the others are compared with."""
+
+    title: str
+    rows: Sequence[RowSpec]
+    benchmarks: Mapping[str, str]
+    baseline: RowSpec | None
+    samples: pd.DataFrame
+
+    @property
+    def complete(self) -> bool:
+        """True where some row is measured on each benchmark: an average over other samples is another number."""
+        return set(self.samples["benchmark"].unique()) == set(self.benchmarks)
+
+    def by_seed(self) -> pd.DataFrame:
+        """The samples with those of untrained rows, measured once, for every seed of the others: each run started from
+        them."""
+        base = self.samples["row"].isin({row.key for row in self.rows if row.method == UNTRAINED})
+        trained = self.samples[~base]
+        every = [self.samples[base].assign(seed=seed) for seed in trained["seed"].unique()]
+        return pd.concat([trained, *every], ignore_index=True) if every else self.samples
 
 
 def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
@@ -124,176 +130,135 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
     """
     if spec.baseline is not None and spec.baseline not in {row.label for row in spec.rows}:
         raise unknown_name("baseline row", spec.baseline, (row.label for row in spec.rows), where=f"table {spec.name}")
-    frame = _measured_samples(samples, spec)
-    seeds = {str(row): part.unique().tolist() for row, part in frame.groupby("row")["seed"]}
-    ranked_blocks = [_block(part, frame, seeds) for part in spec.parts()]
+    frame = pd.DataFrame(columns=list(COLUMNS))
+    if not samples.empty:
+        check_frame(samples)
+        shown = samples["row"].isin([row.key for row in spec.rows]) & samples["benchmark"].isin(list(spec.benchmarks))
+        frame = samples[shown][list(COLUMNS)]
+    parts = _parts(spec, frame)
+    ranked_blocks = [_block(part) for part in parts]
     blocks = _without_equal_mean([block for block, _ in ranked_blocks])
+    compared = [part for part in parts if part.baseline]
+    family = sum(len(part.rows) - 1 for part in compared) if spec.family is None else spec.family
     comparisons: list[Comparison] = []
     if spec.baseline:
-        pairs = _pairs(frame, spec)
-        differences = corrected([pair.difference() for pair in pairs], _family(spec))
+        pairs = [pair for part in compared for pair in _pairs(part)]
+        differences = corrected([pair.difference() for pair in pairs], family)
         measured = {pair.row: (one, pair) for one, pair in zip(differences, pairs, strict=True)}
-        compared = [_compared(block, part, spec, measured) for block, part in zip(blocks, spec.parts(), strict=True)]
-        blocks = [block for block, _ in compared]
-        comparisons = [one for _, part in compared for one in part]
-    printed = [reference_block(part.rows, spec.reference) for part in spec.parts()]
+        for place, part in enumerate(parts):
+            blocks[place], found = _compared(blocks[place], part, spec, measured)
+            comparisons += found
+    printed = [_printed_block(part.rows, spec.reference) for part in parts]
+    told_apart = [reach for _, reach in ranked_blocks if reach]
     return Table(
         spec.name,
         spec.title,
-        (*(_marked(block, spec) for block in blocks), *(block for block in printed if block.rows)),
-        (*_notes(frame, spec, blocks, [reach for _, reach in ranked_blocks if reach]), *spec.notes),
+        (*(_marked(block, part) for block, part in zip(blocks, parts, strict=True)), *filter(None, printed)),
+        (*_notes(frame, spec, parts, blocks, told_apart, family), *spec.notes),
         tuple(comparisons),
     )
 
 
-def _measured_samples(samples: pd.DataFrame, spec: TableSpec) -> pd.DataFrame:
-    if samples.empty:
-        return pd.DataFrame(columns=list(COLUMNS))
-    check_frame(samples)
-    shown = samples["row"].isin([row.key for row in spec.rows]) & samples["benchmark"].isin(list(spec.benchmarks))
-    return samples[shown][list(COLUMNS)]
+def _parts(spec: TableSpec, frame: pd.DataFrame) -> list[_Part]:
+    """The rows of each model and setting, with their samples."""
+    groups: dict[str, list[RowSpec]] = {}
+    for row in spec.rows:
+        groups.setdefault(with_setting(row.model, row.setting), []).append(row)
+    parts = []
+    for title, rows in groups.items():
+        known = rows[0].benchmarks or spec.benchmarks
+        benchmarks = {key: name for key, name in spec.benchmarks.items() if key in known}
+        baseline = next((row for row in rows if row.label == spec.baseline), None)
+        own = frame[frame["row"].isin([row.key for row in rows])]
+        parts.append(_Part(title, rows, benchmarks, baseline, own))
+    return parts
 
 
-def _scores(frame: pd.DataFrame, part: Part) -> pd.DataFrame:
-    """Scores of the rows of a part: an average is over all of its benchmarks."""
-    measured = frame[frame["row"].isin([row.key for row in part.rows])]
-    if measured.empty:
-        return pd.DataFrame(columns=["row", "benchmark"])
-    scores = summarize(measured)
-    if set(measured["benchmark"].unique()) != set(part.benchmarks):  # an average over other samples: another number
-        return scores[~scores["benchmark"].isin((AVERAGE, MEAN))]
-    return scores
-
-
-def _pairs(frame: pd.DataFrame, spec: TableSpec) -> list[Pair]:
-    """Rows beside the baseline of their part."""
-    pairs: list[Pair] = []
-    for part in spec.parts():
-        measured = _part_samples(part, frame)
-        complete = set(measured["benchmark"].unique()) == set(part.benchmarks) and measured["row"].nunique() > 1
-        for key in (row.key for row in part.rows if row.label == spec.baseline):
-            if complete and (measured["row"] == key).any():
-                pairs += pair_rows(measured, key)
-    return pairs
-
-
-def _family(spec: TableSpec) -> int:
-    """Every row beside a baseline, measured or not."""
-    compared = (part for part in spec.parts() if any(row.label == spec.baseline for row in part.rows))
-    return sum(len(part.rows) - 1 for part in compared) if spec.family is None else spec.family
+def _pairs(part: _Part) -> list[Pair]:
+    """Rows beside their baseline."""
+    measured = set(part.samples["row"])
+    if part.baseline is None or part.baseline.key not in measured or len(measured) < 2 or not part.complete:
+        return []
+    return pair_rows(part.by_seed(), part.baseline.key)
 
 
 def _compared(
-    block: Block, part: Part, spec: TableSpec, measured: Mapping[str, tuple[Difference, Pair]]
+    block: Block, part: _Part, spec: TableSpec, measured: Mapping[str, tuple[Difference, Pair]]
 ) -> tuple[Block, list[Comparison]]:
     """The block of a part with the columns Δ and Verdict, and what they show."""
-    pairs = zip(block.rows, part.rows, strict=True)
-    baseline = next((row for row, its in pairs if its.label == spec.baseline), None)
-    comparisons = {
-        row.key: Comparison(row, baseline, _printed(spec, row, baseline), *measured.get(row.key, (None, None)))
-        for row in block.rows
-        if baseline is not None and row is not baseline
-    }
-    same = {row.key for row in part.rows if row.same_as}
-    rows = []
-    for row in block.rows:
-        one = comparisons.get(row.key)
-        text = BASELINE if row is baseline else one.words if one else ""
-        if row.key in same and text:
-            text = IDENTICAL
-        rows.append(replace(row, cells=(*row.cells, one.cell if one else MISSING, Cell(text=text))))
+    baseline = next((row for row in block.rows if part.baseline and row.key == part.baseline.key), None)
+    rows, comparisons = [], []
+    for row, own in zip(block.rows, part.rows, strict=True):
+        text, cell = BASELINE if row is baseline else "", MISSING
+        if baseline is not None and row is not baseline:
+            printed = [spec.reference[one.key].average for one in (row, baseline) if one.key in spec.reference]
+            paper = printed[0] - printed[1] if len(printed) == 2 else None
+            comparisons.append(Comparison(row, baseline, paper, *measured.get(row.key, (None, None))))
+            text, cell = comparisons[-1].words, comparisons[-1].cell
+        rows.append(replace(row, cells=(*row.cells, cell, Cell(text=IDENTICAL if own.same_as and text else text))))
     against = f"Against {spec.baseline}"
     added = (Column("delta", "Δ Avg.", Kind.DELTA, against), Column(VERDICT, "Verdict", Kind.TEXT, against))
     columns = (*block.columns, *added)
-    block = replace(block, columns=columns, rows=tuple(rows), baseline=spec.baseline or "")
-    return block, list(comparisons.values())
+    return replace(block, columns=columns, rows=tuple(rows), baseline=spec.baseline or ""), comparisons
 
 
-def _marked(block: Block, spec: TableSpec) -> Block:
+def _marked(block: Block, part: _Part) -> Block:
     """The block with marks at rows of which a run ended before its last step, and at those that are another one."""
-    ended = {row.key for row in spec.rows if row.endings}
-    same = {row.key for row in spec.rows if row.same_as} | {key for group in equal_rows(block) for key in group}
+    same = {row.key for row in part.rows if row.same_as} | {key for group in equal_rows(block) for key in group}
     rows = []
-    for row in block.rows:
-        marks = [mark for mark, keys in ((_ENDED, ended), (SAME, same)) if row.key in keys]
+    for row, own in zip(block.rows, part.rows, strict=True):
+        marks = [_ENDED] * bool(own.endings) + [SAME] * (row.key in same)
         rows.append(replace(row, label=" ".join([row.label, *marks])))
     return replace(block, rows=tuple(rows))
 
 
 def equal_rows(block: Block, known: Collection[str] = ()) -> list[list[str]]:
     """Keys of the rows that agree in every score of a block, two or more together. known: rows that are left out."""
-    scores = [index for index, column in enumerate(block.columns) if column.kind is Kind.SCORE]
+    scores = block.with_columns(place for place, column in enumerate(block.columns) if column.kind is Kind.SCORE)
     groups: dict[tuple[Cell, ...], list[str]] = {}
-    for row in block.rows:
-        cells = tuple(row.cells[index] for index in scores)
-        if row.key not in known and all(cell.mean is not None for cell in cells):
-            groups.setdefault(cells, []).append(row.key)
+    for row in scores.rows:
+        if row.key not in known and all(cell.mean is not None for cell in row.cells):
+            groups.setdefault(row.cells, []).append(row.key)
     return [keys for keys in groups.values() if len(keys) > 1]
 
 
-def _printed(spec: TableSpec, row: TableRow, baseline: TableRow) -> float | None:
-    """The difference of the printed averages, in points; None where the paper has not both."""
-    if row.key not in spec.reference or baseline.key not in spec.reference:
-        return None
-    return spec.reference[row.key].average - spec.reference[baseline.key].average
-
-
-def _part_samples(part: Part, frame: pd.DataFrame) -> pd.DataFrame:
-    """Samples of the rows of a part, ready to be compared seed by seed."""
-    measured = frame[frame["row"].isin([row.key for row in part.rows])]
-    return _same_seeds(measured, {row.key for row in part.rows if row.method == UNTRAINED})
-
-
-def _same_seeds(frame: pd.DataFrame, untrained: set[str]) -> pd.DataFrame:
-    """The frame with the untrained rows, measured once, repeated for every seed of the others: each run started from
-    them."""
-    base = frame["row"].isin(untrained)
-    seeds = frame.loc[~base, "seed"].unique()
-    return (
-        pd.concat([frame[~base], *(frame[base].assign(seed=seed) for seed in seeds)], ignore_index=True)
-        if len(seeds)
-        else frame
-    )
-
-
-def _block(part: Part, frame: pd.DataFrame, seeds: Mapping[str, Sequence[int]]) -> tuple[Block, float | None]:
+def _block(part: _Part) -> tuple[Block, float | None]:
     """The block of a part, and the points of its average from which on rows are told apart; None where none is."""
-    scores = _scores(frame, part)
+    scores = summarize(part.samples) if len(part.samples) else pd.DataFrame(columns=["row", "benchmark"])
+    if not part.complete:
+        scores = scores[~scores["benchmark"].isin((AVERAGE, MEAN))]
     columns = [Column(key, name, group="Benchmarks") for key, name in part.benchmarks.items()]
     columns += [Column(key, name, group="All of them") for key, name in ((AVERAGE, "Avg."), (MEAN, "Mean"))]
     measured = {
         (line.row, line.benchmark): percent_cell(line.mean, line.low, line.high, line.samples)
         for line in scores.itertuples()
     }
-    lines = []
-    for row in part.rows:
-        cells = tuple(measured.get((row.key, column.key), MISSING) for column in columns)
-        lines.append(
-            TableRow(
-                row.key,
-                row.shown,
-                cells,
-                row.method,
-                row.section,
-                row.look,
-                row.measured,
-                tuple(map(int, seeds.get(row.key, ()))),
-            )
+    seeds = {str(row): seeds.unique().tolist() for row, seeds in part.samples.groupby("row")["seed"]}
+    rows = tuple(
+        TableRow(
+            row.key,
+            row.shown,
+            tuple(measured.get((row.key, column.key), MISSING) for column in columns),
+            row.method,
+            row.section,
+            row.look,
+            row.measured,
+            tuple(map(int, seeds.get(row.key, ()))),
         )
+        for row in part.rows
+    )
     title = f"Measured: {part.title}" if part.title else "Measured"
-    beside = _beside_best(part, frame, scores)
-    alike = {key: {one.row for one in found if not _apart(one)} for key, found in beside.items()}
-    block = ranked(Block(title, tuple(columns), tuple(lines), part=part.title), alike)
+    beside = _beside_best(part, scores)
+    # told apart: by a p below 5%, by itself; never under too few seeds
+    alike = {
+        key: {one.row for one in found if one.seeds < FEWEST_SEEDS or one.p >= 1 - LEVEL}
+        for key, found in beside.items()
+    }
     halves = [one.half for one in beside.get(AVERAGE, ()) if one.seeds >= FEWEST_SEEDS]
-    return block, 100 * median(halves) if halves else None
+    return ranked(Block(title, tuple(columns), rows, part=part.title), alike), 100 * median(halves) if halves else None
 
 
-def _apart(one: Difference) -> bool:
-    """True where a row differs from the best one by a p below 5%, by itself; never under too few seeds."""
-    return one.seeds >= FEWEST_SEEDS and one.p < 1 - LEVEL
-
-
-def _beside_best(part: Part, frame: pd.DataFrame, scores: pd.DataFrame) -> dict[str, list[Difference]]:
+def _beside_best(part: _Part, scores: pd.DataFrame) -> dict[str, list[Difference]]:
     """By column its rows beside the best one, on the same seeds and problems. Left out: columns in which no row can be
     told apart, as they have one row, no intervals, or too few seeds."""
     best: dict[str, list[str]] = {}
@@ -301,40 +266,31 @@ def _beside_best(part: Part, frame: pd.DataFrame, scores: pd.DataFrame) -> dict[
         if len(lines) > 1 and lines["low"].notna().all():
             best.setdefault(str(lines.loc[lines["mean"].idxmax(), "row"]), []).append(str(column))
     beside: dict[str, list[Difference]] = {}
-    for pair in pairs_of(_part_samples(part, frame), best) if best else ():
-        one = pair.difference()
-        beside.setdefault(one.benchmark, []).append(one)
+    for pair in pairs_of(part.by_seed(), best) if best else ():
+        beside.setdefault(pair.benchmark, []).append(pair.difference())
     return {column: found for column, found in beside.items() if any(one.seeds >= FEWEST_SEEDS for one in found)}
 
 
-def _without_equal_mean(blocks: Sequence[Block]) -> list[Block]:
+def _without_equal_mean(blocks: list[Block]) -> list[Block]:
     """The blocks without the column Mean where in every row it is what Avg. is, as printed."""
-
-    def printed(block: Block, cells: Mapping[str, Cell], key: str) -> tuple[str, str]:
-        shown = cells[key], Column(key, key), block.decimals
-        return format_value(*shown), format_interval(*shown)
-
-    rows = [
-        (block, {column.key: cell for column, cell in zip(block.columns, row.cells, strict=True)})
+    column = Column(MEAN, "Mean")
+    pairs = [
+        [(format_value(cell, column, block.decimals), format_interval(cell, column, block.decimals)) for cell in cells]
         for block in blocks
-        for row in block.rows
+        for cells in zip(block.column(AVERAGE).values(), block.column(MEAN).values(), strict=True)
+        if cells[0].mean is not None
     ]
-    measured = [one for one in rows if one[1][AVERAGE].mean is not None]
-    if not measured or any(printed(*one, AVERAGE) != printed(*one, MEAN) for one in measured):
-        return list(blocks)
-    return [_without_mean(block) for block in blocks]
+    if not pairs or any(average != mean for average, mean in pairs):
+        return blocks
+    return [block.with_columns(place for place, one in enumerate(block.columns) if one.key != MEAN) for block in blocks]
 
 
-def _without_mean(block: Block) -> Block:
-    kept = [index for index, column in enumerate(block.columns) if column.key != MEAN]
-    rows = tuple(replace(row, cells=tuple(row.cells[index] for index in kept)) for row in block.rows)
-    return replace(block, columns=tuple(block.columns[index] for index in kept), rows=rows)
-
-
-def reference_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) -> Block:
-    """The paper's printed figures for the rows that have one, under the paper's benchmark names and labels."""
+def _printed_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) -> Block | None:
+    """The paper's printed figures for the rows that have one, under its benchmark names and labels; None for none."""
     columns = (*(Column(key, name) for key, name in PAPER_BENCHMARKS.items()), Column(AVERAGE, "Avg."))
     printed = [(row, reference[row.key]) for row in rows if row.key in reference]
+    if not printed:
+        return None
     lines = tuple(
         TableRow(
             row.key,
@@ -350,14 +306,19 @@ def reference_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) 
     return ranked(Block(title, columns, lines, decimals=2))
 
 
-def _same_notes(spec: TableSpec, blocks: Sequence[Block]) -> list[str]:
+def _same_notes(spec: TableSpec, parts: Sequence[_Part], blocks: Sequence[Block]) -> list[str]:
     """Notes on the rows that are another one, and on the range of the averages of those that should be equal."""
     notes = []
-    floors: dict[str, list[str]] = {}
-    for block, part in zip(blocks, spec.parts(), strict=True):
+    floors: dict[str, list[str]] = {}  # "61.9 to 62.8 at learning_rate=4e-4"
+    for block, part in zip(blocks, parts, strict=True):
+        averages = block.column(AVERAGE)
         for label in dict.fromkeys(row.same_as for row in part.rows if row.same_as):
             names = "; ".join(row.label for row in part.rows if row.same_as == label)
-            floors.setdefault(f"{label} and {names}", []).append(_floor(block, part, label))
+            same = [averages[row.key].mean for row in part.rows if label in (row.label, row.same_as)]
+            means = [mean for mean in same if mean is not None]
+            where = f" at {part.title}" if part.title else ""
+            said = f"{min(means):.1f} to {max(means):.1f}{where}" if means else ""
+            floors.setdefault(f"{label} and {names}", []).append(said)
     if floors:
         said = " ".join(f"{names}: {', '.join(filter(None, ranges))}." for names, ranges in floors.items())
         notes.append(
@@ -371,16 +332,14 @@ def _same_notes(spec: TableSpec, blocks: Sequence[Block]) -> list[str]:
     return notes
 
 
-def _floor(block: Block, part: Part, label: str) -> str:
-    """The range of the averages of a row and those that are the same: "61.9 to 62.8 at learning_rate=4e-4"."""
-    place = next(index for index, column in enumerate(block.columns) if column.key == AVERAGE)
-    same = {row.key for row in part.rows if label in (row.label, row.same_as)}
-    means = [mean for row in block.rows if row.key in same and (mean := row.cells[place].mean) is not None]
-    where = with_setting(part.rows[0].model, part.rows[0].setting)
-    return f"{min(means):.1f} to {max(means):.1f}{f' at {where}' if where else ''}" if means else ""
-
-
-def _notes(frame: pd.DataFrame, spec: TableSpec, blocks: Sequence[Block], reaches: Sequence[float]) -> list[str]:
+def _notes(
+    frame: pd.DataFrame,
+    spec: TableSpec,
+    parts: Sequence[_Part],
+    blocks: Sequence[Block],
+    reaches: Sequence[float],
+    family: int,
+) -> list[str]:
     """reaches: of the blocks, the points of the average from which on rows are told apart from the best one."""
     if frame.empty:
         return ["nothing measured yet"]
@@ -399,12 +358,8 @@ def _notes(frame: pd.DataFrame, spec: TableSpec, blocks: Sequence[Block], reache
         notes.append(
             "Bold: the best of a column, and what cannot be told apart from it: on the same problems and seeds p of "
             "their difference, by itself, is .05 or more."
-            + (
-                f" Bold in Avg. cannot mean less than {least} points here: the difference from the best at which p "
-                "falls below .05, the median over the rows."
-                if least
-                else ""
-            )
+            + f" Bold in Avg. cannot mean less than {least} points here: the difference from the best at which p falls "
+            "below .05, the median over the rows." * bool(least)
         )
     few = len(seeds) < FEWEST_SEEDS and not untrained.all()
     if few:
@@ -417,10 +372,10 @@ def _notes(frame: pd.DataFrame, spec: TableSpec, blocks: Sequence[Block], reache
         )
         if not few:
             notes.append(
-                f"Verdict: p is Holm's over the {counted(_family(spec), 'comparison')} that this study declares, "
+                f"Verdict: p is Holm's over the {counted(family, 'comparison')} that this study declares, "
                 "measured or not; better and worse are below .05. So an interval without 0 may be not decided."
             )
-    notes += _same_notes(spec, blocks)
+    notes += _same_notes(spec, parts, blocks)
     if ended := [f"{row.shown} ({', '.join(row.endings)})" for row in spec.rows if row.endings]:
         what = "Training ended early; measured on the weights before the step named"
         notes.append(f"{_ENDED} {what}: {'; '.join(ended)}.")
@@ -429,7 +384,7 @@ def _notes(frame: pd.DataFrame, spec: TableSpec, blocks: Sequence[Block], reache
     measured = frame.groupby(["row", "benchmark"])["seed"].nunique()
     wanted = {
         row.key: (1 if row.method == UNTRAINED else len(seeds)) * len(part.benchmarks)
-        for part in spec.parts()
+        for part in parts
         for row in part.rows
     }
     if partial := [row.shown for row in spec.rows if row.key in measured and measured[row.key].sum() < wanted[row.key]]:

@@ -17,13 +17,7 @@ LOST = "lost"
 def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[Block]) -> tuple[Block, ...]:
     """Rows x values of the first axis, the average accuracy in each cell: a block a model and combination of the other
     axes. measured: the blocks of `build_table`, where the averages are."""
-    averages = {
-        row.key: cell
-        for block in measured
-        for row in block.rows
-        for column, cell in zip(block.columns, row.cells, strict=True)
-        if column.key == AVERAGE
-    }
+    averages = {key: cell for block in measured for key, cell in block.column(AVERAGE).items()}
     seeds = max((len(row.seeds) for block in measured for row in block.rows), default=0)
     over = "± is over seeds and problems." if seeds > 1 else "± is over problems alone."
     identical = {_environment(row) + row.label for row in rows if row.same_as}
@@ -54,11 +48,14 @@ def _grids(what: str, rows: Sequence[RowSpec], cells: Mapping[str, Cell], kind: 
     for environment, part in groups.items():
         axis = next(iter(part[0].setting))
         columns = tuple(Column(f"{axis}={value}", value, kind) for value in {row.setting[axis]: None for row in part})
-        lines = []
-        for label, points in _by_label(part).items():
-            at = {row.setting[axis]: cells.get(row.key, MISSING) for row in points}
-            own = tuple(at[column.title] for column in columns)
-            lines.append(TableRow(label, label, own, points[0].method, look=points[0].look))
+        at = {(row.label, row.setting[axis]): cells.get(row.key, MISSING) for row in part}
+        first: dict[str, RowSpec] = {}
+        for row in part:
+            first.setdefault(row.label, row)
+        lines = [
+            TableRow(label, label, tuple(at[label, one.title] for one in columns), row.method, look=row.look)
+            for label, row in first.items()
+        ]
         title = ", ".join(filter(None, (f"{what} by {axis}", environment)))
         grids.append(Block(title, columns, tuple(lines), part=environment, axis=axis))
     return grids
@@ -67,13 +64,6 @@ def _grids(what: str, rows: Sequence[RowSpec], cells: Mapping[str, Cell], kind: 
 def environment_of(model: str, point: Mapping[str, str]) -> str:
     """Name of the model, empty where a study has one alone, and of the values of all axes but the first."""
     return ", ".join(filter(None, (model, setting_text(dict(list(point.items())[1:])))))
-
-
-def _by_label(rows: Sequence[RowSpec]) -> dict[str, list[RowSpec]]:
-    lines: dict[str, list[RowSpec]] = {}
-    for row in rows:
-        lines.setdefault(row.label, []).append(row)
-    return lines
 
 
 def _environment(row: RowSpec) -> str:

@@ -6,9 +6,11 @@ own, under the paper's benchmark names. `tepo.reporting.tables.build_table` make
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import groupby
+from operator import attrgetter
 
 from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import Difference, Pair
@@ -110,6 +112,17 @@ class Block:
         """The row's label without the setting that the title says already."""
         return row.label.replace(f", {self.part}", "") if self.part else row.label
 
+    def column(self, key: str) -> dict[str, Cell]:
+        """The cells of a column by the keys of their rows; empty where the block has no such column."""
+        places = [place for place, column in enumerate(self.columns) if column.key == key]
+        return {row.key: row.cells[place] for place in places for row in self.rows}
+
+    def with_columns(self, places: Iterable[int]) -> "Block":
+        """The block with these of its columns, in this order."""
+        chosen = list(places)
+        rows = tuple(replace(row, cells=tuple(row.cells[place] for place in chosen)) for row in self.rows)
+        return replace(self, columns=tuple(self.columns[place] for place in chosen), rows=rows)
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -134,15 +147,6 @@ class Comparison:
         one = self.measured
         return "" if one is None else verdict_words(one.verdict, one.p_holm, one.seeds)
 
-    @property
-    def long_words(self) -> str:
-        """The same, with seeds and the size of the family where nothing is decided."""
-        one = self.measured
-        if one is None or one.verdict is not Verdict.NOT_DECIDED:
-            return self.words
-        seeds, family = counted(one.seeds, "seed"), counted(one.family, "comparison")
-        return f"{one.verdict}: {seeds}, {family}, {p_text(one.p_holm)}"
-
 
 @dataclass(frozen=True)
 class Table:
@@ -155,6 +159,13 @@ class Table:
     notes: tuple[str, ...] = ()
     comparisons: tuple[Comparison, ...] = ()
     command: str = ""
+
+    def cells(self) -> Iterator[tuple[Block, TableRow, Column, Cell]]:
+        """Every cell with its place, block after block and row after row."""
+        for block in self.blocks:
+            for row in block.rows:
+                for column, cell in zip(block.columns, row.cells, strict=True):
+                    yield block, row, column, cell
 
 
 def difference_cell(one: Difference) -> Cell:
@@ -195,17 +206,19 @@ def ranked(block: Block, alike: Mapping[str, Collection[str]] | None = None) -> 
     than two measured rows is not ranked.
     """
     rows = [list(row.cells) for row in block.rows]
-    for index, column in enumerate(block.columns):
-        values = [rounded(mean, block.decimals) for cells in rows if (mean := cells[index].mean) is not None]
-        if column.kind is not Kind.SCORE or len(values) < 2 or (alike is not None and column.key not in alike):
+    for place, column in enumerate(block.columns):
+        means = [None if (own := cells[place].mean) is None else rounded(own, block.decimals) for cells in rows]
+        values = sorted({mean for mean in means if mean is not None}, reverse=True)
+        if column.kind is not Kind.SCORE or sum(mean is not None for mean in means) < 2:
             continue
-        order = sorted(set(values), reverse=True)[: 2 if alike is None else 1]
-        for row, cells in zip(block.rows, rows, strict=True):
-            mean = cells[index].mean
-            if alike is not None and row.key in alike[column.key]:
-                cells[index] = replace(cells[index], rank=1)
-            elif mean is not None and (value := rounded(mean, block.decimals)) in order:
-                cells[index] = replace(cells[index], rank=order.index(value) + 1)
+        if alike is not None and column.key not in alike:
+            continue
+        for row, cells, mean in zip(block.rows, rows, means, strict=True):
+            rank = values.index(mean) + 1 if mean is not None else 0
+            if alike is not None:
+                rank = int(rank == 1 or row.key in alike[column.key])
+            if rank in (1, 2):
+                cells[place] = replace(cells[place], rank=rank)
     return replace(
         block, rows=tuple(replace(row, cells=tuple(cells)) for row, cells in zip(block.rows, rows, strict=True))
     )
@@ -219,9 +232,4 @@ def rounded(value: float, decimals: int) -> float:
 
 def sections(rows: Sequence[TableRow]) -> list[tuple[str, list[TableRow]]]:
     """Neighbouring rows of one section together, in order."""
-    groups: list[tuple[str, list[TableRow]]] = []
-    for row in rows:
-        if not groups or groups[-1][0] != row.section:
-            groups.append((row.section, []))
-        groups[-1][1].append(row)
-    return groups
+    return [(section, list(group)) for section, group in groupby(rows, key=attrgetter("section"))]

@@ -7,7 +7,7 @@ from tepo.analysis.charts import looks_of, run_steps
 from tepo.reporting.charts.curves import curve_frame, training_curves
 from tepo.reporting.charts.style import specification
 from tepo.reporting.colours import look
-from tepo.reporting.tables.renderers import html_table
+from tepo.reporting.tables import html_table
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.study import load_study, study_names
 from tests.unit.studies.measured import facts_of, finish, table_from_store

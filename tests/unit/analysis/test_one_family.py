@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tepo.analysis.page import Rendered, page, render_all
+from tepo.analysis.page import page, render_all
 from tepo.analysis.results_document import write_results
 from tepo.analysis.study_result import StudyResult
 from tepo.analysis.tables import study_table
-from tepo.reporting.tables.render import as_text
-from tepo.reporting.tables.renderers.markdown import escaped
+from tepo.reporting.page import PageContent
+from tepo.reporting.tables.render import as_text, markdown_text
 from tepo.reporting.tables.table import Table
 from tepo.store.facts import Facts
 from tepo.studies.plan import family_of
@@ -46,7 +46,7 @@ def section(text: str, name: str) -> str:
 
 def document_part(document: str, title: str) -> str:
     """The table of a study in a document."""
-    return document.partition(f"## {escaped(title)}\n")[2].partition("\n## ")[0].replace("\\", "")
+    return document.partition(f"## {markdown_text(title)}\n")[2].partition("\n## ")[0].replace("\\", "")
 
 
 def test_in_every_format_on_every_page_and_in_every_document(tmp_path: Path) -> None:
@@ -61,7 +61,7 @@ def test_in_every_format_on_every_page_and_in_every_document(tmp_path: Path) -> 
         expected = said(as_text(table, "markdown").replace("\\", ""))
         assert len(expected[0]) == family_of(study, units) > 4
         assert {word.split(" (")[0] for word in expected[0]} >= {"not decided"}
-        alone: Rendered = render_all([(study, units)], facts, "laptop")
+        alone: PageContent = render_all([(study, units)], facts, "laptop")
         assert said(as_text(table, "terminal", 1000)) == expected
         assert said(section(page(alone), study.name)) == said(section(whole, study.name)) == expected
         short = said(document_part(document, table.title))

@@ -1,22 +1,20 @@
 """What the page says of a study: title and notes from its file, what ran, what it cost and cannot say, and the command
 for what it lacks."""
 
-import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tepo.analysis.page import Rendered, head_of, page, ranges, render_all
+from tepo.analysis.page import head_of, ranges, render_all
 from tepo.analysis.tables import fill_command
 from tepo.common.files import write_json
 from tepo.config.compose import compose
-from tepo.reporting.page import PageHead
+from tepo.reporting.page import PageContent, PageHead
 from tepo.store.run_id import run_id
 from tepo.studies.plan import Unit
-from tepo.studies.plan_studies import Planned, plan_all, plan_studies
+from tepo.studies.plan_studies import Planned, plan_studies
 from tepo.studies.planned_facts import read_facts
 from tepo.studies.study import Study, parse_study
 from tests.unit.studies.measured import finish, table_from_store
@@ -44,35 +42,12 @@ def planned(study: Study, store: Path, **given: Sequence) -> list[tuple[Study, l
     return plan_studies([study], "laptop", store=store, **given)
 
 
-def rendered(plan: Planned) -> Rendered:
+def rendered(plan: Planned) -> PageContent:
     return render_all(plan, read_facts(plan, "laptop")[1], "laptop")
 
 
 def head(plan: Planned) -> PageHead:
     return head_of(plan, read_facts(plan, "laptop")[1], "laptop")
-
-
-def test_title_notes_and_facts_of_an_own_study(study: Study, tmp_path: Path) -> None:
-    plan = planned(study, tmp_path / "runs", overrides=["train.steps=2"])
-    units = plan[0][1]
-    for unit in units[:3]:
-        finish(unit, 0.5)
-    cost = {"data": "laptop", "objective": "tepo", "steps": 2, "benchmarks": 1, "cpu_s": 1800.0}
-    write_json(units[0].folder / "cost.json", [{**cost, "training_s": 1.0, "measuring_s": 1.0, "tokens": 1}])
-    said = head(plan)
-    assert said.title == "Two steps, laptop scale"
-    assert list(said.notes) == ["Trained on a train.", "A second sentence: with a colon."]
-    assert said.facts == {
-        "Scale": "laptop",
-        "Model": "laptop",
-        "Data": "laptop",
-        "Runs": "3 of 6 measured",
-        "Seeds": "3 to 5",
-        "Steps": "2",
-        "Ran": "2026-01-02",
-    }
-    assert said.cost == "Training and measuring took 30.0 CPU minutes."
-    assert said.asked == "Asked: after the same training, does 2 with a penalty answer more problems right than plain?"
 
 
 def test_what_was_run_is_a_sentence(study: Study, tmp_path: Path) -> None:
@@ -91,16 +66,6 @@ def test_what_was_run_is_a_sentence(study: Study, tmp_path: Path) -> None:
     assert "each on 1 to 2 benchmarks of 200 problems" in said
 
 
-def test_the_finding_of_the_page_is_that_of_its_study(study: Study, tmp_path: Path) -> None:
-    plan = planned(study, tmp_path / "runs", overrides=["train.steps=2"])
-    for unit in plan[0][1]:
-        finish(unit, 0.8 if unit.row.label == "plain" else 0.5)
-    text = page(rendered(plan))
-    assert "<h1>2 with a penalty ends below plain</h1>" in text
-    assert re.findall(r"<summary>.*<b>(.*)</b>", text) == ["plain", "2 with a penalty"], "methods"
-    assert 'id="figure-mine-differences"' in text, "the picture of the first screen"
-
-
 def test_what_such_results_cannot_say_is_said_with_the_numbers_of_these_runs(study: Study, tmp_path: Path) -> None:
     plan = planned(study, tmp_path / "runs", overrides=["train.steps=12", "train.max_new_tokens=40"])
     assert head(plan).caveat == head(plan).cost == "", "nothing was run"
@@ -112,13 +77,6 @@ def test_what_such_results_cannot_say_is_said_with_the_numbers_of_these_runs(stu
     assert "(responses have at most 40 tokens, 25 on average)" in said.caveat
     assert "or of where training ends: 12 steps stop before it." in said.caveat
     assert said.cost == "Training and measuring took 3.0 CPU hours."
-
-
-def test_many_studies_have_a_title_for_all(tmp_path: Path) -> None:
-    papers = plan_all(["table1", "table2", "table4"], "laptop", store=tmp_path)
-    assert head(papers).title == "TEPO and GTPO / GRPO-S, laptop scale"
-    mine = [(replace(study, name=f"mine{study.name}"), units) for study, units in papers]
-    assert head(mine).title == "3 studies, laptop scale"
 
 
 def test_numbers_in_a_row_are_a_range() -> None:

@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from tepo.analysis.charts import comparison_charts
-from tepo.analysis.page import Rendered, render_all
+from tepo.analysis.page import render_all
 from tepo.analysis.results_document import shown_blocks, write_results
 from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.reporting.charts.style import digest
 from tepo.reporting.headline import headline
-from tepo.reporting.page import PageHead, PageStudy
+from tepo.reporting.page import PageContent, PageHead, PageStudy
 from tepo.reporting.tables.table import VERDICT, Block, Cell, Column, Kind, Table, TableRow
 from tepo.store.facts import Gathered
 from tepo.studies.plan_studies import plan_all
@@ -92,7 +92,9 @@ def test_a_table_is_cut_to_what_it_decides(
 def test_a_study_is_its_title_its_finding_and_one_table(tmp_path: Path) -> None:
     table = Table("study", "A_study", (FIRST, OTHER), notes=("generic",))
     (picture,) = comparison_charts(Table("study", "A_study", (FIRST,)))
-    rendered = Rendered(PageHead("Title", ran="Two runs.", caveat="No more."), [PageStudy(table)], [], [], picture, [])
+    rendered = PageContent(
+        PageHead("Title", ran="Two runs.", caveat="No more."), [PageStudy(table)], [], [], picture, []
+    )
     write_results(tmp_path / "results.md", rendered, [], NOTHING, "laptop", "tepo report study")
     opening, _, study = (tmp_path / "results.md").read_text(encoding="utf-8").partition("## A\\_study\n\n")
     assert opening.startswith("# Results at laptop scale\n\nWritten by `tepo report study`.\n\n![")

@@ -15,7 +15,7 @@ from tepo.reporting.charts.curves import STEP, curve_frame, ends, training_curve
 from tepo.reporting.charts.forest import differences
 from tepo.reporting.charts.step_times import step_time_frame, step_times
 from tepo.reporting.charts.style import Looks, NamedChart
-from tepo.reporting.page import Link, PageHead, PageStudy, build_page
+from tepo.reporting.page import Link, PageContent, PageHead, PageStudy, build_page
 from tepo.reporting.page.equations import methods
 from tepo.reporting.page.runs import PageRun
 from tepo.reporting.page.sample_data import RunSamples
@@ -127,4 +127,4 @@ def page(table: Table) -> str:
     blocks = (replace(first, rows=(*rows, replace(last, label=f"row {NASTY}"))), *others)
     shown = replace(table, blocks=blocks, notes=(*table.notes, f"below {NASTY}"), command=f"lacks {NASTY}")
     known = methods([(label, look, load_row(name)) for label, (name, look) in LOOKS.items()])
-    return build_page(head, [PageStudy(shown, charts())], runs, samples(), charts()[0], known)
+    return build_page(PageContent(head, [PageStudy(shown, charts())], runs, samples(), charts()[0], known))

@@ -211,7 +211,7 @@ def test_a_measurement_of_other_weights_is_not_the_runs(weights: str, own: Path,
     file = unit.folder / "eval" / "add3" / "result.json"
     for name, own_one in ((f"{unit.id}/step_000002", True), (weights.format(id=unit.id), False)):
         edit(file, lambda held, name=name: held["task"].update(policy={"weights": name}))
-        for ask in (RunFolder.right_answers, RunFolder.timeouts, RunFolder.grader):
+        for ask in (RunFolder.right_answers, RunFolder.result):
             if own_one:
                 ask(RunFolder(unit.folder), "add3")
                 continue
@@ -230,7 +230,7 @@ def test_measurements_of_a_base_are_those_of_the_base_that_its_folder_is_called_
         parts = {"benchmark": "add3", "problems": 1, "samples": 1, "accuracy": 1.0, "interval": None, "scores": scores}
         file.write_text(json.dumps({**parts, "subsets": {}, "grader": "g", "task": {"policy": {"weights": "one"}}}))
         if own_one:
-            assert RunFolder(tmp_path / folder).grader("add3") == "g"
+            assert RunFolder(tmp_path / folder).result("add3").grader == "g"
         else:
             with pytest.raises(UserError, match="add3 was measured with other weights: one"):
-                RunFolder(tmp_path / folder).grader("add3")
+                RunFolder(tmp_path / folder).result("add3")

@@ -11,7 +11,7 @@ import pytest
 from tepo.reporting.charts.curves import AXES, curve_frame, ends, training_curves
 from tepo.reporting.charts.style import GREY, Chart, Looks, specification
 from tepo.reporting.colours import look
-from tests.unit.reporting.charts.drawing import LABELS, items, marks, opacities, parts, said, scales, selections, unread
+from tests.unit.reporting.charts.drawing import LABELS, items, marks, opacities, said, scales, selections, unread
 
 REWARD, ENTROPY, LENGTH, TOKENS = "critic/score/mean", "actor/entropy", "response_length/mean", "perf/sampled_tokens"
 SAMPLES, SECONDS, KL = "training/responses", "timing_s/step", "actor/realised_kl_k3"
@@ -99,11 +99,6 @@ def test_a_step_lies_at_the_mean_of_its_seeds_places(against: str, places: list[
     )
 
 
-def test_only_a_run_that_ended_early_has_a_cross() -> None:
-    made = chart(run("a", 0, [0.1, 0.2]), run("b", 0, [0.3]))
-    assert [item for item in items(made, "symbol") if item["shape"] == "cross"] == []
-
-
 @pytest.mark.parametrize("count", [200, 401, 1000])
 def test_long_curves_keep_their_shape_and_their_sums(count: int) -> None:
     rewards = np.linspace(0, 1, count)
@@ -161,13 +156,6 @@ def test_of_many_rows_the_baseline_and_both_extremes_are_lifted() -> None:
     assert GREY not in scales(few, "color")[0]["range"]
     assert [colour == GREY for colour in scales(many, "color")[0]["range"]] == [index % 3 != 0 for index in range(7)]
     assert unread(many, [f"row {index}" for index in range(7)], 355) == ["row 1", "row 2", "row 4", "row 5"]
-
-
-def test_a_tooltip_names_method_seed_and_run() -> None:
-    made = chart(run("a", 0, [0.1, 0.2]), run("a", 1, [0.3]))
-    tips = [tuple(said(item)[name] for name in ("method", "seed", "run", "Reward")) for item in items(made, "symbol")]
-    assert tips == [("a", "0", "a-0", "10"), ("a", "0", "a-0", "20"), ("a", "1", "a-1", "30")]
-    assert ["method", "seed", "run"] in [[one["field"] for one in tip] for tip in parts(specification(made), "tooltip")]
 
 
 def test_ends_are_means_at_the_last_step() -> None:

@@ -26,13 +26,7 @@ def steps(*metrics: str) -> pd.DataFrame:
     ("name", "metrics", "title", "last"),
     [
         ("2a", ("actor/pg_clipfrac",), "Clip ratio", 30),
-        ("2b", ("timing_s/step",), "Time per training step", 0.3),
-        ("3a", ("critic/score/mean",), "Reward", 30),
-        ("3b", ("actor/grad_norm",), "Gradient norm, before clipping", 0.3),
-        ("v1-4", ("actor/entropy",), "Entropy", 0.3),
         ("v1-5", ("critic/score/mean",), "Reward", 30),
-        ("gtpo-1", ("actor/entropy",), "Entropy", 0.3),
-        ("gtpo-2", ("response_length/mean",), "Response length", 0.3),
         ("gtpo-3", BEST, "Best of 16 responses", 130),
         ("gtpo-4", BEST, "Best of 8 responses", 230),
     ],
@@ -58,8 +52,3 @@ def test_curves_of_one_metric(name: str, metrics: tuple[str, ...], title: str, l
 def test_what_is_missing_is_named(name: str, metrics: tuple[str, ...], message: str) -> None:
     with pytest.raises(UserError, match=message):
         FIGURES[name].panels_of(steps(*metrics))
-
-
-def test_a_figure_is_curves_or_bars() -> None:
-    assert [name for name, figure in FIGURES.items() if not figure.panels and figure.best is None] == ["v1-1"]
-    assert FIGURES["2a"].title == "TEPO (arXiv 2604.12736), Figure 2a"

@@ -13,7 +13,7 @@ from tepo.reporting.charts.curves import curve_frame, training_curves
 from tepo.reporting.charts.forest import differences
 from tepo.reporting.charts.style import Chart, digest, drawn, fitted, rows_of, specification, styled
 from tepo.reporting.colours import Look
-from tests.unit.reporting.charts.drawing import HOSTILE, LABELS, parts
+from tests.unit.reporting.charts.drawing import HOSTILE, LABELS
 
 STARTS = (
     ("svg", b"<svg"),
@@ -113,19 +113,6 @@ def test_rows_for_json() -> None:
     assert rows_of(frame[:0]) == []
 
 
-@pytest.mark.parametrize(
-    ("text", "lines"),
-    [
-        ("", [""]),
-        ("short", ["short"]),
-        ("one two three", ["one two", "three"]),
-        ("x" * 25, ["x" * 10, "x" * 10, "x" * 5]),
-    ],
-)
-def test_long_labels_have_lines(text: str, lines: list[str]) -> None:
-    assert style.wrapped(text, 10).split("\n") == lines
-
-
 @pytest.mark.parametrize(("width", "columns", "each"), [(355, 1, 300), (760, 2, 325), (1000, 3, 278), (3000, 3, 945)])
 def test_panels_fit_a_width(width: int, columns: int, each: int) -> None:
     made = {**specification(forest()), "concat": [{"width": 250}] * 5, "columns": 3, "usermeta": {}}
@@ -133,14 +120,6 @@ def test_panels_fit_a_width(width: int, columns: int, each: int) -> None:
     assert (made["columns"], fitted(made, None)["columns"]) == (3, 3)
     alone = specification(forest())
     assert fitted(alone, width)["width"] == width - alone["usermeta"]["beside"]
-
-
-def test_no_label_is_cut_and_a_notebook_has_the_same_look() -> None:
-    for made in (specification(forest()), styled(forest()).to_dict()):
-        assert (
-            {made["config"][one]["labelLimit"] for one in ("axis", "legend")} == set(parts(made, "labelLimit")) == {0}
-        )
-        assert made["config"]["background"] == "transparent"
 
 
 def test_a_row_has_its_own_look_or_that_of_its_method() -> None:

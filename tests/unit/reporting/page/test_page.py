@@ -11,15 +11,15 @@ from html.parser import HTMLParser
 import pytest
 from PIL import Image
 
-from tepo.analysis.page import Rendered, link_of
+from tepo.analysis.page import link_of
 from tepo.formula.row import load_row
-from tepo.reporting.page import PageHead, PageStudy, build_page
+from tepo.reporting.page import PageContent, PageHead, build_page
 from tepo.reporting.page.equations import methods
 from tepo.reporting.page.runs import PageRun, run_rows
+from tepo.reporting.page.token_classes import CLASSES
 from tepo.reporting.page.token_data import class_rows
-from tepo.reporting.page.token_view import CLASSES
 from tepo.reporting.tables.table import Table
-from tests.unit.reporting.pages import FINDING, LINK, LONG, NASTY, charts, dump, page, unpacked
+from tests.unit.reporting.pages import LINK, LONG, NASTY, charts, dump, page, unpacked
 
 HEAD = ("title", "asked", "ran", "cost", "caveat", "term", "meaning", "repeat", "note", "fact", "value")
 HOSTILE = (*HEAD, "below", "lacks", "row", "differences", "curves", "times", "outcome", "command", "tepo", "GRPO/DAPO")
@@ -96,42 +96,6 @@ def test_a_strangers_text_is_text_everywhere(text: str, document: Document, list
     assert NASTY in texts["table-panel_e"]["CSV"].replace('""', '"')
 
 
-def test_all_is_there_without_scripts(document: Document) -> None:
-    for part in (
-        *("Table 3, Panel E", "As printed in the paper", "32.59", "1 row not measured yet", "2 runs of 2 rows"),
-        *("Means over seeds at the last step: Method", "step 4 (no mask: where A > 0 and ΔH < 0)"),
-        "4 of 4 benchmark problems, with all their stored responses, of 2 runs; 1 further run is left out. The others",
-    ):
-        assert part in document.shown
-    assert unpacked(document.packed["table-texts"])["table-panel_e"]["LaTeX"].startswith(r"\begin{tabular}{l")
-
-
-@pytest.mark.parametrize(
-    ("picture", "figures"),
-    [
-        ({}, ["", "fold", "fold"]),  # the first screen has it
-        ({"name": "other"}, ["", "", "fold", "fold"]),
-        ({"name": "other", "instead": "panel_e-differences"}, ["", "fold", "fold"]),
-        (None, ["", "fold", "fold"]),  # the study opens with it
-    ],
-)
-def test_nothing_is_said_twice(table: Table, picture: dict[str, str] | None, figures: list[str]) -> None:
-    shown, head = charts(), PageHead("Title", finding=FINDING)
-    first = None if picture is None else replace(shown[0], **picture)
-    text = build_page(head, [PageStudy(table, shown)], [], picture=first)
-    assert re.findall(r'(fold)?"><summary>[^<]*</summary>\s*<figure|<figure', text) == figures
-    document = Document(text)
-    assert document.texts.count(FINDING) == max(document.ids.values()) == 1
-    assert text.count('<svg role="img"') == (0 if picture is None else 2), "broad and narrow"
-
-
-def test_of_several_studies_each_has_its_finding_in_the_contents_once(table: Table) -> None:
-    studies = [PageStudy(table), PageStudy(replace(table, name="other"))]
-    for finding, count in ((FINDING, 2), ("", 0)):
-        shown = Document(build_page(PageHead("Title", finding=finding), studies, [])).shown
-        assert shown.count(f"Panel E: {studies[0].finding}.") == count
-
-
 def test_each_formula_stands_once_with_its_constants() -> None:
     row = load_row("tepo")
     rows = {"TEPO": row, "again": row, "β = 1": row.changed({"beta": 1}), "GSPO": load_row("gspo")}
@@ -169,12 +133,12 @@ def test_tokens_have_shares_by_class_short_numbers_and_the_mask_that_would_be(do
 def test_a_link_shows_title_text_and_picture(text: str) -> None:
     assert '<meta property="og:title" content="A &#34;finding&#34; &lt;/script&gt;' in text
     head = PageHead("Title", asked="Asked?", finding="Found")
-    found = link_of(Rendered(head, [], [], [], charts()[0], []), "https://a.org/b/page.html", "p.png")
+    found = link_of(PageContent(head, [], [], [], charts()[0], []), "https://a.org/b/page.html", "p.png")
     assert found
     link, image = found
     assert (link.picture, link.title, link.text) == ("https://a.org/b/p.png", "Found", "Asked?")
     assert Image.open(io.BytesIO(image)).size == link.size
-    linked, empty = build_page(replace(head, link=link), [], []), build_page(head, [], [])
+    linked, empty = build_page(PageContent(replace(head, link=link), [], [])), build_page(PageContent(head, [], []))
     assert [part for part in ("og:", 'id="tokens"', 'id="side"', 'id="runs"', "<figure") if part in empty] == []
     for name, value in {"": link.picture, ":width": link.size[0], ":height": link.size[1]}.items():
         assert f'<meta property="og:image{name}" content="{value}">' in linked

@@ -63,15 +63,6 @@ def test_charts_are_drawn_when_they_are_seen_and_share_the_method_that_is_chosen
     shown("true", "true")
 
 
-def test_what_is_folded_when_the_window_changes_fits_once_it_is_opened(fresh: Page) -> None:
-    for width, across in ((400, 1), (800, 2), (1400, 3)):
-        fresh.run(f"document.querySelector('.fold:has({CURVES})').open = false")
-        fresh.screen(width)
-        fresh.wait(FITS)
-        fresh.wait(PANELS.replace("size", f"size === {across}"))
-        assert fresh.outside() == []
-
-
 def test_a_link_to_a_run_opens_the_list_of_runs(window: Page, path: Path) -> None:
     window.open(path, part="#run-run-2")
     window.wait(SEEN, "#run-run-2")

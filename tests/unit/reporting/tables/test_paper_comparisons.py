@@ -83,16 +83,3 @@ def test_a_table_without_a_printed_baseline_gives_nothing() -> None:
 def test_words(paper: float, here: Difference | None, words: str) -> None:
     row = TableRow("r", "r", ())
     assert outcome(Comparison(row, row, paper, here)) == words
-
-
-def test_the_corrected_p_decides() -> None:
-    assert {verdict: one.verdict for verdict, one in VERDICTS.items()} == {verdict: verdict for verdict in VERDICTS}
-
-
-def test_the_note_counts_what_was_not_measured_and_what_has_no_verdict() -> None:
-    row = TableRow("r", "r", ())
-    measured = (VERDICTS[Verdict.BETTER], VERDICTS[Verdict.NO_VERDICT], None)
-    compared = tuple(Comparison(row, row, 1.0, one) for one in measured)
-    note = paper_comparisons([Table("t", "t", (), comparisons=compared)]).notes[0]
-    assert note.startswith("1 of 3 differences of the papers show here: ")
-    assert note.endswith("; 1 not measured; 1 of fewer than 3 seeds, so without a verdict.")

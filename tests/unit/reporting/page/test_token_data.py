@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tepo.common.errors import UserError
-from tepo.reporting.page.token_view import class_counts, mask_of, token_classes
+from tepo.reporting.page.token_classes import token_classes
+from tepo.reporting.page.token_data import class_rows, mask_of
 from tepo.store.stored_tokens import parse_dump, read_dump
 
 
@@ -36,13 +37,9 @@ def test_classes(tokens: list[str], classes: str) -> None:
 
 
 def test_counts_by_class() -> None:
-    changes = [-0.5, 0.0, None, -0.1, 0.1]
-    one = response(["1", "+", "\\boxed{", "2", "}"], kl_mask=[1, 0, 0, 1, 1], entropy_change=changes)
-    counts = {count.name: count for count in class_counts(parse_dump(dump(one)).responses)}
-    expected = {"digit": (1, 1), "operator": (2, 1), "word": (1, 0), "answer": (1, 1), "all": (5, 3)}
-    assert {name: (one.tokens, one.masked) for name, one in counts.items()} == expected
-    assert counts["operator"].means["entropy_change"] == pytest.approx(0.05)
-    assert "entropy_change" not in counts["word"].means
+    one = response(["1", "+", "\\boxed{", "2", "}"], kl_mask=[1, 0, 0, 1, 1])
+    _, row = class_rows([("run", parse_dump(dump(one)))])
+    assert row == ["run, step 4", "5", "100.0", "50.0", "0.0", "100.0", "–", "60.0"]
 
 
 def test_tepos_mask_is_worked_out_where_the_objective_has_none() -> None:
@@ -50,7 +47,7 @@ def test_tepos_mask_is_worked_out_where_the_objective_has_none() -> None:
     known = response(tokens, advantage=advantage, entropy_change=[-0.1, 0.0, -0.1, -0.1])
     masks = [mask_of(one) for one in parse_dump(dump(known, response(tokens, advantage=advantage))).responses]
     assert masks == [[1.0, 0.0, 0.0, None], None]
-    assert class_counts(parse_dump(dump(response(tokens))).responses)[0].masked is None
+    assert class_rows([("run", parse_dump(dump(response(tokens))))]) == []
 
 
 def test_reads_what_the_loop_writes(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class _Fitted:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         def fits(columns: Sequence[int], label: int) -> bool:
-            grid = _grid(_part(self.block, columns), label)
+            grid = _grid(self.block.with_columns(columns), label)
             return Measurement.get(console, options.update(width=10_000), grid).minimum <= options.max_width
 
         every = range(len(self.block.columns))
@@ -71,18 +71,12 @@ class _Fitted:
         label = longest if fits(left[:1], longest) else _LABEL_WIDTH  # beside the averages it stays on one line
         while left:
             count = next((size for size in range(len(left), 1, -1) if fits(left[:size], label)), 1)
-            yield _grid(replace(_part(self.block, left[:count]), title=title), label)
+            yield _grid(replace(self.block.with_columns(left[:count]), title=title), label)
             left, label, title = left[count:], _LABEL_WIDTH, self.block.title + _CONTINUED
 
 
 def _longest(block: Block) -> int:
     return max((cell_len(row.label) for row in block.rows), default=0)
-
-
-def _part(block: Block, columns: Sequence[int]) -> Block:
-    """The block with some of its columns."""
-    rows = tuple(replace(row, cells=tuple(row.cells[index] for index in columns)) for row in block.rows)
-    return replace(block, columns=tuple(block.columns[index] for index in columns), rows=rows)
 
 
 def _note(text: str) -> RenderableType:

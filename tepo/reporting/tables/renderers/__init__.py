@@ -1,1 +1,0 @@
-"""One module per output format, each with `render(table) -> str` (terminal: a rich renderable)."""

@@ -38,7 +38,7 @@ class Unavailable(Exception):
 
 
 def in_turn(sides: dict[str, Callable[[int], T]], turns: int, warm: int = 1) -> dict[str, list[T]]:
-    """What each side gives in each turn, called with the turn's number, after `warm` turns to warm up."""
+    """Collect what each side gives in each turn, called with the turn's number, after `warm` turns to warm up."""
     found: dict[str, list[T]] = {name: [] for name in sides}
     for turn in range(warm + turns):
         for name, side in sides.items():

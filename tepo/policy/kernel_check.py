@@ -12,15 +12,15 @@ from itertools import chain
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.attention import sdpa_kernel
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from tepo.policy.logprobs.linear_statistics import BUDGET, StatisticsOptions, linear_statistics
 from tepo.policy.model.kernel_attention import attend
 from tepo.policy.packing.block_layout import Attention, Layout
 from tepo.policy.packing.packing import Packed, pack
-from tepo.sampling.embedded.decode_forward import KERNELS
 
+_KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]  # cuDNN's are slow to plan
 Error = tuple[str, float, float]  # of what, the error, what it may be at most
 LogProb = Callable[[Tensor, Tensor, Tensor], tuple[Tensor, Tensor | None]]  # of hidden, weight, targets; and entropy
 
@@ -78,7 +78,7 @@ def sequences(query: Tensor, key: Tensor, value: Tensor, packed: Packed, how: At
         if how.window:  # [1, 1, L, L]: true where a key is at most `window - 1` back
             ones = torch.ones(len(rows), len(rows), dtype=torch.bool, device=query.device)
             mask = (ones.tril() & ones.triu(1 - how.window))[None, None]
-        with sdpa_kernel(KERNELS):
+        with sdpa_kernel(_KERNELS):
             done = scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None, scale=how.scale)
         out = out.index_copy(0, rows[len(before) :], done[0].transpose(0, 1)[len(before) :])
     return out

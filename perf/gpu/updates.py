@@ -148,7 +148,7 @@ def measure(case: Case, device: str, turns: int) -> dict[str, Any]:
 
 
 def _waits(updater: Updater, rollout: Any) -> tuple[int, str]:
-    """Count how often the host waits for the GPU in the scoring and the updates of a rollout, as torch tells, and where."""
+    """Count how often the host waits for the GPU in the scoring and the updates of a rollout, and where."""
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as caught:

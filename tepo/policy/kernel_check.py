@@ -93,8 +93,7 @@ def with_gradients(function: Callable[..., Tensor], inputs: list[Tensor], weight
 
 def naive(hidden: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Logits, log-softmax in float32 at least, gather; the entropy detached, as in training."""
-    logits = hidden @ weight.t()
-    logp = torch.log_softmax(logits.float() if logits.dtype == torch.bfloat16 else logits, dim=-1)
+    logp = torch.log_softmax(_wide(hidden @ weight.t()), dim=-1)  # no name for the logits: they are let go
     with torch.no_grad():
         entropy = -(logp.exp() * logp).sum(-1)
     return logp.gather(1, targets[:, None])[:, 0], entropy
@@ -132,6 +131,10 @@ def logprob_errors(device: str, function: LogProb | None = None) -> Iterator[Err
     for name, value, other, right in zip(names, ours, plain, values(naive, *wide), strict=True):
         distance = _rms if name.endswith("rms") else _relative
         yield f"error, {name}", distance(value, right), 2 * distance(other, right)
+
+
+def _wide(value: Tensor) -> Tensor:
+    return value.float() if value.dtype == torch.bfloat16 else value
 
 
 def _relative(value: Tensor, exact: Tensor) -> float:

@@ -118,17 +118,17 @@ def logprob_inputs(shape: tuple[int, int, int], device: str) -> tuple[Tensor, Te
 def logprob_errors(device: str, function: LogProb | None = None) -> Iterator[Error]:
     """Errors of log-prob, entropy and gradients against float64."""
     hidden, weight, targets = logprob_inputs((64, 3000, 32) if device == "cpu" else (512, 20_000, 512), device)
-    wide = [tensor.detach().double().requires_grad_() for tensor in (hidden, weight)]
+    wide_hidden, wide_weight = (tensor.detach().double().requires_grad_() for tensor in (hidden, weight))
 
-    def values(way: LogProb, *leaves: Tensor) -> list[Tensor]:
-        logprobs, entropies = way(*leaves, targets)
+    def values(way: LogProb, hidden: Tensor, weight: Tensor) -> list[Tensor]:
+        logprobs, entropies = way(hidden, weight, targets)
         assert entropies is not None
-        gradients = torch.autograd.grad(logprobs.sum(), leaves)
+        gradients = torch.autograd.grad(logprobs.sum(), (hidden, weight))
         return [tensor.detach().double() for tensor in (logprobs, entropies, *gradients)]
 
     ours, plain = (values(way, hidden, weight) for way in (function or fused(4 << 20), naive))
     names = "log-prob, rms", "entropy, rms", "gradient of hidden, relative", "gradient of weight, relative"
-    for name, value, other, right in zip(names, ours, plain, values(naive, *wide), strict=True):
+    for name, value, other, right in zip(names, ours, plain, values(naive, wide_hidden, wide_weight), strict=True):
         distance = _rms if name.endswith("rms") else _relative
         yield f"error, {name}", distance(value, right), 2 * distance(other, right)
 

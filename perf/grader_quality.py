@@ -15,27 +15,31 @@ import re
 import time
 from collections import Counter, defaultdict
 from pathlib import Path
+from typing import Any
 
+from perf.hostile_answers import beside_golds
 from tepo.problems.grader import Grader, GraderOptions, Verdict, given_up
 
 SETS = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
-AskedAnswer = tuple[str, str, str, bool]
-"""Category, gold, response, expected verdict."""
+AskedAnswer = tuple[str, str, str, bool]  # category, gold, response, expected verdict
 
 
 def box(text: str) -> str:
     return f"\\boxed{{{text}}}"
 
 
+def lines_of(path: Path) -> list[Any]:
+    """The JSON of each line."""
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+
+
 def rewritings(gold: str) -> dict[str, str]:
     """Usual other spellings of the same answer, by what was changed; only those that apply."""
-    bare = (
-        gold.strip().strip("$").strip() if gold.count("$") == 2 and gold.strip()[0] == gold.strip()[-1] == "$" else gold
-    )
+    whole = gold.strip()
+    bare = whole.strip("$").strip() if whole.count("$") == 2 and whole[0] == whole[-1] == "$" else gold
     if bare.count("{") != bare.count("}") or "\\boxed" in bare or "\\(" in bare:
-        return {
-            "itself": gold if "\\boxed" in gold else bare
-        }  # malformed, or a sentence: no answer of a model looks like it
+        # malformed, or a sentence: no answer of a model looks like it
+        return {"itself": gold if "\\boxed" in gold else bare}
     made = {"itself": box(bare), "sentence": f"The answer is $\\boxed {{ {bare} }}$."}
     if "\\frac" in bare:
         made["dfrac"] = box(re.sub(r"\\frac(?![a-z])", r"\\dfrac", bare))
@@ -65,22 +69,14 @@ def changed_digit(gold: str) -> str | None:
     return gold[:place] + str((int(gold[place]) + 1) % 10) + gold[place + 1 :]
 
 
-def gold_rows(data: Path, sets: list[str]) -> list[AskedAnswer]:
+def gold_rows(data: Path) -> list[AskedAnswer]:
     rows: list[AskedAnswer] = []
-    for name in sets:
-        path = data / f"{name}.jsonl"
-        golds = [json.loads(line)["answer"] for line in path.read_text(encoding="utf-8").split("\n") if line]
+    for name in SETS:
+        golds = [row["answer"] for row in lines_of(data / f"{name}.jsonl")]
         for index, gold in enumerate(golds):
             rows += [(f"{name}: {kind}", gold, response, True) for kind, response in rewritings(gold).items()]
-            other = next(
-                (
-                    golds[(index + step) % len(golds)]
-                    for step in range(1, len(golds))
-                    if golds[(index + step) % len(golds)] != gold
-                ),
-                None,
-            )
-            if other is not None:
+            others = (other for other in (*golds[index + 1 :], *golds[:index]) if other != gold)
+            if (other := next(others, None)) is not None:
                 rows.append((f"{name}: another gold", gold, box(other), False))
             if (wrong := changed_digit(gold)) is not None:
                 rows.append((f"{name}: a digit changed", gold, box(wrong), False))
@@ -89,21 +85,10 @@ def gold_rows(data: Path, sets: list[str]) -> list[AskedAnswer]:
 
 def case_rows(path: Path, data: Path | None) -> list[AskedAnswer]:
     """The hand-made cases; golds given by id are looked up in the data folder (left out without one)."""
-    answers: dict[str, str] = {}
-    for name in SETS if data else ():
-        assert data
-        for line in (data / f"{name}.jsonl").read_text(encoding="utf-8").split("\n"):
-            if line:
-                problem = json.loads(line)
-                answers[problem["id"]] = problem["answer"]
-    rows = []
-    for line in path.read_text(encoding="utf-8").split("\n"):
-        case = json.loads(line) if line else None
-        if case and ("gold" in case or case["gold_id"] in answers):
-            rows.append(
-                (case["category"], case.get("gold") or answers[case["gold_id"]], case["prediction"], case["correct"])
-            )
-    return rows
+    rows = [row for name in SETS if data for row in lines_of(data / f"{name}.jsonl")]
+    answers = {row["id"]: row["answer"] for row in rows}
+    found = [(case, case.get("gold") or answers.get(case.get("gold_id"))) for case in lines_of(path)]
+    return [(case["category"], gold, case["prediction"], case["correct"]) for case, gold in found if gold is not None]
 
 
 def with_tepo(rows: list[AskedAnswer]) -> list[Verdict]:
@@ -119,28 +104,26 @@ def costs(verdicts: list[Verdict]) -> str:
 
 def changes(path: Path, judged: dict[str, tuple[list[AskedAnswer], list[Verdict]]]) -> str:
     """Differences from the verdicts in the file; without one, it is written."""
-    lines = [
+    now = [
         [title, *row, verdict.correct, verdict.reason]
         for title, (rows, verdicts) in judged.items()
         for row, verdict in zip(rows, verdicts, strict=True)
     ]
     if not path.exists():
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-        return f"{len(lines)} verdicts written to {path}"
-    before = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
-    if [line[:5] for line in before] != [line[:5] for line in lines]:
+        path.write_text("".join(json.dumps(line) + "\n" for line in now), encoding="utf-8")
+        return f"{len(now)} verdicts written to {path}"
+    before = lines_of(path)
+    if [line[:5] for line in before] != [line[:5] for line in now]:
         raise SystemExit(f"{path} holds the verdicts of other rows")
-    flips = [(old, new) for old, new in zip(before, lines, strict=True) if old[5] != new[5]]
-    shown = [f"{' | '.join(map(str, old[1:4]))}: {old[5:]} then, {new[5:]} now" for old, new in flips]
-    lost = [new for old, new in zip(before, lines, strict=True) if given_up([new[6]]) > given_up([old[6]])]
-    shown += [f"{' | '.join(map(str, new[1:4]))}: given up now" for new in lost]
-    return "\n".join([*shown, f"{len(flips)} of {len(lines)} verdicts differ; {len(lost)} more given up"])
+    pairs = list(zip(before, now, strict=True))
+    flips = [pair for pair in pairs if pair[0][5] != pair[1][5]]
+    lost = [pair for pair in pairs if given_up([pair[1][6]]) > given_up([pair[0][6]])]
+    shown = [f"{' | '.join(map(str, old[1:4]))}: {old[5:]} then, {new[5:]} now" for old, new in flips + lost]
+    return "\n".join([*shown, f"{len(flips)} of {len(now)} verdicts differ; {len(lost)} more given up"])
 
 
 def hostile() -> str:
     """Cost of hostile answers: the CPU seconds of workers, by what became of them."""
-    from perf.hostile_answers import beside_golds
-
     pairs = beside_golds()
     with Grader(GraderOptions(workers=2)) as grader:
         grader.grade([("x+1", "\\boxed{1+x}")])  # start-up does not count
@@ -170,37 +153,30 @@ def with_math_verify(rows: list[AskedAnswer]) -> list[bool]:
 
 
 def table(title: str, rows: list[AskedAnswer], graders: dict[str, list[bool]], show: str) -> None:
-    totals: Counter[str] = Counter(category for category, *_ in rows)
-    errors: dict[str, dict[str, list[int]]] = {name: defaultdict(lambda: [0, 0]) for name in graders}
+    """False positives and negatives of each grader by category, where there are any."""
+    totals = Counter(category for category, *_ in rows)
+    errors = {(name, category): [0, 0] for name in graders for category in (*totals, "**all**")}
     for index, (category, gold, response, expected) in enumerate(rows):
         for name, verdicts in graders.items():
             if verdicts[index] != expected:
-                errors[name][category][0 if verdicts[index] else 1] += 1
+                for key in (category, "**all**"):
+                    errors[name, key][expected] += 1
                 if show == name:
-                    print("FP" if verdicts[index] else "FN", category, "|", gold, "|", response)
-    print(
-        f"\n### {title}: {len(rows)} rows\n\n| category | rows | "
-        + " | ".join(f"{name} FP / FN" for name in graders)
-        + " |"
-    )
+                    print("FN" if expected else "FP", category, "|", gold, "|", response)
+    print(f"\n### {title}: {len(rows)} rows\n\n| category | rows |", *(f"{name} FP / FN |" for name in graders))
     print("|---|---:|" + "---:|" * len(graders))
-    for category, count in totals.items():
-        if any(errors[name][category] != [0, 0] for name in graders):
-            print(
-                f"| {category} | {count} | "
-                + " | ".join("{} / {}".format(*errors[name][category]) for name in graders)
-                + " |"
-            )
-    sums = {name: [sum(pair[side] for pair in errors[name].values()) for side in (0, 1)] for name in graders}
-    print(f"| **all** | {len(rows)} | " + " | ".join("{} / {}".format(*sums[name]) for name in graders) + " |")
-    print("| right | | " + " | ".join(f"{100 * (1 - sum(sums[name]) / len(rows)):.2f} %" for name in graders) + " |")
+    for category, count in {**totals, "**all**": len(rows)}.items():
+        counted = [errors[name, category] for name in graders]
+        if category == "**all**" or any(map(any, counted)):
+            print(f"| {category} | {count} |", *("{} / {} |".format(*pair) for pair in counted))
+    right = (1 - sum(errors[name, "**all**"]) / len(rows) for name in graders)
+    print("| right | |", *(f"{100 * share:.2f} % |" for share in right))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, help="folder of NAME.jsonl benchmark files")
     parser.add_argument("--cases", type=Path, default=Path("tests/data/grader_cases.jsonl"))
-    parser.add_argument("--sets", default=",".join(SETS), help="benchmarks whose golds are checked, comma-separated")
     parser.add_argument("--show", default="", help="print every wrong row of this grader (tepo or math-verify)")
     parser.add_argument("--only-tepo", action="store_true", help="leave math-verify out (it takes minutes)")
     parser.add_argument("--verdicts", type=Path, help="file of verdicts: written, or compared with if it is there")
@@ -211,7 +187,7 @@ def main() -> None:
         return
     parts = {"hand-made cases": case_rows(options.cases, options.data)} if options.cases.exists() else {}
     if options.data:
-        parts["golds of the benchmarks"] = gold_rows(options.data, options.sets.split(","))
+        parts["golds of the benchmarks"] = gold_rows(options.data)
     judged = {}
     for title, rows in parts.items():
         started = time.perf_counter()

@@ -77,12 +77,8 @@ def gap_for(difference: float, luck: float) -> float:
 # luck that is not normal ---------------------------------------------------------------------------------------------
 
 MARGIN = 0.02  # of equivalence
-FAMILIES = (1, 15, 40)
-ITEMS, ITEM, REST = (
-    1400,
-    0.001,
-    0.06,
-)  # problems; variances of b and e of a difference (tepo.evaluation.statistics.power)
+FAMILIES = np.array((1, 15, 40))
+ITEMS, ITEM, REST = 1400, 0.001, 0.06  # problems; variances of b and e of a difference (statistics.power)
 
 
 @dataclass(frozen=True)
@@ -115,91 +111,54 @@ BOTH_ROWS = [
 LUCKS = [NORMAL, *ONE_ROW, COLLAPSE, *BOTH_ROWS]
 
 
-@dataclass(frozen=True)
-class Studies:
-    """Studies with the same number of seeds. a, b: accuracies of the two rows [studies, seeds]; problems: the estimated
-    variance of the difference that is the problems' [studies]."""
-
-    a: np.ndarray
-    b: np.ndarray
-    problems: np.ndarray
-
-    @property
-    def differences(self) -> np.ndarray:
-        return self.a - self.b
-
-    def moved(self, gap: float) -> "Studies":
-        """The same with a further gap between the rows."""
-        return Studies(self.a + gap, self.b, self.problems)
-
-
-def studies_with(luck: Luck, seeds: int, studies: int, random: np.random.Generator) -> Studies:
-    """Studies of two rows with equal means. Effects of problems and noise of samples are normal, so their mean and
-    their estimated variance are drawn as such, without the single problems."""
-    shape = (studies, seeds)
-    noise = (REST / 2 / ITEMS) ** 0.5
+def studies_with(luck: Luck, seeds: int, studies: int, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """(differences of two rows with equal means [studies, seeds], the estimated variance of each study's difference
+    that is the problems'). Effects of problems and noise of samples are normal, so their mean and their estimated
+    variance are drawn as such, without the single problems."""
+    shape, noise = (studies, seeds), (REST / 2 / ITEMS) ** 0.5
     items = (ITEM / ITEMS) ** 0.5 * random.standard_normal((studies, 1))
     a = luck.runs(shape, luck.bad, random) + noise * random.standard_normal(shape) + items
     b = luck.runs(shape, luck.bad * luck.both, random) + noise * random.standard_normal(shape)
-    problems = (ITEM + REST / seeds) / ITEMS * random.chisquare(ITEMS - 1, studies) / (ITEMS - 1)
-    return Studies(a, b, problems)
+    return a - b, (ITEM + REST / seeds) / ITEMS * random.chisquare(ITEMS - 1, studies) / (ITEMS - 1)
 
 
-P = tuple[np.ndarray, np.ndarray]  # one-sided p of each study: of "the difference is 0 or more", "0 or less"
-
-
-def interval_test(x: Studies) -> P:
-    """The test of the interval, `Tails` at mean / error, from the variances of seeds and problems as `estimate` has
-    them."""
-    d = x.differences
-    of_seeds = d.var(axis=1, ddof=1) / d.shape[1]
-    total = of_seeds + x.problems
-    t = d.mean(axis=1) / total**0.5
-    tails = Tails(ITEMS - 1, d.shape[1] - 1, of_seeds / total)
+def interval_test(differences: np.ndarray, problems: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """One-sided p of each study, of "the difference is 0 or more" and of "0 or less": the test of the interval, `Tails`
+    at mean / error, from the variances of seeds and problems as `estimate` has them."""
+    of_seeds = differences.var(axis=1, ddof=1) / differences.shape[1]
+    total = of_seeds + problems
+    t = differences.mean(axis=1) / total**0.5
+    tails = Tails(ITEMS - 1, differences.shape[1] - 1, of_seeds / total)
     return tails.below(t), tails.below(-t)
 
 
-@dataclass(frozen=True)
-class Errors:
-    """Shares of families of 1, 15 and 40 independent comparisons in which any errs at Holm's first step. alarms: a
-    difference where there is none; equivalent: said to be within the margin where the gap is the margin, in the worse
-    direction; refuted, holds: "the gap is the margin at least" where it is the margin, each by a one-sided test at
-    5%."""
-
-    alarms: np.ndarray
-    equivalent: np.ndarray
-    refuted: np.ndarray
-    holds: np.ndarray
-
-
-def errors(luck: Luck, seeds: int, studies: int) -> Errors:
-    """Errors of the interval's test."""
-    x = studies_with(luck, seeds, studies, np.random.default_rng(seeds))
-    low, high = interval_test(x)
-    above, below = interval_test(x.moved(2 * MARGIN))[1], interval_test(x.moved(-2 * MARGIN))[0]
+def errors(luck: Luck, seeds: int, studies: int) -> dict[str, np.ndarray]:
+    """Shares of families of 1, 15 and 40 independent comparisons in which any errs at Holm's first step. false alarms:
+    a difference where there is none; false equivalence: said to be within the margin where the gap is the margin, in
+    the worse direction; refuted, held: "the gap is the margin at least" where it is the margin, each by a one-sided
+    test at 5%."""
+    differences, problems = studies_with(luck, seeds, studies, np.random.default_rng(seeds))
+    low, high = interval_test(differences, problems)
+    above = interval_test(differences + 2 * MARGIN, problems)[1]
+    below = interval_test(differences - 2 * MARGIN, problems)[0]
     p = [2 * np.minimum(low, high), 2 * np.maximum(low, above), 2 * np.maximum(below, high), low, high]
-    families = np.array(FAMILIES)
     wrong = np.array([[(one < 0.05 / family).mean() for family in FAMILIES] for one in p])
-    alarms, one_way, other_way, refuted, holds = 1 - (1 - wrong) ** families
-    return Errors(alarms, np.maximum(one_way, other_way), refuted, holds)
+    alarms, one_way, other_way, refuted, held = 1 - (1 - wrong) ** FAMILIES
+    equivalence = np.maximum(one_way, other_way)
+    return {"false alarms": alarms, "false equivalence": equivalence, "refuted": refuted, "held": held}
 
 
 def skewed(studies: int = 200_000) -> None:
-    seeds = (3, 5, 8)
-    families = " / ".join(map(str, FAMILIES))
-    by_luck = {luck: [errors(luck, n, studies) for n in seeds] for luck in LUCKS}
+    seeds, families = (3, 5, 8), " / ".join(map(str, FAMILIES))
+    found = {luck.name: [errors(luck, n, studies) for n in seeds] for luck in LUCKS}
     print(f"The interval's test: errors in % of {studies} studies, families of {families}; margin {MARGIN:.0%}")
-    for titles, names in (
-        (("false alarms", "false equivalence"), ("alarms", "equivalent")),
-        (('"at least the margin" refuted', "held"), ("refuted", "holds")),
-    ):
+    for pair in (("false alarms", "false equivalence"), ("refuted", "held")):
+        titles = [f'"at least the margin" {name}' if name == "refuted" else name for name in pair]
         columns = [f"{title}, {n} seeds" for title in titles for n in seeds]
         print(f"\n| luck | {' | '.join(columns)} |\n|{7 * '---|'}")
-        for luck, by_seeds in by_luck.items():
-            cells = [
-                " / ".join(f"{100 * rate:.1f}" for rate in getattr(one, name)) for name in names for one in by_seeds
-            ]
-            print(f"| {luck.name} | {' | '.join(cells)} |")
+        for luck, by_seeds in found.items():
+            cells = [" / ".join(f"{100 * rate:.1f}" for rate in one[name]) for name in pair for one in by_seeds]
+            print(f"| {luck} | {' | '.join(cells)} |")
 
 
 def normal() -> None:
@@ -219,11 +178,6 @@ def normal() -> None:
             print(text, flush=True)
 
 
-def main() -> None:
-    parts = {"normal": normal, "skewed": skewed}
-    for name in sys.argv[1:] or parts:
-        parts[name]()
-
-
 if __name__ == "__main__":
-    main()
+    for part in sys.argv[1:] or ("normal", "skewed"):
+        {"normal": normal, "skewed": skewed}[part]()

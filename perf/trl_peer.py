@@ -1,11 +1,10 @@
-"""TRL's GRPOTrainer as a process that does one RL step a line of its standard input.
-Run by `perf.trl_step` with the peers' Python.
+"""TRL's GRPOTrainer as a process that does one RL step a line of its standard input, for `perf.trl_step`:
 
     PYTHON perf/trl_peer.py JOB.json      JOB: model, prompts [{prompt, answer}], prompts_per_step, samples,
-                                          mini_batch, epochs, new_tokens, learning_rate, tuned
+                                          mini_batch, epochs, new_tokens, learning_rate, tuned, scratch
 
-Prints a JSON line when it is ready and one a step: CPU seconds of the process, by part, and the tokens it sampled.
-Imports nothing of tepo. A step is from one generation to the next: everything the trainer does in between counts.
+Prints a JSON line when it is ready and one a step: CPU seconds of the process, and the tokens it sampled. Imports
+nothing of tepo. A step is from one generation to the next: everything the trainer does in between counts.
 """
 
 import contextlib
@@ -14,7 +13,6 @@ import json
 import re
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,19 +23,6 @@ def reward(completions: list[str], answer: list[str], **_: Any) -> list[float]:
     """Exact match of the last box."""
     found = [BOX.findall(text) for text in completions]
     return [float(bool(boxes) and boxes[-1].strip() == gold) for boxes, gold in zip(found, answer, strict=True)]
-
-
-class Clock:
-    """CPU seconds of the parts of a step."""
-
-    def __init__(self) -> None:
-        self.parts: dict[str, float] = {}
-
-    @contextlib.contextmanager
-    def __call__(self, name: str) -> Iterator[None]:
-        begin = time.process_time()
-        yield
-        self.parts[name] = self.parts.get(name, 0.0) + time.process_time() - begin
 
 
 def tune() -> None:
@@ -52,60 +37,49 @@ def tune() -> None:
         mallopt(-1, 2**30)
 
 
-def settings(job: dict[str, Any], steps: int) -> Any:
+def settings(job: dict[str, Any], updates: int) -> Any:
     """The fastest fair ones found on CPU:
     no checkpointing, no reference model, no logging, one micro-batch an update."""
     from trl import GRPOConfig
 
-    rows = job["mini_batch"] * job["samples"]
-    work = {
-        "num_generations": job["samples"],
-        "max_completion_length": job["new_tokens"],
-        "temperature": 1.0,
-        "top_k": 0,
-        "top_p": 1.0,
-    }
-    updates = job["prompts_per_step"] // job["mini_batch"] * job["epochs"]
-    sizes = {
-        "per_device_train_batch_size": rows,
-        "gradient_accumulation_steps": 1,
-        "steps_per_generation": job["prompts_per_step"] // job["mini_batch"],
-        "num_iterations": job["epochs"],
-    }
-    loss = {
-        "loss_type": "dapo",
-        "beta": 0.0,
-        "epsilon": 0.2,
-        "epsilon_high": 0.28,
-        "scale_rewards": "group",
-        "mask_truncated_completions": False,
-    }
-    optimiser = {
-        "learning_rate": job["learning_rate"],
-        "lr_scheduler_type": "constant",
-        "optim": "adamw_torch_fused",
-        "max_grad_norm": 1.0,
-        "max_steps": steps * updates,
-    }
-    quiet = {
-        "report_to": "none",
-        "logging_strategy": "no",
-        "save_strategy": "no",
-        "disable_tqdm": True,
-        "log_completions": False,
-    }
-    machine = {
-        "use_cpu": True,
-        "bf16": False,
-        "fp16": False,
-        "gradient_checkpointing": False,
-        "dataloader_pin_memory": False,
-        "shuffle_dataset": False,
-    }
-    return GRPOConfig(output_dir=job["scratch"], seed=0, **work, **sizes, **loss, **optimiser, **quiet, **machine)  # type: ignore[arg-type]
+    return GRPOConfig(
+        output_dir=job["scratch"],
+        seed=0,
+        num_generations=job["samples"],
+        max_completion_length=job["new_tokens"],
+        temperature=1.0,
+        top_k=0,
+        top_p=1.0,
+        per_device_train_batch_size=job["mini_batch"] * job["samples"],
+        gradient_accumulation_steps=1,
+        steps_per_generation=job["prompts_per_step"] // job["mini_batch"],
+        num_iterations=job["epochs"],
+        loss_type="dapo",
+        beta=0.0,
+        epsilon=0.2,
+        epsilon_high=0.28,
+        scale_rewards="group",
+        mask_truncated_completions=False,
+        learning_rate=job["learning_rate"],
+        lr_scheduler_type="constant",
+        optim="adamw_torch_fused",
+        max_grad_norm=1.0,
+        max_steps=1000 * updates,
+        report_to="none",
+        logging_strategy="no",
+        save_strategy="no",
+        disable_tqdm=True,
+        log_completions=False,
+        use_cpu=True,
+        bf16=False,
+        fp16=False,
+        gradient_checkpointing=False,
+        dataloader_pin_memory=False,
+        shuffle_dataset=False,
+    )
 
 
-def serve(job: dict[str, Any], steps: int = 1000) -> None:
+def serve(job: dict[str, Any]) -> None:
     """Train, waiting for a line before each step."""
     import torch
     from datasets import Dataset
@@ -115,19 +89,14 @@ def serve(job: dict[str, Any], steps: int = 1000) -> None:
     torch.set_num_threads(1)
     if job["tuned"]:
         tune()
-    clock, updates = Clock(), job["prompts_per_step"] // job["mini_batch"] * job["epochs"]
-    sampled = {"tokens": 0, "sequences": 0}
+    updates = job["prompts_per_step"] // job["mini_batch"] * job["epochs"]
+    sampled = {"tokens": 0}
 
-    class Timed(GRPOTrainer):
+    class Counted(GRPOTrainer):
         def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
-            with clock("generation_s"):
-                result = super()._generate_single_turn(*args, **kwargs)
-            sampled.update(tokens=sum(map(len, result[0])), sequences=len(result[0]))
+            result = super()._generate_single_turn(*args, **kwargs)
+            sampled["tokens"] = sum(map(len, result[0]))
             return result
-
-        def _generate_and_score_completions(self, inputs: Any) -> Any:
-            with clock("rollout_s"):
-                return super()._generate_and_score_completions(inputs)
 
     class Gate(TrainerCallback):
         started = 0.0
@@ -135,37 +104,23 @@ def serve(job: dict[str, Any], steps: int = 1000) -> None:
         def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if state.global_step % updates:
                 return
-            if state.global_step:
-                answer({"cpu_s": time.process_time() - self.started, **clock.parts, **sampled})
-            else:
-                answer({"ready": True, "trl": trl_version(), "torch": torch.__version__})
-            clock.parts.clear()
+            row = {"cpu_s": time.process_time() - self.started, **sampled} if state.global_step else {"ready": True}
+            print("\n" + json.dumps(row), flush=True)
             if not sys.stdin.readline().strip():
                 raise SystemExit
             self.started = time.process_time()
 
-    model = AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32)
     tokenizer = AutoTokenizer.from_pretrained(job["model"])
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
-    trainer = Timed(
-        model=model,
+    trainer = Counted(
+        model=AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32),
         reward_funcs=reward,
-        args=settings(job, steps),
+        args=settings(job, updates),
         train_dataset=Dataset.from_list(job["prompts"]),
         processing_class=tokenizer,
         callbacks=[Gate()],
     )
     trainer.train()
-
-
-def trl_version() -> str:
-    from importlib.metadata import version
-
-    return version("trl")
-
-
-def answer(row: dict[str, Any]) -> None:
-    print("\n" + json.dumps(row), flush=True)
 
 
 if __name__ == "__main__":

@@ -1,18 +1,17 @@
 """Ten minutes of one GPU: what of the GPU code works, how fast, against which limit.
 
-    python -m perf.gpu [PART …] [--without PART …] [--out DIR] [--wheels DIR] [--model DIR] [--small]
+    python -m perf.gpu [PART …] [--without PART …] [--out DIR] [--model DIR] [--small]
     python -m perf.gpu --stored
 
 Parts, the ones that settle most first: attention fused vllm vllm_head one_gpu resume sampler deepspeed, and on request
-two_gpus fused_peers update half_billion smollm (perf/gpu/part.py: what each retires, and its time limit). Each runs in
-a process of its own. What was found stands in one file, gpu_CARD.json (perf/results unless --out says where), after
-each part, also when it fails, misses a package or runs out of time; the others go on. The file holds versions, card,
-driver, figures and cleaned messages, and nothing of whose machine it was: send it back (docs/engines.md). Exit code 1
-when a part did not work; a missing package is no excuse, but `--without` leaves parts out by name. A part whose
-hardware is missing is not run, and does not count. `--small` runs every part on the CPU at a small size, which says
-that the code runs and nothing about a GPU; its file goes to build/gpu_small. `--wheels` takes packages from a folder of
-wheels (perf/gpu_wheels.py); `--model` names the folder of SmolLM2-135M-Instruct for `smollm`. `--stored` prints the
-results that are kept, and for each part without one that it has not run on a GPU.
+two_gpus fused_peers update half_billion smollm (perf/gpu/part.py: the time limit of each). Each runs in a process of
+its own. What was found stands in one file, gpu_CARD.json (perf/results unless --out says where), after each part, also
+when it fails, misses a package or runs out of time; the others go on. The file holds versions, card, driver, figures
+and cleaned messages, and nothing of whose machine it was: send it back (docs/engines.md). Exit code 1 when a part did
+not work; a missing package is no excuse, but `--without` leaves parts out by name. A part whose hardware is missing is
+not run, and does not count. `--small` runs every part on the CPU at a small size, which says that the code runs and
+nothing about a GPU; its file goes to build/gpu_small. `--model` names the folder of SmolLM2-135M-Instruct for `smollm`.
+`--stored` prints the results that are kept, and for each part without one that it has not run on a GPU.
 """
 
 import argparse
@@ -20,15 +19,13 @@ import json
 import os
 import re
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from perf.gpu.part import MODEL, PARTS, TEN_MINUTES
-from perf.gpu_wheels import install
+from perf.gpu.part import PARTS, TEN_MINUTES
+from perf.gpu.record import Figure, supervise
 from tepo.common.files import write_json
-from tepo.training.probes.probe_record import Figure, supervise
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS, SMALL = ROOT / "perf" / "results", ROOT / "build" / "gpu_small"
@@ -40,12 +37,10 @@ _HEAD = f"{'':76} {'unit':12} {'ours':>11} {'limit':>11} {'ratio':>7}"
 
 def table(found: dict[str, Any]) -> list[str]:
     """The lines of one part."""
-    where = found["machine"].get("device", "")
-    versions = ", ".join(
-        f"{name} {found['machine'][name]}" for name in ("torch", "triton", "vllm") if name in found["machine"]
-    )
-    ended = " ".join(word for word in (found["state"], found["note"] and f"({found['note']})") if word)
-    lines = [f"{found['part']}: {ended}, {found['seconds']:.0f} s, {where}, {versions}"]
+    machine = found["machine"]
+    versions = ", ".join(f"{name} {machine[name]}" for name in ("torch", "triton", "vllm") if name in machine)
+    ended = f"{found['state']} ({found['note']})" if found["note"] else found["state"]
+    lines = [f"{found['part']}: {ended}, {found['seconds']:.0f} s, {machine.get('device', '')}, {versions}"]
     for values in found["figures"]:
         one = Figure(**values)
         limit = "" if one.limit is None else f"{one.limit:11.4g}"
@@ -102,7 +97,6 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--without", nargs="+", metavar="PART", default=[])
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--wheels", type=Path)
     parser.add_argument("--model", type=Path)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--stored", action="store_true")
@@ -119,14 +113,10 @@ def main() -> None:
     if not card:
         parser.error("no GPU here: --small runs every part on the CPU at a small size, --stored prints what is kept")
     if given.model:
-        os.environ[MODEL] = str(given.model.resolve())
-    with tempfile.TemporaryDirectory() as site:
-        if given.wheels:
-            install(given.wheels, Path(site))
-            os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (site, os.environ.get("PYTHONPATH"))))
-        if given.small:
-            os.environ["OMP_NUM_THREADS"] = "1"
-        sys.exit(0 if run(parts, folder.resolve(), card, given.small) else 1)
+        os.environ["TEPO_GPU_MODEL"] = str(given.model.resolve())
+    if given.small:
+        os.environ["OMP_NUM_THREADS"] = "1"
+    sys.exit(0 if run(parts, folder.resolve(), card, given.small) else 1)
 
 
 if __name__ == "__main__":

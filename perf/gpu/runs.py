@@ -1,18 +1,28 @@
-"""`tepo train` in a process of its own, and what it leaves in its store."""
+"""`tepo train` in a process of its own and what it leaves in its store; part resume: one run to its end, and one that
+is killed (`kill -9`) and goes on.
+
+On a CPU both must end with the same bits. On a GPU the docs promise that up to the order in which its kernels add, so
+there the distance is only reported, and both must finish.
+"""
 
 import importlib.util
 import json
 import subprocess
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+from perf.gpu.record import Figure
 from tepo.common import interpreter
-from tepo.store.run_folder import RunFolder
+
+_SMALL = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=4")
+_RUN = ("train.max_new_tokens=40", "model.dtype=bfloat16", "sampler=torch", "engine=torch")
 
 
-def start(words: list[str], store: Path, *before: str) -> "subprocess.Popen[str]":
-    """`python -m BEFORE train WORDS`, by default with tepo_cli."""
-    command = interpreter.command("-m", *(before or ("tepo_cli",)), "train", *words, f"store={store}", "--quiet")
+def start(words: list[str], store: Path, *launcher: str) -> "subprocess.Popen[str]":
+    """`python -m LAUNCHER train WORDS`, by default tepo_cli."""
+    command = interpreter.command("-m", *(launcher or ("tepo_cli",)), "train", *words, f"store={store}", "--quiet")
     streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, **streams, env=interpreter.environment(), text=True)
 
@@ -41,13 +51,38 @@ def rows(store: Path) -> list[dict]:
     return [json.loads(line) for line in found[0].read_text().splitlines() if line.endswith("}")] if found else []
 
 
-def measured(store: Path) -> list[str]:
-    """The benchmarks on which the only run in a store is measured."""
-    return [name for path in store.glob("*/metrics.jsonl") for name in RunFolder(path.parent).measured()]
-
-
 def need(*packages: str) -> None:
     """Raises ImportError for a package that is not installed."""
     for package in packages:
         if importlib.util.find_spec(package) is None:
             raise ImportError(f"{package} is not installed")
+
+
+def resume(device: str, small: bool) -> Iterator[Figure]:
+    """The laptop policy in bfloat16: both runs side by side, then their distance."""
+    from safetensors.torch import load_file
+
+    from tepo.training.metrics.metrics_log import VOLATILE
+
+    steps, exact = 3 if small else 8, device == "cpu"
+    words = [*_RUN, *(_SMALL if small else ()), f"train.steps={steps}", f"engine.device={device}"]
+    with tempfile.TemporaryDirectory() as name:
+        stores = Path(name) / "whole", Path(name) / "resumed"
+        beside = start(words, stores[0])
+        done = kill_half_way(words, stores[1], steps)
+        finish(start(words, stores[1]))
+        finish(beside)
+        whole, resumed = (rows(store) for store in stores)
+        yield Figure("steps before the kill", "steps", done, steps)
+        yield Figure("steps of the resumed run", "steps", len(resumed), steps, ">=")
+        lasting = [
+            [{k: v for k, v in row.items() if not k.startswith(VOLATILE)} for row in r] for r in (whole, resumed)
+        ]
+        same = sum(a == b for a, b in zip(*lasting, strict=True))
+        yield Figure("steps with equal metrics, killed or not", "steps", same, steps, ">=" if exact else "")
+        one, other = (load_file(max(store.glob("*/checkpoints/step_*/model.safetensors"))) for store in stores)
+        most = max(float((one[key].float() - other[key].float()).abs().max()) for key in one)
+        yield Figure("largest difference of a weight", "", most, 0.0, "<=" if exact else "")
+    spent = sum(row["timing_s/step"] for row in whole[1:])
+    tokens = sum(row["perf/sampled_tokens"] for row in whole[1:])
+    yield Figure("a step", "s", spent / (steps - 1), note=f"{tokens / spent:.0f} sampled tokens/s")

@@ -1,5 +1,5 @@
-"""SmolLM2-135M-Instruct trained for real: `tepo train scale=single_gpu` on word problems that are made on the spot,
-after a warm start of a few worked ones.
+"""Part smollm: SmolLM2-135M-Instruct trained for real, `tepo train scale=single_gpu` on word problems that are made on
+the spot, after a warm start of a few worked ones.
 
 GRPO/DAPO runs by itself, for its times. Then TEPO, which is killed on its way and goes on, runs beside GRPO/DAPO on
 rewards that are chance (data.flip_rewards=0.5): what that one gains is no learning. `python -m perf.gpu smollm --model
@@ -17,86 +17,73 @@ from collections.abc import Iterator
 from pathlib import Path
 from statistics import fmean
 
-from perf.gpu import random_policy, worked_problems
-from perf.gpu.part import MODEL
+from perf.gpu import worked_problems
+from perf.gpu.models import make_policy
+from perf.gpu.record import Figure, NotRun, named
 from perf.gpu.runs import finish, kill_half_way, need, rows, start
 from tepo.common import interpreter
 from tepo.sampling.gap import default_bound
 from tepo.store.run_folder import RunFolder
-from tepo.training.probes.probe_record import Figure, NotRun
 from tepo.training.resources.memory import GIB, TAKEN
 
+MODEL = "TEPO_GPU_MODEL"  # the model's folder, set by --model
 WARM, STEPS, SAVED = 40, 40, 10  # steps of the warm start, of a run, and between its checkpoints
-_RUN = ("train.max_new_tokens=64", "train.max_prompt_tokens=160", "train.learning_rate=1e-5", "train.max_rounds=2")
-_RUN += ("sampler=torch", "engine=torch", "model.dtype=bfloat16", "sampler.max_rows=512", "grader.workers=4")
-_SMALL = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=4")
-_SMALL += ("train.max_new_tokens=24", "train.max_prompt_tokens=400", "engine.micro_batch_tokens=2048")
-_TEPO, _CHANCE = ("objective=tepo", "objective.beta=1"), ("objective=grpo_dapo", "data.flip_rewards=0.5")
+_RUN = ["train.max_new_tokens=64", "train.max_prompt_tokens=160", "train.learning_rate=1e-5", "train.max_rounds=2"]
+_RUN += ["sampler=torch", "engine=torch", "model.dtype=bfloat16", "sampler.max_rows=512", "grader.workers=4"]
+_SMALL = ["train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=4"]
+_SMALL += ["train.max_new_tokens=24", "train.max_prompt_tokens=400", "engine.micro_batch_tokens=2048"]
+_TEPO, _CHANCE = ["objective=tepo", "objective.beta=1"], ["objective=grpo_dapo", "data.flip_rewards=0.5"]
 _SECTIONS = ("gen", "reward", "old_log_prob", "adv", "update_actor", "sync")
 
 
-def measure(device: str, small: bool) -> Iterator[Figure]:
+def smollm(device: str, small: bool) -> Iterator[Figure]:
     """The warm start, then the runs one after the other, the figures of each as soon as it has ended."""
     if not small and not os.environ.get(MODEL):
         raise NotRun("needs --model DIR, a folder with SmolLM2-135M-Instruct")
     need("pyarrow", "scipy")
-    return figures(device, small)
-
-
-def figures(device: str, small: bool) -> Iterator[Figure]:
-    """Figures of the warm start and of all runs."""
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        if not small:
-            folder = Path(os.environ[MODEL] + "-runs").absolute()
-            folder.mkdir(exist_ok=True)
+        folder = Path(name) if small else Path(os.environ[MODEL] + "-runs").absolute()
+        folder.mkdir(exist_ok=True)
         if not (folder / "base/config.json").exists():
-            losses, seconds = base(folder, device, small)
+            begun, losses = time.monotonic(), warm_start(folder, device, small)
             yield Figure("warm start: loss of the last batch, to the first", "nats", losses[-1], losses[0])
-            yield Figure("warm start", "s", seconds, note=f"{len(losses)} steps")
-        steps, size = (2, _SMALL) if small else (STEPS, ())
+            yield Figure("warm start", "s", time.monotonic() - begun, note=f"{len(losses)} steps")
+        steps = 2 if small else STEPS
         made = worked_problems.write(folder, 300 if small else 4000, 8 if small else 200, small)
         os.environ["TEPO_PATH"] = str(folder)
         words = ["scale=single_gpu", f"model={folder / 'base'}", *(f"{key}={value}" for key, value in made.items())]
-        words += [*_RUN, *size, f"train.steps={steps}", f"engine.device={device}"]
+        words += [*_RUN, *(_SMALL if small else ()), f"train.steps={steps}", f"engine.device={device}"]
         words += [f"train.checkpoint_every={1 if small else SAVED}"]
-        before = untrained(words, folder / "untrained")
+        store = folder / "untrained"
+        output("tepo_cli", "eval", "--model", shlex.join(["base", *words, f"store={store}"]), "--quiet")
+        before = accuracies(store)
         for benchmark, share in before.items():
             yield Figure(f"warm start: right, {benchmark}", "share", share)
-        first, stores = [*words, "objective=grpo_dapo"], {key: folder / key for key in ("grpo", "tepo", "chance")}
-        finish(start([*first, "--evaluate"], stores["grpo"]))
-        yield from learned("GRPO/DAPO", stores["grpo"], before, small)
-        yield from times("GRPO/DAPO", stores["grpo"], planned(first, device))
-        beside = start([*words, *_CHANCE, "--evaluate"], stores["chance"])
-        done = kill_half_way([*words, *_TEPO], stores["tepo"], steps)
-        finish(start([*words, *_TEPO, "--evaluate"], stores["tepo"]))
+        store, first = folder / "grpo", [*words, "objective=grpo_dapo"]
+        finish(start([*first, "--evaluate"], store))
+        yield from named("GRPO/DAPO", [*learned(store, before, small), *times(store, planned(first, device))])
+        beside = start([*words, *_CHANCE, "--evaluate"], folder / "chance")
+        store = folder / "tepo"
+        done = kill_half_way([*words, *_TEPO], store, steps)
+        finish(start([*words, *_TEPO, "--evaluate"], store))
         yield Figure("TEPO: steps before the kill", "steps", done, steps)
-        yield Figure("TEPO: steps, killed and resumed", "steps", len(rows(stores["tepo"])), steps, ">=")
-        yield from learned("TEPO", stores["tepo"], before, small)
+        yield Figure("TEPO: steps, killed and resumed", "steps", len(rows(store)), steps, ">=")
+        yield from named("TEPO", learned(store, before, small))
         finish(beside)
-        yield from learned("rewards by chance", stores["chance"], before, True)
+        yield from named("rewards by chance", learned(folder / "chance", before, True))
 
 
-def base(folder: Path, device: str, small: bool) -> tuple[list[float], float]:
-    """Put the policy after its warm start into `base`, in a process of its own. Returns its losses and its seconds."""
-    source = Path(os.environ.get(MODEL, "")).absolute()
+def warm_start(folder: Path, device: str, small: bool) -> list[float]:
+    """Put the policy after its warm start into `base`, in a process of its own. Returns its losses."""
     if small:
         (folder / "random").mkdir()
-        random_policy.make(folder / "random", "small", device)
-        source = folder / "random/model"
+        make_policy(folder / "random", "small", device)
+    source = folder / "random/model" if small else Path(os.environ[MODEL]).absolute()
     words = [str(source), str(folder / "base"), device, "2" if small else str(WARM), *(["few"] if small else [])]
-    begun = time.monotonic()
-    losses = json.loads(told("perf.gpu.worked_problems", *words).splitlines()[-1])
-    return losses, time.monotonic() - begun
+    return json.loads(output("perf.gpu.worked_problems", *words).splitlines()[-1])
 
 
-def untrained(words: list[str], store: Path) -> dict[str, float]:
-    """Accuracy of the policy that the runs start from, on every benchmark."""
-    told("tepo_cli", "eval", "--model", shlex.join(["base", *words, f"store={store}"]), "--quiet")
-    return accuracies(store)
-
-
-def told(*words: str) -> str:
+def output(*words: str) -> str:
     """Output of `python -m WORDS`. Raises RuntimeError with its last words where it fails."""
     command, environment = interpreter.command("-m", *words), interpreter.environment()
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -111,47 +98,46 @@ def accuracies(store: Path) -> dict[str, float]:
     return {path.parent.name: json.loads(path.read_text())["accuracy"] for path in found}
 
 
-def learned(name: str, store: Path, before: dict[str, float], free: bool) -> Iterator[Figure]:
+def learned(store: Path, before: dict[str, float], free: bool) -> Iterator[Figure]:
     """Reward, accuracy and entropy at both ends of a run. free: it need not have gained."""
     found = rows(store)
     ending = next(RunFolder(path.parent).ending() for path in store.glob("*/manifest.json"))
     if not found:
-        raise RuntimeError(f"{name}: {ending.why if ending else 'no step'}")
+        raise RuntimeError(f"{store.name}: {ending.why if ending else 'no step'}")
     few = max(1, len(found) // 8)
-    ends = [fmean(row["critic/score/mean"] for row in part) for part in (found[:few], found[-few:])]
-    must = "" if free else ">="
-    yield Figure(f"{name}: reward of the last {few} steps, to the first", "share", ends[1], ends[0], must)
+    first, last = (fmean(row["critic/score/mean"] for row in part) for part in (found[:few], found[-few:]))
+    yield Figure(f"reward of the last {few} steps, to the first", "share", last, first, "" if free else ">=")
     curve = " ".join(f"{100 * row['critic/score/mean']:.0f}" for row in found)
-    yield Figure(f"{name}: steps", "steps", len(found), note=f"reward by step, %: {curve}")
+    yield Figure("steps", "steps", len(found), note=f"reward by step, %: {curve}")
     if ending:
-        yield Figure(f"{name}: ended before its last step", "step", ending.step, note=ending.why)
+        yield Figure("ended before its last step", "step", ending.step, note=ending.why)
     for benchmark, share in accuracies(store).items():
-        yield Figure(f"{name}: right, {benchmark}, to the warm start", "share", share, before[benchmark])
+        yield Figure(f"right, {benchmark}, to the warm start", "share", share, before[benchmark])
     for key, unit in (("actor/entropy", "nats"), ("response_length/mean", "tokens"), ("rollout/groups_kept", "")):
-        yield Figure(f"{name}: {key}, last step to first", unit, found[-1].get(key, 0.0), found[0].get(key, 0.0))
+        yield Figure(f"{key}, last step to first", unit, found[-1].get(key, 0.0), found[0].get(key, 0.0))
     gap = max(row["training/rollout_logprobs_diff_mean"] for row in found)
-    yield Figure(f"{name}: gap of sampler and trainer, at most", "nats", gap, default_bound("bfloat16"), "<=")
+    yield Figure("gap of sampler and trainer, at most", "nats", gap, default_bound("bfloat16"), "<=")
 
 
-def times(name: str, store: Path, plan: dict[str, float]) -> Iterator[Figure]:
+def times(store: Path, plan: dict[str, float]) -> Iterator[Figure]:
     """Seconds of the parts of a step, without the first, and on a GPU memory to the plan."""
-    found = rows(store)[1:] or rows(store)
-    step = fmean(row["timing_s/step"] for row in found)
-    first = rows(store)[0]["timing_s/step"]
-    yield Figure(f"{name}: a step", "s", step, note=f"the first {first:.1f} s")
+    first, *found = rows(store)
+
+    def mean(key: str) -> float:
+        return fmean(row.get(key, 0.0) for row in found)
+
+    step = mean("timing_s/step")
+    yield Figure("a step", "s", step, note=f"the first {first['timing_s/step']:.1f} s")
     for section in _SECTIONS:
-        spent = fmean(row.get(f"timing_s/{section}", 0.0) for row in found)
-        yield Figure(f"{name}: {section}, of a step", "s", spent, step)
-    for what, metric in (("sampled", "gen"), ("updates", "update_actor")):
-        rate = fmean(row[f"perf/throughput_{metric}"] for row in found)
-        yield Figure(f"{name}: {what}", "tokens/s", rate)
-    if "perf/mfu/actor" in found[-1]:
-        yield Figure(f"{name}: MFU of the updates", "share", fmean(row["perf/mfu/actor"] for row in found))
-    if "perf/max_memory_allocated_gb" in found[-1]:
-        most = found[-1]["perf/max_memory_allocated_gb"]
-        yield Figure(f"{name}: peak that torch allocated, to the plan", "GiB", most, plan["allocated"], "<=")
+        yield Figure(f"{section}, of a step", "s", mean(f"timing_s/{section}"), step)
+    yield Figure("sampled", "tokens/s", mean("perf/throughput_gen"))
+    yield Figure("updates", "tokens/s", mean("perf/throughput_update_actor"))
+    if "perf/mfu/actor" in first:
+        yield Figure("MFU of the updates", "share", mean("perf/mfu/actor"))
+    if most := found[-1].get("perf/max_memory_allocated_gb"):
+        yield Figure("peak that torch allocated, to the plan", "GiB", most, plan["allocated"], "<=")
         taken = max(row.get(f"{TAKEN}update_actor", 0.0) for row in found)
-        yield Figure(f"{name}: taken in update_actor, to the plan", "GiB", taken, plan["updating"])
+        yield Figure("taken in update_actor, to the plan", "GiB", taken, plan["updating"])
 
 
 def planned(words: list[str], device: str) -> dict[str, float]:

@@ -8,11 +8,13 @@ other wording, one step more.
 import json
 import sys
 from collections.abc import Iterator
+from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn.utils.rnn import pad_sequence
 
 from tepo.policy.model.load_policy import load_tokenizer
 from tepo.problems.prompt_format import render_prompt
@@ -20,7 +22,7 @@ from tepo.problems.prompt_format import render_prompt
 _NAMES = ("Ada", "Ben", "Carla", "David", "Emma", "Farid", "Grace", "Hugo", "Ines", "Jonas", "Kim", "Lena")
 _THINGS = ("apples", "books", "cards", "eggs", "marbles", "pencils", "stamps", "stickers", "tickets", "shells")
 _NUMBERS = {"a": (40, 90), "b": (2, 12), "c": (2, 6), "d": (2, 12)}
-_FEW = {"a": (4, 5), "b": (1, 2), "c": (1, 1), "d": (1, 2)}  # answers from 0 to 7, as those of random_policy
+_FEW = {"a": (4, 5), "b": (1, 2), "c": (1, 1), "d": (1, 2)}  # answers from 0 to 7, as those of make_policy
 _KINDS = (  # text, and its steps; x is the result of the one before
     ("{n} has {a} {t} and gets {b} more. How many {t} does {n} have now?", "a + b"),
     ("{n} has {a} {t} and gives {b} of them to {m}. How many {t} does {n} have left?", "a - b"),
@@ -45,9 +47,9 @@ _ONE_STEP_MORE = (
 )
 BENCHMARKS = {"other_numbers": _KINDS, "other_wording": _OTHER_WORDING, "one_step_more": _ONE_STEP_MORE}
 _BENCHMARK = """\
-title: NAME
-dataset: {path: NAME.jsonl}
-count: COUNT
+title: {name}
+dataset: {{path: {name}.jsonl}}
+count: {count}
 prompt: boxed
 samples: 4
 temperature: 1.0
@@ -88,40 +90,36 @@ def problems(
 def write(folder: Path, train: int, count: int, few: bool) -> dict[str, str]:
     """Fill a folder with train.jsonl and the benchmarks. Returns the overrides that name them."""
     (folder / "evals").mkdir(exist_ok=True)
-    _rows(folder / "train.jsonl", problems("train", few=few), train)
+    sources = {"train.jsonl": (problems("train", few=few), train)}
     for name, kinds in BENCHMARKS.items():
-        _rows(folder / f"evals/{name}.jsonl", problems(name, kinds, held=True, few=few), count)
-        text = _BENCHMARK.replace("NAME", name).replace("COUNT", str(count))
-        (folder / f"evals/{name}.yaml").write_text(text)
+        sources[f"evals/{name}.jsonl"] = problems(name, kinds, held=True, few=few), count
+        (folder / f"evals/{name}.yaml").write_text(_BENCHMARK.format(name=name, count=count))
+    for path, (source, size) in sources.items():
+        answers: dict[str, int] = {}
+        while len(answers) < size:
+            one = next(source)
+            answers[one.text] = one.answer
+        rows = [{"id": f"{i}", "problem": text, "answer": str(one)} for i, (text, one) in enumerate(answers.items())]
+        (folder / path).write_text("".join(json.dumps(row) + "\n" for row in rows))
     return {"data": str(folder / "train.jsonl"), "data.benchmarks": f"[{','.join(BENCHMARKS)}]"}
 
 
-def _rows(path: Path, source: Iterator[Worked], count: int) -> None:
-    """Different problems, a line each."""
-    found: dict[str, int] = {}
-    while len(found) < count:
-        one = next(source)
-        found[one.text] = one.answer
-    rows = [{"id": f"{i}", "problem": text, "answer": str(answer)} for i, (text, answer) in enumerate(found.items())]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def warm_start(source: Path, target: Path, device: str, steps: int, few: bool) -> list[float]:
+def warm_start(source: str, target: str, device: str, steps: int, few: bool) -> list[float]:
     """Show a model `steps` batches of worked problems, and save it in bfloat16. Returns the losses.
 
     Weights are float32, products bfloat16."""
     from transformers import AutoModelForCausalLM
 
-    tokenizer: Any = load_tokenizer(str(source))
+    tokenizer: Any = load_tokenizer(source)
     model = AutoModelForCausalLM.from_pretrained(source, dtype=torch.float32).to(device)
     ends = model.generation_config.eos_token_id
     end = ends[0] if isinstance(ends, list) else ends
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0)
     drawn, losses = problems("warm start", few=few), []
     for _ in range(steps):
-        ids, labels = (part.to(device) for part in _batch([next(drawn) for _ in range(BATCH)], tokenizer, end))
+        ids, labels = batch(list(islice(drawn, BATCH)), tokenizer, end)
         with torch.autocast(device, dtype=torch.bfloat16):
-            loss = model(input_ids=ids, labels=labels, use_cache=False).loss
+            loss = model(input_ids=ids.to(device), labels=labels.to(device), use_cache=False).loss
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -132,20 +130,16 @@ def warm_start(source: Path, target: Path, device: str, steps: int, few: bool) -
     return losses
 
 
-def _batch(drawn: list[Worked], tokenizer: Any, end: int) -> tuple[torch.Tensor, torch.Tensor]:
+def batch(drawn: list[Worked], tokenizer: Any, end: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Ids and labels [rows, T], padded on the right; labels where the solution stands."""
     prompts = [render_prompt(one.text, tokenizer, prompt="boxed") for one in drawn]
     before = tokenizer(prompts, add_special_tokens=False)["input_ids"]
-    after = [[*ids, end] for ids in tokenizer([one.solution for one in drawn], add_special_tokens=False)["input_ids"]]
-    width = max(len(prompt) + len(solution) for prompt, solution in zip(before, after, strict=True))
-    ids, labels = torch.full((len(drawn), width), end), torch.full((len(drawn), width), -100)
-    for row, (prompt, solution) in enumerate(zip(before, after, strict=True)):
-        whole = len(prompt) + len(solution)
-        ids[row, :whole] = torch.tensor(prompt + solution)
-        labels[row, len(prompt) : whole] = torch.tensor(solution)
-    return ids, labels
+    after = tokenizer([one.solution for one in drawn], add_special_tokens=False)["input_ids"]
+    ids = [torch.tensor([*prompt, *solution, end]) for prompt, solution in zip(before, after, strict=True)]
+    labels = [torch.cat([torch.full((len(p),), -100), row[len(p) :]]) for p, row in zip(before, ids, strict=True)]
+    return pad_sequence(ids, True, end), pad_sequence(labels, True, -100)
 
 
 if __name__ == "__main__":
-    given = sys.argv[1:]
-    print(json.dumps(warm_start(Path(given[0]), Path(given[1]), given[2], int(given[3]), "few" in given)))
+    source, target, device, steps, *rest = sys.argv[1:]
+    print(json.dumps(warm_start(source, target, device, int(steps), "few" in rest)))

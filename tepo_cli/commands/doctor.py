@@ -26,20 +26,18 @@ _PROGRAMS = {
 }
 _TRITON = "Triton's kernels on a GPU: apt-get install gcc python3-dev"
 _STORE = "Folder of runs, each of which is checked file by file (default: none)."
-_SELFTEST = "Run each installed engine for real (about a minute), and what a GPU runs (another)."
-_ACCEPTANCE = "Where a GPU's results go, a file to send back."
+_SELFTEST = "Run each installed engine for real (about a minute), and the kernels of a GPU."
 
 
 def doctor(
     store: Annotated[Path | None, typer.Option(help=_STORE)] = None,
     selftest: Annotated[bool, typer.Option(help=_SELFTEST)] = True,
-    acceptance: Annotated[Path, typer.Option(metavar="FILE", help=_ACCEPTANCE)] = Path("gpu_acceptance.json"),
 ) -> None:
     """Check this machine: versions, engines, GPUs, disk.
 
     Shows also the scales that fit, what is missing and how to get it; with --store the damaged runs of a store; then
-    each installed engine for two steps, and on a GPU attention, the fused log-prob, updates and sampling against their
-    limits. Exit code 1 when one fails or a run is damaged."""
+    each installed engine for two steps, and on a GPU the kernels of attention and of the log-prob against torch. Exit
+    code 1 when one fails or a run is damaged."""
     from tepo.reporting.progress import Screen, say
 
     console, checks = Screen(), [*_packages(), *_programs(), *_machine(store or Path("runs"))]
@@ -51,7 +49,7 @@ def doctor(
     passed = store is None or _store_whole(console, store)
     if selftest:
         passed &= _engines_work(console)
-        passed &= _gpu_works(console, acceptance)
+        passed &= _kernels_work(console)
     else:
         say("GPU part: not run (--no-selftest)", console)
     if not passed:
@@ -83,26 +81,28 @@ def _store_whole(console: "Screen", store: Path) -> bool:
     return not damaged
 
 
-def _gpu_works(console: "Screen", path: Path) -> bool:
-    """Print for each probe of the GPU whether it works, and keep what it found. True without a GPU, which is said."""
+def _kernels_work(console: "Screen") -> bool:
+    """Print for each kernel whether it is as exact on the GPU as it has to be. True without a GPU, which is said."""
     import torch
 
+    from tepo.policy.kernel_check import CHECKS
     from tepo.reporting.progress import say
-    from tepo.training.probes.acceptance import NAMES, accept
-    from tepo.training.probes.probe_record import Figure
 
     if not torch.cuda.is_available():
         say("GPU part: not run, there is no GPU here; nothing above says anything about one", console)
         return True
-    passed, results = True, accept(path)
-    for name in NAMES:
-        with console.status(f"GPU, {name}: against its limits (--no-selftest leaves this out)"):
-            result = next(results)
-        wrong = [figure["name"] for figure in result["figures"] if not Figure(**figure).holds]
-        detail = "; ".join([*filter(None, [result["note"]]), *wrong]) or f"in {result['seconds']:.0f} s"
-        say(f"GPU, {name:31} {'works' if result['state'] == 'works' else 'FAILS'}: {detail}", console)
-        passed &= result["state"] == "works"
-    say(f"GPU part: {path} has the figures; send it back with a report", console)
+    passed = True
+    for name, check in CHECKS.items():
+        try:
+            with console.status(f"GPU, {name}: against torch (--no-selftest leaves this out)"):
+                wrong = [
+                    f"{what} {error:.2g}, at most {bound:.2g}" for what, error, bound in check() if not error <= bound
+                ]
+        except Exception as error:  # whatever a kernel, a driver or a compiler may raise
+            wrong = [f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"]
+        say(f"GPU, {name:31} {'FAILS: ' + '; '.join(wrong) if wrong else 'works'}", console)
+        passed &= not wrong
+    say("GPU part: speed and memory are measured by `python -m perf.gpu` of the source tree", console)
     return passed
 
 

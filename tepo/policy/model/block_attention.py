@@ -2,7 +2,7 @@
 
 Batched products over padded blocks, the query heads of a key head folded into the rows of one product: at laptop sizes
 faster than `scaled_dot_product_attention`, whose CPU kernel works on tiles larger than a response
-(perf/update_packing.py).
+(python -m perf update).
 """
 
 from typing import Any, NamedTuple

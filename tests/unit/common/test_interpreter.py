@@ -36,17 +36,11 @@ for kind in ("spawn", "forkserver"):
     process.join()
     assert process.exitcode == 0
 assert before == [sys.path, dict(os.environ)]""",
-    "a probe": """
-said = supervise(["json.tool", "no such file"], "part", Path("part.json"), 60)
-assert "No such file" in said["note"], said""",
     "a grader": """
 with Grader(GraderOptions(workers=1)) as grader:
     assert grader.grade([("\\\\sqrt{2}/2", "\\\\boxed{1/\\\\sqrt{2}}")])[0].correct""",
 }
-MORE = {
-    "a probe": "from tepo.training.probes.probe_record import supervise\n",
-    "a grader": "from tepo.problems.grader import Grader, GraderOptions\n",
-}
+MORE = {"a grader": "from tepo.problems.grader import Grader, GraderOptions\n"}
 
 
 def python(code: str, *words: str | Path, cwd: Path, **variables: str) -> str:
@@ -100,7 +94,7 @@ def test_programs_and_libraries_of_the_current_folder_are_not_found() -> None:
 def test_nothing_else_starts_python() -> None:
     """No interpreter is named and no process of multiprocessing begun but through `tepo.common.interpreter`."""
     starts = re.compile(r"sys\.executable|get_context\(\"(?!fork\")|ProcessPoolExecutor\((?!2, mp_context)|os\.exec")
-    known = {"tepo/common/interpreter.py": 1, "perf/fused_logprob.py": 1}  # the second: another one's interpreter
+    known = {"tepo/common/interpreter.py": 1}
     begun = ("tepo/launch/forkserver.py", "tepo/launch/forkserver.py", "tepo/jobs/selftest.py", "tepo_cli/hand_over.py")
     known |= Counter(begun)  # read by a person: settled, or with the words and variables of a child
     files = [path for folder in ("tepo", "tepo_cli", "perf") for path in (ROOT / folder).rglob("*.py")]

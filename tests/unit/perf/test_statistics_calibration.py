@@ -20,38 +20,39 @@ def test_the_simulated_test_is_that_of_the_estimate() -> None:
     for seeds in (3, 8):
         d = random.normal(0.01, 0.02, (seeds, 1)) + random.normal(0, 0.3, (seeds, calibration.ITEMS))
         of_problems = np.array([d.mean(axis=0).var(ddof=1) / calibration.ITEMS])
-        a = d.mean(axis=1)[None]
-        low, high = calibration.interval_test(calibration.Studies(a, np.zeros_like(a), of_problems))
+        low, high = calibration.interval_test(d.mean(axis=1)[None], of_problems)
         assert 2 * min(low, high) == pytest.approx(estimate({"b": d}).p)
 
 
 def test_luck_has_the_means_that_the_hypotheses_ask_for() -> None:
     for luck in calibration.LUCKS:
-        x = calibration.studies_with(luck, 8, 100_000, np.random.default_rng(1))
-        assert x.differences.mean() == pytest.approx(0, abs=0.001), luck
+        differences, _ = calibration.studies_with(luck, 8, 100_000, np.random.default_rng(1))
+        assert differences.mean() == pytest.approx(0, abs=0.001), luck
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 8])
 def test_the_interval_holds_its_level_where_both_rows_have_the_same_luck(seeds: int) -> None:
     for luck in (calibration.NORMAL, *calibration.BOTH_ROWS):
         found = calibration.errors(luck, seeds, STUDIES)
-        one = np.array([part[0] for part in (found.alarms, found.equivalent, found.refuted, found.holds)])
+        one = np.array([part[0] for part in found.values()])
         assert (one < 0.05 + WITHIN).all(), (luck, one)
 
 
 def test_rare_bad_runs_in_one_row_break_it() -> None:
     """The row with the bad runs seems better: of eight, none is bad in 43% of the studies."""
-    alarms = [calibration.errors(luck, 8, STUDIES).alarms[0] for luck in calibration.ONE_ROW[:3]]
+    alarms = [calibration.errors(luck, 8, STUDIES)["false alarms"][0] for luck in calibration.ONE_ROW[:3]]
     assert alarms == sorted(alarms)
     assert alarms[1] > 0.09
     ten = calibration.errors(LUCK["10% bad in one row, SD 2"], 8, STUDIES)
-    assert ten.holds[0] > 0.12 > 0.03 > ten.refuted[0]
-    assert ten.alarms[1] > ten.alarms[0]  # a family makes it worse, where under normal luck it does not
-    assert calibration.errors(LUCK["10% bad in one row, SD 1"], 8, STUDIES).equivalent[0] > 0.2
+    assert ten["held"][0] > 0.12 > 0.03 > ten["refuted"][0]
+    assert (
+        ten["false alarms"][1] > ten["false alarms"][0]
+    )  # a family makes it worse, where under normal luck it does not
+    assert calibration.errors(LUCK["10% bad in one row, SD 1"], 8, STUDIES)["false equivalence"][0] > 0.2
 
 
 @pytest.mark.parametrize(("seeds", "alone", "batch"), [(3, 0.113, 0.116), (5, 0.141, 0.167), (8, 0.154, 0.271)])
 def test_claims_hold_wrongly_as_often_as_the_document_says(seeds: int, alone: float, batch: float) -> None:
     """A claim for the row with bad runs where the truth is the end of its region: by itself, and in a batch of 15."""
-    holds = calibration.errors(LUCK["10% bad in one row, SD 2"], seeds, STUDIES).holds
+    holds = calibration.errors(LUCK["10% bad in one row, SD 2"], seeds, STUDIES)["held"]
     assert tuple(holds[:2]) == pytest.approx((alone, batch), abs=0.035)  # three errors

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from perf.gpu import smollm
-from perf.gpu.part import MODEL
+from perf.gpu.record import NotRun
+from perf.gpu.smollm import MODEL
 from perf.gpu.worked_problems import BENCHMARKS, problems, write
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.sources import read_problem_file
-from tepo.training.probes.probe_record import NotRun
 
 STEP = re.compile(r"(\d+) ([-+*]) (\d+) = (-?\d+)\. ")
 
@@ -55,7 +55,7 @@ def bare(text: str) -> str:
 def test_without_a_model_the_part_is_not_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(MODEL, raising=False)
     with pytest.raises(NotRun, match="--model DIR"):
-        smollm.measure("cpu", small=False)
+        next(smollm.smollm("cpu", small=False))
 
 
 def test_a_worked_solution_is_graded_right() -> None:

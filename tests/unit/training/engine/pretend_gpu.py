@@ -21,6 +21,7 @@ from torch._subclasses import fake_tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
 
+from perf.gpu.models import Case, model_of, rollout_of, run_config
 from tepo.config.compose import compose
 from tepo.objectives import load_objective
 from tepo.objectives.batch import TokenBatch
@@ -33,7 +34,6 @@ from tepo.training.engine import optimizer_state
 from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import accumulate
 from tepo.training.metrics.step_metrics import StepMetrics
-from tepo.training.probes.models import Case, model_of, rollout_of, run_config
 from tepo.training.rollout_batch import mini_batches
 from tepo.training.update import Updater
 

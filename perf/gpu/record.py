@@ -1,4 +1,4 @@
-"""Figures of a probe as JSON, written after each of them, by a process that may be killed at its time limit."""
+"""Figures of a part as JSON, written after each of them, by a process that may be killed at its time limit."""
 
 import contextlib
 import getpass
@@ -11,8 +11,8 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -31,14 +31,13 @@ class NotRun(Exception):
 
 @dataclass(frozen=True)
 class Figure:
-    """One measured line. limit: what could be reached at best, or what has to be kept; must: `<=` or `>=` for the
-    second."""
+    """One measured line."""
 
     name: str
     unit: str
     ours: float
-    limit: float | None = None
-    must: str = ""
+    limit: float | None = None  # what could be reached at best, or what has to be kept
+    must: str = ""  # `<=` or `>=`, where it has to be kept
     note: str = ""
 
     @property
@@ -54,6 +53,11 @@ class Figure:
         return self.ours <= self.limit if self.must == "<=" else self.ours >= self.limit
 
 
+def named(prefix: str, figures: Iterable[Figure]) -> Iterator[Figure]:
+    """The figures with a name before theirs."""
+    return (replace(figure, name=f"{prefix}: {figure.name}") for figure in figures)
+
+
 def machine() -> dict[str, str]:
     """Origin of a result: the device, and the versions of what it depends on."""
     import torch
@@ -63,19 +67,14 @@ def machine() -> dict[str, str]:
         with contextlib.suppress(PackageNotFoundError):
             facts[name] = version(name)
     if torch.cuda.is_available():
-        card = torch.cuda.get_device_properties(0)
+        card, driver = torch.cuda.get_device_properties(0), ""
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20).stdout
+            driver = said.partition("\n")[0].strip()
         memory = f"{card.total_memory / 2**30:.1f} GiB"
-        facts |= {"device": card.name, "memory": memory, "cuda": str(torch.version.cuda), "driver": _driver()}
+        facts |= {"device": card.name, "memory": memory, "cuda": str(torch.version.cuda), "driver": driver}
     return facts
-
-
-def _driver() -> str:
-    """The version of NVIDIA's driver, empty where its program does not say."""
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20).stdout
-        return said.partition("\n")[0].strip()
-    return ""
 
 
 def clean(text: str) -> str:
@@ -91,14 +90,12 @@ def clean(text: str) -> str:
 
 
 def record(part: str, measure: Callable[[], Iterator[Figure]], path: Path) -> None:
-    """Run a measurement; `path` is there as soon as `measure` has returned, has the results from the first figure on,
-    and how it ended."""
+    """Run a measurement; `path` has the results from the start on, after each figure, and how it ended."""
     outcome: dict[str, Any] = {"part": part, "state": "running", "note": "", "machine": machine(), "figures": []}
     started, held = time.monotonic(), True
+    _write(path, outcome, started)
     try:
-        figures = measure()
-        _write(path, outcome, started)
-        for figure in figures:
+        for figure in measure():
             outcome["figures"].append(asdict(figure))
             held &= figure.holds
             _write(path, outcome, started)
@@ -110,9 +107,9 @@ def record(part: str, measure: Callable[[], Iterator[Figure]], path: Path) -> No
     except Exception as error:  # whatever a kernel, a driver or a compiler may raise: the other parts still run
         text = str(error).strip()
         outcome |= {"state": "failed", "note": f"{type(error).__name__}: {text.splitlines()[0] if text else ''}"[:400]}
-        _write(path, outcome, started)
         raise
-    _write(path, outcome, started)
+    finally:
+        _write(path, outcome, started)
 
 
 def _write(path: Path, outcome: dict[str, Any], started: float) -> None:
@@ -122,24 +119,19 @@ def _write(path: Path, outcome: dict[str, Any], started: float) -> None:
     write_json(path, outcome)
 
 
-def supervise(words: Sequence[str], part: str, path: Path, limit: float, start: float = 0) -> dict[str, Any]:
-    """Run `python -m *words`, which records into `path`, for at most `limit` seconds, it and what it started. These
-    count from its first record on, but not later than after `start` seconds: a slow disk may take them for imports.
+def supervise(words: Sequence[str], part: str, path: Path, limit: float) -> dict[str, Any]:
+    """Run `python -m *words`, which records into `path`, for at most `limit` seconds, it and what it started.
 
     Returns its results. A process that crashed or ran out of time is `failed` or `stopped`, with the figures it had.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    started = time.monotonic()
+    started, ended = time.monotonic(), ""
+    command, environment = interpreter.command("-m", *words), interpreter.environment()
     with tempfile.TemporaryFile("w+", errors="replace") as output:
-        command, environment = interpreter.command("-m", *words), interpreter.environment()
-        process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
-        )
-        ended = ""
+        streams = {"stdout": output, "stderr": subprocess.STDOUT}
+        process = subprocess.Popen(command, **streams, env=environment, start_new_session=True)
         try:
-            while not path.exists() and process.poll() is None and time.monotonic() < started + start:
-                time.sleep(0.05)
             process.wait(limit)
         except subprocess.TimeoutExpired:
             ended = f"stopped after {limit:g} s"

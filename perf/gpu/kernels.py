@@ -1,0 +1,148 @@
+"""Parts attention, fused and fused_peers: our kernels against torch (errors), the measured matmul ceiling (speed) and
+others' kernels.
+
+A rate counts the products that must be done. Of the fused op these are 2NVH forward and 6NVH forward + backward; ours
+executes 8NVH, because the logits are made again.
+"""
+
+import contextlib
+import math
+from collections.abc import Iterator
+from functools import partial
+
+import numpy as np
+import torch
+
+from perf.gpu.record import Figure
+from perf.gpu.timing import ceiling, seconds, wait
+from tepo.policy import kernel_check
+from tepo.policy.kernel_check import LogProb, Segments
+from tepo.policy.logprobs import tile
+from tepo.policy.model.kernel_attention import attend, varlen_available
+from tepo.policy.packing.block_layout import Attention, Layout
+
+_SMALL = (
+    Segments("small", ((6, (9, 20)), (3, (5,))), (4, 2), 16),
+    Segments("small, window", ((6, (20,)),), (4, 2), 16, 7),
+)
+_FUSED = {
+    "small": (64, 600, 32),
+    "short": (4096, 65_536, 1024),
+    "full": (16_384, 152_064, 3584),
+}  # tokens, words, width
+_TILES = (128, 256, 512, 1024)  # MiB of logits
+_TRITON = tile._triton
+
+
+def attention(device: str, small: bool) -> Iterator[Figure]:
+    """Errors and speed of packed attention, whether or not responses share a prompt and whether there is a window."""
+    best = ceiling((8192, 8192, 8192) if device == "cuda" else (256, 256, 256), device)
+    for case in _SMALL if small else kernel_check.SEGMENTS:
+        packed = case.packed(device)
+        inputs, weight = case.tensors(len(packed.tokens), device)
+        path = "varlen" if varlen_available(inputs[0]) else "blocks"
+        for name, error, bound in kernel_check.attention_errors(case, device):
+            yield Figure(name, "relative", error, bound, "<=", path)
+        ours = partial(attend, how=Attention(Layout(packed), case.width**-0.5, case.window))
+        taken = seconds(partial(kernel_check.with_gradients, ours, inputs, weight), device)
+        # queries times the keys that each sees
+        before = np.concatenate([np.zeros_like(packed.prompt_spans), packed.prompt_spans[packed.groups]])
+        spans = np.concatenate([packed.prompt_spans, packed.spans])
+        seen = [np.arange(p + 1, p + n + 1) for p, n in zip(before, spans, strict=True)]
+        pairs = float(sum(np.minimum(keys, case.window or keys.max(initial=0)).sum() for keys in seen))
+        rate = 3.5 * 4 * case.heads[0] * case.width * pairs / taken  # the backward has 2.5 times the forward's products
+        note = f"{1e3 * taken:.2f} ms"
+        yield Figure(f"{case.name}: forward + backward", "TFLOP/s", rate / 1e12, best / 1e12, note=note)
+
+
+def fused(device: str, small: bool) -> Iterator[Figure]:
+    """Speed of ours beside the naive form, and the errors of ours."""
+    shape = _FUSED["small" if small else "short"]
+    best = ceiling(shape, device)
+    yield Figure("matmul ceiling", "TFLOP/s", best / 1e12)
+    for name, function in (("ours", kernel_check.fused()), ("naive", kernel_check.naive)):
+        yield from speed(name, function, shape, best, device)
+    yield from errors("ours", device)
+
+
+def fused_peers(device: str, small: bool) -> Iterator[Figure]:
+    """Triton at several tile sizes beside torch's passes, the naive form, TRL and Liger where they can be imported, and
+    last torch.compile, the slowest; the errors of ours with either kind of passes."""
+    shape = _FUSED["small" if small else "full"]
+    best = ceiling(shape, device)
+    yield Figure("matmul ceiling", "TFLOP/s", best / 1e12)
+    for name, function in variants(device).items():
+        yield from speed(name, function, shape, best, device)
+    yield from errors("ours", device)
+    yield from errors("ours, torch's passes", device, ours(4, triton=False))
+    yield from speed("torch.compile(naive)", torch.compile(kernel_check.naive), shape, best, device)
+
+
+def errors(name: str, device: str, function: LogProb | None = None) -> Iterator[Figure]:
+    """Errors against float64, as figures."""
+    for what, error, bound in kernel_check.logprob_errors(device, function):
+        yield Figure(f"{name}: {what}", "", error, bound, "<=")
+
+
+def speed(name: str, function: LogProb, shape: tuple[int, int, int], best: float, device: str) -> Iterator[Figure]:
+    """The rates of one variant, and on a GPU its peak above the inputs (gradients included), or that it failed."""
+    hidden, weight, targets = kernel_check.logprob_inputs(shape, device)
+
+    def both() -> None:
+        hidden.grad = weight.grad = None
+        logprobs, entropies = function(hidden, weight, targets)
+        with_entropy = entropies is not None and entropies.requires_grad
+        (logprobs.sum() + entropies.sum() if with_entropy else logprobs.sum()).backward()
+
+    def forward() -> None:
+        with torch.no_grad():
+            function(hidden, weight, targets)
+
+    try:
+        for what, factor, call in (("forward", 1, forward), ("forward + backward", 3, both)):
+            taken, work = seconds(call, device), factor * 2.0 * math.prod(shape)
+            note = f"{1e3 * taken:.1f} ms"
+            yield Figure(f"{name}: {what}", "TFLOP/s", work / taken / 1e12, best / 1e12, note=note)
+        if device == "cuda":
+            hidden.grad = weight.grad = None
+            wait(device)
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            both()
+            wait(device)
+            peak, least = torch.cuda.max_memory_allocated() - before, (shape[0] + shape[1]) * shape[2] * 2
+            yield Figure(f"{name}: peak memory", "MiB", peak / 2**20, least / 2**20, note="to the gradients alone")
+    except Exception as error:  # out of memory, a compiler that is not there: the others still count
+        yield Figure(name, "failed", math.nan, note=f"{type(error).__name__}: {str(error).strip()[:160]}")
+
+
+def variants(device: str) -> dict[str, LogProb]:
+    """Functions measured besides the compiler, ours first."""
+    found: dict[str, LogProb] = {}
+    if device == "cuda":
+        found |= {f"ours, Triton, {size} MiB": ours(size) for size in _TILES}
+        found["ours, Triton, 512 MiB, entropy gradient"] = ours(512, entropy_gradient=True)
+    found |= {"ours, torch's passes, 512 MiB": ours(512, triton=False), "naive": kernel_check.naive}
+    with contextlib.suppress(ImportError):
+        from trl.kernels import ChunkedLogProbFunction
+        from trl.trainer.utils import _CHUNKED_LOGPROB_CHUNK_SIZE as chunk
+
+        rest = (1.0, chunk, None, 1.0, ("entropy",))
+        found["trl"] = lambda h, w, y: ChunkedLogProbFunction.apply(h, w, None, y, *rest)[:2]
+    with contextlib.suppress(ImportError):
+        from liger_kernel.chunked_loss.fused_linear_ppo import LigerFusedLinearPPOBase as Liger
+
+        found["liger, log-prob alone"] = lambda h, w, y: (Liger.chunk_forward(h[None], w, y[None])[0], None)
+    return found
+
+
+def ours(size: int, *, triton: bool = True, entropy_gradient: bool = False) -> LogProb:
+    """The fused op with a tile of `size` MiB, its passes by Triton or by torch: in the backward too, so until the next
+    call."""
+
+    def run(*tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
+        tile._triton = _TRITON if triton else lambda logits: False
+        return kernel_check.fused(size << 20, entropy_gradient)(*tensors)
+
+    return run

@@ -1,0 +1,87 @@
+"""Two sides measured in turn, and their ratio: what a neighbour on the machine takes for a while falls on both."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class BenchmarkRow:
+    """One line: our figure and the peer's, their ratio and the target it is held to, if any."""
+
+    name: str
+    unit: str
+    ours: float
+    peer: float
+    ratio: float
+    target: float | None = None
+    higher_is_better: bool = False
+    guarded: bool = False  # CI compares the ratio of the short form with the baseline of the same kind of CPU
+
+    @property
+    def met(self) -> bool:
+        if self.target is None:
+            return True
+        return self.ratio >= self.target if self.higher_is_better else self.ratio <= self.target
+
+    def worse(self, baseline: float) -> float:
+        """Factor by which the ratio is worse than the baseline, 1 or less when it is not."""
+        return baseline / self.ratio if self.higher_is_better else self.ratio / baseline
+
+
+class Unavailable(Exception):
+    """Package or program that a benchmark misses, in words."""
+
+
+def in_turn(sides: dict[str, Callable[[int], T]], turns: int, warm: int = 1) -> dict[str, list[T]]:
+    """Collect what each side gives in each turn, called with the turn's number, after `warm` turns to warm up."""
+    found: dict[str, list[T]] = {name: [] for name in sides}
+    for turn in range(warm + turns):
+        for name, side in sides.items():
+            found[name].append(side(turn))
+    return {name: values[warm:] for name, values in found.items()}
+
+
+def beside(
+    name: str, unit: str, ours: list[float], peer: list[float], target: float | None, **kind: Any
+) -> BenchmarkRow:
+    """The row of two sides: the median of each, and of the ratio turn by turn."""
+    ratio = median(one / other for one, other in zip(ours, peer, strict=True))
+    return BenchmarkRow(name, unit, median(ours), median(peer), ratio, target, **kind)
+
+
+def cpu_seconds(work: Callable[[], Any]) -> Callable[[int], float]:
+    """A side that costs the CPU seconds of this process in a call."""
+
+    def run(turn: int) -> float:
+        started = time.process_time()
+        work()
+        return time.process_time() - started
+
+    return run
+
+
+# [inputs, outputs] of the laptop policy's linear layers: queries with keys and values, output, gate with up, down; head
+SHAPES = [(96, 96 + 2 * 32), (96, 96), (96, 512), (256, 96)] * 2 + [(96, 42)]
+
+
+def products(tokens: int, backward: bool = True, times: int = 1) -> Callable[[], None]:
+    """The matrix products of the laptop policy's linear layers over some tokens, one for each layer and two more in a
+    backward: a limit that a slower or faster CPU moves as it moves the cost beside it."""
+    import torch
+
+    cases = [
+        (torch.randn(tokens, rows), torch.randn(rows, columns), torch.randn(tokens, columns))
+        for rows, columns in SHAPES
+    ]
+
+    def run() -> None:
+        for _ in range(times):
+            for left, weight, gradient in cases:
+                _ = (left @ weight, gradient @ weight.T, left.T @ gradient) if backward else left @ weight
+
+    return run

@@ -163,7 +163,7 @@ def _say_chosen(fits: Iterable[Fit]) -> None:
     """Print the choices for what the configuration leaves open on the machines that it fits on, with their reasons."""
     machines: dict[tuple[str, str], list[str]] = {}
     for one in fits:
-        for key, choice in ({} if one.problem else one.chosen).items():
+        for key, choice in ({} if one.problem else one.why).items():
             machines.setdefault((key, choice), []).append(one.machine.name)
     for key in dict.fromkeys(key for key, _ in machines):
         said = [f"{choice} ({', '.join(names)})" for (name, choice), names in machines.items() if name == key]

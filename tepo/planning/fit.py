@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 from tepo.common.errors import UserError
 from tepo.config.compose import compose, to_dict
 from tepo.config.run_config import RunConfig
-from tepo.planning.gpus import Machine, machine_here, ranks_of
+from tepo.planning.gpus import Machine, ranks_of
 from tepo.policy.model.shapes import Shape, number_bytes, shape_of
 from tepo.sampling.backends import RESERVE, longest_sequence, sampler_backend, sampler_kinds
 from tepo.studies.study import SCALES, load_study
 from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.gpu_cards import Card
-from tepo.training.resources.memory import GIB, TAKEN, Gpus, Memory, choose, fill, memory, sequence_bytes
+from tepo.training.resources.memory import GIB, TAKEN, Gpus, Memory, fill, memory, sequence_bytes
 
 if TYPE_CHECKING:
     from tepo.planning.step_time import StepTime
@@ -33,7 +33,7 @@ class Fit:
 
     problem: why it does not fit, or empty. changes: overrides under which it would; None when none were found.
     savings: of these, what each saves in words, where it saves memory. config: with what it leaves open chosen for the
-    machine, but for the interval of checkpoints; why: by key what was chosen there.
+    machine; why: by key what was chosen there.
     adapters: overrides under which LoRA would in its place, which is another method; empty when none were found.
     """
 
@@ -45,13 +45,6 @@ class Fit:
     savings: tuple[str, ...] = ()
     adapters: tuple[str, ...] = ()
     why: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def chosen(self) -> dict[str, str]:
-        """By key what was chosen for the machine and why; the interval of checkpoints by the simulated step."""
-        seconds = None if self.problem or self.config.train.checkpoint_every else self.time.total
-        gpus = _gpus(self.config, self.machine)
-        return {**self.why, **choose(self.config, shape_of(self.config.model.path), gpus, seconds=seconds)[1]}
 
     @property
     def time(self) -> "StepTime":
@@ -195,19 +188,6 @@ def _changed(config: RunConfig, words: tuple[str, ...]) -> RunConfig:
         kind = int if before is None else type(before)
         config = replace(config, **{section: replace(old, **{key: None if text == "null" else kind(value)})})
     return config
-
-
-def planned_seconds(config: RunConfig, gpus: Gpus) -> float | None:
-    """Planned seconds of a step on the cards here; None on a CPU, for a card or a model that no plan knows, and where
-    none fits."""
-    import torch
-
-    machine = machine_here(torch.cuda.get_device_name(), gpus) if gpus.bytes else None
-    try:
-        found = fit(config, machine, reference=needs_reference(config)) if machine else None
-    except UserError:  # an unknown shape
-        return None
-    return None if found is None or found.problem else found.time.total
 
 
 def measured_peaks(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -5,7 +5,7 @@ assumptions (`ASSUMPTIONS` says them in words and is printed with every plan).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tepo.common.errors import UserError, unknown_name
 from tepo.common.text import counted
@@ -13,7 +13,7 @@ from tepo.config.run_config import RunConfig
 from tepo.planning.simulator.cards import BANDWIDTH, MFU, OPERATIONS, PROMPT, SYNC, operations_share
 from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.gpu_cards import A100, A100_40GB, H100, H200, L40S, RTX_4090, Card
-from tepo.training.resources.memory import GIB, Gpus
+from tepo.training.resources.memory import GIB
 
 RESPONSE_SHARE = 0.25  # mean response, of train.max_new_tokens
 KEPT_SHARE = 0.5  # of the groups, mixed and so kept
@@ -86,17 +86,6 @@ def chosen(found: Sequence[Machine], card: str | None, gpus: int | None) -> list
 def single_gpus() -> list[Machine]:
     """One GPU of each kind, for runs that need no more."""
     return [machine for machine in machines() if machine.ranks == 1]
-
-
-def machine_here(name: str, gpus: Gpus) -> Machine | None:
-    """GPUs that the driver calls so, of those that a plan knows: of two sizes the nearer; None for an unknown card."""
-    words = name.replace("-", " ").split()
-    known = [one for one in single_gpus() if any(word in words for word in one.card.name.split() if word != "RTX")]
-    found = min(known, key=lambda one: abs(one.card.bytes - gpus.bytes), default=None)
-    if found is None:
-        return None
-    nodes = gpus.ranks // gpus.node_ranks
-    return replace(found, card=replace(found.card, bytes=gpus.bytes), nodes=nodes, node_gpus=gpus.node_ranks)
 
 
 def ranks_of(config: RunConfig, machine: Machine) -> int:

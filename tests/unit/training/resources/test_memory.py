@@ -9,16 +9,7 @@ from tepo.config.compose import compose
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.shapes import KNOWN, Shape
 from tepo.sampling.embedded.kv_cache import gpu_cache_bytes
-from tepo.training.resources.memory import (
-    GIB,
-    Gpus,
-    fill,
-    held_by_others,
-    memory,
-    sequence_bytes,
-    with_all,
-    with_share,
-)
+from tepo.training.resources.memory import GIB, Gpus, fill, held_by_others, memory, sequence_bytes, with_all, with_share
 
 
 @pytest.mark.parametrize(

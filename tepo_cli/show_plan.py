@@ -28,7 +28,7 @@ def count(units: Sequence[Unit], *later: Sequence[Later]) -> str:
 
 
 def show_units(units: Sequence[Unit], *, rows: bool = False) -> None:
-    """Print what would be trained and measured: a line a unit with its id or, with `rows`, one for all seeds of a row."""
+    """Print what would be trained and measured: a line a unit with its id or, with `rows`, one a row over its seeds."""
     for model in dict.fromkeys(unit.config.model.name for unit in units):
         lines: dict[tuple[str, ...], list[Unit]] = {}
         for unit in (unit for unit in units if unit.config.model.name == model):

@@ -95,7 +95,6 @@ def train(
 
     from tepo.jobs.measure import After
     from tepo.jobs.train import train_run
-    from tepo.planning.fit import planned_seconds
 
     _check_list(overrides)
     after = After(evaluate, validate, time.process_time())
@@ -104,7 +103,7 @@ def train(
     threads = torch.get_num_threads()
     try:
         with torch.random.fork_rng():
-            train_run(config, after, planned_seconds, quiet=not progress)
+            train_run(config, after, quiet=not progress)
     finally:
         torch.set_num_threads(threads)
     return RunResult(RunFolder.of(config).path)

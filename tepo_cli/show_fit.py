@@ -1,5 +1,6 @@
 """Memory, time, cost and disk of runs on GPUs. Imported when a plan of such is printed."""
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from rich.table import Table
@@ -7,17 +8,18 @@ from rich.table import Table
 from tepo.common.text import counted, setting_text
 from tepo.config.run_config import RunConfig
 from tepo.launch.local import unfinished
+from tepo.planning.estimate import ASSUMPTIONS
 from tepo.planning.fit import Fit, fit, measured_peaks, needs_reference, takes
-from tepo.planning.gpus import ASSUMPTIONS, chosen, machines, single_gpus
+from tepo.planning.gpus import Machine, chosen, machines, single_gpus
 from tepo.planning.study_totals import StudyHours, study_disk, study_hours
 from tepo.sampling.backends.vllm import ASLEEP, WORK
 from tepo.studies.plan import Unit, unique
 from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.memory import CONTEXT, FRAGMENTS, GIB
-from tepo.training.resources.run_disk import CHECKPOINTS, GB, RunDisk, run_disk
+from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
 from tepo_cli.screen import fixed, say_wrapped, show
 
-_PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logits")
+_PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logits", "sampler", "cache")
 _PHASES = ("loading", "sampling", "syncing", "updating")
 _ASSUMED = (
     f"Phases, with {CONTEXT / GIB:.1f} GiB of CUDA. loading: the weights, or a rank's shard and a tensor of them, then "
@@ -35,23 +37,19 @@ def hours_on(units: Sequence[Unit], card: str | None = None, gpus: int | None = 
     """Hours of what is to do, on each machine or, where a run takes one card, on each card; none where nothing is.
     card, gpus: on these machines alone."""
     todo = unfinished(unique(units))
-    there = chosen(machines(), card, gpus) if _several_ranks(todo) else chosen(single_gpus(), card, None)
-    return [study_hours(todo, machine) for machine in there] if todo else []
+    return [study_hours(todo, machine) for machine in _machines(_several_ranks(todo), card, gpus)] if todo else []
 
 
 def answer(units: Sequence[Unit], found: Sequence[StudyHours], gpus: int | None) -> str:
     """Hours and dollars on one machine, or on `gpus` cards side by side; then what does not fit on which. Of those that
     every run fits on it is the machine with the least product of hours and dollars."""
     several = _several_ranks(unfinished(unique(units)))
-    fitting = [one for one in found if not one.unfit]
-    if fitting:
+    parts = ["no machine that every run fits on"]
+    if fitting := [one for one in found if not one.unfit]:
         best = min(fitting, key=lambda one: one.clock(1) * one.dollars)
         cards = 1 if several else gpus or 1
         name = best.machine.name if several else f"{'one' if cards == 1 else cards} {best.machine.card.name}"
-        what = " of training" if several else ""
-        parts = [f"{best.clock(cards):,.1f} h{what} on {name}, about ${best.dollars:,.0f}"]
-    else:
-        parts = ["no machine that every run fits on"]
+        parts = [f"{best.clock(cards):,.1f} h on {name}, about ${best.dollars:,.0f}"]
     refused: dict[tuple[str, ...], list[str]] = {}
     for model in dict.fromkeys(model for one in found for model in one.unfit):
         on = (one.machine.name if several else one.machine.card.name for one in found if model in one.unfit)
@@ -60,38 +58,6 @@ def answer(units: Sequence[Unit], found: Sequence[StudyHours], gpus: int | None)
         where = ", ".join(names) if len(names) <= _FEW else f"{len(names)} of {len(found)} machines"
         parts.append(f"{', '.join(models)} {'does' if len(models) == 1 else 'do'} not fit on {where}")
     return "; ".join(parts)
-
-
-def _several_ranks(units: Iterable[Unit]) -> bool:
-    """True where a run may take several GPUs, and so a machine of them."""
-    return any(engine_backend(unit.config.engine.kind).several_ranks for unit in units)
-
-
-def show_fits(
-    units: Iterable[Unit], card: str | None = None, gpus: int | None = None, *, verbose: bool = False
-) -> None:
-    """One table for each model and setting in a plan; rows that take the same share one. card, gpus: on these machines
-    alone. verbose: memory by part and phase, what the plan chooses, and what it assumes."""
-    units = list(units)
-    groups: dict[tuple[str, bool], list[Unit]] = {}
-    for unit in units:
-        if unit.row.objective is not None:
-            unit.as_typed()  # its objective is loaded
-            groups.setdefault((takes(unit.config), needs_reference(unit.config)), []).append(unit)
-    settings = [
-        list(dict.fromkeys(setting_text(unit.row.setting.point) for unit in alike)) for alike in groups.values()
-    ]
-    every = {one for some in settings for one in some}
-    for alike, some in zip(groups.values(), settings, strict=True):
-        _show_fit(alike[0].config, "" if set(some) == every else "; ".join(some), card, gpus, verbose=verbose)
-        peaks = [found for unit in alike if (found := measured_peaks(unit.in_store.metrics()))]
-        if peaks:
-            said = ", ".join(f"{phase} {max(one[phase] for one in peaks):.1f} GiB" for phase in peaks[0])
-            say_wrapped(
-                f"measured in {counted(len(peaks), 'run')} of the store, the most of a GPU that was taken: {said}"
-            )
-    if groups:
-        _say_assumed(card, verbose=verbose)
 
 
 def show_cards(units: Sequence[Unit], found: Sequence[StudyHours], gpus: int | None = None) -> None:
@@ -104,86 +70,97 @@ def show_cards(units: Sequence[Unit], found: Sequence[StudyHours], gpus: int | N
     title = f"{counted(len(todo), 'run')} with benchmarks, one on each card: hours of a run, hours of all, dollars"
     table = Table(*map(fixed, ("card", "a run", *(f"on {count}" for count in counts), "$")), title=title)
     for hours in found:
-        if hours.unfit:
-            table.add_row(hours.machine.card.name, *["no"] * (len(counts) + 2))
-            continue
-        shortest, longest = min(hours.runs), max(hours.runs)
-        one = f"{longest:.1f}" if longest - shortest < 0.05 else f"{shortest:.1f} to {longest:.1f}"
-        table.add_row(
-            hours.machine.card.name, one, *(f"{hours.clock(count):.1f}" for count in counts), f"{hours.dollars:.0f}"
-        )
+        cells = ["no"] * (len(counts) + 2)
+        if not hours.unfit:
+            ends = dict.fromkeys(f"{one:.1f}" for one in (min(hours.runs), max(hours.runs)))
+            cells = [" to ".join(ends), *(f"{hours.clock(count):.1f}" for count in counts), f"{hours.dollars:.0f}"]
+        table.add_row(hours.machine.card.name, *cells)
     show(table, stderr=True)
 
 
+def show_fits(
+    units: Iterable[Unit], card: str | None = None, gpus: int | None = None, *, verbose: bool = False
+) -> None:
+    """One table for each model and setting in a plan; rows that take the same share one. card, gpus: on these machines
+    alone. verbose: memory by part and phase, what the plan chooses, and what it assumes."""
+    groups: dict[tuple[str, bool], list[Unit]] = {}
+    for unit in units:
+        if unit.row.objective is not None:
+            unit.as_typed()  # its objective is loaded
+            groups.setdefault((takes(unit.config), needs_reference(unit.config)), []).append(unit)
+    points = [list(dict.fromkeys(setting_text(one.row.setting.point) for one in alike)) for alike in groups.values()]
+    every = {point for some in points for point in some}
+    for alike, some in zip(groups.values(), points, strict=True):
+        _show_fit(alike[0].config, "" if set(some) == every else f", {'; '.join(some)}", card, gpus, verbose=verbose)
+        peaks = [found for unit in alike if (found := measured_peaks(unit.in_store.metrics()))]
+        if peaks:
+            said = ", ".join(f"{phase} {max(one[phase] for one in peaks):.1f} GiB" for phase in peaks[0])
+            runs = counted(len(peaks), "run")
+            say_wrapped(f"measured in {runs} of the store, the most of a GPU that was taken: {said}")
+    if groups:
+        _say_assumed(card, verbose=verbose)
+
+
 def show_fit(config: RunConfig, card: str | None = None) -> None:
-    """All that is planned of one run (`_show_fit`, verbose)."""
+    """All that is planned of one run."""
     _show_fit(config, "", card, None, verbose=True)
     _say_assumed(card, verbose=True)
 
 
+def _machines(several: bool, card: str | None, gpus: int | None) -> list[Machine]:
+    return chosen(machines(), card, gpus) if several else chosen(single_gpus(), card, None)
+
+
+def _several_ranks(units: Iterable[Unit]) -> bool:
+    """True where a run may take several GPUs, and so a machine of them."""
+    return any(engine_backend(unit.config.engine.kind).several_ranks for unit in units)
+
+
 def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | None, *, verbose: bool) -> None:
     """GiB of each GPU, seconds of a step and dollars of the run, on every machine; under the table what does not fit
-    and what would help. settings: of a sweep, those that it holds for, where others take something else."""
-    reference = needs_reference(config)
+    and what would help, and where another layout is faster. settings: of a sweep, those that it holds for."""
+    reference, steps = needs_reference(config), config.train.steps
     several = engine_backend(config.engine.kind).several_ranks
-    there = chosen(machines(), card, gpus) if several else chosen(single_gpus(), card, None)
-    fits = [fit(config, machine, reference=reference) for machine in there]
-    title = (
-        f"{config.model.name}{', with a frozen reference policy' if reference else ''}"
-        f"{f', {settings}' if settings else ''}: "
-        f"GiB of each GPU, seconds a step, dollars of {config.train.steps} steps"
-    )
-    sizes = (*_PARTS, "sampler", "cache", *_PHASES) if verbose else ("peak",)
+    fits = [fit(config, machine, reference=reference) for machine in _machines(several, card, gpus)]
+    name = f"{config.model.name}{', with a frozen reference policy' if reference else ''}{settings}"
+    sizes = (*_PARTS, *_PHASES) if verbose else ("peak",)
+    title = f"{name}: GiB of each GPU, seconds a step, dollars of {counted(steps, 'step')}"
     table = Table(*map(fixed, ("machine", *sizes, "of", "s", "$")), title=title)
     for one in fits:
-        table.add_row(one.machine.name, *_figures(one, sizes, config.train.steps))
+        memory = [*(getattr(one.memory, size) for size in sizes), one.machine.card.bytes]
+        spent = ["no", "no"] if one.problem else [f"{one.time.total:.0f}", f"{one.cost(steps):.0f}"]
+        table.add_row(one.machine.name, *(f"{size / GIB:.1f}" if size else "–" for size in memory), *spent)
     show(table, stderr=True)
-    for one in fits:
-        if one.problem:
-            say_wrapped(f"{one.machine.name}: does not fit, {one.problem}. {_remedy(one)}")
-    if not verbose:
-        return
-    _say_chosen(fits)
-    times = [f"{one.machine.name} {_seconds(one)}" for one in fits if not one.problem]
-    if times:
-        say_wrapped(f"seconds of a step (rollout + old log-probs + updates + rest): {'; '.join(times)}")
+    for one in (one for one in fits if one.problem):
+        say_wrapped(f"{one.machine.name}: does not fit, {one.problem}. {_remedy(one)}")
+    fits = [one for one in fits if not one.problem]
+    _say_by_machine("a faster layout, by the same estimate:", ((_layout(one), one) for one in fits))
+    if verbose and fits:
+        for key in dict.fromkeys(key for one in fits for key in one.why):
+            _say_by_machine(f"{key} is null, so it becomes", ((one.why.get(key, ""), one) for one in fits))
+        phases = "rollout + old log-probs + updates + reductions + rest"
+        say_wrapped(f"seconds of a step ({phases}): {'; '.join(f'{one.machine.name} {_seconds(one)}' for one in fits)}")
 
 
-def _say_assumed(card: str | None, *, verbose: bool) -> None:
-    """The prices of cards, and the assumptions or where they are found."""
-    prices = sorted({(one.card.name, one.card.price) for one in chosen(machines(), card, None)})
-    if verbose:
-        say_wrapped(ASSUMPTIONS)
-        say_wrapped(_ASSUMED)
-    said = f"$ a GPU-hour, assumed: {', '.join(f'{name} {price}' for name, price in prices)}"
-    say_wrapped(said if verbose else f"{said}; --verbose has memory by part and phase, the choices and assumptions")
+def _say_by_machine(what: str, said: Iterable[tuple[str, Fit]]) -> None:
+    """Print what holds for which machines, without those of which there is nothing to say."""
+    names: dict[str, list[str]] = {}
+    for text, one in said:
+        if text:
+            names.setdefault(text, []).append(one.machine.name)
+    if names:
+        say_wrapped(f"{what} " + "; ".join(f"{text} ({', '.join(on)})" for text, on in names.items()))
 
 
-def _say_chosen(fits: Iterable[Fit]) -> None:
-    """Print the choices for what the configuration leaves open on the machines that it fits on, with their reasons."""
-    machines: dict[tuple[str, str], list[str]] = {}
-    for one in fits:
-        for key, choice in ({} if one.problem else one.chosen).items():
-            machines.setdefault((key, choice), []).append(one.machine.name)
-    for key in dict.fromkeys(key for key, _ in machines):
-        said = [f"{choice} ({', '.join(names)})" for (name, choice), names in machines.items() if name == key]
-        say_wrapped(f"{key} is null, so it becomes {'; '.join(said)}")
-
-
-def _figures(one: Fit, sizes: Sequence[str], steps: int) -> list[str]:
-    numbers = [*(getattr(one.memory, name) for name in sizes), one.machine.card.bytes]
-    cells = [f"{size / GIB:.1f}" if size else "–" for size in numbers]
-    return [*cells, *(["no", "no"] if one.problem else [f"{one.time.total:.0f}", f"{one.cost(steps):.0f}"])]
+def _layout(one: Fit) -> str:
+    words, seconds = one.fastest()
+    return f"{seconds:.0f} s with {' '.join(words)}" if words else ""
 
 
 def _seconds(one: Fit) -> str:
     time = one.time
-    if time.beside:
-        rest = time.logprobs, time.sync
-        return " + ".join(
-            (f"max({time.rollout:.0f}, {time.updates + time.offload:.0f})", *(f"{part:.0f}" for part in rest))
-        )
-    return " + ".join(f"{part:.0f}" for part in (time.rollout, time.logprobs, time.updates, time.offload + time.sync))
+    parts = time.rollout, time.logprobs, time.updates + time.offload, time.reductions, time.rest
+    return " + ".join(f"{part:.0f}" for part in parts) + (" (rollout beside the updates)" if time.beside else "")
 
 
 def _remedy(one: Fit) -> str:
@@ -193,25 +170,31 @@ def _remedy(one: Fit) -> str:
     return f"It would with {_words(one.changes)}{''.join(f'; {words}' for words in one.savings)}." + others
 
 
-def _words(changes: tuple[str, ...]) -> str:
+def _words(changes: Sequence[str]) -> str:
     servers = any(word.startswith("sampler.kind=") for word in changes)
     return " ".join(changes) + (", servers on other GPUs" if servers else "")
 
 
+def _say_assumed(card: str | None, *, verbose: bool) -> None:
+    """The prices of cards, and the assumptions or where they are found."""
+    for text in (ASSUMPTIONS, _ASSUMED) if verbose else ():
+        say_wrapped(text)
+    prices = sorted({(one.card.name, one.card.price) for one in chosen(machines(), card, None)})
+    said = f"$ a GPU-hour, assumed: {', '.join(f'{name} {price}' for name, price in prices)}"
+    more = "seconds to a factor of 1.5; --verbose has memory by part and phase, the choices and assumptions"
+    say_wrapped(said if verbose else f"{said}; {more}")
+
+
 def show_disk(units: Sequence[Unit]) -> None:
     """A line for each model and size of checkpoint, and one for all."""
-    runs: dict[tuple[str, RunDisk], int] = {}
-    for unit in unique(units):
-        if unit.row.objective is not None:
-            key = (unit.config.model.name, run_disk(unit.config))
-            runs[key] = runs.get(key, 0) + 1
-    for (name, run), count in runs.items():
+    trained = [unit.config for unit in unique(units) if unit.row.objective is not None]
+    for (name, run), count in Counter((config.model.name, run_disk(config)) for config in trained).items():
         say_wrapped(
             f"disk, {name}: {_gb(run.peak)} for a run while it trains ({CHECKPOINTS} checkpoints of "
             f"{_gb(run.checkpoint)}, one of them being written), {_gb(run.weights)} of weights when it has finished; "
             f"{counted(count, 'run')}"
         )
-    if runs:
+    if trained:
         every = study_disk(units)
         say_wrapped(
             f"disk in all: {_gb(every.kept)} stay; at most {_gb(every.one)} on the way with one run at a time, "

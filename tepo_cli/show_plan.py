@@ -27,25 +27,17 @@ def count(units: Sequence[Unit], *later: Sequence[Later]) -> str:
     return runs + (f" and {more} at settings not chosen yet" if more else "")
 
 
-def show_rows(units: Sequence[Unit]) -> None:
-    """One line a row, over its seeds: what would be trained and measured."""
+def show_units(units: Sequence[Unit], *, rows: bool = False) -> None:
+    """Print what would be trained and measured: a line a unit with its id or, with `rows`, one a row over its seeds."""
     for model in dict.fromkeys(unit.config.model.name for unit in units):
-        rows: dict[str, list[Unit]] = {}
+        lines: dict[tuple[str, ...], list[Unit]] = {}
         for unit in (unit for unit in units if unit.config.model.name == model):
-            rows.setdefault(unit.label, []).append(unit)
-        table = Table("row", *map(fixed, ("seeds", "train", "measure")), title=f"plan: model {model}")
-        for label, alike in rows.items():
-            seeds = ", ".join(dict.fromkeys(str(unit.seed) for unit in alike))
-            table.add_row(label, seeds, *(_together(map(state, alike)) for state in (_to_train, _to_measure)))
-        show(table, stderr=True)
-
-
-def show_units(units: Sequence[Unit]) -> None:
-    """One line a unit, with its id."""
-    for model in dict.fromkeys(unit.config.model.name for unit in units):
-        table = Table("row", *map(fixed, ("seed", "run", "train", "measure")), title=f"plan: model {model}")
-        for unit in (unit for unit in units if unit.config.model.name == model):
-            table.add_row(unit.label, str(unit.seed), unit.id, _to_train(unit), _to_measure(unit))
+            lines.setdefault((unit.label,) if rows else (unit.label, str(unit.seed), unit.id), []).append(unit)
+        heads = ("seeds", "train", "measure") if rows else ("seed", "run", "train", "measure")
+        table = Table("row", *map(fixed, heads), title=f"plan: model {model}")
+        for names, alike in lines.items():
+            seeds = [", ".join(dict.fromkeys(str(unit.seed) for unit in alike))] if rows else []
+            table.add_row(*names, *seeds, *(_together(map(state, alike)) for state in (_to_train, _to_measure)))
         show(table, stderr=True)
 
 
@@ -82,10 +74,10 @@ def _to_measure(unit: Unit) -> str:
 def show_price(
     units: Sequence[Unit], scale: str, store: Path, shortlists: Sequence[Later] = (), choices: Sequence[Later] = ()
 ) -> None:
-    """Runs and CPU time of what is to do in one line; then tokens, disk and the measurements behind them. At a scale of
-    GPUs `show_fit.answer` has counted the runs. shortlists, choices: runs of rows whose settings are not known yet,
-    priced as the mean of those that may be taken."""
-    from tepo.planning.laptop_cost import price, probe, unpriced
+    """Runs and CPU time of what is to do in one line; then disk and the measurements behind it. At a scale of GPUs
+    `show_fit.answer` has counted the runs. shortlists, choices: runs of rows whose settings are not known yet, priced
+    as the mean of those that may be taken."""
+    from tepo.planning.laptop_cost import cpu_seconds, disk_bytes, probe, unpriced
     from tepo.store.find_run import costs
 
     todo = unfinished(unique(units))
@@ -93,9 +85,7 @@ def show_price(
         if scale == "laptop":
             say(count(units))
         return
-    known = [
-        cost for cost in costs(store) if any(cost.prices(unit.config) for unit in todo)
-    ]  # others cost something else
+    known = [one for one in costs(store) if any(one.prices(unit.config) for unit in todo)]  # others cost something else
     new = unpriced(todo, known)
     if scale != "laptop" and new:  # a probe would load the model
         name = new[0].config.data.name
@@ -108,34 +98,24 @@ def show_price(
         known.append(probe(unit))
     if new:
         basis.append("a probe of two steps" if len(new) == 1 else f"{len(new)} probes of two steps")
-    total = price(todo, known, " and ".join(basis))
-    spent = {"tuning": total.cpu_s}
-    for what, later in (("shortlist", shortlists), ("chosen", choices)):
-        before = total.cpu_s
-        for one in later:
-            alternatives = [unit for setting in one.settings for unit in setting]
-            total = total.plus(price(alternatives, known, ""), one.taken / len(one.settings))
-        spent[what] = total.cpu_s - before
-    cpu = f"{_time(total.cpu_s, 'CPU ')}, about {_time(total.cpu_s / 2)} on two idle cores"
+    seconds, disk = cpu_seconds(todo, known), disk_bytes(todo)
+    for later in (*shortlists, *choices):
+        share, may_be = later.taken / len(later.settings), [unit for setting in later.settings for unit in setting]
+        seconds, disk = seconds + share * cpu_seconds(may_be, known), disk + share * disk_bytes(may_be)
+    cpu = f"{_time(seconds, 'CPU ')}, about {_time(seconds / 2)} on two idle cores"
     say_wrapped(f"{count(units, shortlists, choices)}: {cpu}" if scale == "laptop" else f"measured: {cpu}")
-    say_wrapped(
-        f"{total.tokens / 1e6:.1f}M sampled tokens, {total.disk_bytes / 2**20:.0f} MiB of disk; from {total.basis}"
-    )
+    say_wrapped(f"{disk / 2**20:.0f} MiB of disk; from {' and '.join(basis)}")
+    if shortlists:
+        best = f"at the best {shortlists[0].taken} of their {len(shortlists[0].settings)} draws"
+        say_wrapped(f"then {counted(len(shortlists), 'row')} {best} with the other tuning seeds, {_runs(shortlists)}")
     if choices:
-        hours = {what: f"{seconds / 3600:.2f} of the CPU hours" for what, seconds in spent.items()}
-        parts = [f"tuning: {hours['tuning']}"]
-        if shortlists:
-            runs, kept = sum(one.runs for one in shortlists), shortlists[0].taken
-            parts.append(
-                f"then {counted(len(shortlists), 'row')} at the best {kept} of their {len(shortlists[0].settings)} "
-                f"draws with the other tuning seeds, {counted(runs, 'run')}, {hours['shortlist']}"
-            )
-        parts.append(
-            f"then {counted(len(choices), 'row')} at the setting chosen by validation, "
-            f"{counted(sum(one.runs for one in choices), 'run')}, priced as the mean of the "
-            f"{len(choices[0].settings)} settings"
-        )
-        say_wrapped("; ".join(parts))
+        mean = f"priced as the mean of the {len(choices[0].settings)} settings"
+        chosen = f"at the setting chosen by validation, {_runs(choices)}, {mean}"
+        say_wrapped(f"then {counted(len(choices), 'row')} {chosen}")
+
+
+def _runs(later: Sequence[Later]) -> str:
+    return counted(sum(one.runs for one in later), "run")
 
 
 def _time(seconds: float, kind: str = "") -> str:

@@ -17,7 +17,6 @@ from tepo.jobs.child_process import CpuSeconds, measures_apart
 from tepo.jobs.measure import After, Measured, measure_run, stored_base, to_measure
 from tepo.jobs.shared_engine import SharedEngine
 from tepo.jobs.train import train_and_draw
-from tepo.planning.fit import planned_seconds
 from tepo.reporting.progress import say
 from tepo.store.evaluation_result import Result
 from tepo.store.run_folder import RunFolder
@@ -30,7 +29,7 @@ from tepo_cli.screen import fixed, show
 def run_training(config: RunConfig, after: After, *, quiet: bool, hand_over: HandOver | None) -> None:
     """Train, measure as asked, and say where things lie and what came out. hand_over: measure in this process when all
     that it held is gone, where it could hold a part of a GPU or is one of several ranks."""
-    rows = train_and_draw(config, after, planned_seconds, quiet=quiet)
+    rows = train_and_draw(config, after, quiet=quiet)
     if rows is None:
         return
     run = RunFolder.of(config)

@@ -10,7 +10,7 @@ from tepo.analysis.tables import record_notes
 from tepo.common.text import counted
 from tepo.evaluation.statistics.over_environments import predicted
 from tepo.evaluation.statistics.region import Outcome, judge_regions
-from tepo.planning.laptop_cost import price
+from tepo.planning.laptop_cost import cpu_seconds
 from tepo.reporting.headline import OUTCOME, outcomes_text
 from tepo.reporting.paper.reference import printed_gains
 from tepo.reporting.tables.cells import format_interval, format_value, number_text
@@ -119,7 +119,7 @@ def _cells(one: ClaimOutcome | None, known: Sequence[Cost]) -> tuple[Cell, ...]:
     if one.decision:
         delta = percent_cell(one.decision.difference.delta, *one.decision.interval)
     p = p_text(one.decision.p).removeprefix("p ").removeprefix("= ") if one.decision and one.decision.decides else ""
-    priced = f"{price(one.units, known, '').cpu_s / 3600:.2f}" if known and one.done < len(one.units) else ""
+    priced = f"{cpu_seconds(one.units, known) / 3600:.2f}" if known and one.done < len(one.units) else ""
     words = one.claim.unit, _region(one.claim), _verdict(one), p, f"{one.done} of {len(one.units)}", priced
     return (Cell(text="censored") if one.censored else delta, *(Cell(text=text) for text in words))
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def chosen(value: T | None) -> T:
-    """A setting that may be null, where the planner has chosen for it (`tepo.training.resources.memory.choose`)."""
+    """A setting that may be null, where the planner has chosen for it (`tepo.training.resources.memory.fill`)."""
     assert value is not None, "a setting is null that the planner should have chosen"
     return value
 
@@ -130,6 +130,7 @@ class TrainConfig:
     staleness: int = option(0, "number of steps between the policy that samples and the one trained on it", low=0)
     collapse_window: int = option(0, "steps in turn below the reward of step 1 that end a run; 0: never", low=0)
     # null: about ten minutes, by the planned seconds of a step
+    # null: by the clock, one ten minutes after the last
     checkpoint_every: int | None = option(1, "number of steps between checkpoints", low=1)
     validate_every: int = option(0, "number of steps between measurements on validation problems; 0: never", low=0)
     validation_problems: int = option(50, "problems of each generated benchmark for train.validate_every", low=1)

@@ -10,18 +10,15 @@ from tepo.reporting.progress import bar
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed.process_group import rank
 from tepo.training.loop import train
-from tepo.training.setup import PlannedSeconds
 
 
-def train_run(config: RunConfig, after: After, planned_seconds: PlannedSeconds, *, quiet: bool) -> Measured | None:
+def train_run(config: RunConfig, after: After, *, quiet: bool) -> Measured | None:
     """Train, draw the curves, then measure. A finished run is not trained again. None on ranks other than the first."""
-    rows = train_and_draw(config, after, planned_seconds, quiet=quiet)
+    rows = train_and_draw(config, after, quiet=quiet)
     return None if rows is None else measure_run(config, rows, after, quiet=quiet)
 
 
-def train_and_draw(
-    config: RunConfig, after: After, planned_seconds: PlannedSeconds, *, quiet: bool
-) -> list[dict[str, Any]] | None:
+def train_and_draw(config: RunConfig, after: After, *, quiet: bool) -> list[dict[str, Any]] | None:
     """Train and draw the curves. Returns the metrics of the steps this process added, None on ranks other than the
     first. Raises UserError for what cannot be done `after`, before the training."""
     after.check(config)
@@ -34,7 +31,7 @@ def train_and_draw(
             failed = f"  reward failed {failures:.0f}" if (failures := row.get("reward/failed")) else ""
             advance(step, f"reward {row['critic/score/mean']:.3f}  grad {row['actor/grad_norm']:.2f}{failed}")
 
-        train(config, show, planned_seconds)
+        train(config, show)
     if rank() > 0:
         return None
     signals.end_if_asked()  # during the last step

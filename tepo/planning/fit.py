@@ -1,96 +1,119 @@
-"""Fit of a run on a machine, and what would make it fit: said before anything is started."""
+"""Fit of a run on a machine, what would make it fit, and the layout with the shortest step: said before anything is
+started."""
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any
 
 from tepo.common.errors import UserError
 from tepo.config.compose import compose, to_dict
 from tepo.config.run_config import RunConfig
-from tepo.planning.gpus import Machine, machine_here, ranks_of
+from tepo.planning.estimate import START, StepTime, measuring_time, step_time
+from tepo.planning.gpus import Machine, ranks_of
 from tepo.policy.model.shapes import Shape, number_bytes, shape_of
 from tepo.sampling.backends import RESERVE, longest_sequence, sampler_backend, sampler_kinds
 from tepo.studies.study import SCALES, load_study
-from tepo.training.engine.backends import engine_backend
+from tepo.training.engine.backends import engine_backend, shares_weights
 from tepo.training.resources.gpu_cards import Card
-from tepo.training.resources.memory import GIB, TAKEN, Gpus, Memory, choose, fill, memory, sequence_bytes
-
-if TYPE_CHECKING:
-    from tepo.planning.step_time import StepTime
+from tepo.training.resources.memory import GIB, TAKEN, Gpus, Memory, fill, memory, sequence_bytes
 
 _SAVED = {name: name for name in ("weights", "gradients", "optimiser", "activations", "logits", "sampler")}
 _SAVED |= {"optimiser": "the optimiser", "sampler": "the sampler"}  # parts of `Memory` in words
 _DEVICE = ("model", "sampler", "engine", "train")  # the sections that memory and time depend on
-_SIMULATED: dict[tuple[str, Machine, Memory], "StepTime"] = {}
 _FREE = ("learning_rate", "warmup_steps", "weight_decay", "adam_beta2", "grad_clip")  # but not on these of `train`
 _SECTIONS = {"sampling": "gen", "updating": "update_actor"}  # a phase of the plan, a section of a step
 _TABLES = ("table1", "table2")  # with all models of a scale
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Fit:
-    """A run on a machine.
+    """A run on a machine."""
 
-    problem: why it does not fit, or empty. changes: overrides under which it would; None when none were found.
-    savings: of these, what each saves in words, where it saves memory. config: with what it leaves open chosen for the
-    machine, but for the interval of checkpoints; why: by key what was chosen there.
-    adapters: overrides under which LoRA would in its place, which is another method; empty when none were found.
-    """
-
-    config: RunConfig
+    asked: RunConfig
+    config: RunConfig  # with what was asked leaves open chosen for the machine
+    shape: Shape
     machine: Machine
     memory: Memory
-    problem: str
-    changes: tuple[str, ...] | None
-    savings: tuple[str, ...] = ()
-    adapters: tuple[str, ...] = ()
-    why: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""  # why it does not fit
+    why: Mapping[str, str] = field(default_factory=dict)  # by key what was chosen and why
+    changes: tuple[str, ...] | None = ()  # overrides under which it would fit; None when none were found
+    savings: tuple[str, ...] = ()  # of these, what each saves in words, where it saves memory
+    adapters: tuple[str, ...] = ()  # overrides under which LoRA would in its place, which is another method
 
-    @property
-    def chosen(self) -> dict[str, str]:
-        """By key what was chosen for the machine and why; the interval of checkpoints by the simulated step."""
-        seconds = None if self.problem or self.config.train.checkpoint_every else self.time.total
-        gpus = _gpus(self.config, self.machine)
-        return {**self.why, **choose(self.config, shape_of(self.config.model.path), gpus, seconds=seconds)[1]}
+    @cached_property
+    def time(self) -> StepTime:
+        return step_time(self.config, self.shape, self.machine, self.memory)
 
-    @property
-    def time(self) -> "StepTime":
-        """Simulated time of a step, made when it is asked for, once for all runs with the same key."""
-        key = takes(self.config), self.machine, self.memory
-        if key not in _SIMULATED:
-            from tepo.planning.step_time import step_time  # imports torch
-
-            _SIMULATED[key] = step_time(self.config, shape_of(self.config.model.path), self.machine, self.memory)
-        return _SIMULATED[key]
+    def hours(self, *, trained: bool) -> float:
+        """Hours of a run or, not trained, of its base: the sampler's start, all steps, and the benchmarks."""
+        seconds = measuring_time(self.config, self.shape, self.machine)
+        if trained:
+            start = 0.0 if shares_weights(self.config) else START
+            seconds += start + self.config.train.steps * self.time.total
+        return seconds / 3600
 
     def cost(self, steps: int) -> float:
-        """Dollars of a run."""
+        """Dollars of so many steps."""
         return self.time.total * steps / 3600 * self.machine.ranks * self.machine.card.price
+
+    def fastest(self) -> tuple[tuple[str, ...], float]:
+        """The overrides of the layout with the shortest step (GPUs of a sampling engine, tokens of a micro-batch, ZeRO
+        stage, with the rows that the cache then holds), and its seconds. An override must save a fiftieth."""
+        engine, tokens = self.asked.engine, self.asked.engine.micro_batch_tokens
+        several = self.machine.ranks > 1 and engine_backend(engine.kind).several_ranks
+        options = {
+            "sampler.tensor_parallel": (1, 2, 4, 8) if several else (self.asked.sampler.tensor_parallel,),
+            "engine.micro_batch_tokens": sorted({tokens, max(longest_sequence(self.asked), tokens // 2), 2 * tokens}),
+            "engine.zero_stage": (1, 2, 3) if several else (engine.zero_stage,),
+        }
+        best, least = self, self.time.total
+        for values in itertools.product(*options.values()):
+            layout = tuple(f"{key}={value}" for key, value in zip(options, values, strict=True))
+            words = tuple(word for word in layout if changed(self.asked, [word]) != self.asked)
+            found = check(changed(self.asked, words), self.shape, self.machine, reference=self.memory.reference > 0)
+            if not found.problem and (weighed := found.time.total * (1 + 0.02 * len(words))) < least:
+                best, least = replace(found, changes=words), weighed
+        return best.changes or (), best.time.total
 
 
 def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
     """Check a configuration on a machine. reference: the objective keeps a copy of the first policy. Raises UserError
     for a model of unknown shape."""
     shape = shape_of(config.model.path)
-    needed, problem = _check(config, shape, machine, reference)
-    filled, why = fill(config, shape, _gpus(config, machine), reference)
-    if not problem:
-        return Fit(filled, machine, needed, problem, (), why=why)
+    found = check(config, shape, machine, reference=reference)
+    if not found.problem:
+        return found
 
     def fits(words: tuple[str, ...]) -> bool:
-        return not _check(_changed(config, words), shape, machine, reference)[1]
+        return not check(changed(config, words), shape, machine, reference=reference).problem
 
     changes = next(filter(fits, _remedies(config, machine.ranks)), None)
     adapters = next(filter(fits, _with_adapters(config, machine.ranks)), ())
-    savings, changed = [], config
+    savings, after = [], config
     for word in changes or ():  # each on top of those before it
-        before, changed = memory(changed, shape, _gpus(changed, machine)), _changed(changed, (word,))
-        after = memory(changed, shape, _gpus(changed, machine))
-        saved = {part: getattr(before, name) - getattr(after, name) for name, part in _SAVED.items()}
+        before, after = after, changed(after, (word,))
+        old, new = (memory(one, shape, _gpus(one, machine)) for one in (before, after))
+        saved = {part: getattr(old, name) - getattr(new, name) for name, part in _SAVED.items()}
         parts = [f"{size / GIB:.1f} GiB of {part}" for part, size in saved.items() if size >= 0.05 * GIB]
         if parts:
             savings.append(f"{word} saves {', '.join(parts)}")
-    return Fit(filled, machine, needed, problem, changes, tuple(savings), adapters, why)
+    return replace(found, changes=changes, savings=tuple(savings), adapters=adapters)
+
+
+def check(config: RunConfig, shape: Shape, machine: Machine, *, reference: bool) -> Fit:
+    """The memory of a run on a machine, and what stands against it, the ranks and settings first."""
+    gpus = _gpus(config, machine)
+    filled, why = fill(config, shape, gpus, reference)
+    needed = memory(filled, shape, gpus, reference=reference)
+    try:
+        engine_backend(config.engine.kind).check_settings(filled, gpus.ranks)
+        sampler_backend(config.sampler.kind).check_settings(filled, gpus.ranks)
+        problem = _too_large(filled, shape, machine, needed)
+    except UserError as error:
+        problem = error.what
+    return Fit(config, filled, shape, machine, needed, problem, why)
 
 
 def takes(config: RunConfig) -> str:
@@ -106,19 +129,6 @@ def needs_reference(config: RunConfig) -> bool:
     return load_objective(config.objective).needs.initial_policy
 
 
-def _check(config: RunConfig, shape: Shape, machine: Machine, reference: bool) -> tuple[Memory, str]:
-    """The memory, and what stands against it, the ranks and settings first."""
-    gpus = _gpus(config, machine)
-    config, _ = fill(config, shape, gpus, reference)
-    result = memory(config, shape, gpus, reference=reference)
-    try:
-        engine_backend(config.engine.kind).check_settings(config, gpus.ranks)
-        sampler_backend(config.sampler.kind).check_settings(config, gpus.ranks)
-    except UserError as error:
-        return result, error.what
-    return result, _too_large(config, shape, machine, result)
-
-
 def _gpus(config: RunConfig, machine: Machine) -> Gpus:
     """GPUs of a machine that the engine uses."""
     ranks = ranks_of(config, machine)
@@ -128,18 +138,17 @@ def _gpus(config: RunConfig, machine: Machine) -> Gpus:
 def _too_large(config: RunConfig, shape: Shape, machine: Machine, found: Memory) -> str:
     """Sentence that names what does not fit into a GPU or a node; empty where all fits."""
     of, left = f"of {machine.card.bytes / GIB:.0f}", machine.card.bytes - RESERVE
+    sampling, host = max(found.sampling, found.syncing), max(found.host, found.load_host)
     if found.updating > left:
         return f"the updates need {found.updating / GIB:.0f} GiB {of}"
-    if max(found.sampling, found.syncing) > left:
-        return f"sampling needs {max(found.sampling, found.syncing) / GIB:.0f} GiB {of} beside the trainer"
-    size = number_bytes(config.model.dtype)
+    if sampling > left:
+        return f"sampling needs {sampling / GIB:.0f} GiB {of} beside the trainer"
     if found.loading > left:
         return f"loading needs {found.loading / GIB:.0f} GiB {of}"
     if found.cache is not None and found.cache < sequence_bytes(config, shape):
-        weights = size * shape.parameters / config.sampler.tensor_parallel
+        weights = number_bytes(config.model.dtype) * shape.parameters / config.sampler.tensor_parallel
         room = f"{weights / GIB:.0f} GiB of weights and a sequence of full length"
         return f"the sampler's {found.sampler / GIB:.0f} GiB do not hold {room}"
-    host = max(found.host, found.load_host)
     if host > machine.host:
         return f"main memory of a node: {host / GIB:.0f} GiB of {machine.host / GIB:.0f}"
     return ""
@@ -165,8 +174,8 @@ def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
     for words in sets:
         if words != split:
             yield words
-        for own in sampler_backend(config.sampler.kind).remedies(config):
-            yield (*words, *own.split())
+        for remedy in sampler_backend(config.sampler.kind).remedies(config):
+            yield (*words, *remedy.split())
     for kind in sampler_kinds():
         if sampler_backend(kind).remote:
             yield from ((*words, f"sampler.kind={kind}") for words in sets)
@@ -180,11 +189,11 @@ def _with_adapters(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
     engine = () if config.engine.kind == "torch" else ("engine.kind=torch",)
     lora = (*engine, "model.lora_rank=32", f"train.learning_rate={10 * config.train.learning_rate:g}")
     yield lora
-    for words in _remedies(_changed(config, lora), ranks):
+    for words in _remedies(changed(config, lora), ranks):
         yield (*lora, *words)
 
 
-def _changed(config: RunConfig, words: tuple[str, ...]) -> RunConfig:
+def changed(config: RunConfig, words: Sequence[str]) -> RunConfig:
     """The configuration with `section.key=value` overrides."""
     for word in words:
         name, _, text = word.partition("=")
@@ -195,19 +204,6 @@ def _changed(config: RunConfig, words: tuple[str, ...]) -> RunConfig:
         kind = int if before is None else type(before)
         config = replace(config, **{section: replace(old, **{key: None if text == "null" else kind(value)})})
     return config
-
-
-def planned_seconds(config: RunConfig, gpus: Gpus) -> float | None:
-    """Planned seconds of a step on the cards here; None on a CPU, for a card or a model that no plan knows, and where
-    none fits."""
-    import torch
-
-    machine = machine_here(torch.cuda.get_device_name(), gpus) if gpus.bytes else None
-    try:
-        found = fit(config, machine, reference=needs_reference(config)) if machine else None
-    except UserError:  # an unknown shape
-        return None
-    return None if found is None or found.problem else found.time.total
 
 
 def measured_peaks(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:

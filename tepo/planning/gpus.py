@@ -1,39 +1,14 @@
-"""GPUs that a run may be planned on, and what is assumed of runs on them.
-
-Nothing here was measured on these machines: peak figures are the makers', lengths of responses and prices are
-assumptions (`ASSUMPTIONS` says them in words and is printed with every plan).
-"""
+"""Machines that a run may be planned on. Peak figures are the makers', prices are assumed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tepo.common.errors import UserError, unknown_name
 from tepo.common.text import counted
 from tepo.config.run_config import RunConfig
-from tepo.planning.simulator.cards import BANDWIDTH, MFU, OPERATIONS, PROMPT, SYNC, operations_share
 from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.gpu_cards import A100, A100_40GB, H100, H200, L40S, RTX_4090, Card
-from tepo.training.resources.memory import GIB, Gpus
-
-RESPONSE_SHARE = 0.25  # mean response, of train.max_new_tokens
-KEPT_SHARE = 0.5  # of the groups, mixed and so kept
-HOST_BANDWIDTH = 50e9  # bytes a second of main memory, for the optimiser of each GPU
-LINK = 20e9  # bytes a second between main memory and a GPU, pinned
-MEASURING = 0.2  # of AdamW's time in main memory: what the update moved, by a sample (docs/log.md has the ratio)
-LEFT = 0.85  # of a GPU for a server that shares it with nothing
-ASSUMPTIONS = (
-    f"seconds are simulated: the queue, the dealing and the packing of a run with a clock in place of the GPUs "
-    "(docs/performance.md); "
-    f"assumed: lognormal responses of {RESPONSE_SHARE:.0%} of train.max_new_tokens "
-    f"and prompts of {PROMPT} tokens on average, {KEPT_SHARE:.0%} of the groups mixed, "
-    f"{operations_share(0):.0%} of a large card's peak operations in passes of models up to a width of {MFU[0][0]:,}, "
-    f"more of a smaller card's, {OPERATIONS:.0%} from {MFU[1][0]:,} on and in proportion between; in decoding "
-    f"{OPERATIONS:.0%} of them and {BANDWIDTH:.0%} of peak bandwidth; "
-    f"the weights of a 7B reach the sampler in {SYNC:.0f} s, others by their size; "
-    f"an offloaded optimiser moves {HOST_BANDWIDTH / 1e9:.0f} GB/s in main memory and {LINK / 1e9:.0f} to its GPU, and "
-    f"measures what it moved in {MEASURING:.0%} of that time; "
-    "checkpoints and grading take no time, nor the gathering of weights under ZeRO-3"
-)
+from tepo.training.resources.memory import GIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,17 +61,6 @@ def chosen(found: Sequence[Machine], card: str | None, gpus: int | None) -> list
 def single_gpus() -> list[Machine]:
     """One GPU of each kind, for runs that need no more."""
     return [machine for machine in machines() if machine.ranks == 1]
-
-
-def machine_here(name: str, gpus: Gpus) -> Machine | None:
-    """GPUs that the driver calls so, of those that a plan knows: of two sizes the nearer; None for an unknown card."""
-    words = name.replace("-", " ").split()
-    known = [one for one in single_gpus() if any(word in words for word in one.card.name.split() if word != "RTX")]
-    found = min(known, key=lambda one: abs(one.card.bytes - gpus.bytes), default=None)
-    if found is None:
-        return None
-    nodes = gpus.ranks // gpus.node_ranks
-    return replace(found, card=replace(found.card, bytes=gpus.bytes), nodes=nodes, node_gpus=gpus.node_ranks)
 
 
 def ranks_of(config: RunConfig, machine: Machine) -> int:

@@ -1,15 +1,12 @@
-"""Disk space of the runs of a study, and their GPU hours on a machine, under the assumptions of
-`tepo.planning.gpus`."""
+"""Disk space of the runs of a study, and their hours on a machine."""
 
 import heapq
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from tepo.planning.fit import Fit, fit, needs_reference, takes
+from tepo.planning.fit import fit, needs_reference, takes
 from tepo.planning.gpus import Machine
-from tepo.policy.model.shapes import shape_of
 from tepo.studies.plan import Unit, unique
-from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.run_disk import run_disk
 
 
@@ -35,9 +32,9 @@ class StudyHours:
 
 
 def study_hours(units: Sequence[Unit], machine: Machine) -> StudyHours:
-    """Hours of training and measuring every unit, without the measuring where an engine has several ranks. Units with
-    the same key (`takes`), as most rows of a study have, are looked at once."""
-    found: dict[tuple[object, ...], float | None] = {}
+    """Hours of training and measuring every unit. Units that take the same, as most rows of a study do, are looked at
+    once."""
+    known: dict[tuple[object, ...], float | None] = {}
     runs, unfit = [], []
     for unit in units:
         config, trained = unit.config, unit.row.objective is not None
@@ -45,26 +42,15 @@ def study_hours(units: Sequence[Unit], machine: Machine) -> StudyHours:
             unit.as_typed()  # its objective is loaded
         reference = trained and needs_reference(config)
         key = takes(config), *config.data.benchmarks, trained, reference
-        if key not in found:
-            fitted = fit(config, machine, reference=reference)
-            found[key] = None if fitted.problem else _hours(fitted, trained)
-        hours = found[key]
+        if key not in known:
+            found = fit(config, machine, reference=reference)
+            known[key] = None if found.problem else found.hours(trained=trained)
+        hours = known[key]
         if hours is None:
             unfit.append(config.model.name)
         else:
             runs.append(hours)
     return StudyHours(machine, tuple(runs), tuple(dict.fromkeys(unfit)))
-
-
-def _hours(fitted: Fit, trained: bool) -> float:
-    """Hours of a run on its machine."""
-    from tepo.planning.step_time import benchmark_time  # imports torch
-
-    config = fitted.config
-    seconds = config.train.steps * fitted.time.total if trained else 0.0
-    if not engine_backend(config.engine.kind).several_ranks:
-        seconds += benchmark_time(config, shape_of(config.model.path), fitted.machine, fitted.memory)
-    return seconds / 3600
 
 
 @dataclass(frozen=True, slots=True)

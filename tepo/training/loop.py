@@ -16,7 +16,7 @@ from tepo.common import signals
 from tepo.common.errors import Diverged, UserError
 from tepo.common.files import write_atomic
 from tepo.common.provenance import recorded
-from tepo.config.run_config import RunConfig, chosen
+from tepo.config.run_config import RunConfig
 from tepo.policy.model.allocator import free_unused
 from tepo.store.early_stop import EarlyStop, Ending, diverged
 from tepo.store.run_folder import AGAIN, RunFolder
@@ -30,7 +30,7 @@ from tepo.training.rollout.collector import NoMixedGroups
 from tepo.training.rollout.first_prompt import keep_first_prompt
 from tepo.training.rollout.run_progress import StepRollout
 from tepo.training.rollout_batch import FlatRollout, MiniBatch, mini_batches
-from tepo.training.setup import PlannedSeconds, PreparedRun, TrainState, open_state, prepare
+from tepo.training.setup import PreparedRun, TrainState, open_state, prepare
 from tepo.training.update import Updater, scheduled_learning_rate
 from tepo.training.validation import START, Measured
 
@@ -38,16 +38,11 @@ from tepo.training.validation import START, Measured
 SKIPPED = {"actor/grad_norm": 0.0, "actor/grad_clipped": 0.0, "actor/update_rms": 0.0, "actor/skipped": 1.0}
 
 
-def train(
-    config: RunConfig,
-    report: Report = lambda step, row: None,
-    planned_seconds: PlannedSeconds = lambda config, gpus: None,
-) -> Path:
+def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
     """Train one run to its end, going on from its newest checkpoint. Returns the run's folder.
 
     A run that collapses, saturates or diverges ends early and counts as finished, see `RunFolder.ending`.
-    `report(step, metrics)` is called after each step; `planned_seconds` of one say how far apart checkpoints are, where
-    the configuration leaves it open. A finished run returns at once. Raises UserError when another
+    `report(step, metrics)` is called after each step. A finished run returns at once. Raises UserError when another
     process has the run or its files are damaged, RunFailed when the base itself is broken, sampler and trainer disagree
     or another rank died, Stopped when a scheduler asked for it.
     """
@@ -58,7 +53,7 @@ def train(
             folder.check_whole()
             folder.clean_up()
         return folder.path
-    run = prepare(config, folder, planned_seconds)
+    run = prepare(config, folder)
     if process_group.rank() > 0:  # rank 0 holds the lock and does the writing
         _train_to_the_end(run, report)
         return folder.path
@@ -207,11 +202,11 @@ def _train_to(last: int, run: PreparedRun, report: Report) -> Ending | None:
             except EarlyStop as stop:
                 return _stop_early(state, stop.with_traceback(None))  # whose frames would keep the model
             except signals.Stopped:
-                if state.progress.step % chosen(train.checkpoint_every) and state.progress.step > start:
+                if state.progress.step not in (0, state.saver.step):
                     state.save()
                 state.saver.finish()  # all ranks have agreed to stop
                 raise
-            if last < train.steps:
+            if last < train.steps and state.saver.step != last:
                 state.save()
     return None
 
@@ -237,7 +232,7 @@ def _finish_step(
     }
     if log:
         log.write(row)
-    if step == config.train.steps or step % chosen(config.train.checkpoint_every) == 0:
+    if step == config.train.steps or state.saver.is_due(step, config.train.checkpoint_every):
         state.save()
     else:
         state.saver.check()
@@ -260,7 +255,7 @@ def _stop_early(state: TrainState, stop: EarlyStop) -> Ending:
             lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
             write_atomic(state.folder.examples_file, lines)
     if stop.ending.kind != "diverged":
-        if step == 0 or step % chosen(state.config.train.checkpoint_every):
+        if step != state.saver.step:
             state.save()
         return stop.ending
     state.saver.finish()

@@ -3,7 +3,7 @@
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -38,7 +38,7 @@ from tepo.training.engine import optimizer_state
 from tepo.training.engine.backends import engine_backend, shares_weights
 from tepo.training.engine.engine import Engine
 from tepo.training.preflight import check_machine, check_rewards_kept, check_settings
-from tepo.training.resources.memory import CHOSEN, Gpus, choose, held_by_others, with_share
+from tepo.training.resources.memory import Gpus, fill, held_by_others, with_share
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.prefetch import BehaviorWeights, PrefetchedRollouts
 from tepo.training.rollout.prompt_stream import PromptStream
@@ -48,7 +48,6 @@ from tepo.training.update import Updater
 from tepo.training.validation import Validation
 
 _TRIED = 4  # problems on which rewards of a user's own are tried out
-PlannedSeconds = Callable[[RunConfig, Gpus], float | None]  # of a step; None where there is no plan
 
 
 @dataclass(frozen=True)
@@ -70,7 +69,7 @@ class PreparedRun:
             raise RunFailed(what, where=str(self.folder.path), fix=fix)
 
 
-def prepare(config: RunConfig, folder: RunFolder, planned_seconds: PlannedSeconds) -> PreparedRun:
+def prepare(config: RunConfig, folder: RunFolder) -> PreparedRun:
     """Check what can be checked before anything is loaded, and choose what the configuration leaves open.
 
     Raises UserError for settings that cannot be, or that this machine cannot meet."""
@@ -78,7 +77,7 @@ def prepare(config: RunConfig, folder: RunFolder, planned_seconds: PlannedSecond
     check_rewards_kept(config, folder)
     if sampler_backend(config.sampler.kind).segments_may_grow(config):
         grow_segments()  # before the checks: some of them try what they check on the GPU
-    chosen, reasons = chosen_here(config, planned_seconds)
+    chosen, reasons = chosen_here(config)
     check_machine(chosen, folder.path)
     if not folder.started():  # a run that is refused leaves no folder
         check_weights(config.model.path, config.model.revision, config.model.trust_remote_code)
@@ -212,7 +211,6 @@ def open_state(config: RunConfig, run: RunFolder, prompts: PromptStream | None =
                 engine.close()
 
         grader = stack.enter_context(Grader(GraderOptions.of_training(config.grader)))
-        saver = stack.enter_context(Saver(run, engine.comm))
         stream = prompts or PromptStream(config, policy.tokenizer)
         sizes = policy.model.config
         stream.check_model(longest(sizes), sizes.get_text_config().vocab_size)
@@ -229,6 +227,7 @@ def open_state(config: RunConfig, run: RunFolder, prompts: PromptStream | None =
         tools = Tools(sampler, policy.tokenizer, grader)
         validation = Validation(config, tools, engine.comm) if config.train.validate_every else None
         progress = resume(run, latest, stream, device)
+        saver = stack.enter_context(Saver(run, engine.comm, progress.step if latest else None))
         rollouts = open_rollouts(collector, updater, device, progress, policy)
         state = TrainState(
             config, run, policy, engine, sampler, collector, updater, saver, device, rollouts, validation, progress
@@ -249,18 +248,17 @@ def open_rollouts(
     return PrefetchedRollouts(collector, updater, device, start, beside, BehaviorWeights(policy.model))
 
 
-def chosen_here(config: RunConfig, planned_seconds: PlannedSeconds) -> tuple[RunConfig, dict[str, str]]:
+def chosen_here(config: RunConfig) -> tuple[RunConfig, dict[str, str]]:
     """Choose what a configuration leaves open for this machine, before anything is loaded, and why. One rank
     looks at the memory that is free; several must choose alike before they meet, and go by their cards."""
-    if not any(getattr(getattr(config, section), key) is None for section, key in CHOSEN.items()):
+    if config.sampler.max_rows is not None and config.model.gradient_checkpointing is not None:
         return config, {}
     device = pick_device(config.engine.device)
     gpus, shape = gpus_here(device), KNOWN.get(config.model.path) or shape_at(config, config.model.path)
     if gpus.ranks > 1:
         gpus = replace(gpus, taken=0.0)
     reference = load_objective(config.objective).needs.initial_policy
-    seconds = planned_seconds(config, gpus) if config.train.checkpoint_every is None else None
-    return choose(config, shape, gpus, reference=reference, seconds=seconds)
+    return fill(config, shape, gpus, reference)
 
 
 def planned(config: RunConfig, source: str, device: torch.device, *, reference: bool) -> RunConfig:

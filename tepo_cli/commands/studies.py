@@ -137,7 +137,7 @@ def plan(
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
     from tepo.studies.tuning_result import undecided
     from tepo_cli.screen import say_wrapped
-    from tepo_cli.show_plan import count, show_power_line, show_price, show_rows, show_units
+    from tepo_cli.show_plan import count, show_power_line, show_price, show_units
 
     scale, store = asked.scale, asked.store
     if brief and verbose:
@@ -162,12 +162,9 @@ def plan(
     later = undecided(planned, scale, asked.chosen_seeds)
     hours = []
     if scale != "laptop":
-        from tepo.reporting.progress import waiting
+        from tepo_cli.show_fit import answer, hours_on, show_cards, show_disk, show_fits
 
-        with waiting("simulating a step and the benchmarks on each machine"):
-            from tepo_cli.show_fit import answer, hours_on, show_cards, show_disk, show_fits
-
-            hours = hours_on(units, card, gpus)
+        hours = hours_on(units, card, gpus)
         said = f": {answer(units, hours, gpus)}" if hours else ""
         say_wrapped(count(units, *later) + said)
     show_price(units, scale, store, *later)
@@ -181,6 +178,6 @@ def plan(
         return
     if scale != "laptop":
         show_cards(units, hours, gpus)
-    (show_units if verbose else show_rows)(units)
+    show_units(units, rows=not verbose)
     if scale != "laptop":
         show_fits(units, card, gpus, verbose=verbose)

@@ -8,9 +8,11 @@ was cut off in the middle is a hidden folder, which nobody takes for a checkpoin
 
 import contextlib
 import json
+import math
 import os
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -24,6 +26,7 @@ from tepo.training.distributed.comm import Comm
 from tepo.training.distributed.liveness import ACTIVITY
 
 Files = Callable[[Path], Iterable[TensorFile]]
+_BETWEEN = 600.0  # seconds without a checkpoint, where no number of steps is asked for
 _SHARE = 0.5  # of the main memory that is free, for the copies of all ranks of a machine
 _GRACE = 10.0  # seconds in which other ranks must have written something when the run ends by an error
 _LOOK = 0.05  # seconds between two looks for them
@@ -32,20 +35,33 @@ _KEPT = 2  # checkpoints of a run that is not finished
 
 
 class Saver:
-    """Writes the checkpoints of a run, one at a time. All ranks make one and call its methods in the same order."""
+    """Writes the checkpoints of a run, one at a time. All ranks make one and call its methods in the same order.
 
-    def __init__(self, run: RunFolder, comm: Comm | None = None):
-        self.run, self.comm = run, comm
+    step: of the newest checkpoint, written or under way; None before the first.
+    """
+
+    def __init__(self, run: RunFolder, comm: Comm | None = None, step: int | None = None):
+        self.run, self.comm, self.step = run, comm, step
+        self._written_at = time.monotonic()  # infinite while one is being written
         self.rank, self.ranks = (0, 1) if comm is None else (comm.rank, comm.world_size)
         self._thread = ThreadPoolExecutor(1)
         self._tasks: list[Future[None]] = []  # of the checkpoint that is being written: its files; on rank 0 the commit
         self._given_up = threading.Event()
+
+    def is_due(self, step: int, every: int | None) -> bool:
+        """Tell whether to save after a step: every so many, or ten minutes (None) after the last checkpoint was there,
+        by the clock of the first rank."""
+        if every is not None:
+            return step % every == 0
+        due = time.monotonic() - self._written_at >= _BETWEEN
+        return due if self.comm is None else self.comm.all_gather_object(due)[0]
 
     def save(self, step: int, progress: dict[str, Any], files: Files) -> None:
         """Begin a checkpoint. progress: what is kept beside the weights. files: those of this rank, for a folder into
         which it may write small ones itself. Raises UserError where this checkpoint or the one before cannot be
         written."""
         self.finish()
+        self.step, self._written_at = step, math.inf
         scratch = self.run.scratch(step)
         held: list[TensorFile] = []
         sizes, room = {}, _room(self.ranks)
@@ -159,6 +175,7 @@ class Saver:
             listed = {"files": dict(sorted(files.items())), "sha256": dict(sorted(digests.items()))}
             write_progress(scratch, {"step": step, **progress, **listed})
             replace_folder(scratch, target)
+            self._written_at = time.monotonic()
             for old in self.run.checkpoints()[:-_KEPT]:
                 remove_folder(self.run.checkpoint(old))
 

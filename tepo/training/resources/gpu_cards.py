@@ -1,4 +1,4 @@
-"""GPUs by their makers' data sheets: the one table behind plans, the simulation and MFU."""
+"""GPUs by their makers' data sheets: the one table behind plans and MFU."""
 
 from dataclasses import dataclass
 

@@ -7,13 +7,13 @@ tests/integration/test_memory_peaks.py holds it against the allocations of real 
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 from tepo.common.errors import UserError
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.shapes import Shape, number_bytes
 from tepo.sampling.backends import Room, SamplerMemory, longest_sequence, sampler_backend
 from tepo.training.engine.backends import engine_backend, shares_weights
-from tepo.training.resources.run_disk import GB, run_disk
 
 GIB = 2**30
 _PLAN = "`tepo plan` and `tepo train --dry-run` name what makes it fit; sampler.memory_fraction overrules the plan"
@@ -29,10 +29,6 @@ _ROWS = (*range(512, 128, -32), *range(128, 32, -8), *range(32, 0, -4))
 _ROWS_ON_CPU, _ROWS_IN_FULL = 256, 1024  # without a GPU; of a sampler whose rows keep room for the longest sequence
 _UNDER_WAY = 8  # a row has room for an eighth of the longest sequence: half of the mean that plans assume
 _SURE = 0.9  # of the memory: activations that are not made again are most of a plan, and counted by hand
-CHOSEN = {"model": "gradient_checkpointing", "sampler": "max_rows", "train": "checkpoint_every"}  # may be null
-BETWEEN = 600.0  # seconds between checkpoints
-DISK, _WRITING = 1e9, 0.1  # bytes a second that a disk is taken to write, and the most of the time that it does
-_UNPLANNED = 4  # steps between checkpoints where nothing plans the seconds of one
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,49 +113,31 @@ class Memory:
         return max(self.loading, self.sampling, self.syncing, self.updating)
 
 
-def choose(
-    config: RunConfig, shape: Shape, gpus: Gpus, *, reference: bool = False, seconds: float | None = None
-) -> tuple[RunConfig, dict[str, str]]:
-    """The configuration with all that it leaves open (null) filled in for these GPUs, and by key what was chosen and
-    why. seconds: of a step as planned, None where it is not known. Results depend on none of it but for rounding."""
-    config, why = fill(config, shape, gpus, reference)
-    if config.train.checkpoint_every is None:
-        if seconds:  # about ten minutes; longer where a disk would be busy with it
-            size = run_disk(config, shape).checkpoint
-            between = max(BETWEEN, size / DISK / _WRITING)
-            steps = min(max(round(between / seconds), 1), config.train.steps)
-            slow = f", for {size / GB:.0f} GB each" if between > BETWEEN else ""
-            said = f"{between / 60:.0f} minutes of {seconds:.0f} s a step{slow}"
-        else:
-            steps, said = min(_UNPLANNED, config.train.steps), "no plan of a step's seconds here"
-        config, why["train.checkpoint_every"] = _with(config, "train", steps), f"{steps}: {said}"
-    return config, why
-
-
 def fill(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool) -> tuple[RunConfig, dict[str, str]]:
-    """The configuration with the settings that memory depends on filled in, and by key what was chosen and why."""
+    """The configuration with the settings that it leaves open (null) chosen for these GPUs, and by key what was chosen
+    and why. Results depend on none of it but for rounding."""
     why: dict[str, str] = {}
     if config.sampler.max_rows is None:
 
         def look(trial: RunConfig) -> tuple[float | None, float]:
-            found = memory(_with(trial, "model", True), shape, gpus, reference=reference)
+            found = memory(_with(trial, "model", gradient_checkpointing=True), shape, gpus, reference=reference)
             return found.cache, max(found.sampling, found.syncing)
 
         config, why["sampler.max_rows"] = _rows(config, shape, gpus, look)
     if config.model.gradient_checkpointing is None:
-        plain, said = _with(config, "model", False), "false: no GPU"
+        plain, said = _with(config, "model", gradient_checkpointing=False), "false: no GPU"
         if gpus.bytes:  # only where the updates do not fit without it for sure
             room, without = _SURE * (gpus.bytes - gpus.taken), memory(plain, shape, gpus, reference=reference).updating
             fits = without <= room
             said = f"{str(not fits).lower()}: the updates take {without / GIB:.1f} of {room / GIB:.1f} GiB without"
-            plain = plain if fits else _with(config, "model", True)
+            plain = plain if fits else _with(config, "model", gradient_checkpointing=True)
         config, why["model.gradient_checkpointing"] = plain, said
     return config, why
 
 
-def _with(config: RunConfig, section: str, value: int | bool) -> RunConfig:
-    """The configuration with a value for what a section may leave open."""
-    return replace(config, **{section: replace(getattr(config, section), **{CHOSEN[section]: value})})
+def _with(config: RunConfig, section: str, **settings: Any) -> RunConfig:
+    """The configuration with other settings of a section."""
+    return replace(config, **{section: replace(getattr(config, section), **settings)})
 
 
 def _rows(
@@ -167,11 +145,11 @@ def _rows(
 ) -> tuple[RunConfig, str]:
     """The most rows that the cache has room for. look: bytes of the cache and of all while a configuration samples."""
     if not gpus.bytes:
-        return _with(config, "sampler", _ROWS_ON_CPU), f"{_ROWS_ON_CPU}: no GPU"
+        return _with(config, "sampler", max_rows=_ROWS_ON_CPU), f"{_ROWS_ON_CPU}: no GPU"
     full_rows = sampler_backend(config.sampler.kind).full_rows  # it takes no more of them than fit
     each = sequence_bytes(config, shape) / _UNDER_WAY
     for rows in (_ROWS_IN_FULL, *_ROWS) if full_rows else _ROWS:
-        trial = _with(config, "sampler", rows)
+        trial = _with(config, "sampler", max_rows=rows)
         cache, peak = look(trial)
         if cache is None:
             return trial, f"{rows}: the sampler has GPUs of its own"

@@ -26,7 +26,7 @@ from tepo.studies.plan_studies import plan_all
 from tepo_cli import screen
 from tepo_cli.commands.train import train
 from tepo_cli.main import main
-from tepo_cli.show_plan import show_rows, show_units
+from tepo_cli.show_plan import show_units
 from tepo_cli.study_outputs import show_tables
 from tests.integration.commands import alone, tepo
 from tests.unit.studies.measured import facts_of
@@ -55,7 +55,7 @@ def test_a_plan_has_a_line_a_row_over_its_seeds(tmp_path: Path, capsys: pytest.C
     ((_, units),) = plan_all(["panel-e"], "laptop", store=tmp_path, seeds=[0, 1, 2])
     units[0].folder.mkdir()
     units[0].in_store.mark("finished")
-    show_rows(units)
+    show_units(units, rows=True)
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("│")]
     assert len(lines) == 5
     assert re.search(r"0, 1, 2 +│ 1 x done, 2 x 36 steps +│ 7 benchmarks", lines[0])

@@ -137,7 +137,7 @@ def test_committed_baselines_guard_every_short_benchmark() -> None:
 
 def test_committed_results_say_their_cpu() -> None:
     for path in table.RESULTS.glob("*.json"):
-        if not path.name.startswith(("gpu_", "house", "simulation")):
+        if not path.name.startswith(("gpu_", "house")):
             entries = json.loads(path.read_text())
             assert entries, path
             assert all(entry["machine"]["cpu"] == cpu for cpu, entry in entries.items()), path

@@ -10,14 +10,14 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.config.compose import compose, options
 from tepo.config.run_config import RunConfig
-from tepo.planning.fit import _changed, fit, measured_peaks, needs_reference
-from tepo.planning.gpus import Machine, machine_here, machines
+from tepo.planning.fit import changed, fit, measured_peaks, needs_reference
+from tepo.planning.gpus import Machine, machines
 from tepo.policy.model.shapes import KNOWN, Shape, shape_of
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study
 from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.gpu_cards import H100, Card
-from tepo.training.resources.memory import GIB, TAKEN, Gpus, memory
+from tepo.training.resources.memory import GIB, TAKEN, memory
 from tepo_cli.show_fit import hours_on, show_cards, show_fit, show_fits
 
 CONFIGS = {name: compose(["scale=paper", f"model={name}"]) for name in options("model") if name != "laptop"}
@@ -40,7 +40,7 @@ def test_what_is_said_to_help_does(model: str) -> None:
             assert found.changes == ()
             assert found.memory.peak <= machine.card.bytes
         elif found.changes is not None:
-            assert fit(_changed(CONFIGS[model], found.changes), machine).problem == ""
+            assert fit(changed(CONFIGS[model], found.changes), machine).problem == ""
             words |= set(found.changes)
     compose(["scale=paper", f"model={model}", *sorted(words)])  # they are overrides as typed
 
@@ -70,7 +70,7 @@ def test_what_the_engine_refuses_does_not_fit() -> None:
     for machine in LARGE:
         found = fit(plain, machine)
         assert found.problem
-        engine_backend("deepspeed").check_settings(_changed(plain, found.changes), machine.ranks)
+        engine_backend("deepspeed").check_settings(changed(plain, found.changes), machine.ranks)
 
 
 def test_adapters_are_named_last_and_as_another_method(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,7 +79,7 @@ def test_adapters_are_named_last_and_as_another_method(capsys: pytest.CaptureFix
     for machine in (machine for machine in LARGE if machine.ranks == 1):
         found = fit(config, machine)
         assert found.adapters[-2:] == ("model.lora_rank=32", "train.learning_rate=5e-06")  # ten times the scale's
-        assert fit(_changed(config, found.adapters), machine).problem == ""
+        assert fit(changed(config, found.adapters), machine).problem == ""
         assert not any(word.startswith("model.lora") for word in found.changes or ())
     show_fit(config)
     said = " ".join(capsys.readouterr().err.split())
@@ -96,30 +96,6 @@ def test_a_reference_policy_is_counted() -> None:
     assert anchored.updating - plain.updating == 2 * KNOWN["Qwen/Qwen2.5-7B"].parameters
 
 
-def test_a_step_gets_shorter_with_more_and_better_gpus_and_longer_with_epochs() -> None:
-    config = CONFIGS["qwen2.5-7b"]
-
-    def seconds(name: str, epochs: int = 2) -> float:
-        changed = replace(config, train=replace(config.train, epochs=epochs))
-        return fit(changed, BY_NAME[name]).time.total
-
-    assert seconds("8 A100") > seconds("8 H100") > seconds("2 x 8 H100")
-    assert seconds("8 H100") > seconds("8 H100", epochs=1)
-    found = fit(config, BY_NAME["8 H100"])
-    assert found.cost(72) == pytest.approx(found.time.total * 72 / 3600 * 8 * 2.5)
-
-
-def test_an_offloaded_optimiser_takes_time() -> None:
-    """By hand: 8 updates of 7.6 billion weights, shared by the GPUs; of each 28 bytes in main memory by AdamW, a fifth
-    of that time to measure what moved, 6 to round it, and 6 across."""
-    offloaded = compose(["scale=paper", "engine.offload=true"])
-    one, eight = (fit(offloaded, BY_NAME[name]).time for name in ("1 H100", "8 H100"))
-    assert one.offload == pytest.approx(8 * KNOWN["Qwen/Qwen2.5-7B"].parameters * (33.6 / 50e9 + 6 / 50e9 + 6 / 20e9))
-    assert eight.offload == pytest.approx(one.offload / 8)
-    assert fit(CONFIGS["qwen2.5-7b"], BY_NAME["8 H100"]).time.offload == 0
-    assert one.total == pytest.approx(one.rollout + one.logprobs + one.updates + one.offload + one.sync)
-
-
 def test_a_model_of_unknown_shape_is_said() -> None:
     with pytest.raises(UserError, match="shape is not known"):
         shape_of("nobody/nothing")
@@ -131,8 +107,10 @@ def test_the_plan_says_what_does_not_fit_and_what_would(capsys: pytest.CaptureFi
     said = capsys.readouterr().err
     assert "1 H100: does not fit, the updates need" in said
     assert "It would with engine.offload=true; engine.offload=true saves" in " ".join(said.split())
-    assert "assumed: lognormal responses of 25%" in " ".join(said.split())
-    assert "seconds of a step (rollout + old log-probs + updates + rest): 8 A100 " in " ".join(said.split())
+    assert "good to a factor of 1.5" in " ".join(said.split())
+    phases = "rollout + old log-probs + updates + reductions + rest"
+    assert f"seconds of a step ({phases}): 8 A100 " in " ".join(said.split())
+    assert "a faster layout, by the same estimate: " in " ".join(said.split())
     for part in ("weights", "gradients", "optimiser", "activations", "logits", "sampler", "cache"):
         assert part in said
     for phase in ("loading", "sampling", "syncing", "updating"):
@@ -175,11 +153,11 @@ def test_what_makes_a_small_model_fit_on_one_card(small_model: RunConfig) -> Non
     assert middle.changes == ("engine.micro_batch_tokens=4096",)
     assert small.changes == ("model.gradient_checkpointing=true", "engine.optimizer=adamw_8bit")
     assert [words.split()[0] for words in small.savings] == list(small.changes)
-    changed = _changed(config, small.changes)
-    kept, rounded = (memory(one, shape_of(config.model.path)) for one in (config, changed))
+    after = changed(config, small.changes)
+    kept, rounded = (memory(one, shape_of(config.model.path)) for one in (config, after))
     assert f"saves {(kept.optimiser - rounded.optimiser) / GIB:.1f} GiB of the optimiser" in small.savings[1]
     assert f"saves {(kept.activations - rounded.activations) / GIB:.1f} GiB of activations" in small.savings[0]
-    assert fit(changed, card(26)).problem == ""
+    assert fit(after, card(26)).problem == ""
 
 
 def test_offload_is_what_is_left_for_a_smaller_card_and_deepspeed_for_the_smallest(small_model: RunConfig) -> None:
@@ -190,10 +168,10 @@ def test_offload_is_what_is_left_for_a_smaller_card_and_deepspeed_for_the_smalle
     assert f"engine.offload=true saves {states:.1f} GiB of the optimiser" in found.savings
     assert "engine.kind=deepspeed" in (fit(config, card(11)).changes or ())
     assert fit(config, card(11, host=8)).changes is None
-    rounded = _changed(config, ("engine.optimizer=adamw_8bit",))
+    rounded = changed(config, ("engine.optimizer=adamw_8bit",))
     found = fit(rounded, card(17))
     assert {"engine.optimizer=adamw", "engine.offload=true"} <= set(found.changes)
-    assert fit(_changed(rounded, found.changes), card(17)).problem == ""
+    assert fit(changed(rounded, found.changes), card(17)).problem == ""
 
 
 def test_settings_that_take_the_same_share_a_table(
@@ -228,10 +206,10 @@ def test_an_engine_that_does_not_fit_on_a_gpu_is_cut() -> None:
     assert found.changes == ("sampler.memory_fraction=null",)
     small = Machine(Card("L40S", 44.4 * GIB, 362e12, 0.86e12), 1, 8, 1843 * GIB)
     plain = replace(config, sampler=replace(config.sampler, memory_fraction=None))
-    changed = fit(plain, small)
-    assert changed.problem
-    assert "sampler.tensor_parallel=2" in changed.changes
-    assert "sampler.kind=vllm_server" not in changed.changes
+    found = fit(plain, small)
+    assert found.problem
+    assert "sampler.tensor_parallel=2" in found.changes
+    assert "sampler.kind=vllm_server" not in found.changes
 
 
 def test_a_plan_leaves_a_gibibyte_of_each_gpu() -> None:
@@ -239,8 +217,8 @@ def test_a_plan_leaves_a_gibibyte_of_each_gpu() -> None:
     for machine in machines():
         for name in ("qwen2.5-0.5b", "qwen2.5-1.5b", "qwen3-1.7b-base"):
             found = fit(compose(["scale=single_gpu", f"model={name}", "engine.optimizer=adamw_8bit"]), machine)
-            changed = fit(_changed(found.config, found.changes), machine) if found.changes else found
-            assert changed.problem or changed.memory.peak <= machine.card.bytes - GIB
+            after = fit(changed(found.config, found.changes), machine) if found.changes else found
+            assert after.problem or after.memory.peak <= machine.card.bytes - GIB
 
 
 def test_the_plan_names_what_it_chooses(capsys: pytest.CaptureFixture[str]) -> None:
@@ -252,25 +230,8 @@ def test_the_plan_names_what_it_chooses(capsys: pytest.CaptureFixture[str]) -> N
     )
     assert re.search(checkpointing + one, said)
     assert re.search(rf"sampler.max_rows is null, so it becomes \d+: [\d.]+ GiB of cache, .* a row.* {one}", said)
-    assert re.search(rf"train.checkpoint_every is null, so it becomes \d+: 10 minutes of \d+ s a step {one}", said)
-    show_fit(compose(["scale=single_gpu", "sampler.max_rows=64", "train.checkpoint_every=2"]), card="rtx4090")
+    show_fit(compose(["scale=single_gpu", "sampler.max_rows=64"]), card="rtx4090")
     assert "max_rows is null" not in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("name", "gib", "card"),
-    [
-        ("NVIDIA GeForce RTX 4090", 23.5, "RTX 4090"),
-        ("NVIDIA A100-SXM4-40GB", 39.4, "A100 40GB"),
-        ("NVIDIA A100 80GB PCIe", 79.2, "A100"),
-        ("NVIDIA H100 80GB HBM3", 79.1, "H100"),
-        ("NVIDIA GeForce RTX 3060", 11.6, None),
-    ],
-)
-def test_the_card_here_is_found_by_its_name(name: str, gib: float, card: str | None) -> None:
-    found = machine_here(name, Gpus(16, 8, gib * GIB))
-    assert (found and found.card.name) == card
-    assert found is None or (found.nodes, found.node_gpus, found.card.bytes) == (2, 8, gib * GIB)
 
 
 def test_a_plan_of_one_card_shows_that_card_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 import pytest
 import torch
@@ -67,15 +66,15 @@ def weights(folder: Path) -> dict[str, bytes]:
     }
 
 
-def interrupted(config: RunConfig, step: int = 1, *more: Any) -> RunFolder:
-    """A run that Ctrl-C ended after a step. more: given to `train`."""
+def interrupted(config: RunConfig, step: int = 1) -> RunFolder:
+    """A run that Ctrl-C ended after a step."""
 
     def report(now: int, row: dict) -> None:
         if now == step:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(config, report, *more)
+        train(config, report)
     return RunFolder.of(config)
 
 

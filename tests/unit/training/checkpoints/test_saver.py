@@ -199,6 +199,22 @@ def test_a_file_that_the_system_cuts_leaves_the_last_checkpoint(tmp_path: Path) 
     assert left == "[1] 1"
 
 
+def test_by_the_clock_a_checkpoint_is_due_ten_minutes_after_the_last_on_the_first_rank(tmp_path: Path) -> None:
+    found: dict[int, list[bool]] = {}
+
+    def work(saver: Saver, rank: int) -> None:
+        due = [saver.is_due(1, None)]
+        saver._written_at -= 601 if rank == 0 else 0
+        due.append(saver.is_due(2, None))
+        saver.save(2, {}, lambda folder: part(rank))
+        due.append(saver.is_due(3, None))
+        saver.finish()
+        found[rank] = [*due, saver.is_due(4, None), saver.is_due(4, 2), saver.is_due(4, 3)]
+
+    assert on_two_ranks(RunFolder(tmp_path), work) == [None, None]
+    assert found[0] == found[1] == [False, True, False, False, True, False]
+
+
 def test_without_memory_for_copies_the_training_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, alive = RunFolder(tmp_path), []
     monkeypatch.setattr("tepo.training.checkpoints.saver._SHARE", 0.0)

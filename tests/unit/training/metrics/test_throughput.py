@@ -12,7 +12,6 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from tepo.planning.simulator.clocked_sampler import response
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.shapes import Shape
 from tepo.problems.problem import Problem
@@ -30,6 +29,7 @@ from tepo.training.metrics.token_counts import Size, TokenCounts
 from tepo.training.resources.gpu_cards import peak_operations
 from tepo.training.rollout import collector
 from tepo.training.rollout_batch import FlatRollout, Group, Prompt
+from tests.unit.training.rollout.clocked_ranks import response
 from tests.unit.training.small import small
 
 

@@ -7,18 +7,9 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.config.run_config import RunConfig
-from tepo.policy.model.shapes import KNOWN
+from tepo.policy.model.shapes import KNOWN, Shape
 from tepo.sampling.embedded.kv_cache import gpu_cache_bytes
-from tepo.training.resources.memory import (
-    GIB,
-    Gpus,
-    choose,
-    held_by_others,
-    memory,
-    sequence_bytes,
-    with_all,
-    with_share,
-)
+from tepo.training.resources.memory import GIB, Gpus, fill, held_by_others, memory, sequence_bytes, with_all, with_share
 
 
 @pytest.mark.parametrize(
@@ -193,18 +184,22 @@ def test_an_engine_over_several_gpus_has_a_part_of_the_weights_and_of_the_cache_
     assert alone.syncing - two.syncing == pytest.approx(shape.parameters)
 
 
-OPEN = ("sampler.max_rows", "model.gradient_checkpointing", "train.checkpoint_every")
+OPEN = ("sampler.max_rows", "model.gradient_checkpointing")
 
 
 def left_open(config: RunConfig) -> list[object]:
-    return [config.sampler.max_rows, config.model.gradient_checkpointing, config.train.checkpoint_every]
+    return [config.sampler.max_rows, config.model.gradient_checkpointing]
+
+
+def choose(config: RunConfig, shape: Shape, gpus: Gpus) -> tuple[RunConfig, dict[str, str]]:
+    return fill(config, shape, gpus, reference=False)
 
 
 @pytest.mark.parametrize("scale", ["single_gpu", "paper"])
 @pytest.mark.parametrize("gpus", [Gpus(), Gpus(bytes=23.5 * GIB), Gpus(8, 8, 79 * GIB)])
 def test_what_is_left_open_is_chosen_with_a_reason(scale: str, gpus: Gpus) -> None:
     config = compose([f"scale={scale}"])
-    assert left_open(config) == [None] * 3
+    assert left_open(config) == [None] * 2
     found, why = choose(config, KNOWN[config.model.path], gpus)
     assert None not in left_open(found)
     assert {key: text.split(":")[0].capitalize() for key, text in why.items()} == dict(
@@ -247,23 +242,6 @@ def test_the_logits_of_more_rows_are_the_samplers_work() -> None:
     few, many = (memory(compose(["scale=paper", f"sampler.max_rows={rows}"]), shape, gpus) for rows in (256, 512))
     assert few.sampler == many.sampler
     assert few.cache - many.cache == pytest.approx(256 * 4 * 4 * shape.vocabulary)
-
-
-@pytest.mark.parametrize(
-    ("words", "seconds", "every"),
-    [
-        (("scale=single_gpu",), 20.0, 30),
-        (("scale=single_gpu",), 700.0, 1),
-        (("scale=single_gpu",), 0.1, 200),  # no fewer than one a run
-        (("scale=single_gpu",), None, 4),
-        (("scale=paper",), 107.0, 10),  # 14 bytes of each of 7.6 billion weights: 107 s of writing in each 1,065
-    ],
-)
-def test_a_checkpoint_about_every_ten_minutes(words: tuple[str, ...], seconds: float | None, every: int) -> None:
-    config = compose(words)
-    found, why = choose(config, KNOWN[config.model.path], Gpus(8, 8, 79 * GIB), seconds=seconds)
-    assert found.train.checkpoint_every == every
-    assert why["train.checkpoint_every"].startswith(f"{every}: ")
 
 
 def test_a_finished_run_is_measured_with_rows_that_fit_beside_no_trainer() -> None:

@@ -16,7 +16,6 @@ import pytest
 from tepo.common.errors import Diverged
 from tepo.common.randomness import derive
 from tepo.config.run_config import RunConfig
-from tepo.planning.simulator.clocked_sampler import AtOnce
 from tepo.policy.model.load_policy import load_policy
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.problem import Problem
@@ -31,6 +30,7 @@ from tepo.training.rollout.group_stats import Rollout
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.rollout_batch import Prompt
 from tests.unit.evaluation.stand_in import LastBox
+from tests.unit.training.rollout.clocked_ranks import AtOnce
 from tests.unit.training.small import small
 
 

@@ -1,0 +1,150 @@
+"""Seconds of a step and of measuring a run, in closed form: to a factor of 1.5, for choosing card, layout and budget.
+
+Held against what an H200 measured and a step that verl published (tests/unit/planning/test_estimate.py).
+"""
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from tepo.config.run_config import RunConfig, chosen
+from tepo.planning.gpus import Machine, ranks_of
+from tepo.policy.model.shapes import KNOWN, Shape, number_bytes
+from tepo.problems.benchmarks import load_benchmark
+from tepo.sampling.backends import longest_sequence, sampler_backend
+from tepo.training.engine.backends import shares_weights
+from tepo.training.resources.gpu_cards import H200, Card
+from tepo.training.resources.memory import Memory
+
+# assumed of the problems and the model
+RESPONSE_SHARE, SPREAD = 0.25, 0.8  # mean response, of train.max_new_tokens; deviation of its logarithm
+KEPT_SHARE = 0.5  # of the groups, mixed and so kept
+PROMPT = 200  # tokens, the mean of DAPO-Math-17k with its instruction
+# decoding
+BANDWIDTH = 0.77  # of the peak: Llama-3.1-8B, one request, vLLM 0.23 on an A100 (johnmusgrave.com)
+TOKEN = 0.0033  # seconds of the host between two tokens: what an A800's 13 ms a token of a 7B have beside its reading
+ALL_REDUCE = 10e-6  # seconds between GPUs of a node, two a layer (vllm-project/vllm#24111); bytes come on top
+TAIL = 0.15  # of the rollout: one step in seven has to draw again, and waits for another longest response
+LEFT, ROWS = 0.85, 512  # of a GPU, and rows, for an engine that shares it with nothing
+# passes: share of the peak, all passes counted; perf/results/gpu_nvidia_h200.json has 0.28 at a width of 896, 0.38 at
+# 1,536 and 0.50 at 3,584. Of several GPUs the others wait for the slowest.
+NARROW, DOUBLED, WIDE, TOGETHER = 0.28, 0.11, 0.50, 0.85
+LAYER = 0.005  # seconds of the host for a layer of a micro-batch, at least: SmolLM2-135M on an H200
+NETWORK = 0.7  # of the peak of NVLink and of InfiniBand
+HOST_BANDWIDTH, LINK, MOVED = 50e9, 20e9, 1.2  # bytes a second of main memory and to a GPU; with measuring what moved
+# the rest: the sampler sleeps, wakes and takes the weights of a 7B; by a reading of the code
+WAKE, SYNC, START = 3.0, 2.0, 120.0  # seconds a step; a 7B; a start of vLLM
+ASSUMPTIONS = (
+    "seconds are a closed form, good to a factor of 1.5 (docs/performance.md); assumed: responses of "
+    f"{RESPONSE_SHARE:.0%} of train.max_new_tokens on average, some as long as it allows, prompts of {PROMPT} tokens, "
+    f"{KEPT_SHARE:.0%} of the groups mixed; decoding at {BANDWIDTH:.0%} of peak bandwidth and {1000 * TOKEN:.1f} ms of "
+    f"the host a token; passes at {NARROW:.0%} (narrow models) to {WIDE:.0%} of peak operations, on several GPUs "
+    f"{TOGETHER:.0%} of that; from ZeRO 2 on gradients are sent in float32 after every micro-batch; an offloaded "
+    f"optimiser moves {HOST_BANDWIDTH / 1e9:.0f} GB/s; checkpoints and grading take no time"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """Seconds of one step by phase. reductions: of gradients and weights between GPUs; offload: of the optimiser in
+    main memory; rest: the sampler wakes and takes the weights. beside: the next rollout is drawn during the updates."""
+
+    rollout: float
+    logprobs: float
+    updates: float
+    reductions: float
+    offload: float
+    rest: float
+    beside: bool = False
+
+    @property
+    def total(self) -> float:
+        """Seconds of the step; beside the updates, the old log-probs wait for both."""
+        phases = self.rollout, self.updates + self.reductions + self.offload
+        return (max(phases) if self.beside else sum(phases)) + self.logprobs + self.rest
+
+
+def step_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> StepTime:
+    """Seconds of a step of a configuration that leaves nothing open. Sampling servers are taken to be as many GPUs
+    again."""
+    train, ranks, card = config.train, ranks_of(config, machine), machine.card
+    mean, size = RESPONSE_SHARE * train.max_new_tokens, number_bytes(config.model.dtype)
+    engines = max(1, ranks // config.sampler.tensor_parallel)
+    drawn = config.sampler.margin * train.prompts_per_step * train.samples_per_prompt / KEPT_SHARE
+    rollout = (1 + TAIL) * decoding(
+        config, shape, card, memory.cache, chosen(config.sampler.max_rows), drawn / engines, mean, train.max_new_tokens
+    )
+    # every rank that has sequences of a group reads its prompt
+    tokens = train.prompts_per_step * (train.samples_per_prompt * mean + min(train.samples_per_prompt, ranks) * PROMPT)
+    squares = train.prompts_per_step * train.samples_per_prompt * (mean**2 * math.exp(SPREAD**2) + 2 * PROMPT * mean)
+    speed = operations_share(shape.hidden, card) * (TOGETHER if ranks > 1 else 1.0) * card.operations * ranks
+    forward = shape.forward_operations(tokens, squares) / speed
+    count = train.epochs * train.mini_batches  # updates
+    micro = count * math.ceil(tokens / train.mini_batches / ranks / config.engine.micro_batch_tokens)
+    passes = 3 + chosen(config.model.gradient_checkpointing) - (config.model.lora_rank > 0)
+    updates = max(train.epochs * passes * forward, micro * shape.layers * LAYER)
+
+    trained = shape.adapter_parameters(config.model.lora_rank) or shape.parameters
+    # an all-reduce is twice (n - 1)/n of the bytes; stage 3 scatters, and gathers weights twice. Each GPU of a node has
+    # a share of the ring between nodes
+    numbers = 4 * (micro if config.engine.zero_stage > 1 else count) + count * size / 2
+    sent = 2 * (ranks - 1) / ranks * trained * numbers
+    between = 1 / (card.network * machine.node_gpus) if machine.nodes > 1 else 0.0
+    reductions, offload = sent * (1 / card.nvlink + between) / NETWORK, 0.0
+    if config.engine.offload:  # masters and moments read and written, the gradient read; both cross
+        offload = count * trained / ranks * ((28 * MOVED + 4 + size) / HOST_BANDWIDTH + (4 + size) / LINK)
+    rest = 0.0 if shares_weights(config) else WAKE + SYNC * shape.parameters / KNOWN["Qwen/Qwen2.5-7B"].parameters
+    beside = train.staleness > 0 and sampler_backend(config.sampler.kind).remote
+    return StepTime(rollout, forward * (1 + (memory.reference > 0)), updates, reductions, offload, rest, beside)
+
+
+def measuring_time(config: RunConfig, shape: Shape, machine: Machine) -> float:
+    """Seconds of measuring a run on its benchmarks, which the GPUs of a node share; responses are as in training."""
+    found = [load_benchmark(name) for name in config.data.benchmarks]
+    engines = max(1, min(ranks_of(config, machine), machine.node_gpus) // config.sampler.tensor_parallel)
+    count = sum(one.count * one.samples for one in found) / engines
+    limit = max((one.max_new_tokens for one in found), default=0)
+    mean = min(RESPONSE_SHARE * config.train.max_new_tokens, limit)
+    start = 0.0 if sampler_backend(config.sampler.kind).shares_weights else START
+    return start + (decoding(config, shape, machine.card, None, ROWS, count, mean, limit) if count else 0.0)
+
+
+def decoding(
+    config: RunConfig, shape: Shape, card: Card, cache: float | None, rows: int, count: float, mean: float, limit: int
+) -> float:
+    """Seconds in which an engine draws so many responses: its longest response, and before that begins what does not
+    run beside it; each step takes the host's time, all weights and the cache of every row. cache: bytes of a GPU for
+    it, None where it has the GPU for itself; rows: at most."""
+    tensor, sampler, size = config.sampler.tensor_parallel, config.sampler.kind, number_bytes(config.model.dtype)
+    weights, token = size * shape.parameters / tensor, size * shape.cut_cache_numbers(tensor)
+    cache = max(LEFT * card.bytes - weights, 0.0) if cache is None else cache
+    held = PROMPT + mean * math.exp(SPREAD**2) / 2  # tokens of a row, over its time
+    longest = _longest(count, mean, limit)
+    if sampler_backend(sampler).full_rows:  # batches that run to their end
+        rows = max(1, min(rows, int(cache / token / longest_sequence(config))))
+        longest = _longest(min(count, rows), mean, limit)
+        steps = math.ceil(count / rows) * longest
+    else:
+        fitting = max(1.0, min(rows, cache / (token * held)))
+        steps = longest + max(count - fitting, 0.0) * mean / fitting
+    active = shape.layers * shape.layer_parameters + shape.head_parameters
+    reading = (steps * size * active / tensor + count * mean * held * token) / (BANDWIDTH * card.bandwidth)
+    computing = 2 * active / (tensor * WIDE * card.operations)  # of a token
+    crossing = 2 * (tensor - 1) / tensor * 4 * shape.layers * shape.hidden / (NETWORK * card.nvlink)
+    host = TOKEN + (2 * shape.layers * ALL_REDUCE if tensor > 1 else 0.0)
+    tokens, prompts = count * mean, count * PROMPT / config.train.samples_per_prompt  # a prompt is read once
+    return steps * host + max(reading, tokens * computing) + prompts * computing + (tokens + prompts) * crossing
+
+
+def _longest(count: float, mean: float, limit: int) -> float:
+    """Tokens of the longest of so many lognormal responses."""
+    largest = SPREAD * NormalDist().inv_cdf(1 - 1 / (count + 1))
+    return min(limit, mean * math.exp(largest - SPREAD**2 / 2))
+
+
+def operations_share(hidden: int, card: Card) -> float:
+    """Share of a card's peak operations in passes of the trainer, by the model's width; what a narrow model takes
+    beside its products goes by the bandwidth of the card."""
+    share = min(max(NARROW + DOUBLED * math.log2(hidden / 896), 0.1), WIDE)
+    beside = (1 / share - 1 / WIDE) / H200.operations * H200.bandwidth / card.bandwidth
+    return 1 / (1 / WIDE + beside * card.operations)

@@ -25,9 +25,6 @@ ONE_THREAD = {
 _WARM = [
     "tepo_cli.main",
     "tepo_cli.train_run",
-    "tepo.training.loop",
-    "tepo.training.setup",
-    "tepo.jobs.measure",
     "tepo.evaluation.evaluate",
     "transformers.models.qwen2.modeling_qwen2",
     "torch._dynamo",

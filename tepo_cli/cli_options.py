@@ -67,7 +67,7 @@ def slots(launcher: str, jobs: int, gpus: int | None, slurm: list[str] | None, *
     """Slots for runs: local ones, or Slurm. given: partition, nodes and minutes. Raises UserError for what the launcher
     has no use for."""
     from tepo.launch.run_units import Slots
-    from tepo.launch.slurm_options import slurm_options
+    from tepo.launch.sbatch import slurm_options
 
     if launcher == "slurm":
         return Slots(launcher, jobs, slurm=slurm_options({"gpus": gpus, **given}, slurm or ()))

@@ -17,7 +17,6 @@ PRODUCT = ("tepo", "tepo_cli")
 BAD = {"what", "of", "whether", "those", "where", "how", "which", "who", "whose", "when", "why", "that"}
 REPEATED = {"__init__", "__main__"}
 CHOSEN = {"backends", "commands"}  # folders whose modules are named by the configuration and by the command line
-OLD = {Path("tepo/studies/slurm_job.py")}  # names that jobs which wait in a queue still call
 Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -33,7 +32,7 @@ def repeated_modules(files: Iterable[Path]) -> dict[str, list[Path]]:
     """Names of modules that occur twice, with their files."""
     found = defaultdict(list)
     for file in files:
-        if file.stem not in REPEATED and file.parent.name not in CHOSEN and file not in OLD:
+        if file.stem not in REPEATED and file.parent.name not in CHOSEN:
             found[file.stem].append(file)
     return {name: sorted(paths) for name, paths in sorted(found.items()) if len(paths) > 1}
 

@@ -25,7 +25,7 @@ from tepo.training.preflight import check_benchmarks, check_validation_problems
 from tepo.training.setup import PlannedSeconds
 
 CpuSeconds = tuple[float, float]
-"""Of this process, and with those of processes that it has started and that have ended."""
+"""Seconds of this process, and with those of processes that it has started and that have ended."""
 
 
 def cpu_seconds() -> CpuSeconds:
@@ -94,7 +94,8 @@ class Job:
         return apart and any(self.missing())
 
     def missing(self) -> tuple[bool, float]:
-        """Whether benchmarks are asked for that it lacks, and the share of a benchmark that missing validations are."""
+        """Tell whether benchmarks that are asked for are missing, and what missing validations count, as a number of
+        benchmarks."""
         lacks = self.validate and final_validation(self.run, self.config) is None
         benchmarks = self.evaluate and not set(self.config.data.benchmarks) <= set(self.run.measured())
         return benchmarks, validation_share(self.config) if lacks else 0.0

@@ -45,6 +45,11 @@ def under_torchrun(words: Sequence[str], ranks: int, *how: str) -> list[str]:
     return [*words[:head], "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), *how, *words[head:]]
 
 
+def on_gpus(words: list[str], gpus: int) -> list[str]:
+    """The command of a run on one machine: as it is on one device, under torchrun on several."""
+    return words if gpus <= 1 else under_torchrun(words, gpus, "--standalone")
+
+
 def devices(slot: int, gpus: int) -> dict[str, str]:
     """The variable that shows slot number `slot` its own `gpus` GPUs of those this process sees; nothing without GPUs.
     Raises UserError when CUDA_VISIBLE_DEVICES names too few."""

@@ -21,7 +21,7 @@ from tepo.common import interpreter, signals
 from tepo.common.errors import BUSY, UserError
 from tepo.common.files import content_hash
 from tepo.config.compose import compose
-from tepo.launch.forkserver import devices, job_environment, start, under_torchrun
+from tepo.launch.forkserver import devices, job_environment, on_gpus, start
 from tepo.sampling.backends import sampler_backend
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
@@ -56,18 +56,11 @@ def same_twice(failures: Sequence[Failure]) -> bool:
     return len(set(words)) < len(words)
 
 
-def command(unit: Unit) -> list[str]:
-    """The command line that trains and measures a unit; a person can type it too."""
+def command(unit: Unit, measure: bool = True) -> list[str]:
+    """The command line that trains and measures a unit, or only trains it; a person can type it too."""
     what = ["base"] if unit.row.objective is None else ["train", "--validate" if unit.tuning else "--evaluate"]
     store = ("--store", str(unit.folder.parent))
-    return interpreter.command("-m", "tepo_cli", *what, "--quiet", *store, *unit.as_typed())
-
-
-def training_command(unit: Unit) -> list[str]:
-    """The same without measuring; empty for what is trained, and for a base."""
-    if unit.row.objective is None or unit.trained():
-        return []
-    return [word for word in command(unit) if word not in ("--evaluate", "--validate")]
+    return interpreter.command("-m", "tepo_cli", *what[: 1 + measure], "--quiet", *store, *unit.as_typed())
 
 
 def state(unit: Unit, running: bool = False) -> State:
@@ -118,12 +111,6 @@ def batch_command(batch: Batch) -> list[str]:
     return interpreter.command("-m", "tepo_cli", "measure", "--quiet", *store, *runs)
 
 
-def launch(unit: Unit, gpus: int) -> list[str]:
-    """The command of a unit on one machine: as it is on one device, under torchrun on several."""
-    words = command(unit)
-    return words if gpus <= 1 else under_torchrun(words, gpus, "--standalone")
-
-
 def run_local(
     units: Sequence[Unit],
     jobs: int,
@@ -151,7 +138,7 @@ def run_local(
                     environment = job_environment() | devices(slot, gpus)
                     if len(left) > 1 and gpus > 1:  # one process, with a server on each GPU as where ranks have trained
                         environment["LOCAL_WORLD_SIZE"] = str(gpus)
-                    words = launch(left[0], gpus) if len(left) == 1 else batch_command(left)
+                    words = on_gpus(command(left[0]), gpus) if len(left) == 1 else batch_command(left)
                     active[slot] = start(words, left[0].in_store.log, environment), left
             for slot in [slot for slot, (process, _) in active.items() if process.exitcode is not None]:
                 process, batch = active.pop(slot)

@@ -6,7 +6,6 @@ output goes to `<run>/log.txt`; what Slurm itself prints, and how each job ended
 """
 
 import os
-import shlex
 import shutil
 import subprocess
 import time
@@ -17,9 +16,9 @@ from pathlib import Path
 from tepo.common import interpreter
 from tepo.common.errors import UserError
 from tepo.common.files import write_atomic, write_json
-from tepo.launch.local import Failure, State, command, same_twice, state, training_command, why
-from tepo.launch.slurm_job import NO_STORE, Job, in_shell, outcome_file
-from tepo.launch.slurm_options import SlurmOptions, cluster_nodes, fitted
+from tepo.launch.local import Failure, State, command, same_twice, state, why
+from tepo.launch.sbatch import SlurmOptions, job_script
+from tepo.launch.slurm_job import NO_STORE, Job, outcome_file
 from tepo.studies.plan import Unit
 
 _LOOK = 10.0  # seconds between questions to the controller, which all users of a cluster share
@@ -92,38 +91,29 @@ class _Array:
         return outcome_file(self.folder, index).exists() or held or row is None or row.state not in _UNDER_WAY
 
 
-def check_cluster(options: SlurmOptions) -> SlurmOptions:
-    """The options with what the cluster's nodes settle. Raises UserError without Slurm, and for what the cluster does
-    not have."""
-    if shutil.which("sbatch") is None:
-        fix = "run on a login node of the cluster, or use --launcher local"
-        raise UserError("no Slurm on this machine: sbatch is missing", where="--launcher slurm", fix=fix)
-    return fitted(options, cluster_nodes())
-
-
 def run_slurm(
-    units: Sequence[Unit],
-    options: SlurmOptions,
-    store: Path,
-    watch: Callable[[dict[str, State]], None] = lambda states: None,
-    poll: float = 1.0,
+    units: Sequence[Unit], options: SlurmOptions, store: Path, watch: Callable[[dict[str, State]], None]
 ) -> list[Failure]:
     """Submit units as one job array and wait for all; after two identical failures those that wait are cancelled.
-    Raises UserError without Slurm, for what the cluster does not have, and when a node does not see the store."""
-    options = check_cluster(options)
+    options: as `check_cluster` gives them. Raises UserError when Slurm refuses the jobs or a node does not see the
+    store."""
     folder = store.absolute() / "slurm" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     jobs = []
     for unit in units:
         log, run = str(unit.in_store.log.absolute()), str(unit.folder.absolute())
-        words, alone = (training_command(unit), command(unit)) if options.nodes > 1 else (command(unit), [])
+        words, alone = command(unit), list[str]()
+        if options.nodes > 1:  # measured on the first node alone
+            trains = unit.row.objective is not None and not unit.trained()
+            words, alone = command(unit, measure=False) if trains else [], words
         jobs.append(asdict(Job(words, run, log, options.nodes, options.gpus, options.cpus or 1, alone)))
     write_json(folder / "jobs.json", jobs)
     script = folder / "job.sh"
-    write_atomic(script, _script(folder))
+    write_atomic(script, job_script(options, len(units), folder))
     # Slurm hands on what is exported here: a job must see its own allocation, not the one from which it is submitted.
     kept = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_") or key == "SLURM_CONF"}
     clean = interpreter.environment({key: value for key, value in kept.items() if key not in _OF_LAUNCHERS})
-    words = ["sbatch", "--parsable", *_words(len(units), options), str(script)]
+    # once more on the command line, where they outdo variables such as SBATCH_TIMELIMIT
+    words = ["sbatch", "--parsable", *options.words(len(units)), str(script)]
     done = subprocess.run(words, env=clean, capture_output=True, text=True, check=False)
     if done.returncode:
         shutil.rmtree(folder)
@@ -145,28 +135,10 @@ def run_slurm(
         running = {name for name, row in array.rows.items() if row.state == "RUNNING"}
         watch({unit.id: state(unit, array.name(index) in running) for index, unit in enumerate(units)})
         if waiting:
-            time.sleep(poll)
+            time.sleep(1.0)
     return failures
 
 
 def cancel(job: str, *which: str) -> None:
     """End a job or an array. which: options of scancel that choose among its jobs."""
     subprocess.run(["scancel", *which, job], capture_output=True, check=False)
-
-
-def preview(jobs: int, options: SlurmOptions, store: Path) -> str:
-    """The script that would be submitted for so many jobs, its options as lines of #SBATCH; nothing is asked of the
-    cluster, which may lower the CPUs to what its nodes have."""
-    first, *rest = _script(store.absolute() / "slurm" / "DATE-PID").split("\n")
-    return "\n".join([first, *(f"#SBATCH {word}" for word in _words(jobs, options)), *rest])
-
-
-def _script(folder: Path) -> str:
-    output = f'{shlex.quote(str(folder))}/"$SLURM_ARRAY_TASK_ID".txt'
-    return f"#!/bin/sh\n{in_shell(folder, 'lead')} >>{output} 2>&1\n"
-
-
-def _words(jobs: int, options: SlurmOptions) -> list[str]:
-    words = ["--job-name=tepo", f"--array=0-{jobs - 1}%{options.parallel}", "--requeue"]
-    # not Slurm's output file: where a node lacks its folder, Slurm fails the job before our script could say so
-    return [*words, "--output=/dev/null", *options.words()]

@@ -169,7 +169,7 @@ def _machine(store: Path) -> list[tuple[str, str, str]]:
     """Hardware of the machine: (what, state, advice)."""
     import torch
 
-    from tepo.launch.slurm_options import cluster
+    from tepo.launch.sbatch import cluster
     from tepo.planning.fit import scales_here
 
     cores = len(os.sched_getaffinity(0))

@@ -1,4 +1,4 @@
-"""Who was last seen: ranks give signs of life, and end where another gives none.
+"""Signs of life: ranks write them, see who was last seen, and end where another gives none.
 
 Each rank has a thread that writes a small file into the run's folder every few seconds, and reads those of the others.
 A rank whose file does not change is dead or stopped; changes are timed by the reader's clock, so the clocks of machines
@@ -87,7 +87,7 @@ class Seen:
 
     @property
     def dead(self) -> bool:
-        """Whether the process has ended; of one on another machine, whether it has missed three signs."""
+        """Tell whether the process has ended; of one on another machine, whether it has missed three signs."""
         if self.sign.host != socket.gethostname():
             return time.monotonic() - self.at > 3 * EVERY
         try:

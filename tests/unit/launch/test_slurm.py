@@ -9,7 +9,7 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.launch import slurm_job
-from tepo.launch.slurm_options import Node, SlurmOptions, fitted, gpus, slurm_options
+from tepo.launch.sbatch import Node, SlurmOptions, fitted, gpus, slurm_options
 from tests.integration.commands import tepo
 
 CLUSTER = [Node("gpu", 4, 96, 8), Node("gpu", 2, 32, 4), Node("cpu", 9, 64, 0)]
@@ -44,9 +44,10 @@ def test_sbatch_gets_what_is_asked_for() -> None:
     words = ["account=lab", "exclusive", "mem=900G", "grace=120", "sbatch.mail-type=END", "sbatch.contiguous"]
     options = fitted(slurm_options({"gpus": 8, "nodes": 2, "partition": "gpu", "minutes": 600}, words), CLUSTER)
     asked = "partition=gpu mem=900G account=lab exclusive mail-type=END contiguous nodes=2 ntasks-per-node=1 "
-    asked += "cpus-per-task=96 time=600 gpus-per-node=8 signal=USR2@120"
-    assert set(options.words()) == {f"--{word}" for word in asked.split()}
-    typed = replace(options, sbatch={"gres": "gpu:h100:8"}).words()
+    asked += "cpus-per-task=96 time=600 gpus-per-node=8 signal=USR2@120 "
+    asked += "job-name=tepo array=0-6%64 requeue output=/dev/null"
+    assert set(options.words(7)) == {f"--{word}" for word in asked.split()}
+    typed = replace(options, sbatch={"gres": "gpu:h100:8"}).words(1)
     assert "--gres=gpu:h100:8" in typed
     assert "--gpus-per-node=8" not in typed
 
@@ -54,7 +55,7 @@ def test_sbatch_gets_what_is_asked_for() -> None:
 def test_options_of_sbatch_are_what_the_file_says(files: Path) -> None:
     text = "account: 007\nsbatch: {time-min: 1:30:00, begin: 2024-01-05, licenses: 010, comment: 1e5, no-kill: yes}\n"
     (files / "first/slurm.yaml").write_text(text)
-    said = slurm_options({}).words()
+    said = slurm_options({}).words(1)
     assert {"--account=007", "--time-min=1:30:00", "--begin=2024-01-05", "--licenses=010", "--no-kill"} <= {*said}
 
 

@@ -25,8 +25,6 @@ from typing import Any, NoReturn
 from tepo.common import interpreter, signals
 from tepo.common.errors import RunFailed, UserError
 
-_LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_RANK", "GROUP_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_")
-
 
 def in_child(work: Callable[..., Any], *arguments: Any) -> None:
     """Call a function of a module in a child, which ends with this process. Raises the UserError that it raised,
@@ -70,10 +68,9 @@ def go_on(environment: Mapping[str, str], work: Callable[..., Any], *arguments: 
 
 
 def _program(file: int, parent: int, environment: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
-    """Command line and variables, without those by which a launcher tells a rank who it is."""
-    kept = {name: value for name, value in environment.items() if not name.startswith(_LAUNCHER)}
+    """Command line and variables."""
     words = interpreter.command("-m", __name__, str(file), str(parent), *sys.argv[1:])
-    return words, interpreter.environment(kept)
+    return words, interpreter.environment(interpreter.without_launcher(environment))
 
 
 def _main() -> int:

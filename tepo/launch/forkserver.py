@@ -33,10 +33,8 @@ _WARM = [
 
 
 def job_environment() -> dict[str, str]:
-    """Environment of a child with one thread a process; without the variables by which a launcher marks the ranks of
-    its own job."""
-    ours = {key: value for key, value in os.environ.items() if key not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
-    return interpreter.environment(ours) | ONE_THREAD
+    """Environment of a child with one thread a process, which is no rank of whoever starts it."""
+    return interpreter.environment(interpreter.without_launcher()) | ONE_THREAD
 
 
 def under_torchrun(words: Sequence[str], ranks: int, *how: str) -> list[str]:

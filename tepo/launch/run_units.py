@@ -90,7 +90,7 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
     started = time.monotonic()
     with _bars(todo, quiet) as watch:
         if slurm is None:
-            failures = run_local(todo, slots.jobs, watch, slots.gpus)
+            failures = run_local(todo, slots.jobs, slots.gpus, watch)
         else:
             failures = run_slurm(todo, slurm, todo[0].folder.parent, watch)
     for unit in todo:

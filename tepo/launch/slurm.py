@@ -24,7 +24,6 @@ from tepo.studies.plan import Unit
 _LOOK = 10.0  # seconds between questions to the controller, which all users of a cluster share
 _COLUMNS = ("JobArrayID", "State", "Reason", "NodeList", "exit_code")
 _UNDER_WAY = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED", "RESIZING", "STAGE_OUT", "SUSPENDED")
-_OF_LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")  # of this machine, not of the job
 _ENDED = {
     "CANCELLED": "cancelled",
     "OUT_OF_MEMORY": "out of memory (ask for more with --slurm mem=…)",
@@ -110,8 +109,9 @@ def run_slurm(
     script = folder / "job.sh"
     write_atomic(script, job_script(options, len(units), folder))
     # Slurm hands on what is exported here: a job must see its own allocation, not the one from which it is submitted.
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_") or key == "SLURM_CONF"}
-    clean = interpreter.environment({key: value for key, value in kept.items() if key not in _OF_LAUNCHERS})
+    ours = interpreter.environment(interpreter.without_launcher())
+    clean = {name: ours[name] for name in ours if not name.startswith(("SLURM_", "CUDA_VISIBLE_DEVICES"))}
+    clean |= {name: ours[name] for name in ours if name == "SLURM_CONF"}
     # once more on the command line, where they outdo variables such as SBATCH_TIMELIMIT
     words = ["sbatch", "--parsable", *options.words(len(units)), str(script)]
     done = subprocess.run(words, env=clean, capture_output=True, text=True, check=False)

@@ -63,9 +63,9 @@ def test_units_that_are_to_be_trained_have_a_process_each(tmp_path: Path) -> Non
 
 def test_the_command_of_several_names_the_same_runs(tmp_path: Path) -> None:
     batch = batches(planned(tmp_path), 1)[0]
-    *_, option, store = batch_command(batch)[: -len(batch)]
+    *_, option, store = batch_command(batch)[: -2 * len(batch)]
     assert (option, store) == ("--store", str(tmp_path / "runs"))
-    for unit, words in zip(batch, batch_command(batch)[-len(batch) :], strict=True):
+    for unit, words in zip(batch, batch_command(batch)[1 - 2 * len(batch) :: 2], strict=True):
         config, trained = compose_one(words, Path(store))
         assert trained == (unit.row.objective is not None)
         assert (RunFolder.of(config) if trained else RunFolder.of_base(config)) == unit.in_store

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import ModuleType
 
 from tepo.common import interpreter
-from tepo.common.errors import UserError
 from tepo.common.files import explain_write_errors, no_link
 
 ONE_THREAD = {
@@ -49,17 +48,12 @@ def on_gpus(words: list[str], gpus: int) -> list[str]:
 
 
 def devices(slot: int, gpus: int) -> dict[str, str]:
-    """The variable that shows slot number `slot` its own `gpus` GPUs of those this process sees; nothing without GPUs.
-    Raises UserError when CUDA_VISIBLE_DEVICES names too few."""
-    if not gpus:
-        return {}
+    """The variable that shows slot number `slot` its own `gpus` GPUs of those this process sees, which are enough
+    (`check_study`); nothing without GPUs."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     mine = range(slot * gpus, (slot + 1) * gpus)
-    names = given.split(",") if given else [str(index) for index in range(mine.stop)]
-    if len(names) < mine.stop:
-        what = f"{slot + 1} runs side by side with {gpus} GPUs each, but {len(names)} visible"
-        raise UserError(what, where=f"CUDA_VISIBLE_DEVICES={given}", fix="lower --jobs or --gpus")
-    return {"CUDA_VISIBLE_DEVICES": ",".join(names[index] for index in mine)}
+    names = given.split(",") if given else list(map(str, range(mine.stop)))
+    return {"CUDA_VISIBLE_DEVICES": ",".join(names[mine.start : mine.stop])} if gpus else {}
 
 
 def start(words: Sequence[str], log: Path, environment: dict[str, str]) -> BaseProcess:

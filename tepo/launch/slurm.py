@@ -10,8 +10,9 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 from tepo.common import interpreter
 from tepo.common.errors import UserError
@@ -31,63 +32,42 @@ _ENDED = {
 }
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """Status of a job as Slurm reports it."""
 
-    state: str
-    reason: str
-    nodes: str
-    code: int
+    state: str = "unknown to Slurm"
+    reason: str = ""
+    nodes: str = ""
+    code: int = 0
+
+    @property
+    def held(self) -> bool:
+        """Tell whether it waits for an administrator alone."""
+        return "launch failed" in self.reason
 
 
-@dataclass
-class _Array:
-    """The jobs of a study, by their index."""
+def _status(array: str) -> dict[int, _Row]:
+    """Status of the jobs of an array, by their index."""
+    command = ["squeue", "--noheader", "--array", "--states=all", f"--job={array}"]
+    columns = "--Format=" + ",".join(f"{name}:|" for name in _COLUMNS)
+    lines = subprocess.run([*command, columns], capture_output=True, text=True, check=False).stdout.splitlines()
+    rows = [[value.strip() for value in line.split("|")] for line in lines]
+    return {
+        int(name.rpartition("_")[2]): _Row(state, reason, nodes, int(code) >> 8)
+        for name, state, reason, nodes, code, _ in rows
+    }
 
-    number: str
-    folder: Path
-    rows: dict[str, _Row] = field(default_factory=dict)
-    looked: float = -_LOOK
 
-    def look(self) -> None:
-        """Ask the controller, but not often."""
-        if time.monotonic() - self.looked > _LOOK:
-            command = ["squeue", "--noheader", "--array", "--states=all", f"--job={self.number}"]
-            columns = "--Format=" + ",".join(f"{name}:|" for name in _COLUMNS)
-            lines = subprocess.run([*command, columns], capture_output=True, text=True, check=False).stdout.splitlines()
-            rows = [[value.strip() for value in line.split("|")] for line in lines]
-            self.rows = {
-                name: _Row(state, reason, nodes, int(code) >> 8) for name, state, reason, nodes, code, _ in rows
-            }
-            self.looked = time.monotonic()
-
-    def name(self, index: int) -> str:
-        return f"{self.number}_{index}"
-
-    def failure(self, index: int, unit: Unit) -> Failure | None:
-        """The reason that a job that has ended is not done, or that one waits for an administrator alone.
-
-        Raises UserError where its node does not see the folder; the others will not fare better."""
-        name, row = self.name(index), self.rows.get(self.name(index))
-        if row and row.code == NO_STORE:
-            cancel(self.number)
-            fix = "--store DIR on a file system that all nodes share, or --slurm nodelist=… with nodes that see it"
-            raise UserError(f"{row.nodes} does not see the store", where=str(self.folder), fix=fix)
-        if row and "launch failed" in row.reason:  # held: a second command is enough later
-            cancel(name)
-            why_not = f"cancelled, its node could not start it ({row.reason}): the node's slurmd log says why"
-            return Failure(unit, f"job {name} {why_not}")
-        if row and row.state in _ENDED:
-            return Failure(unit, f"job {name}: {_ENDED[row.state]}")
-        said = f"job {name}: {row.state if row else 'unknown to Slurm'}; see {self.folder / f'{index}.txt'}"
-        return Failure(unit, why(unit, said))
-
-    def ended(self, index: int) -> bool:
-        """Tell whether nothing more comes of a job."""
-        row = self.rows.get(self.name(index))
-        held = row is not None and "launch failed" in row.reason
-        return outcome_file(self.folder, index).exists() or held or row is None or row.state not in _UNDER_WAY
+def _failure(unit: Unit, job: str, row: _Row, said: Path) -> Failure:
+    """The reason that a job that has ended, or waits for an administrator alone, is not done. said: what Slurm
+    printed."""
+    if row.held:  # a second command is enough later
+        cancel(job)
+        why_not = f"cancelled, its node could not start it ({row.reason}): the node's slurmd log says why"
+        return Failure(unit, f"job {job} {why_not}")
+    if row.state in _ENDED:
+        return Failure(unit, f"job {job}: {_ENDED[row.state]}")
+    return Failure(unit, why(unit, f"job {job}: {row.state}; see {said}"))
 
 
 def run_slurm(
@@ -120,20 +100,28 @@ def run_slurm(
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("sbatch: error: ")
         fix = "check --partition, --gpus, --minutes and --slurm with sinfo, and slurm.yaml"
         raise UserError(f"Slurm refused the jobs: {reason}", where="sbatch", fix=fix)
-    array, failures, waiting = _Array(done.stdout.strip().partition(";")[0], folder), [], dict(enumerate(units))
-    given_up = False
+    array, failures, waiting = done.stdout.strip().partition(";")[0], list[Failure](), dict(enumerate(units))
+    rows, looked, given_up = dict[int, _Row](), -_LOOK, False
     while waiting:
-        array.look()
-        for index in [index for index in waiting if array.ended(index)]:
-            unit = waiting.pop(index)
-            did_not_start = given_up and not outcome_file(folder, index).exists()
-            if not did_not_start and not unit.done() and (failure := array.failure(index, unit)):
-                failures.append(failure)
+        if time.monotonic() - looked > _LOOK:
+            rows, looked = _status(array), time.monotonic()
+        for index, unit in list(waiting.items()):
+            row, over = rows.get(index, _Row()), outcome_file(folder, index).exists()
+            if not over and not row.held and row.state in _UNDER_WAY:
+                continue
+            del waiting[index]
+            if unit.done() or (given_up and not over):  # the second: it was cancelled before it started
+                continue
+            if row.code == NO_STORE:
+                cancel(array)  # the others will not fare better
+                fix = "--store DIR on a file system that all nodes share, or --slurm nodelist=… with nodes that see it"
+                raise UserError(f"{row.nodes} does not see the store", where=str(folder), fix=fix)
+            failures.append(_failure(unit, f"{array}_{index}", row, folder / f"{index}.txt"))
         if not given_up and same_twice(failures):
             given_up = True
-            cancel(array.number, "--state=PENDING")
-        running = {name for name, row in array.rows.items() if row.state == "RUNNING"}
-        watch({unit.id: state(unit, array.name(index) in running) for index, unit in enumerate(units)})
+            cancel(array, "--state=PENDING")
+        running = {index for index, row in rows.items() if row.state == "RUNNING"}
+        watch({unit.id: state(unit, index in running) for index, unit in enumerate(units)})
         if waiting:
             time.sleep(1.0)
     return failures

@@ -64,10 +64,8 @@ def test_each_gpu_has_its_cpus(count: int, cpus: int | None) -> None:
     assert fitted(SlurmOptions(gpus=count), CLUSTER).cpus == cpus
     assert fitted(SlurmOptions(gpus=count, cpus=7), CLUSTER).cpus == 7
     assert fitted(SlurmOptions(gpus=count), []).cpus == cpus  # no sinfo
-
-
-def test_a_small_node_gives_what_it_has() -> None:
-    assert fitted(SlurmOptions(gpus=8), [Node("gpu", 4, 64, 8)]).cpus == 64
+    small = [Node("gpu", 4, 64, 8)]
+    assert fitted(SlurmOptions(gpus=count), small).cpus == (cpus and min(cpus, 64))
 
 
 @pytest.mark.parametrize(
@@ -77,11 +75,13 @@ def test_a_small_node_gives_what_it_has() -> None:
         ({"partition": "gpu", "gpus": 16}, "1 node with 16 GPUs asked for in partition gpu, but a node has at most 8"),
         ({"gpus": 8, "nodes": 5}, "5 nodes with 8 GPUs asked for in partition cpu or gpu, but it has 4 such"),
         ({"partition": "cpu", "gpus": 1}, "in partition cpu, but a node has at most 0 GPUs and 64 CPUs"),
+        ({"gpus": 8}, "1 node with 8 GPUs asked for in partition cpu, but"),
     ],
 )
 def test_what_the_cluster_does_not_have(options: dict, message: str) -> None:
+    usual = [] if "nodes" in options else [Node("cpu", 1, 64, 0, default=True)]  # where a job goes that names none
     with pytest.raises(UserError) as caught:
-        fitted(slurm_options(options), CLUSTER)
+        fitted(slurm_options(options), [*CLUSTER, *usual])
     assert message in str(caught.value)
     assert caught.value.exit_code == 2
 
@@ -110,13 +110,7 @@ def test_a_mistake_in_a_file_is_named_with_its_line(files: Path) -> None:
     assert f"{files / 'first' / 'slurm.yaml'}:2" in caught.value.where
 
 
-def test_a_job_that_names_no_partition_goes_to_the_default_one() -> None:
-    """sbatch takes more than its nodes have, and lets the job wait for ever."""
-    with pytest.raises(UserError, match="1 node with 8 GPUs asked for in partition cpu, but"):
-        fitted(SlurmOptions(gpus=8), [*CLUSTER, Node("cpu", 1, 64, 0, default=True)])
-
-
-def test_gpus_as_slurm_writes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_as_slurm_writes_them() -> None:
     written = ("(null)", "gpu:8", "gpu:h100:8(S:0-1)", "gpu:a100:4(S:0,1),shard:16", "gpu:a:2,gpu:b:2", "shard:4")
     assert [gpus(text) for text in written] == [0, 8, 8, 4, 4, 0]
 

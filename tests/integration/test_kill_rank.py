@@ -97,6 +97,7 @@ def test_under_a_launcher_the_lost_rank_is_named_and_the_run_goes_on(tmp_path: P
     why = "" if number == signal.SIGSTOP else "(the connection |ended from outside)"
     assert re.search(f"error: rank 0 of 2: {why}", errors), errors
     assert f"rank 1 (process {lost} on {socket.gethostname()}) is missing since 20" in errors
+    assert "asked to stop" not in errors
     assert "the same command goes on from the last checkpoint" in errors
     assert run.manifest()["status"] == "failed"
     assert "is missing since 20" in run.manifest()["error"]

@@ -17,7 +17,6 @@ from tepo.launch.run_units import Slots, run_planned
 from tepo.problems.grader import Grader, GraderOptions, Verdict
 from tepo.problems.grader.options import FALLBACKS
 from tepo.problems.rows import pair_of
-from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import forget
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
@@ -93,20 +92,20 @@ def train(
     """
     import torch
 
-    from tepo.jobs.measure import After
-    from tepo.jobs.train import train_run
+    from tepo.jobs.job import Job
 
     _check_list(overrides)
-    after = After(evaluate, validate, time.process_time())
-    config = compose(overrides)
+    config, before = compose(overrides), time.process_time()
     config = replace(config, store=str(store)) if store else config
+    job = Job(config, evaluate=evaluate, validate=validate, quiet=not progress, cpu_before=before)
     threads = torch.get_num_threads()
     try:
         with torch.random.fork_rng():
-            train_run(config, after, quiet=not progress)
+            if (rows := job.train()) is not None:
+                job.measure(rows)
     finally:
         torch.set_num_threads(threads)
-    return RunResult(RunFolder.of(config).path)
+    return RunResult(job.run.path)
 
 
 def grade(rows: Iterable[Mapping[str, Any]], options: GraderOptions | None = None) -> list[Verdict]:

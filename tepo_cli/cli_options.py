@@ -111,7 +111,7 @@ class Where:
     def slots(self) -> "Slots":
         """Raises UserError for what the launcher has no use for."""
         from tepo.launch.run_units import Slots
-        from tepo.launch.slurm_options import slurm_options
+        from tepo.launch.sbatch import slurm_options
 
         of_slurm = {"partition": self.partition, "nodes": self.nodes, "minutes": self.minutes}
         if self.launcher == "slurm":

@@ -16,6 +16,7 @@ from tepo import __version__
 from tepo.common import interpreter, signals, trust
 from tepo.common.errors import UserError
 from tepo.common.text import spelt
+from tepo.jobs.clean_process import go_on
 from tepo_cli.commands.doctor import doctor
 from tepo_cli.commands.evaluate import base, evaluate, responses
 from tepo_cli.commands.model import app as model
@@ -26,7 +27,6 @@ from tepo_cli.commands.runs import listing
 from tepo_cli.commands.studies import ablate, plan, reproduce
 from tepo_cli.commands.tables import figure, report, table
 from tepo_cli.commands.train import train
-from tepo_cli.hand_over import hand_over
 
 _ASCII = {"−": "-", "–": "-", "±": "+-", "×": "x", "…": "...", "→": "->", "Δ": "d", "β": "beta", "∧": "and", "∨": "or"}
 _ASCII |= {"Σ": "sum", "∇": "grad ", "π": "pi"}  # of formulas, and of their pictures
@@ -145,7 +145,7 @@ def main(command: Callable[[], object] | None = None) -> None:
     A command can replace this process only where it is the command's own: here, and not where a test or a program calls
     the app."""
     interpreter.settle()
-    command = command or partial(app, prog_name="tepo", obj=partial(hand_over, dict(os.environ)))
+    command = command or partial(app, prog_name="tepo", obj=partial(go_on, dict(os.environ), main))
     codecs.register_error("tepo", _spelt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -42,12 +42,12 @@ def show_units(units: Sequence[Unit], *, rows: bool = False) -> None:
 
 
 def show_jobs(units: Sequence[Unit], where: Slots, store: Path) -> None:
-    """Print the jobs that Slurm would be given."""
+    """Print the script that Slurm would be given; the cluster may lower the CPUs to what its nodes have."""
     jobs = len(unfinished(unique(units)))
     if where.slurm is not None and jobs:
-        from tepo.launch.slurm import preview
+        from tepo.launch.sbatch import job_script
 
-        print(preview(jobs, where.slurm, store), end="")
+        print(job_script(where.slurm, jobs, store.absolute() / "slurm" / "DATE-PID"), end="")
 
 
 def _together(states: Iterable[str]) -> str:

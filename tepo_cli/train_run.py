@@ -2,10 +2,11 @@
 
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from rich.table import Table
@@ -13,46 +14,41 @@ from rich.table import Table
 from tepo.common.errors import RunFailed, UserError, unknown_name
 from tepo.common.text import counted
 from tepo.config.run_config import RunConfig
-from tepo.jobs.child_process import CpuSeconds, measures_apart
-from tepo.jobs.measure import After, Measured, measure_run, stored_base, to_measure
-from tepo.jobs.shared_engine import SharedEngine
-from tepo.jobs.train import train_and_draw
+from tepo.jobs.job import CpuSeconds, Job, Measured, cpu_seconds
+from tepo.jobs.measure import stored_base
+from tepo.jobs.open_sampler import SharedEngine
 from tepo.reporting.progress import say
 from tepo.store.evaluation_result import Result
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed.process_group import rank
 from tepo_cli.cli_options import compose_run
-from tepo_cli.hand_over import HandOver
 from tepo_cli.screen import fixed, show
 
 
-def run_training(config: RunConfig, after: After, *, quiet: bool, hand_over: HandOver | None) -> None:
-    """Train, measure as asked, and say where things lie and what came out. hand_over: measure in this process when all
-    that it held is gone, where it could hold a part of a GPU or is one of several ranks."""
-    rows = train_and_draw(config, after, quiet=quiet)
+def run_training(job: Job, go_on: Callable[[Callable[[], None]], NoReturn] | None) -> None:
+    """Train, measure as asked, and say where things lie and what came out. go_on: calls a function in this process when
+    all that it held is gone; where it could hold a part of a GPU or is one of several ranks, it measures so."""
+    rows = job.train()
     if rows is None:
         return
-    run = RunFolder.of(config)
-    ending = run.ending()
+    run, ending = job.run, job.run.ending()
     say(f"run {run.path.name}: {counted(len(run.metrics()), 'step')}, {run.path}")
     if ending is not None:
         weights = f"those after step {ending.step - 1}" if ending.step > 1 else "those it started from"
         say(f"training ended with {ending}: {ending.why}. The run counts as finished; its weights are {weights}")
         if run.examples_file.is_file():
             say(f"a few of its responses: {run.examples_file}")
-    apart = measures_apart(config, trained_here=bool(rows)) or (bool(rows) and torch.cuda.is_initialized())
-    if hand_over and apart and to_measure(config, after):
-        hand_over(_measure_and_show, config, rows, after, quiet, CpuSeconds.now())
-    _measure_and_show(config, rows, after, quiet)
+    held = bool(rows) and torch.cuda.is_initialized()
+    if go_on and (job.measures_apart(trained_here=bool(rows)) or (held and any(job.missing()))):
+        go_on(partial(_measure_and_show, job, rows, cpu_seconds()))
+    _measure_and_show(job, rows)
 
 
-def _measure_and_show(
-    config: RunConfig, rows: Sequence[dict[str, Any]], after: After, quiet: bool, fresh: CpuSeconds | None = None
-) -> None:
-    measured = measure_run(config, rows, after, quiet=quiet, fresh=fresh)
+def _measure_and_show(job: Job, rows: Sequence[dict[str, Any]], begun: CpuSeconds | None = None) -> None:
+    measured = job.measure(rows, begun)
     names = [result.benchmark for result in measured.results]
-    base = stored_base(config, names)
-    show_results(RunFolder.of(config), measured, base)
+    base = stored_base(job.config, names)
+    show_results(job.run, measured, base)
     if len(base) < len(names):
         lacking = counted(len(names) - len(base), "benchmark")
         say(f"the base is not measured on {lacking}: `tepo eval -m 'base WORDS'` with its words measures it")
@@ -61,7 +57,8 @@ def _measure_and_show(
 def run_base(config: RunConfig, *, quiet: bool) -> None:
     """Measure the untrained policy and show what came out. Of several ranks the first one does."""
     if rank() == 0:
-        show_results(RunFolder.of_base(config), measure_run(config, None, After(evaluate=True), quiet=quiet))
+        job = Job(config, base=True, evaluate=True, quiet=quiet)
+        show_results(job.run, job.measure())
 
 
 def show_results(run: RunFolder, measured: Measured, base: Mapping[str, Result] = MappingProxyType({})) -> None:
@@ -94,19 +91,18 @@ def show_measured(runs: Sequence[str], store: Path | None, *, quiet: bool) -> No
     configs = [compose_one(words, store) for words in runs]
     with SharedEngine() as engine:
         for config, trained in configs:
-            run = RunFolder.of(config) if trained else RunFolder.of_base(config)
-            after = After(evaluate=True, cpu_before=before, engine=engine)
+            job = Job(config, base=not trained, evaluate=True, quiet=quiet, cpu_before=before, engine=engine)
             try:
-                if trained and not run.finished():
+                if trained and not job.run.finished():
                     fix = "`tepo train --evaluate` trains it and measures it then"
-                    raise UserError("the run is not trained to its end", where=str(run.path), fix=fix)
-                after.check(config)
-                show_results(run, measure_run(config, [] if trained else None, after, quiet=quiet))
+                    raise UserError("the run is not trained to its end", where=str(job.run.path), fix=fix)
+                job.check()
+                show_results(job.run, job.measure())
             except UserError as error:
                 if engine.failed:
                     raise
                 failed += 1
-                say(f"error: run {run.path.name}: {error}")
+                say(f"error: run {job.run.path.name}: {error}")
             before = time.process_time()
     if failed:
         raise RunFailed(f"{counted(failed, 'run')} of {len(runs)} not measured", fix="see the messages above")

@@ -18,6 +18,7 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 _ROOT = str(_PACKAGE.parent)
 _SAFE, _PATH = "PYTHONSAFEPATH", "PYTHONPATH"
 _FOLDERS = (_PATH, "PATH", "LD_LIBRARY_PATH")  # variables in which an empty entry is the current folder
+_LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_RANK", "GROUP_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_")
 _ORIGIN = "import importlib.util as util; found = util.find_spec('tepo'); print(found and found.origin)"
 
 
@@ -32,6 +33,11 @@ def environment(given: Mapping[str, str] = os.environ) -> dict[str, str]:
     if not _found(kept.get(_PATH, "")):
         kept[_PATH] = os.pathsep.join(filter(None, (_ROOT, kept.get(_PATH))))
     return kept
+
+
+def without_launcher(given: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Variables without those by which a launcher tells a rank who it is; how many there are on this machine stays."""
+    return {name: value for name, value in given.items() if not name.startswith(_LAUNCHER)}
 
 
 def _kept(given: Mapping[str, str]) -> dict[str, str]:

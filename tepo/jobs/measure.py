@@ -1,37 +1,32 @@
 """Measuring a policy on benchmarks: a run, an untrained base, a model by path, or one in memory.
 
-`measure` evaluates what a folder does not hold yet, with a sampler of its own or with a shared engine; `measure_run`
-does it for a run as it was asked for, and records what that cost. Stored results come without torch.
+`measure` evaluates what a folder does not hold yet, with a sampler of its own or with a shared engine. Stored results
+come without torch.
 """
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from tepo.common.errors import UserError
 from tepo.config.run_config import RunConfig
 from tepo.evaluation.results import read_result
 from tepo.evaluation.settings import Report, Settings, silent
-from tepo.jobs.open_sampler import model_sampler, trainers_sampler
-from tepo.jobs.shared_engine import Generator, SharedEngine, check_alike
-from tepo.jobs.validate import final_validation, validate_run, validation_share
+from tepo.jobs.open_sampler import Generator, SharedEngine, check_alike, model_sampler, trainers_sampler
 from tepo.jobs.weights import Weights, tokenizer_of
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.findings import SECONDS, find
 from tepo.problems.grader import Grader
 from tepo.problems.prompt_format import encode_prompts
-from tepo.reporting.progress import benchmark_bar, say
+from tepo.reporting.progress import say
 from tepo.sampling.backends import SamplerOptions
-from tepo.store.cost import Cost, work_of
 from tepo.store.evaluation_result import Result, check_current, load_result, remove_parts
 from tepo.store.run_folder import RunFolder
 
 if TYPE_CHECKING:
-    from tepo.jobs.child_process import CpuSeconds
     from tepo.policy.model.load_policy import Policy
 
 
@@ -213,99 +208,3 @@ def check_measurable(config: RunConfig) -> None:
         how = "data.benchmarks=[NAME,…] (behind --set, for a study)"
         fix = f"{how}; docs/benchmarks.md says how to write one of your own"
         raise UserError(f"nothing to measure on: data={config.data.name} names no benchmarks", fix=fix)
-
-
-@dataclass(frozen=True)
-class Measured:
-    """Results on benchmarks, and the share of right responses to validation problems where it was asked for."""
-
-    results: Sequence[Result]
-    validation: float | None
-
-
-@dataclass(frozen=True)
-class After:
-    """Work on a trained run: measure it on the benchmarks of its data, and on validation problems.
-
-    cpu_before: CPU seconds of this process that are not the run's. engine: an engine that measures it, and
-    others before and after it."""
-
-    evaluate: bool = False
-    validate: bool = False
-    cpu_before: float = 0.0
-    engine: SharedEngine | None = None
-
-    def check(self, config: RunConfig) -> None:
-        """Raises UserError for what cannot be done: now, and not after an hour of training."""
-        from tepo.training.preflight import check_benchmarks, check_validation_problems  # imports torch
-
-        if self.evaluate:
-            check_measurable(config)
-            stored = RunFolder.of(config).measured()
-            check_benchmarks([name for name in config.data.benchmarks if name not in stored])
-        if self.validate:
-            check_validation_problems(config)
-
-
-def to_measure(config: RunConfig, after: After) -> bool:
-    """Tell whether something is asked of a trained run that it does not have yet."""
-    return any(_missing(RunFolder.of(config), config, after))
-
-
-def _missing(run: RunFolder, config: RunConfig, after: After) -> tuple[bool, float]:
-    """Tell whether benchmarks are missing, and the share of a benchmark that missing validations count as."""
-    validations = validation_share(config) if after.validate and final_validation(run, config) is None else 0.0
-    return after.evaluate and not set(config.data.benchmarks) <= set(run.measured()), validations
-
-
-def measure_run(
-    config: RunConfig,
-    trained: Sequence[dict[str, Any]] | None,
-    after: After,
-    *,
-    quiet: bool,
-    fresh: "CpuSeconds | None" = None,
-) -> Measured:
-    """Measure a run (trained: the metrics of the steps this process added) or a base (None) as asked, add what the
-    process cost to the run's record, and write the card of its model.
-
-    fresh: nothing of the training is left in this process, nor of its launcher; what it had spent until then."""
-    from tepo.jobs.child_process import CpuSeconds, in_own_process, measures_apart  # imports torch
-
-    run = RunFolder.of_base(config) if trained is None else RunFolder.of(config)
-    started, before, apart_s = fresh or CpuSeconds.now(), len(run.measured()), 0.0
-    missing, validations = _missing(run, config, after)
-    if (missing or validations) and not fresh and measures_apart(config, trained_here=bool(trained)):
-        apart_s, quiet = in_own_process(_measure, config, trained is not None, after, quiet), True
-    measured = _measure(config, trained is not None, after, quiet)
-    if fresh:
-        apart_s = CpuSeconds.now().children - started.children
-    rows, new = trained or [], len(run.measured()) - before + validations
-    if rows or new:
-        cost = Cost(
-            data=config.data.name,
-            objective=str(config.objective["name"]) if trained is not None else "",
-            steps=len(rows),
-            benchmarks=new,
-            cpu_s=time.process_time() - after.cpu_before + apart_s,
-            training_s=sum(row["perf/cpu_s"] for row in rows),
-            measuring_s=time.process_time() - started.own + apart_s,
-            tokens=int(sum(row["perf/sampled_tokens"] for row in rows)),
-            core_s=sum(row["perf/cpu_core_s"] for row in rows),
-            work=work_of(config),
-        )
-        run.add_cost(cost)
-    if trained is not None:
-        from tepo.jobs.model_card import write_card  # needs torch
-
-        write_card(run, tuple(config.objective.get("functions", {}).values()))
-    return measured
-
-
-def _measure(config: RunConfig, trained: bool, after: After, quiet: bool) -> Measured:
-    """Measure as asked; stored results are read."""
-    results: Sequence[Result] = []
-    if after.evaluate:
-        with benchmark_bar(len(config.data.benchmarks), quiet) as report:
-            results = measure(Request.of(config, trained=trained), config.data.benchmarks, report, after.engine)
-    return Measured(results, validate_run(config) if after.validate else None)

@@ -33,6 +33,10 @@ _PAPERS = {  # the objectives that these two papers define, by how their names b
 }
 
 
+def _on_hub(path: str) -> bool:
+    return not path.startswith("package:") and not Path(path).expanduser().exists()
+
+
 def write_card(run: RunFolder, own: Collection[str] = ()) -> Path:
     """Write the card of a run beside its last weights, from what its folder holds now. No file that a checkpoint lists
     is touched. own: texts of Python files that may be executed beside those of TEPO_PATH. Raises UserError for a run
@@ -66,12 +70,8 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
     versions = "\n".join(f"- {line}" for line in dict.fromkeys(said)) or "Not on record."
     model, train, base = config.model, config.train, config.model.path
     licence, ending = base_licence(base), run.ending()
-    front = ModelCardData(
-        library_name="transformers",
-        tags=["reinforcement-learning", "tepo"],
-        license=licence or None,
-        base_model=base if _on_hub(base) else None,
-    )
+    tags, on_hub = ["reinforcement-learning", "tepo"], base if _on_hub(base) else None
+    front = ModelCardData(library_name="transformers", tags=tags, license=licence or None, base_model=on_hub)
     adapters = (
         f" Trained were LoRA's adapters of rank {model.lora_rank} and alpha {model.lora_alpha:g} on all linear layers "
         f"but the output matrix. These weights have them merged; `{ADAPTER}/` holds them apart, in peft's format."
@@ -94,10 +94,6 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
         + (f"{licence}." if licence else "not stated where it was loaded from: see its own card."),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _on_hub(path: str) -> bool:
-    return not path.startswith("package:") and not Path(path).expanduser().exists()
 
 
 def base_licence(path: str) -> str:
@@ -126,14 +122,15 @@ def _objective(run: RunFolder, config: RunConfig, own: Collection[str]) -> str:
         return said or f"## Objective\n\n`{name}`: its Python is in the run's `{run.config_file.name}`."
     trained, present = row_of(config.objective), present_row(name)
     about = present.about if present else ""
-    parts = [f"## Objective\n\n`{name}`: {about}" if about else f"## Objective\n\n`{name}`"]
-    paper = next((paper for start, paper in _PAPERS.items() if name.startswith(start)), None)
-    parts += [f"Paper: [{paper[0]}]({paper[1]})."] if paper else []
     lines = "\n".join(f"{line}: {text}" for line, text in trained.lines.items())
-    parts.append(f"```yaml\n{lines}\naverage: {trained.average}\n```")
     constants = ", ".join(f"`{key}` = {one.value:g}" for key, one in trained.constants.items())
-    parts.append(f"Constants: {constants}. `tepo explain {name}` says what each name is and where a value comes from.")
-    return "\n\n".join(filter(None, parts))
+    parts = [
+        f"## Objective\n\n`{name}`" + (f": {about}" if about else ""),
+        *(f"Paper: [{paper}]({address})." for start, (paper, address) in _PAPERS.items() if name.startswith(start)),
+        f"```yaml\n{lines}\naverage: {trained.average}\n```",
+        f"Constants: {constants}. `tepo explain {name}` says what each name is and where a value comes from.",
+    ]
+    return "\n\n".join(parts)
 
 
 def command_of(config: RunConfig, run: RunFolder) -> str:
@@ -144,7 +141,7 @@ def command_of(config: RunConfig, run: RunFolder) -> str:
     try:
         words.append(f"seed={config.seed}")
         plain, wanted = (dict(_leaves(to_dict(one))) for one in (compose(words), config))
-        words += [f"{typed(key)}={_word(value)}" for key, value in wanted.items() if plain.get(key, ()) != value]
+        words += [f"{typed(key)}={value}" for key, value in wanted.items() if plain.get(key) != value]
         trained = RunFolder.of(replace(compose(words), store=config.store))
     except UserError:  # such as: its file of problems has been moved
         trained = None
@@ -153,23 +150,18 @@ def command_of(config: RunConfig, run: RunFolder) -> str:
     return " ".join(["tepo train", *map(quote, words)])
 
 
-def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
-    """Dotted keys of the configuration, with their values, but for those that do not change training."""
+def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted keys of the configuration, with their values as Hydra reads them, but for those that do not change
+    training."""
     if isinstance(value, dict):
         for name, inner in value.items():
             if f"{key}{name}" not in ("store", "scale", "objective.name", "model.name", "data.name", "data.problems"):
                 yield from _leaves(inner, f"{key}{name}.")
     else:
-        yield key[:-1], list(value) if isinstance(value, list | tuple) else value
+        yield key[:-1], _word(value)
 
 
 def _word(value: Any) -> str:
-    """A value as Hydra reads it."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return str(value).lower()
-        case list():
-            return f"[{','.join(map(_word, value))}]"
-    return str(value)
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_word, value))}]"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)

@@ -15,7 +15,7 @@ from pathlib import Path
 from tepo.common.interpreter import settled
 from tepo.common.registry import installed
 from tepo.config.run_config import EngineConfig, SamplerConfig
-from tepo.jobs.child_process import in_own_process
+from tepo.jobs.clean_process import in_child
 from tepo.jobs.measure import Request, measure
 from tepo.sampling.backends import sampler_backend, sampler_kinds
 from tepo.training.engine.backends import engine_backend, engine_kinds
@@ -91,7 +91,7 @@ def _train(stop: int, words: list[str], said: str) -> None:
     config = compose(words)
     train(config, lambda step, row: os._exit(9) if step == stop else None)
     if not sampler_backend(config.sampler.kind).shares_weights:
-        in_own_process(measure, Request.of(config, trained=True, limit=4), ("add3",))
+        in_child(measure, Request.of(config, trained=True, limit=4), ("add3",))
 
 
 def what_failed(text: str) -> str:

@@ -13,7 +13,6 @@ from pathlib import Path
 from types import ModuleType
 
 from tepo.common import interpreter
-from tepo.common.errors import UserError
 from tepo.common.files import explain_write_errors, no_link
 
 ONE_THREAD = {
@@ -25,9 +24,6 @@ ONE_THREAD = {
 _WARM = [
     "tepo_cli.main",
     "tepo_cli.train_run",
-    "tepo.training.loop",
-    "tepo.training.setup",
-    "tepo.jobs.measure",
     "tepo.evaluation.evaluate",
     "transformers.models.qwen2.modeling_qwen2",
     "torch._dynamo",
@@ -36,10 +32,8 @@ _WARM = [
 
 
 def job_environment() -> dict[str, str]:
-    """Environment of a child with one thread a process; without the variables by which a launcher marks the ranks of
-    its own job."""
-    ours = {key: value for key, value in os.environ.items() if key not in ("RANK", "LOCAL_RANK", "WORLD_SIZE")}
-    return interpreter.environment(ours) | ONE_THREAD
+    """Environment of a child with one thread a process, which is no rank of whoever starts it."""
+    return interpreter.environment(interpreter.without_launcher()) | ONE_THREAD
 
 
 def under_torchrun(words: Sequence[str], ranks: int, *how: str) -> list[str]:
@@ -48,18 +42,18 @@ def under_torchrun(words: Sequence[str], ranks: int, *how: str) -> list[str]:
     return [*words[:head], "-m", "torch.distributed.run", "--nproc-per-node", str(ranks), *how, *words[head:]]
 
 
+def on_gpus(words: list[str], gpus: int) -> list[str]:
+    """The command of a run on one machine: as it is on one device, under torchrun on several."""
+    return words if gpus <= 1 else under_torchrun(words, gpus, "--standalone")
+
+
 def devices(slot: int, gpus: int) -> dict[str, str]:
-    """The variable that shows slot number `slot` its own `gpus` GPUs of those this process sees; nothing without GPUs.
-    Raises UserError when CUDA_VISIBLE_DEVICES names too few."""
-    if not gpus:
-        return {}
+    """The variable that shows slot number `slot` its own `gpus` GPUs of those this process sees, which are enough
+    (`check_study`); nothing without GPUs."""
     given = os.environ.get("CUDA_VISIBLE_DEVICES")
     mine = range(slot * gpus, (slot + 1) * gpus)
-    names = given.split(",") if given else [str(index) for index in range(mine.stop)]
-    if len(names) < mine.stop:
-        what = f"{slot + 1} runs side by side with {gpus} GPUs each, but {len(names)} visible"
-        raise UserError(what, where=f"CUDA_VISIBLE_DEVICES={given}", fix="lower --jobs or --gpus")
-    return {"CUDA_VISIBLE_DEVICES": ",".join(names[index] for index in mine)}
+    names = given.split(",") if given else list(map(str, range(mine.stop)))
+    return {"CUDA_VISIBLE_DEVICES": ",".join(names[mine.start : mine.stop])} if gpus else {}
 
 
 def start(words: Sequence[str], log: Path, environment: dict[str, str]) -> BaseProcess:

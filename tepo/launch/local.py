@@ -11,6 +11,7 @@ import re
 import shlex
 import signal
 import time
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from multiprocessing.process import BaseProcess
@@ -21,15 +22,13 @@ from tepo.common import interpreter, signals
 from tepo.common.errors import BUSY, UserError
 from tepo.common.files import content_hash
 from tepo.config.compose import compose
-from tepo.launch.forkserver import devices, job_environment, start, under_torchrun
+from tepo.launch.forkserver import devices, job_environment, on_gpus, start
 from tepo.sampling.backends import sampler_backend
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
 
 Batch = tuple[Unit, ...]
 """Units that a process does one after another."""
-
-_BUSY_WAIT = 2.0  # seconds
 
 
 @dataclass(frozen=True)
@@ -56,30 +55,20 @@ def same_twice(failures: Sequence[Failure]) -> bool:
     return len(set(words)) < len(words)
 
 
-def command(unit: Unit) -> list[str]:
-    """The command line that trains and measures a unit; a person can type it too."""
+def command(unit: Unit, measure: bool = True) -> list[str]:
+    """The command line that trains and measures a unit, or only trains it; a person can type it too."""
     what = ["base"] if unit.row.objective is None else ["train", "--validate" if unit.tuning else "--evaluate"]
     store = ("--store", str(unit.folder.parent))
-    return interpreter.command("-m", "tepo_cli", *what, "--quiet", *store, *unit.as_typed())
-
-
-def training_command(unit: Unit) -> list[str]:
-    """The same without measuring; empty for what is trained, and for a base."""
-    if unit.row.objective is None or unit.trained():
-        return []
-    return [word for word in command(unit) if word not in ("--evaluate", "--validate")]
+    return interpreter.command("-m", "tepo_cli", *what[: 1 + measure], "--quiet", *store, *unit.as_typed())
 
 
 def state(unit: Unit, running: bool = False) -> State:
     """Read a unit's state from the store, once for all who ask for a part of it."""
     trained, missing = unit.trained(), len(unit.missing_benchmarks())
-    if trained:
-        steps = unit.steps
-    else:
-        try:
+    steps = unit.steps if trained else 0
+    if not trained:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # a store that is a file: who writes says so
             steps = unit.in_store.metrics_file.read_bytes().count(b"\n")
-        except (FileNotFoundError, NotADirectoryError):  # the second: the store is a file, as whoever writes there says
-            steps = 0
     done = trained and not (unit.to_measure() if unit.tuning else missing)
     return State(steps, len(unit.benchmarks) - missing, running, done)
 
@@ -87,15 +76,11 @@ def state(unit: Unit, running: bool = False) -> State:
 def batches(units: Sequence[Unit], jobs: int) -> list[Batch]:
     """Every unit in a batch, in order. Those that can share an engine are dealt to at most `jobs` batches; any other
     unit is a batch by itself."""
-    sharing: dict[str, list[int]] = {}
-    chosen: list[list[int]] = []  # indices of units
+    sharing = defaultdict[str, list[int]](list)  # indices of units
     for index, unit in enumerate(units):
-        if (engine := _engine(unit)) is None:
-            chosen.append([index])
-        else:
-            sharing.setdefault(engine, []).append(index)
-    chosen += [group[part::jobs] for group in sharing.values() for part in range(min(jobs, len(group)))]
-    return [tuple(units[index] for index in batch) for batch in sorted(chosen)]
+        sharing[_engine(unit) or unit.id].append(index)
+    dealt = [group[part::jobs] for group in sharing.values() for part in range(min(jobs, len(group)))]
+    return [tuple(units[index] for index in batch) for batch in sorted(dealt)]
 
 
 def _engine(unit: Unit) -> str | None:
@@ -118,49 +103,38 @@ def batch_command(batch: Batch) -> list[str]:
     return interpreter.command("-m", "tepo_cli", "eval", "--quiet", *store, *(f"--model={run}" for run in runs))
 
 
-def launch(unit: Unit, gpus: int) -> list[str]:
-    """The command of a unit on one machine: as it is on one device, under torchrun on several."""
-    words = command(unit)
-    return words if gpus <= 1 else under_torchrun(words, gpus, "--standalone")
-
-
-def run_local(
-    units: Sequence[Unit],
-    jobs: int,
-    watch: Callable[[dict[str, State]], None] = lambda states: None,
-    gpus: int = 0,
-    poll: float = 0.5,
-) -> list[Failure]:
+def run_local(units: Sequence[Unit], jobs: int, gpus: int, watch: Callable[[dict[str, State]], None]) -> list[Failure]:
     """Run units, at most `jobs` processes at a time with `gpus` GPUs each, in order; those that only lack benchmarks
     share processes where they can share an engine. After two identical failures no more are started. `watch` gets the
     state of every unit about twice a second."""
-    waiting, failures = [(0.0, batch) for batch in batches(units, jobs)], list[Failure]()
+    waiting, failures = batches(units, jobs), list[Failure]()
     active: dict[int, tuple[BaseProcess, Batch]] = {}
     states = {unit.id: state(unit) for unit in units}
     try:
         while waiting or active:
-            ready = [entry for entry in waiting if entry[0] <= time.monotonic()]
-            for entry in ready[: jobs - len(active)]:
-                waiting.remove(entry)
-                busy = [unit for unit in entry[1] if unit.in_store.busy()]  # another process on this store has it
-                waiting += [_later(unit) for unit in busy]
-                states |= {unit.id: state(unit) for unit in entry[1]}
-                left = tuple(unit for unit in entry[1] if unit not in busy and not states[unit.id].done)
+            for batch in list(waiting):
+                if len(active) == jobs:
+                    break
+                waiting.remove(batch)
+                busy = [unit for unit in batch if unit.in_store.busy()]  # another process on this store has it
+                waiting += [(unit,) for unit in busy]
+                states |= {unit.id: state(unit) for unit in batch}
+                left = tuple(unit for unit in batch if unit not in busy and not states[unit.id].done)
                 if left:
                     slot = next(index for index in range(jobs) if index not in active)
                     environment = job_environment() | devices(slot, gpus)
                     if len(left) > 1 and gpus > 1:  # one process, with a server on each GPU as where ranks have trained
                         environment["LOCAL_WORLD_SIZE"] = str(gpus)
-                    words = launch(left[0], gpus) if len(left) == 1 else batch_command(left)
+                    words = on_gpus(command(left[0]), gpus) if len(left) == 1 else batch_command(left)
                     active[slot] = start(words, left[0].in_store.log, environment), left
             for slot in [slot for slot, (process, _) in active.items() if process.exitcode is not None]:
                 process, batch = active.pop(slot)
                 states |= {unit.id: state(unit) for unit in batch}
                 missing = [unit for unit in batch if process.exitcode or not states[unit.id].done]
                 if len(batch) > 1:  # each by itself: it is measured then, or says why not
-                    waiting += [(0.0, (unit,)) for unit in missing if not states[unit.id].done]
+                    waiting += [(unit,) for unit in missing if not states[unit.id].done]
                 elif process.exitcode == BUSY:  # it was taken between the look and the start
-                    waiting.append(_later(batch[0]))
+                    waiting.append(batch)
                 else:
                     failures += [Failure(unit, why(unit, f"exit code {process.exitcode}")) for unit in missing]
             if same_twice(failures):
@@ -171,7 +145,7 @@ def run_local(
                 states[current] = replace(states[current], running=True)
             watch(states)
             if active or waiting:
-                time.sleep(poll)
+                time.sleep(0.5)
     except signals.Stopped:
         for process, batch in active.values():
             signals.pass_on(process.pid or 0, launcher=gpus > 1 and len(batch) == 1)
@@ -184,11 +158,6 @@ def run_local(
         for process, _ in active.values():
             process.join()
     return failures
-
-
-def _later(unit: Unit) -> tuple[float, Batch]:
-    """Another process has it: when to look again."""
-    return time.monotonic() + _BUSY_WAIT, (unit,)
 
 
 def why(unit: Unit, outcome: str) -> str:

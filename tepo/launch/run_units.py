@@ -10,7 +10,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from tepo.common.errors import RunFailed, unknown_name
 from tepo.common.text import counted, setting_text
 from tepo.launch.local import State, run_local, same_twice, unfinished
-from tepo.launch.slurm_options import SlurmOptions
+from tepo.launch.sbatch import SlurmOptions, check_cluster
+from tepo.launch.slurm import run_slurm
 from tepo.reporting.progress import console, say
 from tepo.store.cost import Cost
 from tepo.studies.plan import Unit, unique
@@ -82,22 +83,16 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
         return
     from tepo.launch.unit_checks import check_study  # imports torch
 
-    if slots.slurm is not None:
-        from tepo.launch.slurm import check_cluster
-
-        check_cluster(slots.slurm)
-    check_study(todo, slots.jobs, slots.gpus, slots.slurm)
+    slurm = slots.slurm and check_cluster(slots.slurm)
+    check_study(todo, slots.jobs, slots.gpus, slurm)
     if others := others_line(todo[0].folder.parent):
         note(others)
     started = time.monotonic()
     with _bars(todo, quiet) as watch:
-        if slots.launcher == "local":
-            failures = run_local(todo, slots.jobs, watch, slots.gpus)
+        if slurm is None:
+            failures = run_local(todo, slots.jobs, slots.gpus, watch)
         else:
-            from tepo.launch.slurm import run_slurm
-
-            assert slots.slurm is not None
-            failures = run_slurm(todo, slots.slurm, todo[0].folder.parent, watch)
+            failures = run_slurm(todo, slurm, todo[0].folder.parent, watch)
     for unit in todo:
         if ending := unit.in_store.ending():
             note(f"{unit.label} seed {unit.seed} ended with {ending}: {ending.why}")

@@ -6,26 +6,25 @@ output goes to `<run>/log.txt`; what Slurm itself prints, and how each job ended
 """
 
 import os
-import shlex
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
+from typing import NamedTuple
 
 from tepo.common import interpreter
 from tepo.common.errors import UserError
 from tepo.common.files import write_atomic, write_json
-from tepo.launch.local import Failure, State, command, same_twice, state, training_command, why
-from tepo.launch.slurm_job import NO_STORE, Job, in_shell, outcome_file
-from tepo.launch.slurm_options import SlurmOptions, cluster_nodes, fitted
+from tepo.launch.local import Failure, State, command, same_twice, state, why
+from tepo.launch.sbatch import SlurmOptions, job_script
+from tepo.launch.slurm_job import NO_STORE, Job, outcome_file
 from tepo.studies.plan import Unit
 
 _LOOK = 10.0  # seconds between questions to the controller, which all users of a cluster share
 _COLUMNS = ("JobArrayID", "State", "Reason", "NodeList", "exit_code")
 _UNDER_WAY = ("PENDING", "CONFIGURING", "RUNNING", "COMPLETING", "REQUEUED", "RESIZING", "STAGE_OUT", "SUSPENDED")
-_OF_LAUNCHERS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES")  # of this machine, not of the job
 _ENDED = {
     "CANCELLED": "cancelled",
     "OUT_OF_MEMORY": "out of memory (ask for more with --slurm mem=…)",
@@ -33,140 +32,101 @@ _ENDED = {
 }
 
 
-@dataclass(frozen=True)
-class _Row:
+class _Row(NamedTuple):
     """Status of a job as Slurm reports it."""
 
-    state: str
-    reason: str
-    nodes: str
-    code: int
+    state: str = "unknown to Slurm"
+    reason: str = ""
+    nodes: str = ""
+    code: int = 0
+
+    @property
+    def held(self) -> bool:
+        """Tell whether it waits for an administrator alone."""
+        return "launch failed" in self.reason
 
 
-@dataclass
-class _Array:
-    """The jobs of a study, by their index."""
-
-    number: str
-    folder: Path
-    rows: dict[str, _Row] = field(default_factory=dict)
-    looked: float = -_LOOK
-
-    def look(self) -> None:
-        """Ask the controller, but not often."""
-        if time.monotonic() - self.looked > _LOOK:
-            command = ["squeue", "--noheader", "--array", "--states=all", f"--job={self.number}"]
-            columns = "--Format=" + ",".join(f"{name}:|" for name in _COLUMNS)
-            lines = subprocess.run([*command, columns], capture_output=True, text=True, check=False).stdout.splitlines()
-            rows = [[value.strip() for value in line.split("|")] for line in lines]
-            self.rows = {
-                name: _Row(state, reason, nodes, int(code) >> 8) for name, state, reason, nodes, code, _ in rows
-            }
-            self.looked = time.monotonic()
-
-    def name(self, index: int) -> str:
-        return f"{self.number}_{index}"
-
-    def failure(self, index: int, unit: Unit) -> Failure | None:
-        """The reason that a job that has ended is not done, or that one waits for an administrator alone.
-
-        Raises UserError where its node does not see the folder; the others will not fare better."""
-        name, row = self.name(index), self.rows.get(self.name(index))
-        if row and row.code == NO_STORE:
-            cancel(self.number)
-            fix = "--store DIR on a file system that all nodes share, or --slurm nodelist=… with nodes that see it"
-            raise UserError(f"{row.nodes} does not see the store", where=str(self.folder), fix=fix)
-        if row and "launch failed" in row.reason:  # held: a second command is enough later
-            cancel(name)
-            why_not = f"cancelled, its node could not start it ({row.reason}): the node's slurmd log says why"
-            return Failure(unit, f"job {name} {why_not}")
-        if row and row.state in _ENDED:
-            return Failure(unit, f"job {name}: {_ENDED[row.state]}")
-        said = f"job {name}: {row.state if row else 'unknown to Slurm'}; see {self.folder / f'{index}.txt'}"
-        return Failure(unit, why(unit, said))
-
-    def ended(self, index: int) -> bool:
-        """Tell whether nothing more comes of a job."""
-        row = self.rows.get(self.name(index))
-        held = row is not None and "launch failed" in row.reason
-        return outcome_file(self.folder, index).exists() or held or row is None or row.state not in _UNDER_WAY
+def _status(array: str) -> dict[int, _Row]:
+    """Status of the jobs of an array, by their index."""
+    command = ["squeue", "--noheader", "--array", "--states=all", f"--job={array}"]
+    columns = "--Format=" + ",".join(f"{name}:|" for name in _COLUMNS)
+    lines = subprocess.run([*command, columns], capture_output=True, text=True, check=False).stdout.splitlines()
+    rows = [[value.strip() for value in line.split("|")] for line in lines]
+    return {
+        int(name.rpartition("_")[2]): _Row(state, reason, nodes, int(code) >> 8)
+        for name, state, reason, nodes, code, _ in rows
+    }
 
 
-def check_cluster(options: SlurmOptions) -> SlurmOptions:
-    """The options with what the cluster's nodes settle. Raises UserError without Slurm, and for what the cluster does
-    not have."""
-    if shutil.which("sbatch") is None:
-        fix = "run on a login node of the cluster, or use --launcher local"
-        raise UserError("no Slurm on this machine: sbatch is missing", where="--launcher slurm", fix=fix)
-    return fitted(options, cluster_nodes())
+def _failure(unit: Unit, job: str, row: _Row, said: Path) -> Failure:
+    """The reason that a job that has ended, or waits for an administrator alone, is not done. said: what Slurm
+    printed."""
+    if row.held:  # a second command is enough later
+        cancel(job)
+        why_not = f"cancelled, its node could not start it ({row.reason}): the node's slurmd log says why"
+        return Failure(unit, f"job {job} {why_not}")
+    if row.state in _ENDED:
+        return Failure(unit, f"job {job}: {_ENDED[row.state]}")
+    return Failure(unit, why(unit, f"job {job}: {row.state}; see {said}"))
 
 
 def run_slurm(
-    units: Sequence[Unit],
-    options: SlurmOptions,
-    store: Path,
-    watch: Callable[[dict[str, State]], None] = lambda states: None,
-    poll: float = 1.0,
+    units: Sequence[Unit], options: SlurmOptions, store: Path, watch: Callable[[dict[str, State]], None]
 ) -> list[Failure]:
     """Submit units as one job array and wait for all; after two identical failures those that wait are cancelled.
-    Raises UserError without Slurm, for what the cluster does not have, and when a node does not see the store."""
-    options = check_cluster(options)
+    options: as `check_cluster` gives them. Raises UserError when Slurm refuses the jobs or a node does not see the
+    store."""
     folder = store.absolute() / "slurm" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     jobs = []
     for unit in units:
         log, run = str(unit.in_store.log.absolute()), str(unit.folder.absolute())
-        words, alone = (training_command(unit), command(unit)) if options.nodes > 1 else (command(unit), [])
+        words, alone = command(unit), list[str]()
+        if options.nodes > 1:  # measured on the first node alone
+            trains = unit.row.objective is not None and not unit.trained()
+            words, alone = command(unit, measure=False) if trains else [], words
         jobs.append(asdict(Job(words, run, log, options.nodes, options.gpus, options.cpus or 1, alone)))
     write_json(folder / "jobs.json", jobs)
     script = folder / "job.sh"
-    write_atomic(script, _script(folder))
+    write_atomic(script, job_script(options, len(units), folder))
     # Slurm hands on what is exported here: a job must see its own allocation, not the one from which it is submitted.
-    kept = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_") or key == "SLURM_CONF"}
-    clean = interpreter.environment({key: value for key, value in kept.items() if key not in _OF_LAUNCHERS})
-    words = ["sbatch", "--parsable", *_words(len(units), options), str(script)]
+    ours = interpreter.environment(interpreter.without_launcher())
+    clean = {name: ours[name] for name in ours if not name.startswith(("SLURM_", "CUDA_VISIBLE_DEVICES"))}
+    clean |= {name: ours[name] for name in ours if name == "SLURM_CONF"}
+    # once more on the command line, where they outdo variables such as SBATCH_TIMELIMIT
+    words = ["sbatch", "--parsable", *options.words(len(units)), str(script)]
     done = subprocess.run(words, env=clean, capture_output=True, text=True, check=False)
     if done.returncode:
         shutil.rmtree(folder)
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("sbatch: error: ")
         fix = "check --partition, --gpus, --minutes and --slurm with sinfo, and slurm.yaml"
         raise UserError(f"Slurm refused the jobs: {reason}", where="sbatch", fix=fix)
-    array, failures, waiting = _Array(done.stdout.strip().partition(";")[0], folder), [], dict(enumerate(units))
-    given_up = False
+    array, failures, waiting = done.stdout.strip().partition(";")[0], list[Failure](), dict(enumerate(units))
+    rows, looked, given_up = dict[int, _Row](), -_LOOK, False
     while waiting:
-        array.look()
-        for index in [index for index in waiting if array.ended(index)]:
-            unit = waiting.pop(index)
-            did_not_start = given_up and not outcome_file(folder, index).exists()
-            if not did_not_start and not unit.done() and (failure := array.failure(index, unit)):
-                failures.append(failure)
+        if time.monotonic() - looked > _LOOK:
+            rows, looked = _status(array), time.monotonic()
+        for index, unit in list(waiting.items()):
+            row, over = rows.get(index, _Row()), outcome_file(folder, index).exists()
+            if not over and not row.held and row.state in _UNDER_WAY:
+                continue
+            del waiting[index]
+            if unit.done() or (given_up and not over):  # the second: it was cancelled before it started
+                continue
+            if row.code == NO_STORE:
+                cancel(array)  # the others will not fare better
+                fix = "--store DIR on a file system that all nodes share, or --slurm nodelist=… with nodes that see it"
+                raise UserError(f"{row.nodes} does not see the store", where=str(folder), fix=fix)
+            failures.append(_failure(unit, f"{array}_{index}", row, folder / f"{index}.txt"))
         if not given_up and same_twice(failures):
             given_up = True
-            cancel(array.number, "--state=PENDING")
-        running = {name for name, row in array.rows.items() if row.state == "RUNNING"}
-        watch({unit.id: state(unit, array.name(index) in running) for index, unit in enumerate(units)})
+            cancel(array, "--state=PENDING")
+        running = {index for index, row in rows.items() if row.state == "RUNNING"}
+        watch({unit.id: state(unit, index in running) for index, unit in enumerate(units)})
         if waiting:
-            time.sleep(poll)
+            time.sleep(1.0)
     return failures
 
 
 def cancel(job: str, *which: str) -> None:
     """End a job or an array. which: options of scancel that choose among its jobs."""
     subprocess.run(["scancel", *which, job], capture_output=True, check=False)
-
-
-def preview(jobs: int, options: SlurmOptions, store: Path) -> str:
-    """The script that would be submitted for so many jobs, its options as lines of #SBATCH; nothing is asked of the
-    cluster, which may lower the CPUs to what its nodes have."""
-    first, *rest = _script(store.absolute() / "slurm" / "DATE-PID").split("\n")
-    return "\n".join([first, *(f"#SBATCH {word}" for word in _words(jobs, options)), *rest])
-
-
-def _script(folder: Path) -> str:
-    output = f'{shlex.quote(str(folder))}/"$SLURM_ARRAY_TASK_ID".txt'
-    return f"#!/bin/sh\n{in_shell(folder, 'lead')} >>{output} 2>&1\n"
-
-
-def _words(jobs: int, options: SlurmOptions) -> list[str]:
-    words = ["--job-name=tepo", f"--array=0-{jobs - 1}%{options.parallel}", "--requeue"]
-    # not Slurm's output file: where a node lacks its folder, Slurm fails the job before our script could say so
-    return [*words, "--output=/dev/null", *options.words()]

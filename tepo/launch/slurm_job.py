@@ -19,20 +19,20 @@ import socket
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 from tepo.common import interpreter, signals
 from tepo.common.files import no_link, write_atomic, write_json
-from tepo.launch.forkserver import ONE_THREAD, under_torchrun
+from tepo.launch.forkserver import ONE_THREAD, on_gpus, under_torchrun
 
 NO_STORE = 74  # exit code: a node does not see the folder; EX_IOERR of sysexits.h
 _NOTHING_STARTED = (NO_STORE, 126, 127)  # 126, 127: the shell has no such program
 _SIGNAL = 128  # exit codes from here: killed by a signal
 _VAIN = 3  # requeues one after the other without a finished step or benchmark
 _WAIT = 40  # seconds that the other nodes have to end when one has: torchrun gives its ranks 30
-_GPUS = "LOCAL_WORLD_SIZE"  # a process that measures takes so many, as one that has trained as a rank does
 _ALONE = "alone"  # in place of an address: on the first node, after the others
 
 
@@ -66,11 +66,6 @@ def outcome_file(folder: Path, index: int) -> Path:
     return folder / f"{index}.json"
 
 
-def _report(folder: Path, index: int, node: int) -> Path:
-    """File in which a node of a job says how its part has ended."""
-    return folder / f"{index}.node{node}"
-
-
 # on the first node ----------------------------------------------------------------------------------------------------
 def lead(folder: Path) -> int:
     """Run one job of the array. Slurm asks the nodes itself to stop, not what runs here."""
@@ -79,28 +74,26 @@ def lead(folder: Path) -> int:
     index = int(os.environ["SLURM_ARRAY_TASK_ID"])
     job = read_job(folder, index)
     Path(job.run).mkdir(parents=True, exist_ok=True)
-    code, codes, address = 0, list[int | None](), "none"
+    code, codes = 0, list[int | None]()
     if job.words:
-        if job.nodes > 1:  # by which the other nodes reach this one, the first of the job
-            name = os.environ["SLURMD_NODENAME"]
-            shown = subprocess.run(["scontrol", "show", "node", name, "--oneliner"], capture_output=True, text=True)
-            found = re.search(r"NodeAddr=(\S+)", shown.stdout)
-            address = f"{found[1] if found else name}:{_free_port(int(os.environ['SLURM_JOB_ID']))}"
-        code, codes = _on_nodes(folder, index, job.nodes, address)
+        name = os.environ["SLURMD_NODENAME"]  # by whose address the other nodes reach this one, the first of the job
+        shown = subprocess.run(["scontrol", "show", "node", name, "--oneliner"], capture_output=True, text=True)
+        found = re.search(r"NodeAddr=(\S+)", shown.stdout)
+        address = f"{found[1] if found else name}:{_free_port(int(os.environ['SLURM_JOB_ID']))}"
+        code, codes = _on_nodes(folder, index, job, job.nodes, address)
     if job.alone and not code:
-        code, codes = _on_nodes(folder, index, 1, _ALONE)
+        code, codes = _on_nodes(folder, index, job, 1, _ALONE)
     if not (_for_now(code, codes) and not _in_vain(folder, index, Path(job.run)) and _requeued()):
         write_json(outcome_file(folder, index), {"code": code})
     return code
 
 
-def _on_nodes(folder: Path, index: int, nodes: int, address: str) -> tuple[int, list[int | None]]:
+def _on_nodes(folder: Path, index: int, job: Job, nodes: int, address: str) -> tuple[int, list[int | None]]:
     """Run `node` on so many nodes, this one the first. Returns the exit code of all, and what each reports."""
-    job = read_job(folder, index)
     srun = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={job.cpus}"]
     srun += ["--relative=0", f"--wait={_WAIT}", "--kill-on-bad-exit=0"]
     srun += ["sh", "-c", in_shell(folder, "node", str(index), address)]
-    reports = [_report(folder, index, number) for number in range(nodes)]
+    reports = [folder / f"{index}.node{number}" for number in range(nodes)]  # how the part of each has ended
     for report in reports:
         report.unlink(missing_ok=True)
     with open(job.log, "ab", opener=no_link) as log:
@@ -165,21 +158,17 @@ def node(folder: Path, index: int, address: str) -> int:
             signals.pass_on(child.pid, launcher)
         asked.append(number)
 
-    us = os.getpid()
-
-    def end_with_us() -> None:
-        """A session of its own, which Slurm does not signal; it must not outlive a node that is killed."""
-        os.setsid()
-        signals.end_with(us, signal.SIGTERM)
-
-    ours = ONE_THREAD | ({_GPUS: str(max(job.gpus, 1))} if address == _ALONE else {})
-    environment = interpreter.environment() | ours
-    child = subprocess.Popen(node_words(job, address), env=environment, preexec_fn=end_with_us)
+    environment = interpreter.environment() | ONE_THREAD
+    if address == _ALONE:  # a process that measures takes so many GPUs, as one that has trained as a rank does
+        environment["LOCAL_WORLD_SIZE"] = str(max(job.gpus, 1))
+    end = partial(signals.end_with, os.getpid(), signal.SIGTERM)  # it must not outlive a node that is killed
+    # a session of its own, which Slurm does not signal
+    child = subprocess.Popen(node_words(job, address), env=environment, preexec_fn=end, start_new_session=True)
     for number in signals.SIGNALS:
         signal.signal(number, pass_on)
     code = child.wait()
     code = signals.EXIT_CODE if asked and code else code if code >= 0 else _SIGNAL - code
-    write_atomic(_report(folder, index, int(os.environ["SLURM_NODEID"])), str(code))
+    write_atomic(folder / f"{index}.node{os.environ['SLURM_NODEID']}", str(code))
     return code
 
 
@@ -188,7 +177,7 @@ def node_words(job: Job, address: str) -> list[str]:
     if address == _ALONE:
         return job.alone
     if job.nodes == 1:
-        return job.words if job.gpus <= 1 else under_torchrun(job.words, job.gpus, "--standalone")
+        return on_gpus(job.words, job.gpus)
     host, _, port = address.rpartition(":")
     how = ["--nnodes", str(job.nodes), "--node-rank", os.environ["SLURM_NODEID"]]
     return under_torchrun(job.words, max(job.gpus, 1), *how, "--master-addr", host, "--master-port", port)

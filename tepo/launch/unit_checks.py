@@ -11,7 +11,7 @@ from pathlib import Path
 from tepo.common.errors import UserError
 from tepo.common.text import counted, spelt
 from tepo.config.run_config import RunConfig
-from tepo.launch.slurm_options import SlurmOptions
+from tepo.launch.sbatch import SlurmOptions
 from tepo.policy.model.model_location import resolve
 from tepo.policy.model.shapes import shape_of
 from tepo.problems.training_sets import check_training_set

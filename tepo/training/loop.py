@@ -21,7 +21,7 @@ from tepo.policy.model.allocator import free_unused
 from tepo.store.early_stop import EarlyStop, Ending, diverged
 from tepo.store.run_folder import AGAIN, RunFolder
 from tepo.training.distributed import process_group
-from tepo.training.distributed.liveness import ACTIVITY, Heartbeat, Limits, Watch
+from tepo.training.distributed.liveness import ACTIVITY, Heartbeat
 from tepo.training.metrics.metrics_log import MetricsLog, Report
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.metrics.throughput import step_figures
@@ -172,10 +172,9 @@ def _train_to_the_end(run: PreparedRun, report: Report) -> Ending | None:
         if process_group.rank() == 0:
             run.folder.mark("failed", error=error)
 
-    own, train = (process_group.rank(), process_group.world_size()), run.config.train
-    watch = Watch(run.folder.path / "ranks", *own, train.max_new_tokens, Limits())
-    with Heartbeat(watch, given_up), process_group.lost_ranks():
-        ending = _train_to(train.steps, run, report)
+    ranks = process_group.rank(), process_group.world_size()
+    with Heartbeat(run.folder.path / "ranks", *ranks, given_up), process_group.lost_ranks():
+        ending = _train_to(run.config.train.steps, run, report)
         if ending is not None and ending.step - 1 not in run.folder.checkpoints():
             free_unused()
             _train_to(ending.step - 1, run, report)

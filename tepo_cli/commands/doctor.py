@@ -156,7 +156,7 @@ def _machine(store: Path) -> Iterator[tuple[str, str, str]]:
     """Hardware of the machine: (what, state, advice)."""
     import torch
 
-    from tepo.launch.slurm_options import cluster
+    from tepo.launch.sbatch import cluster
     from tepo.planning.fit import scales_here
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")

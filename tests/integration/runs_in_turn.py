@@ -12,15 +12,16 @@ import sys
 import torch
 
 from tepo.config.compose import compose
-from tepo.jobs.measure import After
-from tepo.jobs.train import train_run
+from tepo.jobs.job import Job
 from tepo_cli.train_run import run_base
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     configs = [compose(words) for words in json.loads(sys.argv[1])]
     for config in configs:
-        train_run(config, After(evaluate=config is configs[-1]), quiet=True)
+        job = Job(config, evaluate=config is configs[-1], quiet=True)
+        if (rows := job.train()) is not None:
+            job.measure(rows)
     if sys.argv[2:] == ["base"]:
         os.environ["LOCAL_WORLD_SIZE"] = "1"
         run_base(configs[-1], quiet=True)

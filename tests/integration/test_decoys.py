@@ -106,7 +106,7 @@ def test_no_command_executes_a_decoy(user: User, lines: list[str]) -> None:
 
 NOTEBOOK = """
 import os, sys
-import tepo.api, tepo.jobs.train, tepo.training.setup, tepo.launch.forkserver  # what a cell has imported, it has
+import tepo.api, tepo.jobs.job, tepo.training.setup, tepo.launch.forkserver  # what a cell has imported, it has
 before = list(sys.path)
 assert sys.path[0] == ""
 os.chdir(sys.argv[1])

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tepo.launch.slurm_options import cluster
+from tepo.launch.sbatch import cluster
 from tepo.policy.kernel_check import CHECKS
 from tests.integration import slurm_cluster
 from tests.integration.commands import tepo

@@ -2,13 +2,11 @@
 
 import atexit
 import contextlib
-import fcntl
 import ipaddress
 import os
 import re
 import signal
 import socket
-import struct
 from collections.abc import Iterator
 from datetime import timedelta
 from types import FrameType
@@ -25,7 +23,6 @@ from tepo.training.distributed.liveness import ACTIVITY, Activity, LostRank, gon
 
 _TIMEOUT = timedelta(minutes=30)  # the longest a rank may wait for another where signs of life decide nothing
 _GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
-_SIOCGIFADDR = 0x8915  # of netdevice(7)
 
 _joined = 0  # process groups that this process has started
 _stores: dict[tuple[str, ...], tuple[dist.Store, int, int]] = {}  # where ranks meet: kept, rank 0 serves its own
@@ -59,9 +56,9 @@ def starts_again() -> bool:
 def start(device: torch.device) -> "TorchComm":
     """Join the process group (once), over NCCL when `device` (this rank's) is a GPU, else over gloo.
     Raises UserError when the ranks cannot find each other."""
-    alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
-    for name, value in alone.items() if "WORLD_SIZE" not in os.environ else ():
-        os.environ.setdefault(name, value)
+    if "WORLD_SIZE" not in os.environ:
+        alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
+        os.environ |= alone | dict(os.environ)
     if "MASTER_PORT" not in os.environ:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -115,8 +112,11 @@ def _choose_interface(store: dist.Store, number: int, ranks: int) -> None:
         others = [store.get(f"address{other}").decode() for other in range(ranks)]
         elsewhere = [other for other in others if other and not ipaddress.ip_address(other).is_loopback]
         own = _own_address(elsewhere[0]) if elsewhere else ""  # none: all are here, and any way will do
-    if own and (name := _interface(own)):
-        os.environ[_GLOO_INTERFACE] = name
+    import psutil  # which comes with engines for several ranks
+
+    for name, addresses in psutil.net_if_addrs().items():
+        if own and own in (one.address.partition("%")[0] for one in addresses):
+            os.environ[_GLOO_INTERFACE] = name
 
 
 def _own_address(peer: str) -> str:
@@ -125,25 +125,9 @@ def _own_address(peer: str) -> str:
         family, _, _, _, address = socket.getaddrinfo(peer, 9, type=socket.SOCK_DGRAM)[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(address)
-            return probe.getsockname()[0]
+            return probe.getsockname()[0].partition("%")[0]
     except OSError:
         return ""
-
-
-def _interface(address: str) -> str | None:
-    """The network interface that has an address of this machine."""
-    wanted = ipaddress.ip_address(address)
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):  # it has none
-                found = fcntl.ioctl(probe, _SIOCGIFADDR, struct.pack("256s", name.encode()))
-                if ipaddress.ip_address(found[20:24]) == wanted:
-                    return name
-    with contextlib.suppress(OSError), open("/proc/net/if_inet6", encoding="ascii") as lines:
-        for digits, *_, name in map(str.split, lines):
-            if ipaddress.ip_address(bytes.fromhex(digits)) == wanted:
-                return name
-    return None
 
 
 @contextlib.contextmanager

@@ -87,7 +87,7 @@ class StepMetrics:
         self._core_cpu = 0.0
         self._started, self._cpu_started = time.perf_counter(), time.process_time()
         self._waits = dict(activity.waits)
-        activity.begin("step")
+        activity.section = "step"
 
     @contextlib.contextmanager
     def time(self, section: str) -> Iterator[None]:

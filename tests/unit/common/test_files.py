@@ -17,7 +17,7 @@ from tepo.common.errors import BUSY, UserError
 from tepo.common.files import commit_folder, exclusive, write_atomic, write_json
 from tepo.launch.forkserver import job_environment, start
 from tepo.store.run_folder import RunFolder
-from tepo.training.distributed.liveness import Heartbeat, Limits, Watch
+from tepo.training.distributed.liveness import Heartbeat
 from tests.integration.commands import python
 
 
@@ -81,8 +81,8 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
     victim, run = tmp_path / "victim", RunFolder(tmp_path / "run")
     victim.write_text("precious")
     (run.path / "ranks").mkdir(parents=True)
-    watch = Watch(run.path / "ranks", 0, 2, 10, Limits())
-    places = (run.path / ".train.lock", run.path / ".measure.lock", run.metrics_file, run.log, watch.file(0))
+    heartbeat = Heartbeat(run.path / "ranks", 0, 2)
+    places = (run.path / ".train.lock", run.path / ".measure.lock", run.metrics_file, run.log, heartbeat.file(0))
     for place in places:
         place.symlink_to(victim)
     for write in (
@@ -93,7 +93,7 @@ def test_a_link_in_the_place_of_a_file_is_not_followed(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match="a symbolic link is in the way"):
             write()
-    with Heartbeat(watch):
+    with heartbeat:
         pass
     assert victim.read_text() == "precious"
 

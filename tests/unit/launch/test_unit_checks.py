@@ -10,7 +10,7 @@ import pytest
 from tepo.common import trust
 from tepo.common.errors import UserError
 from tepo.launch.run_units import Slots, run_units
-from tepo.launch.slurm_options import SlurmOptions
+from tepo.launch.sbatch import SlurmOptions
 from tepo.launch.unit_checks import check_study
 from tepo.policy.model.shapes import KNOWN
 from tepo.studies.plan import Unit

@@ -134,7 +134,6 @@ def test_waiting_is_a_share_of_the_phase_and_the_slowest_waits_least() -> None:
 def test_a_recorder_takes_the_waits_of_its_own_step(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr(liveness, "time", SimpleNamespace(monotonic=lambda: now))
-    ACTIVITY.begin("step")  # by this clock
     for seconds in (3.0, 4.0):
         recorder = StepMetrics()
         with recorder.time("sync"), ACTIVITY.meeting():

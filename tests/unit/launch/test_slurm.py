@@ -9,7 +9,7 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.launch import slurm_job
-from tepo.launch.slurm_options import Node, SlurmOptions, fitted, gpus, slurm_options
+from tepo.launch.sbatch import Node, SlurmOptions, fitted, gpus, slurm_options
 from tests.integration.commands import tepo
 
 CLUSTER = [Node("gpu", 4, 96, 8), Node("gpu", 2, 32, 4), Node("cpu", 9, 64, 0)]
@@ -44,9 +44,10 @@ def test_sbatch_gets_what_is_asked_for() -> None:
     words = ["account=lab", "exclusive", "mem=900G", "grace=120", "sbatch.mail-type=END", "sbatch.contiguous"]
     options = fitted(slurm_options({"gpus": 8, "nodes": 2, "partition": "gpu", "minutes": 600}, words), CLUSTER)
     asked = "partition=gpu mem=900G account=lab exclusive mail-type=END contiguous nodes=2 ntasks-per-node=1 "
-    asked += "cpus-per-task=96 time=600 gpus-per-node=8 signal=USR2@120"
-    assert set(options.words()) == {f"--{word}" for word in asked.split()}
-    typed = replace(options, sbatch={"gres": "gpu:h100:8"}).words()
+    asked += "cpus-per-task=96 time=600 gpus-per-node=8 signal=USR2@120 "
+    asked += "job-name=tepo array=0-6%64 requeue output=/dev/null"
+    assert set(options.words(7)) == {f"--{word}" for word in asked.split()}
+    typed = replace(options, sbatch={"gres": "gpu:h100:8"}).words(1)
     assert "--gres=gpu:h100:8" in typed
     assert "--gpus-per-node=8" not in typed
 
@@ -54,7 +55,7 @@ def test_sbatch_gets_what_is_asked_for() -> None:
 def test_options_of_sbatch_are_what_the_file_says(files: Path) -> None:
     text = "account: 007\nsbatch: {time-min: 1:30:00, begin: 2024-01-05, licenses: 010, comment: 1e5, no-kill: yes}\n"
     (files / "first/slurm.yaml").write_text(text)
-    said = slurm_options({}).words()
+    said = slurm_options({}).words(1)
     assert {"--account=007", "--time-min=1:30:00", "--begin=2024-01-05", "--licenses=010", "--no-kill"} <= {*said}
 
 
@@ -63,10 +64,8 @@ def test_each_gpu_has_its_cpus(count: int, cpus: int | None) -> None:
     assert fitted(SlurmOptions(gpus=count), CLUSTER).cpus == cpus
     assert fitted(SlurmOptions(gpus=count, cpus=7), CLUSTER).cpus == 7
     assert fitted(SlurmOptions(gpus=count), []).cpus == cpus  # no sinfo
-
-
-def test_a_small_node_gives_what_it_has() -> None:
-    assert fitted(SlurmOptions(gpus=8), [Node("gpu", 4, 64, 8)]).cpus == 64
+    small = [Node("gpu", 4, 64, 8)]
+    assert fitted(SlurmOptions(gpus=count), small).cpus == (cpus and min(cpus, 64))
 
 
 @pytest.mark.parametrize(
@@ -76,11 +75,13 @@ def test_a_small_node_gives_what_it_has() -> None:
         ({"partition": "gpu", "gpus": 16}, "1 node with 16 GPUs asked for in partition gpu, but a node has at most 8"),
         ({"gpus": 8, "nodes": 5}, "5 nodes with 8 GPUs asked for in partition cpu or gpu, but it has 4 such"),
         ({"partition": "cpu", "gpus": 1}, "in partition cpu, but a node has at most 0 GPUs and 64 CPUs"),
+        ({"gpus": 8}, "1 node with 8 GPUs asked for in partition cpu, but"),
     ],
 )
 def test_what_the_cluster_does_not_have(options: dict, message: str) -> None:
+    usual = [] if "nodes" in options else [Node("cpu", 1, 64, 0, default=True)]  # where a job goes that names none
     with pytest.raises(UserError) as caught:
-        fitted(slurm_options(options), CLUSTER)
+        fitted(slurm_options(options), [*CLUSTER, *usual])
     assert message in str(caught.value)
     assert caught.value.exit_code == 2
 
@@ -109,13 +110,7 @@ def test_a_mistake_in_a_file_is_named_with_its_line(files: Path) -> None:
     assert f"{files / 'first' / 'slurm.yaml'}:2" in caught.value.where
 
 
-def test_a_job_that_names_no_partition_goes_to_the_default_one() -> None:
-    """sbatch takes more than its nodes have, and lets the job wait for ever."""
-    with pytest.raises(UserError, match="1 node with 8 GPUs asked for in partition cpu, but"):
-        fitted(SlurmOptions(gpus=8), [*CLUSTER, Node("cpu", 1, 64, 0, default=True)])
-
-
-def test_gpus_as_slurm_writes_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpus_as_slurm_writes_them() -> None:
     written = ("(null)", "gpu:8", "gpu:h100:8(S:0-1)", "gpu:a100:4(S:0,1),shard:16", "gpu:a:2,gpu:b:2", "shard:4")
     assert [gpus(text) for text in written] == [0, 8, 8, 4, 4, 0]
 

@@ -1,4 +1,4 @@
-"""A process of its own to measure in: what it sees, what it costs, and what goes wrong in it."""
+"""A child to measure in: what it sees, what goes wrong in it, and that it ends with its parent."""
 
 import contextlib
 import os
@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from tepo.common.errors import RunFailed, UserError
-from tepo.config.compose import compose
-from tepo.jobs.child_process import in_own_process, measures_apart
+from tepo.jobs.clean_process import in_child
 from tests.integration.commands import python
 from tests.processes import runs
 
@@ -28,10 +27,7 @@ def children_find_the_tests(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write_environment(path: Path) -> None:
-    """The launcher's variables that it sees, and half a second of work."""
-    end = time.process_time() + 0.5
-    while time.process_time() < end:
-        pass
+    """The launcher's variables that it sees."""
     path.write_text(" ".join(sorted(set(os.environ) & set(VARIABLES))))
 
 
@@ -45,32 +41,23 @@ def fail(kind: str) -> None:
     os._exit(9)
 
 
-def test_it_sees_no_launcher_and_its_time_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_sees_no_launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in VARIABLES:
         monkeypatch.setenv(name, "1")
-    assert 0.5 < in_own_process(write_environment, tmp_path / "seen") < 60
+    in_child(write_environment, tmp_path / "seen")
     assert (tmp_path / "seen").read_text() == "KEPT LOCAL_WORLD_SIZE"  # the second: how many GPUs were the run's
 
 
 def test_what_goes_wrong_in_it_is_raised_here() -> None:
     with pytest.raises(UserError, match="what") as caught:
-        in_own_process(fail, "user")
+        in_child(fail, "user")
     assert (caught.value.where, caught.value.fix, caught.value.exit_code) == ("where", "fix", 3)
     with pytest.raises(RunFailed, match="what"):
-        in_own_process(fail, "run")
+        in_child(fail, "run")
     with pytest.raises(RunFailed, match="exit code 9"):
-        in_own_process(fail, "killed")
+        in_child(fail, "killed")
     with pytest.raises(RunFailed, match="exit code 1"):
-        in_own_process(fail, "other")
-
-
-def test_who_needs_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """vLLM after training; of several ranks whatever sampler. The embedded sampler alone does not."""
-    embedded, vllm, servers = (compose([f"sampler={kind}"]) for kind in ("torch", "vllm", "vllm_server"))
-    assert [measures_apart(config, True) for config in (embedded, vllm, servers)] == [False, True, False]
-    assert not measures_apart(vllm, False)
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    assert all(measures_apart(config, trained) for config in (embedded, vllm) for trained in (True, False))
+        in_child(fail, "other")
 
 
 def hold(folder: Path) -> None:
@@ -80,13 +67,13 @@ def hold(folder: Path) -> None:
 
 
 TWO = "from tepo.common.two_processes import two_processes\nwith two_processes() as pool: list(pool.map(hold, both))"
-OWN = "from tepo.jobs.child_process import in_own_process\nin_own_process(hold, both[0])"
+OWN = "from tepo.jobs.clean_process import in_child\nin_child(hold, both[0])"
 
 
 @pytest.mark.parametrize(("what", "count"), [pytest.param(TWO, 2, id="two"), pytest.param(OWN, 1, id="own")])
 def test_it_ends_with_a_parent_that_is_killed(what: str, count: int, tmp_path: Path) -> None:
     """The two workers that compose a large plan, and the process that measures."""
-    code = "import sys; from pathlib import Path; from tests.unit.jobs.test_child_process import hold\n"
+    code = "import sys; from pathlib import Path; from tests.unit.jobs.test_clean_process import hold\n"
     code += f"both = [Path(sys.argv[1])] * 2\n{what}"
     with subprocess.Popen([sys.executable, "-c", code, tmp_path]) as parent:
         limit = time.monotonic() + 120

@@ -13,7 +13,7 @@ import torch
 from tepo.common.errors import UserError
 from tepo.evaluation.settings import Settings
 from tepo.jobs.measure import Request, evaluate_missing, measure
-from tepo.jobs.shared_engine import SharedEngine, check_alike
+from tepo.jobs.open_sampler import SharedEngine, check_alike
 from tepo.jobs.weights import Weights
 from tepo.policy.model.load_policy import load_policy
 from tepo.problems.benchmarks import load_benchmark

@@ -6,17 +6,19 @@ import os
 import signal
 import sys
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from tepo_cli.hand_over import hand_over
+from tepo.jobs.clean_process import go_on
+from tepo_cli.main import main
 from tests.integration.commands import python, started, until
 
 ROOT = str(Path(__file__).parents[2])  # the new process imports nothing from the current folder
 
 
-def go_on(before: int, lock: str) -> None:
+def say(before: int, lock: str) -> None:
     """In the fresh process: say what it is like."""
     with open(lock, "ab") as file:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises where the first process had left it to this one
@@ -43,18 +45,18 @@ def begin(folder: str, signalled: str) -> None:
     sys.stdout.write("before\n")  # not flushed
     if signalled:  # between the end of the one and the beginning of the other
         sys.addaudithook(lambda event, _: signal.raise_signal(signal.SIGTERM) if event == "os.exec" else None)
-    hand_over(environment, go_on, os.getpid(), f"{folder}/lock")
+    go_on(environment, main, partial(say, os.getpid(), f"{folder}/lock"))
 
 
 def test_the_process_is_the_same_and_holds_nothing(tmp_path: Path) -> None:
-    done = python("-m", "tests.integration.test_hand_over", tmp_path, RANK="0", OWN="kept", PYTHONPATH=ROOT)
+    done = python("-m", "tests.integration.test_clean_process", tmp_path, RANK="0", OWN="kept", PYTHONPATH=ROOT)
     before, after = done.stdout.splitlines()
     assert before == "before"
     assert json.loads(after) == {"same": True, "holds": False, "rank": None, "own": "kept", "added": None, "held": []}
 
 
 def test_a_request_on_the_way_is_heard_afterwards(tmp_path: Path) -> None:
-    done = python("-m", "tests.integration.test_hand_over", tmp_path, "signalled", code=75, PYTHONPATH=ROOT)
+    done = python("-m", "tests.integration.test_clean_process", tmp_path, "signalled", code=75, PYTHONPATH=ROOT)
     assert done.stdout == "before\n"
     assert "asked to stop (SIGTERM)" in done.stderr
 
@@ -71,7 +73,7 @@ def test_a_run_is_trained_and_measured_by_one_command(tmp_path: Path) -> None:
     folder = few_problems(tmp_path)["TEPO_PATH"]
     command = started("train", *words, "--evaluate", "--store", tmp_path / "runs", TEPO_PATH=folder)
     shown = Path(f"/proc/{command.pid}/cmdline")
-    until(lambda: b"tepo_cli.handed_over" in shown.read_bytes(), command)
+    until(lambda: b"tepo.jobs.clean_process" in shown.read_bytes(), command)
     assert command.poll() is None
     done = command.end()
     assert done.stderr.index(": 1 step,") < done.stderr.index("accuracy %") < done.stderr.index("base is not measured")
@@ -89,6 +91,6 @@ def test_a_run_is_trained_and_measured_by_one_command(tmp_path: Path) -> None:
 
 if __name__ == "__main__":
     folder, *signals = sys.argv[1:]
-    from tests.integration.test_hand_over import begin as begin_by_name  # so that its functions have a module
+    from tests.integration.test_clean_process import begin as begin_by_name  # so that its functions have a module
 
     begin_by_name(folder, "".join(signals))

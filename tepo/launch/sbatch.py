@@ -1,4 +1,5 @@
-"""Options of Slurm jobs: `slurm.yaml` files of the user's and the command line, checked against the cluster.
+"""Options of sbatch: `slurm.yaml` files of the user's and the command line, checked against the cluster, and the script
+with its #SBATCH lines.
 
 slurm.yaml, in ~/.config/tepo/ or a folder of TEPO_PATH; the nearer file wins key by key, the command line over all:
   partition: gpu
@@ -9,6 +10,7 @@ slurm.yaml, in ~/.config/tepo/ or a folder of TEPO_PATH; the nearer file wins ke
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Mapping, Sequence
@@ -20,8 +22,8 @@ from tepo.common.errors import UserError, unknown_name
 from tepo.common.schema import Location, option, read
 from tepo.common.schema.document import load
 from tepo.common.text import counted
+from tepo.launch.slurm_job import in_shell
 
-FILE = "slurm.yaml"
 _CPUS_PER_GPU = 12  # a rank, its share of the grader's workers and what feeds the GPU
 _ANSWER = 20  # seconds: a controller that is down lets its commands wait
 _GRACE = 300  # seconds: the updates of a step and a checkpoint of 7B on 8 H100, with room
@@ -63,18 +65,37 @@ class SlurmOptions:
         """Seconds between the request to stop and the time limit."""
         return self.grace or min(_GRACE, 15 * self.minutes)
 
-    def words(self) -> list[str]:
-        """The options of sbatch that do not depend on the study."""
-        given = {name: getattr(self, name) for name in _PASSED} | self.sbatch
-        given |= {"nodes": self.nodes, "ntasks-per-node": 1, "cpus-per-task": self.cpus or 1, "time": self.minutes}
+    def words(self, jobs: int) -> list[str]:
+        """Options of sbatch for an array of so many jobs."""
         typed = "gres" in self.sbatch  # where a cluster wants the type of the GPUs
-        given |= {"gpus-per-node": None if typed else self.gpus or None, "signal": f"USR2@{self.grace_seconds}"}
+        given = {
+            "job-name": "tepo",
+            "array": f"0-{jobs - 1}%{self.parallel}",
+            "requeue": True,
+            # not Slurm's output file: where a node lacks its folder, Slurm fails the job before our script could say so
+            "output": "/dev/null",
+            **{name: getattr(self, name) for name in _PASSED},
+            **self.sbatch,
+            "nodes": self.nodes,
+            "ntasks-per-node": 1,
+            "cpus-per-task": self.cpus or 1,
+            "time": self.minutes,
+            "gpus-per-node": None if typed else self.gpus or None,
+            "signal": f"USR2@{self.grace_seconds}",
+        }
         return [
             f"--{name.replace('_', '-')}"
             + ("" if value is True else f"={getattr(value, 'text', value)}")  # 1:30:00, 010
             for name, value in given.items()
             if value is not None and value is not False
         ]
+
+
+def job_script(options: SlurmOptions, jobs: int, folder: Path) -> str:
+    """The script of an array. folder: with `jobs.json`, and for what Slurm itself prints."""
+    output = f'{shlex.quote(str(folder))}/"$SLURM_ARRAY_TASK_ID".txt'
+    asked = [f"#SBATCH {shlex.quote(word)}" for word in options.words(jobs)]
+    return "\n".join(["#!/bin/sh", *asked, f"{in_shell(folder, 'lead')} >>{output} 2>&1", ""])
 
 
 def slurm_options(given: Mapping[str, Any], words: Sequence[str] = ()) -> SlurmOptions:
@@ -84,12 +105,11 @@ def slurm_options(given: Mapping[str, Any], words: Sequence[str] = ()) -> SlurmO
     values: dict[str, Any] = {}
     own = [Path(part) for part in os.environ.get("TEPO_PATH", "").split(os.pathsep) if part]
     config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "tepo"
-    for path in (folder / FILE for folder in (config, *reversed(own))):  # the nearest last
-        if not path.is_file():
-            continue
-        document = load(path)
-        read(SlurmOptions, document.data, document.at)  # says the line
-        _join(values, document.data)
+    for path in (folder / "slurm.yaml" for folder in (config, *reversed(own))):  # the nearest last
+        if path.is_file():
+            document = load(path)
+            read(SlurmOptions, document.data, document.at)  # says the line
+            _join(values, document.data)
     for word in words:
         key, separator, text = word.partition("=")
         section, dot, name = key.partition(".")
@@ -118,11 +138,12 @@ class Node:
 
 
 def fitted(options: SlurmOptions, cluster: Sequence[Node]) -> SlurmOptions:
-    """The options with the CPUs that they leave open. Raises UserError for what the cluster does not have."""
+    """The options with the CPUs that they leave open. Raises UserError for what the cluster does not have: sbatch takes
+    it, and lets the job wait for ever."""
     names = sorted({node.partition for node in cluster})
-    usual = [node.partition for node in cluster if node.default] or names
     named = options.partition or os.environ.get("SBATCH_PARTITION")  # which sbatch reads too
-    wanted = named.split(",") if named else sorted(set(usual))
+    usual = sorted({node.partition for node in cluster if node.default}) or names
+    wanted = named.split(",") if named else usual
     for name in wanted:
         if cluster and name not in names:
             raise unknown_name("partition", name, names, where="sinfo")
@@ -143,21 +164,25 @@ def fitted(options: SlurmOptions, cluster: Sequence[Node]) -> SlurmOptions:
     return replace(options, cpus=min(wished, max((node.cpus for node in fit), default=wished)))
 
 
-def cluster_nodes() -> list[Node]:
-    """Nodes that sinfo lists; nothing where it does not answer, and then sbatch says why."""
-    command = ["sinfo", "--noheader", "--format=%P|%D|%c|%G"]  # %P: the default has a star
+def check_cluster(options: SlurmOptions) -> SlurmOptions:
+    """The options with what the cluster's nodes settle. Raises UserError without Slurm, and for what the cluster does
+    not have."""
+    if shutil.which("sbatch") is None:
+        fix = "run on a login node of the cluster, or use --launcher local"
+        raise UserError("no Slurm on this machine: sbatch is missing", where="--launcher slurm", fix=fix)
+    # nothing where sinfo does not answer: sbatch says why. %P: the default has a star; %c: 64+ where nodes differ
+    command = ["sinfo", "--noheader", "--format=%P|%D|%c|%G"]
     rows = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
-    return [
+    cluster = [
         Node(name.rstrip("*"), int(count), int(cpus.rstrip("+")), gpus(gres), name.endswith("*"))
         for name, count, cpus, gres in (row.strip().split("|") for row in rows)
     ]
+    return fitted(options, cluster)
 
 
 def gpus(gres: str) -> int:
     """GPUs in what Slurm writes as `gpu:h100:8(S:0-1),shard:16`."""
-    parts = re.sub(r"\([^)]*\)", "", gres).split(",")
-    counts = [part.split(":")[-1] for part in parts if part.startswith("gpu:")]
-    return sum(int(count) for count in counts if count.isdigit())
+    return sum(int(count) for count in re.findall(r"\bgpu:(?:[^:,(]+:)?(\d+)", gres))
 
 
 def cluster() -> tuple[str, str] | None:
@@ -167,8 +192,7 @@ def cluster() -> tuple[str, str] | None:
     listed, said = _ask("sinfo", "--noheader", "--format=%P")
     if not listed:
         return f"no cluster answers: {said}", "start slurmctld, or look for SLURM_CONF; --launcher local needs none"
-    partitions = dict.fromkeys(said.split())  # the default one has a star
-    there = f"partitions {', '.join(partitions)}"
+    there = f"partitions {', '.join(dict.fromkeys(said.split()))}"  # the default one has a star
     taken, said = _ask("sbatch", "--test-only", "--ntasks=1", "--time=1", "--wrap=true")
     if not taken:
         return f"{there}; a job is refused: {said}", "name what the cluster asks for: account, partition, qos"

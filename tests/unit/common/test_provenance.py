@@ -118,7 +118,7 @@ def test_versions_are_read_without_importing_anything() -> None:
     assert imported == []
     import torch
 
-    assert facts["torch"] == torch.__version__
+    assert torch.__version__.startswith(facts["torch"])  # the metadata may leave out what it was built for, as +cu130
     assert (facts["python"], facts["threads"], facts["host"]) == (sys.version.split()[0], 3, os.uname().nodename)
     assert facts["cpu"]
     assert isinstance(facts["gpus"], list)

@@ -142,7 +142,7 @@ def test_tiles_cover_everything_within_the_budget(tokens, vocabulary, budget):
 
 _INTERPRETED = """
 import torch
-from tepo.policy import tile, tile_triton
+from tepo.policy.logprobs import tile, tile_triton
 from tepo.policy.logprobs.tile_sums import Coefficients, State
 torch.manual_seed(0)
 logits = 5 * torch.randn(6, 5000)

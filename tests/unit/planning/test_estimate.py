@@ -55,16 +55,16 @@ def test_a_step_of_the_7b_on_a_node_is_in_the_range_that_was_worked_out_by_hand(
 @pytest.mark.parametrize(
     ("path", "checkpointing", "part", "name"),
     [
-        ("Qwen/Qwen2.5-0.5B", False, "one_gpu", "qwen2.5-0.5b, 4096 tokens, adamw"),
-        ("Qwen/Qwen2.5-0.5B", True, "one_gpu", "qwen2.5-0.5b, 4096 tokens, adamw, checkpointing"),
-        ("Qwen/Qwen2.5-1.5B", True, "one_gpu", "qwen2.5-1.5b, 4096 tokens, adamw, checkpointing"),
-        ("Qwen/Qwen2.5-7B", True, "update", "as it is"),
+        ("Qwen/Qwen2.5-0.5B", False, "one_gpu", "qwen2.5-0.5b, 4096 tokens, adamw: "),
+        ("Qwen/Qwen2.5-0.5B", True, "one_gpu", "qwen2.5-0.5b, 4096 tokens, adamw, checkpointing: "),
+        ("Qwen/Qwen2.5-1.5B", True, "one_gpu", "qwen2.5-1.5b, 4096 tokens, adamw, checkpointing: "),
+        ("Qwen/Qwen2.5-7B", True, "update", ""),
     ],
 )
 def test_updates_take_what_they_took_on_an_h200(path: str, checkpointing: bool, part: str, name: str) -> None:
     """MFU counts three passes; with recomputation there are four."""
     share = operations_share(KNOWN[path].hidden, H200) * 3 / (3 + checkpointing)
-    assert close(share * H200.operations / 1e12, measured(part)[f"{name}: updates, the ratio is the MFU"])
+    assert close(share * H200.operations / 1e12, measured(part)[f"{name}updates, the ratio is the MFU"])
 
 
 def test_a_whole_run_of_a_small_model_took_what_is_planned() -> None:

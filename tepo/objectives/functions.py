@@ -84,13 +84,15 @@ def _max_i(scope: Scope, x: Tensor) -> Tensor:
 
 # over the rollout, or over the mini-batch, and all ranks --------------------------------------------------------------
 def _all_mean(scope: Scope, x: Tensor, spelled: str) -> Tensor:
-    """The mean over all ranks, a number; of responses in a mini-batch: of those that are not empty."""
+    """The mean over all ranks, a number; of responses in a mini-batch: of those that are not empty. Of nothing 1: a
+    mini-batch whose responses are all filtered has a loss of 0, also where something is over its mean."""
     x = x.double()
     if spelled == "responses" and scope.per_token:
         x = x[scope.source.positions == 0]  # one of each that is not empty
     total = all_sum(torch.stack([x.sum(), x.new_tensor(float(x.shape[0]))]), scope.comm)
     top, bottom = largest(x, scope.comm), -largest(-x, scope.comm)
-    return torch.where(top == bottom, top, total[0] / total[1].clamp(min=1))
+    mean = torch.where(total[1] > 0, total[0] / total[1].clamp(min=1), 1.0)
+    return torch.where(top == bottom, top, mean)
 
 
 def _all_std(scope: Scope, x: Tensor, spelled: str) -> Tensor:

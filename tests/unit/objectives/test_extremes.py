@@ -110,9 +110,10 @@ def test_nothing_in_the_batch_gives_zero_with_a_graph(count):
             run(objective, groups, dict.fromkeys({*PER_TOKEN} - {"advantages"}, empty))
 
 
-def test_all_responses_filtered_gives_zero():
-    objective = ROWS["kl_cov, filtered"]
-    cut = {"uid": torch.arange(2), "finished": torch.tensor([False, False])}
+@pytest.mark.parametrize("label", ["kl_cov, filtered", "tis, over their mean, filtered"])
+def test_all_responses_filtered_gives_zero(label):
+    objective = ROWS[label]
+    cut = {"uid": torch.arange(2), "finished": torch.tensor([False, False]), "sampler_logprobs": torch.zeros(3)}
     batch = by_hand([1.0, 2.0, 3.0], [1, 1, -1], [2, 1], **cut)
     out = objective.loss(batch, objective.prepare(batch))
     assert out.loss.item() == 0

@@ -37,6 +37,7 @@ from tepo.training.distributed.comm import Comm
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.backends import engine_backend, shares_weights
 from tepo.training.engine.engine import Engine
+from tepo.training.metrics.metrics_log import MetricsLog
 from tepo.training.preflight import check_machine, check_rewards_kept, check_settings
 from tepo.training.resources.memory import Gpus, fill, held_by_others, with_share
 from tepo.training.rollout.collector import Collector
@@ -106,6 +107,7 @@ class TrainState:
     rollouts: Rollouts
     validation: Validation | None
     progress: Progress
+    log: MetricsLog | None = None  # of the rank that writes, once training begins
 
     @property
     def first(self) -> bool:
@@ -115,6 +117,11 @@ class TrainState:
     def save(self) -> None:
         """Begin a checkpoint of the weights as they are; it is there at the latest when the run is closed."""
         self.saver.save(self.progress.step, self.progress.saved, partial(self._files, self.progress))
+
+    def save_unsaved(self) -> None:
+        """Begin a checkpoint where the newest one is not of the last finished step."""
+        if self.progress.step != self.saver.step:
+            self.save()
 
     def _files(self, progress: Progress, folder: Path) -> Iterator[TensorFile]:
         """Files of a checkpoint that this rank writes: model and tokenizer for `from_pretrained`, and what resuming

@@ -14,7 +14,7 @@ from tepo.config.compose import compose
 from tepo.problems.training_sets import load_training_problems, training_fingerprint
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id, settings
-from tepo.training import loop
+from tepo.training import run_keeper
 from tepo.training.loop import train
 from tests.unit.training.small import interrupted, small
 
@@ -148,9 +148,9 @@ def test_a_file_that_changes_while_its_run_starts_is_not_trained_under_the_id_of
 ) -> None:
     path = write(tmp_path / "a.jsonl", ROWS)
     config = small(tmp_path / "runs", "data.kind=problems", f"data.problems={path}")
-    open_state = loop.open_state
+    open_state = run_keeper.open_state
     monkeypatch.setattr(
-        loop, "open_state", lambda *given: (write(path, ROWS[::-1]), open_state(*given))[1]
+        run_keeper, "open_state", lambda *given: (write(path, ROWS[::-1]), open_state(*given))[1]
     )  # between the id and the reading
     with pytest.raises(RunFailed, match="changed while the run was starting"):
         train(config)

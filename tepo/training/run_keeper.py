@@ -1,0 +1,154 @@
+"""Everything around the algorithm of `loop`: the run's lock and manifest, signs of life, requests to stop, checkpoints,
+and what a step or an early end leaves behind."""
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+
+from tepo.common import signals
+from tepo.common.errors import UserError
+from tepo.common.files import write_atomic
+from tepo.common.provenance import recorded
+from tepo.store.early_stop import EarlyStop, Ending
+from tepo.store.run_folder import AGAIN
+from tepo.training.distributed import process_group
+from tepo.training.distributed.liveness import ACTIVITY, Heartbeat
+from tepo.training.metrics.metrics_log import MetricsLog, Report
+from tepo.training.metrics.step_metrics import StepMetrics
+from tepo.training.metrics.throughput import step_figures
+from tepo.training.metrics.token_dump import token_entries, write_token_dump
+from tepo.training.rollout.collector import NoMixedGroups
+from tepo.training.rollout.first_prompt import keep_first_prompt
+from tepo.training.rollout.run_progress import StepRollout
+from tepo.training.setup import PreparedRun, TrainState, open_state
+from tepo.training.validation import Measured
+
+
+@dataclass
+class Outcome:
+    """How a run came out, for its manifest."""
+
+    over: bool = False  # another process finished it before this one had its lock
+    ending: Ending | None = None  # why it ended early
+
+
+@contextlib.contextmanager
+def kept(run: PreparedRun) -> Iterator[Outcome]:
+    """Hold the run's lock, keep its manifest true however training ends, and give the other ranks signs of life. The
+    first rank alone locks and writes."""
+    folder, outcome = run.folder, Outcome()
+
+    def given_up(error: str) -> None:  # from beside the training, which cannot
+        if process_group.rank() == 0:
+            folder.mark("failed", error=error)
+
+    with contextlib.ExitStack() as stack:
+        if process_group.rank() == 0:
+            stack.enter_context(folder.lock())
+            outcome.over = folder.finished()
+            if not outcome.over:
+                stack.enter_context(_manifest(run, outcome))
+        if not outcome.over:
+            ranks = process_group.rank(), process_group.world_size()
+            stack.enter_context(Heartbeat(folder.path / "ranks", *ranks, given_up))
+            stack.enter_context(process_group.lost_ranks())
+        yield outcome
+
+
+@contextlib.contextmanager
+def _manifest(run: PreparedRun, outcome: Outcome) -> Iterator[None]:
+    folder = run.folder
+    if folder.config_file.exists():
+        folder.check_config()
+    elif folder.checkpoints() and not folder.manifest():
+        what = "checkpoints lie there, and nothing says of which run: copied half?"
+        raise UserError(what, where=str(folder.path), fix=AGAIN)
+    folder.create(run.asked)
+    folder.mark("running")
+    try:
+        with recorded(folder.path, "train", run.reasons):
+            yield
+    except BaseException as error:
+        status = "interrupted" if isinstance(error, KeyboardInterrupt | signals.Stopped) else "failed"
+        with contextlib.suppress(Exception):  # a full disk may be the very error
+            folder.mark(status, error=str(error) or type(error).__name__)
+        raise
+    if outcome.ending is None:
+        folder.mark("finished", steps=run.config.train.steps)
+    else:
+        folder.mark("finished", steps=outcome.ending.step - 1, ending=asdict(outcome.ending))
+    folder.keep_weights()
+
+
+@contextlib.contextmanager
+def opened(run: PreparedRun, report: Report) -> Iterator[TrainState]:
+    """Open a run at its newest checkpoint, with its log on the first rank. A request to stop is heard between steps,
+    and leaves a checkpoint of the last finished one: what was saved is never more than one rollout behind."""
+    with open_state(run.config, run.folder, run.prompts) as state:
+        run.check_unchanged()
+        ACTIVITY.spent.clear()  # of an earlier run in this process
+        if state.first:
+            state.log = MetricsLog(run.config, run.folder, report)
+            keep_first_prompt(state.collector.stream, run.folder)
+        with state.log or contextlib.nullcontext(), signals.deferred(process_group.check_neighbours):
+            if state.log:
+                state.log.resume(state.progress.step)
+            try:
+                yield state
+            except signals.Stopped:
+                if state.progress.step:
+                    state.save_unsaved()
+                state.saver.finish()  # all ranks have agreed to stop
+                raise
+
+
+def finish_step(state: TrainState, drawn: StepRollout, metrics: StepMetrics, figures: Measured) -> None:
+    """Write what a step leaves: tokens, metrics, a checkpoint where one is due."""
+    config, step, log = state.config, drawn.step, state.log
+    state.progress = state.rollouts.progress(step)
+    if metrics.keep_tokens:
+        name = str(config.objective.get("name", ""))
+        entries = token_entries(drawn.rollout, metrics.tokens, state.policy.tokenizer)
+        write_token_dump(state.folder.tokens(step), step, name, entries)
+    row = {
+        "training/global_step": step,
+        "training/prompts": state.progress.prompts,
+        "training/responses": float(state.progress.prompts * config.train.samples_per_prompt),
+        "perf/trained_tokens": float(drawn.rollout.lengths.sum()),
+        **drawn.metrics,
+        **figures,
+        **step_figures(metrics, state.engine.comm, state.device, config.model, state.policy.model.config),
+    }
+    if log:
+        log.write(row)
+    if step == config.train.steps or state.saver.is_due(step, config.train.checkpoint_every):
+        state.save()
+    else:
+        state.saver.check()
+    if log:
+        log.report(step, row)
+
+
+def stop_early(state: TrainState, stop: EarlyStop) -> Ending:
+    """See that the newest checkpoint is of the weights that count, or an earlier one where they have diverged since."""
+    if isinstance(stop, NoMixedGroups) and stop.ending.step == 1 and state.first:
+        # What the base answered: a person sees from it what is wrong.
+        rows = []
+        for group in stop.examples:
+            texts = state.collector.stream.decode(group.responses)
+            for response, text, reward in zip(group.responses, texts, group.rewards, strict=True):
+                problem, facts = group.prompt.problem, {"right": bool(reward), "cut_off": not response.finished}
+                rows.append({"prompt": problem.prompt, "gold": problem.answer, "response": text} | facts)
+        if rows:
+            lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+            write_atomic(state.folder.examples_file, lines)
+    if stop.ending.kind != "diverged":
+        state.save_unsaved()
+        return stop.ending
+    state.saver.finish()
+    if state.first:
+        state.folder.forget(stop.ending.step - 1)
+    if state.engine.comm is not None:
+        state.engine.comm.barrier()
+    return stop.ending

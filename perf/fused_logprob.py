@@ -48,9 +48,9 @@ def _function(variant: str) -> Callable[..., Any]:
     """The forward of a variant: (hidden, weight, targets) -> (log-prob, entropy)."""
     gradient = variant.endswith("with entropy gradient")
     if variant.startswith("tepo"):
-        from tepo.policy.logprobs.linear_statistics import StatisticsOptions, linear_statistics
+        from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions, softmax_statistics
 
-        return lambda h, w, y: linear_statistics(h, w, y, StatisticsOptions(entropy_gradient=gradient))[:2]
+        return lambda h, w, y: softmax_statistics(h, w, y, StatisticsOptions(entropy_gradient=gradient))[:2]
     if variant.startswith("trl"):
         from trl.kernels import ChunkedLogProbFunction
         from trl.trainer.utils import _CHUNKED_LOGPROB_CHUNK_SIZE

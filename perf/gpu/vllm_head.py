@@ -9,7 +9,7 @@ import torch
 
 from perf.gpu.random_policy import make
 from perf.gpu.runs import need
-from tepo.policy.logprobs.linear_statistics import StatisticsOptions
+from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.packing.packing import pack

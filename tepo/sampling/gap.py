@@ -39,7 +39,7 @@ class _Comm(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GapLimits:
     """Mean absolute log-prob gaps of sampler and trainer, in nats."""
 
     bound: float  # beyond it a run ends
@@ -56,10 +56,10 @@ class Limits:
 # docs/log.md, "the gap of sampler and trainer", has what these follow from.
 # float32: rounding is 2e-7, in a policy that a rate of 1e-3 destroyed 1.3e-6, in a random one 2e-6: `least` is above.
 # The first rollout after a sync left out at 1e-6 has 1.1e-4: `most` is below, which bounds a stale first one too.
-_FLOAT32 = Limits(1e-3, ratio=10, least=1e-5, most=3e-5, stops=True)
+_FLOAT32 = GapLimits(1e-3, ratio=10, least=1e-5, most=3e-5, stops=True)
 # bfloat16: rounding is 0.002 to 0.04. It and staleness add as squares, so twice the first gap is staleness of 1.7 times
 # the rounding. No GPU has measured either: it warns.
-_BFLOAT16 = Limits(0.1, ratio=2, least=0.005, most=0.03, stops=False)
+_BFLOAT16 = GapLimits(0.1, ratio=2, least=0.005, most=0.03, stops=False)
 
 
 def default_bound(dtype: str) -> float:
@@ -68,7 +68,7 @@ def default_bound(dtype: str) -> float:
     return _limits(dtype).bound
 
 
-def _limits(*dtypes: str) -> Limits:
+def _limits(*dtypes: str) -> GapLimits:
     return _FLOAT32 if {*dtypes} == {"float32"} else _BFLOAT16
 
 
@@ -190,8 +190,8 @@ class GapAlarm:
     the policy that the trainer calls old. A sampler that missed a sync, samples at another temperature or computes
     otherwise still gives fluent responses; the reward goes up for a while, and nothing but this figure shows it.
 
-    bound: of the gap, `Limits.bound`; the other limits move with it. temperature: of the rollouts. dtypes: of sampler
-    and trainer. fresh: the sampler's `score`.
+    bound: of the gap, `GapLimits.bound`; the other limits move with it. temperature: of the rollouts. dtypes: of
+    sampler and trainer. fresh: the sampler's `score`.
     first: the mean gap of the run's first rollout, to be set where a run is resumed.
     """
 

@@ -153,7 +153,7 @@ def warmstart(
     from tepo.common.provenance import facts
     from tepo.jobs.measure import measure_in_memory
     from tepo.policy.model.load_policy import Policy
-    from tepo.policy.toy.warmstart import RECIPES, SIZES, save_base, train
+    from tepo.policy.warmstart import RECIPES, SIZES, save_base, train
     from tepo.problems.benchmarks import load_benchmark
     from tepo.reporting.progress import bar, benchmark_bar, say
     from tepo_cli.screen import show

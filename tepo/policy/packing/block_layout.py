@@ -18,7 +18,7 @@ _FULL_ENOUGH = 0.75  # a block ends where segments get shorter than this share o
 _LEAST = 24  # … and it holds this many (each block costs some thirty small kernel launches a layer)
 
 
-class Block:
+class SegmentBlock:
     """B segments of at most Q queries over at most P prompt keys (pushed to the right) and Q own keys; K = P + Q.
 
     queries, keys: slices of the padded query and key rows of the whole layout, B*Q and B*K long.
@@ -46,7 +46,7 @@ class Block:
         return self._masks[window, dtype]
 
 
-class Layout:
+class SegmentLayout:
     """Blocks and the maps between the M flat rows and their padded rows.
 
     query_rows, key_rows: flat row behind each padded row (0 behind padding). padding: padded query rows with nothing
@@ -61,11 +61,11 @@ class Layout:
         spans = np.concatenate([packed.prompt_spans, packed.spans])
         prompt_starts = np.concatenate([packed.prompt_starts, packed.prompt_starts[packed.groups]])
         prompts = np.concatenate([np.zeros_like(packed.prompt_spans), packed.prompt_spans[packed.groups]])
-        self.blocks: list[Block] = []
+        self.blocks: list[SegmentBlock] = []
         query_rows, key_rows, key_slots, prompt_slots = [], [], [], []
         queries = keys = 0
         for members in _buckets(spans, prompts):
-            block = Block(queries, keys, spans[members], prompts[members], device)
+            block = SegmentBlock(queries, keys, spans[members], prompts[members], device)
             own = _rectangle(starts[members], spans[members], block.width)
             before = _rectangle(prompt_starts[members], prompts[members], block.prompt_width, right=True)
             slots = keys + np.arange(block.size * (block.prompt_width + block.width)).reshape(block.size, -1)
@@ -145,6 +145,6 @@ class Attention:
     """Way in which queries meet keys: the layout of the segments, the scale of the scores, and the sliding window in
     tokens."""
 
-    layout: Layout
+    layout: SegmentLayout
     scale: float
     window: int | None = None

@@ -14,7 +14,7 @@ from torch.nn.attention import sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 from tepo.policy.model.kernel_attention import attend, varlen_available
-from tepo.policy.packing.block_layout import Attention, Layout
+from tepo.policy.packing.block_layout import Attention, SegmentLayout
 from tepo.policy.packing.packing import Packed, pack
 from tepo.sampling.embedded.decode_forward import KERNELS
 from tepo.training.probes.probe_record import Figure
@@ -60,7 +60,7 @@ def figures(device: str, cases: tuple[Case, ...]) -> Iterator[Figure]:
         count, (queries, keys) = len(packed.tokens), case.heads
         inputs = [torch.randn(count, heads, case.width, device=device).bfloat16() for heads in (queries, keys, keys)]
         weight = torch.randn(count, queries, case.width, device=device)
-        how = Attention(Layout(packed), case.width**-0.5, case.window)
+        how = Attention(SegmentLayout(packed), case.width**-0.5, case.window)
         ours, plain = partial(attend, how=how), partial(sequences, packed=packed, how=how)
         values, exact = _run(ours, inputs, weight), _run(plain, [tensor.float() for tensor in inputs], weight)
         rounded = _run(plain, inputs, weight)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from tepo.policy.logprobs.linear_statistics import BUDGET, StatisticsOptions, linear_statistics
+from tepo.policy.logprobs.softmax_at_temperature import BUDGET, StatisticsOptions, softmax_statistics
 from tepo.training.probes.probe_record import Figure
 from tepo.training.probes.timing import ceiling, seconds, wait
 
@@ -43,7 +43,7 @@ def fused(budget: int = BUDGET, entropy_gradient: bool = False) -> Function:
 
     def run(hidden: Tensor, weight: Tensor, targets: Tensor) -> Pair:
         options = StatisticsOptions(budget=budget, entropy_gradient=entropy_gradient)
-        return linear_statistics(hidden, weight, targets, options)[:2]
+        return softmax_statistics(hidden, weight, targets, options)[:2]
 
     return run
 

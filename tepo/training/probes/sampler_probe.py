@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tepo.policy.logprobs.linear_statistics import StatisticsOptions
+from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.packing.packing import pack
 from tepo.sampling.embedded.torch_sampler import TorchSampler

@@ -6,7 +6,7 @@ import torch
 from tepo.common.errors import UserError
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import resolve
-from tepo.policy.toy.warmstart import build_tokenizer
+from tepo.policy.warmstart import build_tokenizer
 from tests.unit.policy.tiny import make_model
 
 

@@ -17,7 +17,7 @@ from tepo.evaluation.settings import Settings
 from tepo.jobs.measure import measure_in_memory
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import resolve
-from tepo.policy.toy.warmstart import (
+from tepo.policy.warmstart import (
     RECIPES,
     Phase,
     Recipe,

@@ -305,28 +305,20 @@ class GapAlarm:
         return None
 
     def _temperature(self, sampler: Tensor, evidence: Evidence, limit: float) -> Cause:
-        """The temperature at which the trainer comes closest to the sampler: 1 (raw log-probs) or a golden-section
-        search on its logarithm between 1/4 and 4."""
-        tried: dict[float, Gap] = {1.0: self._gap(sampler, evidence.score(1.0))}
+        """The temperature at which the trainer comes closest to the sampler: 1 (raw log-probs), or else one between 1/4
+        and 4."""
+        from scipy.optimize import minimize_scalar
+
+        tried: dict[float, Gap] = {}
 
         def gap_at(log: float) -> float:
             value = math.exp(log)
             tried[value] = self._gap(sampler, evidence.score(value))
-            return tried[value].mean
+            return tried[value].mean if math.isfinite(tried[value].mean) else sys.float_info.max
 
-        low, high, ratio = math.log(0.25), math.log(4.0), (math.sqrt(5) - 1) / 2
-        left, right = high - ratio * (high - low), low + ratio * (high - low)
-        at_left, at_right = gap_at(left), gap_at(right)
-        raw = tried[1.0].within(limit)
-        while not raw and high - low > 1e-4 and min(gap.mean for gap in tried.values()) > limit / 10:
-            if at_left < at_right:
-                high, right, at_right = right, left, at_left
-                left = high - ratio * (high - low)
-                at_left = gap_at(left)
-            else:
-                low, left, at_left = left, right, at_right
-                right = low + ratio * (high - low)
-                at_right = gap_at(right)
+        gap_at(0.0)
+        if not tried[1.0].within(limit):
+            minimize_scalar(gap_at, bounds=(math.log(0.25), math.log(4.0)), options={"xatol": 1e-5})
         best = min(tried, key=lambda value: tried[value].mean)
         name = f"temperature mismatch: the sampler's log-probs are those of temperature {best:.3g}, "
         name += f"the trainer's of {self.temperature:.3g}" + (" (raw log-probs?)" if best == 1.0 else "")

@@ -210,13 +210,6 @@ def test_vllm_does_not_get_a_folder_that_does_not_fit(folder: Path) -> None:
     assert not (folder.parent / "log").exists()
 
 
-def test_files_that_change_after_they_were_looked_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    change(folder, without(NORM))
-    monkeypatch.setattr(loader, "check_weights", load_options)
-    with pytest.raises(UserError, match=f"not all loaded: {NORM} is missing"):
-        load_policy(str(folder), revision=None, trust_remote_code=False)
-
-
 @pytest.mark.peft
 @pytest.mark.parametrize("damage", [without("q_proj.lora_A"), beside(more=ONES), None], ids=["less", "more", "cut"])
 def test_adapters_that_are_not_all_there(tmp_path: Path, damage: Callable[[Tensors], Tensors] | None) -> None:

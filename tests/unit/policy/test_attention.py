@@ -50,12 +50,6 @@ def test_packed_equals_plain(family, changes, short, monkeypatch):
         )
 
 
-def test_float32_within_1e_5():
-    model, groups = make_model("qwen2"), make_groups(groups=6, longest=40)
-    found = token_statistics(model, pack(groups)).logprobs
-    torch.testing.assert_close(found, plain_statistics(make_model("qwen2"), groups)[0], atol=1e-5, rtol=1e-5)
-
-
 def test_gradient_checkpointing_changes_nothing():
     model, packed = make_model("qwen2"), pack(make_groups())
     with mock.patch.object(hidden_states, "takes_fused", return_value=False):
@@ -164,11 +158,6 @@ def test_varlen_is_called_as_each_torch_wants_it(torchs_varlen, version, window)
     grads = [torch.autograd.grad((out * weight).sum(), tensors) for out in (found, expected)]
     for one, other in zip(*grads, strict=True):
         torch.testing.assert_close(one, other)
-
-
-def test_a_torch_whose_varlen_attention_knows_no_windows_is_passed_over(torchs_varlen):
-    torchs_varlen(lambda query, key, value, cu_seq_q, cu_seq_k, max_q, max_k, is_causal=False, return_aux=None: None)
-    assert kernel_attention._varlen_attn() is None
 
 
 @pytest.mark.parametrize(

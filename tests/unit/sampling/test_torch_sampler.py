@@ -177,19 +177,6 @@ def test_models_it_cannot_run(family, changes, word):
         TorchSampler(tiny_model(family, **changes), TOKENIZER)
 
 
-def test_bad_requests():
-    sampler = TorchSampler(tiny_model("mistral", sliding_window=16), TOKENIZER)
-    one = SamplingParams(n=1, temperature=1.0, max_new_tokens=8)
-    for prompts, settings, word in [
-        ([[5], []], {}, "prompt 1 is empty"),
-        ([[5]], {"temperature": -1.0}, "not negative"),
-        ([[5] * 9], {}, "16 the model can attend to"),
-    ]:
-        with pytest.raises(UserError, match=word):
-            sampler.sample(prompts, [0] * len(prompts), replace(one, **settings))
-    assert sampler.sample([], [], one) == []
-
-
 def test_diverged_weights_are_named_and_leave_nothing_behind():
     model, healthy = tiny_model(), tiny_model()
     sampler = TorchSampler(model, TOKENIZER)

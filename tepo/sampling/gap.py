@@ -148,22 +148,20 @@ class Gap:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Means to score the same tokens again. score(temperature): the trainer's log-probs [N] in the order of the check.
-    sequences: prompt and response of each sequence, in that order.
-    model: whose parameters may be swapped for a moment."""
+    """Means to score the same tokens again."""
 
-    score: Callable[[float], Tensor]
-    sequences: Sequence[tuple[Sequence[int], Sequence[int]]] = ()
-    model: nn.Module | None = None
+    score: Callable[[float], Tensor]  # at a temperature: the trainer's log-probs [N] in the order of the check
+    sequences: Sequence[tuple[Sequence[int], Sequence[int]]] = ()  # prompt and response of each, in that order
+    model: nn.Module | None = None  # whose parameters may be swapped for a moment
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A fault that would explain the gap, the gap that is left under it, and what to do."""
+    """A fault that would explain the gap."""
 
     name: str
-    left: Gap
-    fix: str
+    left: Gap  # under it
+    fix: str  # what to do
 
 
 @contextlib.contextmanager

@@ -8,13 +8,12 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class RunningSums:
-    """Running sums per token [N] over the columns seen: maximum m of the logits z, total = sum exp(z - m), weighted =
-    sum exp(z - m) (z - m), target = z of the target (0 until its column comes)."""
+    """Running sums per token [N] over the columns seen, of the logits z."""
 
-    maximum: Tensor
-    total: Tensor
-    weighted: Tensor
-    target: Tensor
+    maximum: Tensor  # m
+    total: Tensor  # sum exp(z - m)
+    weighted: Tensor  # sum exp(z - m) (z - m)
+    target: Tensor  # z of the target, 0 until its column comes
 
     @classmethod
     def empty(cls, hidden: Tensor) -> "RunningSums":
@@ -35,12 +34,11 @@ class RunningSums:
 
 @dataclass(frozen=True, slots=True)
 class GradientCoefficients:
-    """Per token [N]: d loss / d logits = p (offset + slope log p) + at_target [v = target], log p = z - normaliser.
-    slope may be None."""
+    """Per token [N]: d loss / d logits = p (offset + slope log p) + at_target [v = target], log p = z - normaliser."""
 
     normaliser: Tensor
     offset: Tensor
-    slope: Tensor | None
+    slope: Tensor | None  # None where the entropy has no gradient
     at_target: Tensor
 
     def part(self, rows: slice) -> "GradientCoefficients":

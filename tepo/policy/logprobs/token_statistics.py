@@ -16,15 +16,11 @@ REFERENCE_BUDGET = 256 * 2**20  # bytes of stored old log-probs that a mini-batc
 
 @dataclass(frozen=True, slots=True)
 class TokenStatistics:
-    """Statistics of N response tokens, sequence after sequence, float32, in nats, at the given temperature.
+    """Statistics of N response tokens, sequence after sequence, float32 [N], in nats, at the given temperature."""
 
-    logprobs [N]: log pi(token), with gradient. entropies [N]: full vocabulary, with gradient only on request; None
-    when not asked for. full_kl [N]: sum_v pi(v) log(pi(v) / reference(v)), with gradient; None without a reference.
-    """
-
-    logprobs: Tensor
-    entropies: Tensor | None
-    full_kl: Tensor | None
+    logprobs: Tensor  # log pi(token), with gradient
+    entropies: Tensor | None  # of the full vocabulary, with gradient only on request; None when not asked for
+    full_kl: Tensor | None  # sum_v pi(v) log(pi(v) / reference(v)), with gradient; None without a reference
 
 
 def token_statistics(

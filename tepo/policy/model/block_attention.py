@@ -14,11 +14,11 @@ from tepo.policy.packing.block_layout import Attention, SegmentBlock, SegmentLay
 
 
 class Heads(NamedTuple):
-    """Numbers of query and key heads, and the size of one."""
+    """Heads of the attention."""
 
-    query: int
-    key: int
-    size: int
+    query: int  # number of query heads
+    key: int  # number of key heads
+    size: int  # of one
 
 
 class BlockAttention(torch.autograd.Function):

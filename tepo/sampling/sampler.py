@@ -119,6 +119,7 @@ class Sampler(Protocol):
 
     def sleep(self) -> None:
         """Give device memory back until the next `sync`, where the sampler has memory of its own here."""
+        return
 
     def close(self) -> None:
         """Give memory, processes and connections back."""

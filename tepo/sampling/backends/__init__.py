@@ -45,13 +45,13 @@ class SamplerMemory:
 class SamplerBackend(Protocol):
     """Declaration of a sampler. The kinds inherit what they do not say otherwise."""
 
-    shares_weights = False
+    shares_weights: bool = False
     """It reads the weights of the policy that it was opened with, as they are at each call."""
-    remote = False
+    remote: bool = False
     """It runs outside of the run and outlives it: it starts with the weights of another, and one rank syncs for all."""
-    full_rows = False
+    full_rows: bool = False
     """A row of its cache keeps room for the longest prompt and response from the start."""
-    part_rows = 1024
+    part_rows: int = 1024
     """Rows of an evaluation that are stored at once, and decoded together where it decodes what is added by itself."""
     packages: Mapping[str, str] = {}
     """Distributions, of which it needs one, and how to get each."""
@@ -66,6 +66,7 @@ class SamplerBackend(Protocol):
 
     def check_available(self, config: RunConfig) -> None:
         """Raises UserError when what it runs on is missing: packages, servers."""
+        return
 
     def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
         """The sampler of a training run, holding the policy's weights.

@@ -210,17 +210,11 @@ def test_a_rank_without_sequences_takes_part_in_the_diagnosis():
 
 def test_a_sampler_that_drew_at_another_temperature_is_named():
     """Trained models give sharp distributions: that of each temperature has one place where the gap is least."""
-    logits, tokens = (
-        3 * torch.randn(500, 20, generator=torch.Generator().manual_seed(0)).double(),
-        torch.arange(500) % 20,
-    )
+    logits = 3 * torch.randn(500, 20, generator=torch.Generator().manual_seed(0)).double()
 
     def at(temperature):
-        return (logits / temperature).log_softmax(-1)[range(500), tokens]
+        return (logits / temperature).log_softmax(-1)[:, 0]
 
-    for drawn, said in (
-        (0.6, "those of temperature 0.6, the trainer's of 0.9"),
-        (1.0, r"1, the .* \(raw log-probs\?\)"),
-    ):
+    for drawn, said in ((0.6, "of temperature 0.6, the trainer's of 0.9"), (1.0, r"1, the .* \(raw log-probs\?\)")):
         with pytest.raises(RunFailed, match=said):
             alarm(temperature=0.9).check(at(drawn), at(0.9), Evidence(at))

@@ -99,10 +99,10 @@ def call_of(variant: str) -> Callable[..., Any]:
     if variant == "liger, GRPO loss":
         return liger_loss
     if variant.startswith("tepo"):
-        from tepo.policy.logprobs.linear_statistics import StatisticsOptions, linear_statistics
+        from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions, softmax_statistics
 
         def forward(h, w, y):
-            return linear_statistics(h, w, y, StatisticsOptions(entropy_gradient=gradient))[:2]
+            return softmax_statistics(h, w, y, StatisticsOptions(entropy_gradient=gradient))[:2]
 
     elif variant.startswith("trl"):
         from trl.kernels import ChunkedLogProbFunction

@@ -19,7 +19,7 @@ from tepo.policy import kernel_check
 from tepo.policy.kernel_check import LogProb, Segments
 from tepo.policy.logprobs import tile
 from tepo.policy.model.kernel_attention import attend, varlen_available
-from tepo.policy.packing.block_layout import Attention, Layout
+from tepo.policy.packing.block_layout import Attention, SegmentLayout
 
 _SMALL = (
     Segments("small", ((6, (9, 20)), (3, (5,))), (4, 2), 16),
@@ -43,7 +43,7 @@ def attention(device: str, small: bool) -> Iterator[Figure]:
         path = "varlen" if varlen_available(inputs[0]) else "blocks"
         for name, error, bound in kernel_check.attention_errors(case, device):
             yield Figure(name, "relative", error, bound, "<=", path)
-        ours = partial(attend, how=Attention(Layout(packed), case.width**-0.5, case.window))
+        ours = partial(attend, how=Attention(SegmentLayout(packed), case.width**-0.5, case.window))
         taken = seconds(partial(kernel_check.with_gradients, ours, inputs, weight), device)
         # queries times the keys that each sees
         before = np.concatenate([np.zeros_like(packed.prompt_spans), packed.prompt_spans[packed.groups]])

@@ -14,7 +14,7 @@ import torch
 from perf.gpu.models import GROUP, PROMPT, model_of
 from perf.gpu.record import Figure
 from perf.gpu.timing import bandwidth, once
-from tepo.policy.logprobs.linear_statistics import StatisticsOptions
+from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.packing.packing import pack
 from tepo.sampling.embedded.torch_sampler import TorchSampler

@@ -14,7 +14,7 @@ import torch
 from perf.gpu.models import make_policy
 from perf.gpu.record import Figure, NotRun, named
 from perf.gpu.runs import finish, need, rows, start
-from tepo.policy.logprobs.linear_statistics import StatisticsOptions
+from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.packing.packing import pack

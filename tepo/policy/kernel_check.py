@@ -15,9 +15,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from tepo.policy.logprobs.linear_statistics import BUDGET, StatisticsOptions, linear_statistics
+from tepo.policy.logprobs.softmax_at_temperature import BUDGET, StatisticsOptions, softmax_statistics
 from tepo.policy.model.kernel_attention import attend
-from tepo.policy.packing.block_layout import Attention, Layout
+from tepo.policy.packing.block_layout import Attention, SegmentLayout
 from tepo.policy.packing.packing import Packed, pack
 
 _KERNELS = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]  # cuDNN's are slow to plan
@@ -53,7 +53,7 @@ SEGMENTS = (Segments("mixed lengths", _MIXED), Segments("window 512", _MIXED, wi
 def attention_errors(case: Segments, device: str) -> Iterator[Error]:
     """Errors of output and gradients against float32, sequence by sequence."""
     packed = case.packed(device)
-    how = Attention(Layout(packed), case.width**-0.5, case.window)
+    how = Attention(SegmentLayout(packed), case.width**-0.5, case.window)
     inputs, weight = case.tensors(len(packed.tokens), device)
     ours, plain = partial(attend, how=how), partial(sequences, packed=packed, how=how)
     values, rounded = (with_gradients(way, inputs, weight) for way in (ours, plain))
@@ -102,7 +102,7 @@ def naive(hidden: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, Tens
 def fused(budget: int = BUDGET, entropy_gradient: bool = False) -> LogProb:
     """The fused op with a tile of logits of `budget` bytes."""
     options = StatisticsOptions(budget=budget, entropy_gradient=entropy_gradient)
-    return lambda hidden, weight, targets: linear_statistics(hidden, weight, targets, options)[:2]
+    return lambda hidden, weight, targets: softmax_statistics(hidden, weight, targets, options)[:2]
 
 
 def logprob_inputs(shape: tuple[int, int, int], device: str) -> tuple[Tensor, Tensor, Tensor]:

@@ -27,12 +27,11 @@ class _Ranks(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineOfRank:
-    """The engine that a rank holds: number `index` of `count`. leads: whether this rank's results count; the others of
-    its engine have the same ones."""
+    """The engine that a rank holds."""
 
-    index: int
-    count: int
-    leads: bool
+    index: int  # its number
+    count: int  # of engines
+    leads: bool  # whether this rank's results count; the others of its engine have the same ones
 
     @classmethod
     def of(cls, comm: _Ranks | None, size: int) -> "EngineOfRank":

@@ -39,7 +39,7 @@ class _Comm(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class GapLimits:
     """Mean absolute log-prob gaps of sampler and trainer, in nats."""
 
     bound: float  # beyond it a run ends
@@ -56,10 +56,10 @@ class Limits:
 # docs/log.md, "the gap of sampler and trainer", has what these follow from.
 # float32: rounding is 2e-7, in a policy that a rate of 1e-3 destroyed 1.3e-6, in a random one 2e-6: `least` is above.
 # The first rollout after a sync left out at 1e-6 has 1.1e-4: `most` is below, which bounds a stale first one too.
-_FLOAT32 = Limits(1e-3, ratio=10, least=1e-5, most=3e-5, stops=True)
+_FLOAT32 = GapLimits(1e-3, ratio=10, least=1e-5, most=3e-5, stops=True)
 # bfloat16: rounding is 0.002 to 0.04. It and staleness add as squares, so twice the first gap is staleness of 1.7 times
 # the rounding. No GPU has measured either: it warns.
-_BFLOAT16 = Limits(0.1, ratio=2, least=0.005, most=0.03, stops=False)
+_BFLOAT16 = GapLimits(0.1, ratio=2, least=0.005, most=0.03, stops=False)
 
 
 def default_bound(dtype: str) -> float:
@@ -68,7 +68,7 @@ def default_bound(dtype: str) -> float:
     return _limits(dtype).bound
 
 
-def _limits(*dtypes: str) -> Limits:
+def _limits(*dtypes: str) -> GapLimits:
     return _FLOAT32 if {*dtypes} == {"float32"} else _BFLOAT16
 
 
@@ -148,22 +148,20 @@ class Gap:
 
 @dataclass(frozen=True)
 class Evidence:
-    """Means to score the same tokens again. score(temperature): the trainer's log-probs [N] in the order of the check.
-    sequences: prompt and response of each sequence, in that order.
-    model: whose parameters may be swapped for a moment."""
+    """Means to score the same tokens again."""
 
-    score: Callable[[float], Tensor]
-    sequences: Sequence[tuple[Sequence[int], Sequence[int]]] = ()
-    model: nn.Module | None = None
+    score: Callable[[float], Tensor]  # at a temperature: the trainer's log-probs [N] in the order of the check
+    sequences: Sequence[tuple[Sequence[int], Sequence[int]]] = ()  # prompt and response of each, in that order
+    model: nn.Module | None = None  # whose parameters may be swapped for a moment
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A fault that would explain the gap, the gap that is left under it, and what to do."""
+    """A fault that would explain the gap."""
 
     name: str
-    left: Gap
-    fix: str
+    left: Gap  # under it
+    fix: str  # what to do
 
 
 @contextlib.contextmanager
@@ -190,8 +188,8 @@ class GapAlarm:
     the policy that the trainer calls old. A sampler that missed a sync, samples at another temperature or computes
     otherwise still gives fluent responses; the reward goes up for a while, and nothing but this figure shows it.
 
-    bound: of the gap, `Limits.bound`; the other limits move with it. temperature: of the rollouts. dtypes: of sampler
-    and trainer. fresh: the sampler's `score`.
+    bound: of the gap, `GapLimits.bound`; the other limits move with it. temperature: of the rollouts. dtypes: of
+    sampler and trainer. fresh: the sampler's `score`.
     first: the mean gap of the run's first rollout, to be set where a run is resumed.
     """
 
@@ -305,28 +303,20 @@ class GapAlarm:
         return None
 
     def _temperature(self, sampler: Tensor, evidence: Evidence, limit: float) -> Cause:
-        """The temperature at which the trainer comes closest to the sampler: 1 (raw log-probs) or a golden-section
-        search on its logarithm between 1/4 and 4."""
-        tried: dict[float, Gap] = {1.0: self._gap(sampler, evidence.score(1.0))}
+        """The temperature at which the trainer comes closest to the sampler: 1 (raw log-probs), or else one between 1/4
+        and 4."""
+        from scipy.optimize import minimize_scalar
+
+        tried: dict[float, Gap] = {}
 
         def gap_at(log: float) -> float:
             value = math.exp(log)
             tried[value] = self._gap(sampler, evidence.score(value))
-            return tried[value].mean
+            return tried[value].mean if math.isfinite(tried[value].mean) else sys.float_info.max
 
-        low, high, ratio = math.log(0.25), math.log(4.0), (math.sqrt(5) - 1) / 2
-        left, right = high - ratio * (high - low), low + ratio * (high - low)
-        at_left, at_right = gap_at(left), gap_at(right)
-        raw = tried[1.0].within(limit)
-        while not raw and high - low > 1e-4 and min(gap.mean for gap in tried.values()) > limit / 10:
-            if at_left < at_right:
-                high, right, at_right = right, left, at_left
-                left = high - ratio * (high - low)
-                at_left = gap_at(left)
-            else:
-                low, left, at_left = left, right, at_right
-                right = low + ratio * (high - low)
-                at_right = gap_at(right)
+        gap_at(0.0)
+        if not tried[1.0].within(limit):
+            minimize_scalar(gap_at, bounds=(math.log(0.25), math.log(4.0)), options={"xatol": 1e-5})
         best = min(tried, key=lambda value: tried[value].mean)
         name = f"temperature mismatch: the sampler's log-probs are those of temperature {best:.3g}, "
         name += f"the trainer's of {self.temperature:.3g}" + (" (raw log-probs?)" if best == 1.0 else "")

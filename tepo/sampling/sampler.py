@@ -86,18 +86,13 @@ while the sampler sleeps."""
 
 
 class Sampler(Protocol):
-    """Groups of responses from the current policy."""
+    """Groups of responses from the current policy. Samplers inherit what they do not say otherwise."""
 
-    @property
-    def side_by_side(self) -> int | None:
-        """Responses that it decodes at a time, on all of its engines, whatever is added when. None where the jobs of an
-        `add` are decoded by themselves, and the last bits of a response depend on all of them."""
-        ...
-
-    @property
-    def score(self) -> Score | None:
-        """None for a sampler that cannot."""
-        ...
+    side_by_side: int | None = None
+    """Responses that it decodes at a time, on all of its engines, whatever is added when. None where the jobs of an
+    `add` are decoded by themselves, and the last bits of a response depend on all of them."""
+    score: Score | None = None
+    """None for a sampler that cannot."""
 
     def start(self, params: SamplingParams) -> Queue:
         """An empty queue. One queue of a sampler has groups in flight at a time."""
@@ -108,29 +103,24 @@ class Sampler(Protocol):
     ) -> list[list[Response]]:
         """`params.n` responses for each prompt (token ids), in the order of the prompts. Response i of a prompt is a
         function of (weights, prompt, its key, i) alone."""
-        ...
+        jobs = [Job(number, prompt, key) for number, (prompt, key) in enumerate(zip(prompts, keys, strict=True))]
+        queue, groups = self.start(params), dict[int, list[Response]]()
+        try:
+            queue.add(jobs)
+            while len(groups) < len(jobs):
+                groups.update(queue.finished())
+        finally:
+            queue.abort()  # where it did not come to an end
+        return [groups[job.number] for job in jobs]
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:
         """Take new weights (a full `state_dict`, `lm_head.weight` present also for tied models)."""
         ...
 
     def sleep(self) -> None:
-        """Give device memory back until the next `sync`, where the sampler has memory of its own."""
-        ...
+        """Give device memory back until the next `sync`, where the sampler has memory of its own here."""
+        return
 
     def close(self) -> None:
         """Give memory, processes and connections back."""
         ...
-
-
-def sample_all(queue: Queue, prompts: Sequence[Sequence[int]], keys: Sequence[int]) -> list[list[Response]]:
-    """`Sampler.sample` over an empty queue: everything added at once, then gathered."""
-    jobs = [Job(number, prompt, key) for number, (prompt, key) in enumerate(zip(prompts, keys, strict=True))]
-    groups: dict[int, list[Response]] = {}
-    try:
-        queue.add(jobs)
-        while len(groups) < len(jobs):
-            groups.update(queue.finished())
-    finally:
-        queue.abort()  # where it did not come to an end
-    return [groups[job.number] for job in jobs]

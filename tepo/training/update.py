@@ -18,7 +18,7 @@ from tepo.config.run_config import RunConfig, TrainConfig
 from tepo.objectives import Needs, Objective, Plan
 from tepo.objectives.batch import all_sum
 from tepo.policy.logprobs.hidden_states import hidden_states
-from tepo.policy.logprobs.linear_statistics import StatisticsOptions
+from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import TokenStatistics, reference_logprobs, token_statistics
 from tepo.policy.model.lora import adapters_off
 from tepo.sampling.gap import Evidence, GapAlarm

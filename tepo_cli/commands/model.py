@@ -37,7 +37,7 @@ def warmstart(
     from tepo.common.files import write_json
     from tepo.common.provenance import facts
     from tepo.policy.model.load_policy import Policy
-    from tepo.policy.toy.warmstart import RECIPES, SIZES, save_base, train
+    from tepo.policy.warmstart import RECIPES, SIZES, save_base, train
     from tepo.reporting.progress import bar, say
 
     known = RECIPES | SIZES

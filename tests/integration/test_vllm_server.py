@@ -153,16 +153,6 @@ def test_groups_of_a_server_finish_in_any_order_and_more_are_added_beside_them(s
             assert np.allclose(a.logprobs, b.logprobs, atol=1e-4)
 
 
-def test_a_greedy_group_is_one_response_repeated(served):
-    with opened(served) as sampler:
-        queue = sampler.start(SamplingParams(n=3, temperature=0.0, max_new_tokens=8))
-        queue.add([Job(7, served[-1][0], 1)])
-        [(number, group)] = queue.finished()
-    assert number == 7
-    assert len(group) == 3
-    assert len({response.tokens.tobytes() for response in group}) == 1
-
-
 def metric(url: str, name: str) -> float:
     """A figure of the server's own, summed over its labels."""
     with Connections().open(url) as connection:
@@ -234,16 +224,13 @@ def test_a_server_gives_up_what_is_dropped_and_goes_on_with_the_rest(served):
         assert metric(url, "request_success_total") - made < 500
 
 
-def test_prompts_that_do_not_fit_into_one_step_of_a_server(served):
+def test_a_server_that_is_not_there_or_went_away(served):
+    gone = [f"http://127.0.0.1:{free_port()}", "http+unix://%2Fnowhere"]
+    for urls, error, word in (([], UserError, "no vLLM server is named"), (gone, RunFailed, "does not answer")):
+        with pytest.raises(error, match=word):
+            VllmServerSampler(urls, [1], max_length=8, exchange=os.devnull)
     with opened(served) as sampler:
-        prompts = [[2 + (number + column) % 10 for column in range(110)] for number in range(128)]
-        groups = sampler.sample(prompts, range(128), SamplingParams(n=2, temperature=1.0, max_new_tokens=4))
-    check(served[0], prompts[:4], groups[:4], stop_tokens(served[0].model, served[0].tokenizer), 1.0)
-
-
-def test_a_server_that_went_away(served):
-    with opened(served) as sampler:
-        for url in (f"http://127.0.0.1:{free_port()}", "http+unix://%2Fnowhere"):
+        for url in gone:
             sampler.urls = [url]
             with pytest.raises(RunFailed, match="does not answer"):
                 sampler.sample(served[-1], [1, 2], SamplingParams(n=4, temperature=1.0, max_new_tokens=30))
@@ -255,13 +242,6 @@ def check(policy, prompts, drawn, stops, temperature):
             expected = logprobs(policy.model, prompt, response.tokens.tolist(), temperature)
             assert np.allclose(response.logprobs, expected, atol=1e-4)
             assert (response.tokens[-1] in stops) == response.finished
-
-
-def test_no_server_there():
-    with pytest.raises(RunFailed, match="does not answer"):
-        VllmServerSampler([f"http://127.0.0.1:{free_port()}"], [1], max_length=8, exchange=os.devnull)
-    with pytest.raises(UserError, match="no vLLM server is named"):
-        VllmServerSampler([], [1], max_length=8, exchange=os.devnull)
 
 
 def test_a_server_that_cannot_start_says_why(tmp_path):

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 import torch
 
-from tepo.policy.logprobs.linear_statistics import StatisticsOptions
+from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.packing.packing import pack, split_by_tokens
 from tests.unit.policy.tiny import gradients, make_groups, make_model

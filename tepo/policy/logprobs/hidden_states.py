@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from tepo.policy.logprobs.fused_layers import Finish, Norm, Project, Projection, Turn, interleaved
 from tepo.policy.model.lora import plain_name, weight_of
 from tepo.policy.model.packed_attention import attend_packed, prepare
-from tepo.policy.packing.block_layout import Attention, Layout
+from tepo.policy.packing.block_layout import Attention, SegmentLayout
 from tepo.policy.packing.packing import Packed, pack
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3")
@@ -28,7 +28,7 @@ def supported(model: PreTrainedModel) -> bool:
     return not biased and all(parameter.numel() for parameter in model.parameters())
 
 
-def fused_hidden(model: PreTrainedModel, packed: Packed, layout: Layout) -> Tensor:
+def fused_hidden(model: PreTrainedModel, packed: Packed, layout: SegmentLayout) -> Tensor:
     """Last hidden states [N, H] at the positions that predict each response token; the model is `supported`."""
     decoder: Any = model.get_decoder()
     x = F.embedding(packed.tokens, decoder.embed_tokens.weight)
@@ -65,12 +65,12 @@ _agreeing: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 def hidden_states(model: nn.Module, packed: Packed) -> Tensor:
     """Last hidden states [N, H] at the positions that predict each response token."""
-    policy, layout = cast(PreTrainedModel, model), Layout(packed)
+    policy, layout = cast(PreTrainedModel, model), SegmentLayout(packed)
     prepare(policy)
     return (fused_hidden if takes_fused(policy) else module_hidden)(policy, packed, layout)
 
 
-def module_hidden(model: PreTrainedModel, packed: Packed, layout: Layout) -> Tensor:
+def module_hidden(model: PreTrainedModel, packed: Packed, layout: SegmentLayout) -> Tensor:
     """The same by the model's own modules, on any device and in any type."""
     output = model.get_decoder()(
         input_ids=packed.tokens[None],
@@ -106,7 +106,7 @@ def _agrees(model: PreTrainedModel) -> bool:
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     results: list[list[Tensor]] = []
     for run in (module_hidden, fused_hidden):
-        hidden = run(model, packed, Layout(packed))
+        hidden = run(model, packed, SegmentLayout(packed))
         grads: Sequence[Tensor | None] = ()
         if parameters:
             mixed = hidden * torch.linspace(-1.0, 1.0, hidden.numel()).view_as(hidden)

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tepo.policy.logprobs.tile_sums import Coefficients, State
+from tepo.policy.logprobs.tile_sums import GradientCoefficients, RunningSums
 
 _STRIP = 2**18  # cells passed over at a time on CPU: 1 MiB of float32, and as much scratch
 # torch.addmm before 2.10 adds half-precision products to nothing but half precision (pytorch pull request 167931).
@@ -28,7 +28,7 @@ def product(hidden: Tensor, weight: Tensor, buffer: Tensor) -> Tensor:
     return torch.mm(hidden.to(buffer.dtype), weight.to(buffer.dtype).t(), out=out)
 
 
-def accumulate(logits: Tensor, state: State, targets: Tensor, scale: float) -> None:
+def accumulate(logits: Tensor, state: RunningSums, targets: Tensor, scale: float) -> None:
     """Add a tile of logits (spoilt by this) times `scale` to the sums; `targets` count from the tile's first column."""
     if _triton(logits):
         _kernels().accumulate(logits, state, targets, scale)
@@ -52,7 +52,9 @@ def accumulate(logits: Tensor, state: State, targets: Tensor, scale: float) -> N
         part.maximum.copy_(maximum)
 
 
-def gradient(logits: Tensor, coefficients: Coefficients, targets: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
+def gradient(
+    logits: Tensor, coefficients: GradientCoefficients, targets: Tensor, scale: float, dtype: torch.dtype
+) -> Tensor:
     """The gradient of the loss with respect to a tile of unscaled logits; the logits are spoilt. On GPU in `dtype`,
     that of the inputs, for the products to come; on CPU as wide as the logits, since products there widen anyway."""
     if _triton(logits):
@@ -140,7 +142,10 @@ def kernels_run(device: torch.device) -> bool:
     Triton builds its driver with a C compiler and Python's headers at the first launch, and slim images have neither.
     """
     try:
-        state, targets = State.empty(torch.zeros(1, 1, device=device)), torch.zeros(1, dtype=torch.int64, device=device)
+        state, targets = (
+            RunningSums.empty(torch.zeros(1, 1, device=device)),
+            torch.zeros(1, dtype=torch.int64, device=device),
+        )
         _kernels().accumulate(torch.zeros(1, 1, device=device), state, targets, 1.0)
     except Exception as error:  # Triton's, the compiler's, the loader's
         why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"

@@ -7,24 +7,23 @@ from torch import Tensor
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """Running sums per token [N] over the columns seen: maximum m of the logits z, total = sum exp(z - m), weighted =
-    sum exp(z - m) (z - m), target = z of the target (0 until its column comes)."""
+class RunningSums:
+    """Running sums per token [N] over the columns seen, of the logits z."""
 
-    maximum: Tensor
-    total: Tensor
-    weighted: Tensor
-    target: Tensor
+    maximum: Tensor  # m
+    total: Tensor  # sum exp(z - m)
+    weighted: Tensor  # sum exp(z - m) (z - m)
+    target: Tensor  # z of the target, 0 until its column comes
 
     @classmethod
-    def empty(cls, hidden: Tensor) -> "State":
+    def empty(cls, hidden: Tensor) -> "RunningSums":
         wide = torch.promote_types(hidden.dtype, torch.float32)
         zeros = [torch.zeros(len(hidden), dtype=wide, device=hidden.device) for _ in range(3)]
         return cls(torch.full_like(zeros[0], -torch.inf), *zeros)
 
-    def part(self, rows: slice) -> "State":
+    def part(self, rows: slice) -> "RunningSums":
         """Views of some tokens."""
-        return State(self.maximum[rows], self.total[rows], self.weighted[rows], self.target[rows])
+        return RunningSums(self.maximum[rows], self.total[rows], self.weighted[rows], self.target[rows])
 
     def finish(self) -> tuple[Tensor, Tensor, Tensor]:
         """log p(target), entropy and log-sum-exp [N]. Differences with the maximum are taken first:
@@ -34,16 +33,15 @@ class State:
 
 
 @dataclass(frozen=True, slots=True)
-class Coefficients:
-    """Per token [N]: d loss / d logits = p (offset + slope log p) + at_target [v = target], log p = z - normaliser.
-    slope may be None."""
+class GradientCoefficients:
+    """Per token [N]: d loss / d logits = p (offset + slope log p) + at_target [v = target], log p = z - normaliser."""
 
     normaliser: Tensor
     offset: Tensor
-    slope: Tensor | None
+    slope: Tensor | None  # None where the entropy has no gradient
     at_target: Tensor
 
-    def part(self, rows: slice) -> "Coefficients":
+    def part(self, rows: slice) -> "GradientCoefficients":
         """Views of some tokens."""
         slope = None if self.slope is None else self.slope[rows]
-        return Coefficients(self.normaliser[rows], self.offset[rows], slope, self.at_target[rows])
+        return GradientCoefficients(self.normaliser[rows], self.offset[rows], slope, self.at_target[rows])

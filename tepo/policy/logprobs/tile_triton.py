@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tepo.policy.logprobs.tile_sums import Coefficients, State
+from tepo.policy.logprobs.tile_sums import GradientCoefficients, RunningSums
 
 _BLOCK = 4096  # most columns a program holds at a time
 
@@ -64,14 +64,16 @@ def _block(columns: int) -> int:
     return min(_BLOCK, triton.next_power_of_2(columns))
 
 
-def accumulate(logits: Tensor, state: State, targets: Tensor, scale: float) -> None:
+def accumulate(logits: Tensor, state: RunningSums, targets: Tensor, scale: float) -> None:
     """See `tile.accumulate`; the logits stay as they are."""
     rows, columns = logits.shape
     sums = state.maximum, state.total, state.weighted, state.target
     _accumulate[(rows,)](logits, targets, *sums, columns, scale, BLOCK=_block(columns), num_warps=8)
 
 
-def gradient(logits: Tensor, coefficients: Coefficients, targets: Tensor, scale: float, dtype: torch.dtype) -> Tensor:
+def gradient(
+    logits: Tensor, coefficients: GradientCoefficients, targets: Tensor, scale: float, dtype: torch.dtype
+) -> Tensor:
     """See `tile.gradient`; in place where the dtype stays."""
     rows, columns = logits.shape
     out = logits if dtype == logits.dtype else torch.empty_like(logits, dtype=dtype)

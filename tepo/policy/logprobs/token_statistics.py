@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from tepo.common.errors import UserError
 from tepo.policy.logprobs import tile
 from tepo.policy.logprobs.hidden_states import hidden_states, output_matrix
-from tepo.policy.logprobs.linear_statistics import StatisticsOptions, linear_statistics
+from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions, softmax_statistics
 from tepo.policy.packing.packing import Packed
 
 REFERENCE_BUDGET = 256 * 2**20  # bytes of stored old log-probs that a mini-batch may take
@@ -16,15 +16,11 @@ REFERENCE_BUDGET = 256 * 2**20  # bytes of stored old log-probs that a mini-batc
 
 @dataclass(frozen=True, slots=True)
 class TokenStatistics:
-    """Statistics of N response tokens, sequence after sequence, float32, in nats, at the given temperature.
+    """Statistics of N response tokens, sequence after sequence, float32 [N], in nats, at the given temperature."""
 
-    logprobs [N]: log pi(token), with gradient. entropies [N]: full vocabulary, with gradient only on request; None
-    when not asked for. full_kl [N]: sum_v pi(v) log(pi(v) / reference(v)), with gradient; None without a reference.
-    """
-
-    logprobs: Tensor
-    entropies: Tensor | None
-    full_kl: Tensor | None
+    logprobs: Tensor  # log pi(token), with gradient
+    entropies: Tensor | None  # of the full vocabulary, with gradient only on request; None when not asked for
+    full_kl: Tensor | None  # sum_v pi(v) log(pi(v) / reference(v)), with gradient; None without a reference
 
 
 def token_statistics(
@@ -33,7 +29,7 @@ def token_statistics(
     """Log-probs, entropies and, with a reference policy among the options, the exact KL to it. hidden: the hidden
     states [N, H] of `packed`, where they are known."""
     hidden = hidden_states(model, packed) if hidden is None else hidden
-    logprobs, entropies, full_kl = linear_statistics(hidden, output_matrix(model), packed.targets, options)
+    logprobs, entropies, full_kl = softmax_statistics(hidden, output_matrix(model), packed.targets, options)
     return TokenStatistics(logprobs, entropies, full_kl)
 
 
@@ -55,7 +51,7 @@ def reference_logprobs(
         what += f"for {len(packed.targets)} tokens over a vocabulary of {len(weight)}"
         raise UserError(what, fix="train.exact_kl=false or objective.kl='k3(d)': these need the sampled tokens alone")
     hidden = hidden_states(model, packed) if hidden is None else hidden
-    # as `linear_statistics`: in bfloat16 alone the entropy would seem to change where nothing did
+    # as `softmax_statistics`: in bfloat16 alone the entropy would seem to change where nothing did
     wide = torch.promote_types(hidden.dtype, torch.float32)
     logits = tile.product(hidden, weight, hidden.new_empty(len(hidden) * len(weight), dtype=wide)).float()
     return torch.log_softmax(logits / temperature, dim=-1)

@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tepo.policy.packing.block_layout import Attention, Block, Layout
+from tepo.policy.packing.block_layout import Attention, SegmentBlock, SegmentLayout
 
 
 class Heads(NamedTuple):
-    """Numbers of query and key heads, and the size of one."""
+    """Heads of the attention."""
 
-    query: int
-    key: int
-    size: int
+    query: int  # number of query heads
+    key: int  # number of key heads
+    size: int  # of one
 
 
 class BlockAttention(torch.autograd.Function):
@@ -66,13 +66,13 @@ def _take(tensor: Tensor, rows: Tensor) -> Tensor:
     return tensor.reshape(len(tensor), -1).index_select(0, rows)
 
 
-def _fold(rows: Tensor, block: Block, heads: Heads) -> Tensor:
+def _fold(rows: Tensor, block: SegmentBlock, heads: Heads) -> Tensor:
     """The block's query rows as [B*Hk, Q*g, D], g = Hq / Hk; a view when Hk is 1."""
     rows = rows[block.queries].view(block.size, block.width, heads.key, heads.query // heads.key, heads.size)
     return rows.transpose(1, 2).reshape(block.size * heads.key, -1, heads.size)
 
 
-def _fold_product(left: Tensor, right: Tensor, block: Block, heads: Heads, out: Tensor) -> None:
+def _fold_product(left: Tensor, right: Tensor, block: SegmentBlock, heads: Heads, out: Tensor) -> None:
     """Write left @ right, [B*Hk, Q*g, D], into the block's query rows of `out`, without a copy when Hk is 1."""
     if heads.key == 1:
         torch.bmm(left, right, out=out[block.queries].view(block.size, -1, heads.size))
@@ -81,13 +81,13 @@ def _fold_product(left: Tensor, right: Tensor, block: Block, heads: Heads, out: 
         out[block.queries].view(block.size, block.width, heads.key, -1, heads.size).copy_(product.transpose(1, 2))
 
 
-def _split(rows: Tensor, block: Block, heads: Heads) -> Tensor:
+def _split(rows: Tensor, block: SegmentBlock, heads: Heads) -> Tensor:
     """The block's key rows as [B*Hk, K, D]; a view when Hk is 1."""
     rows = rows[block.keys].view(block.size, -1, heads.key, heads.size)
     return rows.transpose(1, 2).reshape(block.size * heads.key, -1, heads.size)
 
 
-def _split_product(left: Tensor, right: Tensor, block: Block, heads: Heads, out: Tensor) -> None:
+def _split_product(left: Tensor, right: Tensor, block: SegmentBlock, heads: Heads, out: Tensor) -> None:
     """Write left @ right, [B*Hk, K, D], into the block's key rows of `out`, without a copy when Hk is 1."""
     if heads.key == 1:
         torch.bmm(left, right, out=out[block.keys].view(block.size, -1, heads.size))
@@ -96,7 +96,7 @@ def _split_product(left: Tensor, right: Tensor, block: Block, heads: Heads, out:
         out[block.keys].view(block.size, -1, heads.key, heads.size).copy_(product.transpose(1, 2))
 
 
-def _gather_keys(padded: Tensor, layout: Layout) -> Tensor:
+def _gather_keys(padded: Tensor, layout: SegmentLayout) -> Tensor:
     """Gradient of the flat key rows: their own segment's, and for prompts that of every response."""
     flat = padded.index_select(0, layout.key_slots)
     return flat.index_add_(0, layout.prompt_rows, padded.index_select(0, layout.prompt_slots))

@@ -15,7 +15,7 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from tepo.common.errors import UserError
 from tepo.policy.model.block_attention import BlockAttention
 from tepo.policy.model.kernel_attention import attend
-from tepo.policy.packing.block_layout import Attention, Layout
+from tepo.policy.packing.block_layout import Attention, SegmentLayout
 
 NAME = "tepo_packed"
 _SHORT = 96  # keys up to which the block attention beats SDPA's kernel on CPU
@@ -32,7 +32,7 @@ def packed_attention(
     **kwargs: Any,
 ) -> tuple[Tensor, None]:
     """Attention function in transformers' sense: query [1, Hq, M, D], key and value [1, Hk, M, D] -> [1, M, Hq, D]."""
-    layout: Layout | None = kwargs.pop("packed_layout", None)
+    layout: SegmentLayout | None = kwargs.pop("packed_layout", None)
     if layout is None:
         return sdpa_attention_forward(
             module, query, key, value, attention_mask, dropout=dropout, scaling=scaling, **kwargs

@@ -17,18 +17,17 @@ def number_bytes(dtype: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Sizes of a Llama-like model: width, feed-forward width, layers, heads, key-value heads, their size,
-    vocabulary; tied: one matrix for input and output; positions: tokens that it attends to, None where unknown."""
+    """Sizes of a Llama-like model."""
 
-    hidden: int
-    inner: int
+    hidden: int  # its width
+    inner: int  # width of the feed-forward
     layers: int
     heads: int
     kv_heads: int
     head_dim: int
     vocabulary: int
-    tied: bool = False
-    positions: int | None = None
+    tied: bool = False  # one matrix for input and output
+    positions: int | None = None  # tokens that it attends to, None where unknown
 
     @property
     def layer_parameters(self) -> int:

@@ -128,13 +128,13 @@ def _shapes(folder: Path) -> Shapes:
 
 @dataclass(frozen=True)
 class _Found:
-    """Names of tensors. reshaped: with their shapes in the file and in the model; ignorable: by the model's class."""
+    """Names of tensors."""
 
     model: PreTrainedModel
     missing: Collection[str]
     unexpected: Collection[str]
-    ignorable: Collection[str]
-    reshaped: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]
+    ignorable: Collection[str]  # by the model's class
+    reshaped: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]  # with their shapes in the file and in the model
     unreadable: Collection[str]
     twice: Collection[str]
 

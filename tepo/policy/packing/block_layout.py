@@ -18,16 +18,14 @@ _FULL_ENOUGH = 0.75  # a block ends where segments get shorter than this share o
 _LEAST = 24  # … and it holds this many (each block costs some thirty small kernel launches a layer)
 
 
-class Block:
-    """B segments of at most Q queries over at most P prompt keys (pushed to the right) and Q own keys; K = P + Q.
-
-    queries, keys: slices of the padded query and key rows of the whole layout, B*Q and B*K long.
-    """
+class SegmentBlock:
+    """B segments of at most Q queries over at most P prompt keys (pushed to the right) and Q own keys; K = P + Q."""
 
     def __init__(
         self, layout_queries: int, layout_keys: int, spans: np.ndarray, prompts: np.ndarray, device: torch.device
     ):
-        self.size, self.width, self.prompt_width = len(spans), int(spans.max()), int(prompts.max())
+        self.size, self.width, self.prompt_width = len(spans), int(spans.max()), int(prompts.max())  # B, Q, P
+        # slices of the padded query and key rows of the whole layout, B*Q and B*K long
         self.queries = slice(layout_queries, layout_queries + self.size * self.width)
         self.keys = slice(layout_keys, layout_keys + self.size * (self.prompt_width + self.width))
         self._prompts, self._device = prompts, device
@@ -46,14 +44,8 @@ class Block:
         return self._masks[window, dtype]
 
 
-class Layout:
-    """Blocks and the maps between the M flat rows and their padded rows.
-
-    query_rows, key_rows: flat row behind each padded row (0 behind padding). padding: padded query rows with nothing
-    behind. query_slots, key_slots [M]: the padded row of each flat row as a query and as a key of its own segment.
-    prompt_rows, prompt_slots: flat and padded rows of prompt keys seen by responses. longest, longest_key: most queries
-    and most keys of a segment, padding apart.
-    """
+class SegmentLayout:
+    """Blocks and the maps between the M flat rows and their padded rows."""
 
     def __init__(self, packed: Packed):
         device = packed.tokens.device
@@ -61,11 +53,11 @@ class Layout:
         spans = np.concatenate([packed.prompt_spans, packed.spans])
         prompt_starts = np.concatenate([packed.prompt_starts, packed.prompt_starts[packed.groups]])
         prompts = np.concatenate([np.zeros_like(packed.prompt_spans), packed.prompt_spans[packed.groups]])
-        self.blocks: list[Block] = []
+        self.blocks: list[SegmentBlock] = []
         query_rows, key_rows, key_slots, prompt_slots = [], [], [], []
         queries = keys = 0
         for members in _buckets(spans, prompts):
-            block = Block(queries, keys, spans[members], prompts[members], device)
+            block = SegmentBlock(queries, keys, spans[members], prompts[members], device)
             own = _rectangle(starts[members], spans[members], block.width)
             before = _rectangle(prompt_starts[members], prompts[members], block.prompt_width, right=True)
             slots = keys + np.arange(block.size * (block.prompt_width + block.width)).reshape(block.size, -1)
@@ -75,6 +67,7 @@ class Layout:
             prompt_slots.append(slots[:, : block.prompt_width][before >= 0])
             queries, keys = block.queries.stop, block.keys.stop
             self.blocks.append(block)
+        # most queries and most keys of a segment, padding apart
         self.longest, self.longest_key = int(spans.max()), int((spans + prompts).max())
         self._segments = starts, spans, prompt_starts, prompts
 
@@ -84,9 +77,12 @@ class Layout:
         every_query, every_key = np.concatenate(query_rows), np.concatenate(key_rows)
         of_prompts, real = np.concatenate(prompt_slots), np.flatnonzero(every_query >= 0)
         order = np.argsort(every_query[real])
+        # the flat row behind each padded row, 0 behind padding
         self.query_rows, self.key_rows = put(np.maximum(every_query, 0)), put(np.maximum(every_key, 0))
-        self.padding = put(np.flatnonzero(every_query < 0))
+        self.padding = put(np.flatnonzero(every_query < 0))  # padded query rows with nothing behind
+        # [M], the padded row of each flat row as a query and as a key of its own segment
         self.query_slots, self.key_slots = put(real[order]), put(np.concatenate(key_slots)[order])
+        # flat and padded rows of prompt keys that responses see
         self.prompt_rows, self.prompt_slots = put(every_key[of_prompts]), put(of_prompts)
 
     @cached_property
@@ -111,12 +107,11 @@ class Layout:
 
 @dataclass(frozen=True, slots=True)
 class Ragged:
-    """Segments end to end, for variable-length kernels: flat rows of the keys each segment sees [L], and where each
-    segment's queries and keys begin, int32 [segments + 1]. Queries are the flat rows as they are."""
+    """Segments end to end, for variable-length kernels. Queries are the flat rows as they are."""
 
-    key_rows: Tensor
-    query_offsets: Tensor
-    key_offsets: Tensor
+    key_rows: Tensor  # [L], flat rows of the keys that each segment sees
+    query_offsets: Tensor  # int32 [segments + 1], where each segment's queries begin
+    key_offsets: Tensor  # the same of its keys
 
 
 def _buckets(spans: np.ndarray, prompts: np.ndarray) -> list[np.ndarray]:
@@ -142,9 +137,8 @@ def _rectangle(starts: np.ndarray, spans: np.ndarray, width: int, right: bool = 
 
 @dataclass(frozen=True, slots=True)
 class Attention:
-    """Way in which queries meet keys: the layout of the segments, the scale of the scores, and the sliding window in
-    tokens."""
+    """Way in which queries meet keys."""
 
-    layout: Layout
-    scale: float
-    window: int | None = None
+    layout: SegmentLayout
+    scale: float  # of the scores
+    window: int | None = None  # the sliding window, in tokens

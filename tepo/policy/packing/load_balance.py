@@ -21,11 +21,11 @@ _TIGHT = 0.97  # cost over pushed tokens grows with the length: a part of the me
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """Prompt length, response length and group of each sequence, int64 [S]."""
+    """What is dealt, int64 [S] each."""
 
-    prompts: np.ndarray
-    responses: np.ndarray
-    groups: np.ndarray
+    prompts: np.ndarray  # tokens of the prompt of each sequence
+    responses: np.ndarray  # tokens of its response
+    groups: np.ndarray  # its group
 
     @property
     def costs(self) -> np.ndarray:

@@ -26,41 +26,39 @@ RESERVE = 2**30  # bytes of a GPU that no plan gives away: a desktop, other cont
 
 @dataclass(frozen=True, slots=True)
 class Room:
-    """Memory of the GPU that a sampler shares. device: its bytes, 0 for a CPU. trainer: those that the trainer holds
-    during a rollout. shared: whether the sampler reads the trainer's weights."""
+    """Memory of the GPU that a sampler shares, in bytes."""
 
-    device: float
-    trainer: float
-    shared: bool
+    device: float  # 0 for a CPU
+    trainer: float  # what the trainer holds during a rollout
+    shared: bool  # whether the sampler reads the trainer's weights
 
 
 @dataclass(frozen=True, slots=True)
 class SamplerMemory:
-    """Bytes of a GPU while responses are drawn, and those of them that are for keys and values; None where these lie on
-    GPUs of the sampler's own. asleep: what it does not give back between rollouts."""
+    """Bytes of a GPU while responses are drawn."""
 
     total: float
-    cache: float | None
-    asleep: float = 0.0
+    cache: float | None  # of these for keys and values; None where they lie on GPUs of the sampler's own
+    asleep: float = 0.0  # what it does not give back between rollouts
 
 
 class SamplerBackend(Protocol):
-    """Declaration of a sampler."""
+    """Declaration of a sampler. The kinds inherit what they do not say otherwise."""
 
-    shares_weights: bool
+    shares_weights: bool = False
     """It reads the weights of the policy that it was opened with, as they are at each call."""
-    remote: bool
+    remote: bool = False
     """It runs outside of the run and outlives it: it starts with the weights of another, and one rank syncs for all."""
-    full_rows: bool
+    full_rows: bool = False
     """A row of its cache keeps room for the longest prompt and response from the start."""
-    part_rows: int
+    part_rows: int = 1024
     """Rows of an evaluation that are stored at once, and decoded together where it decodes what is added by itself."""
-    packages: Mapping[str, str]
+    packages: Mapping[str, str] = {}
     """Distributions, of which it needs one, and how to get each."""
 
     def segments_may_grow(self, config: RunConfig) -> bool:
         """Tell whether torch's allocator may use expandable segments in its process."""
-        ...
+        return True
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:
         """Raises UserError for settings, or ranks, that it cannot work with. Looks at nothing but them."""
@@ -68,7 +66,7 @@ class SamplerBackend(Protocol):
 
     def check_available(self, config: RunConfig) -> None:
         """Raises UserError when what it runs on is missing: packages, servers."""
-        ...
+        return
 
     def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
         """The sampler of a training run, holding the policy's weights.
@@ -86,7 +84,7 @@ class SamplerBackend(Protocol):
 
     def preferred(self) -> bool:
         """Tell whether an evaluation takes it where none is named: installed, on a machine that it was made for."""
-        ...
+        return False
 
     def memory(self, config: RunConfig, shape: Shape, room: Room) -> SamplerMemory:
         """Memory that it takes, from the sizes of the model."""
@@ -94,7 +92,7 @@ class SamplerBackend(Protocol):
 
     def remedies(self, config: RunConfig) -> Sequence[str]:
         """Overrides that change what it takes, one or several with spaces between; the first to be tried first."""
-        ...
+        return ()
 
 
 def sampler_kinds() -> list[str]:
@@ -114,21 +112,15 @@ def longest_sequence(config: RunConfig) -> int:
 
 @dataclass(frozen=True)
 class SamplerOptions:
-    """Settings of a sampler for a finished model.
+    """Settings of a sampler for a finished model."""
 
-    kind: `auto` takes vLLM where it is installed with a GPU, else the embedded sampler. dtype: `auto` is bfloat16 on a
-    GPU, else float32. tensor_parallel: GPUs a copy of the model is cut over; data_parallel: copies side by side.
-    memory: share of a GPU that vLLM may take, or GiB of cache on a CPU.
-    max_length: longest prompt plus response, in tokens. max_rows: sequences that each copy generates side by side.
-    """
-
-    kind: str = "auto"
-    dtype: str = "auto"
-    tensor_parallel: int = 1
-    data_parallel: int = 1
-    memory: float = 0.85
-    max_length: int = 10240
-    max_rows: int = 256
+    kind: str = "auto"  # takes vLLM where it is installed with a GPU, else the embedded sampler
+    dtype: str = "auto"  # is bfloat16 on a GPU, else float32
+    tensor_parallel: int = 1  # GPUs a copy of the model is cut over
+    data_parallel: int = 1  # copies side by side
+    memory: float = 0.85  # share of a GPU that vLLM may take, or GiB of cache on a CPU
+    max_length: int = 10240  # longest prompt plus response, in tokens
+    max_rows: int = 256  # sequences that each copy generates side by side
     revision: str | None = None
     trust_remote_code: bool = False
 

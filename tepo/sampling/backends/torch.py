@@ -1,7 +1,7 @@
 """sampler=torch: the embedded sampler, on the policy's own weights."""
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,26 +16,18 @@ if TYPE_CHECKING:
     from tepo.sampling.sampler import Sampler
 
 
-class TorchSamplerBackend:
+class TorchSamplerBackend(SamplerBackend):
     """See `SamplerBackend`."""
 
     shares_weights = True
-    remote = False
     full_rows = True
     part_rows = 256
-    packages: Mapping[str, str] = {}
-
-    def segments_may_grow(self, config: RunConfig) -> bool:
-        return True
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:
         """An engine that several ranks hold."""
         if config.sampler.tensor_parallel > 1:
             where, fix = f"sampler.tensor_parallel={config.sampler.tensor_parallel}", "sampler=vllm, or leave it out"
             raise UserError("the embedded sampler is not cut over ranks", where=where, fix=fix)
-
-    def check_available(self, config: RunConfig) -> None:
-        """torch is always there."""
 
     def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
         from tepo.sampling.embedded.torch_sampler import TorchSampler
@@ -60,9 +52,6 @@ class TorchSamplerBackend:
         with contextlib.closing(TorchSampler(policy.model, policy.tokenizer)) as sampler:
             yield sampler
 
-    def preferred(self) -> bool:
-        return False
-
     def memory(self, config: RunConfig, shape: Shape, room: Room) -> SamplerMemory:
         """The layers' weights once more for decoding, all of them where they are not the trainer's, and the rows of the
         cache that fit beside."""
@@ -72,9 +61,6 @@ class TorchSamplerBackend:
         free = gpu_cache_bytes(room.device - room.trainer - copied, room.device) if room.device else CPU_BYTES
         cache = row * max(1, min(chosen(config.sampler.max_rows), free // row))  # a row at least, though it may not fit
         return SamplerMemory(copied + cache, float(cache))
-
-    def remedies(self, config: RunConfig) -> tuple[str, ...]:
-        return ()
 
 
 BACKEND: SamplerBackend = TorchSamplerBackend()

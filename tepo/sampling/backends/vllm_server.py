@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -19,17 +19,10 @@ if TYPE_CHECKING:
     from tepo.sampling.sampler import Sampler
 
 
-class VllmServerBackend:
-    """See `SamplerBackend`."""
+class VllmServerBackend(SamplerBackend):
+    """See `SamplerBackend`. The servers have packages of their own."""
 
-    shares_weights = False
     remote = True
-    full_rows = False
-    part_rows = 1024
-    packages: Mapping[str, str] = {}  # the servers have their own
-
-    def segments_may_grow(self, config: RunConfig) -> bool:
-        return True
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:
         """Any ranks; a plan needs no servers. A server cuts its model itself."""
@@ -61,54 +54,32 @@ class VllmServerBackend:
         scratch.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:
             starting = []
-            for copy, own in enumerate(_visible(options)):
-                with _environment(own):
-                    log, cpu = scratch / f"server_{copy}.log", options.device() == "cpu"
-                    server = local_server(engine, log=log, memory=options.memory, cpu=cpu)
-                    starting.append(stack.enter_context(server))
+            for copy, gpus in enumerate(_gpus_of_copies(options)):
+                log, cpu = scratch / f"server_{copy}.log", gpus is None
+                server = local_server(engine, log=log, memory=options.memory, cpu=cpu, gpus=gpus)
+                starting.append(stack.enter_context(server))
             urls = [ready() for ready in starting]  # they load side by side
             sampler = VllmServerSampler(urls, stop, max_length=options.max_length, exchange=scratch / "exchange")
             yield stack.enter_context(contextlib.closing(sampler))
 
-    def preferred(self) -> bool:
-        return False
-
     def memory(self, config: RunConfig, shape: Shape, room: Room) -> SamplerMemory:
         return SamplerMemory(0.0, None)
 
-    def remedies(self, config: RunConfig) -> tuple[str, ...]:
-        return ()
 
-
-def _visible(options: SamplerOptions) -> list[dict[str, str]]:
-    """The variable that shows each copy of the model its GPUs. Raises UserError when there are too few."""
+def _gpus_of_copies(options: SamplerOptions) -> list[str | None]:
+    """For each copy of the model the GPUs that its server sees, None on a CPU. Raises UserError when there are too
+    few."""
     import torch
 
     if options.device() == "cpu":
-        return [{}] * options.data_parallel
+        return [None] * options.data_parallel
     count = options.tensor_parallel
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     devices = visible.split(",") if visible else [str(index) for index in range(torch.cuda.device_count())]
     if len(devices) < options.gpus:
         what = f"{count} x {options.data_parallel} GPUs asked for, {len(devices)} here"
         raise UserError(what, where="--tensor-parallel, --data-parallel")
-    parts = (devices[start : start + count] for start in range(0, options.gpus, count))
-    return [{"CUDA_VISIBLE_DEVICES": ",".join(part)} for part in parts]
-
-
-@contextlib.contextmanager
-def _environment(values: Mapping[str, str]) -> Iterator[None]:
-    """Environment variables for processes started inside the block."""
-    before = {name: os.environ.get(name) for name in values}
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+    return [",".join(devices[start : start + count]) for start in range(0, options.gpus, count)]
 
 
 BACKEND: SamplerBackend = VllmServerBackend()

@@ -19,18 +19,15 @@ SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The weights of one layer as the forward pass wants them: [in, out], so that `x @ weight`.
-
-    qkv: for every key head its G query heads, its key head and its value head, each [head_dim], queries and keys with
-    the two halves of a head interleaved so that neighbours form the complex numbers that the rotary embedding turns.
-    qk_norm [G + 1, head_dim]: Qwen3's norm of every query and key head.
-    Norm weights are None when folded into what follows.
-    """
+    """The weights of one layer as the forward pass wants them: [in, out], so that `x @ weight`. Norm weights are None
+    when folded into what follows."""
 
     input_norm: Tensor | None
+    # for every key head its G query heads, its key head and its value head, each [head_dim], queries and keys with the
+    # two halves of a head interleaved, so that neighbours form the complex numbers that the rotary embedding turns
     qkv: Tensor
     qkv_bias: Tensor | None
-    qk_norm: Tensor | None
+    qk_norm: Tensor | None  # [G + 1, head_dim], Qwen3's norm of every query and key head
     out: Tensor
     out_bias: Tensor | None
     post_norm: Tensor | None

@@ -23,15 +23,12 @@ _LOGITS = 1 << 24  # elements of the logits held at a time
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """State that the batches of a call share.
-
-    arenas: for the cache, and for what a step computes. stop: ids that end a response. graphs: steps as CUDA graphs.
-    """
+    """State that the batches of a call share."""
 
     decoder: Decoder
-    arenas: tuple[Arena, ...]
-    stop: Sequence[int]
-    graphs: bool
+    arenas: tuple[Arena, ...]  # for the cache, and for what a step computes
+    stop: Sequence[int]  # ids that end a response
+    graphs: bool  # steps as CUDA graphs
 
 
 class Generation:

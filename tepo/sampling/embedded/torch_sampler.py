@@ -16,7 +16,7 @@ from tepo.sampling.embedded.decode_forward import KERNELS
 from tepo.sampling.embedded.decoder import Decoder, check_supported, longest
 from tepo.sampling.embedded.generation import Generation, Shared
 from tepo.sampling.embedded.kv_cache import CPU_BYTES, Arena, gpu_cache_bytes, row_bytes
-from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
+from tepo.sampling.sampler import Job, Response, Sampler, SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
 
 _KEPT = 64 << 20  # bytes of a buffer that stay allocated between batches
@@ -25,23 +25,17 @@ _KEPT = 64 << 20  # bytes of a buffer that stay allocated between batches
 _SWIFT, _LEAST = 12 << 20, 128
 
 
-class TorchSampler:
-    """`tepo.sampling.sampler.Sampler` for Hugging Face llama-like models, on the device and in the type of the model.
+class TorchSampler(Sampler):
+    """Sampler for Hugging Face llama-like models, on the device and in the type of the model.
 
     Each batch reads the weights of `model` as they are then. It needs, while it runs, a second copy of the layers'
-    weights and the key-value cache. max_rows: sequences generated side by side; cache_bytes: bound on the cache, which
-    lowers that number for long responses (None: what is free at each batch, see `free_bytes`); graphs: on a GPU, steps
-    as CUDA graphs.
+    weights and the key-value cache, and keeps no prefixes between batches. max_rows: sequences generated side by side,
+    fewer where their cache is more than `free_bytes`; graphs: on a GPU, steps as CUDA graphs.
     """
 
-    score = None  # it keeps no prefixes between batches
-    side_by_side = None  # see `Waves`
-
-    def __init__(
-        self, model: Any, tokenizer: Any, *, max_rows: int = 1024, cache_bytes: int | None = None, graphs: bool = True
-    ):
+    def __init__(self, model: Any, tokenizer: Any, *, max_rows: int = 1024, graphs: bool = True):
         check_supported(model.config)
-        self.model, self.max_rows, self.cache_bytes, self.graphs = model, max_rows, cache_bytes, graphs
+        self.model, self.max_rows, self.graphs = model, max_rows, graphs
         self.arenas: tuple[Arena, ...] | None = None  # two, see `Shared`
         self.stop = stop_tokens(model, tokenizer)
 
@@ -51,12 +45,6 @@ class TorchSampler:
             what = f"n is {params.n}, max_new_tokens {params.max_new_tokens}, temperature {params.temperature}"
             raise UserError(what, fix="the first two must be at least 1, the temperature not negative")
         return Waves(partial(self._check, params), partial(self._batch, params))
-
-    def sample(
-        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams
-    ) -> list[list[Response]]:
-        """See `Sampler.sample`, and `start` and `Waves.add` for what they raise."""
-        return sample_all(self.start(params), prompts, keys)
 
     def _batch(self, params: SamplingParams, jobs: Sequence[Job]) -> list[list[Response]]:
         """Groups of as many of the first jobs as fit side by side, of which the first has the longest prompt."""
@@ -100,12 +88,11 @@ class TorchSampler:
 
     def _room(self, decoder: Decoder, length: int) -> int:
         """Rows of `length` tokens whose cache fits."""
-        cache_bytes = free_bytes(decoder.device) if self.cache_bytes is None else self.cache_bytes
         numbers = 2 * len(decoder.layers) * decoder.kv_heads * decoder.head_dim
         gpu = decoder.device.type == "cuda"
         per_row = row_bytes(numbers, decoder.dtype.itemsize, length, gpu=gpu)
         swift = self.max_rows if gpu else max(_LEAST, _SWIFT // (numbers * decoder.dtype.itemsize * length))
-        return max(1, min(self.max_rows, swift, cache_bytes // per_row))
+        return max(1, min(self.max_rows, swift, free_bytes(decoder.device) // per_row))
 
     def _check(self, params: SamplingParams, jobs: Sequence[Job]) -> None:
         limit = longest(self.model.config)

@@ -1,6 +1,7 @@
-"""Parts of both vLLM samplers: the seed of a response, and groups whose responses come one by one."""
+"""Parts of both vLLM samplers: what is asked for a response, and groups whose responses come one by one."""
 
 from collections.abc import Collection, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -37,6 +38,18 @@ class ResponseGroups:
                 where = "train.max_prompt_tokens, train.max_new_tokens"
                 fix = "make the sampler's length their sum, or drop overlong prompts (data.overlong_prompts=drop)"
                 raise UserError(f"{what} into the sampler's {max_length}", where=where, fix=fix)
+
+    def request(self, job: Job, index: int, stop_tokens: Sequence[int]) -> dict[str, Any]:
+        """vLLM's sampling parameters of a response. stop_tokens: of the model."""
+        params = self.of(job)
+        return {
+            "seed": sample_seed(job.key, index),
+            "temperature": params.temperature,
+            "max_tokens": params.max_new_tokens,
+            "logprobs": 0,
+            "ignore_eos": True,  # the ids that stop are those given here, never those that vLLM finds in the files
+            "stop_token_ids": sorted({*stop_tokens, *params.stop}),
+        }
 
     def begin(self, jobs: Sequence[Job]) -> Iterator[tuple[Job, int]]:
         """Every response to draw: its job and its index."""

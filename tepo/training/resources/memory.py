@@ -19,7 +19,7 @@ GIB = 2**30
 _PLAN = "`tepo plan` and `tepo train --dry-run` name what makes it fit; sampler.memory_fraction overrules the plan"
 _BUDGET = (
     128 << 20
-)  # bytes of logits above which tepo.policy.logprobs.linear_statistics goes through the vocabulary in parts
+)  # bytes of logits above which tepo.policy.logprobs.softmax_at_temperature goes through the vocabulary in parts
 TAKEN = "perf/gpu_gib_"  # metrics: and a section of the step; how much of the GPU is taken, by all processes
 CONTEXT = 1.5 * GIB  # CUDA, its libraries, communicators
 _BEGUN = 0.5 * GIB  # of these, what a process has taken that only asks how much is free: assumed

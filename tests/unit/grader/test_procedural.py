@@ -5,7 +5,7 @@ import hashlib
 import random
 import re
 
-from tepo.policy.toy.warmstart import CHARACTERS
+from tepo.policy.warmstart import CHARACTERS
 from tepo.problems.benchmarks import benchmark_names, load_benchmark
 from tepo.problems.grader import Grader, GraderOptions
 

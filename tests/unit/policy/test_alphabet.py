@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
 from tepo.policy.model.model_location import resolve
-from tepo.policy.toy.warmstart import BOX_CLOSE, BOX_OPEN, CHARACTERS, VOCABULARY, build_tokenizer
+from tepo.policy.warmstart import BOX_CLOSE, BOX_OPEN, CHARACTERS, VOCABULARY, build_tokenizer
 
 PIECES = st.lists(st.sampled_from([BOX_OPEN, BOX_CLOSE, *CHARACTERS]), max_size=40)
 

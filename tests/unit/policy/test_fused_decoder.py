@@ -6,7 +6,7 @@ import torch
 from tepo.policy.logprobs import fused_layers
 from tepo.policy.logprobs.hidden_states import fused_hidden, hidden_states, module_hidden, takes_fused
 from tepo.policy.model.packed_attention import prepare
-from tepo.policy.packing.block_layout import Layout
+from tepo.policy.packing.block_layout import SegmentLayout
 from tepo.policy.packing.packing import Packed, pack
 from tests.unit.policy.tiny import make_groups, make_model
 
@@ -36,7 +36,7 @@ def model_of(family, changes, dtype=torch.float32):
 def results(run, model, packed: Packed) -> list[torch.Tensor]:
     """Hidden states, and the gradient of every parameter for some mix of them."""
     model.zero_grad()
-    hidden = run(model, packed, Layout(packed))
+    hidden = run(model, packed, SegmentLayout(packed))
     (hidden * torch.linspace(-1, 1, hidden.numel()).view_as(hidden)).sum().backward()
     return [hidden.detach()] + [parameter.grad for parameter in model.get_decoder().parameters()]
 
@@ -74,7 +74,7 @@ def test_the_exact_gradient_is_that_of_finite_differences() -> None:
             with torch.no_grad():
                 for parameter, step in zip(parameters, steps, strict=True):
                     parameter.add_(step, alpha=way)
-                hidden = fused_hidden(model, packed, Layout(packed))
+                hidden = fused_hidden(model, packed, SegmentLayout(packed))
                 values.append(float((hidden * torch.linspace(-1, 1, hidden.numel()).view_as(hidden)).sum()))
         with torch.no_grad():
             for parameter, step in zip(parameters, steps, strict=True):
@@ -124,7 +124,7 @@ def test_a_module_that_computes_something_else_is_noticed() -> None:
     projection.extra = torch.nn.Parameter(torch.zeros(()))  # of no effect yet
     assert not takes_fused(model)
     packed = pack(make_groups())
-    assert torch.equal(hidden_states(model, packed), module_hidden(model, packed, Layout(packed)))
+    assert torch.equal(hidden_states(model, packed), module_hidden(model, packed, SegmentLayout(packed)))
 
 
 def test_a_frozen_model_is_compared_by_its_values() -> None:
@@ -133,5 +133,5 @@ def test_a_frozen_model_is_compared_by_its_values() -> None:
     with torch.no_grad():
         model.model.layers[0].self_attn.scaling *= 2  # both see it
     packed = pack(make_groups())
-    fused, modules = (run(model, packed, Layout(packed)) for run in (fused_hidden, module_hidden))
+    fused, modules = (run(model, packed, SegmentLayout(packed)) for run in (fused_hidden, module_hidden))
     torch.testing.assert_close(fused, modules, atol=1e-5, rtol=1e-5)

@@ -13,7 +13,7 @@ from tepo.policy.logprobs.hidden_states import module_hidden, takes_fused
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model.lora import adapters_off, add_adapters, base_revision, full_state, load_adapters, save_adapters
 from tepo.policy.model.packed_attention import prepare
-from tepo.policy.packing.block_layout import Layout
+from tepo.policy.packing.block_layout import SegmentLayout
 from tepo.policy.packing.packing import pack
 from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.gap import Evidence, GapAlarm
@@ -65,7 +65,7 @@ def test_merged_and_unmerged_are_one_policy(family: str) -> None:
     before = tiny_model(family)
     assert float((logprobs(plain) - logprobs(before)).abs().max()) > 0.1  # they do change it
     torch.testing.assert_close(logprobs(model), logprobs(plain), atol=1e-5, rtol=0)
-    hidden = module_hidden(model, PACKED, Layout(PACKED))  # by peft's layers
+    hidden = module_hidden(model, PACKED, SegmentLayout(PACKED))  # by peft's layers
     by_modules = token_statistics(model, PACKED, hidden=hidden).logprobs
     torch.testing.assert_close(by_modules.detach(), logprobs(plain), atol=1e-5, rtol=0)
 
@@ -74,7 +74,7 @@ def test_merged_and_unmerged_are_one_policy(family: str) -> None:
 def test_only_adapters_have_gradients_and_the_fused_pass_has_the_same(family: str) -> None:
     model = adapted(family)
     found = []
-    for hidden in (None, module_hidden(model, PACKED, Layout(PACKED))):
+    for hidden in (None, module_hidden(model, PACKED, SegmentLayout(PACKED))):
         loss = token_statistics(model, PACKED, hidden=hidden).logprobs.square().mean()
         found.append(gradients(model, loss))
     assert takes_fused(model) == (family != "llama")  # that one has biases in its feed-forward

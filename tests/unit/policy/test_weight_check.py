@@ -2,6 +2,7 @@
 measured on random weights."""
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -22,14 +23,15 @@ from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.lora import add_adapters, load_adapters, save_adapters
 from tepo.policy.model.model_location import load_options, no_vocabulary, not_loaded, resolve
 from tepo.policy.model.weight_check import check_weights
-from tepo.sampling.vllm.server_sampler import local_server, serve_command
-from tepo.sampling.vllm.vllm_sampler import EngineOptions, VllmSampler
+from tepo.sampling.vllm.server_sampler import serve_command
+from tepo.sampling.vllm.vllm_sampler import EngineOptions
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id
 
 Tensors = dict[str, Tensor]
 EMBEDDING, NORM, ONES = "model.embed_tokens.weight", "model.norm.weight", torch.ones(96)
 INDEX = "model.safetensors.index.json"
+PARTS = ("config.json", "tokenizer_config.json", "tokenizer.json", "model.safetensors")
 
 
 @pytest.fixture
@@ -174,8 +176,6 @@ def twice(folder: Path) -> None:
     ("damage", "message"),
     [
         (lambda folder: shards(folder, x="../other.safetensors"), "no safetensors file beside it"),
-        (lambda folder: shards(folder, x="/tmp/other.safetensors"), "no safetensors file beside it"),
-        (lambda folder: shards(folder, x="sub/other.safetensors"), "no safetensors file beside it"),
         (lambda folder: shards(folder, x="pytorch_model.bin"), "no safetensors file beside it"),
         (lambda folder: shards(folder, x="gone.safetensors"), "half a model: gone.safetensors missing"),
         (lambda folder: shards(folder, model__norm__weight="part-0.safetensors"), f"names {NORM} in part-0"),
@@ -185,7 +185,8 @@ def twice(folder: Path) -> None:
         (lambda folder: (folder / INDEX).write_text('{"metadata": {}, "weight_map": {}}'), "two sets of weights"),
         (lambda folder: shutil.copy(folder / "model.safetensors", folder / "consolidated.safetensors"), "lies beside"),
         (lambda folder: (folder / "adapter_config.json").write_text("{}"), "the folder holds adapters"),
-        (lambda folder: (folder / "tokenizer.json").unlink(), "half a model: tokenizer.json missing"),
+        *((lambda folder, name=name: (folder / name).unlink(), f"half a model: {name} missing") for name in PARTS),
+        (lambda folder: os.truncate(folder / "model.safetensors", 1000), "does not load"),
         (lambda folder: (folder / "tokenizer.json").rename(folder / "vocab.json"), "half a model: merges.txt missing"),
         (lambda folder: (folder / "tokenizer.json").rename(folder / "x.model"), "the model has no tokenizer"),
     ],
@@ -196,25 +197,27 @@ def test_folders_that_are_not_one_model(folder: Path, damage: Callable[[Path], o
         load_policy(str(folder))
 
 
-# every way in ---------------------------------------------------------------------------------------------------------
-def test_vllm_does_not_get_a_folder_that_does_not_fit(folder: Path) -> None:
-    change(folder, without(NORM))
-    options = EngineOptions(str(folder), "float32", 64)
-    with pytest.raises(UserError, match="the weights are not those"):
-        VllmSampler(options, [2])
-    with (
-        pytest.raises(UserError, match="the weights are not those"),
-        local_server(options, log=folder.parent / "log", cpu=True),
-    ):
-        pass
-    assert not (folder.parent / "log").exists()
+@pytest.mark.parametrize(
+    ("path", "options", "text"),
+    [
+        ("/no/such/folder", {}, "no model there"),
+        ("./a/b", {}, "no model there"),
+        ("package:labtop", {}, "did you mean 'laptop'"),
+        ("package:laptop", {"dtype": "bfloat6"}, "did you mean 'bfloat16'"),
+    ],
+)
+def test_misspelt_names(path: str, options: dict[str, str], text: str) -> None:
+    with pytest.raises(UserError, match=text):
+        load_policy(path, **options)
 
 
-def test_files_that_change_after_they_were_looked_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    change(folder, without(NORM))
-    monkeypatch.setattr(loader, "check_weights", load_options)
-    with pytest.raises(UserError, match=f"not all loaded: {NORM} is missing"):
-        load_policy(str(folder), revision=None, trust_remote_code=False)
+def test_a_model_is_loaded_for_evaluation_and_saved_without_our_attention(tmp_path: Path) -> None:
+    policy = load_policy("package:laptop", dtype="bfloat16")
+    assert policy.model.dtype == torch.bfloat16
+    assert not policy.model.training
+    assert len(policy.tokenizer) == policy.model.config.vocab_size
+    policy.model.save_pretrained(tmp_path)
+    assert "tepo" not in (tmp_path / "config.json").read_text()
 
 
 @pytest.mark.peft

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.policy.toy.warmstart import CHARACTERS, build_tokenizer
+from tepo.policy.warmstart import CHARACTERS, build_tokenizer
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.hashes import rows_hash
 from tepo.problems.problem import Problem

@@ -49,7 +49,7 @@ def test_a_server_is_given_its_share_of_the_gpu(tmp_path: Path, monkeypatch: pyt
     """vLLM's own share is nearly all of it, and a server that finds less does not start."""
     given = []
 
-    def start(options: EngineOptions, *, log: Path, memory: float, cpu: bool) -> None:
+    def start(options: EngineOptions, *, log: Path, memory: float, cpu: bool, gpus: str) -> None:
         command, _ = server_sampler.serve_command(options, tmp_path, memory=memory, cpu=False)
         given.append(command[command.index("--gpu-memory-utilization") + 1])
         raise KeyboardInterrupt

@@ -21,9 +21,4 @@ def test_neighbours_hold_an_engine_and_one_of_them_speaks_for_it(size: int) -> N
     assert {engine.index for engine in held if engine.leads} == set(range(8 // size))
     shares = [number for engine in held if engine.leads for number in engine.share(range(20))]
     assert sorted(shares) == list(range(20))
-
-
-def test_a_single_process_has_an_engine_for_itself() -> None:
-    alone = EngineOfRank.of(None, 1)
-    assert alone.leads
-    assert alone.share(range(3)) == range(3)
+    assert EngineOfRank.of(None, 1) == EngineOfRank(0, 1, leads=True)  # a single process

@@ -69,23 +69,18 @@ def test_json_goes_and_comes(server: ThreadingHTTPServer) -> None:
     body = {"prompt": [1, 2], "word": "é"}
     assert ask(url_of(server), "/echo", body) == body
     assert ask(url_of(server), "/echo", None) == {}
+    for path, (error, word) in ERRORS.items():
+        with pytest.raises(error, match=word):
+            ask(url_of(server), path, {"why": 1})
     if not isinstance(server, UnixServer):
         assert ask(url_of(server) + "/behind", "/echo", body) == body
 
 
-@pytest.mark.parametrize(
-    ("path", "error", "word"),
-    [
-        ("/404", UserError, "does not know /404"),
-        ("/400", UserError, r"refused a request \(400\): .*why"),
-        ("/500", RunFailed, r"failed \(500\): .*why"),
-    ],
-)
-def test_what_a_server_answers_becomes_an_error(
-    server: ThreadingHTTPServer, path: str, error: type[Exception], word: str
-) -> None:
-    with pytest.raises(error, match=word):
-        ask(url_of(server), path, {"why": 1})
+ERRORS = {
+    "/404": (UserError, "does not know /404"),
+    "/400": (UserError, r"refused a request \(400\): .*why"),
+    "/500": (RunFailed, r"failed \(500\): .*why"),
+}
 
 
 def test_a_cut_ends_who_waits_and_who_comes_later(server: ThreadingHTTPServer) -> None:

@@ -13,7 +13,7 @@ from tepo.common.errors import Diverged, RunFailed
 from tepo.config.compose import compose
 from tepo.objectives import Objective, load_objective
 from tepo.policy.logprobs.hidden_states import hidden_states, output_matrix
-from tepo.policy.logprobs.linear_statistics import linear_statistics
+from tepo.policy.logprobs.softmax_at_temperature import softmax_statistics
 from tepo.policy.logprobs.token_statistics import reference_logprobs, token_statistics
 from tepo.policy.packing.packing import pack
 from tepo.sampling.gap import GapAlarm
@@ -82,7 +82,7 @@ def test_the_same_weights_in_bfloat16_have_no_entropy_change() -> None:
     packed = pack([(group.prompt.tokens, [response.tokens for response in group.responses]) for group in GROUPS])
     with torch.no_grad():
         old = reference_logprobs(model, packed)
-        entropies = linear_statistics(hidden_states(model, packed), output_matrix(model), packed.targets)[1]
+        entropies = softmax_statistics(hidden_states(model, packed), output_matrix(model), packed.targets)[1]
     torch.testing.assert_close(-(old.exp() * old).sum(1), entropies, rtol=0, atol=1e-6)
 
 

@@ -27,7 +27,7 @@ from tepo.objectives import load_objective
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.objective import Plan
 from tepo.policy.logprobs import tile
-from tepo.policy.logprobs.linear_statistics import StatisticsOptions, linear_statistics
+from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions, softmax_statistics
 from tepo.policy.model.kernel_attention import varlen_available
 from tepo.sampling.gap import GapAlarm
 from tepo.training.engine import optimizer_state
@@ -143,7 +143,7 @@ def products() -> list[str]:
     with Products() as found:
         targets = torch.zeros(600, dtype=torch.int64, device=DEVICE)
         options = StatisticsOptions(entropy_gradient=True, budget=0)
-        logprobs, entropies, _ = linear_statistics(hidden, weight, targets, options)
+        logprobs, entropies, _ = softmax_statistics(hidden, weight, targets, options)
         (logprobs.sum() + entropies.sum()).backward()
     return sorted(found.names)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tepo.policy.logprobs import tile
-from tepo.policy.logprobs.tile_sums import Coefficients, State
+from tepo.policy.logprobs.tile_sums import GradientCoefficients, RunningSums
 
 BUDGET = 128 * 2**20  # bytes for logits: above it the vocabulary is worked through in chunks of this size
 
@@ -45,7 +45,7 @@ class ChunkedStatistics(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, options: StatisticsOptions
     ) -> tuple[Tensor, Tensor]:
-        state = State.empty(hidden)
+        state = RunningSums.empty(hidden)
         shape = _tile_shape(len(hidden), len(weight), options.budget)
         buffer = hidden.new_empty(shape[0] * shape[1], dtype=state.total.dtype)
         for rows, columns in _tiles(len(hidden), len(weight), shape):
@@ -67,7 +67,7 @@ class ChunkedStatistics(torch.autograd.Function):
         # which is all that a tile needs beside its own logits. No [N, V] is kept from the forward.
         slope = -inverse * grads[1] if ctx.options.entropy_gradient else None  # -h
         offset = -inverse * grads[0] if slope is None else -inverse * grads[0] + slope * entropies  # -g - h H
-        coefficients = Coefficients(normaliser, offset, slope, inverse * grads[0])
+        coefficients = GradientCoefficients(normaliser, offset, slope, inverse * grads[0])
         buffer = hidden.new_empty(ctx.shape[0] * ctx.shape[1], dtype=normaliser.dtype)
         for_hidden, for_weight = ctx.needs_input_grad[:2]
         sums = tile.GradientSums(hidden, weight, for_hidden, for_weight, columns=ctx.shape[1])
@@ -97,7 +97,7 @@ def _tiles(tokens: int, vocabulary: int, shape: tuple[int, int]) -> Iterator[tup
             yield slice(row, min(row + shape[0], tokens)), slice(column, min(column + shape[1], vocabulary))
 
 
-def linear_statistics(
+def softmax_statistics(
     hidden: Tensor, weight: Tensor, targets: Tensor, options: StatisticsOptions = StatisticsOptions()
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """log p(target) [N], entropy [N] and KL(p || reference) [N] of p = softmax(hidden weight^T / temperature).

@@ -1,1 +1,0 @@
-"""Warm-started models of the laptop scale."""

@@ -107,7 +107,8 @@ def _frames(done: Planned) -> Facts:
             replace(cost, **{name: round(value, 1) for name, value in vars(cost).items() if isinstance(value, float)})
             for cost in known.costs
         ]
-        values = {"ending": known.ending, "made": joined_sessions(known.made), "costs": costs, "excerpt": None}
+        excerpt = None if unit.row.objective is None else unit.in_store.excerpt()
+        values = {"ending": known.ending, "made": joined_sessions(known.made), "costs": costs, "excerpt": excerpt}
         rows.append({
             "run": unit.id, "recipe": RECIPE, "study": study, "label": unit.label, "model": unit.model,
             "seed": unit.seed, "words": list(unit.overrides), "trained": known.trained,

@@ -48,7 +48,7 @@ from tepo.common.files import (
 from tepo.config.compose import to_dict
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.model_location import pinned
-from tepo.store.checkpoint_files import OPTIMISER, damage, drop_resumption, for_resuming, has_digests, read_progress
+from tepo.store.checkpoint_files import OPTIMISER, damage, drop_resumption, for_resuming, read_progress
 from tepo.store.cost import Cost, read_costs
 from tepo.store.early_stop import Ending, read_ending
 from tepo.store.evaluation_result import (
@@ -399,8 +399,6 @@ class RunFolder:
         for step in reversed(self._saved()):
             folder, unfit = self.checkpoint(step), self._unfit(step, contents=True)
             if unfit is None:
-                if not has_digests(folder):
-                    remarks.append(f"{folder} has no checksums, as an earlier version wrote it: it is taken as it is")
                 return folder, remarks
             remarks.append(f"{folder} is passed over: {unfit[0]}")
         if remarks:

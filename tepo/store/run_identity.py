@@ -18,7 +18,6 @@ from tepo.config.run_config import RunConfig
 from tepo.store.run_id import RECIPE, generated, identity, settings
 
 DIGEST = "config_sha256"  # in a manifest: of `config.json` as it then was, with the labels and paths that no id covers
-_LAST = "cd52acf3"  # before formulas
 _MISSING = "restore it from a copy; the command that trained the run writes it again, too"
 REWRITTEN = "restore it from a copy, or move this file away: the command that trained the run then writes it again"
 _OTHER = "the stored configuration is not the one that the run is called after"
@@ -64,9 +63,6 @@ def check_identity(file: Path, stored: Mapping[str, Any], manifest: Mapping[str,
     if manifest and (recipe := manifest.get("recipe")) != RECIPE:
         what = f"the run was made by recipe {recipe}, and this is recipe {RECIPE}"
         raise UserError(what, where=folder, fix="use the commit that made it, or another --store")
-    if "formula" not in stored["full"]["objective"]:
-        what, fix = "the run is of before objectives were formulas", f"commit {_LAST} is the last that reads it"
-        raise UserError(what, where=folder, fix=f"{fix}, or use another --store")
     for known in (manifest.get("id"), stored.get("id")):
         if known is not None and known != name:
             what = f"{_OTHER}: it is that of run {known}, copied under another name?"

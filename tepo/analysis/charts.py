@@ -2,17 +2,15 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from tepo.analysis.claims_table import ClaimLine
-from tepo.analysis.tables import baseline_label, study_table
+from tepo.analysis.tables import baseline_label
 from tepo.analysis.tuned_part import tuned_lines
 from tepo.common.errors import UserError
 from tepo.common.text import setting_text
-from tepo.evaluation.statistics.comparison import AVERAGE, MEAN
 from tepo.reporting.charts import curves, forest, paper_figures, step_times, sweeps
 from tepo.reporting.charts.style import Chart, Looks, NamedChart
 from tepo.reporting.colours import UNTRAINED
@@ -216,7 +214,7 @@ def _run_charts(study: Study, scale: str, units: Sequence[Unit], facts: Facts, a
             baseline = baseline_label(study, part) or ""
             chart = curves.training_curves(frame, looks_of(part), against=against, baseline=baseline)
             caption = ": ".join(filter(None, ("Training curves", where)))
-            yield NamedChart(f"{study.name}-curves{end}", "curves", caption, chart, curves.ends(frame))
+            yield NamedChart(f"{study.name}-curves{end}", "curves", caption, chart)
         if not (times := step_times.step_time_frame(steps)).empty:
             caption = ": ".join(filter(None, ("Where the time of a step went", where)))
             yield NamedChart(f"{study.name}-times{end}", "times", caption, step_times.step_times(times))
@@ -281,17 +279,6 @@ def paper_chart(
             fix=f"tepo ablate figures --scale {scale}",
         )
     figure, looks = paper_figures.FIGURES[name], looks_of(chosen)
-    if not figure.panels and figure.best is None:
-        block = study_table(replace(study, baseline=None), scale, chosen, facts).blocks[0]
-        columns = [column for column in block.columns if column.kind is Kind.SCORE]
-        order = [column.title for column in columns if column.key not in (AVERAGE, MEAN)]
-        rows = [
-            {"method": row.label, "benchmark": column.title, "mean": cell.mean, "low": cell.low, "high": cell.high}
-            for row in block.rows
-            for column, cell in zip(block.columns, row.cells, strict=True)
-            if column.title in order and cell.mean is not None
-        ]
-        return sweeps.benchmarks(pd.DataFrame(rows), looks, order)
     steps = run_steps(chosen, facts)
     panels = figure.panels_of(steps)
     frame = curves.curve_frame(steps, panels, against)

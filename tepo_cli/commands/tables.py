@@ -41,7 +41,7 @@ def table(
 @unbundled
 def figure(
     name: Annotated[
-        str, typer.Argument(help="A study (stability, panel-e), 2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, or `all`.")
+        str, typer.Argument(help="A study (stability, panel-e), 2a 2b 3a 3b v1-4 v1-5 gtpo-1 … gtpo-4, or `all`.")
     ],
     asked: Asked,
     format: Annotated[str, typer.Option(help="svg, pdf, png, html or json (the Vega-Lite specification).")] = "svg",
@@ -127,9 +127,6 @@ def report(
     records: Records = False,
     out: Page = Path("report.html"),
     results: Results = None,
-    url: Annotated[
-        str, typer.Option(help="Where the page will stand: a link to it then shows the finding and a picture.")
-    ] = "",
 ) -> None:
     """Write one HTML page from what the store holds.
 
@@ -140,7 +137,7 @@ def report(
     from tepo.studies.planned_facts import measured_studies
     from tepo_cli.study_outputs import check_outputs, write_outputs
 
-    check_outputs(out, results, url)
+    check_outputs(out, results)
     scale, store = asked.scale, asked.store
     if studies:
         say(f"planning: {' '.join(studies)}")
@@ -157,4 +154,4 @@ def report(
         what = f"nothing of {' '.join(studies)} was measured" if studies else "no study was measured, nor half of one"
         fix = f"tepo ablate {studies[0] if studies else 'panel-e'} --scale {scale}{'' if records else ', or --records'}"
         raise UserError(what, where=f"store {store}", fix=fix)
-    write_outputs(planned, facts, scale, out, results, url)
+    write_outputs(planned, facts, scale, out, results)

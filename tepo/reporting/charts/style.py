@@ -9,7 +9,7 @@ import math
 import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -54,14 +54,13 @@ Chart = Any  # one of Altair's: Chart, LayerChart or ConcatChart
 @dataclass(frozen=True)
 class NamedChart:
     """A chart. name: of its file, unique in its study. kind: differences, claims, printed, map, lines, settings, curves
-    or times. ends: of curves, where they end, a line a row; of others the study's table has the numbers. instead: name
+    or times.  instead: name
     of a chart that says no more than this one."""
 
     name: str
     kind: str
     caption: str
     chart: Chart
-    ends: pd.DataFrame = field(default_factory=pd.DataFrame, compare=False)
     instead: str = ""
 
 
@@ -245,13 +244,12 @@ def svg(chart: Chart, width: int | None = None) -> str:
     return text.replace("</svg>", f"<!-- chart {digest(chart)} --></svg>")
 
 
-def png(chart: Chart, scale: float = 2.0, width: int | None = None) -> bytes:
-    """The chart as a PNG image, white behind it; scale: pixels for each of its units. width: see `fitted`."""
+def png(chart: Chart, scale: float = 2.0) -> bytes:
+    """The chart as a PNG image, white behind it; scale: pixels for each of its units."""
     import vl_convert
 
-    made = specification(chart) if width is None else fitted(specification(chart), width)
-    drawn: bytes = vl_convert.vegalite_to_png({**made, "background": "white"}, scale=scale)
-    return drawn
+    made: bytes = vl_convert.vegalite_to_png({**specification(chart), "background": "white"}, scale=scale)
+    return made
 
 
 def drawn(chart: Chart, format: str) -> bytes | str:

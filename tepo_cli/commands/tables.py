@@ -44,7 +44,7 @@ def figure(
         str, typer.Argument(help="A study (stability, panel-e), 2a 2b 3a 3b v1-4 v1-5 gtpo-1 … gtpo-4, or `all`.")
     ],
     asked: Asked,
-    format: Annotated[str, typer.Option(help="svg, pdf, png, html or json (the Vega-Lite specification).")] = "svg",
+    format: Annotated[str, typer.Option(help="svg, pdf, png or json (the Vega-Lite specification).")] = "svg",
     records: Records = False,
     against: Annotated[
         str, typer.Option(help="What curves are drawn against: steps, samples, tokens, time, kl.")
@@ -145,10 +145,9 @@ def report(
         if not records:
             check_store_exists(store)
         say("looking for what was measured")
-        studies, left_out = measured_studies(scale, store, asked.chosen_seeds, asked.overrides, records=records)
+        studies = measured_studies(scale, store, asked.chosen_seeds, asked.overrides, records=records)
         if studies:
-            more = f"; left out: {left_out}" if left_out else ""
-            say(f"on the page: {' '.join(studies)}{more}")
+            say(f"on the page: {' '.join(studies)}")
     planned, facts = asked.read(studies, records)
     if not studies or not facts.runs["done"].any():
         what = f"nothing of {' '.join(studies)} was measured" if studies else "no study was measured, nor half of one"

@@ -20,7 +20,7 @@ import pandas as pd
 from tepo.common.text import spelt
 from tepo.reporting.colours import Look, look
 
-FORMATS = ("svg", "pdf", "png", "html", "json")
+FORMATS = ("svg", "pdf", "png", "json")
 _BROAD = 760  # pixels of a page's column
 INK, FAINT, GRID, REGION, GREY = "#1b1b1b", "#5c5c5c", "#dddddd", "#e6ebf2", "#b5b5b5"
 _DIGITS = 6  # of the numbers of a chart that make it another chart
@@ -40,13 +40,6 @@ _CONFIG: dict[str, Any] = {
     "text": {"color": INK, "fontSize": 11},
     "rule": {"color": INK},
 }  # fmt: skip
-
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head><meta charset="utf-8"><title>Chart</title><script>{vega}</script></head>
-<body><div id="chart"></div><script>vegaEmbed("#chart", {chart}, {{"renderer": "svg"}})</script></body>
-</html>
-"""
 
 Chart = Any  # one of Altair's: Chart, LayerChart or ConcatChart
 
@@ -253,7 +246,7 @@ def png(chart: Chart, scale: float = 2.0) -> bytes:
 
 
 def drawn(chart: Chart, format: str) -> bytes | str:
-    """The chart as the content of a file of one of FORMATS. HTML holds Vega and needs no network; JSON is the
+    """The chart as the content of a file of one of FORMATS. JSON is the
     specification with its data."""
     import vl_convert
 
@@ -265,9 +258,6 @@ def drawn(chart: Chart, format: str) -> bytes | str:
         case "pdf":
             made: bytes = vl_convert.vegalite_to_pdf(specification(chart))
             return made
-        case "html":
-            made_of = json.dumps({**specification(chart), "background": "white"}).replace("<", "\\u003c")
-            return _PAGE.format(vega=vega(), chart=made_of)
     return json.dumps(specification(chart), indent=1, ensure_ascii=False) + "\n"
 
 

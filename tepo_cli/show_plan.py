@@ -104,9 +104,8 @@ def show_price(
     if shortlists:
         say_wrapped(f"then the best draws with the other tuning seeds, {counted(len(shortlists), 'run')}")
     if choices:
-        say_wrapped(
-            f"then the settings chosen by validation, {counted(len(choices), 'run')}, priced as the first of them"
-        )
+        runs = counted(len(choices), "run")
+        say_wrapped(f"then the settings chosen by validation, {runs}, priced as the first of them")
 
 
 def _time(seconds: float, kind: str = "") -> str:

@@ -1,6 +1,5 @@
 """Verdicts of claims on literal frames, and what their table says: when they are judged, families and a fixed order."""
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -239,27 +238,6 @@ def test_bases_are_a_random_effect_of_a_claim(tmp_path: Path) -> None:
     assert f"one more base, measured like these, lies in 95% of cases from {low} to {high} points." in " ".join(
         shown(claims, found).blocks[0].notes
     )
-
-
-def test_claims_in_words(tmp_path: Path) -> None:
-    said = (
-        text(close="{at_least: 5}", up="{at_least: 5}").replace("    rule:", "    means: So be it.\n    rule:") + LATER
-    )
-    claims, units = read(tmp_path, said)
-    found = judged(claims, units, facts(units, chance))
-    close, up, later = claim_lines(claims, list(found.values()))
-    one = found["up"].decision
-    assert (up.sentence, up.pair, up.outcome, up.unit) == ("It works", "A against B", "holds", "points")
-    assert (up.low, up.delta, up.high) == tuple(
-        100 * end for end in (one.interval[0], one.difference.delta, one.interval[1])
-    )
-    assert up.regions == ((5.0, math.inf),)
-    assert up.details.startswith("Region: at least +5 points. Holds (p ")
-    assert "16 runs. Seeds 110, 111, " in up.details
-    assert up.details.endswith(" So be it.")
-    assert close.outcome == "undecided"
-    assert "So be it" not in close.details
-    assert (later.outcome, later.details) == ("", "Not testable yet: it needs a machine. Refuted by: it does not.")
 
 
 def test_what_is_refuted_says_which_smaller_effects_remain(tmp_path: Path) -> None:

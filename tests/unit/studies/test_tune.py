@@ -4,7 +4,6 @@ import math
 from collections import Counter
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tepo.analysis.charts import study_charts
@@ -71,22 +70,6 @@ def test_every_row_is_drawn_the_same_settings_and_the_base_none(tmp_path: Path) 
         assert (unit.config.train.learning_rate, unit.config.train.epochs) == (float(rate), int(epochs))
         assert len(rate.replace("0.", "").partition("e")[0].lstrip("0").replace(".", "")) <= 3
         assert 3e-5 <= float(rate) <= 1e-3
-
-
-def test_numbers_are_uniform_in_their_scale(tmp_path: Path) -> None:
-    space = "{train.learning_rate: {log: [1e-6, 1]}, train.grad_clip: {uniform: [1, 3]}, train.epochs: [1, 2, 4]}"
-    mine = study(tmp_path, ROWS % "" + f"tune: {{draws: 4000, seeds: [50], space: {space}}}\n" + SCALES % "")
-    points = [one.point for one in mine.tune_at("laptop").settings]
-    shares = {
-        "learning_rate": [1 + math.log10(float(point["learning_rate"])) / 6 for point in points],
-        "grad_clip": [(float(point["grad_clip"]) - 1) / 2 for point in points],
-    }
-    for values in shares.values():
-        empirical = np.sort(values)
-        assert np.abs(empirical - np.linspace(0, 1, 4000)).max() < 0.04  # Kolmogorov and Smirnov: p < 1e-5
-    assert abs(np.corrcoef(*shares.values())[0, 1]) < 0.05
-    counts = [sum(point["epochs"] == value for point in points) for value in ("1", "2", "4")]
-    assert all(abs(count - 4000 / 3) < 130 for count in counts)
 
 
 EVEN = "tune: {draws: %d, seeds: [50, 51, 52]%s, space: {" + SPACE + "}}\n"
@@ -345,15 +328,6 @@ def test_the_command_line_cannot_set_what_is_tuned_or_report_what_has_chosen(tmp
         plan_all(["tuned"], "laptop", store=tmp_path, overrides=["train.epochs=1"])
     with pytest.raises(UserError, match="seed 50 chooses the settings"):
         plan_all(["tuned"], "laptop", store=tmp_path, seeds=[7, 50])
-
-
-def test_a_table_has_no_panel_that_tunes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "experiments").mkdir()
-    panels = "title: x\npanels: [tuned]\nscales:\n  laptop: {models: [laptop], seeds: [0]}\n"
-    (tmp_path / "experiments" / "paneled.yaml").write_text(panels)
-    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
-    with pytest.raises(UserError, match="tuned tunes its rows, so it cannot be a panel of paneled"):
-        plan_all(["paneled"], "laptop", store=tmp_path)
 
 
 def test_records_of_the_shipped_study_are_read(tmp_path: Path) -> None:

@@ -134,15 +134,6 @@ class _Tags(HTMLParser):
         assert self.open.pop() == tag
 
 
-def test_html_tells_intervals_responses_and_seeds_in_tooltips(table: Table) -> None:
-    block = table.blocks[0]
-    row = next(row for row in block.rows if row.seeds)
-    text = render(table, "html")
-    assert f'title="seeds {", ".join(map(str, row.seeds))}"' in text
-    cell = next(cell for cell in row.cells if cell.low is not None and cell.n)
-    assert f'title="95%: {cell.low:.2f} to {cell.high:.2f}, {cell.n:,} responses"' in text
-
-
 def test_html_is_well_formed_and_rectangular(table: Table) -> None:
     parser = _Tags()
     text = as_text(table, "html")

@@ -73,7 +73,7 @@ def show_claims(store: Path, format: str, *, records: bool = False) -> None:
 
     planned, facts = read_facts(plan_all([CLAIMS], SCALE, store=store), SCALE, records=records)
     units = [units for _, units in planned]
-    table = claims_table(load_claims(), judge_claims(load_claims(), units, facts), costs(store))
+    table = claims_table(judge_claims(load_claims(), units, facts), costs(store))
     _show_table(table, [unit for part in units for unit in part], format)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tepo.analysis.charts import claims_charts, printed_chart, study_charts
 from tepo.analysis.claim_outcomes import judge_claims
-from tepo.analysis.claims_table import claim_lines, claims_table
+from tepo.analysis.claims_table import claim_line, claims_table
 from tepo.analysis.tables import fill_command, study_table
 from tepo.common import paths
 from tepo.common.text import counted
@@ -51,9 +51,8 @@ def render_all(
     trained = [unit for unit in distinct if unit.row.objective is not None and facts.of(unit.id).trained]
     studies, tables = [], []
     if registered:
-        claims = load_claims()
-        judged = judge_claims(claims, registered, facts)
-        studies.append(PageStudy(claims_table(claims, judged, ()), claims_charts(claim_lines(claims, judged))))
+        judged = judge_claims(load_claims(), registered, facts)
+        studies.append(PageStudy(claims_table(judged, ()), claims_charts(list(map(claim_line, judged)))))
     report(1, CLAIMS)
     for done, (study, units) in enumerate(ordinary, start=2):
         tables.append(study_table(study, scale, units, facts))

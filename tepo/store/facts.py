@@ -156,9 +156,7 @@ class Gathered:
         return Facts(pd.DataFrame(self.runs), joined_scores(self.scores), joined_curves(self.curves))
 
 
-def scores_of(
-    run: str, benchmark: str, answers: RightAnswers, grader: str, task: str, timeouts: int
-) -> pd.DataFrame:
+def scores_of(run: str, benchmark: str, answers: RightAnswers, grader: str, task: str, timeouts: int) -> pd.DataFrame:
     """Scores of a run on a benchmark."""
     return pd.DataFrame(
         {

@@ -54,10 +54,10 @@ def drawn(*rows: tuple[float | None, str]) -> Table:
 FALLS = {"a": (70.0, 30.0, 0.5), "b": (68.0, 66.0, 45.0)}
 CASES = {
     "claims of three outcomes": (
-        claims("holds", "refuted", "holds", "undecided", "not testable yet"),
+        claims("holds", "refuted", "holds", "undecided", ""),
         "Of 4 registered claims 2 hold, 1 is refuted and 1 is undecided",
     ),
-    "claims before their runs": (claims("", "not testable yet"), "2 registered claims, none of them measured yet"),
+    "claims before their runs": (claims("", ""), "2 registered claims, none of them measured yet"),
     "rows below": (
         compared(("a", -3.0, "worse (p = .01)"), ("b", -1.0, "worse"), ("c", 0.1, "not decided (p = .9)")),
         "a and b end below plain, none above; 1 not decided",

@@ -41,12 +41,12 @@ def check_contents(run: RunFolder) -> str:
     manifest = run.manifest()
     if manifest and manifest.get("recipe") != RECIPE:
         return "of another version, not checked"
-    unknown = run.check_whole(contents=True)
+    run.check_whole(contents=True)
     for name in run.measured():
         if result := run.result(name):
             _check_samples(run.evaluations / name, result)
             read_result(run.evaluations / name)
-    return ("whole" if run.checkpoints() else "without weights") + (unknown and f" ({unknown})")
+    return "whole" if run.checkpoints() else "without weights"
 
 
 def others_line(store: Path) -> str:

@@ -17,7 +17,7 @@ from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.headline import compared
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.sweep_table import LOST, environment_of
-from tepo.reporting.tables.table import SAME, Block, Cell, Column, Comparison, Kind, Table
+from tepo.reporting.tables.table import SAME, Cell, Column, Kind, RowComparison, Table, TableBlock
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
@@ -69,7 +69,7 @@ def _line(label: str, cell: Cell, verdict: str, words: str = "") -> dict[str, An
     return line | {"low": _number(cell.low), "high": _number(cell.high)}
 
 
-def printed_chart(shown: Sequence[Comparison]) -> Chart:
+def printed_chart(shown: Sequence[RowComparison]) -> Chart:
     """Printed differences beside those measured here, of comparisons that have both."""
     rows = [
         _line(one.row.label, one.cell, str(one.measured.verdict), one.words) | {"paper": one.paper}
@@ -136,7 +136,7 @@ def _sweep_charts(table: Table, units: Sequence[Unit], facts: Facts) -> Iterator
 
 
 def _sweep_frame(
-    block: Block, runs: Mapping[tuple[str, str, str], Sequence[Seed]], lost: Mapping[str, float]
+    block: TableBlock, runs: Mapping[tuple[str, str, str], Sequence[Seed]], lost: Mapping[str, float]
 ) -> pd.DataFrame:
     rows = sorted(block.rows, key=lambda row: (row.key not in lost, lost.get(row.key, 0.0)))
     return pd.DataFrame(

@@ -9,7 +9,7 @@ import numpy as np
 from tepo.analysis.tables import read_samples, row_key
 from tepo.evaluation.statistics.comparison import AVERAGE, Difference, difference_of, pair_rows
 from tepo.evaluation.statistics.over_environments import over_environments
-from tepo.evaluation.statistics.region import Outcome, RegionDecision, judge_regions
+from tepo.evaluation.statistics.region import RegionDecision, RegionVerdict, judge_regions
 from tepo.evaluation.statistics.training_measures import (
     REALISED_KL,
     Rows,
@@ -49,7 +49,7 @@ class ClaimOutcome:
         return self.decision.difference if self.decision else None
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> RegionVerdict | None:
         """Word for the claim; None until it is judged."""
         return self.decision.outcome if self.decision else None
 

@@ -9,12 +9,12 @@ from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.tables import record_notes
 from tepo.common.text import counted
 from tepo.evaluation.statistics.over_environments import predicted
-from tepo.evaluation.statistics.region import Outcome, judge_regions
+from tepo.evaluation.statistics.region import RegionVerdict, judge_regions
 from tepo.planning.laptop_cost import cpu_seconds
 from tepo.reporting.headline import OUTCOME, outcomes_text
 from tepo.reporting.paper.reference import printed_gains
 from tepo.reporting.tables.cells import format_interval, format_value, number_text
-from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Table, TableRow, p_text, percent_cell
+from tepo.reporting.tables.table import MISSING, Cell, Column, Kind, Table, TableBlock, TableRow, p_text, percent_cell
 from tepo.store.cost import Cost
 from tepo.studies.claims import MEASURES, OWN, Claim
 
@@ -61,7 +61,7 @@ def claims_table(judged: Sequence[ClaimOutcome], known: Sequence[Cost]) -> Table
                 cells, line = _cells(one, known)[: len(columns)], claim_line(one)
                 rows.append(TableRow(line.name, line.name, cells, sentence=one.claim.sentence))
                 said.append(f"{line.name}: {line.sentence}. {line.pair}. {line.details}".replace(" . ", " "))
-        blocks += [Block(title, columns, tuple(rows), notes=tuple(said))] if rows else []
+        blocks += [TableBlock(title, columns, tuple(rows), notes=tuple(said))] if rows else []
     units = [unit for one in judged for unit in one.units]
     notes = (*_notes(judged), *(record_notes(units, judged[0].facts) if judged else ()))
     return Table(NAME, "Claims registered before their runs", tuple(blocks), notes)
@@ -119,7 +119,7 @@ def _verdict(one: ClaimOutcome) -> str:
     if one.decision is None:
         return ""
     region, (low, high) = one.claim.tested, one.decision.interval
-    if one.outcome is Outcome.REFUTED and not one.censored and region.one_sided:
+    if one.outcome is RegionVerdict.REFUTED and not one.censored and region.one_sided:
         if region.low > 0 and round(100 * high, 1) > 0:
             return f"{one.outcome}; up to {number_text(100 * high, 1, '+')} remains possible"
         if region.high < 0 and round(100 * low, 1) < 0:
@@ -205,7 +205,7 @@ def _details(one: ClaimOutcome) -> str:
         one_more,
         f"Settings: {claim.rule}. {runs}{ended}. Seeds {', '.join(map(str, claim.seeds))}{bases}; new test problems "
         f"from seed {claim.problems}.",
-        claim.means if one.outcome is Outcome.HOLDS else "",
+        claim.means if one.outcome is RegionVerdict.HOLDS else "",
     ]
     return " ".join(filter(None, parts))
 

@@ -24,7 +24,7 @@ from tepo.reporting.page.equations import Method, methods
 from tepo.reporting.page.runs import PageRun
 from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
-from tepo.reporting.tables.table import Comparison, Table
+from tepo.reporting.tables.table import RowComparison, Table
 from tepo.store.facts import Facts
 from tepo.store.stored_responses import answered
 from tepo.store.stored_tokens import read_dump
@@ -99,7 +99,7 @@ def opening_chart(studies: Sequence[PageStudy]) -> NamedChart | None:
     return None
 
 
-def _printed(table: Table) -> list[Comparison]:
+def _printed(table: Table) -> list[RowComparison]:
     """The comparisons that the paper printed and that were measured here, as many as have room."""
     return [one for one in table.comparisons if one.measured and one.paper is not None][:_SHOWN]
 

@@ -37,7 +37,7 @@ from tepo.common.schema import REQUIRED, Exclusive, Location, derived, option, r
 from tepo.common.schema.document import load
 from tepo.config.compose import compose, options
 from tepo.evaluation.statistics.region import Region
-from tepo.studies.study import CLAIMS, Row, Scale, Study, check_seeds, check_words
+from tepo.studies.study import CLAIMS, Scale, Study, StudyRow, check_seeds, check_words
 from tepo.studies.vary import Vary, Words
 
 FEWEST_SEEDS = 8
@@ -206,7 +206,7 @@ def study_of(claim: Claim) -> Study:
     config = compose((f"scale={SCALE}", "model=laptop", *claim.settings))
     fresh = ",".join(f"{name}:problems{claim.problems}" for name in config.data.benchmarks)
     sides = (claim.b, claim.a)
-    rows = tuple(Row(f"{claim.name}: {side.label}", side.objective, overrides=side.overrides) for side in sides)
+    rows = tuple(StudyRow(f"{claim.name}: {side.label}", side.objective, overrides=side.overrides) for side in sides)
     words = (*claim.settings, f"data.benchmarks=[{fresh}]")
     scales = {SCALE: Scale(("laptop",), claim.seeds, words, drawn=BASE if claim.bases else "")}
     vary: Vary = {BASE: dict(claim.bases)} if claim.bases else {}

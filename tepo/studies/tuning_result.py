@@ -12,7 +12,7 @@ from functools import cached_property
 from statistics import fmean
 
 from tepo.studies.plan import Unit, reporting_seeds, unit_of
-from tepo.studies.study import Row, Study
+from tepo.studies.study import Study, StudyRow
 from tepo.studies.tune import Tune
 from tepo.studies.vary import Setting
 
@@ -95,7 +95,7 @@ class TunedRow:
         return _units(one, replace(one.row, setting=Setting({}, one.row.setting.overrides)), seeds)
 
 
-def _units(one: Unit, row: Row, seeds: Sequence[int]) -> list[Unit]:
+def _units(one: Unit, row: StudyRow, seeds: Sequence[int]) -> list[Unit]:
     """The configuration of a unit under other seeds."""
     return [unit_of(row, one.model, one.overrides[:-1], seed, one.folder.parent) for seed in seeds]
 

@@ -11,7 +11,7 @@ from scipy import optimize, stats
 from tepo.analysis.charts import claims_charts
 from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.claims_table import claim_line, claims_table, summary
-from tepo.evaluation.statistics.region import Outcome
+from tepo.evaluation.statistics.region import RegionVerdict
 from tepo.reporting.headline import headline
 from tepo.reporting.tables.table import Table
 from tepo.store.cost import Cost
@@ -129,7 +129,7 @@ def test_in_fixed_order_each_is_tested_at_five_percent_up_to_the_first_that_does
     known = facts(units, chance)
     found = judged(claims, units, known)
     words = [one.outcome for one in found.values()]
-    assert words == [Outcome.HOLDS, Outcome.HOLDS, Outcome.UNDECIDED, Outcome.NOT_TESTED]
+    assert words == [RegionVerdict.HOLDS, RegionVerdict.HOLDS, RegionVerdict.UNDECIDED, RegionVerdict.NOT_TESTED]
     for one in list(found.values())[:3]:
         assert one.decision.p == min(one.claim.tested.p_values(one.decision.difference))
     table = shown(found)
@@ -137,7 +137,7 @@ def test_in_fixed_order_each_is_tested_at_five_percent_up_to_the_first_that_does
     assert any("claims-1 of 4 in fixed order" in note for note in table.notes)
     assert headline(table) == "Of 4 registered claims 2 hold, 1 is undecided and 1 is not tested"
     waiting = judged(claims, units, facts(units, chance, missing=units[0][:1]))
-    assert [one.outcome for one in waiting.values()] == [None, *[Outcome.NOT_TESTED] * 3]
+    assert [one.outcome for one in waiting.values()] == [None, *[RegionVerdict.NOT_TESTED] * 3]
 
 
 def test_entropy_is_compared_at_equal_reward_in_training(tmp_path: Path) -> None:

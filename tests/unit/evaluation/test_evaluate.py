@@ -10,7 +10,7 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.evaluation.evaluate import evaluate, refresh_verdicts
 from tepo.evaluation.settings import Settings
-from tepo.evaluation.writer import Task
+from tepo.evaluation.writer import EvaluationTask
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.sampler import Response
 from tepo.store.evaluation_result import load_result
@@ -19,7 +19,7 @@ from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
 
 
 def run(folder: Path, sampler: Dice | None = None, grader: LastBox | None = None, **options):
-    task = Task(options.pop("benchmark", ones()), grader or LastBox(), folder)
+    task = EvaluationTask(options.pop("benchmark", ones()), grader or LastBox(), folder)
     (result,) = evaluate([task], sampler or Dice(), Letters(), Settings(**{"rows_per_part": 12, "seed": 7} | options))
     return result
 

@@ -40,11 +40,11 @@ def same_runs(study: Study, scale: str, units: Sequence[Unit], facts: Facts) -> 
         first.setdefault(row, unit)
         if facts.of(unit.id).finished and (opening := _opening(facts.metrics(unit.id))):
             openings.setdefault(row, {})[unit.seed] = opening
-    for (*place, label), unit in first.items():
+    for (model, overrides, label), unit in first.items():
         if (other := declared.get(label)) is None:
             continue
-        like = (place[0], place[1], other)
-        alike = _alike(openings.get((place[0], place[1], label), {}), openings.get(like, {}))
+        like = model, overrides, other
+        alike = _alike(openings.get((model, overrides, label), {}), openings.get(like, {}))
         if alike:
             same[row_key(unit)] = first[like].row_label
         elif alike is False:

@@ -387,7 +387,7 @@ class RunFolder:
         to be said of it and of damaged ones after it. All its files are read.
 
         Raises UserError where training can go on from none: a run that began anew would drop its metrics."""
-        remarks = []
+        remarks = list[str]()
         for step in reversed(self._saved()):
             folder, unfit = self.checkpoint(step), self._unfit(step, contents=True)
             if unfit is None:

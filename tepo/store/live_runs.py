@@ -23,8 +23,8 @@ SILENT = 900.0  # seconds without a new step after which a run that says it runs
 
 @dataclass(frozen=True)
 class LiveRun:
-    """One run. status: in words. step, steps: done, and in all. reward, entropy, length: of the last step that has them,
-    the last in tokens of a response; NaN where none has. left: seconds to the end by its recent steps, None where it
+    """One run. status: in words. step, steps: done, and in all. reward, entropy, length: of the last step that has
+    them, the last in tokens of a response; NaN where none has. left: seconds to the end by its recent steps, None where it
     has none. moved: when it last wrote something, in seconds since 1970."""
 
     id: str

@@ -23,9 +23,9 @@ SILENT = 900.0  # seconds without a new step after which a run that says it runs
 
 @dataclass(frozen=True)
 class LiveRun:
-    """One run. status: in words. step, steps: done, and in all. reward, entropy, length: of the last step that has
-    them, the last in tokens of a response; NaN where none has. left: seconds to the end by its recent steps, None where it
-    has none. moved: when it last wrote something, in seconds since 1970."""
+    """One run. status: in words. step, steps: done, and in all. reward, entropy, length (tokens of a response): of the
+    last step that has them; NaN where none has. left: seconds to the end by its recent steps, None where it has none.
+    moved: when it last wrote something, in seconds since 1970."""
 
     id: str
     objective: str
@@ -53,7 +53,9 @@ def live_runs(store: Path, now: float | None = None) -> list[LiveRun]:
             run.opened  # noqa: B018
         except UserError as error:
             said = f"{CLOSED}: {error.what}"
-            found.append(LiveRun(run.path.name, "", "", 0, said, 0, 0, *[math.nan] * 3, left=None, moved=0.0))
+            found.append(
+                LiveRun(run.path.name, "", "", 0, said, 0, 0, math.nan, math.nan, math.nan, left=None, moved=0.0)
+            )
             continue
         try:
             manifest = run.manifest()
@@ -71,8 +73,11 @@ def live_runs(store: Path, now: float | None = None) -> list[LiveRun]:
         left = (steps - len(rows)) * sum(seconds) / len(seconds) if running and seconds and not silent else None
         status = f"{SILENCE} for {duration(now - moved)}" if silent else outcome_of(manifest)
         names = config["objective"]["name"], config["model"]["name"], config["seed"]
-        last = [(_values(rows, metric) or [math.nan])[-1] for metric in (REWARD, ENTROPY, LENGTH)]
-        found.append(LiveRun(run.path.name, *names, status, len(rows), steps, *last, left=left, moved=moved))
+        reward, entropy, length = ((_values(rows, name) or [math.nan])[-1] for name in (REWARD, ENTROPY, LENGTH))
+        done = len(rows)
+        found.append(
+            LiveRun(run.path.name, *names, status, done, steps, reward, entropy, length, left=left, moved=moved)
+        )
     return sorted(found, key=lambda live: (-live.moved, live.id))
 
 

@@ -148,7 +148,7 @@ async function tokenView() {
       const tint = kind === "sequential" ? "warm" : part > 0 ? "hot" : "cold";
       return `rgba(var(--${tint}), ${(0.75 * Math.min(1, Math.abs(part))).toFixed(3)})`;
     };
-    const limit = kind === "mask" ? "" : ` Full colour from ${number(kind === "log" ? Math.exp(end) : end)}${kind === "log" ? ` or ${number(Math.exp(-end))}` : ""}. Underlined: taken by the mask.`;
+    const limit = kind === "mask" ? "" : ` Full colour from ${number(kind === "log" ? Math.exp(end) : end)}${kind === "log" ? ` or ${number(Math.exp(-end))}` : ""}.${one.values.kl_mask ? " Underlined: taken by the mask." : ""}`;
     $("explained").textContent = text + limit;
     $("prompt").textContent = one.prompt;
     $("verdict").textContent = `${one.reward > 0 ? "✓ right" : "✗ wrong"}, reward ${number(one.reward)}, right answer ${one.answer}${one.finished ? "" : ", cut off at the length limit"}`;

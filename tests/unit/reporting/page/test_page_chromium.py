@@ -111,6 +111,7 @@ def test_tokens_by_run_step_response_and_colour(fresh: Page) -> None:
     assert fresh.texts("#dump-step option") == ["1, before training", "4"]
     assert fresh.one("#dump-step").get_property("selectedIndex") == 1
     fresh.choose("#dump-step", "before training")
+    fresh.choose("#dump-view", "KL mask")
     assert fresh.one("#explained").text.startswith("The tokens to which the objective's KL penalty applies")
     assert len(fresh.all("#response .masked")) == 7
     fresh.choose("#dump-response", "2 ✗")

@@ -1,5 +1,6 @@
 """The runs that train, on the screen."""
 
+import math
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,12 +12,11 @@ from rich.table import Table
 
 from tepo.common.errors import UserError
 from tepo.reporting.progress import Screen
-from tepo.store.live_runs import CLOSED, RECENT, SILENCE, LiveRun, duration, live_runs, sparkline
+from tepo.store.live_runs import CLOSED, RECENT, SILENCE, LiveRun, duration, live_runs
 from tepo_cli.screen import fixed
 
 _PAUSE = 1  # second between two looks
-_SPARKS, _LONGEST, _SHORTEST = 16, 40, 3  # characters of a curve: where the screen has no edge, and on a screen
-_CURVES = ("reward", "entropy", "length")
+_FIGURES = ("reward", "entropy", "length")
 
 
 def show_live_runs(store: Path) -> None:
@@ -36,13 +36,13 @@ def show_live_runs(store: Path) -> None:
         return
 
 
-def _cells(run: LiveRun, sparks: int = _SPARKS) -> list[str]:
-    curves = (
-        f"{sparkline(values, sparks)} {values[-1]:{form}}" if values else ""
-        for values, form in ((run.rewards, "6.1%"), (run.entropies, ".3f"), (run.lengths, ".0f"))
+def _cells(run: LiveRun) -> list[str]:
+    figures = (
+        "" if math.isnan(value) else f"{value:{form}}"
+        for value, form in ((run.reward, ".1%"), (run.entropy, ".3f"), (run.length, ".0f"))
     )
     left = "" if run.left is None else duration(run.left)
-    return [run.id, run.objective, str(run.seed), f"{run.step}/{run.steps}", *curves, left, run.status]
+    return [run.id, run.objective, str(run.seed), f"{run.step}/{run.steps}", *figures, left, run.status]
 
 
 def _head(runs: Sequence[LiveRun], store: Path) -> str:
@@ -53,33 +53,30 @@ def _head(runs: Sequence[LiveRun], store: Path) -> str:
 
 
 def _plain(runs: Sequence[LiveRun], store: Path) -> str:
-    """A line a run, in which each curve has its name before it."""
+    """A line a run, in which each figure has its name before it."""
     lines = [_head(runs, store)]
     for run in runs:
         cells = _cells(run)
-        for index, name in enumerate(_CURVES, start=4):
+        for index, name in enumerate(_FIGURES, start=4):
             cells[index] = cells[index] and f"{name} {cells[index]}"
         lines.append("  ".join(filter(None, cells)))
     return "\n".join(lines)
 
 
 def _table(runs: Sequence[LiveRun], store: Path, screen: Screen) -> RenderableType:
-    """As many runs as the screen has lines, with curves as long as it has columns for; lines where it is too narrow for
-    a table."""
+    """As many runs as the screen has lines; lines where it is too narrow for a table."""
     lines = max(1, screen.height - 6)
-    least = Measurement.get(screen, screen.options.update(width=10_000), _grid(runs[:lines], 0)).maximum
-    sparks = min(_LONGEST, (screen.width - least) // len(_CURVES))
-    if sparks < _SHORTEST:
+    table = _grid(runs[:lines])
+    if Measurement.get(screen, screen.options.update(width=10_000), table).maximum > screen.width:
         return _plain(runs[: lines // 2], store)
-    table = _grid(runs[:lines], sparks)
     table.title, table.title_justify = _head(runs, store), "left"
     table.caption = f"and {len(runs) - lines} more" if len(runs) > lines else None
     return table
 
 
-def _grid(runs: Sequence[LiveRun], sparks: int) -> Table:
-    heads = ("run", "objective", "seed", "step", *_CURVES, "left", "status")
+def _grid(runs: Sequence[LiveRun]) -> Table:
+    heads = ("run", "objective", "seed", "step", *_FIGURES, "left", "status")
     table = Table(*map(fixed, heads), box=None, pad_edge=False, padding=(0, 1, 0, 0))
     for run in runs:
-        table.add_row(*_cells(run, sparks))
+        table.add_row(*_cells(run))
     return table

@@ -13,16 +13,15 @@ from tepo.launch.run_units import Slots
 from tepo.reporting.progress import say
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
-from tepo.studies.tuning_result import Later
 from tepo_cli.screen import fixed, say_wrapped, show
 
 if TYPE_CHECKING:
     from tepo.store.facts import Facts
 
 
-def count(units: Sequence[Unit], *later: Sequence[Later]) -> str:
-    """Runs of a plan and those to do; later: those of rows whose settings are not known yet."""
-    more = sum(one.runs for part in later for one in part)
+def count(units: Sequence[Unit], *later: Sequence[Unit]) -> str:
+    """Runs of a plan and those to do; later: stand-ins for those of rows whose settings are not known yet."""
+    more = sum(map(len, later))
     runs = f"{counted(len(unique(units)), 'run')}, {len(unfinished(unique(units)))} to do"
     return runs + (f" and {more} at settings not chosen yet" if more else "")
 
@@ -72,11 +71,11 @@ def _to_measure(unit: Unit) -> str:
 
 
 def show_price(
-    units: Sequence[Unit], scale: str, store: Path, shortlists: Sequence[Later] = (), choices: Sequence[Later] = ()
+    units: Sequence[Unit], scale: str, store: Path, shortlists: Sequence[Unit] = (), choices: Sequence[Unit] = ()
 ) -> None:
     """Runs and CPU time of what is to do in one line; then disk and the measurements behind it. At a scale of GPUs
-    `show_fit.answer` has counted the runs. shortlists, choices: runs of rows whose settings are not known yet, priced
-    as the mean of those that may be taken."""
+    `show_fit.answer` has counted the runs. shortlists, choices: stand-ins for runs of rows whose settings are not
+    known yet."""
     from tepo.planning.laptop_cost import cpu_seconds, disk_bytes, probe, unpriced
     from tepo.store.find_run import costs
 
@@ -98,24 +97,15 @@ def show_price(
         known.append(probe(unit))
     if new:
         basis.append("a probe of two steps" if len(new) == 1 else f"{len(new)} probes of two steps")
-    seconds, disk = cpu_seconds(todo, known), disk_bytes(todo)
-    for later in (*shortlists, *choices):
-        share, may_be = later.taken / len(later.settings), [unit for setting in later.settings for unit in setting]
-        seconds, disk = seconds + share * cpu_seconds(may_be, known), disk + share * disk_bytes(may_be)
+    seconds, disk = (of((*todo, *shortlists, *choices)) for of in (lambda every: cpu_seconds(every, known), disk_bytes))
     cpu = f"{_time(seconds, 'CPU ')}, about {_time(seconds / 2)} on two idle cores"
     say_wrapped(f"{count(units, shortlists, choices)}: {cpu}" if scale == "laptop" else f"measured: {cpu}")
     say_wrapped(f"{disk / 2**20:.0f} MiB of disk; from {' and '.join(basis)}")
     if shortlists:
-        best = f"at the best {shortlists[0].taken} of their {len(shortlists[0].settings)} draws"
-        say_wrapped(f"then {counted(len(shortlists), 'row')} {best} with the other tuning seeds, {_runs(shortlists)}")
+        say_wrapped(f"then the best draws with the other tuning seeds, {counted(len(shortlists), 'run')}")
     if choices:
-        mean = f"priced as the mean of the {len(choices[0].settings)} settings"
-        chosen = f"at the setting chosen by validation, {_runs(choices)}, {mean}"
-        say_wrapped(f"then {counted(len(choices), 'row')} {chosen}")
-
-
-def _runs(later: Sequence[Later]) -> str:
-    return counted(sum(one.runs for one in later), "run")
+        runs = counted(len(choices), "run")
+        say_wrapped(f"then the settings chosen by validation, {runs}, priced as the first of them")
 
 
 def _time(seconds: float, kind: str = "") -> str:

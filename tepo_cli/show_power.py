@@ -5,16 +5,7 @@ from rich.table import Table
 from tepo.analysis.study_power import level, study_power
 from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS
-from tepo.evaluation.statistics.power import (
-    CAUTION,
-    MOST_FACTOR,
-    MOST_SEEDS,
-    POWER,
-    found_from,
-    problems_needed,
-    seeds_needed,
-    smallest,
-)
+from tepo.evaluation.statistics.power import CAUTION, MOST_SEEDS, POWER, found_from, seeds_needed, smallest
 from tepo.store.facts import Facts
 from tepo.studies.plan_studies import Planned
 from tepo_cli.screen import fixed, say_wrapped, show
@@ -24,7 +15,7 @@ UNKNOWN = "power: unknown, the store holds no row and its baseline under two see
 
 
 def power_line(planned: Planned, facts: Facts, wanted: float = WANTED) -> str:
-    """Power of the planned seeds, and the seeds and problems that `wanted` points need, in a sentence."""
+    """Power of the planned seeds, and the seeds that `wanted` points need, in a sentence."""
     power = study_power(planned, facts)
     if power is None:
         return UNKNOWN
@@ -38,9 +29,6 @@ def power_line(planned: Planned, facts: Facts, wanted: float = WANTED) -> str:
         found = 100 * smallest(found_from(spread, power.seeds, at))
         points = f"a difference of {found:.1f} points" if found <= 100 else "no difference of up to 100 points"
         text[0] = f"power: {power.seeds} seeds find {points} with {POWER:.0%}"
-        problems = problems_needed(spread, power.seeds, wanted / 100, at)
-        needed = counted(problems, "problem") if problems else f"more than {MOST_FACTOR:g} times the problems"
-        text.append(f"or, at {counted(power.seeds, 'seed')}, {needed} (now {spread.problems.sum():.0f})")
     text.append(
         f"variances of {counted(len(power.measured), 'comparison')} on hand, that between seeds {CAUTION:.0%} surely "
         f"not larger; family of {power.family}"

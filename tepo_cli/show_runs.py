@@ -94,7 +94,7 @@ def _line(run: RunFolder, config: dict[str, Any]) -> list[str]:
         status += ", by another recipe"
     elif manifest:
         try:
-            status += (unknown := run.check_config()) and f", {unknown}"
+            run.check_config()
         except UserError as error:
             status += f", and not used: {error.what}"
     if manifest.get("status") == "finished":

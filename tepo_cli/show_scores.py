@@ -57,8 +57,7 @@ def find_target(model: str, store: Path, revision: str | None) -> Target:
     for run in filter(None, (RunFolder(Path(model)), RunFolder(store / model), named)):
         if run.started():
             config = run.config()["full"]
-            if unknown := run.check_config():
-                say(f"run {run.path.name}: {unknown}")
+            run.check_config()
             benchmarks, trained = tuple(config["data"]["benchmarks"]), config["model"]
             return Target(Weights.of_stored(run), run, benchmarks, trained["wrap"], trained["thinking"])
     _check_no_run(model, store)

@@ -21,32 +21,22 @@ if TYPE_CHECKING:
 _WHERE_AND_HOW = ("--jobs", "-j", "--store", "--out", "--results")
 
 
-def check_outputs(out: Path, results_path: Path | None, url: str = "") -> None:
-    """Raises UserError, before the work, where a folder lies instead of a file, or for an address that is none."""
-    if url and not url.startswith(("https://", "http://")):
-        raise UserError("not the address of a page", where=f"--url {url}", fix="--url https://HOST/results.html")
+def check_outputs(out: Path, results_path: Path | None) -> None:
+    """Raises UserError, before the work, where a folder lies instead of a file."""
     for option, path, name in (("--out", out, "report.html"), ("--results", results_path, "report.md")):
         if path is not None and path.is_dir():
             raise UserError("a folder, not a file", where=f"{option} {path}", fix=f"{option} {path / name}")
 
 
-def write_outputs(
-    planned: Planned, facts: Facts, scale: str, out: Path, results_path: Path | None, url: str = ""
-) -> None:
-    """The page, and the Markdown document if asked for. url: where the page will stand; then also the picture that a
-    link to it shows."""
-    from tepo.analysis.page import link_of, page, parts, render_all
+def write_outputs(planned: Planned, facts: Facts, scale: str, out: Path, results_path: Path | None) -> None:
+    """The page, and the Markdown document if asked for."""
+    from tepo.analysis.page import page, parts, render_all
     from tepo.analysis.results_document import write_results
     from tepo.common.files import write_atomic
 
     with bar("studies", parts(planned), quiet=not console.is_terminal) as report:
         rendered = render_all(planned, facts, scale, report)
-    picture, link = out.with_suffix(".png"), None
-    if url and (shown := link_of(rendered, url, picture.name)):
-        link, image = shown
-        write_atomic(picture, image, "--out FILE")
-        say(f"picture of a link to it: {picture}")
-    write_atomic(out, page(rendered, _command(), link), "--out FILE")
+    write_atomic(out, page(rendered, _command()), "--out FILE")
     say(f"page: {out}")
     if results_path is not None:
         write_results(results_path, rendered, planned, facts, scale, _command())
@@ -83,7 +73,7 @@ def show_claims(store: Path, format: str, *, records: bool = False) -> None:
 
     planned, facts = read_facts(plan_all([CLAIMS], SCALE, store=store), SCALE, records=records)
     units = [units for _, units in planned]
-    table = claims_table(load_claims(), judge_claims(load_claims(), units, facts), costs(store))
+    table = claims_table(judge_claims(load_claims(), units, facts), costs(store))
     _show_table(table, [unit for part in units for unit in part], format)
 
 

@@ -2,24 +2,22 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pandas as pd
 
 from tepo.analysis.claims_table import ClaimLine
-from tepo.analysis.tables import baseline_label, study_table
+from tepo.analysis.tables import baseline_label
 from tepo.analysis.tuned_part import tuned_lines
 from tepo.common.errors import UserError
 from tepo.common.text import setting_text
-from tepo.evaluation.statistics.comparison import AVERAGE, MEAN
 from tepo.reporting.charts import curves, forest, paper_figures, step_times, sweeps
 from tepo.reporting.charts.style import Chart, Looks, NamedChart
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.headline import compared
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.sweep_table import LOST, environment_of
-from tepo.reporting.tables.table import SAME, Block, Cell, Column, Comparison, Kind, Table
+from tepo.reporting.tables.table import SAME, Cell, Column, Kind, RowComparison, Table, TableBlock
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
@@ -71,7 +69,7 @@ def _line(label: str, cell: Cell, verdict: str, words: str = "") -> dict[str, An
     return line | {"low": _number(cell.low), "high": _number(cell.high)}
 
 
-def printed_chart(shown: Sequence[Comparison]) -> Chart:
+def printed_chart(shown: Sequence[RowComparison]) -> Chart:
     """Printed differences beside those measured here, of comparisons that have both."""
     rows = [
         _line(one.row.label, one.cell, str(one.measured.verdict), one.words) | {"paper": one.paper}
@@ -138,7 +136,7 @@ def _sweep_charts(table: Table, units: Sequence[Unit], facts: Facts) -> Iterator
 
 
 def _sweep_frame(
-    block: Block, runs: Mapping[tuple[str, str, str], Sequence[Seed]], lost: Mapping[str, float]
+    block: TableBlock, runs: Mapping[tuple[str, str, str], Sequence[Seed]], lost: Mapping[str, float]
 ) -> pd.DataFrame:
     rows = sorted(block.rows, key=lambda row: (row.key not in lost, lost.get(row.key, 0.0)))
     return pd.DataFrame(
@@ -216,7 +214,7 @@ def _run_charts(study: Study, scale: str, units: Sequence[Unit], facts: Facts, a
             baseline = baseline_label(study, part) or ""
             chart = curves.training_curves(frame, looks_of(part), against=against, baseline=baseline)
             caption = ": ".join(filter(None, ("Training curves", where)))
-            yield NamedChart(f"{study.name}-curves{end}", "curves", caption, chart, curves.ends(frame))
+            yield NamedChart(f"{study.name}-curves{end}", "curves", caption, chart)
         if not (times := step_times.step_time_frame(steps)).empty:
             caption = ": ".join(filter(None, ("Where the time of a step went", where)))
             yield NamedChart(f"{study.name}-times{end}", "times", caption, step_times.step_times(times))
@@ -281,17 +279,6 @@ def paper_chart(
             fix=f"tepo ablate figures --scale {scale}",
         )
     figure, looks = paper_figures.FIGURES[name], looks_of(chosen)
-    if not figure.panels and figure.best is None:
-        block = study_table(replace(study, baseline=None), scale, chosen, facts).blocks[0]
-        columns = [column for column in block.columns if column.kind is Kind.SCORE]
-        order = [column.title for column in columns if column.key not in (AVERAGE, MEAN)]
-        rows = [
-            {"method": row.label, "benchmark": column.title, "mean": cell.mean, "low": cell.low, "high": cell.high}
-            for row in block.rows
-            for column, cell in zip(block.columns, row.cells, strict=True)
-            if column.title in order and cell.mean is not None
-        ]
-        return sweeps.benchmarks(pd.DataFrame(rows), looks, order)
     steps = run_steps(chosen, facts)
     panels = figure.panels_of(steps)
     frame = curves.curve_frame(steps, panels, against)

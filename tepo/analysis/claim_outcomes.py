@@ -9,7 +9,7 @@ import numpy as np
 from tepo.analysis.tables import read_samples, row_key
 from tepo.evaluation.statistics.comparison import AVERAGE, Difference, difference_of, pair_rows
 from tepo.evaluation.statistics.over_environments import over_environments
-from tepo.evaluation.statistics.region import Outcome, RegionDecision, judge_regions
+from tepo.evaluation.statistics.region import RegionDecision, RegionVerdict, judge_regions
 from tepo.evaluation.statistics.training_measures import (
     REALISED_KL,
     Rows,
@@ -33,7 +33,7 @@ see."""
 
 @dataclass(frozen=True)
 class ClaimOutcome:
-    """A claim that can be run, with what its runs say."""
+    """A claim with what its runs say."""
 
     claim: Claim
     units: Sequence[Unit]
@@ -49,7 +49,7 @@ class ClaimOutcome:
         return self.decision.difference if self.decision else None
 
     @property
-    def outcome(self) -> Outcome | None:
+    def outcome(self) -> RegionVerdict | None:
         """Word for the claim; None until it is judged."""
         return self.decision.outcome if self.decision else None
 
@@ -60,9 +60,9 @@ class ClaimOutcome:
 
 
 def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]], facts: Facts) -> list[ClaimOutcome]:
-    """Judge every testable claim, those of each batch as one family. units: the runs of each, in order."""
+    """Judge every claim, those of each batch as one family. units: the runs of each, in order."""
     families: dict[str, list[tuple[Claim, Sequence[Unit], _Result | None]]] = {}
-    for claim, part in zip(claims.testable, units, strict=True):
+    for claim, part in zip(claims.claims, units, strict=True):
         families.setdefault(claim.family, []).append((claim, part, _result(claim, part, facts)))
     judged = {}
     for family in families.values():
@@ -73,7 +73,7 @@ def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]], facts: Facts) 
         )
         for (claim, part, result), decision in zip(family, decisions, strict=True):
             judged[claim.name] = ClaimOutcome(claim, part, facts, decision, *(result[1:] if result else ()))
-    return [judged[claim.name] for claim in claims.testable]
+    return [judged[claim.name] for claim in claims.claims]
 
 
 def _result(claim: Claim, units: Sequence[Unit], facts: Facts) -> _Result | None:

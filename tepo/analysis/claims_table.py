@@ -9,14 +9,14 @@ from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.tables import record_notes
 from tepo.common.text import counted
 from tepo.evaluation.statistics.over_environments import predicted
-from tepo.evaluation.statistics.region import Outcome, judge_regions
+from tepo.evaluation.statistics.region import RegionVerdict, judge_regions
 from tepo.planning.laptop_cost import cpu_seconds
 from tepo.reporting.headline import OUTCOME, outcomes_text
 from tepo.reporting.paper.reference import printed_gains
 from tepo.reporting.tables.cells import format_interval, format_value, number_text
-from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, Table, TableRow, p_text, percent_cell
+from tepo.reporting.tables.table import MISSING, Cell, Column, Kind, Table, TableBlock, TableRow, p_text, percent_cell
 from tepo.store.cost import Cost
-from tepo.studies.claims import MEASURES, OWN, Claim, Claims
+from tepo.studies.claims import MEASURES, OWN, Claim
 
 NAME = "registered"  # of the table
 _COLUMNS = (
@@ -48,39 +48,31 @@ class ClaimLine:
     regions: Sequence[tuple[float, float]] = ()  # the differences that the claim says; ends may be infinite
 
 
-def claims_table(claims: Claims, judged: Sequence[ClaimOutcome], known: Sequence[Cost]) -> Table:
-    """Table of all claims, those of the user's own file in a block of their own. judged: the testable ones, in order.
+def claims_table(judged: Sequence[ClaimOutcome], known: Sequence[Cost]) -> Table:
+    """Table of all claims, those of the user's own file in a block of their own.
     known: costs of earlier runs, for prices."""
-    by_name = {one.claim.name: one for one in judged}
     to_do = any(one.done < len(one.units) for one in judged)
     columns = (*_COLUMNS, *([_PRICE] if known and to_do else []))
     blocks = []
     for own, title in ((False, "Claims"), (True, "Your own claims")):
         rows, said = list[TableRow](), list[str]()
-        for claim in claims.claims:
-            if claim.family.startswith(OWN) is own:
-                one = by_name.get(claim.name)
-                cells = _cells(one, known)[: len(columns)]
-                rows.append(TableRow(claim.name, claim.name, cells, sentence=claim.sentence))
-                line = _claim_line(claim, one)
+        for one in judged:
+            if one.claim.family.startswith(OWN) is own:
+                cells, line = _cells(one, known)[: len(columns)], claim_line(one)
+                rows.append(TableRow(line.name, line.name, cells, sentence=one.claim.sentence))
                 said.append(f"{line.name}: {line.sentence}. {line.pair}. {line.details}".replace(" . ", " "))
-        blocks += [Block(title, columns, tuple(rows), notes=tuple(said))] if rows else []
+        blocks += [TableBlock(title, columns, tuple(rows), notes=tuple(said))] if rows else []
     units = [unit for one in judged for unit in one.units]
-    notes = (*_notes(claims, judged), *(record_notes(units, judged[0].facts) if judged else ()))
+    notes = (*_notes(judged), *(record_notes(units, judged[0].facts) if judged else ()))
     return Table(NAME, "Claims registered before their runs", tuple(blocks), notes)
 
 
-def claim_lines(claims: Claims, judged: Sequence[ClaimOutcome]) -> list[ClaimLine]:
-    """All claims in order, to be drawn in their units, with what is to be known of each."""
-    by_name = {one.claim.name: one for one in judged}
-    return [_claim_line(claim, by_name.get(claim.name)) for claim in claims.claims]
-
-
-def _claim_line(claim: Claim, one: ClaimOutcome | None) -> ClaimLine:
-    pair = f"{claim.a.label} against {claim.b.label}" if claim.a and claim.b else ""
-    unit = "".join(MEASURES[claim.measure])
-    line = ClaimLine(claim.name, claim.sentence.rstrip("."), pair, _details(claim, one), unit)
-    if one is None or one.decision is None:
+def claim_line(one: ClaimOutcome) -> ClaimLine:
+    """A claim as it is drawn in its unit, with what is to be known of it."""
+    claim = one.claim
+    pair, unit = f"{claim.a.label} against {claim.b.label}", "".join(MEASURES[claim.measure])
+    line = ClaimLine(claim.name, claim.sentence.rstrip("."), pair, _details(one), unit)
+    if one.decision is None:
         return line
     line = replace(line, outcome=str(one.outcome))
     if one.censored:
@@ -111,10 +103,8 @@ def summary(table: Table) -> str:
     return "\n".join(lines)
 
 
-def _cells(one: ClaimOutcome | None, known: Sequence[Cost]) -> tuple[Cell, ...]:
-    """Cells of a claim in the order of the columns; None: it cannot be run yet."""
-    if one is None:
-        return MISSING, Cell(), Cell(), Cell(text="not testable yet"), Cell(), Cell(), Cell()
+def _cells(one: ClaimOutcome, known: Sequence[Cost]) -> tuple[Cell, ...]:
+    """Cells of a claim in the order of the columns."""
     delta = MISSING
     if one.decision:
         delta = percent_cell(one.decision.difference.delta, *one.decision.interval)
@@ -129,7 +119,7 @@ def _verdict(one: ClaimOutcome) -> str:
     if one.decision is None:
         return ""
     region, (low, high) = one.claim.tested, one.decision.interval
-    if one.outcome is Outcome.REFUTED and not one.censored and region.one_sided:
+    if one.outcome is RegionVerdict.REFUTED and not one.censored and region.one_sided:
         if region.low > 0 and round(100 * high, 1) > 0:
             return f"{one.outcome}; up to {number_text(100 * high, 1, '+')} remains possible"
         if region.high < 0 and round(100 * low, 1) < 0:
@@ -148,13 +138,13 @@ def _region(claim: Claim) -> str:
     return f"at most {high}" if math.isinf(region.low) else f"{low} to {high}"
 
 
-def _notes(claims: Claims, judged: Sequence[ClaimOutcome]) -> list[str]:
-    testable = claims.testable
-    used = dict.fromkeys(claim.measure for claim in testable)
+def _notes(judged: Sequence[ClaimOutcome]) -> list[str]:
+    claims = [one.claim for one in judged]
+    used = dict.fromkeys(claim.measure for claim in claims)
     measures = ", ".join("points of average accuracy" if one == "accuracy" else "".join(MEASURES[one]) for one in used)
-    sizes = Counter((claim.family, claim.in_order) for claim in testable)
+    sizes = Counter((claim.family, claim.in_order) for claim in claims)
     families = ", ".join(f"{name} of {size}{' in fixed order' * order}" for (name, order), size in sizes.items())
-    two = ", ".join(claim.name for claim in testable if not claim.tested.one_sided)
+    two = ", ".join(claim.name for claim in claims if not claim.tested.one_sided)
     notes = [
         f"Δ = A above B: {measures} (docs/evaluation.md). Its interval is that of the test of this claim alone: 90%"
         + (f", and 95% where the region has two ends ({two})." if two else "."),
@@ -162,7 +152,7 @@ def _notes(claims: Claims, judged: Sequence[ClaimOutcome]) -> list[str]:
         "rejected, where nothing was the smaller of the two. It is judged when all of its runs are measured, at 5%, "
         f"by Holm's procedure over the claims of its batch, measured or not: {families}.",
     ]
-    if any(claim.in_order for claim in testable):
+    if any(claim.in_order for claim in claims):
         notes.append(
             "In fixed order the claims of a batch are tested as the file has them, each at 5%, up to the first that "
             "does not hold: what stands behind it is not tested."
@@ -175,7 +165,7 @@ def _notes(claims: Claims, judged: Sequence[ClaimOutcome]) -> list[str]:
         "Refuted means the end of the region, not the sign: smaller effects remain possible as far as the interval has "
         f"them. To compare the ends with: {printed_gains()}."
     )
-    if first := ", ".join(claim.name for claim in testable if claim.by_its_first_rule):
+    if first := ", ".join(claim.name for claim in claims if claim.by_its_first_rule):
         notes.append(
             "Undecided by the rule with which they were registered, which asked for better, worse and equivalent "
             f"one by one: {first}."
@@ -190,11 +180,9 @@ def _notes(claims: Claims, judged: Sequence[ClaimOutcome]) -> list[str]:
     return notes
 
 
-def _details(claim: Claim, one: ClaimOutcome | None) -> str:
+def _details(one: ClaimOutcome) -> str:
     """Region of a claim and what came of it, how and on which seeds it is tested, and what follows where it holds."""
-    if one is None:
-        return f"Not testable yet: it needs {claim.needs}. Refuted by: {claim.refuted_by}."
-    runs = counted(len(one.units), "run")
+    claim, runs = one.claim, counted(len(one.units), "run")
     outcome = f"Not run yet: {one.done} of {runs} measured. Refuted by: {claim.refuted_by}."
     if one.decision:
         p = f" ({p_text(one.decision.p)})" if one.decision.decides else ""
@@ -217,7 +205,7 @@ def _details(claim: Claim, one: ClaimOutcome | None) -> str:
         one_more,
         f"Settings: {claim.rule}. {runs}{ended}. Seeds {', '.join(map(str, claim.seeds))}{bases}; new test problems "
         f"from seed {claim.problems}.",
-        claim.means if one.outcome is Outcome.HOLDS else "",
+        claim.means if one.outcome is RegionVerdict.HOLDS else "",
     ]
     return " ".join(filter(None, parts))
 

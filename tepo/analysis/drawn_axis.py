@@ -11,10 +11,10 @@ from tepo.evaluation.statistics.over_environments import OverEnvironments, over_
 from tepo.reporting.tables.table import (
     MISSING,
     VERDICT,
-    Block,
     Cell,
     Column,
     Kind,
+    TableBlock,
     TableRow,
     difference_cell,
     percent_cell,
@@ -27,7 +27,9 @@ from tepo.studies.vary import shown_axes
 _Keys = dict[str, dict[str, str]]  # label -> value of the drawn axis -> row key
 
 
-def environment_blocks(study: Study, scale: str, units: Sequence[Unit], samples: pd.DataFrame) -> tuple[Block, ...]:
+def environment_blocks(
+    study: Study, scale: str, units: Sequence[Unit], samples: pd.DataFrame
+) -> tuple[TableBlock, ...]:
     """A block for each model and setting of the other axes: every row against the baseline, in the mean over the drawn
     axis. samples: as `read_samples` gives them. A row that lacks an environment has no figures. Verdicts are corrected
     over all rows of all blocks, measured or not."""
@@ -76,7 +78,7 @@ def environment_blocks(study: Study, scale: str, units: Sequence[Unit], samples:
         )
         part = ", ".join(filter(None, where))
         title = ", ".join(filter(None, (f"Against {baseline} in the mean over {axis}", part)))
-        blocks.append(Block(title, columns, tuple(lines), notes=(note,), part=part, baseline=baseline, drawn=axis))
+        blocks.append(TableBlock(title, columns, tuple(lines), notes=(note,), part=part, baseline=baseline, drawn=axis))
     return tuple(blocks)
 
 

@@ -6,11 +6,10 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from urllib.parse import urljoin
 
 from tepo.analysis.charts import claims_charts, printed_chart, study_charts
 from tepo.analysis.claim_outcomes import judge_claims
-from tepo.analysis.claims_table import claim_lines, claims_table
+from tepo.analysis.claims_table import claim_line, claims_table
 from tepo.analysis.tables import fill_command, study_table
 from tepo.common import paths
 from tepo.common.text import counted
@@ -18,14 +17,14 @@ from tepo.config.compose import to_dict
 from tepo.formula.row import load_row, row_of
 from tepo.policy.model.model_location import resolve
 from tepo.problems.benchmarks import load_benchmark
-from tepo.reporting.charts.style import NamedChart, png, wrapped
+from tepo.reporting.charts.style import NamedChart
 from tepo.reporting.headline import paper_headline
-from tepo.reporting.page import Link, PageContent, PageHead, PageStudy, build_page
+from tepo.reporting.page import PageContent, PageHead, PageStudy, build_page
 from tepo.reporting.page.equations import Method, methods
 from tepo.reporting.page.runs import PageRun
 from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
-from tepo.reporting.tables.table import Comparison, Table
+from tepo.reporting.tables.table import RowComparison, Table
 from tepo.store.facts import Facts
 from tepo.store.stored_responses import answered
 from tepo.store.stored_tokens import read_dump
@@ -39,7 +38,6 @@ _SHOWN = 12  # rows of the picture, and methods whose equations are shown
 _REPEATED = 3  # studies whose command stands on the first screen
 _DUMPS = 200  # of tokens on the page
 _READ = 80_000_000  # characters of responses at most: reading more takes longer than all of the page
-_FEW = 3  # commits that are named
 
 
 def render_all(
@@ -53,9 +51,8 @@ def render_all(
     trained = [unit for unit in distinct if unit.row.objective is not None and facts.of(unit.id).trained]
     studies, tables = [], []
     if registered:
-        claims = load_claims()
-        judged = judge_claims(claims, registered, facts)
-        studies.append(PageStudy(claims_table(claims, judged, ()), claims_charts(claim_lines(claims, judged))))
+        judged = judge_claims(load_claims(), registered, facts)
+        studies.append(PageStudy(claims_table(judged, ()), claims_charts(list(map(claim_line, judged)))))
     report(1, CLAIMS)
     for done, (study, units) in enumerate(ordinary, start=2):
         tables.append(study_table(study, scale, units, facts))
@@ -102,7 +99,7 @@ def opening_chart(studies: Sequence[PageStudy]) -> NamedChart | None:
     return None
 
 
-def _printed(table: Table) -> list[Comparison]:
+def _printed(table: Table) -> list[RowComparison]:
     """The comparisons that the paper printed and that were measured here, as many as have room."""
     return [one for one in table.comparisons if one.measured and one.paper is not None][:_SHOWN]
 
@@ -143,21 +140,10 @@ def _methods(planned: Planned, studies: Sequence[PageStudy], picture: NamedChart
     return methods([(label, unit.row.look, row_of(unit.config.objective)) for label, unit in ordered.items()])[:_SHOWN]
 
 
-def page(rendered: PageContent, command: str = "", link: Link | None = None) -> str:
+def page(rendered: PageContent, command: str = "") -> str:
     """The self-contained HTML page. command: makes the page, once its runs are there."""
     repeat = [*rendered.head.repeat, *([command] if command else [])]
-    return build_page(replace(rendered, head=replace(rendered.head, repeat=repeat, link=link)))
-
-
-def link_of(rendered: PageContent, url: str, name: str) -> tuple[Link, bytes] | None:
-    """The words that a link to the page shows, and its picture; None for a page without one. url: where the page will
-    stand. name: of the picture's file beside it."""
-    if rendered.picture is None:
-        return None
-    finding, head = rendered.head.finding or rendered.head.title, rendered.head
-    image = png(rendered.picture.chart.properties(title=wrapped(finding, 90).split("\n")), width=760)
-    size = int.from_bytes(image[16:20]), int.from_bytes(image[20:24])  # of a PNG's header
-    return Link(url, urljoin(url, name), size, finding, f"{head.asked} {head.ran}".strip()), image
+    return build_page(replace(rendered, head=replace(rendered.head, repeat=repeat)))
 
 
 def _page_runs(units: Sequence[Unit], facts: Facts) -> list[PageRun]:
@@ -190,27 +176,12 @@ def _page_runs(units: Sequence[Unit], facts: Facts) -> list[PageRun]:
 
 
 def head_of(planned: Planned, facts: Facts, scale: str) -> PageHead:
-    """Title and notes of the studies, and facts about their runs."""
+    """What the first screen says of studies and their runs."""
     studies = [study for study, _ in planned if not study.registered]
     units = unique(unit for _, part in planned for unit in part)
     # of several studies each stands below its table alone
     notes = studies[0].notes if len(studies) == 1 else ()
     trained = [unit for unit in units if unit.row.objective is not None]
-    sessions = [session for unit in units for session in facts.of(unit.id).made]
-    days = sorted({str(session["started"])[:10] for session in sessions if session.get("started")})
-    commits = dict.fromkeys(str(session["commit"])[:7] for session in sessions if session.get("commit"))
-    versions = dict.fromkeys(f"tepo {session['tepo']}" for session in sessions if session.get("tepo"))
-    known = list(commits) if len(commits) <= _FEW else [f"{len(commits)} commits"]
-    shown = {
-        "Scale": scale,
-        "Model": ", ".join(dict.fromkeys(unit.config.model.name for unit in units)),
-        "Data": ", ".join(dict.fromkeys(unit.config.data.name for unit in units)),
-        "Runs": f"{sum(facts.of(unit.id, tuning=unit.tuning).done for unit in units)} of {len(units)} measured",
-        "Seeds": ranges(unit.seed for unit in trained),
-        "Steps": ranges(unit.config.train.steps for unit in trained),
-        "Ran": " to ".join(dict.fromkeys((days[0], days[-1]))) if days else "",
-        "Version": ", ".join([*versions, *known]),
-    }
     few = [(study, part) for study, part in planned if not study.registered]
     repeat = [fill_command(study, scale, part) for study, part in few] if len(few) <= _REPEATED else []
     return PageHead(
@@ -221,7 +192,6 @@ def head_of(planned: Planned, facts: Facts, scale: str) -> PageHead:
         caveat=_caveat(trained, facts, scale),
         repeat=repeat,
         notes=tuple(notes),
-        facts={name: text for name, text in shown.items() if text},
     )
 
 

@@ -14,7 +14,7 @@ from tepo.launch.run_units import spent
 from tepo.reporting.charts.style import svg
 from tepo.reporting.page import PageContent
 from tepo.reporting.tables.render import as_text, markdown_text
-from tepo.reporting.tables.table import VERDICT, Block, Table
+from tepo.reporting.tables.table import VERDICT, Table, TableBlock
 from tepo.store.facts import Facts
 from tepo.studies.plan_studies import Planned
 
@@ -62,7 +62,7 @@ def write_results(path: Path, rendered: PageContent, planned: Planned, facts: Fa
     write_atomic(path, "\n\n".join(filter(None, parts)) + "\n", "--results FILE")
 
 
-def shown_blocks(table: Table) -> tuple[Block, ...]:
+def shown_blocks(table: Table) -> tuple[TableBlock, ...]:
     """Blocks of a table for a short document: rows beside their baseline (over an axis that is drawn, if any) with
     average, difference and verdict; without a baseline a sweep's averages, or the averages. All of another table."""
     found = [block for block in table.blocks if block.drawn]
@@ -72,11 +72,11 @@ def shown_blocks(table: Table) -> tuple[Block, ...]:
     return tuple(replace(block, notes=()) for block in found or table.blocks)
 
 
-def _with_column(table: Table, key: str) -> list[Block]:
+def _with_column(table: Table, key: str) -> list[TableBlock]:
     return [block for block in table.blocks if any(column.key == key for column in block.columns)]
 
 
-def _narrow(block: Block) -> Block:
+def _narrow(block: TableBlock) -> TableBlock:
     places = [place for place, column in enumerate(block.columns) if column.key in _SHOWN]
     rows = (replace(row, cells=tuple(row.cells[place] for place in places)) for row in block.rows)
     return replace(block, columns=tuple(block.columns[place] for place in places), rows=tuple(rows))

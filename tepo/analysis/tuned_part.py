@@ -6,7 +6,7 @@ from typing import Any
 from tepo.common.text import counted, setting_text
 from tepo.config.compose import to_dict
 from tepo.jobs.validate import problems_hash
-from tepo.reporting.tables.table import Block
+from tepo.reporting.tables.table import TableBlock
 from tepo.reporting.tables.tuned_table import Tried, TunedLine, tried_blocks
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit
@@ -15,7 +15,7 @@ from tepo.studies.tuning_result import tuned_rows
 from tepo.studies.vary import shown_axes
 
 
-def tuned_part(lines: Sequence[TunedLine], tune: Tune) -> tuple[tuple[Block, ...], list[str]]:
+def tuned_part(lines: Sequence[TunedLine], tune: Tune) -> tuple[tuple[TableBlock, ...], list[str]]:
     """Blocks and notes of a study that tunes, behind its results."""
     axis = shown_axes(tune.space)[tune.first_range] if tune.first_range else "the settings"
     return tried_blocks(lines, axis) if any(line.known for line in lines) else (), _notes(lines, tune)

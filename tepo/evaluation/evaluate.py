@@ -15,7 +15,7 @@ from tepo.evaluation.responses import ask, grade_again
 from tepo.evaluation.results import conclude, read_result
 from tepo.evaluation.scheduler import sample_all
 from tepo.evaluation.settings import Report, Settings, silent
-from tepo.evaluation.writer import ResultWriter, Task, Unfinished
+from tepo.evaluation.writer import EvaluationTask, ResultWriter, Unfinished
 from tepo.problems.benchmarks import Benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.hashes import set_hash
@@ -26,7 +26,7 @@ from tepo.store.samples_file import table_of, write_table
 
 
 def evaluate(
-    tasks: Sequence[Task], sampler: Sampler, tokenizer: Any, settings: Settings, report: Report = silent
+    tasks: Sequence[EvaluationTask], sampler: Sampler, tokenizer: Any, settings: Settings, report: Report = silent
 ) -> list[Result]:
     """Evaluate a policy on benchmarks, all in one queue of the sampler; finish what an earlier call began in their
     folders, and return what is finished there. report: called for each benchmark at the start and when rows of it are
@@ -98,7 +98,7 @@ def refresh_verdicts(benchmark: Benchmark, table: pa.Table, grader: Grader) -> p
     return table_of(rows)
 
 
-def _claim(task: Task, identity: Mapping[str, Any]) -> Result | None:
+def _claim(task: EvaluationTask, identity: Mapping[str, Any]) -> Result | None:
     """Make the folder this task's own.
     Returns the result if it is finished; raises UserError if it belongs to another task."""
     folder, path = task.folder, task.folder / TASK

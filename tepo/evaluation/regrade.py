@@ -84,4 +84,4 @@ def regrade(folder: Path, grader: Grader, *, write: bool = True) -> Regrade:
             write_json(folder / TASK, task)
             write_table(folder / SAMPLES, table)
             save_result(folder, after)
-    return Regrade(result.benchmark, len(rows), flips, result.accuracy, after.accuracy, after.timeouts or 0)
+    return Regrade(result.benchmark, len(rows), flips, result.accuracy, after.accuracy, after.timeouts)

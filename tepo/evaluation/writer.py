@@ -19,7 +19,7 @@ _SECONDS = 5.0  # between two parts of a benchmark: responses of the last second
 
 
 @dataclass(frozen=True)
-class Task:
+class EvaluationTask:
     """A benchmark to evaluate, what judges its responses, and the folder for its rows."""
 
     benchmark: Benchmark
@@ -32,7 +32,7 @@ class Unfinished:
     """A task with rows missing. identity: what is evaluated and how. stored: ids of the problems whose rows are on
     disk."""
 
-    task: Task
+    task: EvaluationTask
     identity: Mapping[str, Any]
     asked: Prompts
     stored: set[str] = field(default_factory=set)

@@ -147,7 +147,7 @@ def evaluate_missing(
     missing = [one for one in {one.name: one for one in benchmarks}.values() if results[one.name] is None]
     if missing:
         from tepo.evaluation.evaluate import evaluate
-        from tepo.evaluation.writer import Task
+        from tepo.evaluation.writer import EvaluationTask
 
         with ExitStack() as stack:
             graders = {options: stack.enter_context(Grader(options)) for options in {one.grader for one in missing}}
@@ -158,7 +158,7 @@ def evaluate_missing(
                     say(f"{one.name}: {found} (`tepo data verify {one.name}`)")
             sampler, tokenizer = stack.enter_context(generator(missing))
             tasks = [
-                Task(one, graders[one.grader], run.evaluation(one.name, settings.limit, settings.seed))
+                EvaluationTask(one, graders[one.grader], run.evaluation(one.name, settings.limit, settings.seed))
                 for one in missing
             ]
             # One after another where none could fill another's gaps: a kill leaves the first ones finished.

@@ -7,11 +7,11 @@ from statistics import median
 
 from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import AVERAGE
-from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, Verdict
-from tepo.evaluation.statistics.region import Outcome
+from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, DeltaVerdict
+from tepo.evaluation.statistics.region import RegionVerdict
 from tepo.reporting.tables.cells import number_text
 from tepo.reporting.tables.paper_comparisons import shows
-from tepo.reporting.tables.table import IDENTICAL, VERDICT, Block, Cell, Table, TableRow, verdict_in
+from tepo.reporting.tables.table import IDENTICAL, VERDICT, Cell, Table, TableBlock, TableRow, verdict_in
 
 OUTCOME = "claim"  # the column of a registered claim's outcome
 _FALL = 10  # points that every row loses at the worst value
@@ -44,13 +44,13 @@ def paper_headline(table: Table) -> str:
     if not printed:
         return ""
     differences = counted(len(printed), "difference")
-    if all(here.verdict is Verdict.NO_VERDICT for _, here in printed):
+    if all(here.verdict is DeltaVerdict.NO_VERDICT for _, here in printed):
         return f"{_TOO_FEW} none of {differences} that the paper prints"
     shown = sum(shows(paper, here) for paper, here in printed)
     return f"Of {differences} that the paper prints, {shown or 'none'} {'show' if shown > 1 else 'shows'} here"
 
 
-def compared(block: Block) -> list[tuple[TableRow, Cell, str]]:
+def compared(block: TableBlock) -> list[tuple[TableRow, Cell, str]]:
     """The rows of a block with their measured difference and verdict; empty where it compares none."""
     deltas, words = block.column("delta"), block.column(VERDICT)
     measured = [row for row in block.rows if deltas and words and deltas[row.key].mean is not None]
@@ -59,7 +59,7 @@ def compared(block: Block) -> list[tuple[TableRow, Cell, str]]:
 
 def _claims(table: Table) -> str:
     words = Counter(cell.text.partition(";")[0] for *_, column, cell in table.cells() if column.key == OUTCOME)
-    known = sum(words[outcome] for outcome in Outcome)
+    known = sum(words[outcome] for outcome in RegionVerdict)
     if not known:
         return f"{counted(words.total(), 'registered claim')}, none of them measured yet"
     return f"Of {counted(known, 'registered claim')} {outcomes_text(words)}"
@@ -67,12 +67,12 @@ def _claims(table: Table) -> str:
 
 def outcomes_text(words: Mapping[str, int]) -> str:
     """Numbers of claims by their outcome: "2 hold, 1 is refuted and 1 is undecided"."""
-    verbs = {Outcome.HOLDS: ("holds", "hold")}
-    known = [(outcome, words[outcome]) for outcome in Outcome if words.get(outcome)]
+    verbs = {RegionVerdict.HOLDS: ("holds", "hold")}
+    known = [(outcome, words[outcome]) for outcome in RegionVerdict if words.get(outcome)]
     return _listed([f"{n} {verbs.get(outcome, (f'is {outcome}', f'are {outcome}'))[n > 1]}" for outcome, n in known])
 
 
-def _verdicts(blocks: Sequence[Block]) -> str:
+def _verdicts(blocks: Sequence[TableBlock]) -> str:
     """Verdicts of all blocks together; a row that is another one is not counted."""
     rows = [
         # with the model or setting of its block where it does not name that
@@ -86,14 +86,14 @@ def _verdicts(blocks: Sequence[Block]) -> str:
     named: dict[str, list[str]] = {}
     for label, _, word in rows:
         named.setdefault(word, []).append(label)
-    if set(named) <= {Verdict.NO_VERDICT, Verdict.NOT_COMPARABLE}:
+    if set(named) <= {DeltaVerdict.NO_VERDICT, DeltaVerdict.NOT_COMPARABLE}:
         deltas = [delta for _, delta, _ in rows if delta is not None]
         ends = " to ".join(number_text(end, 1, "+") for end in dict.fromkeys((min(deltas), max(deltas))))
         who = f"{first[0]} lies" if total == 1 else f"{total} rows lie"
-        why = f"{_TOO_FEW} nothing" if Verdict.NO_VERDICT in named else "No verdict"
+        why = f"{_TOO_FEW} nothing" if DeltaVerdict.NO_VERDICT in named else "No verdict"
         return f"{why}: {who} {ends} points from {baseline}{apart}"
-    up, down = (named.get(word, []) for word in (Verdict.BETTER, Verdict.WORSE))
-    untested = sum(len(named.get(word, ())) for word in (Verdict.NO_VERDICT, Verdict.NOT_COMPARABLE))
+    up, down = (named.get(word, []) for word in (DeltaVerdict.BETTER, DeltaVerdict.WORSE))
+    untested = sum(len(named.get(word, ())) for word in (DeltaVerdict.NO_VERDICT, DeltaVerdict.NOT_COMPARABLE))
     undecided = total - len(up) - len(down) - untested
     without = f"; {untested} without a verdict" if untested else ""
     if undecided == total - untested:
@@ -116,7 +116,7 @@ def _subject(labels: Sequence[str], total: int) -> str:
     return f"{who} {'end' if len(labels) > 1 else 'ends'}"
 
 
-def _sweep(block: Block) -> str:
+def _sweep(block: TableBlock) -> str:
     """Averages of the rows at the value that suits most and at the worst one."""
     places = range(len(block.columns))
     columns = [[mean for row in block.rows if (mean := row.cells[at].mean) is not None] for at in places]

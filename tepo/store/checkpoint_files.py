@@ -99,10 +99,10 @@ def complete(folder: Path) -> bool:
 def damage(folder: Path, *, contents: bool = False) -> str:
     """Describe the damage of a checkpoint: files that are missing or of another size than recorded, or numbers of
     `progress.json` that were changed; with `contents` also files of another SHA-256, for which all are read. Empty
-    where nothing is. Of a checkpoint without digests, as earlier versions wrote them, only sizes are known."""
+    where nothing is."""
     try:
         progress = read_progress(folder)
-        if _OWN in progress and progress[_OWN] != _own_digest(progress):
+        if progress[_OWN] != _own_digest(progress):
             return f"{_PROGRESS} was changed since it was written"
         for name, size in progress["files"].items():
             path = folder / name
@@ -110,17 +110,12 @@ def damage(folder: Path, *, contents: bool = False) -> str:
                 return f"half-written: {name} is missing"
             if path.stat().st_size != size:
                 return f"half-written: {name} has {path.stat().st_size} bytes of {size}"
+        digests = progress["sha256"] if contents else {}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return f"half-written: {_PROGRESS} is missing or damaged"
-    digests = progress.get("sha256", {}) if contents else {}
     with ThreadPoolExecutor(min(8, len(os.sched_getaffinity(0)))) as pool:
         found = zip(digests, pool.map(lambda name: _digest_on_disk(folder / name), digests), strict=True)
         return next((f"{name} is not as it was written (SHA-256)" for name, own in found if own != digests[name]), "")
-
-
-def has_digests(folder: Path) -> bool:
-    """Tell whether a checkpoint has checksums of its files: those of earlier versions have their sizes alone."""
-    return "sha256" in read_progress(folder)
 
 
 def drop_resumption(folder: Path) -> None:
@@ -130,7 +125,6 @@ def drop_resumption(folder: Path) -> None:
     kept = {
         key: {name: value for name, value in progress[key].items() if name.split("/")[0] not in _FOR_RESUMING}
         for key in ("files", "sha256")
-        if key in progress
     }
     if progress != progress | kept:
         write_progress(folder, progress | kept)

@@ -32,8 +32,7 @@ class Result:
 
     `subsets` holds the scores over each of the benchmark's subsets; `task` is what was evaluated and how (the identity
     that a resumed evaluation must share, with the problems' content hash); `grader` is the fingerprint behind the
-    verdicts; `timeouts` are the answers that ran out of the grader's budget and count as wrong, None where an earlier
-    version did not count them.
+    verdicts; `timeouts` are the answers that ran out of the grader's budget and count as wrong.
     """
 
     benchmark: str
@@ -45,7 +44,7 @@ class Result:
     subsets: dict[str, dict[str, float]]
     grader: str
     task: dict[str, Any]
-    timeouts: int | None = None
+    timeouts: int = 0
     format: int = FORMAT
 
 
@@ -143,7 +142,8 @@ def _complete(result: Result) -> bool:
         and all(isinstance(value, int | float) for _, value in numbers)
         and all(0 <= value <= (1e15 if name == "mean_tokens" else 1 + 1e-9) for name, value in numbers)  # NaN is not
         and isinstance(result.grader, str)
-        and (result.timeouts is None or (type(result.timeouts) is int and 0 <= result.timeouts <= result.problems * k))
+        and type(result.timeouts) is int
+        and 0 <= result.timeouts <= result.problems * k
         and isinstance(result.task, dict)
         and isinstance(result.benchmark, str)
         and all(wanted <= set(scores) for scores in every)
@@ -176,7 +176,7 @@ def read_right_answers(folder: Path) -> RightAnswers | None:
         pc.sum(pc.is_in(table["reason"], pa.array(OUT_OF_BUDGET))),
     )
     complete = len(problems) == result.problems and set(samples) == {result.samples}  # verdicts of null do not count
-    complete = complete and graders == [result.grader] and result.timeouts in (None, given_up.as_py() or 0)
+    complete = complete and graders == [result.grader] and result.timeouts == (given_up.as_py() or 0)
     if not complete or abs(sum(right) / (result.problems * result.samples) - result.accuracy) > 1e-9:
         what = "the samples are not those behind the result: problems, verdicts or the grader differ"
         fix = f"`tepo data regrade {folder}`, or move it away and measure it anew"
@@ -187,12 +187,7 @@ def read_right_answers(folder: Path) -> RightAnswers | None:
 def is_current(task: Mapping[str, Any], benchmark: "Benchmark", prompts: Mapping[str, Any]) -> bool:
     """Tell whether `check_current` accepts a result of this task."""
     today = {"fingerprint": benchmark.fingerprint, "grading": benchmark.grading, **prompts}
-    return all(task.get(key, value) == value for key, value in today.items()) and not _ran_on(task, benchmark)
-
-
-def _ran_on(task: Mapping[str, Any], benchmark: "Benchmark") -> bool:
-    """Tell whether a result is of the time when what ends the turn of a chat template did not end a response."""
-    return benchmark.prompt != "raw" and task.get("wrap") == "auto" and "stop" not in task
+    return all(task.get(key, value) == value for key, value in today.items())
 
 
 def check_current(folder: Path, result: Result, benchmark: "Benchmark", prompts: Mapping[str, Any]) -> None:
@@ -205,8 +200,6 @@ def check_current(folder: Path, result: Result, benchmark: "Benchmark", prompts:
         what, fix = "measured under another definition of the benchmark", f"undo the change of the benchmark, or {away}"
     elif different:
         what, fix = f"measured with {', '.join(different)}", f"the same settings, or {away}"
-    elif _ran_on(task, benchmark):
-        what, fix = "measured when the end of a chat template's turn did not end a response", away
     elif task.get("grading", benchmark.grading) != benchmark.grading:
         what = "graded under other settings of the benchmark (grader, tolerances)"
         fix = f"`tepo data regrade {folder}`, or undo the change"

@@ -24,23 +24,13 @@ class Passage:
 
 
 @dataclass(frozen=True)
-class Again:
-    """A run made again for its excerpt alone. made: its sessions. differs: the first step at which a figure is another
-    one than on record, 0 where none is."""
-
-    made: tuple[Mapping[str, Any], ...]
-    differs: int
-
-
-@dataclass(frozen=True)
 class Excerpt:
     """before, after: responses of the last step of which the reward had not fallen, and of the run's last step.
-    ending: of the run that they are from. again: None where that is the run itself."""
+    ending: of the run that they are from."""
 
     before: Passage
     after: Passage
     ending: Ending | None
-    again: Again | None = None
 
 
 def excerpt_of(rows: Sequence[Mapping[str, Any]], ending: Ending | None, dumps: Mapping[int, Path]) -> Excerpt | None:
@@ -58,7 +48,7 @@ def excerpt_of(rows: Sequence[Mapping[str, Any]], ending: Ending | None, dumps: 
 
 
 def pack_excerpt(excerpt: Excerpt) -> dict[str, Any]:
-    """All but `again` as a value for JSON."""
+    """A value for JSON."""
     return {
         "ending": excerpt.ending and asdict(excerpt.ending),
         **{
@@ -68,10 +58,10 @@ def pack_excerpt(excerpt: Excerpt) -> dict[str, Any]:
     }
 
 
-def unpack_excerpt(value: Mapping[str, Any], again: Again | None) -> Excerpt:
+def unpack_excerpt(value: Mapping[str, Any]) -> Excerpt:
     """Raises ValueError, TypeError or KeyError for what `pack_excerpt` did not make."""
     before, after = (Passage(float(value[name]["reward"]), parse_dump(value[name])) for name in ("before", "after"))
-    return Excerpt(before, after, None if value["ending"] is None else read_ending(value["ending"]), again)
+    return Excerpt(before, after, None if value["ending"] is None else read_ending(value["ending"]))
 
 
 def _short(dump: TokenDump) -> TokenDump:

@@ -156,9 +156,7 @@ class Gathered:
         return Facts(pd.DataFrame(self.runs), joined_scores(self.scores), joined_curves(self.curves))
 
 
-def scores_of(
-    run: str, benchmark: str, answers: RightAnswers, grader: str, task: str, timeouts: int | None
-) -> pd.DataFrame:
+def scores_of(run: str, benchmark: str, answers: RightAnswers, grader: str, task: str, timeouts: int) -> pd.DataFrame:
     """Scores of a run on a benchmark."""
     return pd.DataFrame(
         {
@@ -169,7 +167,7 @@ def scores_of(
             "samples": np.int16(answers.samples),
             "grader": grader,
             "task": task,
-            "timeouts": np.int32(timeouts or 0),
+            "timeouts": np.int32(timeouts),
         }
     )
 

@@ -1,10 +1,10 @@
 """The runs of a store that are under way, read from manifests, configurations and metrics alone."""
 
+import math
 import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from tepo.store.run_identity import is_configuration
 
 REWARD, ENTROPY, LENGTH = "critic/score/mean", "actor/entropy", "response_length/mean"
 SECONDS = "timing_s/step"
-_BARS = "▁▂▃▄▅▆▇█"
 SILENCE, CLOSED = "silent", "not opened"
 RECENT = 600.0  # seconds for which a run that has ended is still shown
 SILENT = 900.0  # seconds without a new step after which a run that says it runs is silent: its process may be dead
@@ -24,9 +23,9 @@ SILENT = 900.0  # seconds without a new step after which a run that says it runs
 
 @dataclass(frozen=True)
 class LiveRun:
-    """One run. status: in words. step, steps: done, and in all. rewards, entropies, lengths: of each step, the last in
-    tokens of a response. left: seconds to the end by its recent steps, None where it has none. moved: when it last
-    wrote something, in seconds since 1970."""
+    """One run. status: in words. step, steps: done, and in all. reward, entropy, length (tokens of a response): of the
+    last step that has them; NaN where none has. left: seconds to the end by its recent steps, None where it has none.
+    moved: when it last wrote something, in seconds since 1970."""
 
     id: str
     objective: str
@@ -35,9 +34,9 @@ class LiveRun:
     status: str
     step: int
     steps: int
-    rewards: tuple[float, ...]
-    entropies: tuple[float, ...]
-    lengths: tuple[float, ...]
+    reward: float
+    entropy: float
+    length: float
     left: float | None
     moved: float
 
@@ -54,7 +53,9 @@ def live_runs(store: Path, now: float | None = None) -> list[LiveRun]:
             run.opened  # noqa: B018
         except UserError as error:
             said = f"{CLOSED}: {error.what}"
-            found.append(LiveRun(run.path.name, "", "", 0, said, 0, 0, (), (), (), left=None, moved=0.0))
+            found.append(
+                LiveRun(run.path.name, "", "", 0, said, 0, 0, math.nan, math.nan, math.nan, left=None, moved=0.0)
+            )
             continue
         try:
             manifest = run.manifest()
@@ -72,32 +73,20 @@ def live_runs(store: Path, now: float | None = None) -> list[LiveRun]:
         left = (steps - len(rows)) * sum(seconds) / len(seconds) if running and seconds and not silent else None
         status = f"{SILENCE} for {duration(now - moved)}" if silent else outcome_of(manifest)
         names = config["objective"]["name"], config["model"]["name"], config["seed"]
-        rewards, entropies, lengths = (_values(rows, metric) for metric in (REWARD, ENTROPY, LENGTH))
+        reward, entropy, length = ((_values(rows, name) or [math.nan])[-1] for name in (REWARD, ENTROPY, LENGTH))
         done = len(rows)
         found.append(
-            LiveRun(run.path.name, *names, status, done, steps, rewards, entropies, lengths, left=left, moved=moved)
+            LiveRun(run.path.name, *names, status, done, steps, reward, entropy, length, left=left, moved=moved)
         )
     return sorted(found, key=lambda live: (-live.moved, live.id))
 
 
-def _values(rows: Sequence[dict[str, Any]], metric: str) -> tuple[float, ...]:
-    return tuple(float(value) for row in rows if isinstance(value := row.get(metric), int | float) and value == value)
+def _values(rows: Sequence[dict[str, Any]], metric: str) -> list[float]:
+    return [float(value) for row in rows if isinstance(value := row.get(metric), int | float) and value == value]
 
 
 def _modified(path: Path) -> float:
     return os.path.getmtime(path) if path.exists() else 0.0
-
-
-def sparkline(values: Sequence[float], width: int) -> str:
-    """The values as bars of eight heights between their lowest and highest; of more than `width` the means of
-    neighbours."""
-    count = min(width, len(values))
-    if not count:
-        return ""
-    ends = [index * len(values) // count for index in range(count + 1)]
-    means = [sum(values[a:b]) / (b - a) for a, b in pairwise(ends)]
-    low, span = min(means), max(means) - min(means)
-    return "".join(_BARS[round((len(_BARS) - 1) * (mean - low) / span) if span else 0] for mean in means)
 
 
 def duration(seconds: float) -> str:

@@ -28,7 +28,7 @@ from tepo.common.parquet import read_parquet
 from tepo.store.cost import Cost
 from tepo.store.early_stop import read_ending
 from tepo.store.evaluation_result import Validated
-from tepo.store.excerpt import Again, Excerpt, pack_excerpt, unpack_excerpt
+from tepo.store.excerpt import pack_excerpt, unpack_excerpt
 from tepo.store.facts import SCORES, Facts, joined_scores
 from tepo.store.thinned_metrics import COUNT
 
@@ -197,7 +197,7 @@ def stored(values: Mapping[str, Any]) -> dict[str, Any]:
         "made": _json([dict(session) for session in values["made"]]),
         "costs": _json([asdict(cost) for cost in values["costs"]]),
         "validation": None if validation is None else _json(asdict(validation)),
-        "excerpt": excerpt_json(values["excerpt"]),
+        "excerpt": None if values["excerpt"] is None else _json(pack_excerpt(values["excerpt"])),
     }
 
 
@@ -208,7 +208,7 @@ def opened(row: Any, where: Path) -> dict[str, Any]:
         "made": lambda value: tuple(dict(session) for session in value),
         "costs": lambda value: tuple(Cost(**cost) for cost in value),
         "validation": _validation,
-        "excerpt": _excerpt,
+        "excerpt": unpack_excerpt,
     }
     values = {}
     for name, read in readers.items():
@@ -228,17 +228,3 @@ def _json(value: Any) -> str:
 def _validation(value: Mapping[str, Any]) -> Validated:
     right = {name: tuple(map(int, counts)) for name, counts in value["right"].items()}
     return Validated(str(value["problems"]), float(value["share"]), right)
-
-
-def excerpt_json(excerpt: Excerpt | None) -> str | None:
-    """Text of an excerpt in the frame of runs."""
-    if excerpt is None:
-        return None
-    again = excerpt.again and {"made": [dict(one) for one in excerpt.again.made], "differs": excerpt.again.differs}
-    return _json({"again": again, **pack_excerpt(excerpt)})
-
-
-def _excerpt(value: Mapping[str, Any]) -> Excerpt:
-    again = value["again"]
-    known = None if again is None else Again(tuple(dict(one) for one in again["made"]), int(again["differs"]))
-    return unpack_excerpt(value, known)

@@ -48,7 +48,7 @@ from tepo.common.files import (
 from tepo.config.compose import to_dict
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.model_location import pinned
-from tepo.store.checkpoint_files import OPTIMISER, damage, drop_resumption, for_resuming, has_digests, read_progress
+from tepo.store.checkpoint_files import OPTIMISER, damage, drop_resumption, for_resuming, read_progress
 from tepo.store.cost import Cost, read_costs
 from tepo.store.early_stop import Ending, read_ending
 from tepo.store.evaluation_result import (
@@ -63,7 +63,7 @@ from tepo.store.evaluation_result import (
 )
 from tepo.store.excerpt import Excerpt, excerpt_of
 from tepo.store.run_id import RECIPE, base_id, identity, run_id
-from tepo.store.run_identity import DIGEST, REWRITTEN, check_identity, missing_input, read_config
+from tepo.store.run_identity import DIGEST, REWRITTEN, check_identity, read_config
 from tepo.store.run_lock import LEFT, Purpose, is_locked, lock_run
 
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
@@ -187,16 +187,10 @@ class RunFolder:
         """The run's `config.json`. Raises UserError unless it is complete and as this version writes it."""
         return read_config(self.config_file)
 
-    def check_config(self, *, contents: bool = False) -> str:
-        """Look whether the run is the one that the folder is called after. Returns what of that cannot be checked here,
-        such as that a file is missing which the run was trained on; empty where all was. Raises UserError for a run by
-        another recipe, a copy under another name, or a changed `config.json`.
-
-        contents: read the files that the run was trained on, too."""
-        stored = self.config()
-        check_identity(self.config_file, stored, self.manifest())
-        missing = missing_input(stored, contents=contents)
-        return missing and f"cannot be checked here: {missing}"
+    def check_config(self) -> None:
+        """Raise UserError for a run that is not the one that the folder is called after: one by another recipe, a copy
+        under another name, or one with a changed `config.json`."""
+        check_identity(self.config_file, self.config(), self.manifest())
 
     def mark(self, status: str, **facts: Any) -> None:
         """Record the status with facts such as `error`."""
@@ -237,15 +231,14 @@ class RunFolder:
                 facts = {"steps": config.train.steps} | manifest
                 self.mark("finished", **{key: facts[key] for key in ("steps", "ending") if key in facts})
 
-    def check_whole(self, *, contents: bool = False) -> str:
-        """Look whether the run is what it says; the door for all who read one. Returns what `check_config` does. Raises
-        UserError as that does, and for a run that was copied half, has damaged files, or says that it is finished and
-        is not.
+    def check_whole(self, *, contents: bool = False) -> None:
+        """Look whether the run is what it says; the door for all who read one. Raises UserError as `check_config` does,
+        and for a run that was copied half, has damaged files, or says that it is finished and is not.
 
         Files of checkpoints are looked at by their sizes, with `contents` by their digests, for which all are read. Of
         an unfinished run it is enough, without `contents`, that training can go on from one checkpoint. A finished
         run without any is one whose weights were deleted: what it measured is still true."""
-        unknown = self.check_config(contents=contents)
+        self.check_config()
         steps, saved = self.config()["full"]["train"]["steps"], self._saved()
         # the metrics after that: another process may be adding to both
         if self.finished():
@@ -261,12 +254,11 @@ class RunFolder:
                     fix = f"move {self.manifest_file} away: training then goes on from step {fit[-1]}"
                 said = f"the run says it is finished, but {reason}: copied half?"
                 raise UserError(said, where=str(where), fix=fix)
-            return unknown
+            return
         unfit = {step: why for step in saved if (why := self._unfit(step, contents=contents))}
         if unfit and (contents or len(unfit) == len(saved)):
             (reason, where), left = unfit[max(unfit)], max(set(saved) - set(unfit), default=None)
             raise UserError(reason, where=str(where), fix=AGAIN if left is None else f"train it on, from step {left}")
-        return unknown
 
     def ending(self) -> Ending | None:
         """The early stop of a finished run, if it had one."""
@@ -395,12 +387,10 @@ class RunFolder:
         to be said of it and of damaged ones after it. All its files are read.
 
         Raises UserError where training can go on from none: a run that began anew would drop its metrics."""
-        remarks = []
+        remarks = list[str]()
         for step in reversed(self._saved()):
             folder, unfit = self.checkpoint(step), self._unfit(step, contents=True)
             if unfit is None:
-                if not has_digests(folder):
-                    remarks.append(f"{folder} has no checksums, as an earlier version wrote it: it is taken as it is")
                 return folder, remarks
             remarks.append(f"{folder} is passed over: {unfit[0]}")
         if remarks:

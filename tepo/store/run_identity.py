@@ -15,10 +15,9 @@ from tepo.common.errors import UserError
 from tepo.common.files import content_hash, file_digest, parse_json
 from tepo.common.schema import Location, read
 from tepo.config.run_config import RunConfig
-from tepo.store.run_id import RECIPE, generated, identity, settings
+from tepo.store.run_id import RECIPE, generated, settings
 
 DIGEST = "config_sha256"  # in a manifest: of `config.json` as it then was, with the labels and paths that no id covers
-_LAST = "cd52acf3"  # before formulas
 _MISSING = "restore it from a copy; the command that trained the run writes it again, too"
 REWRITTEN = "restore it from a copy, or move this file away: the command that trained the run then writes it again"
 _OTHER = "the stored configuration is not the one that the run is called after"
@@ -64,9 +63,6 @@ def check_identity(file: Path, stored: Mapping[str, Any], manifest: Mapping[str,
     if manifest and (recipe := manifest.get("recipe")) != RECIPE:
         what = f"the run was made by recipe {recipe}, and this is recipe {RECIPE}"
         raise UserError(what, where=folder, fix="use the commit that made it, or another --store")
-    if "formula" not in stored["full"]["objective"]:
-        what, fix = "the run is of before objectives were formulas", f"commit {_LAST} is the last that reads it"
-        raise UserError(what, where=folder, fix=f"{fix}, or use another --store")
     for known in (manifest.get("id"), stored.get("id")):
         if known is not None and known != name:
             what = f"{_OTHER}: it is that of run {known}, copied under another name?"
@@ -84,42 +80,15 @@ def check_identity(file: Path, stored: Mapping[str, Any], manifest: Mapping[str,
         raise UserError(f"{_OTHER}: edited, or damaged?", where=str(file), fix=_AGAIN)
 
 
-def missing_input(stored: Mapping[str, Any], *, contents: bool) -> str:
-    """Say which file that a run was trained on does not lie where its configuration says, such as "base is missing", so
-    that it cannot be compared with the id; empty where none is missing. Ids of a hub are names. contents: compare too,
-    for which all are read. Another file in the place of one changes nothing about the run."""
-    from tepo.problems.training_sets import is_file  # imports the grader, which a list of runs does not want
-
-    model, data = stored["full"]["model"], stored["full"]["data"]
-    folder = not str(model["path"]).startswith("package:") and "@" not in str(stored["base"])
-    file = data.get("kind") == "problems" and is_file(str(data["problems"]))
-    for place in [*([model["path"]] if folder else []), *([data["problems"]] if file else [])]:
-        if not Path(place).expanduser().exists():
-            return f"{place} is missing"
-    if contents:
-        try:
-            found = identity(_read(_without_seed(stored["full"])))
-        except UserError as error:
-            return f"{error.where}: {error.what}"
-        for key, place in (("base", model["path"]), ("problems", data.get("problems"))):
-            if found[key] != stored[key]:
-                return f"{place} is another one by now"
-    return ""
-
-
 def _without_seed(full: Mapping[str, Any]) -> str:
     """A configuration as text, the same for all seeds and stores: they are many, and the rest is checked once."""
     return json.dumps({**full, "seed": 0, "store": ""})  # in order: that of tasks counts
 
 
-def _read(text: str) -> RunConfig:
-    return read(RunConfig, json.loads(text), Location(lambda keys: ".".join(map(str, keys))))
-
-
 @lru_cache(maxsize=256)
 def _made_of(text: str) -> tuple[Any, Any]:
     """The settings of a configuration that its id covers, and of generated problems their tasks."""
-    full = _read(text)
+    full = read(RunConfig, json.loads(text), Location(lambda keys: ".".join(map(str, keys))))
     if not isinstance(full.objective.get("functions", {}), dict):  # functions by their text, as they are stored
         return None, None
     return settings(full), generated(full.data)

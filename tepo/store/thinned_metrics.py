@@ -3,7 +3,6 @@ step."""
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
 from typing import Any
 
 _STEP = "training/global_step"
@@ -17,7 +16,6 @@ _DRAWN = {  # of a long run only at some of the steps
     "response_length/mean": 3,
     "timing_s/step": 2,
 }
-_COSTS = ("perf/cpu", "timing_s/")
 BEST = "critic/score/best@"
 _BEST = re.compile(rf"{BEST}(\d+)$")  # figures show the two largest
 _VALIDATED = ("val-core/", "start/val-core/")  # exact
@@ -37,13 +35,3 @@ def thinned(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         exact = {name: value for name, value in row.items() if name.startswith(_VALIDATED)}
         kept.append(thin | {_STEP: int(row[_STEP])} | exact)
     return kept
-
-
-def differing_step(one: Sequence[Mapping[str, Any]], other: Sequence[Mapping[str, Any]]) -> int:
-    """The first step at which two runs differ in what is kept of them, but for their costs; 0 where none does."""
-    pairs = zip_longest(map(_lasting, one), map(_lasting, other))
-    return next((step for step, pair in enumerate(pairs, start=1) if pair[0] != pair[1]), 0)
-
-
-def _lasting(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if not name.startswith(_COSTS)}

@@ -16,7 +16,6 @@
         bases: {one: [model.path=base-1], …}     # if given, each is run from all of these, and the base is random
         problems: 7104                           # seed of newly generated test problems
         refuted_by: a difference below 2 points
-      - {name: later, sentence: …, refuted_by: …, needs: what is missing to run it}
     batches: {6: fixed order}                    # tested in the order of the file; else by Holm's procedure
 
 A claim is an ordinary study of two rows.
@@ -38,7 +37,7 @@ from tepo.common.schema import REQUIRED, Exclusive, Location, derived, option, r
 from tepo.common.schema.document import load
 from tepo.config.compose import compose, options
 from tepo.evaluation.statistics.region import Region
-from tepo.studies.study import CLAIMS, Row, Scale, Study, check_seeds, check_words
+from tepo.studies.study import CLAIMS, Scale, Study, StudyRow, check_seeds, check_words
 from tepo.studies.vary import Vary, Words
 
 FEWEST_SEEDS = 8
@@ -46,7 +45,6 @@ FEWEST_BASES = 5
 BASE = "base"  # the axis of a claim's bases
 SCALE = "laptop"
 OWN = f"own-{CLAIMS}"  # what names of batches of the user's own file begin with
-_EXAMPLE = "see experiments/claims.yaml"
 Measure = Literal["accuracy", "entropy", "late_entropy", "late_length", "late_best", "realised_kl", "steps_to"]
 MEASURES: dict[Measure, tuple[str, str]] = {
     "accuracy": ("points", ""),
@@ -89,23 +87,22 @@ class StatedRegion:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence and the comparison that decides it; `needs`: why it cannot be run yet, then it has no comparison."""
+    """A sentence and the comparison that decides it."""
 
     name: str = option(REQUIRED, "names the claim")
     sentence: str = option(REQUIRED, "what is claimed")
     refuted_by: str = option(REQUIRED, "the outcome that would refute it")
-    a: Side | None = option(None, "what the claim is about")
-    b: Side | None = option(None, "what it is compared with")
+    a: Side = option(REQUIRED, "what the claim is about")
+    b: Side = option(REQUIRED, "what it is compared with")
+    rule: str = option(REQUIRED, "how the settings were chosen")
+    region: StatedRegion = option(REQUIRED, "where A minus B lies by the claim")
+    seeds: tuple[int, ...] = option(REQUIRED, f"at least {FEWEST_SEEDS}, used for no choice", low=0)
+    problems: int = option(REQUIRED, "seed of newly generated test problems", low=0)
     settings: tuple[str, ...] = option((), "overrides of both")
-    rule: str = option("", "how the settings were chosen")
     batch: int = option(1, "the claims of its file that it is registered and judged with", low=1)
-    region: StatedRegion | None = option(None, "where A minus B lies by the claim")
     measure: Measure = option("accuracy", "after training on the test problems; the others are of training itself")
     threshold: float | None = option(None, "with steps_to: validation accuracy in percent", low=Exclusive(0), high=100)
-    seeds: tuple[int, ...] = option((), f"at least {FEWEST_SEEDS}, used for no choice", low=0)
     bases: dict[str, Words] = option({}, "name: settings of a base; A and B are compared on average over such bases")
-    problems: int | None = option(None, "seed of newly generated test problems", low=0)
-    needs: str = option("", "what is missing to run it")
     means: str = option("", "what follows where it holds; it may be written after the runs")
     by_its_first_rule: Literal["holds", "refuted", "undecided"] | None = option(
         None, "what the rule said that it was registered with, where that is another one; written after the runs"
@@ -122,7 +119,6 @@ class Claim:
     @property
     def tested(self) -> Region:
         """The stated region in hundreds of its unit, so in shares or nats."""
-        assert self.region
         stated = self.region
         low, high = stated.between or stated.outside or (stated.at_least, stated.at_most)
         ends = (-math.inf if low is None else low / 100), (math.inf if high is None else high / 100)
@@ -137,11 +133,6 @@ class Claims:
     batches: dict[str, Literal["Holm", "fixed order"]] = option(
         {}, "batch: how its claims are tested; Holm if not given"
     )
-
-    @property
-    def testable(self) -> list[Claim]:
-        """Claims that have a comparison: those of each batch are a family."""
-        return [claim for claim in self.claims if not claim.needs]
 
 
 def claim_files() -> dict[str, Path]:
@@ -182,16 +173,7 @@ def read_claims(path: Path, prefix: str = CLAIMS, taken: Sequence[str] = ()) -> 
 
 
 def _check(claim: Claim, here: Location) -> None:
-    """Raise UserError unless a claim says what its comparison needs."""
-    wanted = ("a", "b", "rule", "region", "seeds", "problems")
-    given = [key for key in wanted if getattr(claim, key) not in (None, "", ())]
-    if claim.needs:
-        if given:
-            raise here.at(given[0]).error("a claim that `needs:` something is not run yet", fix="leave one of them out")
-        return
-    for key in wanted:
-        if key not in given:
-            raise here.error(f"the claim lacks `{key}:`", fix=f"{_EXAMPLE}, or say what it `needs:`")
+    """Raise UserError for settings that do not go together, and for too few seeds."""
     if (claim.measure == "steps_to") != (claim.threshold is not None):
         fix = "name the accuracy to reach with `threshold:`, in percent, for `measure: steps_to` alone"
         raise here.at("measure").error("`steps_to` and `threshold` belong together", fix=fix)
@@ -221,12 +203,10 @@ def _check(claim: Claim, here: Location) -> None:
 def study_of(claim: Claim) -> Study:
     """The study of two rows that decides a claim: B is the baseline, the benchmarks are those of its data with newly
     generated problems."""
-    assert claim.a
-    assert claim.b
     config = compose((f"scale={SCALE}", "model=laptop", *claim.settings))
     fresh = ",".join(f"{name}:problems{claim.problems}" for name in config.data.benchmarks)
     sides = (claim.b, claim.a)
-    rows = tuple(Row(f"{claim.name}: {side.label}", side.objective, overrides=side.overrides) for side in sides)
+    rows = tuple(StudyRow(f"{claim.name}: {side.label}", side.objective, overrides=side.overrides) for side in sides)
     words = (*claim.settings, f"data.benchmarks=[{fresh}]")
     scales = {SCALE: Scale(("laptop",), claim.seeds, words, drawn=BASE if claim.bases else "")}
     vary: Vary = {BASE: dict(claim.bases)} if claim.bases else {}

@@ -17,7 +17,7 @@ from tepo.config.run_config import RunConfig
 from tepo.jobs.validate import final_validation, validation_share
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
-from tepo.studies.study import Row, Study, check_apart, check_row_overrides, check_seeds, scale_studies
+from tepo.studies.study import Study, StudyRow, check_apart, check_row_overrides, check_seeds, scale_studies
 from tepo.studies.vary import key_of
 
 
@@ -29,7 +29,7 @@ class Unit:
     problem can enter the choice. recorded: nothing of it is left to do, as a record of today holds it.
     """
 
-    row: Row
+    row: StudyRow
     model: str
     seed: int
     config: RunConfig
@@ -177,7 +177,7 @@ def make_plan(
     wanted = () if tune else reporting_seeds(study, scale, seeds)
     prime(words_of.values())
 
-    def seeds_of(row: Row) -> Sequence[int]:
+    def seeds_of(row: StudyRow) -> Sequence[int]:
         if row.objective is None:
             return (0,)
         return tune.seeds_of(row.setting) if tune else wanted
@@ -201,7 +201,7 @@ def reporting_seeds(study: Study, scale: str, seeds: Sequence[int] | None) -> Se
     return check_seeds(seeds)
 
 
-def unit_of(row: Row, model: str, words: tuple[str, ...], seed: int, store: Path) -> Unit:
+def unit_of(row: StudyRow, model: str, words: tuple[str, ...], seed: int, store: Path) -> Unit:
     """The unit of a row whose words are primed."""
     composed, recipe = _COMPOSED[words]
     config = replace(composed, store=str(store), seed=seed)

@@ -22,8 +22,8 @@ def plan_all(
     holds half a run or one of another version."""
     studies: list[Study] = []
     for name in names:
-        if name == CLAIMS or file_stem(name) not in study_names():  # all claims that can be run, or one of them
-            claimed = [study_of(claim) for claim in load_claims().testable if name in (CLAIMS, claim.name)]
+        if name == CLAIMS or file_stem(name) not in study_names():  # all claims, or one of them
+            claimed = [study_of(claim) for claim in load_claims().claims if name in (CLAIMS, claim.name)]
             if claimed or name == CLAIMS:
                 studies += claimed
                 continue

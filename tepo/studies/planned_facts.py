@@ -47,12 +47,11 @@ def read_facts(
 
 def measured_studies(
     scale: str, store: Path, seeds: Sequence[int] | None = None, overrides: Sequence[str] = (), *, records: bool = False
-) -> tuple[list[str], str]:
-    """The studies that are worth a page, and in words those that are not though something of them is measured: they
-    show no run that another does not show, or mean another run by the same label. Of a study two rows at least are
-    measured, or all of it."""
+) -> list[str]:
+    """The studies that are worth a page: of each two rows at least are measured, or all of it, and it shows a run
+    that no larger one shows, and means no other run by the same label."""
     if not records and not any(store.glob("*/config.json")):
-        return [], ""
+        return []
     found: dict[str, tuple[list[Unit], set[str]]] = {}
     for name in study_names():
         try:
@@ -71,22 +70,18 @@ def measured_studies(
         done = [unit for unit in units if facts.of(unit.id, tuning=unit.tuning).done]
         if len({row_key(unit) for unit in done}) > 1 or (done and len(done) == len(units)):
             found[name] = units, {unit.id for unit in done}
-    chosen, shown, left_out = set[str](), set[str](), list[str]()
+    chosen, shown = set[str](), set[str]()
     folders: dict[tuple[str, str, int], Path] = {}
     # those that are complete first, of these the largest
     for name, (units, ids) in sorted(
         found.items(), key=lambda one: (-len(one[1][1]) / len(one[1][0]), -len(one[1][1]))
     ):
         labels = {(unit.label, unit.model, unit.seed): unit.folder for unit in units}
-        if ids <= shown:
-            left_out.append(f"{name} (all its runs are there)")
-        elif any(folders.get(label, folder) != folder for label, folder in labels.items()):
-            left_out.append(f"{name} (a label of it means another run)")
-        else:
+        if not ids <= shown and all(folders.get(label, folder) == folder for label, folder in labels.items()):
             chosen.add(name)
             shown, folders = shown | ids, folders | labels
     claimed = [CLAIMS] if _any_claim(scale, store, records) else []
-    return [*claimed, *(name for name in found if name in chosen)], ", ".join(left_out)
+    return [*claimed, *(name for name in found if name in chosen)]
 
 
 def _any_claim(scale: str, store: Path, records: bool) -> bool:

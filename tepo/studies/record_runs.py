@@ -29,7 +29,7 @@ from tepo.studies.study import CLAIMS, Study
 
 
 @dataclass(frozen=True)
-class Written:
+class RecordCounts:
     """Numbers of runs recorded, of records of other runs that the folder keeps, and of runs that are not done."""
 
     recorded: int
@@ -66,7 +66,7 @@ def recorded_names() -> list[str]:
     return [folder.name for folder in record_folders()]
 
 
-def record_study(folder: Path, planned: Planned) -> Written:
+def record_study(folder: Path, planned: Planned) -> RecordCounts:
     """Add the finished runs of the store to a folder of records, which keeps its records of other runs: a study can be
     computed in parts, on several machines. Writes nothing where nothing is finished. Raises UserError for a run that
     is damaged, as every file of its weights is read: a record outlives the run. Raises UserError for a run of a
@@ -93,7 +93,7 @@ def record_study(folder: Path, planned: Planned) -> Written:
             _record_bases(folder.with_name(BASES), [unit for _, part in done for unit in part])
             write_frames(folder, joined)
     known = set(joined.runs["run"])
-    return Written(len(new.runs), len(joined.runs) - len(new.runs), sum(unit.id not in known for unit in units))
+    return RecordCounts(len(new.runs), len(joined.runs) - len(new.runs), sum(unit.id not in known for unit in units))
 
 
 def _frames(done: Planned) -> Facts:
@@ -107,7 +107,8 @@ def _frames(done: Planned) -> Facts:
             replace(cost, **{name: round(value, 1) for name, value in vars(cost).items() if isinstance(value, float)})
             for cost in known.costs
         ]
-        values = {"ending": known.ending, "made": joined_sessions(known.made), "costs": costs, "excerpt": None}
+        excerpt = None if unit.row.objective is None else unit.in_store.excerpt()
+        values = {"ending": known.ending, "made": joined_sessions(known.made), "costs": costs, "excerpt": excerpt}
         rows.append({
             "run": unit.id, "recipe": RECIPE, "study": study, "label": unit.label, "model": unit.model,
             "seed": unit.seed, "words": list(unit.overrides), "trained": known.trained,

@@ -13,7 +13,6 @@ from tepo.common.errors import UserError
 from tepo.common.text import counted
 from tepo.evaluation.results import read_result
 from tepo.problems.benchmarks import load_benchmark
-from tepo.store.checkpoint_files import has_digests
 from tepo.store.evaluation_result import SAMPLES, Result, check_current
 from tepo.store.find_run import runs
 from tepo.store.run_folder import RunFolder
@@ -42,16 +41,12 @@ def check_contents(run: RunFolder) -> str:
     manifest = run.manifest()
     if manifest and manifest.get("recipe") != RECIPE:
         return "of another version, not checked"
-    unknown = run.check_whole(contents=True)
+    run.check_whole(contents=True)
     for name in run.measured():
         if result := run.result(name):
             _check_samples(run.evaluations / name, result)
             read_result(run.evaluations / name)
-    saved, state = run.checkpoints(), "without weights"
-    if saved:
-        kept = has_digests(run.checkpoint(saved[-1]))
-        state = "whole" if kept else "of full size; an earlier version kept no checksums"
-    return state + (unknown and f" ({unknown})")
+    return "whole" if run.checkpoints() else "without weights"
 
 
 def others_line(store: Path) -> str:

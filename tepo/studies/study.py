@@ -65,7 +65,7 @@ _SET_BY_STUDY = {
 
 
 @dataclass(frozen=True)
-class Row:
+class StudyRow:
     """One line of a table."""
 
     label: str = option(REQUIRED, "names the row; `{steps}` in it is what the row trains")
@@ -152,7 +152,7 @@ class Study:
     title: str = option(REQUIRED, "what the table shows")
     reference: Reference = option({}, "where the paper's figures for it are")
     baseline: str | None = option(None, "the label that Δ columns compare with")
-    rows: tuple[Row, ...] = option((), "the lines of the table")
+    rows: tuple[StudyRow, ...] = option((), "the lines of the table")
     scales: dict[str, Scale] = option({}, "models and seeds at each scale")
     panels: tuple[str, ...] = option((), "studies that are the parts of this table")
     models: dict[str, str] = option({}, "model: the paper's name for it")
@@ -192,7 +192,7 @@ class Study:
         """Settings by which the rows are tuned at a scale."""
         return self.scale(scale).tune or self.tune
 
-    def rows_at(self, scale: str) -> list[Row]:
+    def rows_at(self, scale: str) -> list[StudyRow]:
         """The rows crossed with the settings of a scale, setting after setting; the base is not tuned."""
         tune = self.tune_at(scale)
         if tune is None:
@@ -410,7 +410,7 @@ def check_words(words: Words, at: Location) -> None:
             check_row_overrides([word])
 
 
-def printed(study: Study, model: str, row: Row) -> PaperRow | None:
+def printed(study: Study, model: str, row: StudyRow) -> PaperRow | None:
     """The paper's row for a row of the study, None where the study names none. Raises UserError when the paper has no
     such row."""
     if row.reference is None:

@@ -12,7 +12,7 @@ from functools import cached_property
 from statistics import fmean
 
 from tepo.studies.plan import Unit, reporting_seeds, unit_of
-from tepo.studies.study import Row, Study
+from tepo.studies.study import Study, StudyRow
 from tepo.studies.tune import Tune
 from tepo.studies.vary import Setting
 
@@ -95,7 +95,7 @@ class TunedRow:
         return _units(one, replace(one.row, setting=Setting({}, one.row.setting.overrides)), seeds)
 
 
-def _units(one: Unit, row: Row, seeds: Sequence[int]) -> list[Unit]:
+def _units(one: Unit, row: StudyRow, seeds: Sequence[int]) -> list[Unit]:
     """The configuration of a unit under other seeds."""
     return [unit_of(row, one.model, one.overrides[:-1], seed, one.folder.parent) for seed in seeds]
 
@@ -126,41 +126,20 @@ def with_chosen(
     return [*units, *choosing, *reporting]
 
 
-@dataclass(frozen=True)
-class Later:
-    """Units that a row will have when more is known. settings: of each setting that may be taken, its units. taken: the
-    number of settings that will be."""
-
-    row: TunedRow
-    settings: tuple[tuple[Unit, ...], ...]
-    taken: int
-
-    @property
-    def runs(self) -> int:
-        return self.taken * len(self.settings[0])
-
-
 def undecided(
     planned: Sequence[tuple[Study, list[Unit]]],
     scale: str,
     seeds: Sequence[int] | None,
     share: Callable[[Unit], float | None] = Unit.validation,
-) -> tuple[list[Later], list[Later]]:
-    """For each row whose shortlist is not known yet, what its draws would be trained with for it; and for each whose
-    setting is not chosen yet, the units that would report each of its settings."""
-    rows = [
-        (row, reporting_seeds(study, scale, seeds))
-        for study, units in planned
-        if (tune := study.tune_at(scale))
-        for row in tuned_rows(units, tune, share)
-        if row.chosen is None
-    ]
-    shortlists = [
-        Later(row, tuple(tuple(row.to_shortlist(index)) for index in row.draws), short.keep)
-        for row, _ in rows
-        if (short := row.tune.shortlist) and row.shortlist is None
-    ]
-    choices = [
-        Later(row, tuple(tuple(row.reported(index, own)) for index in range(len(row.tried))), 1) for row, own in rows
-    ]
+) -> tuple[list[Unit], list[Unit]]:
+    """Stand-ins for units whose settings are not known yet, as many as there will be: of each row without a shortlist
+    the first draws with the other tuning seeds, and of each row without a choice its first setting, reported."""
+    shortlists, choices = list[Unit](), list[Unit]()
+    for study, units in planned:
+        if tune := study.tune_at(scale):
+            for row in tuned_rows(units, tune, share):
+                if tune.shortlist and row.shortlist is None:
+                    shortlists += [one for index in row.draws[: tune.shortlist.keep] for one in row.to_shortlist(index)]
+                if row.chosen is None:
+                    choices += row.reported(0, reporting_seeds(study, scale, seeds))
     return shortlists, choices

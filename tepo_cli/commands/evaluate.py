@@ -181,7 +181,6 @@ def _line(entry: "tuple[Answer, int]") -> str:
 
 def _evaluation(name: str, benchmark: str, store: Path) -> Path:
     """The folder of a finished evaluation."""
-    from tepo.reporting.progress import say
     from tepo.store.find_run import find_run, nearest_run
     from tepo.store.run_folder import RunFolder
 
@@ -191,8 +190,8 @@ def _evaluation(name: str, benchmark: str, store: Path) -> Path:
         nearest = nearest_run(name, store)
         fix = f"{nearest} is the nearest" if nearest else "`tepo list` shows the runs"
         raise UserError(f"no run {name!r}", where=f"--store {store}", fix=fix)
-    if found.manifest() and (unknown := found.check_whole()):
-        say(f"run {found.path.name}: {unknown}")
+    if found.manifest():
+        found.check_whole()
     if benchmark not in found.measured():
         raise unknown_name("evaluation", benchmark, found.measured(), where=str(found.path))
     found.right_answers(benchmark)

@@ -152,11 +152,11 @@ def _named(name: str, changes: Mapping[str, str], store: Path) -> Named:
     if changes:
         what = f"the settings of a run are those it trained with: {next(iter(changes))!r}"
         raise UserError(what, where=f"run {run.path.name}", fix="leave them out, or name an objective")
-    unknown, full, status = run.check_config(), run.config()["full"], run.manifest().get("status", "not started")
+    run.check_config()
+    full, status = run.config()["full"], run.manifest().get("status", "not started")
     trained = row_of_run(full["objective"], run.path)
     made_of = f"model {full['model']['name']}, data {full['data']['name']}, seed {full['seed']}"
     line = f"run {run.path.name}: {made_of}, {counted(full['train']['steps'], 'step')}, {status}"
-    line += unknown and f"; {unknown}"
     return Named(replace(trained, name=f"{run.path.name} ({trained.name})"), line, full["data"].get("reward", {}))
 
 

@@ -9,7 +9,6 @@ from tepo_cli.cli_options import Jobs, Scale, Set, Store, Trust, check_store_exi
 
 app = typer.Typer(help="Finished runs as small records: write, show, rerun.", no_args_is_help=True)
 _OUT = "Where the folders go (default: records/ beside the study's folder)."
-_EXCERPTS = "Add only responses of a few recorded runs that fell, chosen by rule."
 Names = Annotated[
     list[str] | None, typer.Argument(help="Studies, or claims (default: all that have records).", show_default=False)
 ]
@@ -22,30 +21,17 @@ def write(
     store: Store = Path("runs"),
     override: Set = None,
     out: Annotated[Path | None, typer.Option(help=_OUT)] = None,
-    excerpts: Annotated[bool, typer.Option("--excerpts", help=_EXCERPTS)] = False,
 ) -> None:
     """Record the finished runs of a store, a folder a study.
 
     A folder keeps its records of runs that the store does not hold, so that a study can be run in parts on several
-    machines. With --excerpts the records stay as they are, and of a few runs that fell responses from before and after
-    are added, as far as the store holds these runs, made again with train.token_dump_every=1."""
-    import shlex
-
+    machines."""
     from tepo.common.text import counted
-    from tepo.studies.fallen import record_excerpts
     from tepo.studies.record_runs import folder_of, plan_by_folder, record_study
 
-    if not excerpts:  # which says what to run where there is no store yet
-        check_store_exists(store)
+    check_store_exists(store)
     for name, planned in plan_by_folder(names, scale, store, override or ()).items():
         path = out / name if out else folder_of(name)
-        if excerpts:
-            quoted = record_excerpts(path, planned)
-            typer.echo(f"{path}: {counted(quoted.known, 'excerpt')}, {len(quoted.lacking)} lacking")
-            for unit in quoted.lacking:
-                words = [*unit.overrides, "train.token_dump_every=1", f"store={store}"]
-                typer.echo(f"  {unit.label}, seed {unit.seed}: {shlex.join(['tepo', 'train', *words])}")
-            continue
         written = record_study(path, planned)
         said = f"{counted(written.recorded, 'run')} from the store, {written.kept} kept, {written.missing} not recorded"
         if written.recorded:

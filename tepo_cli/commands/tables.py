@@ -41,10 +41,10 @@ def table(
 @unbundled
 def figure(
     name: Annotated[
-        str, typer.Argument(help="A study (stability, panel-e), 2a 2b 3a 3b v1-1 v1-4 v1-5 gtpo-1 … gtpo-4, or `all`.")
+        str, typer.Argument(help="A study (stability, panel-e), 2a 2b 3a 3b v1-4 v1-5 gtpo-1 … gtpo-4, or `all`.")
     ],
     asked: Asked,
-    format: Annotated[str, typer.Option(help="svg, pdf, png, html or json (the Vega-Lite specification).")] = "svg",
+    format: Annotated[str, typer.Option(help="svg, pdf, png or json (the Vega-Lite specification).")] = "svg",
     records: Records = False,
     against: Annotated[
         str, typer.Option(help="What curves are drawn against: steps, samples, tokens, time, kl.")
@@ -127,9 +127,6 @@ def report(
     records: Records = False,
     out: Page = Path("report.html"),
     results: Results = None,
-    url: Annotated[
-        str, typer.Option(help="Where the page will stand: a link to it then shows the finding and a picture.")
-    ] = "",
 ) -> None:
     """Write one HTML page from what the store holds.
 
@@ -140,7 +137,7 @@ def report(
     from tepo.studies.planned_facts import measured_studies
     from tepo_cli.study_outputs import check_outputs, write_outputs
 
-    check_outputs(out, results, url)
+    check_outputs(out, results)
     scale, store = asked.scale, asked.store
     if studies:
         say(f"planning: {' '.join(studies)}")
@@ -148,13 +145,12 @@ def report(
         if not records:
             check_store_exists(store)
         say("looking for what was measured")
-        studies, left_out = measured_studies(scale, store, asked.chosen_seeds, asked.overrides, records=records)
+        studies = measured_studies(scale, store, asked.chosen_seeds, asked.overrides, records=records)
         if studies:
-            more = f"; left out: {left_out}" if left_out else ""
-            say(f"on the page: {' '.join(studies)}{more}")
+            say(f"on the page: {' '.join(studies)}")
     planned, facts = asked.read(studies, records)
     if not studies or not facts.runs["done"].any():
         what = f"nothing of {' '.join(studies)} was measured" if studies else "no study was measured, nor half of one"
         fix = f"tepo ablate {studies[0] if studies else 'panel-e'} --scale {scale}{'' if records else ', or --records'}"
         raise UserError(what, where=f"store {store}", fix=fix)
-    write_outputs(planned, facts, scale, out, results, url)
+    write_outputs(planned, facts, scale, out, results)

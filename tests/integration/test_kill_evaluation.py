@@ -10,7 +10,7 @@ import pytest
 
 from tepo.evaluation.evaluate import evaluate
 from tepo.evaluation.settings import Settings
-from tepo.evaluation.writer import Task
+from tepo.evaluation.writer import EvaluationTask
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import resolve
 from tepo.problems.benchmarks import load_benchmark
@@ -29,7 +29,7 @@ def measure_by_servers(urls: list[str], folder: Path, side_by_side: int | None =
     names = ("max4", "mul3")
     policy = load_policy("package:laptop")
     stop = stop_tokens(policy.model, policy.tokenizer)
-    tasks = [Task(load_benchmark(name), LastBox(), folder / name) for name in names]
+    tasks = [EvaluationTask(load_benchmark(name), LastBox(), folder / name) for name in names]
     with closing(VllmServerSampler(urls, stop, max_length=128, exchange=folder / "exchange")) as sampler:
         sampler.side_by_side = side_by_side or sampler.side_by_side
         evaluate(tasks, sampler, policy.tokenizer, Settings(limit=100, rows_per_part=32))

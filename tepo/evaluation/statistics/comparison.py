@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from tepo.common.errors import UserError, unknown_name
-from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, LEVEL, Verdict, holm
+from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, LEVEL, DeltaVerdict, holm
 from tepo.evaluation.statistics.intervals import DRAWS, UNKNOWN, Estimate, Tails, estimate, estimate_share
 
 AVERAGE = "average"  # over all samples of all benchmarks: the papers' "Avg." (objectives.md section 0)
@@ -76,16 +76,16 @@ class Difference:
     tails: Tails = UNKNOWN  # of (delta - truth) / error
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> DeltaVerdict:
         """Better or worse only where the corrected p is below 5%. Fewer than FEWEST_SEEDS have none: what others would
         give is not known."""
         if self.seeds < FEWEST_SEEDS and not math.isnan(self.p):
-            return Verdict.NO_VERDICT
+            return DeltaVerdict.NO_VERDICT
         if math.isnan(self.p_holm):
-            return Verdict.NOT_COMPARABLE
+            return DeltaVerdict.NOT_COMPARABLE
         if self.p_holm >= 1 - LEVEL:
-            return Verdict.NOT_DECIDED
-        return Verdict.BETTER if self.delta > 0 else Verdict.WORSE
+            return DeltaVerdict.NOT_DECIDED
+        return DeltaVerdict.BETTER if self.delta > 0 else DeltaVerdict.WORSE
 
 
 def difference_of(row: str, benchmark: str, one: Estimate, seeds: int) -> Difference:

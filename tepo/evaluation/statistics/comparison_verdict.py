@@ -9,7 +9,7 @@ LEVEL = 0.95
 FEWEST_SEEDS = 3  # of a verdict: two give one by luck in up to 8% of studies (perf/statistics_calibration.py)
 
 
-class Verdict(StrEnum):
+class DeltaVerdict(StrEnum):
     """Words for a difference."""
 
     BETTER = "better"

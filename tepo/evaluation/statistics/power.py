@@ -15,7 +15,6 @@ from tepo.evaluation.statistics.intervals import FEWEST, LEVEL, Tails, in_order,
 POWER = 0.8
 CAUTION = 0.85  # how surely the variance between seeds is not larger than what a plan takes
 MOST_SEEDS = 200
-MOST_FACTOR = 100.0
 _DRAWS = 10_000
 
 
@@ -36,10 +35,6 @@ class Spread:
         noise = float((self.weights**2 * self.rest / self.problems).sum())  # of a seed's mean, by its samples
         high = (max(self.seed, 0.0) + noise) * freedom / float(chdtri(freedom, CAUTION))
         return replace(self, seed=high - noise)
-
-    def times(self, factor: float) -> "Spread":
-        """The same variances with so many times the problems of every benchmark."""
-        return replace(self, problems=np.maximum(np.rint(self.problems * factor), 2))
 
 
 def spread_of(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | None) -> Spread | None:
@@ -107,19 +102,3 @@ def seeds_needed(spread: Spread, wanted: float, level: float = 1 - LEVEL) -> int
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
-
-
-def problems_needed(spread: Spread, seeds: int, wanted: float, level: float = 1 - LEVEL) -> int | None:
-    """The fewest problems in all, every benchmark growing alike, that find `wanted` with 80% at the same seeds; None
-    where MOST_FACTOR times as many do not."""
-
-    def enough(factor: float) -> bool:
-        return smallest(found_from(spread.times(factor), seeds, level)) <= wanted
-
-    if not enough(MOST_FACTOR):
-        return None
-    low, high = 0.0, MOST_FACTOR
-    while high - low > 0.01 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if enough(middle) else (middle, high)
-    return int(spread.times(high).problems.sum())

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tepo.evaluation.statistics.comparison import Difference
 
 
-class Outcome(StrEnum):
+class RegionVerdict(StrEnum):
     """Words for a claim."""
 
     HOLDS = "holds"
@@ -75,15 +75,15 @@ class RegionDecision:
     tested: bool = True  # False in a fixed order behind a claim that does not hold
 
     @property
-    def outcome(self) -> Outcome:
+    def outcome(self) -> RegionVerdict:
         """A corrected p is at least the plain one, so that never both are below 5%."""
         if math.isnan(self.p_outside):
-            return Outcome.NOT_COMPARABLE
+            return RegionVerdict.NOT_COMPARABLE
         if not self.tested:
-            return Outcome.NOT_TESTED
+            return RegionVerdict.NOT_TESTED
         if self.p_outside < 1 - LEVEL:
-            return Outcome.HOLDS
-        return Outcome.REFUTED if self.p_region < 1 - LEVEL else Outcome.UNDECIDED
+            return RegionVerdict.HOLDS
+        return RegionVerdict.REFUTED if self.p_region < 1 - LEVEL else RegionVerdict.UNDECIDED
 
     @property
     def decides(self) -> bool:
@@ -128,6 +128,6 @@ def judge_regions(
     ]
     if not in_order:
         return judged
-    held = [one is not None and one.outcome is Outcome.HOLDS for one in judged]
+    held = [one is not None and one.outcome is RegionVerdict.HOLDS for one in judged]
     reached = held.index(False) if False in held else len(held)
     return [one and replace(one, tested=place <= reached) for place, one in enumerate(judged)]

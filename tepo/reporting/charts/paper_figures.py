@@ -1,4 +1,4 @@
-"""The papers' figures, each as panels of training curves or bars of a result table.
+"""The papers' figures, each as panels of training curves.
 
 Their data is not published, so nothing of theirs is drawn: the captions say what they claim to show.
 """
@@ -27,7 +27,7 @@ _BEST = re.compile(r"critic/score/best@(\d+)$")
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """claim: what the paper reads off its figure. panels: curves over training steps; none: drawn from a result table.
+    """claim: what the paper reads off its figure. panels: curves over training steps.
     best: of the best reward among k samples, the largest k of the runs (0) or the next (1), in place of panels."""
 
     paper: str
@@ -65,7 +65,6 @@ FIGURES = {
     "2b": PaperFigure(_TEPO, "2b", "TEPO takes less time per step: 338 s against 357 s.", (_TIME,)),
     "3a": PaperFigure(_TEPO, "3a", "TEPO's reward is higher and steadier.", (_REWARD,)),
     "3b": PaperFigure(_TEPO, "3b", "TEPO's gradient norm is higher throughout.", (_NORM,)),
-    "v1-1": PaperFigure(_V1, "1", "TEPO is best or near best on most benchmarks."),
     "v1-4": PaperFigure(
         _V1, "4", "TEPO is more stable than with maximum entropy or a KL term.", (_REWARD, _ENTROPY, _NORM)
     ),

@@ -1,15 +1,12 @@
 """Charts of what a study varies or tunes: accuracy of rows x settings as a map and as lines, and at settings tried."""
 
 import math
-from collections.abc import Sequence
 
 import altair as alt
 import pandas as pd
 
 from tepo.reporting.charts.style import (
-    FAINT,
     INK,
-    LEGEND_LINES,
     Looks,
     colour_of,
     line_look,
@@ -120,26 +117,3 @@ def tried(frame: pd.DataFrame, axis: str, looks: Looks, *, log: bool) -> alt.Con
         title = wrapped(str(row), _TITLE).split("\n")
         rows.append(alt.layer(points, ring).properties(title=title, width=220, height=130))
     return panels(rows, 3, chosen).resolve_scale(x="shared", y="shared")
-
-
-def benchmarks(frame: pd.DataFrame, looks: Looks, order: Sequence[str]) -> alt.LayerChart:
-    """Accuracy a benchmark as bars with 95% intervals, a colour a row. frame: method, benchmark, mean, low and high
-    (percent). order: of the benchmarks. The earlier TEPO paper (arXiv 2510.09369) shows its benchmarks in Figure 1."""
-    labels = list(dict.fromkeys(frame["method"]))
-    colours = [colour_of(label, looks) for label in labels]
-    chosen, opacity = selected()
-    legend = alt.Legend(title=None, labelExpr=LEGEND_LINES)
-    base = alt.Chart(values(frame)).encode(
-        x=alt.X("benchmark:N", sort=list(order), title=None, axis=alt.Axis(labelAngle=0)),
-        xOffset=alt.XOffset("method:N", sort=labels),
-        opacity=opacity,
-        tooltip=["method:N", "benchmark:N", alt.Tooltip("mean:Q", title="accuracy, %", format=".1f")],
-    )
-    colour = alt.Color("method:N", scale=alt.Scale(domain=labels, range=colours), legend=legend)
-    bars = base.mark_bar().encode(y=alt.Y("mean:Q", title="accuracy, %"), color=colour)
-    ends = base.mark_rule(color=FAINT, strokeWidth=1.2).encode(y="low:Q", y2="high:Q")
-    return (
-        alt.layer(bars, ends)
-        .add_params(chosen)
-        .properties(width=max(420, 9 * len(frame)), height=260, usermeta=sizes(legend=labels))
-    )

@@ -17,33 +17,21 @@ from tepo.reporting.page.equations import Method
 from tepo.reporting.page.packed import packed
 from tepo.reporting.page.runs import PageRun, run_rows
 from tepo.reporting.page.sample_data import RunSamples, pack_samples
-from tepo.reporting.page.token_data import class_rows, token_data
+from tepo.reporting.page.token_data import token_data
 from tepo.reporting.tables import html_table
 from tepo.reporting.tables.provenance_note import made_by
 from tepo.reporting.tables.render import markdown, tabular, tidy_csv
 from tepo.reporting.tables.table import Table
 
-_ENDS = 12  # rows of the table that stands for curves where no script runs
 _OPEN = ("claims", "differences", "map", "settings")  # kinds of charts that a study opens with
 _WIDTHS = {"broad": 760, "narrow": 355}  # pixels of the picture on the first screen
-
-
-@dataclass(frozen=True)
-class Link:
-    """A link to the page as others show it: where the page and its picture stand, its size, title and text."""
-
-    url: str
-    picture: str
-    size: tuple[int, int]
-    title: str
-    text: str
 
 
 @dataclass(frozen=True)
 class PageHead:
     """First screen. title: what the page is about. asked, finding, ran, cost: a sentence each. terms: those of the
     screen, each with its meaning. caveat: what results like these cannot say. repeat: commands. notes: from the file
-    of a study. facts: about the runs, name and value. link: None where it is not known where the page will stand."""
+    of a study."""
 
     title: str
     asked: str = ""
@@ -54,8 +42,6 @@ class PageHead:
     caveat: str = ""
     repeat: Sequence[str] = ()
     notes: Sequence[str] = ()
-    facts: Mapping[str, str] = field(default_factory=dict)
-    link: Link | None = None
 
 
 @dataclass(frozen=True)
@@ -123,7 +109,6 @@ def build_page(content: PageContent) -> str:
         made_by=made_by([session for run in runs for session in run.sessions]),
         unrecorded=sum(not run.sessions for run in runs),
         count=len(runs),
-        classes=class_rows(dumps),
         tokens=packed(token_data(dumps)) if dumps else "",
         samples=pack_samples([replace(one, label=names.get(one.id, one.label)) for one in content.samples]),
         css=Markup((assets / "page.css").read_text(encoding="utf-8")),
@@ -149,14 +134,7 @@ def _study(study: PageStudy, runs: set[str], picture: NamedChart | None) -> dict
 
 
 def _chart(one: NamedChart) -> dict[str, Any]:
-    ends = one.ends if len(one.ends) <= _ENDS else one.ends[:0]
-    return {
-        "name": one.name,
-        "kind": one.kind,
-        "caption": one.caption,
-        "data": packed(specification(one.chart)),
-        "ends": [list(ends.columns), *ends.to_numpy().tolist()] if len(ends) else [],
-    }
+    return {"name": one.name, "kind": one.kind, "caption": one.caption, "data": packed(specification(one.chart))}
 
 
 def _pictures(one: NamedChart) -> dict[str, Markup]:

@@ -133,13 +133,12 @@ async function sideBySide() {
 
 // Tokens of training: one response, each token coloured by one of its values.
 async function tokenView() {
-  const { views, workedOut, classes, dumps } = JSON.parse(await unpack("token-data"));
+  const { views, dumps } = JSON.parse(await unpack("token-data"));
   const runs = [...new Set(dumps.map(({ run }) => run))];
   let steps = [], dump, shown = [];
-  const titled = ([name, title, , text]) => (name === "mask" && !dump.applied ? workedOut : [title, text]);
   const scaled = (kind, value) => (kind === "log" ? Math.log(Math.max(value, 1e-9)) : value);
   function show() {
-    const one = dump.responses[$("dump-response").value], view = shown[$("dump-view").value], [name, , kind] = view;
+    const one = dump.responses[$("dump-response").value], view = shown[$("dump-view").value], [name, title, kind, text] = view;
     // the end of the colours is the 98th percentile of the sizes: one outlier does not bleach the rest
     const sizes = dump.responses.flatMap((each) => (each.values[name] ?? []).filter((v) => v !== null).map((v) => Math.abs(scaled(kind, v)))).sort((a, b) => a - b);
     const end = sizes[Math.floor(0.98 * (sizes.length - 1))] || sizes.at(-1) || 1;
@@ -149,26 +148,26 @@ async function tokenView() {
       const tint = kind === "sequential" ? "warm" : part > 0 ? "hot" : "cold";
       return `rgba(var(--${tint}), ${(0.75 * Math.min(1, Math.abs(part))).toFixed(3)})`;
     };
-    const limit = kind === "mask" ? "" : ` Full colour from ${number(kind === "log" ? Math.exp(end) : end)}${kind === "log" ? ` or ${number(Math.exp(-end))}` : ""}. Underlined: taken by the mask.`;
-    $("explained").textContent = titled(view)[1] + limit;
+    const limit = kind === "mask" ? "" : ` Full colour from ${number(kind === "log" ? Math.exp(end) : end)}${kind === "log" ? ` or ${number(Math.exp(-end))}` : ""}.${one.values.kl_mask ? " Underlined: taken by the mask." : ""}`;
+    $("explained").textContent = text + limit;
     $("prompt").textContent = one.prompt;
     $("verdict").textContent = `${one.reward > 0 ? "✓ right" : "✗ wrong"}, reward ${number(one.reward)}, right answer ${one.answer}${one.finished ? "" : ", cut off at the length limit"}`;
-    const values = one.values[name] ?? [], mask = one.values.mask ?? [];
-    $("response").replaceChildren(...one.tokens.map((text, at) => {
-      const span = make("span", { textContent: text.replace(/\n/g, "↵\n") || "∅", title: `${titled(view)[0]} ${number(values[at])}`, className: mask[at] ? "masked" : "" });
+    const values = one.values[name] ?? [], mask = one.values.kl_mask ?? [];
+    $("response").replaceChildren(...one.tokens.map((token, at) => {
+      const span = make("span", { textContent: token.replace(/\n/g, "↵\n") || "∅", title: `${title} ${number(values[at])}`, className: mask[at] ? "masked" : "" });
       span.style.backgroundColor = colour(values[at]);
       return span;
     }));
     const cells = (name, texts) => make("tr", {}, ...texts.map((text, at) => make(name ?? (at ? "td" : "th"), { textContent: text, ...(name || !at) && { scope: name ? "col" : "row" } })));
-    const rows = one.tokens.map((text, at) => cells(null, [JSON.stringify(text), classes[one.classes[at]], ...shown.map(([key]) => number(one.values[key]?.[at]))]));
-    $("values").replaceChildren(make("thead", {}, cells("th", ["Token", "Class", ...shown.map((each) => titled(each)[0])])), make("tbody", {}, ...rows));
+    const rows = one.tokens.map((text, at) => cells(null, [JSON.stringify(text), ...shown.map(([key]) => number(one.values[key]?.[at]))]));
+    $("values").replaceChildren(make("thead", {}, cells("th", ["Token", ...shown.map(([, title]) => title)])), make("tbody", {}, ...rows));
   }
   function chooseStep() {
     dump = steps[$("dump-step").value];
     const before = shown[$("dump-view").value]?.[0];
     shown = views.filter(([name]) => dump.responses.some((one) => one.values[name]));
     options($("dump-response"), dump.responses.map((one, at) => `${at + 1} ${one.reward > 0 ? "✓" : "✗"} ${one.prompt.slice(-40)}`));
-    options($("dump-view"), shown.map((view) => titled(view)[0]));
+    options($("dump-view"), shown.map(([, title]) => title));
     const differs = ([name]) => dump.responses.some(({ values }) => (values[name] ?? []).some((value) => value !== values[name][0]));
     $("dump-view").value = Math.max(0, before ? shown.findIndex(([name]) => name === before) : shown.findIndex(differs));
     show();

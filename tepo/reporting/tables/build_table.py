@@ -33,12 +33,12 @@ from tepo.reporting.tables.table import (
     MISSING,
     SAME,
     VERDICT,
-    Block,
     Cell,
     Column,
-    Comparison,
     Kind,
+    RowComparison,
     Table,
+    TableBlock,
     TableRow,
     percent_cell,
     ranked,
@@ -98,7 +98,7 @@ class TableSpec:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _TablePart:
     """The rows of a model and setting, which are ranked and compared with each other, and their columns. baseline: the
     one that the others are compared with."""
 
@@ -140,7 +140,7 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
     blocks = _without_equal_mean([block for block, _ in ranked_blocks])
     compared = [part for part in parts if part.baseline]
     family = sum(len(part.rows) - 1 for part in compared) if spec.family is None else spec.family
-    comparisons: list[Comparison] = []
+    comparisons: list[RowComparison] = []
     if spec.baseline:
         pairs = [pair for part in compared for pair in _pairs(part)]
         differences = corrected([pair.difference() for pair in pairs], family)
@@ -159,7 +159,7 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
     )
 
 
-def _parts(spec: TableSpec, frame: pd.DataFrame) -> list[_Part]:
+def _parts(spec: TableSpec, frame: pd.DataFrame) -> list[_TablePart]:
     """The rows of each model and setting, with their samples."""
     groups: dict[str, list[RowSpec]] = {}
     for row in spec.rows:
@@ -170,11 +170,11 @@ def _parts(spec: TableSpec, frame: pd.DataFrame) -> list[_Part]:
         benchmarks = {key: name for key, name in spec.benchmarks.items() if key in known}
         baseline = next((row for row in rows if row.label == spec.baseline), None)
         own = frame[frame["row"].isin([row.key for row in rows])]
-        parts.append(_Part(title, rows, benchmarks, baseline, own))
+        parts.append(_TablePart(title, rows, benchmarks, baseline, own))
     return parts
 
 
-def _pairs(part: _Part) -> list[Pair]:
+def _pairs(part: _TablePart) -> list[Pair]:
     """Rows beside their baseline."""
     measured = set(part.samples["row"])
     if part.baseline is None or part.baseline.key not in measured or len(measured) < 2 or not part.complete:
@@ -183,8 +183,8 @@ def _pairs(part: _Part) -> list[Pair]:
 
 
 def _compared(
-    block: Block, part: _Part, spec: TableSpec, measured: Mapping[str, tuple[Difference, Pair]]
-) -> tuple[Block, list[Comparison]]:
+    block: TableBlock, part: _TablePart, spec: TableSpec, measured: Mapping[str, tuple[Difference, Pair]]
+) -> tuple[TableBlock, list[RowComparison]]:
     """The block of a part with the columns Δ and Verdict, and what they show."""
     baseline = next((row for row in block.rows if part.baseline and row.key == part.baseline.key), None)
     rows, comparisons = [], []
@@ -193,7 +193,7 @@ def _compared(
         if baseline is not None and row is not baseline:
             printed = [spec.reference[one.key].average for one in (row, baseline) if one.key in spec.reference]
             paper = printed[0] - printed[1] if len(printed) == 2 else None
-            comparisons.append(Comparison(row, baseline, paper, *measured.get(row.key, (None, None))))
+            comparisons.append(RowComparison(row, baseline, paper, *measured.get(row.key, (None, None))))
             text, cell = comparisons[-1].words, comparisons[-1].cell
         rows.append(replace(row, cells=(*row.cells, cell, Cell(text=IDENTICAL if own.same_as and text else text))))
     against = f"Against {spec.baseline}"
@@ -202,7 +202,7 @@ def _compared(
     return replace(block, columns=columns, rows=tuple(rows), baseline=spec.baseline or ""), comparisons
 
 
-def _marked(block: Block, part: _Part) -> Block:
+def _marked(block: TableBlock, part: _TablePart) -> TableBlock:
     """The block with marks at rows of which a run ended before its last step, and at those that are another one."""
     same = {row.key for row in part.rows if row.same_as} | {key for group in equal_rows(block) for key in group}
     rows = []
@@ -212,7 +212,7 @@ def _marked(block: Block, part: _Part) -> Block:
     return replace(block, rows=tuple(rows))
 
 
-def equal_rows(block: Block, known: Collection[str] = ()) -> list[list[str]]:
+def equal_rows(block: TableBlock, known: Collection[str] = ()) -> list[list[str]]:
     """Keys of the rows that agree in every score of a block, two or more together. known: rows that are left out."""
     scores = block.with_columns(place for place, column in enumerate(block.columns) if column.kind is Kind.SCORE)
     groups: dict[tuple[Cell, ...], list[str]] = {}
@@ -222,7 +222,7 @@ def equal_rows(block: Block, known: Collection[str] = ()) -> list[list[str]]:
     return [keys for keys in groups.values() if len(keys) > 1]
 
 
-def _block(part: _Part) -> tuple[Block, float | None]:
+def _block(part: _TablePart) -> tuple[TableBlock, float | None]:
     """The block of a part, and the points of its average from which on rows are told apart; None where none is."""
     scores = summarize(part.samples) if len(part.samples) else pd.DataFrame(columns=["row", "benchmark"])
     if not part.complete:
@@ -255,10 +255,12 @@ def _block(part: _Part) -> tuple[Block, float | None]:
         for key, found in beside.items()
     }
     halves = [one.half for one in beside.get(AVERAGE, ()) if one.seeds >= FEWEST_SEEDS]
-    return ranked(Block(title, tuple(columns), rows, part=part.title), alike), 100 * median(halves) if halves else None
+    return ranked(TableBlock(title, tuple(columns), rows, part=part.title), alike), 100 * median(
+        halves
+    ) if halves else None
 
 
-def _beside_best(part: _Part, scores: pd.DataFrame) -> dict[str, list[Difference]]:
+def _beside_best(part: _TablePart, scores: pd.DataFrame) -> dict[str, list[Difference]]:
     """By column its rows beside the best one, on the same seeds and problems. Left out: columns in which no row can be
     told apart, as they have one row, no intervals, or too few seeds."""
     best: dict[str, list[str]] = {}
@@ -271,7 +273,7 @@ def _beside_best(part: _Part, scores: pd.DataFrame) -> dict[str, list[Difference
     return {column: found for column, found in beside.items() if any(one.seeds >= FEWEST_SEEDS for one in found)}
 
 
-def _without_equal_mean(blocks: list[Block]) -> list[Block]:
+def _without_equal_mean(blocks: list[TableBlock]) -> list[TableBlock]:
     """The blocks without the column Mean where in every row it is what Avg. is, as printed."""
     column = Column(MEAN, "Mean")
     pairs = [
@@ -285,7 +287,7 @@ def _without_equal_mean(blocks: list[Block]) -> list[Block]:
     return [block.with_columns(place for place, one in enumerate(block.columns) if one.key != MEAN) for block in blocks]
 
 
-def _printed_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) -> Block | None:
+def _printed_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) -> TableBlock | None:
     """The paper's printed figures for the rows that have one, under its benchmark names and labels; None for none."""
     columns = (*(Column(key, name) for key, name in PAPER_BENCHMARKS.items()), Column(AVERAGE, "Avg."))
     printed = [(row, reference[row.key]) for row in rows if row.key in reference]
@@ -303,10 +305,10 @@ def _printed_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) -
         for row, paper in printed
     )
     title = f"As printed in the paper ({PAPER}): {', '.join(dict.fromkeys(paper.model for _, paper in printed))}"
-    return ranked(Block(title, columns, lines, decimals=2))
+    return ranked(TableBlock(title, columns, lines, decimals=2))
 
 
-def _same_notes(spec: TableSpec, parts: Sequence[_Part], blocks: Sequence[Block]) -> list[str]:
+def _same_notes(spec: TableSpec, parts: Sequence[_TablePart], blocks: Sequence[TableBlock]) -> list[str]:
     """Notes on the rows that are another one, and on the range of the averages of those that should be equal."""
     notes = []
     floors: dict[str, list[str]] = {}  # "61.9 to 62.8 at learning_rate=4e-4"
@@ -335,8 +337,8 @@ def _same_notes(spec: TableSpec, parts: Sequence[_Part], blocks: Sequence[Block]
 def _notes(
     frame: pd.DataFrame,
     spec: TableSpec,
-    parts: Sequence[_Part],
-    blocks: Sequence[Block],
+    parts: Sequence[_TablePart],
+    blocks: Sequence[TableBlock],
     reaches: Sequence[float],
     family: int,
 ) -> list[str]:

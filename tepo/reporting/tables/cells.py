@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from tepo.reporting.tables.table import Block, Cell, Column, Kind, rounded, sections
+from tepo.reporting.tables.table import Cell, Column, Kind, TableBlock, rounded, sections
 
 
 def format_value(cell: Cell, column: Column, decimals: int) -> str:
@@ -50,7 +50,7 @@ class Markup:
         text = template % self.escape(format_value(cell, column, decimals))
         return text + (self.interval % self.escape(interval) if interval else "")
 
-    def lines(self, block: Block) -> Iterator[tuple[str, list[list[str]]]]:
+    def lines(self, block: TableBlock) -> Iterator[tuple[str, list[list[str]]]]:
         """Each section of a block with its rows: the label and the cells, written."""
         for section, rows in sections(block.rows):
             yield (

@@ -7,7 +7,18 @@ from itertools import groupby
 from tepo.common.text import counted
 from tepo.reporting.colours import Look, look
 from tepo.reporting.tables.cells import Markup
-from tepo.reporting.tables.table import BASELINE, SAME, VERDICT, Block, Cell, Column, Kind, Table, TableRow, sections
+from tepo.reporting.tables.table import (
+    BASELINE,
+    SAME,
+    VERDICT,
+    Cell,
+    Column,
+    Kind,
+    Table,
+    TableBlock,
+    TableRow,
+    sections,
+)
 
 _MARKUP = Markup(escape, "<b>%s</b>", "<u>%s</u>", " <small>%s</small>")
 _WIDE = 13  # columns that an upright sheet of A4 has room for
@@ -59,7 +70,7 @@ def _to_fill(table: Table) -> str:
     return f'<p class="fill">{what} not measured yet. Run this to fill the table: {command}</p>'
 
 
-def _block(block: Block, runs: Collection[str]) -> str:
+def _block(block: TableBlock, runs: Collection[str]) -> str:
     """Columns of comparisons come before those of benchmarks: on a narrow screen the last ones lie out of sight."""
     compared = ("delta", VERDICT)
     block = block.with_columns(sorted(range(len(block.columns)), key=lambda at: block.columns[at].key not in compared))
@@ -86,7 +97,7 @@ def _block(block: Block, runs: Collection[str]) -> str:
     )
 
 
-def _row(block: Block, row: TableRow, begins: Sequence[str], runs: Collection[str]) -> str:
+def _row(block: TableBlock, row: TableRow, begins: Sequence[str], runs: Collection[str]) -> str:
     label = escape(block.label(row)).replace(f" {SAME}", " <small>identical</small>")
     run = next((part for name in row.measured if (part := name.partition("/")[0]) in runs), None)
     label = f'<a href="#run-{escape(run)}">{label}</a>' if run else f"<span>{label}</span>"

@@ -8,15 +8,14 @@ from tepo.common.provenance import PACKAGES
 Session = Mapping[str, Any]
 NAMES = {"tepo": "tepo", "python": "Python", **dict.fromkeys(PACKAGES), "vllm": "vLLM", "deepspeed": "DeepSpeed"}
 _WIDEST = {"amx_bf16": "AVX-512, AMX", "avx512f": "AVX-512", "avx2": "AVX2", "sve": "SVE", "asimd": "NEON"}
-_FEW = 4  # hosts named in a line
 
 
 def made_by(sessions: Sequence[Session]) -> list[str]:
-    """A line for each software and hardware behind the results: which, on which hosts, from when to when (UTC)."""
+    """A line for each software and hardware behind the results: which, from when to when (UTC)."""
     groups: dict[str, list[Session]] = {}
     for session in sessions:
         groups.setdefault(f"{_software(session)}; {_hardware(session)}", []).append(session)
-    return [f"{words}; {_hosts(group)}{_dates(group)}." for words, group in groups.items()]
+    return [f"{words}; {_dates(group)}." for words, group in groups.items()]
 
 
 def mixed(sessions: Sequence[Session]) -> str | None:
@@ -60,13 +59,6 @@ def cpu(session: Session) -> str:
     flags = str(session.get("flags") or "").split()
     widest = next((shown for flag, shown in _WIDEST.items() if flag in flags), "")
     return f"{session.get('cpu') or 'an unknown CPU'}" + (f" ({widest})" if widest else "")
-
-
-def _hosts(sessions: Sequence[Session]) -> str:
-    """The hosts of runs in a store; records name none."""
-    names = list(dict.fromkeys(str(session["host"]) for session in sessions if session.get("host")))
-    more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-    return f"host{'s' if len(names) > 1 else ''} {', '.join(names[:_FEW])}{more}; " if names else ""
 
 
 def _dates(sessions: Sequence[Session]) -> str:

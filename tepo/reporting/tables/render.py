@@ -9,7 +9,7 @@ from tepo.common.errors import unknown_name
 from tepo.common.text import spelt
 from tepo.reporting.tables import html_table, terminal
 from tepo.reporting.tables.cells import Markup
-from tepo.reporting.tables.table import Block, Kind, Table
+from tepo.reporting.tables.table import Kind, Table, TableBlock
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -117,7 +117,7 @@ def latex(table: Table) -> str:
     return "".join([*parts, notes(table.notes), "\\end{document}\n"])
 
 
-def tabular(block: Block) -> str:
+def tabular(block: TableBlock) -> str:
     """A block as a `tabular` (booktabs) for a paper, without its title."""
     marks = Markup(latex_text, r"\textbf{%s}", r"\underline{%s}", r"\,{\scriptsize %s}")
     align = "".join("l" if column.kind is Kind.TEXT else "r" for column in block.columns)

@@ -9,12 +9,12 @@ from tepo.common.text import setting_text
 from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.build_table import RowSpec, equal_rows
-from tepo.reporting.tables.table import MISSING, SAME, Block, Cell, Column, Kind, TableRow
+from tepo.reporting.tables.table import MISSING, SAME, Cell, Column, Kind, TableBlock, TableRow
 
 LOST = "lost"
 
 
-def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[Block]) -> tuple[Block, ...]:
+def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[TableBlock]) -> tuple[TableBlock, ...]:
     """Rows x values of the first axis, the average accuracy in each cell: a block a model and combination of the other
     axes. measured: the blocks of `build_table`, where the averages are."""
     averages = {key: cell for block in measured for key, cell in block.column(AVERAGE).items()}
@@ -32,14 +32,14 @@ def sweep_blocks(rows: Sequence[RowSpec], measured: Sequence[Block]) -> tuple[Bl
     return tuple(blocks)
 
 
-def realised_kl_blocks(rows: Sequence[RowSpec], found: Mapping[str, float]) -> tuple[Block, ...]:
+def realised_kl_blocks(rows: Sequence[RowSpec], found: Mapping[str, float]) -> tuple[TableBlock, ...]:
     """Rows x values of the first axis, the realised KL in each cell. found: nats a token, by a row's key."""
     shown = {key: Cell(text=f"{kl:.3g}") for key, kl in found.items()}
     note = "Mean of actor/realised_kl_k3 over seeds and steps: how far the updates of a rollout take the policy."
     return tuple(replace(block, axis="", notes=(note,)) for block in _grids("Realised KL", rows, shown, Kind.TEXT))
 
 
-def _grids(what: str, rows: Sequence[RowSpec], cells: Mapping[str, Cell], kind: Kind) -> list[Block]:
+def _grids(what: str, rows: Sequence[RowSpec], cells: Mapping[str, Cell], kind: Kind) -> list[TableBlock]:
     """Rows x values of the first axis, a block for each environment; none is ranked."""
     groups: dict[str, list[RowSpec]] = {}
     for row in rows:
@@ -57,7 +57,7 @@ def _grids(what: str, rows: Sequence[RowSpec], cells: Mapping[str, Cell], kind: 
             for label, row in first.items()
         ]
         title = ", ".join(filter(None, (f"{what} by {axis}", environment)))
-        grids.append(Block(title, columns, tuple(lines), part=environment, axis=axis))
+        grids.append(TableBlock(title, columns, tuple(lines), part=environment, axis=axis))
     return grids
 
 
@@ -70,7 +70,7 @@ def _environment(row: RowSpec) -> str:
     return environment_of(row.model, row.setting)
 
 
-def lost_blocks(grids: Sequence[Block]) -> tuple[Block, ...]:
+def lost_blocks(grids: Sequence[TableBlock]) -> tuple[TableBlock, ...]:
     """One block: what each trained row that has all of its grid loses against its best on average over the values of
     the first axis, in points, the mean over the grids. Empty where there is no such row, or one value alone."""
     lost: dict[str, tuple[TableRow, list[float]]] = {}
@@ -85,4 +85,4 @@ def lost_blocks(grids: Sequence[Block]) -> tuple[Block, ...]:
     if not rows or len(grids[0].columns) < 2:
         return ()
     note = f"What a value of {grids[0].axis} drawn blindly from the grid loses. This describes; it decides nothing."
-    return (Block("Loss over the grid", (Column(LOST, "Average loss against the best"),), rows, notes=(note,)),)
+    return (TableBlock("Loss over the grid", (Column(LOST, "Average loss against the best"),), rows, notes=(note,)),)

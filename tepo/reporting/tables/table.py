@@ -14,7 +14,7 @@ from operator import attrgetter
 
 from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import Difference, Pair
-from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, Verdict
+from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, DeltaVerdict
 from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.reporting.colours import Look
 
@@ -44,7 +44,7 @@ class Cell:
 
 
 MISSING = Cell()
-_TESTED = (Verdict.BETTER, Verdict.WORSE, Verdict.NOT_DECIDED)
+_TESTED = (DeltaVerdict.BETTER, DeltaVerdict.WORSE, DeltaVerdict.NOT_DECIDED)
 VERDICT = "verdict"  # the column of words for a difference
 BASELINE = "baseline"  # the word where other rows have a verdict
 IDENTICAL = "identical here"  # the same, of a row whose runs are those of another until rounding parts them
@@ -92,7 +92,7 @@ class TableRow:
 
 
 @dataclass(frozen=True)
-class Block:
+class TableBlock:
     """Rows under one set of columns. decimals: digits printed after the point, and the precision of ties. part: the
     model or setting that the title says, where a table has several. baseline: label of the row that the others are
     compared with. axis: what the columns are values of, in a sweep's table of rows x settings. drawn: the axis over
@@ -117,7 +117,7 @@ class Block:
         places = [place for place, column in enumerate(self.columns) if column.key == key]
         return {row.key: row.cells[place] for place in places for row in self.rows}
 
-    def with_columns(self, places: Iterable[int]) -> "Block":
+    def with_columns(self, places: Iterable[int]) -> "TableBlock":
         """The block with these of its columns, in this order."""
         chosen = list(places)
         rows = tuple(replace(row, cells=tuple(row.cells[place] for place in chosen)) for row in self.rows)
@@ -125,7 +125,7 @@ class Block:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RowComparison:
     """A row beside the baseline of its block. paper: the printed difference of their averages, in points; None where
     the paper has not both. measured: ours, with the runs that it is estimated from; None where a row was not
     measured."""
@@ -155,12 +155,12 @@ class Table:
 
     name: str
     title: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[TableBlock, ...]
     notes: tuple[str, ...] = ()
-    comparisons: tuple[Comparison, ...] = ()
+    comparisons: tuple[RowComparison, ...] = ()
     command: str = ""
 
-    def cells(self) -> Iterator[tuple[Block, TableRow, Column, Cell]]:
+    def cells(self) -> Iterator[tuple[TableBlock, TableRow, Column, Cell]]:
         """Every cell with its place, block after block and row after row."""
         for block in self.blocks:
             for row in block.rows:
@@ -170,18 +170,20 @@ class Table:
 
 def difference_cell(one: Difference) -> Cell:
     """A difference in points with its interval; without one where it has no verdict."""
-    told = one.verdict is not Verdict.NO_VERDICT
+    told = one.verdict is not DeltaVerdict.NO_VERDICT
     return percent_cell(one.delta, one.low if told else math.nan, one.high)
 
 
 def verdict_in(text: str) -> str:
     """The verdict that a cell of words begins or ends with; its first words where it is none."""
-    return next((str(one) for one in Verdict if text.startswith(one) or text.endswith(one)), text.partition(":")[0])
+    return next(
+        (str(one) for one in DeltaVerdict if text.startswith(one) or text.endswith(one)), text.partition(":")[0]
+    )
 
 
-def verdict_words(verdict: Verdict, p: float, seeds: int, unit: str = "seed") -> str:
+def verdict_words(verdict: DeltaVerdict, p: float, seeds: int, unit: str = "seed") -> str:
     """A verdict with the p behind it, or with the seeds, or other units, that are too few for one."""
-    if verdict is Verdict.NO_VERDICT:
+    if verdict is DeltaVerdict.NO_VERDICT:
         return f"{counted(seeds, unit)}: {verdict}"
     return f"{verdict} ({p_text(p)})" if verdict in _TESTED else str(verdict)
 
@@ -198,7 +200,7 @@ def p_text(p: float) -> str:
     return f"p = {p:.{digits}f}".replace("0.", ".")
 
 
-def ranked(block: Block, alike: Mapping[str, Collection[str]] | None = None) -> Block:
+def ranked(block: TableBlock, alike: Mapping[str, Collection[str]] | None = None) -> TableBlock:
     """The block with rank 1 (best) and 2 (second) set in every SCORE column. alike: of the columns that are ranked, the
     keys of the rows that cannot be told apart from the best one, which have rank 1 too; then none is second.
 

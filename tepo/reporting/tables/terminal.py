@@ -14,13 +14,13 @@ from rich.text import Text
 
 from tepo.common.text import spelt
 from tepo.evaluation.statistics.comparison import AVERAGE
-from tepo.evaluation.statistics.comparison_verdict import Verdict
+from tepo.evaluation.statistics.comparison_verdict import DeltaVerdict
 from tepo.reporting.progress import Screen
 from tepo.reporting.tables.cells import format_interval, format_value
-from tepo.reporting.tables.table import Block, Cell, Column, Kind, Table, sections, verdict_in
+from tepo.reporting.tables.table import Cell, Column, Kind, Table, TableBlock, sections, verdict_in
 
 _STYLE = {1: "bold", 2: "underline"}
-_VERDICT: dict[str, str] = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
+_VERDICT: dict[str, str] = {DeltaVerdict.BETTER: "green", DeltaVerdict.WORSE: "red"}
 _LABEL_WIDTH = 20
 _CONTINUED = " (continued)"
 
@@ -54,7 +54,7 @@ def plain(table: Table, width: int) -> str:
 class _Fitted:
     """A block; where it is too wide for the screen in parts, the first of which has the averages."""
 
-    block: Block
+    block: TableBlock
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         def fits(columns: Sequence[int], label: int) -> bool:
@@ -75,7 +75,7 @@ class _Fitted:
             left, label, title = left[count:], _LABEL_WIDTH, self.block.title + _CONTINUED
 
 
-def _longest(block: Block) -> int:
+def _longest(block: TableBlock) -> int:
     return max((cell_len(row.label) for row in block.rows), default=0)
 
 
@@ -93,7 +93,7 @@ def _cell(cell: Cell, column: Column, decimals: int) -> Text:
     return text
 
 
-def _grid(block: Block, label: int) -> Grid:
+def _grid(block: TableBlock, label: int) -> Grid:
     """label: columns of the screen for the labels, at least."""
     grid = Grid(
         title=block.title, title_justify="left", title_style="italic", header_style="", pad_edge=False, box=None

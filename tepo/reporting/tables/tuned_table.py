@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from tepo.reporting.colours import Look
-from tepo.reporting.tables.table import MISSING, Block, Cell, Column, Kind, TableRow
+from tepo.reporting.tables.table import MISSING, Cell, Column, Kind, TableBlock, TableRow
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class TunedLine:
         return any(one.score is not None for one in self.tried)
 
 
-def tried_blocks(lines: Sequence[TunedLine], axis: str) -> tuple[Block, ...]:
+def tried_blocks(lines: Sequence[TunedLine], axis: str) -> tuple[TableBlock, ...]:
     """A block a model: the validation accuracy of each setting, a column a row of the study, in the order of the axis;
     the chosen one of each column has rank 1."""
     blocks = []
@@ -55,7 +55,7 @@ def tried_blocks(lines: Sequence[TunedLine], axis: str) -> tuple[Block, ...]:
             for index in sorted(range(len(part[0].tried)), key=lambda index: part[0].tried[index].at or 0)
         ]
         title = ", ".join(filter(None, (f"Validation accuracy over {axis}", model)))
-        blocks.append(Block(title, tuple(Column(line.key, line.label) for line in part), tuple(rows)))
+        blocks.append(TableBlock(title, tuple(Column(line.key, line.label) for line in part), tuple(rows)))
     return tuple(blocks)
 
 
@@ -65,7 +65,7 @@ def _tried_cell(tried: Tried, chosen: str) -> Cell:
     return Cell(100 * tried.score, rank=int(tried.complete and tried.setting == chosen))
 
 
-def with_settings(blocks: Sequence[Block], lines: Sequence[TunedLine]) -> tuple[Block, ...]:
+def with_settings(blocks: Sequence[TableBlock], lines: Sequence[TunedLine]) -> tuple[TableBlock, ...]:
     """The blocks of results with a column for the setting that each row was measured at."""
     settings = {line.key: line.setting for line in lines}
     column = Column("setting", "Setting", Kind.TEXT)

@@ -48,7 +48,7 @@ def test_five_claims(tmp_path: Path) -> None:
     from tepo.studies.planned_facts import read_facts
 
     claims = load_claims()
-    planned = plan_studies([study_of(claim) for claim in claims.testable], SCALE, store=tmp_path)
+    planned = plan_studies([study_of(claim) for claim in claims.claims], SCALE, store=tmp_path)
     planned, facts = read_facts(planned, SCALE, records=True)
     judged = judge_claims(claims, [units for _, units in planned], facts)
     deltas = {one.claim.name: 100 * one.difference.delta for one in judged if one.difference}

@@ -1,6 +1,5 @@
 """Verdicts of claims on literal frames, and what their table says: when they are judged, families and a fixed order."""
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,8 +10,8 @@ from scipy import optimize, stats
 
 from tepo.analysis.charts import claims_charts
 from tepo.analysis.claim_outcomes import ClaimOutcome
-from tepo.analysis.claims_table import claim_lines, claims_table, summary
-from tepo.evaluation.statistics.region import Outcome
+from tepo.analysis.claims_table import claim_line, claims_table, summary
+from tepo.evaluation.statistics.region import RegionVerdict
 from tepo.reporting.headline import headline
 from tepo.reporting.tables.table import Table
 from tepo.store.cost import Cost
@@ -20,7 +19,7 @@ from tepo.store.early_stop import Ending
 from tepo.store.thinned_metrics import thinned
 from tepo.studies.claims import Claims, load_claims, read_claims
 from tepo.studies.plan import Unit
-from tests.unit.studies.claimed import BASES, LATER, facts, is_a, judged, planned, text
+from tests.unit.studies.claimed import BASES, facts, is_a, judged, planned, text
 from tests.unit.training.small import write
 
 CHANCES = {"up": 0.8, "down": 0.2, "same": 0.5, "far": 0.5, "close": 0.54}
@@ -45,22 +44,21 @@ def cells(table: Table) -> dict[str, dict[str, str]]:
     }
 
 
-def shown(claims: Claims, found: Mapping[str, ClaimOutcome], known: Sequence[Cost] = ()) -> Table:
-    return claims_table(claims, list(found.values()), known)
+def shown(found: Mapping[str, ClaimOutcome], known: Sequence[Cost] = ()) -> Table:
+    return claims_table(list(found.values()), known)
 
 
 def test_verdict_p_and_interval_are_of_one_rule(tmp_path: Path) -> None:
     """The crossed error of 8 seeds and 60 problems by numpy, the mixed tails by scipy, Holm by hand."""
     regions = {"up": "{at_least: 2}", "down": "{at_least: -2}", "same": "{between: [-9, 9]}"}
     regions |= {"far": "{outside: [-9, 9]}", "close": "{at_least: 2}"}
-    claims, units = read(tmp_path, text(**regions) + LATER)
+    claims, units = read(tmp_path, text(**regions))
     known = facts(units, chance)
     found = judged(claims, units, known)
-    table = shown(claims, found)
+    table = shown(found)
     words = {name: cell["claim"] for name, cell in cells(table).items()}
     assert {name: word.partition(";")[0] for name, word in words.items()} == {
         "up": "holds", "down": "refuted", "same": "holds", "far": "refuted", "close": "undecided",
-        "later": "not testable yet",
     }  # fmt: skip
     assert headline(table) == "Of 5 registered claims 2 hold, 2 are refuted and 1 is undecided"
     for part, (name, one) in zip(units, found.items(), strict=True):
@@ -96,7 +94,7 @@ def interval(x: np.ndarray, level: float) -> tuple[float, float, float, float, A
 def test_a_claim_is_judged_when_all_of_its_runs_are_there(tmp_path: Path) -> None:
     claims, units = read(tmp_path, text(up="{at_least: 5}", close="{at_least: 5}"))
     early = judged(claims, units, facts(units, chance, missing=units[0][-1:]))
-    table = shown(claims, early, [Cost("laptop", "grpo_dapo", 2, 1, 12.3, 10.0, 1.0, 100, 9.0)])
+    table = shown(early, [Cost("laptop", "grpo_dapo", 2, 1, 12.3, 10.0, 1.0, 100, 9.0)])
     found = cells(table)["up"]
     assert (found["runs"], found["claim"], found["p"], found["delta"]) == ("15 of 16", "", "", "")
     assert "Not run yet: 15 of 16 runs measured. Refuted by: it does not." in table.blocks[0].notes[0]
@@ -106,7 +104,7 @@ def test_a_claim_is_judged_when_all_of_its_runs_are_there(tmp_path: Path) -> Non
     plain = close.region.p_values(close.difference)
     doubled = [min(1, 2 * p) for p in plain]
     assert [close.p_outside, close.p_region] == doubled, "what is not measured counts in the family"
-    assert "price" not in cells(shown(claims, judged(claims, units, facts(units, chance))))["up"]
+    assert "price" not in cells(shown(judged(claims, units, facts(units, chance))))["up"]
 
 
 def test_another_batch_moves_no_verdict_and_all_together_are_said_beside_it(tmp_path: Path) -> None:
@@ -116,7 +114,7 @@ def test_another_batch_moves_no_verdict_and_all_together_are_said_beside_it(tmp_
     claims, units = read(tmp_path, text(up="{at_least: 2}", close="{at_least: 2}") + more.removeprefix("claims:\n"))
     found = judged(claims, units, facts(units, chance))
     assert {name: found[name].decision for name in alone} == {name: one.decision for name, one in alone.items()}
-    notes = " ".join(shown(claims, found).notes)
+    notes = " ".join(shown(found).notes)
     assert "over the claims of its batch, measured or not: claims-1 of 2, claims-2 of 3." in notes
     assert "By Holm's procedure over all 5 together 1 holds, " in notes
     assert "in fixed order" not in notes
@@ -131,15 +129,15 @@ def test_in_fixed_order_each_is_tested_at_five_percent_up_to_the_first_that_does
     known = facts(units, chance)
     found = judged(claims, units, known)
     words = [one.outcome for one in found.values()]
-    assert words == [Outcome.HOLDS, Outcome.HOLDS, Outcome.UNDECIDED, Outcome.NOT_TESTED]
+    assert words == [RegionVerdict.HOLDS, RegionVerdict.HOLDS, RegionVerdict.UNDECIDED, RegionVerdict.NOT_TESTED]
     for one in list(found.values())[:3]:
         assert one.decision.p == min(one.claim.tested.p_values(one.decision.difference))
-    table = shown(claims, found)
+    table = shown(found)
     assert (cells(table)["down"]["claim"], cells(table)["down"]["p"]) == ("not tested", "")
     assert any("claims-1 of 4 in fixed order" in note for note in table.notes)
     assert headline(table) == "Of 4 registered claims 2 hold, 1 is undecided and 1 is not tested"
     waiting = judged(claims, units, facts(units, chance, missing=units[0][:1]))
-    assert [one.outcome for one in waiting.values()] == [None, *[Outcome.NOT_TESTED] * 3]
+    assert [one.outcome for one in waiting.values()] == [None, *[RegionVerdict.NOT_TESTED] * 3]
 
 
 def test_entropy_is_compared_at_equal_reward_in_training(tmp_path: Path) -> None:
@@ -160,7 +158,7 @@ def test_entropy_is_compared_at_equal_reward_in_training(tmp_path: Path) -> None
     assert one.by_seed == pytest.approx(gaps, abs=5e-4)
     p = stats.ttest_1samp(gaps, 0.005, alternative="greater").pvalue
     assert one.decision.p == pytest.approx(p, rel=0.3)
-    assert cells(shown(claims, {"up": one}))["up"]["unit"] == "hundredths of a nat"
+    assert cells(shown({"up": one}))["up"]["unit"] == "hundredths of a nat"
 
 
 @pytest.mark.parametrize(
@@ -209,13 +207,13 @@ def test_times_that_no_run_lived_to_see_give_no_number(tmp_path: Path) -> None:
     known = facts(units, curves=curves, ending=lambda unit: Ending("collapse", 51, "all wrong") if is_a(unit) else None)
     found = judged(claims, units, known)
     assert found["up"].decision.difference.delta == pytest.approx((200 - 120) / 100, abs=0.03), "the rule of the claim"
-    table = shown(claims, found)
+    table = shown(found)
     assert (cells(table)["up"]["delta"], cells(table)["up"]["claim"]) == ("censored", "refuted")
     assert "| at most −5 | refuted | < .001 | censored |" in summary(table)
     (said,) = table.blocks[0].notes
     assert "All 8 runs of A never reach it: no difference in steps can be stated, at least +8" in said
     assert "16 runs, 8 of A ended early. " in said
-    drawn = claims_charts(claim_lines(claims, list(found.values())))
+    drawn = claims_charts(list(map(claim_line, found.values())))
     assert [one.name for one in drawn] == ["claims-outcomes"], "the outcome, and no difference"
 
 
@@ -237,29 +235,8 @@ def test_bases_are_a_random_effect_of_a_claim(tmp_path: Path) -> None:
     half = stats.t.ppf(0.975, 4) * np.std(mixed.by_seed, ddof=1) * (1 + 1 / 5) ** 0.5
     low, high = (f"{100 * (np.mean(mixed.by_seed) + side * half):.1f}".replace("-", "−") for side in (-1, 1))
     assert f"one more base, measured like these, lies in 95% of cases from {low} to {high} points." in " ".join(
-        shown(claims, found).blocks[0].notes
+        shown(found).blocks[0].notes
     )
-
-
-def test_claims_in_words(tmp_path: Path) -> None:
-    said = (
-        text(close="{at_least: 5}", up="{at_least: 5}").replace("    rule:", "    means: So be it.\n    rule:") + LATER
-    )
-    claims, units = read(tmp_path, said)
-    found = judged(claims, units, facts(units, chance))
-    close, up, later = claim_lines(claims, list(found.values()))
-    one = found["up"].decision
-    assert (up.sentence, up.pair, up.outcome, up.unit) == ("It works", "A against B", "holds", "points")
-    assert (up.low, up.delta, up.high) == tuple(
-        100 * end for end in (one.interval[0], one.difference.delta, one.interval[1])
-    )
-    assert up.regions == ((5.0, math.inf),)
-    assert up.details.startswith("Region: at least +5 points. Holds (p ")
-    assert "16 runs. Seeds 110, 111, " in up.details
-    assert up.details.endswith(" So be it.")
-    assert close.outcome == "undecided"
-    assert "So be it" not in close.details
-    assert (later.outcome, later.details) == ("", "Not testable yet: it needs a machine. Refuted by: it does not.")
 
 
 def test_what_is_refuted_says_which_smaller_effects_remain(tmp_path: Path) -> None:
@@ -270,7 +247,7 @@ def test_what_is_refuted_says_which_smaller_effects_remain(tmp_path: Path) -> No
     claims, units = read(tmp_path, said.replace("{at_least: -9}", "{between: [20, 30]}"))
     found = judged(claims, units, facts(units, chance))
     ends = {name: one.decision.interval for name, one in found.items()}
-    table = shown(claims, found)
+    table = shown(found)
     assert {name: cell["claim"] for name, cell in cells(table).items()} == {
         "close": f"refuted; up to {100 * ends['close'][1]:+.1f} remains possible",
         "same": f"refuted; down to −{-100 * ends['same'][0]:.1f} remains possible",
@@ -303,6 +280,6 @@ def test_the_example_of_the_documents(
     assert {name: str(one.outcome) for name, one in found.items()} == dict(
         zip(("learns_from_its_reward", "sequence_ratio"), outcomes, strict=True)
     )
-    table = shown(own, found)
+    table = shown(found)
     assert [block.title for block in table.blocks] == ["Your own claims"]
     assert "own-claims-1 of 2 in fixed order" in " ".join(table.notes)

@@ -13,7 +13,7 @@ from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.reporting.charts.style import digest
 from tepo.reporting.headline import headline
 from tepo.reporting.page import PageContent, PageHead, PageStudy
-from tepo.reporting.tables.table import VERDICT, Block, Cell, Column, Kind, Table, TableRow
+from tepo.reporting.tables.table import VERDICT, Cell, Column, Kind, Table, TableBlock, TableRow
 from tepo.store.facts import Gathered
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
@@ -61,12 +61,12 @@ def row(label: str, *cells: str | float) -> TableRow:
 NOTHING = Gathered().facts()
 SCORES = (Column("add3", "add3"), Column(AVERAGE, "Avg."))
 MEASURED = (*SCORES, Column("delta", "Δ Avg.", Kind.DELTA), Column(VERDICT, "Verdict", Kind.TEXT))
-FIRST = Block("Measured: a", MEASURED, (row("one, a", 10, 50, 0, "baseline"), row("two, a", 20, 51, 1, "worse")))
-SECOND = Block("Measured: b", MEASURED[1:], (row("two, b", 52, 2, "better"),))  # on other benchmarks
-PLAIN = Block("Measured", SCORES, (row("one", 10, 50),))
-SWEEP = Block("Average by rate", (Column("rate=1", "1"),), (row("one", 50),), axis="rate")
-DRAWN = Block("Over bases", (Column("these", "Δ", Kind.DELTA),), (row("two", 3),), drawn="base")
-OTHER = Block("Tried", (Column("k", "k = 1"),), (row("one", 60),), notes=("long",))
+FIRST = TableBlock("Measured: a", MEASURED, (row("one, a", 10, 50, 0, "baseline"), row("two, a", 20, 51, 1, "worse")))
+SECOND = TableBlock("Measured: b", MEASURED[1:], (row("two, b", 52, 2, "better"),))  # on other benchmarks
+PLAIN = TableBlock("Measured", SCORES, (row("one", 10, 50),))
+SWEEP = TableBlock("Average by rate", (Column("rate=1", "1"),), (row("one", 50),), axis="rate")
+DRAWN = TableBlock("Over bases", (Column("these", "Δ", Kind.DELTA),), (row("two", 3),), drawn="base")
+OTHER = TableBlock("Tried", (Column("k", "k = 1"),), (row("one", 60),), notes=("long",))
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ OTHER = Block("Tried", (Column("k", "k = 1"),), (row("one", 60),), notes=("long"
     ids=["verdicts", "drawn", "sweep", "averages", "another"],
 )
 def test_a_table_is_cut_to_what_it_decides(
-    blocks: tuple[Block, ...], title: str, columns: list[str], rows: list[str]
+    blocks: tuple[TableBlock, ...], title: str, columns: list[str], rows: list[str]
 ) -> None:
     (block,) = shown_blocks(Table("study", "A study", blocks))
     assert (block.title, [column.title for column in block.columns]) == (title, columns)

@@ -20,7 +20,6 @@ rows:
   - {label: plain, objective: grpo_dapo}
   - {label: twin, objective: tis}
   - {label: other, objective: gspo}
-  - {label: longer, objective: grpo_dapo, overrides: [train.steps=7]}
 scales:
   laptop:
     models: [laptop]
@@ -52,7 +51,7 @@ def made(study: Study, store: Path, **twins: tuple[Sequence[float], Sequence[flo
     for unit in units:
         luck = 0.01 * unit.seed
         rewards, entropies = twins.get(unit.row.label, (REWARDS, ENTROPIES))
-        if unit.row.label == "other" and "other" not in twins:
+        if unit.row.label == "other":
             rewards = [0.1] * len(REWARDS)
         trained(unit, [reward + luck for reward in rewards], entropies)
     return units
@@ -68,7 +67,7 @@ def test_a_declared_twin_is_marked_until_rounding_parts_it(tmp_path: Path) -> No
     units = made(study, tmp_path / "runs", twin=late)
     found = alike(study, units)
     assert found.same_as == {"laptop/twin": "plain"}
-    assert found.notes == []  # `longer` has the same metrics, but more steps
+    assert found.notes == []
     table = table_from_store(study, units)
     words = {row.key: row.cells[-1].text for row in table.blocks[0].rows}
     assert words["laptop/twin"] == "identical here"
@@ -87,15 +86,6 @@ def test_another_objective_at_a_small_rate_is_no_twin(seeds: tuple[int, ...], tm
     found = alike(study, units)
     assert found.same_as == {}
     assert found.notes == ["Declared by `same_as:` to train as plain does, but their runs part within 4 steps: twin."]
-
-
-def test_a_twin_that_is_not_declared_is_named(tmp_path: Path) -> None:
-    study = parsed(tmp_path)
-    units = made(study, tmp_path / "runs", other=(REWARDS, ENTROPIES))
-    found = alike(study, units)
-    assert [note.split(" begin alike")[0] for note in found.notes] == ["plain and other", "twin and other"]
-    assert "`same_as:` under `scales: laptop:`" in found.notes[0]
-    assert any(found.notes[0] == note for note in table_from_store(study, units).notes)
 
 
 def test_one_seed_or_too_few_steps_say_nothing(tmp_path: Path) -> None:

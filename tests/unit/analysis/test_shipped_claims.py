@@ -34,7 +34,7 @@ TWO_ENDS = "(aggregation_and_ceiling, equal_kl_70_check, equal_kl_200_check)"
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ClaimOutcome]:
     claims, store = load_claims(), Path(tmp_path_factory.mktemp("none"))
-    planned = plan_studies([study_of(claim) for claim in claims.testable], SCALE, store=store)
+    planned = plan_studies([study_of(claim) for claim in claims.claims], SCALE, store=store)
     planned, facts = read_facts(planned, SCALE, records=True)
     return {one.claim.name: one for one in judge_claims(claims, [units for _, units in planned], facts)}
 
@@ -48,7 +48,7 @@ def test_what_an_audit_found_with_other_code(judged: dict[str, ClaimOutcome]) ->
     for name, p in AUDIT.items():
         assert judged[name].decision.p == pytest.approx(p, abs=0.0025), name
     assert {name for name, one in judged.items() if one.claim.by_its_first_rule} == set(AUDIT)
-    table = claims_table(load_claims(), list(judged.values()), ())
+    table = claims_table(list(judged.values()), ())
     notes = " ".join(table.notes)
     assert headline(table) == "Of 37 registered claims 9 hold, 23 are refuted and 5 are undecided"
     assert "By Holm's procedure over all 37 together 8 hold, 19 are refuted and 10 are undecided." in notes
@@ -56,7 +56,7 @@ def test_what_an_audit_found_with_other_code(judged: dict[str, ClaimOutcome]) ->
 
 
 def test_smaller_effects_that_remain_possible_are_said(judged: dict[str, ClaimOutcome]) -> None:
-    (block,) = claims_table(load_claims(), list(judged.values()), ()).blocks
+    (block,) = claims_table(list(judged.values()), ()).blocks
     words = {row.key: row.cells[3].text for row in block.rows}
     assert words["tuned_clip_cov"] == "refuted; up to +1.5 remains possible"
     assert words["clip_cov"] == "refuted; up to +0.3 remains possible"

@@ -73,7 +73,7 @@ def test_registered_claims_are_a_family_by_batches(tmp_path: Path) -> None:
         text(one="{at_least: 2}")
         + text(batch=2, start=200, two="{at_least: 2}", three="{at_least: 2}").removeprefix("claims:\n")
     )
-    planned = plan_studies([study_of(claim) for claim in read_claims(path).testable], "laptop", store=tmp_path / "runs")
+    planned = plan_studies([study_of(claim) for claim in read_claims(path).claims], "laptop", store=tmp_path / "runs")
     for _, units in planned[:2]:
         for unit in units:
             if unit.seed % 100 < 3:

@@ -69,7 +69,6 @@ def called(*words: str) -> Callable[[Path], Any]:
         (lambda store: figure("gtpo-5", store=store), "'gtpo-4'"),
         (lambda store: report(["panel-e"], store=store), "no store there"),
         (lambda store: report(None, store=store), "no store there"),
-        (lambda store: report(["panel-e"], store=store, url="example.org"), "not the address of a page"),
         (lambda store: evaluate(["base seed=1"], ["add3"], store=store), "a benchmark with a configuration"),
         (lambda store: evaluate(["base seed=1"], store=store, limit=3, seed=1), "--limit and --seed with a conf"),
         (lambda store: evaluate(["base", "package:laptop"], store=store), "another kind of model with a conf"),
@@ -120,7 +119,8 @@ def test_figure_all_draws_what_can_be_drawn_and_names_the_others(
         figure("all", store=tmp_path, override=list(WORDS), out=tmp_path / "figures")
     assert caught.value.exit_code == 1
     assert caught.value.what.startswith(
-        "7 of 11 figures were not drawn:\n  figure v1-1 needs rows that were not run: GSPO, TEPO-w/o. KL\n"
+        "6 of 10 figures were not drawn:\n"
+        "  figure v1-4 needs rows that were not run: TEPO-w/o. KL, w. KL on all tokens, w. Max-Entropy\n"
     )
     drawn = [f"figure-{name}.svg" for name in ("2a", "2b", "3a", "3b")]
     assert [Path(line).name for line in capsys.readouterr().out.split()] == drawn

@@ -23,7 +23,7 @@ def test_in_a_pipe_it_looks_once(tmp_path: Path) -> None:
     assert done.stderr == ""
     head, line = done.stdout.splitlines()
     assert head == f"{tmp_path}: 1 running, 0 ended in the last 10 min"
-    assert line == f"{folder.path.name}  tepo  0  2/8  reward ▁█  50.0%  entropy ▁▁ 0.500  length ▁▁ 31  12 s  running"
+    assert line == f"{folder.path.name}  tepo  0  2/8  reward 50.0%  entropy 0.500  length 31  12 s  running"
 
 
 def test_a_store_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from scipy import stats
 from tepo.common.errors import UserError
 from tepo.evaluation.scores import majority, pass_at_k, score
 from tepo.evaluation.statistics.comparison import AVERAGE, MEAN, Difference, corrected, holm, summarize
-from tepo.evaluation.statistics.comparison_verdict import Verdict
+from tepo.evaluation.statistics.comparison_verdict import DeltaVerdict
 from tepo.evaluation.statistics.intervals import estimate, estimate_share
 from tepo.store.samples_file import table_of
 from tests.unit.evaluation.comparisons import compare
@@ -255,9 +255,9 @@ def test_a_family_counts_what_was_not_measured_and_what_two_seeds_gave():
     assert (first.p_holm, second.p_holm) == pytest.approx((0.055, 0.12))
     assert np.isnan(third.p_holm)
     assert [one.verdict for one in (first, second, third)] == [
-        Verdict.NOT_DECIDED,
-        Verdict.NOT_DECIDED,
-        Verdict.NO_VERDICT,
+        DeltaVerdict.NOT_DECIDED,
+        DeltaVerdict.NOT_DECIDED,
+        DeltaVerdict.NO_VERDICT,
     ]
     assert [one.p_holm for one in corrected([*known, two_seeds])][:2] == pytest.approx([0.033, 0.06])
     later = corrected([*known, Difference("d", AVERAGE, 0.0, p=0.9, seeds=3)], family=5)
@@ -295,7 +295,7 @@ def test_rows_that_do_not_share_a_benchmark_or_its_problems_are_not_comparable(b
     parts = [frame("full", name, random.random((1, 12, 2)) < 0.5) for name in ("a", "b")]
     table = pd.concat([*parts, frame("half", "a", random.random((1, 11, 2)) < 0.5)])
     found = compare(table, baseline, on=("a", "b", AVERAGE, MEAN))
-    assert {one.verdict for one in found} == {Verdict.NOT_COMPARABLE}
+    assert {one.verdict for one in found} == {DeltaVerdict.NOT_COMPARABLE}
     assert np.isnan([(one.delta, one.low, one.high, one.half, one.p, one.p_holm) for one in found]).all()
     assert {one.seeds for one in found} == {0}
 

@@ -11,7 +11,7 @@ import pytest
 from tepo.evaluation.evaluate import evaluate
 from tepo.evaluation.scheduler import BenchmarkQueue, sample_all
 from tepo.evaluation.settings import Settings
-from tepo.evaluation.writer import Task
+from tepo.evaluation.writer import EvaluationTask
 from tepo.problems.benchmarks import Benchmark
 from tepo.sampling.sampler import Response, SamplingParams
 from tepo.store.evaluation_result import Result
@@ -25,8 +25,8 @@ BENCHMARKS = [
 ]
 
 
-def tasks(folder: Path, benchmarks: list[Benchmark] = BENCHMARKS) -> list[Task]:
-    return [Task(one, LastBox(), folder / one.name) for one in benchmarks]
+def tasks(folder: Path, benchmarks: list[Benchmark] = BENCHMARKS) -> list[EvaluationTask]:
+    return [EvaluationTask(one, LastBox(), folder / one.name) for one in benchmarks]
 
 
 def run(folder: Path, sampler: Dice, **options: int) -> list[Result]:

@@ -1,8 +1,6 @@
 """An evaluation is the same however often it was interrupted, and says so when a folder belongs to another one."""
 
 import json
-from contextlib import nullcontext
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,16 +10,16 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.evaluation.evaluate import evaluate, refresh_verdicts
 from tepo.evaluation.settings import Settings
-from tepo.evaluation.writer import Task
+from tepo.evaluation.writer import EvaluationTask
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.sampling.sampler import Response
-from tepo.store.evaluation_result import check_current, is_current, load_result
+from tepo.store.evaluation_result import load_result
 from tepo.store.samples_file import table_of
 from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
 
 
 def run(folder: Path, sampler: Dice | None = None, grader: LastBox | None = None, **options):
-    task = Task(options.pop("benchmark", ones()), grader or LastBox(), folder)
+    task = EvaluationTask(options.pop("benchmark", ones()), grader or LastBox(), folder)
     (result,) = evaluate([task], sampler or Dice(), Letters(), Settings(**{"rows_per_part": 12, "seed": 7} | options))
     return result
 
@@ -42,19 +40,6 @@ def test_one_row_a_sample_with_everything_that_was_seen(tmp_path):
     assert result.scores["truncated"] == np.mean([row["finish"] == "length" for row in rows])
     assert result.interval[0] < result.accuracy < result.interval[1]
     assert not (tmp_path / "parts").exists()
-
-
-def test_a_result_of_the_time_when_a_turn_did_not_end_a_response_is_not_taken(tmp_path):
-    """Only where a chat template may have been around the prompts."""
-    for prompt, wrap, named in (("boxed", "auto", True), ("boxed", "base", False), ("raw", "auto", False)):
-        benchmark = ones(prompt=prompt)
-        result = run(tmp_path / f"{prompt}-{wrap}", benchmark=benchmark, wrap=wrap)
-        assert result.task.get("stop") == ([] if named else None)
-        older = replace(result, task={key: value for key, value in result.task.items() if key != "stop"})
-        for one, fresh in ((result, True), (older, not named)):
-            assert is_current(one.task, benchmark, {"wrap": wrap}) == fresh
-            with nullcontext() if fresh else pytest.raises(UserError, match="did not end a response"):
-                check_current(tmp_path, one, benchmark, {"wrap": wrap})
 
 
 def test_limit_and_subset_draw_the_same_responses_as_the_whole(tmp_path):
@@ -128,11 +113,6 @@ def test_answers_that_the_grader_gave_up_are_counted(tmp_path):
     )
     assert json.loads((tmp_path / "towers" / "result.json").read_text())["timeouts"] == result.timeouts
     assert load_result(tmp_path / "towers") == result
-    path = tmp_path / "dice" / "result.json"  # an earlier version did not count them
-    path.write_text(
-        json.dumps({key: value for key, value in json.loads(path.read_text()).items() if key != "timeouts"})
-    )
-    assert load_result(tmp_path / "dice").timeouts is None
 
 
 def test_a_finished_evaluation_stands_when_the_grader_changes(tmp_path):

@@ -10,7 +10,7 @@ from scipy import stats
 
 from tepo.evaluation.statistics.comparison import AVERAGE, Difference, difference_of, holm
 from tepo.evaluation.statistics.intervals import Tails, estimate
-from tepo.evaluation.statistics.region import Outcome, Region, judge_regions
+from tepo.evaluation.statistics.region import Region, RegionVerdict, judge_regions
 
 AT_LEAST, AT_MOST, BETWEEN, OUTSIDE = Region(low=2), Region(high=-2), Region(-2, 2), Region(-2, 2, outside=True)
 
@@ -19,7 +19,7 @@ def difference(delta: float, error: float, tails: Tails | None = None) -> Differ
     return Difference("r", AVERAGE, delta, error=error, tails=tails or Tails(7.0), seeds=8)
 
 
-def outcome(one: Difference, region: Region) -> Outcome:
+def outcome(one: Difference, region: Region) -> RegionVerdict:
     (decision,) = judge_regions([one], [region])
     assert decision is not None
     return decision.outcome
@@ -75,7 +75,7 @@ def test_rows_that_never_vary(delta: float, word: str) -> None:
 
 def test_nothing_to_test() -> None:
     for one in (Difference("r", AVERAGE), difference(1.0, math.nan)):
-        assert outcome(one, AT_LEAST) == Outcome.NOT_COMPARABLE
+        assert outcome(one, AT_LEAST) == RegionVerdict.NOT_COMPARABLE
 
 
 ends = st.floats(-5, 5)
@@ -98,7 +98,7 @@ def test_a_family_decides_no_more_than_each_claim_alone(family: list[tuple[Diffe
     for one, (found, region) in zip(judge_regions(*map(list, zip(*family, strict=True))), family, strict=True):
         assert one is not None
         assert not (one.p_outside < 0.05 and one.p_region < 0.05)
-        assert one.outcome in (outcome(found, region), Outcome.UNDECIDED)
+        assert one.outcome in (outcome(found, region), RegionVerdict.UNDECIDED)
 
 
 @given(differences, regions)

@@ -11,7 +11,7 @@ from tepo.evaluation import regrade as module
 from tepo.evaluation.evaluate import evaluate, refresh_verdicts
 from tepo.evaluation.regrade import evaluations, regrade
 from tepo.evaluation.settings import Settings
-from tepo.evaluation.writer import Task
+from tepo.evaluation.writer import EvaluationTask
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.grader.options import REVISION, revision
 from tepo.store.evaluation_result import load_result, save_result
@@ -22,7 +22,7 @@ from tests.unit.evaluation.stand_in import Dice, LastBox, Letters, ones
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "load_benchmark", lambda name: ones())
-    task = Task(ones(), LastBox(), tmp_path / "run" / "eval" / "ones")
+    task = EvaluationTask(ones(), LastBox(), tmp_path / "run" / "eval" / "ones")
     evaluate([task], Dice(), Letters(), Settings(seed=1))
     return tmp_path / "run" / "eval" / "ones"
 

@@ -11,11 +11,11 @@ from typing import Any
 import pandas as pd
 
 from tepo.formula.row import load_row
-from tepo.reporting.charts.curves import STEP, curve_frame, ends, training_curves
+from tepo.reporting.charts.curves import STEP, curve_frame, training_curves
 from tepo.reporting.charts.forest import differences
 from tepo.reporting.charts.step_times import step_time_frame, step_times
 from tepo.reporting.charts.style import Looks, NamedChart
-from tepo.reporting.page import Link, PageContent, PageHead, PageStudy, build_page
+from tepo.reporting.page import PageContent, PageHead, PageStudy, build_page
 from tepo.reporting.page.equations import methods
 from tepo.reporting.page.runs import PageRun
 from tepo.reporting.page.sample_data import RunSamples
@@ -26,7 +26,6 @@ from tepo.store.stored_tokens import TokenDump, TokenResponse
 NASTY = """</script><b title='"'>&amp;\\"""
 LONG = f"GRPO/DAPO {NASTY} beta=0.01, learning_rate=1e-4"
 FINDING = f"TEPO ends above {LONG}"
-LINK = Link("https://example.org/results.html", "https://example.org/p.png", (1520, 900), f'A "finding" {NASTY}', NASTY)
 LOOKS: Looks = {LONG: ("grpo_dapo", None), "TEPO": ("tepo", None)}
 
 
@@ -86,8 +85,7 @@ def metrics(labels: Looks, seeds: int = 2, steps: int = 4) -> pd.DataFrame:
 
 
 def curves_chart(name: str, steps: pd.DataFrame, looks: Looks) -> NamedChart:
-    frame = curve_frame(steps)
-    return NamedChart(name, "curves", f"curves {NASTY}", training_curves(frame, looks), ends(frame))
+    return NamedChart(name, "curves", f"curves {NASTY}", training_curves(curve_frame(steps), looks))
 
 
 def charts() -> list[NamedChart]:
@@ -105,8 +103,8 @@ def charts() -> list[NamedChart]:
 def page(table: Table) -> str:
     """The page about the table, with the runs of two of its rows."""
     said = {name: f"{name} {NASTY}" for name in ("title", "asked", "ran", "cost", "caveat")}
-    facts = {"terms": {f"term {NASTY}": f"meaning {NASTY}"}, "facts": {f"fact {NASTY}": f"value {NASTY}"}}
-    head = PageHead(**said, **facts, finding=FINDING, repeat=[f"repeat {NASTY}"], notes=[f"note {NASTY}"], link=LINK)
+    terms = {f"term {NASTY}": f"meaning {NASTY}"}
+    head = PageHead(**said, terms=terms, finding=FINDING, repeat=[f"repeat {NASTY}"], notes=[f"note {NASTY}"])
     dumps = [dump(4, mask=False)], [dump(1), dump(4)]
     runs = [
         PageRun(

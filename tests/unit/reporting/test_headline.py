@@ -5,9 +5,19 @@ from dataclasses import replace
 import pytest
 
 from tepo.evaluation.statistics.comparison import Difference
-from tepo.evaluation.statistics.comparison_verdict import Verdict
+from tepo.evaluation.statistics.comparison_verdict import DeltaVerdict
 from tepo.reporting.headline import headline, paper_headline
-from tepo.reporting.tables.table import BASELINE, VERDICT, Block, Cell, Column, Comparison, Kind, Table, TableRow
+from tepo.reporting.tables.table import (
+    BASELINE,
+    VERDICT,
+    Cell,
+    Column,
+    Kind,
+    RowComparison,
+    Table,
+    TableBlock,
+    TableRow,
+)
 
 AVERAGES = Column("average", "Avg.")
 
@@ -17,7 +27,7 @@ def compared(*rows: tuple[str, float, str], parts: tuple[str, ...] = ("",)) -> T
     columns = (AVERAGES, Column("delta", "Δ", Kind.DELTA), Column(VERDICT, "Verdict", Kind.TEXT))
     base = TableRow("plain", "plain", (Cell(50.0), Cell(), Cell(text=BASELINE)))
     lines = [TableRow(name, name, (Cell(50.0 + delta), Cell(delta), Cell(text=word))) for name, delta, word in rows]
-    blocks = (Block("Measured", columns, (base, *lines), part=part, baseline="plain") for part in parts)
+    blocks = (TableBlock("Measured", columns, (base, *lines), part=part, baseline="plain") for part in parts)
     return Table("mine", "Mine", tuple(blocks), ("note.",))
 
 
@@ -25,19 +35,19 @@ def sweep(scores: dict[str, tuple[float | None, ...]]) -> Table:
     """Averages at three learning rates."""
     rates = ("1e-4", "4e-4", "1e-3")
     rows = tuple(TableRow(name, name, tuple(map(Cell, means))) for name, means in scores.items())
-    grid = Block("Average accuracy by rate", tuple(Column(f"rate={one}", one) for one in rates), rows, axis="rate")
+    grid = TableBlock("Average accuracy by rate", tuple(Column(f"rate={one}", one) for one in rates), rows, axis="rate")
     return Table("mine", "Mine", (grid,))
 
 
 def claims(*outcomes: str) -> Table:
     column = Column("claim", "The claim", Kind.TEXT)
     rows = tuple(TableRow(str(n), str(n), (Cell(text=text),)) for n, text in enumerate(outcomes))
-    return Table("registered", "Claims", (Block("Claims", (column,), rows),))
+    return Table("registered", "Claims", (TableBlock("Claims", (column,), rows),))
 
 
 def scored(*means: float | None) -> Table:
     rows = tuple(TableRow(str(n), f"row {n}", (Cell(mean),), measured=("x",)) for n, mean in enumerate(means))
-    return Table("mine", "Mine", (Block("Measured", (AVERAGES,), rows),))
+    return Table("mine", "Mine", (TableBlock("Measured", (AVERAGES,), rows),))
 
 
 def drawn(*rows: tuple[float | None, str]) -> Table:
@@ -47,17 +57,17 @@ def drawn(*rows: tuple[float | None, str]) -> Table:
         (Cell() if delta is None else Cell(delta, delta - 0.1, delta + 0.1), Cell(text=word)) for delta, word in rows
     ]
     lines = tuple(TableRow(f"row {number}", f"row {number}", pair) for number, pair in enumerate(cells))
-    block = Block("Against plain", columns, lines, baseline="plain", drawn="base")
+    block = TableBlock("Against plain", columns, lines, baseline="plain", drawn="base")
     return Table("mine", "Mine", (block, *compared(("row 0", -1.0, "worse")).blocks))
 
 
 FALLS = {"a": (70.0, 30.0, 0.5), "b": (68.0, 66.0, 45.0)}
 CASES = {
     "claims of three outcomes": (
-        claims("holds", "refuted", "holds", "undecided", "not testable yet"),
+        claims("holds", "refuted", "holds", "undecided", ""),
         "Of 4 registered claims 2 hold, 1 is refuted and 1 is undecided",
     ),
-    "claims before their runs": (claims("", "not testable yet"), "2 registered claims, none of them measured yet"),
+    "claims before their runs": (claims("", ""), "2 registered claims, none of them measured yet"),
     "rows below": (
         compared(("a", -3.0, "worse (p = .01)"), ("b", -1.0, "worse"), ("c", 0.1, "not decided (p = .9)")),
         "a and b end below plain, none above; 1 not decided",
@@ -83,7 +93,7 @@ CASES = {
         "b ends above plain; 1 not decided; 1 without a verdict",
     ),
     "too few problems": (
-        compared(("a", -4.0, str(Verdict.NOT_COMPARABLE))), "No verdict: a lies −4.0 points from plain",
+        compared(("a", -4.0, str(DeltaVerdict.NOT_COMPARABLE))), "No verdict: a lies −4.0 points from plain",
     ),
     "a row that is another one does not count": (
         compared(("a", -1.0, "worse"), ("b", 0.0, "identical here")), "a ends below plain",
@@ -135,5 +145,5 @@ def test_the_finding_in_a_sentence(case: str) -> None:
 def test_what_shows_of_the_paper(paper: tuple[float | None, ...], seeds: int, sentence: str) -> None:
     row = TableRow("a", "a", ())
     better = Difference("a", "average", 0.01, 0.005, 0.015, p=0.001, p_holm=0.001, seeds=seeds)
-    comparisons = tuple(Comparison(row, row, one, better) for one in paper)
+    comparisons = tuple(RowComparison(row, row, one, better) for one in paper)
     assert paper_headline(Table("mine", "Mine", (), comparisons=comparisons)) == sentence

@@ -4,10 +4,8 @@ import os
 import time
 from pathlib import Path
 
-import pytest
-
 from tepo.config.compose import compose
-from tepo.store.live_runs import RECENT, SILENT, duration, live_runs, sparkline
+from tepo.store.live_runs import RECENT, SILENT, duration, live_runs
 from tepo.store.run_folder import RunFolder
 
 
@@ -27,13 +25,13 @@ def run(store: Path, seed: int, status: str, rewards: list[float], age: float = 
     return folder
 
 
-def test_runs_that_train_come_with_their_curves_and_what_is_left(tmp_path: Path) -> None:
+def test_runs_that_train_come_with_their_figures_and_what_is_left(tmp_path: Path) -> None:
     first = run(tmp_path, 0, "running", [0.25, 0.5, 0.75], age=10)
     second = run(tmp_path, 1, "finished", [0.5] * 8, age=60)
     run(tmp_path, 2, "finished", [0.5] * 8, age=2 * RECENT)
     one, other = live_runs(tmp_path)
     assert (one.id, one.objective, one.seed, one.status) == (first.path.name, "tepo", 0, "running")
-    assert (one.step, one.steps, one.rewards, one.left) == (3, 8, (0.25, 0.5, 0.75), 10.0)
+    assert (one.step, one.steps, one.reward, one.left) == (3, 8, 0.75, 10.0)
     assert (other.id, other.status, other.left) == (second.path.name, "finished", None)
 
 
@@ -52,20 +50,6 @@ def test_a_run_that_is_just_being_written_is_left_out(tmp_path: Path) -> None:
     torn.metrics_file.write_bytes(torn.metrics_file.read_bytes()[:-10])
     assert {one.id: one.step for one in live_runs(tmp_path)} == {whole.path.name: 0, torn.path.name: 1}
     assert live_runs(tmp_path / "nowhere") == []
-
-
-@pytest.mark.parametrize(
-    ("values", "width", "line"),
-    [
-        ([], 8, ""),
-        ([0.5], 8, "▁"),
-        ([0.5, 0.5, 0.5], 8, "▁▁▁"),
-        ([0, 1, 2, 3, 4, 5, 6, 7], 8, "▁▂▃▄▅▆▇█"),
-        ([0, 2, 6, 8], 2, "▁█"),
-    ],
-)
-def test_sparklines(values: list[float], width: int, line: str) -> None:
-    assert sparkline(values, width) == line
 
 
 def test_durations() -> None:

@@ -28,7 +28,6 @@ CLAIM = """\
     problems: 9
     refuted_by: it does not
 """
-LATER = "  - {name: later, sentence: It will work, refuted_by: it does not, needs: a machine}\n"
 BASES = ", ".join(f"b{number}: [train.warmup_steps={number}]" for number in range(5))  # each a run of its own
 
 
@@ -41,7 +40,7 @@ def text(*, batch: int = 1, start: int = 100, **regions: str) -> str:
 
 
 def planned(claims: Claims, store: Path) -> list[list[Unit]]:
-    return [units for _, units in plan_studies([study_of(claim) for claim in claims.testable], "laptop", store=store)]
+    return [units for _, units in plan_studies([study_of(claim) for claim in claims.claims], "laptop", store=store)]
 
 
 def is_a(unit: Unit) -> bool:

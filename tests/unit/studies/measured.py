@@ -18,13 +18,12 @@ from tepo.studies.planned_facts import read_facts
 from tepo.studies.study import Study
 
 
-def fall(unit: Unit, rewards: Sequence[float], said: str = "9", *, made: str = "2026-01-02") -> None:
+def fall(unit: Unit, rewards: Sequence[float], said: str = "9") -> None:
     """Files as of a unit that trained these rewards and then collapsed, with a dump of each step: two responses to each
     of three prompts, in tokens of one letter."""
     unit.in_store.create(unit.config)
-    seconds = float(made[-2:])  # on another day it takes another time
     for step, reward in enumerate(rewards, start=1):
-        unit.in_store.append_metrics({"training/global_step": step, "critic/score/mean": reward, "perf/cpu_s": seconds})
+        unit.in_store.append_metrics({"training/global_step": step, "critic/score/mean": reward})
         responses = [
             {"prompt": f"{group}+{step}=", "answer": "1", "reward": reward, "finished": True, "group": group,
              "tokens": list(f"{group}{member}{said}"),
@@ -35,7 +34,7 @@ def fall(unit: Unit, rewards: Sequence[float], said: str = "9", *, made: str = "
         write_json(unit.in_store.tokens(step), {"format": 1, "step": step, "objective": "gpg", "responses": responses})
     ending = {"kind": "collapse", "step": len(rewards) + 1, "why": "all wrong"}
     unit.in_store.mark("finished", steps=len(rewards), ending=ending)
-    session = {"what": "train", "started": f"{made}T10:00:00+00:00", "ended": None}
+    session = {"what": "train", "started": "2026-01-02T10:00:00+00:00", "ended": None}
     write_json(unit.folder / "provenance.json", {"sessions": [session]})
 
 

@@ -1,4 +1,4 @@
-"""Excerpts of runs that fell: which steps and responses they hold, and that records keep them and stay as they are."""
+"""Excerpts of runs that fell: which steps and responses they hold, and that records keep them."""
 
 import json
 from pathlib import Path
@@ -9,7 +9,6 @@ from tepo.common.errors import UserError
 from tepo.store.excerpt import Excerpt
 from tepo.store.facts import Facts
 from tepo.store.records import read_frames, write_frames
-from tepo.studies.fallen import record_excerpts
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
@@ -93,56 +92,11 @@ def test_a_run_that_did_not_fall_or_lacks_the_dumps_has_none(
     assert unit.in_store.excerpt() is None
 
 
-def test_a_record_gives_back_what_the_store_had_and_is_otherwise_as_it_was(own: Path, tmp_path: Path) -> None:
+def test_a_record_gives_back_what_the_store_had(own: Path, tmp_path: Path) -> None:
     recorded(own, tmp_path / "runs", HOSTILE)
-    before = read_frames(own)
-    wanted = fallen_run(tmp_path / "runs").in_store.excerpt()
-    assert record_excerpts(own, planned(tmp_path / "runs")).known == 1
-    after = read_frames(own)
-    assert after.runs.drop(columns="excerpt").equals(before.runs.drop(columns="excerpt"))
-    assert after.scores.equals(before.scores)
-    assert after.curves.equals(before.curves)
+    assert excerpts(tmp_path / "empty") == [fallen_run(tmp_path / "runs").in_store.excerpt()]
     (read,) = excerpts(tmp_path / "empty")
-    assert read == wanted is not None
-    assert read.again is None, "it is from the recorded run itself"
     assert "".join(read.after.dump.responses[0].tokens) == f"30{HOSTILE}"
-    first = (own / "runs.parquet").stat()
-    record_excerpts(own, planned(tmp_path / "runs"))
-    assert (own / "runs.parquet").stat().st_ino == first.st_ino, "not written anew"
-
-
-def test_of_a_run_made_again_it_says_when_and_from_where_on_it_differs(own: Path, tmp_path: Path) -> None:
-    recorded(own, tmp_path / "runs")
-    fall(fallen_run(tmp_path / "equal"), REWARDS, made="2026-03-04")
-    record_excerpts(own, planned(tmp_path / "equal"))
-    (equal,) = excerpts(tmp_path / "empty")
-    assert equal.again
-    assert (equal.again.differs, equal.again.made[0]["started"][:10]) == (0, "2026-03-04")
-    fall(fallen_run(tmp_path / "longer"), (0.3, 0.4, 0.2, 0.05, 0.01), made="2026-03-04")
-    record_excerpts(own, planned(tmp_path / "longer"))
-    (longer,) = excerpts(tmp_path / "empty")
-    assert longer.again
-    assert longer.again.differs == 3
-    assert (longer.after.dump.step, str(longer.ending)) == (5, "collapse at step 6")
-    facts, fallen = known(tmp_path / "empty"), fallen_run(tmp_path / "empty").id
-    record = facts.of(fallen)
-    assert (len(facts.metrics(fallen)), record.trained, str(record.ending)) == (4, 4, "collapse at step 5"), "it stays"
-
-
-def test_what_the_store_lacks_is_named_and_what_is_there_is_kept(own: Path, tmp_path: Path) -> None:
-    recorded(own, tmp_path / "runs")
-    lacking = record_excerpts(own, planned(tmp_path / "empty"))
-    assert [unit.label for unit in lacking.lacking] == ["GPG, learning_rate=1e-3"]
-    record_excerpts(own, planned(tmp_path / "runs"))
-    kept = record_excerpts(own, planned(tmp_path / "empty"))
-    assert (kept.known, kept.lacking) == (1, ())
-    record_study(own, planned(tmp_path / "runs"))
-    assert excerpts(tmp_path / "empty") == [], "a record that is written anew is of a run that may be another"
-
-
-def test_nothing_on_record_is_refused(own: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="nothing is on record"):
-        record_excerpts(own, planned(tmp_path / "runs"))
 
 
 @pytest.mark.parametrize(
@@ -150,12 +104,11 @@ def test_nothing_on_record_is_refused(own: Path, tmp_path: Path) -> None:
     [
         lambda value: value.pop("after"),
         lambda value: value["before"]["responses"][0]["tokens"].pop(),
-        lambda value: value.update(again={"made": [["nobody", "", ""]], "differs": 1}),
+        lambda value: value.pop("ending"),
     ],
 )
 def test_a_damaged_excerpt_is_named(own: Path, tmp_path: Path, spoil) -> None:
     recorded(own, tmp_path / "runs")
-    record_excerpts(own, planned(tmp_path / "runs"))
     frames = read_frames(own)
     (row,) = frames.runs.index[frames.runs["excerpt"].notna()]
     value = json.loads(frames.runs.at[row, "excerpt"])

@@ -18,6 +18,8 @@ CLIP = """vary:
     paper: [objective.low=0.2, objective.high=0.28]
     tight: [objective.low=0.02, objective.high=0.028]
 """
+EPOCHS = "vary: {train.epochs: [1, 2]}\n"
+X = "vary: {x: {1: [train.steps=1], '1, x=1': [train.steps=2]}}\n"
 
 
 def study(folder: Path, text: str) -> Study:
@@ -92,49 +94,32 @@ def test_two_axes_of_one_short_name_keep_their_sections(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "what", "line"),
+    ("row", "text", "scale", "what", "line"),
     [
-        ("vary: {train.learning_rat: [1e-4]}\n", "unknown configuration key 'train.learning_rat'", 6),
-        ("vary: {train.learning_rate: []}\n", "names no values", 6),
-        ("vary:\n  train.learning_rate:\n    - 1e-4\n    - 0.0001\n", "1e-4 and 0.0001, which are the same", 9),
-        ("vary: {seed: [0, 1]}\n", "seed cannot be an override", 6),
-        ("vary:\n  clip: {a: [train.stepz=1]}\n", "unknown configuration key 'train.stepz'", 7),
-        ("vary:\n  train.steps: [1]\n  b: {x: [train.steps=2]}\n", "train.steps and b both set train.steps", 8),
-        ("vary: {train.epochs: [1]}\nfigures:\n  - {name: f, rows: [a]}\n", "cannot stand beside `figures:`", 7),
-        ("realised_kl: true\n", "of the cells of a sweep", 6),
+        ("", "vary: {train.learning_rat: [1e-4]}\n", "", "unknown configuration key 'train.learning_rat'", 6),
+        ("", "vary: {train.learning_rate: []}\n", "", "names no values", 6),
+        ("", "vary:\n  train.learning_rate:\n    - 1e-4\n    - 0.0001\n", "", "which are the same", 9),
+        ("", "vary: {seed: [0, 1]}\n", "", "seed cannot be an override", 6),
+        ("", "vary:\n  clip: {a: [train.stepz=1]}\n", "", "unknown configuration key 'train.stepz'", 7),
+        ("", "vary:\n  train.steps: [1]\n  b: {x: [train.steps=2]}\n", "", "train.steps and b both set", 8),
+        ("", "vary: {train.epochs: [1]}\nfigures:\n  - {name: f, rows: [a]}\n", "", "beside `figures:`", 7),
+        ("", "realised_kl: true\n", "", "of the cells of a sweep", 6),
+        *((row, EPOCHS, "", "'train.epochs=1' sets what `vary:` sets", 4) for row in (
+            ", overrides: [train.epochs=1]", ", laptop: [train.epochs=1]", ", by_model: {laptop: [train.epochs=1]}")),
+        ("", EPOCHS, ", overrides: [train.epochs=1]", "'train.epochs=1' sets what `vary:` sets", 8),
+        (", reference: {table: table1, method: tepo}", EPOCHS, "", "the paper printed no sweep", 4),
+        ("", EPOCHS, ", vary: {train.steps: []}", "names no values", 8),
+        ('}\n  - {label: "a, x=1", objective: gspo', X, "", "labelled alike", 7),
+        ("", CLIP, ", drawn: clib", "unknown axis of `vary:` 'clib'", 12),
     ],
-)
-def test_a_mistake_names_file_line_and_key(text: str, what: str, line: int, tmp_path: Path) -> None:
+)  # fmt: skip
+def test_a_mistake_names_file_line_and_key(
+    row: str, text: str, scale: str, what: str, line: int, tmp_path: Path
+) -> None:
     with pytest.raises(UserError) as caught:
-        study(tmp_path, ROWS % "" + text + SCALES % "")
+        study(tmp_path, ROWS % row + text + SCALES % scale)
     assert what in caught.value.what
     assert f"mine.yaml:{line}" in caught.value.where
-
-
-@pytest.mark.parametrize(
-    ("row", "scale", "what", "line"),
-    [
-        (", overrides: [train.epochs=1]", "", "'train.epochs=1' sets what `vary:` sets", 4),
-        (", laptop: [train.epochs=1]", "", "'train.epochs=1' sets what `vary:` sets", 4),
-        (", by_model: {laptop: [train.epochs=1]}", "", "'train.epochs=1' sets what `vary:` sets", 4),
-        ("", ", overrides: [train.epochs=1]", "'train.epochs=1' sets what `vary:` sets", 8),
-        (", reference: {table: table1, model: Qwen2.5-7B, method: tepo}", "", "the paper printed no sweep", 4),
-        ("", ", vary: {train.steps: []}", "names no values", 8),
-    ],
-)
-def test_what_varies_is_set_once(row: str, scale: str, what: str, line: int, tmp_path: Path) -> None:
-    with pytest.raises(UserError) as caught:
-        study(tmp_path, ROWS % row + "vary: {train.epochs: [1, 2]}\n" + SCALES % scale)
-    assert what in caught.value.what
-    assert f"mine.yaml:{line}" in caught.value.where
-
-
-def test_no_two_rows_have_one_label(tmp_path: Path) -> None:
-    text = (ROWS % "").replace(
-        "label: b", 'label: "a, x=1"'
-    ) + "vary: {x: {1: [train.steps=1], '1, x=1': [train.steps=2]}}\n"
-    with pytest.raises(UserError, match="labelled alike"):
-        study(tmp_path, text + SCALES % "")
 
 
 def test_steps_are_in_the_setting_or_in_the_label(tmp_path: Path) -> None:
@@ -148,22 +133,6 @@ def test_the_command_line_cannot_set_what_varies(tmp_path: Path) -> None:
     """Every setting would be one run under several labels."""
     with pytest.raises(UserError, match=r"train\.learning_rate is what the study stability varies"):
         plan_all(["stability"], "laptop", store=tmp_path, overrides=["train.learning_rate=1e-4"])
-
-
-@pytest.mark.parametrize(
-    ("rows", "axis", "what", "line"),
-    [
-        (ROWS, "clib", "unknown axis of `vary:` 'clib'", 12),
-        (ROWS.replace("baseline: a\n", ""), "clip", "compares rows with a baseline", 11),
-    ],
-)
-def test_what_is_drawn_is_an_axis_of_a_study_with_a_baseline(
-    rows: str, axis: str, what: str, line: int, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError) as caught:
-        study(tmp_path, rows % "" + CLIP + SCALES % f", drawn: {axis}")
-    assert what in caught.value.what
-    assert f"mine.yaml:{line}" in caught.value.where
 
 
 DRAWN = ', drawn: clip, overrides: ["data.benchmarks=[add3]"]'

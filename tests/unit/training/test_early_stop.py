@@ -19,7 +19,7 @@ from tepo.store.early_stop import EarlyStop, check_rewards
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
 from tepo.studies.store_check import check_store
-from tepo.studies.study import Row
+from tepo.studies.study import StudyRow
 from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
 from tests.unit.training.small import assert_same_run, few_problems, interrupted, lasting, small, weights
@@ -177,7 +177,7 @@ def test_studies_measure_an_ended_run_like_a_finished_one(tmp_path: Path, monkey
     monkeypatch.setenv("TEPO_PATH", few_problems(tmp_path / "own")["TEPO_PATH"])
     config = small(tmp_path, "train.max_new_tokens=1", "data.benchmarks=[add3]")
     run = ended(config)
-    unit = Unit(Row("GRPO/DAPO", "grpo_dapo"), "laptop", 0, config, (), run.path)
+    unit = Unit(StudyRow("GRPO/DAPO", "grpo_dapo"), "laptop", 0, config, (), run.path)
     assert unit.trained()
     check_store([unit])
     (result,) = measure(Request.of(config, trained=True), ["add3"])

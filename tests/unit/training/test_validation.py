@@ -12,7 +12,7 @@ from tepo.common.errors import Diverged, UserError
 from tepo.evaluation.evaluate import evaluate
 from tepo.evaluation.responses import Tools
 from tepo.evaluation.settings import Settings
-from tepo.evaluation.writer import Task
+from tepo.evaluation.writer import EvaluationTask
 from tepo.policy.model.load_policy import load_policy
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader, GraderOptions
@@ -97,7 +97,7 @@ def test_the_share_is_that_of_an_evaluation_of_the_checkpoint(tmp_path: Path, me
     with Grader(GraderOptions()) as grader:
         sampler = TorchSampler(policy.model, policy.tokenizer)
         for benchmark, _ in validation_sets(config):
-            task = Task(benchmark, grader, tmp_path / benchmark.name)
+            task = EvaluationTask(benchmark, grader, tmp_path / benchmark.name)
             (result,) = evaluate([task], sampler, policy.tokenizer, Settings())
             assert logged[f"val-core/{benchmark.name}/acc/mean@4"] == pytest.approx(result.accuracy)
             shares.append(result.accuracy)

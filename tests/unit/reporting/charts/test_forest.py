@@ -7,8 +7,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tepo.evaluation.statistics.comparison_verdict import Verdict
-from tepo.evaluation.statistics.region import Outcome
+from tepo.evaluation.statistics.comparison_verdict import DeltaVerdict
+from tepo.evaluation.statistics.region import RegionVerdict
 from tepo.reporting.charts.forest import claims, differences, outcomes, printed_and_measured
 from tepo.reporting.charts.style import Chart, specification
 from tests.unit.reporting.charts.drawing import LABELS, items, opacities, said, scales, selections, unread
@@ -74,7 +74,7 @@ def test_what_is_missing_is_not_drawn(row: Row, points: list[str], rules: list[s
     assert unread(chart, ["a", "in words"]) == []
 
 
-@pytest.mark.parametrize("words", [[*map(str, Verdict)], [*map(str, Outcome)], ["not decided (p = .21)"]])
+@pytest.mark.parametrize("words", [[*map(str, DeltaVerdict)], [*map(str, RegionVerdict)], ["not decided (p = .21)"]])
 def test_every_verdict_has_a_mark_and_a_name(words: list[str]) -> None:
     chart = differences(frame([(1.0, 0.0, 5.0)] * len(words), verdict=words), "points")
     found = {said(item)["verdict"]: (item["shape"], item["fill"]) for item in items(chart, "symbol")}

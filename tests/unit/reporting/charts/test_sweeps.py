@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from tepo.reporting.charts.style import Chart, Looks, specification
-from tepo.reporting.charts.sweeps import benchmarks, sweep_lines, sweep_map, tried
+from tepo.reporting.charts.sweeps import sweep_lines, sweep_map, tried
 from tests.unit.reporting.charts.drawing import (
     HOSTILE,
     LABELS,
@@ -25,15 +25,15 @@ RATES = ("1e-4", "4e-4", "1e-3")
 SCORES = {"stands": (68.0, 66.0, 60.0), "falls": (70.0, 0.5, math.nan)}
 
 
-def cells(across: str, values: tuple[str, ...], rows: Any = SCORES) -> pd.DataFrame:
+def cells(values: tuple[str, ...], rows: Any = SCORES) -> pd.DataFrame:
     every = [(row, value, mean) for row, means in rows.items() for value, mean in zip(values, means, strict=True)]
-    frame = pd.DataFrame(every, columns=["method", across, "mean"])
+    frame = pd.DataFrame(every, columns=["method", "value", "mean"])
     frame = frame.assign(low=frame["mean"] - 1, high=frame["mean"] + 1, ended=(frame["mean"] < 1).astype(int))
     return frame.assign(interval="[1, 2]", runs="0: r0", lost=3.3)
 
 
 def test_a_cell_has_its_number_its_shade_and_a_frame_where_runs_ended() -> None:
-    chart = sweep_map(cells("value", RATES), "rate")
+    chart = sweep_map(cells(RATES), "rate")
     words = [(item["text"], said(item)["method"], said(item)["rate"]) for item in items(chart, "text")]
     texts = ("68.0", "66.0", "60.0", "70.0", "0.5†", "–")
     assert words == list(zip(texts, ["stands"] * 3 + ["falls"] * 3, RATES * 2, strict=True))
@@ -59,9 +59,7 @@ def test_a_cell_has_its_number_its_shade_and_a_frame_where_runs_ended() -> None:
     ],
 )
 def test_lines_lie_at_their_values(values: tuple[str, ...], log: bool | None) -> None:
-    chart = sweep_lines(
-        cells("value", values, {"stands": (1.0, 2.0, 4.0), "falls": (2.0, 3.0, math.nan)}), "rate", LOOKS
-    )
+    chart = sweep_lines(cells(values, {"stands": (1.0, 2.0, 4.0), "falls": (2.0, 3.0, math.nan)}), "rate", LOOKS)
     first, second = marks(chart, "line")
     assert [item["y"] for item in first] == pytest.approx([260 - 260 * mean / 5 for mean in (1, 2, 4)])
     assert [said(item)["mean"] for item in second if item.get("defined", True)] == ["2.0", "3.0"]
@@ -92,34 +90,18 @@ def test_settings_tried_have_a_panel_a_row(log: bool) -> None:
         assert (middle - left) / (right - left) == pytest.approx(0.5 if log else 0.09 / 0.99)
 
 
-def test_benchmarks_are_bars_with_intervals() -> None:
-    rows = {"stands": (30.0, 40.0), "falls": (20.0, 50.0)}
-    frame = cells("benchmark", ("gcd", "add3"), rows)
-    chart = benchmarks(frame, LOOKS, ["add3", "gcd"])
-    bars = items(chart, "rect")
-    point = bars[0]["height"] / 30
-    assert [item["height"] for item in bars] == pytest.approx([point * mean for mean in (30, 40, 20, 50)])
-    assert [abs(item["y2"] - item["y"]) for item in items(chart, "rule")] == pytest.approx([2 * point] * 4)
-    order = [(said(item)["benchmark"], said(item)["method"]) for item in sorted(bars, key=lambda item: item["x"])]
-    assert order == [(name, row) for name in ("add3", "gcd") for row in rows]
-    assert [item["fill"] for item in bars] == ["#D55E00"] * 2 + ["#0072B2"] * 2
-    assert items(benchmarks(frame.assign(low=None, high=None), LOOKS, ["gcd"]), "rule") == []
-
-
 def drawn(kind: str, labels: tuple[str, ...]) -> Chart:
     looks: Looks = dict.fromkeys(labels, ("tepo", None))
     rows = dict.fromkeys(labels, (68.0, 66.0, 0.5))
     match kind:
         case "map":
-            return sweep_map(cells("value", RATES, rows), "rate")
+            return sweep_map(cells(RATES, rows), "rate")
         case "lines":
-            return sweep_lines(cells("value", RATES, rows), "rate", looks)
-        case "tried":
-            return tried(settings(labels), "rate", looks, log=True)
-    return benchmarks(cells("benchmark", RATES, rows), looks, RATES)
+            return sweep_lines(cells(RATES, rows), "rate", looks)
+    return tried(settings(labels), "rate", looks, log=True)
 
 
-@pytest.mark.parametrize("kind", ["map", "lines", "tried", "benchmarks"])
+@pytest.mark.parametrize("kind", ["map", "lines", "tried"])
 def test_every_label_is_read_in_full_and_a_chosen_method_stands_out(kind: str) -> None:
     for width in (355, 760):
         assert unread(drawn(kind, LABELS), LABELS, width) == []
@@ -131,5 +113,5 @@ def test_every_label_is_read_in_full_and_a_chosen_method_stands_out(kind: str) -
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_varies_is_text(name: str) -> None:
-    frame = cells("value", (name, "b", "c"))
+    frame = cells((name, "b", "c"))
     assert unread(sweep_map(frame, name), [name]) == unread(sweep_lines(frame, name, LOOKS), [name]) == []

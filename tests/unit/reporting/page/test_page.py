@@ -1,27 +1,20 @@
 """The page as text: self-contained, well-formed, safe against what it shows; it says everything, and nothing twice."""
 
 import gzip
-import io
 import re
 from base64 import b64decode
 from collections import Counter
-from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
-from PIL import Image
 
-from tepo.analysis.page import link_of
 from tepo.formula.row import load_row
-from tepo.reporting.page import PageContent, PageHead, build_page
 from tepo.reporting.page.equations import methods
 from tepo.reporting.page.runs import PageRun, run_rows
-from tepo.reporting.page.token_classes import CLASSES
-from tepo.reporting.page.token_data import class_rows
 from tepo.reporting.tables.table import Table
-from tests.unit.reporting.pages import LINK, LONG, NASTY, charts, dump, page, unpacked
+from tests.unit.reporting.pages import LONG, NASTY, page, unpacked
 
-HEAD = ("title", "asked", "ran", "cost", "caveat", "term", "meaning", "repeat", "note", "fact", "value")
+HEAD = ("title", "asked", "ran", "cost", "caveat", "term", "meaning", "repeat", "note")
 HOSTILE = (*HEAD, "below", "lacks", "row", "differences", "curves", "times", "outcome", "command", "tepo", "GRPO/DAPO")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'unsafe-eval'; img-src data: blob:"
 
@@ -79,7 +72,7 @@ def test_is_well_formed_and_loads_nothing(text: str, document: Document, listed:
     assert [link for link in document.links if link[1:] not in ids] == ["data:,"]
     assert f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">' in text
     spaces = {f"http://www.w3.org/{name}" for name in ("2000/svg", "1999/xlink", "1998/Math/MathML")}
-    assert set(re.findall(r"https?://[^\"'\s<>]+", text)) <= {LINK.url, LINK.picture, *spaces}
+    assert set(re.findall(r"https?://[^\"'\s<>]+", text)) <= spaces
     assert not re.search(r"@import|url\((?!#)|fetch\(|XMLHttpRequest", text)
     assert page(table) == text
 
@@ -116,29 +109,3 @@ def test_runs_stand_by_their_settings_of_which_the_unusual_are_named() -> None:
     usual, other, last = run_rows(runs)
     assert usual.seeds == ((0, "0", "fact 0"), (1, "1", "fact 1"))
     assert (usual.settings, other.settings, last.settings) == ("", "objective.beta=2.0", "")
-
-
-def test_tokens_have_shares_by_class_short_numbers_and_the_mask_that_would_be(document: Document) -> None:
-    first, plain, masked = class_rows([("a", dump(4, mask=False)), ("b", dump(4))])
-    assert first == ["Run", "Tokens", *(f"% of {name}" for name in (*CLASSES, "all"))]
-    assert plain[0] == "a, step 4 (no mask: where A > 0 and ΔH < 0)"
-    assert plain[1:] == masked[1:] == ["15", "40.0", "100.0", "33.3", "50.0", "33.3", "46.7"]
-    assert class_rows([]) == []
-    unmasked, _, applied = unpacked(document.packed["token-data"])["dumps"]
-    assert (unmasked["applied"], applied["applied"]) == (False, True)
-    assert unmasked["responses"][0]["values"]["mask"] == applied["responses"][0]["values"]["mask"]
-    assert 0.3 in unmasked["responses"][0]["values"]["entropy"]
-
-
-def test_a_link_shows_title_text_and_picture(text: str) -> None:
-    assert '<meta property="og:title" content="A &#34;finding&#34; &lt;/script&gt;' in text
-    head = PageHead("Title", asked="Asked?", finding="Found")
-    found = link_of(PageContent(head, [], [], [], charts()[0], []), "https://a.org/b/page.html", "p.png")
-    assert found
-    link, image = found
-    assert (link.picture, link.title, link.text) == ("https://a.org/b/p.png", "Found", "Asked?")
-    assert Image.open(io.BytesIO(image)).size == link.size
-    linked, empty = build_page(PageContent(replace(head, link=link), [], [])), build_page(PageContent(head, [], []))
-    assert [part for part in ("og:", 'id="tokens"', 'id="side"', 'id="runs"', "<figure") if part in empty] == []
-    for name, value in {"": link.picture, ":width": link.size[0], ":height": link.size[1]}.items():
-        assert f'<meta property="og:image{name}" content="{value}">' in linked

@@ -107,16 +107,15 @@ def test_tokens_by_run_step_response_and_colour(fresh: Page) -> None:
     assert fresh.one("#explained").text.startswith("Entropy at the token now minus when it was sampled")
     fresh.choose("#dump-view", "Advantage")
     assert len(set(fresh.run(COLOURS))) == 1
-    fresh.choose("#dump-view", "A > 0 ∧ ΔH < 0")
-    assert "this objective has no mask" in fresh.one("#explained").text
     fresh.choose("#dump-run", "TEPO")
     assert fresh.texts("#dump-step option") == ["1, before training", "4"]
     assert fresh.one("#dump-step").get_property("selectedIndex") == 1
     fresh.choose("#dump-step", "before training")
+    fresh.choose("#dump-view", "KL mask")
     assert fresh.one("#explained").text.startswith("The tokens to which the objective's KL penalty applies")
     assert len(fresh.all("#response .masked")) == 7
     fresh.choose("#dump-response", "2 ✗")
     assert fresh.texts("#response span")[2] == NASTY
     assert fresh.one("#verdict").text == "✗ wrong, reward 0, right answer 15, cut off at the length limit"
-    assert fresh.texts("#values thead th")[:3] == ["Token", "Class", "Entropy change"]
-    assert fresh.texts("#values tbody tr:last-child > *")[:3] == ['"4"', "digit", "−0.1"]
+    assert fresh.texts("#values thead th")[:3] == ["Token", "Entropy change", "KL mask"]
+    assert fresh.texts("#values tbody tr:last-child > *")[:3] == ['"4"', "−0.1", "0"]

@@ -1,4 +1,4 @@
-"""Token dumps: what is accepted, what kind each token is, and how many of a kind the mask takes."""
+"""Token dumps: what is accepted."""
 
 import json
 from pathlib import Path
@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from tepo.common.errors import UserError
-from tepo.reporting.page.token_classes import token_classes
-from tepo.reporting.page.token_data import class_rows, mask_of
-from tepo.store.stored_tokens import parse_dump, read_dump
+from tepo.store.stored_tokens import read_dump
 
 
 def response(tokens: list[str], **values: list) -> dict:
@@ -17,37 +15,6 @@ def response(tokens: list[str], **values: list) -> dict:
 
 def dump(*responses: dict) -> dict:
     return {"format": 1, "step": 4, "objective": "tepo", "responses": list(responses)}
-
-
-@pytest.mark.parametrize(
-    ("tokens", "classes"),
-    [
-        (["1", "2", "+", "3", "=", "15", ";"], "digit digit operator digit operator digit other"),
-        (["so", " the", "\n", "\\boxed{", "4", "6", "}", "<eos>"], "word word other word answer answer operator other"),
-        (["\\boxed{1}", " ", "\\boxed{", "-", "2", "}"], "digit other word answer answer operator"),
-        (["\\boxed{", "\\frac{", "1", "}{", "2", "}", "}"], "word answer answer answer answer answer operator"),
-        (["\\boxed{", "7"], "word digit"),  # cut off: no complete answer
-        (["\\boxed{3}\\boxed{", "7"], "digit digit"),  # the complete box is the earlier one, inside a single token
-        (["a <", "b>c", "", "²"], "word word other digit"),
-        ([], ""),
-    ],
-)
-def test_classes(tokens: list[str], classes: str) -> None:
-    assert token_classes(tokens) == classes.split()
-
-
-def test_counts_by_class() -> None:
-    one = response(["1", "+", "\\boxed{", "2", "}"], kl_mask=[1, 0, 0, 1, 1])
-    _, row = class_rows([("run", parse_dump(dump(one)))])
-    assert row == ["run, step 4", "5", "100.0", "50.0", "0.0", "100.0", "–", "60.0"]
-
-
-def test_tepos_mask_is_worked_out_where_the_objective_has_none() -> None:
-    tokens, advantage = ["1", "2", "3", "4"], [1, 1, -1, None]
-    known = response(tokens, advantage=advantage, entropy_change=[-0.1, 0.0, -0.1, -0.1])
-    masks = [mask_of(one) for one in parse_dump(dump(known, response(tokens, advantage=advantage))).responses]
-    assert masks == [[1.0, 0.0, 0.0, None], None]
-    assert class_rows([("run", parse_dump(dump(response(tokens))))]) == []
 
 
 def test_reads_what_the_loop_writes(tmp_path: Path) -> None:

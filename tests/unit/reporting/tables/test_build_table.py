@@ -14,12 +14,12 @@ from tepo.common.errors import UserError
 from tepo.reporting.paper.reference import RowKey, reference_row
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.tables.render import as_text
-from tepo.reporting.tables.table import IDENTICAL, SAME, Block, Cell, Table, TableRow, p_text, verdict_in
+from tepo.reporting.tables.table import IDENTICAL, SAME, Cell, Table, TableBlock, TableRow, p_text, verdict_in
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
 
 def cell(table: Table, row: str, column: str, block: int = 0) -> Cell:
-    found: Block = table.blocks[block]
+    found: TableBlock = table.blocks[block]
     line: TableRow = next(line for line in found.rows if line.key == row)
     return line.cells[[entry.key for entry in found.columns].index(column)]
 

@@ -14,7 +14,7 @@ from rich.console import Console
 from tepo.common.errors import UserError
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.render import as_text, latex_text, render
-from tepo.reporting.tables.table import Block, Cell, Column, Kind, Table, TableRow, ranked
+from tepo.reporting.tables.table import Cell, Column, Kind, Table, TableBlock, TableRow, ranked
 
 
 def test_unknown_format_names_the_nearest(table: Table) -> None:
@@ -35,7 +35,7 @@ def test_a_text_that_a_spreadsheet_would_compute_is_quoted_and_numbers_are_not()
     labels = ("=1+2", "+A1", "-A1", "@SUM(A1)", "\t=1", "\n=1", "-1+1|cmd", "-0.5", "+3", "-1e-3", "a=b", "")
     value = Cell(-1.5, -2, -1, n=4)
     rows = tuple(TableRow(label, label, (value, Cell(text=label))) for label in labels)
-    block = Block("=b", (Column("@c", "+t", Kind.DELTA), Column("words", "words", Kind.TEXT)), rows)
+    block = TableBlock("=b", (Column("@c", "+t", Kind.DELTA), Column("words", "words", Kind.TEXT)), rows)
     lines = list(csv_reader.DictReader(io.StringIO(as_text(Table("t", "t", (block,)), "csv"), newline="")))
     quoted = [*(f"'{label}" for label in labels[:7]), *labels[7:]]
     assert [line["label"] for line in lines[::2]] == [line["text"] for line in lines[1::2]] == quoted
@@ -46,7 +46,7 @@ def test_a_text_that_a_spreadsheet_would_compute_is_quoted_and_numbers_are_not()
 
 def test_text_is_no_markup_and_its_controls_are_spelt_out() -> None:
     label, shown = "[bold]a[/bold]:warning:\x1b[31m\x9b1m\u202e", "[bold]a[/bold]:warning:\\x1b[31m\\x9b1m\\u202e"
-    block = Block(
+    block = TableBlock(
         label,
         (Column("c", label, Kind.TEXT),),
         (TableRow("r", label, (Cell(text=label),), section=label),),
@@ -84,7 +84,7 @@ def test_the_order_of_a_sum_changes_no_printed_figure(percent: float) -> None:
     sums = [percent * (1 + error) for error in (-4e-16, 0, 4e-16)]
     assert len(set(sums)) == 3
     assert len({format_value(Cell(one), column, 1) for one in sums}) == 1
-    block = ranked(Block("Measured", (column,), tuple(TableRow(str(one), str(one), (Cell(one),)) for one in sums)))
+    block = ranked(TableBlock("Measured", (column,), tuple(TableRow(str(one), str(one), (Cell(one),)) for one in sums)))
     assert [row.cells[0].rank for row in block.rows] == [1, 1, 1]
 
 
@@ -132,15 +132,6 @@ class _Tags(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         assert self.open.pop() == tag
-
-
-def test_html_tells_intervals_responses_and_seeds_in_tooltips(table: Table) -> None:
-    block = table.blocks[0]
-    row = next(row for row in block.rows if row.seeds)
-    text = render(table, "html")
-    assert f'title="seeds {", ".join(map(str, row.seeds))}"' in text
-    cell = next(cell for cell in row.cells if cell.low is not None and cell.n)
-    assert f'title="95%: {cell.low:.2f} to {cell.high:.2f}, {cell.n:,} responses"' in text
 
 
 def test_html_is_well_formed_and_rectangular(table: Table) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.tables.sweep_table import LOST, lost_blocks, sweep_blocks
-from tepo.reporting.tables.table import SAME, Block, Cell, Column, Table, TableRow, verdict_in
+from tepo.reporting.tables.table import SAME, Cell, Column, Table, TableBlock, TableRow, verdict_in
 from tests.unit.reporting.samples import BENCHMARKS, samples
 
 RATES = ("1e-4", "2e-4", "1e-3")
@@ -82,12 +82,12 @@ def test_further_axes_and_models_are_blocks_of_their_own() -> None:
     assert titles == [f"Average accuracy by learning_rate, epochs={n}" for n in (1, 2)]
 
 
-def grid(**means: tuple[float | None, ...]) -> Block:
+def grid(**means: tuple[float | None, ...]) -> TableBlock:
     rows = tuple(
         TableRow(key, key, tuple(map(Cell, own)), "base" if key == "u" else "tepo") for key, own in means.items()
     )
     columns = tuple(Column(f"rate={n}", f"rate={n}") for n in range(len(rows[0].cells)))
-    return Block("Average accuracy by rate", columns, rows, axis="rate")
+    return TableBlock("Average accuracy by rate", columns, rows, axis="rate")
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def grid(**means: tuple[float | None, ...]) -> Block:
         ((grid(a=(60.0, 40.0), b=(5.0, 5.0)), grid(a=(10.0, 50.0), b=(None, 5.0))), {"a": 15.0}),
     ],
 )
-def test_what_a_row_loses_is_from_all_of_its_grid(grids: tuple[Block, ...], lost: dict[str, float]) -> None:
+def test_what_a_row_loses_is_from_all_of_its_grid(grids: tuple[TableBlock, ...], lost: dict[str, float]) -> None:
     (block,) = lost_blocks(grids)
     assert {row.key: row.cells[0].mean for row in block.rows} == pytest.approx(lost)
     assert [column.key for column in block.columns] == [LOST]
@@ -106,5 +106,5 @@ def test_what_a_row_loses_is_from_all_of_its_grid(grids: tuple[Block, ...], lost
 
 
 @pytest.mark.parametrize("one", [grid(a=(60.0,)), grid(a=(60.0, None))])
-def test_nothing_is_lost_over_one_value_or_an_unfinished_grid(one: Block) -> None:
+def test_nothing_is_lost_over_one_value_or_an_unfinished_grid(one: TableBlock) -> None:
     assert lost_blocks([one]) == ()

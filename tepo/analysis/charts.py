@@ -214,7 +214,7 @@ def _run_charts(study: Study, scale: str, units: Sequence[Unit], facts: Facts, a
             baseline = baseline_label(study, part) or ""
             chart = curves.training_curves(frame, looks_of(part), against=against, baseline=baseline)
             caption = ": ".join(filter(None, ("Training curves", where)))
-            yield NamedChart(f"{study.name}-curves{end}", "curves", caption, chart)
+            yield NamedChart(f"{study.name}-curves{end}", "curves", caption, chart, curves.ends(frame))
         if not (times := step_times.step_time_frame(steps)).empty:
             caption = ": ".join(filter(None, ("Where the time of a step went", where)))
             yield NamedChart(f"{study.name}-times{end}", "times", caption, step_times.step_times(times))

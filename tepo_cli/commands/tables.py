@@ -44,7 +44,7 @@ def figure(
         str, typer.Argument(help="A study (stability, panel-e), 2a 2b 3a 3b v1-4 v1-5 gtpo-1 … gtpo-4, or `all`.")
     ],
     asked: Asked,
-    format: Annotated[str, typer.Option(help="svg, pdf, png or json (the Vega-Lite specification).")] = "svg",
+    format: Annotated[str, typer.Option(help="svg, pdf, png, html or json (the Vega-Lite specification).")] = "svg",
     records: Records = False,
     against: Annotated[
         str, typer.Option(help="What curves are drawn against: steps, samples, tokens, time, kl.")

@@ -129,6 +129,17 @@ def run_curves(
     return training_curves(curve_frame(steps), {method: (method, None)})
 
 
+def ends(frame: pd.DataFrame, panels: Sequence[Panel] = TRAINING_PANELS) -> pd.DataFrame:
+    """The mean over seeds of each row at its last step, a column a panel: what the curves come to, as a table."""
+    shown = [panel for panel in panels if frame[panel.name].notna().any()]
+    titles = [", ".join(filter(None, (panel.title, panel.unit))) for panel in shown]
+    last = [_means(frame, panel).groupby("method").last() for panel in shown]
+    order = list(dict.fromkeys(frame["method"]))
+    means = pd.DataFrame(dict(zip(titles, last, strict=True))).reindex(order)
+    known = means.map(lambda mean: f"{float(f'{mean:.3g}'):g}").replace("nan", "–")
+    return known.rename_axis("Method").reset_index()
+
+
 def _panel(frame: pd.DataFrame, panel: Panel, opacity: Any, against: str, several: bool) -> alt.LayerChart:
     x = alt.X("at", type="quantitative", title=AXES[against], axis=alt.Axis(grid=False), scale=_TIGHT)
     scale = alt.Scale(type="log") if _one_flattens(frame, panel) else alt.Scale(zero=False)

@@ -9,7 +9,7 @@ import math
 import textwrap
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
@@ -20,7 +20,7 @@ import pandas as pd
 from tepo.common.text import spelt
 from tepo.reporting.colours import Look, look
 
-FORMATS = ("svg", "pdf", "png", "json")
+FORMATS = ("svg", "pdf", "png", "html", "json")
 _BROAD = 760  # pixels of a page's column
 INK, FAINT, GRID, REGION, GREY = "#1b1b1b", "#5c5c5c", "#dddddd", "#e6ebf2", "#b5b5b5"
 _DIGITS = 6  # of the numbers of a chart that make it another chart
@@ -41,19 +41,27 @@ _CONFIG: dict[str, Any] = {
     "rule": {"color": INK},
 }  # fmt: skip
 
+_PAGE = """<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Chart</title><script>{vega}</script></head>
+<body><div id="chart"></div><script>vegaEmbed("#chart", {chart}, {{"renderer": "svg"}})</script></body>
+</html>
+"""
+
 Chart = Any  # one of Altair's: Chart, LayerChart or ConcatChart
 
 
 @dataclass(frozen=True)
 class NamedChart:
     """A chart. name: of its file, unique in its study. kind: differences, claims, printed, map, lines, settings, curves
-    or times.  instead: name
+    or times. ends: of curves, where they end, a line a row; of others the study's table has the numbers. instead: name
     of a chart that says no more than this one."""
 
     name: str
     kind: str
     caption: str
     chart: Chart
+    ends: pd.DataFrame = field(default_factory=pd.DataFrame, compare=False)
     instead: str = ""
 
 
@@ -246,7 +254,7 @@ def png(chart: Chart, scale: float = 2.0) -> bytes:
 
 
 def drawn(chart: Chart, format: str) -> bytes | str:
-    """The chart as the content of a file of one of FORMATS. JSON is the
+    """The chart as the content of a file of one of FORMATS. HTML holds Vega and needs no network; JSON is the
     specification with its data."""
     import vl_convert
 
@@ -258,6 +266,9 @@ def drawn(chart: Chart, format: str) -> bytes | str:
         case "pdf":
             made: bytes = vl_convert.vegalite_to_pdf(specification(chart))
             return made
+        case "html":
+            made_of = json.dumps({**specification(chart), "background": "white"}).replace("<", "\\u003c")
+            return _PAGE.format(vega=vega(), chart=made_of)
     return json.dumps(specification(chart), indent=1, ensure_ascii=False) + "\n"
 
 

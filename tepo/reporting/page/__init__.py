@@ -23,6 +23,7 @@ from tepo.reporting.tables.provenance_note import made_by
 from tepo.reporting.tables.render import markdown, tabular, tidy_csv
 from tepo.reporting.tables.table import Table
 
+_ENDS = 12  # rows of the table that stands for curves where no script runs
 _OPEN = ("claims", "differences", "map", "settings")  # kinds of charts that a study opens with
 _WIDTHS = {"broad": 760, "narrow": 355}  # pixels of the picture on the first screen
 
@@ -134,7 +135,14 @@ def _study(study: PageStudy, runs: set[str], picture: NamedChart | None) -> dict
 
 
 def _chart(one: NamedChart) -> dict[str, Any]:
-    return {"name": one.name, "kind": one.kind, "caption": one.caption, "data": packed(specification(one.chart))}
+    ends = one.ends if len(one.ends) <= _ENDS else one.ends[:0]
+    return {
+        "name": one.name,
+        "kind": one.kind,
+        "caption": one.caption,
+        "data": packed(specification(one.chart)),
+        "ends": [list(ends.columns), *ends.to_numpy().tolist()] if len(ends) else [],
+    }
 
 
 def _pictures(one: NamedChart) -> dict[str, Markup]:

@@ -23,7 +23,7 @@ scales: {{laptop: {{models: [laptop], seeds: [0, 1], overrides: [train.steps=2, 
 """
 METRICS = {"critic/score/mean": 0.5, "timing_s/step": 2.0, "timing_s/gen": 1.5, "training/responses": 32}
 CHARTS = ["mine-differences", "mine-curves", "mine-times"]
-BEGINS = {"svg": b"<svg ", "pdf": b"%PDF-", "png": b"\x89PNG", "json": b"{"}
+BEGINS = {"svg": b"<svg ", "pdf": b"%PDF-", "png": b"\x89PNG", "html": b"<!DOCTYPE html>", "json": b"{"}
 
 
 @pytest.fixture
@@ -51,6 +51,7 @@ def test_all_charts_of_a_study_are_written_in_each_format(
     for path in written:
         content = path.read_bytes()
         assert content.startswith(BEGINS[format])
+        assert b"cdn.jsdelivr.net/npm" not in content, "it needs no network"
         assert format != "json" or "vega-lite" in json.loads(content)["$schema"]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from tepo.formula.row import load_row
-from tepo.reporting.charts.curves import STEP, curve_frame, training_curves
+from tepo.reporting.charts.curves import STEP, curve_frame, ends, training_curves
 from tepo.reporting.charts.forest import differences
 from tepo.reporting.charts.step_times import step_time_frame, step_times
 from tepo.reporting.charts.style import Looks, NamedChart
@@ -85,7 +85,8 @@ def metrics(labels: Looks, seeds: int = 2, steps: int = 4) -> pd.DataFrame:
 
 
 def curves_chart(name: str, steps: pd.DataFrame, looks: Looks) -> NamedChart:
-    return NamedChart(name, "curves", f"curves {NASTY}", training_curves(curve_frame(steps), looks))
+    frame = curve_frame(steps)
+    return NamedChart(name, "curves", f"curves {NASTY}", training_curves(frame, looks), ends(frame))
 
 
 def charts() -> list[NamedChart]:

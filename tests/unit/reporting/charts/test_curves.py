@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tepo.reporting.charts.curves import AXES, curve_frame, training_curves
+from tepo.reporting.charts.curves import AXES, curve_frame, ends, training_curves
 from tepo.reporting.charts.style import GREY, Chart, Looks, specification
 from tepo.reporting.colours import look
 from tests.unit.reporting.charts.drawing import LABELS, items, marks, opacities, said, scales, selections, unread
@@ -156,6 +156,12 @@ def test_of_many_rows_the_baseline_and_both_extremes_are_lifted() -> None:
     assert GREY not in scales(few, "color")[0]["range"]
     assert [colour == GREY for colour in scales(many, "color")[0]["range"]] == [index % 3 != 0 for index in range(7)]
     assert unread(many, [f"row {index}" for index in range(7)], 355) == ["row 1", "row 2", "row 4", "row 5"]
+
+
+def test_ends_are_means_at_the_last_step() -> None:
+    runs = [run("a", 0, [0.1, 0.2]), run("a", 1, [0.3, 0.5], **{LENGTH: [1.0, 1234.0]}), run("b", 0, [0.1, None])]
+    found = ends(curve_frame(pd.concat(runs, ignore_index=True))).to_numpy().tolist()
+    assert found == [["a", "35", "1230"], ["b", "10", "–"]]
 
 
 @pytest.mark.parametrize("width", [355, 760])

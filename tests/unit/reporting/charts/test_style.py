@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from typing import Any
 
 import pandas as pd
@@ -14,7 +15,13 @@ from tepo.reporting.charts.style import Chart, digest, drawn, fitted, rows_of, s
 from tepo.reporting.colours import Look
 from tests.unit.reporting.charts.drawing import HOSTILE, LABELS
 
-STARTS = (("svg", b"<svg"), ("pdf", b"%PDF"), ("png", b"\x89PNG\r\n\x1a\n"), ("json", b"{"))
+STARTS = (
+    ("svg", b"<svg"),
+    ("pdf", b"%PDF"),
+    ("png", b"\x89PNG\r\n\x1a\n"),
+    ("html", b"<!DOCTYPE html>"),
+    ("json", b"{"),
+)
 
 
 def forest(delta: float = 1.23456, title: str = "points", **more: Any) -> Chart:
@@ -45,6 +52,17 @@ def test_a_file_of_every_format_whatever_labels_say(format: str, start: bytes) -
         ]
     if format == "svg":
         assert found.endswith(f"<!-- chart {digest(chart)} --></svg>")
+
+
+def test_html_loads_nothing_and_has_no_label_as_markup() -> None:
+    labels = ["</script><img src=x onerror=alert(1)><!--", '"] || alert(1)//']
+    text = str(drawn(forest(method=labels), "html"))
+    rest = re.sub("<script>.*?</script>", "", text, flags=re.DOTALL).replace("\n", "")
+    head = '<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>Chart</title></head>'
+    assert rest == head + '<body><div id="chart"></div></body></html>'
+    assert not re.search(r"""\bimport\s*[("'{*]|importScripts|<!--""", text)
+    made, _ = json.JSONDecoder().raw_decode(text.split('vegaEmbed("#chart", ')[1])
+    assert [row["method"] for rows in made["datasets"].values() for row in rows] == labels
 
 
 def test_more_than_5000_rows() -> None:

@@ -128,10 +128,7 @@ def parse_seeds(text: str | None) -> list[int] | None:
 
 
 def compose_run(overrides: Sequence[str], store: Path | None) -> "RunConfig":
-    """The configuration of `tepo train` and `tepo base`.
-
-    The store does not go through Hydra, whose grammar has no ü, comma or bracket.
-    """
+    """The configuration of `tepo train` and `tepo base`; a store in quotes or with `${` is taken as it is."""
     from dataclasses import replace
 
     from tepo.config.compose import compose

@@ -103,14 +103,6 @@ def test_what_a_message_suggests_works(tmp_path: Path) -> None:
     assert compose([r"wandb.group=a\${b"]).wandb.group == "a${b"
 
 
-@pytest.mark.parametrize("name", ["1e5", "007", "true", "a,b", "ü#x", "it's"])
-def test_an_option_may_have_any_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / f"{name}.yaml").write_text("name: mine\npath: package:laptop\n")
-    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
-    assert compose([f"model={name}"]).model.name == "mine"
-
-
 @pytest.mark.parametrize("text", ["12e4567", "010", "1_000", "1:30", "12.10", "yes"])
 def test_text_of_an_option_is_what_is_written(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A truth value is refused, as YAML has several words for it."""

@@ -1,28 +1,14 @@
 """The queue that all ranks share: what is drawn once, by whom, and what is given up."""
 
-from collections import Counter
-from dataclasses import dataclass, field, replace
 from random import Random
-from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tepo.config.compose import compose
-from tepo.objectives.testing.simulated_ranks import SimulatedRank, on_ranks
-from tepo.planning.simulator.cards import Decoding
-from tepo.planning.simulator.clocked_sampler import AtOnce, ClockedRank, ClockedSampler, Engine, Judge, Stream
-from tepo.planning.simulator.workload import PROMPT, Lognormal
-from tepo.policy.model.shapes import KNOWN
-from tepo.training.metrics.step_metrics import StepMetrics
-from tepo.training.resources.gpu_cards import H100
-from tepo.training.rollout.collector import Collector
-from tepo.training.rollout.group_stats import Rollout
 from tepo.training.rollout.prompt_queue import PromptQueue
 
 SIZE = 4
-FAST = Decoding(H100, KNOWN["Qwen/Qwen2.5-7B"], 0.4, max_rows=8)
 
 
 @given(ranks=st.integers(1, 5), side_by_side=st.integers(1, 9), seed=st.integers(0, 2**32))
@@ -71,73 +57,3 @@ def test_a_sampler_that_decodes_blocks_is_dealt_them_by_place(ended: bool) -> No
         shared.ended([40, 48, 56])
     shared.add(range(15, 18))
     assert shared.deal() == [[60, 68], [64]]
-
-
-@dataclass
-class Noting(Engine):
-    """A simulated engine that keeps the names of what it was given."""
-
-    decoding: Decoding
-    given: list[Any] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        super().__init__(self.decoding)
-
-    def add(self, name: Any, length: int, prompt: int = PROMPT) -> None:
-        self.given.append(name)
-        super().add(name, length, prompt)
-
-
-def collected(engines: list[Noting], workload: Lognormal, margin: float = 1.2, before: int = 0) -> list[Rollout]:
-    """The rollout of each rank, of which each has an engine."""
-    words = (f"train.prompts_per_step=6 train.samples_per_prompt={SIZE} sampler.margin={margin}").split()
-    config = compose(["scale=paper", *words, "train.mini_batch_prompts=3"])
-
-    def collect(simulated: SimulatedRank) -> Rollout:
-        engine = engines[simulated.rank]
-        sampler, comm = ClockedSampler(engine, workload, SIZE), ClockedRank(simulated, engine)
-        collector = Collector(config, Stream(), sampler, Judge(), comm, AtOnce)  # type: ignore[arg-type]
-        return collector.collect(100, 1, before, StepMetrics())
-
-    return on_ranks(collect, len(engines))
-
-
-def slower(times: float) -> Decoding:
-    return replace(FAST, card=replace(H100, bandwidth=H100.bandwidth / times, operations=H100.operations / times))
-
-
-@settings(max_examples=15, deadline=None)
-@given(
-    speeds=st.lists(st.sampled_from([1.0, 2.0, 5.0]), min_size=1, max_size=5),
-    margin=st.sampled_from([1.0, 1.2, 3.0]),
-    before=st.integers(0, 30),
-    seed=st.integers(0, 1000),
-)
-def test_the_same_groups_for_any_ranks_speeds_and_margin(
-    speeds: list[float], margin: float, before: int, seed: int
-) -> None:
-    workload = Lognormal(300, 1500, seed=seed)
-    mixed = [number for number in range(100, 160) if 0 < workload.group(number, SIZE).right < SIZE][:6]
-    engines = [Noting(slower(times)) for times in speeds]
-    for rollout in collected(engines, workload, margin, before):
-        assert [group.prompt.number for group in rollout.groups] == mixed
-        lengths = [[len(response.tokens) for response in group.responses] for group in rollout.groups]
-        assert lengths == [workload.group(number, SIZE).lengths for number in mixed]
-        assert [sum(group.rewards) for group in rollout.groups] == [workload.group(n, SIZE).right for n in mixed]
-        assert rollout.consumed == mixed[-1] - 99
-    drawn = Counter(number for engine in engines for number, _ in engine.given)
-    assert set(drawn.values()) == {1}
-    assert set(drawn) >= set(range(100 * SIZE, (mixed[-1] + 1) * SIZE))
-    for engine in engines:
-        assert not engine.rows
-        assert not engine.waiting
-        assert engine.cached == 0
-
-
-def test_a_slow_engine_draws_fewer() -> None:
-    """It has as many under way as the others, and ends fewer of them."""
-    engines = [Noting(FAST), Noting(slower(3)), Noting(FAST)]
-    collected(engines, Lognormal(300, 1500, kept=0.2))
-    first, slow, last = (len(engine.given) for engine in engines)
-    assert slow < 0.7 * min(first, last)
-    assert abs(first - last) < 0.2 * first

@@ -22,6 +22,7 @@ from tepo.store.early_stop import EarlyStop, Ending, diverged
 from tepo.store.run_folder import AGAIN, RunFolder
 from tepo.training.distributed import process_group
 from tepo.training.distributed.liveness import ACTIVITY, Heartbeat, Limits, Watch
+from tepo.training.learning_rate import scheduled_learning_rate
 from tepo.training.metrics.metrics_log import MetricsLog, Report
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.metrics.throughput import step_figures
@@ -31,7 +32,7 @@ from tepo.training.rollout.first_prompt import keep_first_prompt
 from tepo.training.rollout.run_progress import StepRollout
 from tepo.training.rollout_batch import FlatRollout, MiniBatch, mini_batches
 from tepo.training.setup import PlannedSeconds, PreparedRun, TrainState, open_state, prepare
-from tepo.training.update import Updater, scheduled_learning_rate
+from tepo.training.update import Updater
 from tepo.training.validation import START, Measured
 
 # Figures that `Engine.step` would give for a mini-batch without tokens in the loss, after which no step is taken.

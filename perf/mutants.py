@@ -28,7 +28,7 @@ from typing import Any
 FIRST = 3  # files that a mutant meets alone: most of what is caught is caught there, and collecting takes time
 SECONDS = 90.0  # of tests for one mutant, as the look measured them
 LEFT_OUT = "not slow and not vllm and not deepspeed and not verl and not lm_eval and not bitsandbytes and not gpu"
-HEAVY = ("torch", "pandas", "scipy.stats", "sympy", "pyarrow.parquet", "pytest", "peft")
+HEAVY = ("torch", "pandas", "scipy.stats", "sympy", "hydra", "pyarrow.parquet", "pytest", "peft")
 HEAVY += ("transformers.models.qwen2.modeling_qwen2", "transformers.generation")
 _OPERATORS = "Lt LtE, Gt GtE, Eq NotEq, Is IsNot, In NotIn, Add Sub, Mult Div, And Or, BitAnd BitOr"
 _CALLS = "min max, minimum maximum, amin amax, argmin argmax, any all, floor ceil, mean sum, exp log"

@@ -128,7 +128,10 @@ def parse_seeds(text: str | None) -> list[int] | None:
 
 
 def compose_run(overrides: Sequence[str], store: Path | None) -> "RunConfig":
-    """The configuration of `tepo train` and `tepo base`; a store in quotes or with `${` is taken as it is."""
+    """The configuration of `tepo train` and `tepo base`.
+
+    The store does not go through Hydra, whose grammar has no ü, comma or bracket.
+    """
     from dataclasses import replace
 
     from tepo.config.compose import compose

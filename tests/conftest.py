@@ -18,7 +18,7 @@ import pytest
 _TERMINAL = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 _RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 for _name in list(os.environ):  # what a shell, a CI service or a job happens to export is not what is tested
-    if _name in ("TEPO_PATH", *_TERMINAL, *_RANKS) or _name.startswith(("WANDB_", "SLURM_")):
+    if _name in ("TEPO_PATH", *_TERMINAL, *_RANKS) or _name.startswith(("WANDB_", "SLURM_", "HYDRA_")):
         del os.environ[_name]
 
 

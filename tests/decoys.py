@@ -20,6 +20,7 @@ _DEPENDENCIES = [
     "hjson",
     "httpx",
     "huggingface_hub",
+    "hydra",
     "jinja2",
     "jsonschema",
     "latex2mathml",
@@ -34,6 +35,7 @@ _DEPENDENCIES = [
     "ninja",
     "numba",
     "numpy",
+    "omegaconf",
     "packaging",
     "pandas",
     "peft",
@@ -73,11 +75,11 @@ _NAMES = (*sys.stdlib_module_names, *_DEPENDENCIES)
 
 
 def lay(folder: Path, mark: Path) -> None:
-    """One for each module of the standard library and of what the suite may import, two as packages; and
-    a plugin that torch and vLLM load where a distribution beside it says so."""
+    """One for each module of the standard library and of what the suite may import, two as packages; a plugin of
+    Hydra's, and one that torch and vLLM load where a distribution beside it says so."""
     text = f"with open({str(mark)!r}, 'a') as file:\n    file.write(__file__ + '\\n')\n"
     names = [f"{name}/__init__" if name in ("email", "torch") else name for name in _NAMES]
-    for name in (*names, "plugin"):
+    for name in (*names, "hydra_plugins/plugin", "plugin"):
         path = folder / f"{name}.py"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

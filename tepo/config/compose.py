@@ -1,31 +1,31 @@
-"""From overrides to a checked RunConfig: files of options one over the other, the overrides above them, and the strict
-reader, which gives an unknown name the nearest valid one."""
+"""From overrides to a checked RunConfig: Hydra composes, the strict reader checks,
+and an unknown name gets the nearest valid one."""
 
+import contextlib
+import copy
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import yaml
-
 from tepo.common import paths
 from tepo.common.errors import UserError, unknown_name
 from tepo.common.paths import GROUPS
 from tepo.common.schema import Keys, Location, read
-from tepo.common.schema.document import Document, load
 from tepo.config import own_files
 from tepo.config.own_reward import read_prompt, read_rewards
 from tepo.config.run_config import RunConfig
 from tepo.formula import row
 
 _FUNCTION = re.compile(r"data\.reward\.\w+\.function")
+_QUOTED = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 _IN_QUOTES = "in quotes, as in " + shlex.quote('data.reward={short: {file: "a,b.py"}}')
-_ITEM = re.compile(rf"\s*({own_files.QUOTED.pattern}|[^,]*?)\s*(?:,|$)", re.DOTALL)
-_REFERENCE = re.compile(r"(\\?)\$\{([^{}]*)\}?")
+_ITEM = re.compile(rf"\s*({_QUOTED.pattern}|[^,]*?)\s*(?:,|$)", re.DOTALL)
 
 
 def options(group: str) -> list[str]:
@@ -50,21 +50,26 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
         changes[key.removeprefix("objective.")] = own_files.unquoted(given.pop(key))
     objective = _objective(own_files.unquoted(named), tuple(changes.items()))
     words = own_files.with_options(given, {group: options(group) for group in own_files.LEAF})
-    plain, chosen = _made(words, given)
-    if own_files.implied_data(words, plain["data"]):
-        plain, chosen = _made(words | {"data": own_files.OPTION}, given)
+    try:
+        plain, chosen = _made(words)
+        if own_files.implied_data(words, plain["data"]):
+            plain, chosen = _made(words | {"data": own_files.OPTION})
+    except UserError:
+        raise
+    except Exception as error:  # Hydra raises many kinds; its first line says what was wrong
+        raise _not_composed(error, words) from None
     plain.pop("studies", None)  # of a scale: tepo.studies.study
     own_files.settle(words, plain)
-    plain["objective"] = objective.formula.mapping
+    exact = plain["train"].get("exact_kl") and "kl" not in changes
+    plain["objective"] = (objective.with_exact_kl() if exact else objective).formula.mapping
     at = Location(_origin(given, chosen))
     data = plain["data"]
     for leaf, reader in (("reward", read_rewards), ("prompt", read_prompt)):
         if leaf in data:
             folder = Path() if f"data.{leaf}" in given else _file("data", chosen["data"]).parent
             data[leaf] = reader(data[leaf], folder, at.at("data", leaf))
+    _check_text(plain, at)
     config = read(RunConfig, plain, at)
-    if config.train.exact_kl and "kl" not in changes:
-        config.objective = objective.with_exact_kl().formula.mapping
     config.store = os.path.expanduser(config.store)
     if not config.store:
         raise at.at("store").error("store is empty", fix="name a folder: --store runs")
@@ -97,93 +102,73 @@ def _read_objective(named: str, changes: tuple[tuple[str, str], ...], _files: An
     return found
 
 
-def _made(words: Mapping[str, str], given: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The configuration in plain values and the option of each group. From below to above: config.yaml, the options of
-    the groups, the scale's, the other overrides; then references are resolved. A scale may choose other options."""
-    base = _document(paths.CONFIG / "config.yaml")
-    scale = words.get("scale", base.data["defaults"]["scale"])
-    of_scale = _document(_file("scale", scale))
-    defaults = of_scale.data.get("defaults", {})
-    if not isinstance(defaults, Mapping):
-        raise of_scale.at.at("defaults").error("defaults is a mapping", fix="defaults: {model: qwen2.5-7b, data: dapo}")
-    for group, option in defaults.items():
-        if group not in base.data["defaults"] or option not in options(group):
-            known = options(group) if group in base.data["defaults"] else base.data["defaults"]
-            raise of_scale.at.at("defaults", group).unknown("default", option if group in GROUPS else group, known)
-    chosen = {**base.data["defaults"], **defaults, **{group: words[group] for group in GROUPS if group in words}}
-    chosen["scale"] = scale
-    plain: dict[str, Any] = _over({}, base.data)
-    for group, option in chosen.items():  # the scale last
-        data = _document(_file(group, option)).data
-        plain = _over(plain, data if _sets_all(group, data) else {group: data})
-    del plain["defaults"]
-    at = Location(_origin(given, chosen))
-    for section in ("model", "data"):
-        if not isinstance(plain[section], Mapping):
-            raise at.at(section).error(f"{section} is a mapping, not {plain[section]!r}")
-    for key, text in words.items():
-        if key not in GROUPS:
-            *between, leaf = key.split(".")
-            inner = plain
-            for name in between:
-                inner = inner.setdefault(name, {})
-                if not isinstance(inner, dict):
-                    raise UserError(f"{key} is a part of what is set as a whole", where=f"{key}={text}")
-            inner[leaf] = _value(key, text)
-    return _resolved(plain, plain, at), chosen
+def _not_composed(error: Exception, words: Mapping[str, str]) -> UserError:
+    """The mistake that stopped Hydra: a file of a group that is no YAML, or a reference to a key that is not there."""
+    from tepo.common.schema.document import load
+
+    for path in (paths.CONFIG / "config.yaml", *(path for group in GROUPS for path in paths.files(group).values())):
+        load(path)
+    shown = [f"{key}={value}" for key, value in words.items()]
+    if referring := [word for word in shown if "${" in word]:
+        what, fix = "what stands in ${…} is no key of the configuration", "'\\${' are the characters themselves"
+        return UserError(what, where=" ".join(referring), fix=fix)
+    return UserError(str(error).splitlines()[0], where=" ".join(shown), fix="see `tepo train --help`")
 
 
-def _document(path: Path) -> Document:
-    """A file, kept while it does not change: a study has hundreds of rows with the same options."""
-    state = path.stat()
-    return _loaded(path, state.st_mtime_ns, state.st_size)
+def _made(words: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Compose the options of groups with Hydra, kept while no file of theirs changes, and put the other overrides in as
+    Hydra does: composing takes a tenth of a second, and a study has hundreds of rows with the same options."""
+    from omegaconf import OmegaConf
+
+    values = {key: _value(key, text) for key, text in words.items() if key not in GROUPS}
+    groups = tuple(f"{key}={value!r}" for key, value in words.items() if key in GROUPS)
+    files = [path for group in GROUPS for path in paths.files(group).values()]
+    config, chosen = _options(groups, tuple((path, path.stat().st_mtime_ns, path.stat().st_size) for path in files))
+    config = copy.deepcopy(config)
+    for key, value in values.items():
+        OmegaConf.update(config, key, value, merge=key != "data.reward", force_add=True)
+    plain: Any = OmegaConf.to_container(config, resolve=True)
+    return plain, dict(chosen)
 
 
 @lru_cache(maxsize=256)
-def _loaded(path: Path, *_state: int) -> Document:
-    return load(path)
+def _options(groups: tuple[str, ...], _files: tuple[Any, ...]) -> tuple[Any, dict[str, str]]:
+    """Hydra's compose over our groups and a user's own options, with its global state put back. The interpolations are
+    not resolved yet, and read nothing outside. _files: what was read."""
+    from hydra import compose, initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+    from omegaconf import OmegaConf
+
+    from tepo.common.schema.document import load
+
+    for path in (path for group in GROUPS for path in paths.files(group).values()):
+        if not path.is_relative_to(paths.CONFIG) and "${" in path.read_text(encoding="utf-8", errors="replace"):
+            document = load(path)
+            check_inside(document.data.get("defaults"), document.at.at("defaults"))  # Hydra resolves these itself
+    GlobalHydra.instance().clear()
+    with _folder() as folder, initialize_config_dir(str(folder), version_base="1.3"):
+        composed = compose("config", list(groups), return_hydra_config=True)
+    chosen: Any = OmegaConf.to_container(composed.hydra.runtime.choices)
+    config = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
+    check_inside(OmegaConf.to_container(config), Location(_origin({}, chosen)))
+    return config, chosen
 
 
-def _sets_all(group: str, data: Mapping[str, Any]) -> bool:
-    """Tell whether the file of an option sets any section, each by its name, and not only that of its group."""
-    return group == "scale" or group in data
-
-
-def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Two mappings as a new one: of the same key the value above, but mappings are put together."""
-    result = dict(below)
-    for key, value in above.items():
-        under = below.get(key)
-        result[key] = _over(under if isinstance(under, Mapping) else {}, value) if isinstance(value, Mapping) else value
-    return result
-
-
-def _resolved(value: Any, plain: Mapping[str, Any], at: Location, within: tuple[str, ...] = ()) -> Any:
-    """The value with what `${train.steps}` refers to, a key of the configuration, or `${train.steps, 3}`, a number or
-    text where the key has no value. Nothing outside of the configuration can be read: it would be stored with every
-    run. `\\${` are the characters themselves. Raises UserError for what is no key, and for a circle."""
-    if isinstance(value, Mapping):
-        return {key: _resolved(inner, plain, at.at(key), within) for key, inner in value.items()}
-    if isinstance(value, list):
-        return [_resolved(inner, plain, at.at(index), within) for index, inner in enumerate(value)]
-    if not isinstance(value, str) or "${" not in value:
-        return value
-
-    def found(match: re.Match[str]) -> Any:
-        if match[1]:
-            return match[0][1:]
-        key, _, default = (part.strip() for part in match[2].partition(","))
-        there: Any = plain
-        for name in key.split("."):
-            there = there.get(name) if isinstance(there, Mapping) else None
-        if (there is None and not default and key not in _types()) or isinstance(there, Mapping) or key in within:
-            what = "what stands in ${…} is no key of the configuration" if key not in within else f"{key} is itself"
-            raise at.error(what, fix="'\\${' are the characters themselves")
-        return _resolved(default if there is None and default else there, plain, at, (*within, key))
-
-    if (match := _REFERENCE.fullmatch(value)) and not match[1]:
-        return found(match)
-    return _REFERENCE.sub(lambda match: str(found(match)), value)
+@contextlib.contextmanager
+def _folder() -> Iterator[Path]:
+    """Our groups; with options of a user's own, a folder of links to the files that win."""
+    there = {group: paths.files(group) for group in GROUPS}
+    if all(path.is_relative_to(paths.CONFIG) for files in there.values() for path in files.values()):
+        yield paths.CONFIG
+        return
+    with tempfile.TemporaryDirectory(prefix="tepo-") as name:
+        folder = Path(name)
+        (folder / "config.yaml").symlink_to(paths.CONFIG / "config.yaml")
+        for group, files in there.items():
+            (folder / group).mkdir()
+            for path in (*(paths.CONFIG / group).glob("_*.yaml"), *files.values()):
+                (folder / group / path.name).symlink_to(path.absolute())
+        yield folder
 
 
 def _split(text: str) -> tuple[str, str]:
@@ -202,14 +187,16 @@ def _origin(given: Mapping[str, str], chosen: Mapping[str, str]) -> Callable[[Ke
     """Says of a key which override set it, else which line of which file; `chosen`: the option of each group."""
 
     def origin(keys: Keys) -> str:
+        from tepo.common.schema.document import load
+
         dotted, top = ".".join(map(str, keys)), "".join(map(str, keys[:1]))
         for key, value in reversed(list(given.items())):
             if key not in GROUPS and f"{dotted}.".startswith(f"{key}."):
                 return f"{key}={value}"
         files = {_file(group, chosen[group]): group for group in ("scale", top) if keys and group in GROUPS}
         for path, group in {**files, paths.CONFIG / "config.yaml": ""}.items():
-            document = load(path)
-            if line := document.line(keys if group != top or _sets_all(group, document.data) else keys[1:]):
+            shared = group != top or path.read_text(encoding="utf-8").startswith("# @package _global_")
+            if line := load(path).line(keys if shared else keys[1:]):
                 return f"{path}:{line}"
         return "the configuration"
 
@@ -217,9 +204,10 @@ def _origin(given: Mapping[str, str], chosen: Mapping[str, str]) -> Callable[[Ke
 
 
 def check_override(text: str) -> None:
-    """Raise UserError for a key or an option of a group that does not exist; keys below `objective` and `data.tasks`
-    their owners check."""
+    """Raise UserError for a key or an option of a group that does not exist, and a value that reads what lies outside;
+    keys below `objective` and `data.tasks` their owners check."""
     key, value = _split(text)
+    check_inside(value.replace("\\", ""), Location(lambda _: text))  # Hydra takes some backslashes away
     if key in GROUPS:
         if value not in options(key) and not own_files.is_own(key, value):
             error = unknown_name(f"{key} option", value, options(key), where=text)
@@ -236,6 +224,34 @@ def check_override(text: str) -> None:
         raise unknown_name("configuration key", key, _leaves(), where=text)
 
 
+def check_inside(value: Any, at: Location) -> None:
+    """Raises UserError naming the place of a string, in mappings and lists too, whose `${…}` reads what lies outside,
+    as `${oc.env:HF_TOKEN}` does: the value would be stored with every run, in its card and on the page. References
+    to the configuration's own values, and `oc.select`, which reads them too, are taken."""
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            check_inside(inner, at.at(str(key)))
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            check_inside(inner, at.at(index))
+    elif isinstance(value, str) and "${" in value:
+        from omegaconf.errors import GrammarParseError
+        from omegaconf.grammar.gen.OmegaConfGrammarParser import OmegaConfGrammarParser
+        from omegaconf.grammar_parser import parse
+
+        try:
+            nodes: list[Any] = [parse(value)]
+        except GrammarParseError:  # nothing is resolved then: OmegaConf says so
+            return
+        while nodes:
+            node = nodes.pop()
+            nodes += list(node.getChildren()) if hasattr(node, "getChildren") else []
+            name = node.getText() if isinstance(node, OmegaConfGrammarParser.ResolverNameContext) else "oc.select"
+            if name != "oc.select":
+                what = f"${{{name}:…}} reads what lies outside the configuration, and what it reads would be stored"
+                raise at.error(what, fix="write the value; secrets stay in the environment, where their readers look")
+
+
 @cache
 def _types() -> dict[str, Any]:
     """Dotted key of the schema -> its type, so that defaults left out of the YAML can be set too."""
@@ -247,29 +263,55 @@ def _types() -> dict[str, Any]:
 
 
 def is_text(key: str) -> bool:
-    """Tell whether the value of a key is text, which is taken as it is typed."""
+    """Tell whether the value of a key is text, which is taken as it is typed: to Hydra 12e4567 is a number, and a comma
+    or a # syntax."""
     own = key == "data.reward" or _FUNCTION.fullmatch(key)  # other schemas have these
     return bool(own) or _types().get(key) in (str, str | None)
 
 
 def _value(key: str, text: str) -> Any:
     """Value of an override. Text, in a list too, is what was typed, or what is in the quotes that are all around it;
-    a number or a truth value its reader makes of the text. Raises UserError for what is neither."""
-    kind = _types().get(key)
-    if text.lower() == "null" and kind is not str:
-        return None
-    if key == "data.reward" and text[:1] == "{":  # rewards by their names
-        try:
-            return yaml.safe_load(text)
-        except yaml.YAMLError:
-            fix = f"close all brackets, and put text with other characters than letters, digits and ._-/: {_IN_QUOTES}"
-            raise UserError(f"{text} is no mapping that can be read", where=f"{key}={text}", fix=fix) from None
-    if kind == list[str] and text[:1] == "[" and text[-1:] == "]":
-        return [own_files.unquoted(match[1]) for match in _ITEM.finditer(text[1:-1].strip()) if match[0]]
-    if "," in text and not is_text(key) and text[:1] not in ("[", "{"):
+    anything else is read by Hydra's grammar. Raises UserError for what that cannot read."""
+    several = key == "data.reward" and (text[:1] == "{" or text == "null")  # rewards by their names, or none
+    if is_text(key) and not several:
+        return None if _types().get(key) == str | None and text.lower() == "null" else _text(text)
+    if _types().get(key) == list[str] and text[:1] == "[" and text[-1:] == "]":
+        items = [match[1] for match in _ITEM.finditer(text[1:-1].strip()) if match[0]]
+        return [_text(item) for item in items]
+    try:
+        parsed = _parser().parse_override(f"++{key}={text}")
+    except Exception:  # Hydra raises many kinds, and its messages are those of a parser
+        if text[:1] not in ("[", "{"):
+            return text  # which its type refuses with a sentence
+        fix = f"close all brackets, and put text with other characters than letters, digits and ._-/: {_IN_QUOTES}"
+        raise UserError(f"{text} is no list or mapping that can be read", where=f"{key}={text}", fix=fix) from None
+    if parsed.is_sweep_override():
         fix = "a command for each, or `vary:` in a study (docs/tables.md)"
         raise UserError(f"{text} lists several values, and a run has one", where=f"{key}={text}", fix=fix)
-    return own_files.unquoted(text)
+    return parsed.value()
+
+
+def _text(text: str) -> str:
+    return str(_parser().parse_override(f"++key={text.strip()}").value()) if _QUOTED.fullmatch(text.strip()) else text
+
+
+def _check_text(plain: Mapping[str, Any], at: Location) -> None:
+    """Raise UserError for text that a YAML file has without quotes, and YAML takes for a number or a truth value."""
+    for key, kind in _types().items():
+        section, _, leaf = key.rpartition(".")
+        around = plain.get(section) if section else plain
+        value = around.get(leaf) if isinstance(around, Mapping) else None
+        for one in value if kind == list[str] and isinstance(value, list) else [value] if is_text(key) else []:
+            if isinstance(one, int | float):
+                what = f"{key} is text, and what is written there is to YAML {one!r}"
+                raise at.at(*key.split(".")).error(what, fix="put it in quotes")
+
+
+@cache
+def _parser() -> Any:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+
+    return OverridesParser.create()
 
 
 def _leaves() -> list[str]:

@@ -16,7 +16,6 @@ OPTION = "_own"
 LEAF = {"data": "data.problems", "model": "model.path"}  # the key that holds what the value names
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _SHIPPED = "package:"
-QUOTED = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 
 
 def is_own(group: str, value: str) -> bool:
@@ -32,9 +31,8 @@ def is_own(group: str, value: str) -> bool:
 
 
 def unquoted(value: str) -> str:
-    """The text in the quotes that are all around a value, where `\\'` is a quote; without them as it is."""
-    bare = value.strip()
-    return re.sub(rf"\\([\\{bare[0]}])", r"\1", bare[1:-1]) if QUOTED.fullmatch(bare) else value
+    """The value without the quotes that Hydra's grammar may have asked for."""
+    return value[1:-1] if len(value) > 1 and value[0] == value[-1] and value[0] in "'\"" else value
 
 
 def with_options(given: Mapping[str, str], options: Mapping[str, list[str]]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Configuration of a run: each group is a dataclass, each field states its meaning, choices and bounds.
+"""Configuration of a run: each Hydra group is a dataclass, each field states its meaning, choices and bounds.
 
 Sources of the paper-scale values: TEPO (arXiv 2604.12736) section 4.1 where printed; what it leaves out is marked in
 `scale/paper.yaml`. The `objective` is checked by `tepo.formula` itself.

@@ -164,7 +164,7 @@ def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
 
 
 def _word(value: Any) -> str:
-    """A value as an override has it."""
+    """A value as Hydra reads it."""
     match value:
         case None:
             return "null"

@@ -27,7 +27,7 @@ TINY = (
     "train.max_new_tokens=40",
     "train.steps=2",
 )
-_IMPORTS = ["tepo.training.loop", "tepo.training.setup", "transformers.models.qwen2.modeling_qwen2"]
+_IMPORTS = ["tepo.training.loop", "tepo.training.setup", "transformers.models.qwen2.modeling_qwen2", "hydra"]
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ _WARM = [
     "tepo.evaluation.evaluate",
     "transformers.models.qwen2.modeling_qwen2",
     "torch._dynamo",
+    "hydra",
 ]
 
 

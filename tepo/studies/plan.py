@@ -129,8 +129,8 @@ def forget() -> None:
 
 
 def prime(recipes: Iterable[tuple[str, ...]]) -> None:
-    """Compose what is not known yet; many of them on two processes, in order, because rows with the same
-    options follow each other."""
+    """Compose what is not known yet; many of them on two processes, as Hydra takes half a second for each combination
+    of options. In order, because rows with the same options follow each other: a process then composes few of them."""
     missing = sorted({words for words in recipes if words not in _COMPOSED})
     if len(missing) <= _FEW:
         _COMPOSED.update((words, _compose(words)) for words in missing)

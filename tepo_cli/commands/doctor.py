@@ -16,7 +16,7 @@ from tepo.common.text import counted, install_line
 if TYPE_CHECKING:
     from tepo.reporting.progress import Screen
 
-_PACKAGES = ("torch", "transformers", "typer", "pandas", "math-verify", "antlr4-python3-runtime")
+_PACKAGES = ("torch", "transformers", "hydra-core", "typer", "pandas", "math-verify", "antlr4-python3-runtime")
 _EXTRAS = {
     "bitsandbytes": install_line("bitsandbytes"),
     "datasets": install_line("hub"),

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from tepo.config.run_config import RunConfig
 
 Overrides = Annotated[
-    list[str] | None, typer.Argument(help="Overrides, e.g. objective=gspo seed=3 train.steps=40", show_default=False)
+    list[str] | None,
+    typer.Argument(help="Hydra overrides, e.g. objective=gspo seed=3 train.steps=40", show_default=False),
 ]
 
 

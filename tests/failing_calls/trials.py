@@ -104,7 +104,7 @@ def run_trials(folder: Path, every: int = 1, workers: int = 2) -> Iterator[Outco
     """All trials in an empty folder, each outcome as it comes. every: only each so-manieth trial of a fault."""
     for name in _WARM:
         importlib.import_module(name)
-    compose(["objective=gspo", *_WORDS])  # files that were read are kept
+    compose(["objective=gspo", *_WORDS])  # Hydra's part of it is kept
     bench = _Bench(folder)
     deaths = {place: key for command in COMMANDS for place, key in bench.record(command).items()}
     again: dict[tuple[str, str], str] = {}

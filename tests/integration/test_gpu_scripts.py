@@ -167,7 +167,7 @@ def test_the_carried_wheels_are_all_that_a_bare_machine_lacks() -> None:
     carried = {name.partition("==")[0] for name in gpu_wheels.requirements()}
     assert all("==" in name for name in gpu_wheels.requirements())
     there = {"torch", "numpy", "packaging", "pyyaml", "regex", "tokenizers", "safetensors", "tqdm", "transformers"}
-    lacking = {"deepspeed", "math-verify", "latex2sympy2-extended", "typer"}
+    lacking = {"deepspeed", "hydra-core", "math-verify", "latex2sympy2-extended", "typer"}
     everything: set[str] = set(there)  # and what they need is there as well
     for name in lacking:
         needed(name, everything)

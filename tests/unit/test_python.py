@@ -8,7 +8,7 @@ import pytest
 import tepo
 from tests.integration.commands import alone, python
 
-HEAVY = ["torch", "pandas", "numpy", "rich", "transformers", "yaml"]
+HEAVY = ["torch", "pandas", "numpy", "rich", "hydra", "transformers", "yaml"]
 
 
 def test_import_is_instant() -> None:

@@ -154,11 +154,9 @@ def _arm(arms: tuple[Any, ...], value: Any, meta: Mapping[str, Any], at: Locatio
 
 
 def _chosen(value: Any, choices: tuple[Any, ...], at: Location, kind: str = "") -> Any:
-    """The choice that a value is, in digits (of an override) too."""
-    words = {str(choice): choice for choice in choices}
-    if str(value) not in words:
-        raise at.unknown(kind or at.key, value, words)
-    return words[str(value)]
+    if value not in choices:
+        raise at.unknown(kind or at.key, value, choices)
+    return value
 
 
 _TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
@@ -173,7 +171,7 @@ _WANTED = {
 
 
 def _scalar(kind: type, value: Any, meta: Mapping[str, Any], at: Location) -> Any:
-    """Text, true or false, or a number. A word that means one (off, 1e-3) counts: an override is text."""
+    """Text, true or false, or a number. A word that means one (off, 1e-3) counts: YAML 1.1 and Hydra differ in them."""
     plain = isinstance(value, str | int | float) and not isinstance(value, bool)
     if kind is str and plain:
         text = value.text if isinstance(value, WrittenNumber) else str(value)
@@ -192,7 +190,7 @@ def _number(kind: type, value: Any, meta: Mapping[str, Any], at: Location) -> fl
     low, high = meta.get("low"), meta.get("high")
     try:
         number = _whole(value) if kind is int else float(value)
-        taken = kind is int or math.isfinite(number) or number == high
+        taken = kind is int or math.isfinite(number) or number == high or not isinstance(value, float)
     except (ValueError, OverflowError):
         taken = False
     if not taken:

@@ -20,7 +20,7 @@ from tests.unit.training.small import SMALL, few_problems, write
 
 
 def test_help_imports_nothing_heavy() -> None:
-    heavy = {"torch", "transformers", "vllm", "deepspeed", "pandas", "numpy", "altair", "vl_convert", "sympy"}
+    heavy = {"torch", "transformers", "vllm", "deepspeed", "pandas", "numpy", "hydra", "altair", "vl_convert", "sympy"}
     code = (
         "import sys\nfrom tepo_cli.main import app\nfrom typer.testing import CliRunner\n"
         "result = CliRunner().invoke(app, ['--help'])\n"

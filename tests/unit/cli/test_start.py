@@ -60,7 +60,7 @@ def test_finished_results_are_shown_without_torch(tmp_path: Path) -> None:
 
 def test_version_and_completion_answer_at_once() -> None:
     """As bash asks: what may follow `tepo ta`. Neither imports more than --help does."""
-    heavy = ["rich", "yaml", "numpy", "pandas", "torch"]
+    heavy = ["rich", "hydra", "omegaconf", "numpy", "pandas", "torch"]
     code = (
         "import sys\nfrom tepo_cli.main import main\ntry:\n    main()\n"
         f"finally:\n    print([n for n in {heavy} if n in sys.modules], file=sys.stderr)"

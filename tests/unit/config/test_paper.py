@@ -106,7 +106,7 @@ def test_studies_name_the_papers_models_alone() -> None:
 
 def test_what_the_paper_does_not_say_is_marked() -> None:
     text = (CONFIG / "scale" / "paper.yaml").read_text()
-    lines = {match[1]: match[2] for match in re.finditer(r"^\s+(\w+): \S+(.*)$", text, re.MULTILINE)}
+    lines = {match[1]: match[2] for match in re.finditer(r"^\s+(?:- override /)?(\w+): \S+(.*)$", text, re.MULTILINE)}
     assert set(lines) >= PRINTED | {
         "max_rounds",
         "warmup_steps",

@@ -20,7 +20,6 @@ from tepo.studies.study import parse_study
 from tepo_cli.cli_options import compose_run
 from tepo_cli.main import app
 from tepo_cli.train_run import compose_one
-from tests.unit.training.small import write
 
 NUMBERS = ("12e4567", "7e5", "007", "1_000", "0x10", "1:30", ".5", "12.10", "1e5", "nan", "inf", "-0", "2024-01-05")
 WORDS = ("true", "True", "yes", "on", "off", "~", "str(5)", "range(1,3)", "1,2")
@@ -75,7 +74,7 @@ def test_text_in_lists() -> None:
         ("data.tasks.add3=1'2", 'data.tasks.add3 must be a number, not "1\'2"'),
         ("seed=1,2", "1,2 lists several values, and a run has one"),
         ("train.steps=range(1,3)", "lists several values, and a run has one"),
-        ("data.reward={short: {file: a#b.py}", "is no mapping that can be read"),
+        ("data.reward={short: {file: a#b.py}}", "is no list or mapping that can be read"),
         ("objective.J=[w,", "J: no expression"),
         ("wandb.group=a${", "what stands in"),
         ("wandb.group=${nothing}", "what stands in"),
@@ -93,7 +92,7 @@ def test_no_message_is_that_of_a_parser(word: str, message: str) -> None:
 def test_what_a_message_suggests_works(tmp_path: Path) -> None:
     (tmp_path / "a,b.py").write_text("def reward(problem, response):\n    return 1.0\n")
     with pytest.raises(UserError) as caught:
-        compose(["data.reward={short: {file: a"])
+        compose([f"data.reward={{short: {{file: {tmp_path}/a,#b.py}}}}"])
     (word,) = shlex.split(caught.value.fix.partition("as in ")[2])
     assert word == 'data.reward={short: {file: "a,b.py"}}'
     assert "short" in compose([word.replace("a,b", f"{tmp_path}/a,b")]).data.reward
@@ -103,17 +102,27 @@ def test_what_a_message_suggests_works(tmp_path: Path) -> None:
     assert compose([r"wandb.group=a\${b"]).wandb.group == "a${b"
 
 
-@pytest.mark.parametrize("text", ["12e4567", "010", "1_000", "1:30", "12.10", "yes"])
-def test_text_of_an_option_is_what_is_written(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A truth value is refused, as YAML has several words for it."""
-    path = write(tmp_path / "model" / "mine.yaml", f"name: mine\npath: package:laptop\nrevision: {text}\n")
+@pytest.mark.parametrize("name", ["1e5", "007", "true", "a,b", "ü#x", "it's"])
+def test_an_option_may_have_any_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / f"{name}.yaml").write_text("name: mine\npath: package:laptop\n")
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
-    if text == "yes":
-        with pytest.raises(UserError, match=r"model\.revision must be text, not True") as caught:
-            compose(["model=mine"])
-        assert caught.value.where.startswith(f"{path}:3")
-        assert "put it in quotes" in caught.value.fix
-        path.write_text(path.read_text().replace(text, f"'{text}'"))
+    assert compose([f"model={name}"]).model.name == "mine"
+
+
+@pytest.mark.parametrize("text", ["12e4567", "7e5", "010", "1_000", "0x10", "1:30", "12.10", ".5", "yes", "off"])
+def test_text_of_an_option_that_yaml_takes_for_something_else_is_refused(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "model" / "mine.yaml"
+    path.parent.mkdir()
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
+    path.write_text(f"name: mine\npath: package:laptop\nrevision: {text}\n")
+    with pytest.raises(UserError, match=r"model\.revision is text, and what is written there is to YAML") as caught:
+        compose(["model=mine"])
+    assert caught.value.where.startswith(f"{path}:3")
+    assert compose(["model=mine", f"model.revision={text}"]).model.revision == text
+    path.write_text(path.read_text().replace(text, f"'{text}'"))
     assert compose(["model=mine"]).model.revision == text
 
 

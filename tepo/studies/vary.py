@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from tepo.common.schema import Location
-from tepo.common.written import Written
+from tepo.common.written import WrittenNumber
 from tepo.config.compose import is_text
 
 Words = tuple[str, ...]
@@ -51,7 +51,7 @@ def values_of(axis: str, values: tuple[Value, ...] | dict[str, Words]) -> dict[s
 def _texts(axis: str, values: tuple[Value, ...]) -> list[str]:
     """The values as overrides write them; a number of an axis that is text as the file writes it."""
     own = is_text(axis)
-    return [one.text if own and isinstance(one, Written) else value_text(one) for one in values]
+    return [one.text if own and isinstance(one, WrittenNumber) else value_text(one) for one in values]
 
 
 def shown_axes(vary: Vary) -> dict[str, str]:

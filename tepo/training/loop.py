@@ -17,12 +17,13 @@ from tepo.policy.model.allocator import free_unused
 from tepo.store.early_stop import EarlyStop, Ending, diverged
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed import process_group
+from tepo.training.learning_rate import scheduled_learning_rate
 from tepo.training.metrics.metrics_log import Report
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout_batch import FlatRollout, MiniBatch, mini_batches
 from tepo.training.run_keeper import finish_step, kept, opened, stop_early
 from tepo.training.setup import PreparedRun, TrainState, prepare
-from tepo.training.update import Updater, scheduled_learning_rate
+from tepo.training.update import Updater
 from tepo.training.validation import START, Measured
 
 # Figures that `Engine.step` would give for a mini-batch without tokens in the loss, after which no step is taken.

@@ -31,20 +31,16 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """A prompt, its G responses and the rewards that they are trained on, float32 [G];
-    `timeouts` of them are 0 because the grader gave the answer up.
-
-    scores: the rewards before `data.flip_rewards`, where it is set. named: rewards of a user's own, float32 [G, K],
-    with their `weights`. failures: why, for each response whose named rewards could not all be had."""
+    """A prompt, its G responses and their rewards."""
 
     prompt: Prompt
     responses: list[Response]
-    rewards: np.ndarray
-    timeouts: int = 0
-    scores: np.ndarray | None = None
-    named: np.ndarray | None = None
-    weights: tuple[float, ...] = ()
-    failures: tuple[str, ...] = ()
+    rewards: np.ndarray  # that are trained on, float32 [G]
+    timeouts: int = 0  # so many of them are 0 because the grader gave the answer up
+    scores: np.ndarray | None = None  # the rewards before `data.flip_rewards`, where it is set
+    named: np.ndarray | None = None  # rewards of a user's own, float32 [G, K]
+    weights: tuple[float, ...] = ()  # of these [K]
+    failures: tuple[str, ...] = ()  # why, for each response whose named rewards could not all be had
 
     @classmethod
     def joined(cls, parts: Sequence["Group"]) -> "Group":

@@ -26,11 +26,6 @@ from tepo.training.engine.engine import Engine
 from tepo.training.rollout_batch import Dealer, FlatRollout, MiniBatch, even_chunks
 
 
-def scheduled_learning_rate(train: TrainConfig, step: int) -> float:
-    """Learning rate of a step: linear warm-up over steps, then constant."""
-    return train.learning_rate * (min(1.0, step / train.warmup_steps) if train.warmup_steps else 1.0)
-
-
 @dataclass
 class Updater:
     """An objective, the engine that trains on it, and the checks between them."""

@@ -9,7 +9,7 @@ from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get
 
 from tepo.common.errors import UserError
 from tepo.common.schema.location import Location
-from tepo.common.written import Written
+from tepo.common.written import WrittenNumber
 
 REQUIRED: Any = MISSING  # the default of an option that must be written
 
@@ -122,7 +122,7 @@ def _value(hint: Any, value: Any, meta: Mapping[str, Any], at: Location) -> Any:
     if origin in (types.UnionType, Union):
         if value is None and type(None) in arguments:
             return None
-        if isinstance(value, Written) and str in arguments and type(value).__base__ in arguments:
+        if isinstance(value, WrittenNumber) and str in arguments and type(value).__base__ in arguments:
             return value  # its owner knows whether its text counts
         return _value(_arm(arguments, value, meta, at), value, meta, at)
     if origin is Literal:
@@ -174,7 +174,7 @@ def _scalar(kind: type, value: Any, meta: Mapping[str, Any], at: Location) -> An
     """Text, true or false, or a number. A word that means one (off, 1e-3) counts: YAML 1.1 and Hydra differ in them."""
     plain = isinstance(value, str | int | float) and not isinstance(value, bool)
     if kind is str and plain:
-        text = value.text if isinstance(value, Written) else str(value)
+        text = value.text if isinstance(value, WrittenNumber) else str(value)
         return _chosen(text, meta["choices"], at) if meta.get("choices") else text
     if kind is bool:
         truth = _TRUTHS.get(value.lower()) if isinstance(value, str) else value

@@ -15,8 +15,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from tepo.common.errors import UserError
-from tepo.common.registry import TESTED
-from tepo.common.text import install_line
+from tepo.common.registry import import_package
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.allocator import empty
 from tepo.policy.model.model_location import resolve
@@ -31,23 +30,7 @@ _OLDEST = (0, 19)  # the first with managed_gradient_accumulation
 
 def import_deepspeed() -> Any:
     """DeepSpeed without its run-time builds. Raises UserError when it is missing or too old."""
-    import importlib.metadata
-    import logging
-
-    try:
-        version = importlib.metadata.version("deepspeed")
-    except importlib.metadata.PackageNotFoundError:
-        fix = f"{install_line('deepspeed')}, or engine=torch on one device"
-        raise UserError("DeepSpeed is not installed", where="engine=deepspeed", fix=fix) from None
-    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
-        fix = f"pip install 'deepspeed=={TESTED['deepspeed']}.*'"
-        raise UserError(f"DeepSpeed {version} is too old", where="engine=deepspeed", fix=fix)
-    logging.getLogger("DeepSpeed").setLevel(logging.ERROR)
-    try:
-        import deepspeed
-    except (ImportError, OSError, RuntimeError) as error:
-        where, fix = f"torch {torch.__version__}", "install the DeepSpeed built for this torch"
-        raise UserError(f"DeepSpeed cannot be imported: {error}", where=where, fix=fix) from error
+    deepspeed = import_package("deepspeed", "DeepSpeed", _OLDEST, "engine=deepspeed", "engine=torch on one device")
     if deepspeed.accelerator.get_accelerator().device_name() == "cpu":  # on a GPU there is no such op, and to look at
         from deepspeed.ops import __compatible_ops__  # the list would try the compiler on every other
 
@@ -146,12 +129,7 @@ class DeepSpeedEngine:
         self.comm = join(device)
         self.stage, self.offload, self.policy = config.engine.zero_stage, config.engine.offload, model
         train = config.train
-        options: dict[str, Any] = {
-            "lr": train.learning_rate,
-            "betas": (0.9, train.adam_beta2),
-            "eps": 1e-8,
-            "weight_decay": train.weight_decay,
-        }
+        options = optimizer_state.adamw_options(train)
         if self.stage == 0:
             optimizer: torch.optim.AdamW = _PlainAdamW(model.parameters(), train.grad_clip, **options)
         else:

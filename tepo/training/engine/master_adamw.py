@@ -1,6 +1,5 @@
 """AdamW on float32 master weights: where they and its two moments lie, and in how many bits the moments are kept."""
 
-import logging
 from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -9,7 +8,7 @@ import torch
 from torch import Tensor
 
 from tepo.common.errors import UserError
-from tepo.common.text import install_line
+from tepo.common.registry import import_package
 from tepo.config.run_config import EngineConfig, TrainConfig
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.optimizer_state import Piece
@@ -23,23 +22,7 @@ def import_bitsandbytes() -> Any:
     """The package of 8-bit AdamW: both moments in 8 bits, a scale for each block of 256 (Dettmers et al. 2022, arXiv
     2110.02861); tensors below 4,096 numbers keep theirs in 32. Raises UserError when it is missing, too old or
     broken."""
-    import importlib.metadata
-
-    install = install_line("bitsandbytes")
-    try:
-        version = importlib.metadata.version("bitsandbytes")
-    except importlib.metadata.PackageNotFoundError:
-        fix = f"{install}, or engine.optimizer=adamw"
-        raise UserError("bitsandbytes is not installed", where=_WHERE, fix=fix) from None
-    if tuple(int(part) for part in version.split(".")[:2]) < _OLDEST:
-        raise UserError(f"bitsandbytes {version} is too old", where=_WHERE, fix=install)
-    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # else it asks for packages of which none is needed here
-    try:
-        import bitsandbytes
-    except (ImportError, OSError, RuntimeError) as error:
-        fix = "install a bitsandbytes that fits this torch, or engine.optimizer=adamw"
-        raise UserError(f"bitsandbytes cannot be imported: {error}", where=_WHERE, fix=fix) from error
-    return bitsandbytes
+    return import_package("bitsandbytes", "bitsandbytes", _OLDEST, _WHERE, "engine.optimizer=adamw")
 
 
 def check_8bit(device: str) -> None:
@@ -87,12 +70,7 @@ class MasterAdamW:
             self._buffer = torch.empty(largest, pin_memory=gpu)
         names = list(self.masters)
         self._parts = [[name] for name in names] if engine.offload or self.eight_bit else [names]
-        options: dict[str, Any] = {
-            "lr": train.learning_rate,
-            "betas": (0.9, train.adam_beta2),
-            "eps": 1e-8,
-            "weight_decay": train.weight_decay,
-        }
+        options = optimizer_state.adamw_options(train)
         self._optimizers: dict[str, Any] = {}  # torch's, or one of bitsandbytes
         make = import_bitsandbytes().optim.AdamW8bit if self.eight_bit else partial(torch.optim.AdamW, fused=True)
         for part in self._parts:

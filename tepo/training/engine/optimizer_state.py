@@ -13,15 +13,23 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from safetensors import safe_open
 from torch import Tensor
 
 from tepo.common.errors import UserError
+from tepo.config.run_config import TrainConfig
 from tepo.store.checkpoint_files import OPTIMISER, TensorFile
 
 _FILE_BYTES = 4 << 30
 KEYS = ("exp_avg", "exp_avg_sq")  # of AdamW, beside `step`
+
+
+def adamw_options(train: TrainConfig) -> dict[str, Any]:
+    """Options of AdamW, of any engine's."""
+    betas = (0.9, train.adam_beta2)
+    return {"lr": train.learning_rate, "betas": betas, "eps": 1e-8, "weight_decay": train.weight_decay}
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,14 +26,13 @@ Figures = dict[str, float]
 
 @dataclass(frozen=True)
 class RankFigures:
-    """Figures of one rank. waits: seconds by section. given_up: tokens and preemptions, None where a queue cannot say.
-    resident, allocated, reserved: the peaks since the process began, in GiB of main memory and of the GPU."""
+    """Figures of one rank. Memory: the peaks since the process began, in GiB."""
 
-    waits: Mapping[str, float]
-    given_up: tuple[int, int] | None
-    resident: float
-    allocated: float
-    reserved: float
+    waits: Mapping[str, float]  # seconds by section
+    given_up: tuple[int, int] | None  # tokens and preemptions; None where a queue cannot say
+    resident: float  # main memory
+    allocated: float  # of the GPU, by tensors
+    reserved: float  # of the GPU, by torch
 
     @classmethod
     def of(cls, metrics: StepMetrics) -> "RankFigures":

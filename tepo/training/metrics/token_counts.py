@@ -46,16 +46,14 @@ _NOTHING = Size(0.0, 0.0)
 
 @dataclass
 class TokenCounts:
-    """Counts of a step. sampled: response tokens of the prompts consumed by the rollouts that were drawn. scored: of
-    all log-prob passes before the updates. trained: of the updates, each epoch counted. given_up: by the queues of this
-    rank's rollouts. hidden: seconds of drawing beside updates, on this rank. All others are of all ranks."""
+    """Counts of a step, of all ranks where nothing else is said."""
 
-    sampled: float = 0.0
-    scored: Size = _NOTHING
-    trained: Size = _NOTHING
+    sampled: float = 0.0  # response tokens of the prompts consumed by the rollouts that were drawn
+    scored: Size = _NOTHING  # of all log-prob passes before the updates
+    trained: Size = _NOTHING  # of the updates, each epoch counted
     batch: float = 0.0  # prompt and response tokens of the trained sequences, each with its prompt: as verl counts
-    hidden: float = 0.0
-    given_up: list[GivenUp | None] = field(default_factory=list)
+    hidden: float = 0.0  # seconds of drawing beside updates, on this rank
+    given_up: list[GivenUp | None] = field(default_factory=list)  # by the queues of this rank's rollouts
 
     def score(self, rollout: FlatRollout, passes: int) -> None:
         """Count log-prob passes over a rollout."""

@@ -1,8 +1,7 @@
 """The rollout of a step: the groups that are trained, and statistics of all prompts that it consumed."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import chain
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -12,20 +11,15 @@ from tepo.training.rollout_batch import Group
 
 @dataclass(frozen=True, slots=True)
 class GroupStats:
-    """Statistics of a group.
+    """Statistics of a group, or of a part of one."""
 
-    rewards: of each response, as it is trained on. scores: before `data.flip_rewards`; None where it is not set.
-    lengths: tokens of each response. cut: responses stopped by the length limit. timeouts: answers that ran out of the
-    grader's budget. named: rewards of a user's own, by response. failures: why, for each response without some.
-    """
-
-    rewards: list[float]
-    scores: list[float] | None
-    lengths: list[int]
-    cut: int
-    timeouts: int
-    named: list[list[float]]
-    failures: tuple[str, ...]
+    rewards: list[float]  # of each response, as it is trained on
+    scores: list[float] | None  # before `data.flip_rewards`; None where it is not set
+    lengths: list[int]  # tokens of each response
+    cut: int  # responses stopped by the length limit
+    timeouts: int  # answers that ran out of the grader's budget
+    named: list[list[float]]  # rewards of a user's own, by response
+    failures: tuple[str, ...]  # why, for each response without some
 
     @classmethod
     def of(cls, group: Group) -> "GroupStats":
@@ -42,13 +36,8 @@ class GroupStats:
     @classmethod
     def joined(cls, parts: Sequence["GroupStats"]) -> "GroupStats":
         """Join those of a group's parts, in order."""
-        rewards, lengths, named, failures = (
-            list(chain(*(getattr(part, name) for part in parts)))
-            for name in ("rewards", "lengths", "named", "failures")
-        )
-        scores = None if parts[0].scores is None else list(chain(*(part.scores or () for part in parts)))
-        cut, timeouts = (sum(getattr(part, name) for part in parts) for name in ("cut", "timeouts"))
-        return cls(rewards, scores, lengths, cut, timeouts, named, tuple(failures))
+        columns = ([getattr(part, field.name) for part in parts] for field in fields(cls))
+        return cls(*(None if first is None else sum(others, first) for first, *others in columns))
 
     @property
     def true(self) -> list[float]:
@@ -63,16 +52,12 @@ class GroupStats:
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """The mixed groups of a step, and the statistics of every prompt consumed for them, both in prompt order.
-
-    left_over: prompts added beyond the consumed ones. With several samplers it depends on who was faster.
-    names: of rewards of a user's own.
-    """
+    """The mixed groups of a step, and the statistics of every prompt consumed for them, both in prompt order."""
 
     groups: list[Group]
     stats: list[GroupStats]
-    left_over: int = 0
-    names: tuple[str, ...] = ()
+    left_over: int = 0  # prompts added beyond the consumed ones; of several samplers it depends on who was faster
+    names: tuple[str, ...] = ()  # of rewards of a user's own
 
     @property
     def consumed(self) -> int:

@@ -32,16 +32,14 @@ class StepRollout:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """step: the last finished one. prompts: drawn so far. consumed: those of the last rollout (0: there was none).
-    pending: the rollouts of the next steps, in order, as many as are drawn. rewards: of the responses that each
-    finished step trained or dropped, its mean. early_stop: why no more is drawn; what is pending is trained first."""
+    """How far a run is."""
 
-    step: int = 0
-    prompts: int = 0
-    consumed: int = 0
-    pending: tuple[StepRollout, ...] = ()
-    rewards: tuple[float, ...] = ()
-    early_stop: EarlyStop | None = None
+    step: int = 0  # the last finished one
+    prompts: int = 0  # drawn so far
+    consumed: int = 0  # those of the last rollout; 0: there was none
+    pending: tuple[StepRollout, ...] = ()  # the rollouts of the next steps, in order, as many as are drawn
+    rewards: tuple[float, ...] = ()  # of each finished step, the mean over the responses that it trained or dropped
+    early_stop: EarlyStop | None = None  # why no more is drawn; what is pending is trained first
 
     @property
     def saved(self) -> dict[str, Any]:

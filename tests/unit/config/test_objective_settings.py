@@ -1,6 +1,5 @@
 """Constants and lines of an objective in a configuration: set, saved, in the id, and what is refused."""
 
-import re
 from pathlib import Path
 
 import pytest
@@ -45,11 +44,6 @@ def test_a_file_is_like_another(tmp_path: Path) -> None:
         compose([f"objective={path}"])
     with pytest.raises(UserError, match="cannot be read"):
         compose([f"objective={tmp_path}/other.yaml"])
-
-
-def test_an_old_option_of_training_is_unknown() -> None:
-    with pytest.raises(UserError, match=r"unknown configuration key 'train\.kl_estimator'"):
-        compose(["train.kl_estimator=full"])
 
 
 # the exact KL ---------------------------------------------------------------------------------------------------------
@@ -126,26 +120,3 @@ def test_the_id_is_of_what_is_read_and_not_of_its_name(tmp_path: Path) -> None:
 
 
 # words ----------------------------------------------------------------------------------------------------------------
-_AXIS = "advantage|ratio|surrogate|penalty|weight|correction|aggregation|overlong"
-_KEY = "kind|level|coefficient|estimator|anchor|entropy_change|mean_over|over|scope|fraction|low|high|dual|cap|eps"
-OLD = re.compile(
-    rf"objective\.({_AXIS}|kinds)\b|\b({_AXIS})\.({_KEY})\b[\"']?\s*[=:]|kl_estimator|"
-    rf"\b(surrogate\.(low|high)|penalty\.coefficient)\b|\b({_AXIS})['\"]?: \{{?['\"]?kind\b"
-)
-ROOT = Path(__file__).parents[3]
-PAST = {"log.md"}  # about the past
-
-
-def test_no_page_study_example_or_message_uses_an_old_spelling() -> None:
-    files = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-    for folder in ("docs", "experiments", "ablations", "evals", "examples", "tepo", "tepo_cli", "perf"):
-        files += [path for ending in ("md", "yaml", "py", "svg") for path in (ROOT / folder).rglob(f"*.{ending}")]
-    read = [path for path in files if path.name not in PAST and path != Path(__file__)]
-    assert len(read) > 400
-    found = {
-        f"{path.relative_to(ROOT)}:{number}: {match[0]}"
-        for path in read
-        for number, line in enumerate(path.read_text().splitlines(), 1)
-        if (match := OLD.search(line))
-    }
-    assert not found, "\n".join(sorted(found))

@@ -18,8 +18,6 @@ from tepo.policy.model.shapes import KNOWN
 from tepo.problems.problem import Problem
 from tepo.problems.training_sets import split_off
 from tepo.sampling.backends import sampler_backend
-from tepo.sampling.vllm.vllm_sampler import import_vllm
-from tepo.store.run_folder import RunFolder
 from tepo.training.distributed import process_group
 from tepo.training.engine.backends import engine_backend
 from tepo.training.engine.deepspeed_engine import import_deepspeed
@@ -51,14 +49,6 @@ def test_ranks_that_do_not_divide_the_mini_batch() -> None:
 def test_settings_that_deepspeed_would_refuse(overrides: list[str], message: str) -> None:
     with pytest.raises(UserError, match=message):
         engine_backend("deepspeed").check_settings(compose(["engine=deepspeed", *overrides]), 1)
-
-
-def test_folders_that_are_gone_or_go_round_in_a_circle(tmp_path: Path) -> None:
-    (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    with pytest.raises(UserError, match="links in the path go round in a circle"):
-        train(small(tmp_path / "loop"))
-    with pytest.raises(UserError, match="the folder is gone"):
-        RunFolder(tmp_path / "deleted").append_metrics({})
 
 
 def test_a_launcher_with_the_embedded_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -144,16 +134,6 @@ def test_deepspeed_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.18.9")
     with pytest.raises(UserError, match=r"DeepSpeed 0\.18\.9 is too old"):
         import_deepspeed()
-
-
-def test_vllm_that_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    names = ("ENABLE_V1_MULTIPROCESSING", "LOGGING_LEVEL", "ALLOW_LONG_MAX_MODEL_LEN")
-    for name in (*(f"VLLM_{name}" for name in names), "TORCHDYNAMO_DISABLE"):
-        monkeypatch.setenv(name, "0")  # put back afterwards, whatever is set on the way
-    monkeypatch.setitem(sys.modules, "vllm", None)
-    with pytest.raises(UserError, match="vLLM is not installed") as caught:
-        import_vllm()
-    assert "sampler=torch" in caught.value.fix
 
 
 def test_a_port_that_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:

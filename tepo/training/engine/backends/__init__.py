@@ -24,18 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class EngineMemory:
-    """Bytes of one GPU for weights, gradients, the optimiser's state, and what its step alone takes; loading: at the
-    peak of loading the model; gathered: weights of other ranks that lie there during passes. host: main memory of a
-    node, load_host: the same while the model is loaded."""
+    """Bytes that an engine takes, of one GPU where nothing else is said."""
 
     weights: float
     gradients: float
-    optimiser: float
-    step: float = 0.0
-    host: float = 0.0
-    loading: float = 0.0
-    gathered: float = 0.0
-    load_host: float = 0.0
+    optimiser: float  # its state
+    step: float = 0.0  # what the optimiser's step alone takes
+    host: float = 0.0  # main memory of a node
+    loading: float = 0.0  # at the peak of loading the model
+    gathered: float = 0.0  # weights of other ranks that lie there during passes
+    load_host: float = 0.0  # main memory of a node while the model is loaded
 
 
 class EngineBackend(Protocol):

@@ -1,8 +1,5 @@
 """How well a step used its machine: each figure from what is known of the step by another way."""
 
-import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,9 +12,8 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.shapes import Shape
 from tepo.problems.problem import Problem
-from tepo.sampling.embedded.batch_queue import Waves
 from tepo.sampling.embedded.torch_sampler import TorchSampler
-from tepo.sampling.sampler import Job, SamplingParams
+from tepo.sampling.sampler import Job, Response, SamplingParams
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed import liveness
 from tepo.training.distributed.liveness import ACTIVITY
@@ -27,9 +23,7 @@ from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.metrics.throughput import RankFigures, _given_up, _memory, _waiting, phases
 from tepo.training.metrics.token_counts import Size, TokenCounts
 from tepo.training.resources.gpu_cards import peak_operations
-from tepo.training.rollout import collector
 from tepo.training.rollout_batch import FlatRollout, Group, Prompt
-from tests.unit.training.rollout.clocked_ranks import response
 from tests.unit.training.small import small
 
 
@@ -39,7 +33,7 @@ def rollout(*groups: tuple[int, list[int]]) -> FlatRollout:
         [
             Group(
                 Prompt(number, Problem("", "", ""), [0] * prompt),
-                [response(length, False) for length in lengths],
+                [Response(zeros := np.zeros(length, np.float32), zeros, zeros, True) for length in lengths],
                 np.zeros(len(lengths), np.float32),
             )
             for number, (prompt, lengths) in enumerate(groups)
@@ -65,16 +59,6 @@ def test_a_run_has_the_figures_of_one_rank(tmp_path: Path) -> None:
         assert not [name for name in row if name.startswith(("perf/mfu", "perf/bubble", "perf/max_memory"))]
     assert "timing_s/save_checkpoint" not in rows[0]
     assert all(row["timing_s/save_checkpoint"] > 0 for row in rows[1:])
-
-
-def test_tokens_of_groups_beyond_the_last_one_are_counted(tmp_path: Path) -> None:
-    """With many more prompts under way than needed, what was drawn for nothing is as much as was used."""
-    words = ("train.steps=2", "train.max_rounds=8", "sampler.margin=4")
-    row = RunFolder(train(small(tmp_path, *words))).metrics()[1]
-    assert row["perf/left_over"] > 0
-    mean = row["response_length/mean"]
-    graded = row["perf/aborted_tokens"] / mean / 4  # groups of four
-    assert 0 <= graded <= 1.5 * row["perf/left_over"]
 
 
 def test_operations_are_those_of_the_products_of_a_model() -> None:
@@ -182,37 +166,3 @@ def test_every_figure_of_the_machine_is_among_those_that_differ() -> None:
     found = _waiting([RANK, RANK], {"step": 1.0}) | _given_up([RANK]) | _memory([replace(RANK, reserved=1.0), RANK])
     assert all(name.startswith(VOLATILE) for name in found)
     assert all(name.startswith(("timing_s/", "timing_per_token_ms/", "perf/")) for name in VOLATILE)
-
-
-def test_what_depends_on_the_speed_of_the_grader_is_of_the_machine(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In the first step of this seed a wave of prompts turns out not to be needed, and may be sampled by then."""
-    sampled, finished = threading.Event(), Waves.finished
-
-    def tell(self: Waves, seconds: float | None = None) -> list:
-        found = finished(self, seconds)
-        (sampled.clear if self.waves else sampled.set)()
-        return found
-
-    class Grading(ThreadPoolExecutor):
-        """At once, or when nothing is left to sample."""
-
-        late = False
-
-        def submit(self, work: Callable, /, *given: object, **named: object) -> Future:
-            if self.late:
-                return super().submit(lambda: (sampled.wait(60), work(*given, **named))[1])
-            done: Future = Future()
-            done.set_result(work(*given, **named))
-            return done
-
-    monkeypatch.setattr(Waves, "finished", tell)
-    monkeypatch.setattr(collector, "ThreadPoolExecutor", Grading)
-    rows = []
-    for Grading.late in (False, True):
-        folder = train(small(tmp_path / str(Grading.late), "train.steps=1", "seed=2"))
-        rows += RunFolder(folder).metrics()
-    of_the_machine = ("timing_s/", "timing_per_token_ms/", "perf/")
-    assert rows[0]["perf/aborted_tokens"] < rows[1]["perf/aborted_tokens"]
-    assert len({str([item for item in row.items() if not item[0].startswith(of_the_machine)]) for row in rows}) == 1

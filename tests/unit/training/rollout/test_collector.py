@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
@@ -130,6 +130,15 @@ class Clock:
         self.drop(list(self.running))
 
 
+class AtOnce(Executor):
+    """Runs what it is given before it returns."""
+
+    def submit(self, function: Callable, /, *arguments: Any, **options: Any) -> Future:
+        future: Future = Future()
+        future.set_result(function(*arguments, **options))
+        return future
+
+
 def every_third(number: int) -> list[tuple[int, bool]]:
     """One right answer of four to every third prompt, none to the others; later prompts end first."""
     return [(100 - number, number % 3 == 0 and index == 2) for index in range(4)]
@@ -244,23 +253,6 @@ def test_a_response_without_end_holds_up_nothing_that_does_not_need_it(tmp_path:
     assert 22 in sampler.aborted
     for ranks in on_two_ranks(config, lambda: Clock(every_third, endless=22)):
         assert numbers(ranks[0]) == numbers(rollout)
-
-
-def test_two_ranks_draw_half_each_and_hold_the_same_groups_in_order(tmp_path: Path) -> None:
-    config = small(tmp_path, "train.max_rounds=20")
-    ranks = on_two_ranks(config, lambda: Clock(every_third))
-    alone, _ = collected(config)
-    for rollout, _ in ranks:
-        assert numbers(rollout) == numbers(alone)
-        assert rollout.stats == alone.stats
-        assert [group.rewards.tolist() for group in rollout.groups] == [
-            group.rewards.tolist() for group in alone.groups
-        ]
-    assert ranks[0][0].left_over == ranks[1][0].left_over
-    for rank, (_, sampler) in enumerate(ranks):
-        shares = [[job.number // 4 for job in jobs] for jobs in sampler.added]
-        assert shares[0] == list(range(8))[rank::2]
-        assert shares[1:] == [[number] for number in range(8 + rank, 8 + 2 * len(shares) - 2, 2)]
 
 
 def test_a_block_smaller_than_the_ranks_leaves_one_without_work(tmp_path: Path) -> None:

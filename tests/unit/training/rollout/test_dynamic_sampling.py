@@ -126,36 +126,6 @@ def test_without_a_margin_nothing_is_added_on_a_guess(margin: float, more: int) 
     assert len(list(choice.blocks())) == 32 - more
 
 
-def test_groups_behind_an_unknown_one_are_not_taken() -> None:
-    choice = draw_of(0, 2, 4, 0, 2.0)
-    assert [list(block) for block in choice.blocks()] == [[0, 1], [2], [3]]
-    for number in (3, 2, 1):
-        grade(choice, number, True)
-        assert not choice.complete
-    grade(choice, 0, False)
-    assert (choice.taken, choice.complete, choice.end) == ([1, 2], True, 3)
-
-
-def test_a_group_is_known_to_be_mixed_before_all_of_it_is_graded() -> None:
-    """One right and one wrong response say so; that it is not mixed, only all of them. From then on prompts behind it
-    are not needed, but what is taken is awaited."""
-    choice = draw_of(0, 2, 40, 0, 3.0)
-    assert [len(block) for block in choice.blocks()] == [2, 1, 1, 1, 1]
-    choice.grade(1, [1, 0])
-    choice.grade(3, [0, 0, 0])
-    assert choice.end == 40
-    choice.grade(3, [1])
-    assert choice.end == 4
-    assert list(choice.blocks()) == []
-    assert not choice.complete
-    choice.grade(0, [1, 1, 1])
-    choice.grade(2, [0] * SIZE)
-    choice.grade(1, [1, 0])
-    assert (choice.end, choice.complete) == (4, False)
-    choice.grade(0, [0])
-    assert (choice.taken, choice.end, choice.complete) == ([0, 1], 2, True)
-
-
 @given(seed=st.integers(0, 2**32), margin=st.floats(1, 4), block=st.sampled_from([1, 2, 7]))
 def test_the_first_mixed_groups_are_taken_whatever_response_is_graded_first(
     seed: int, margin: float, block: int

@@ -9,11 +9,9 @@ from tepo.common.errors import RunFailed
 from tepo.config.compose import compose
 from tepo.problems.problem import Problem
 from tepo.store.run_folder import RunFolder
-from tepo.training.loop import train
 from tepo.training.rollout.first_prompt import keep_first_prompt, show_first_prompt
 from tepo.training.rollout.prompt_stream import PromptStream
 from tests.unit.problems.chats import FAMILIES
-from tests.unit.training.small import interrupted, small
 
 ESCAPE = "red \x1b[31m\u202e here\n1+1?"
 
@@ -51,12 +49,3 @@ def test_it_is_stored_and_said_once(tmp_path: Path, capsys: pytest.CaptureFixtur
         run.prompt_file.write_text(other)
         with pytest.raises(RunFailed, match="another one than when the run began"):
             keep_first_prompt(stream(ESCAPE), run)
-
-
-def test_a_run_that_was_interrupted_goes_on_with_the_same(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config = small(tmp_path, "train.steps=2")
-    run = interrupted(config)
-    kept = run.prompt_file.read_bytes()
-    train(config)
-    assert run.prompt_file.read_bytes() == kept
-    assert capsys.readouterr().err.count("first prompt (") == 1

@@ -25,7 +25,6 @@ from tepo.common.text import counted
 from tepo.launch.slurm_job import in_shell
 
 _CPUS_PER_GPU = 12  # a rank, its share of the grader's workers and what feeds the GPU
-_ANSWER = 20  # seconds: a controller that is down lets its commands wait
 _GRACE = 300  # seconds: the updates of a step and a checkpoint of 7B on 8 H100, with room
 _PASSED = ("partition", "mem", "account", "qos", "constraint", "nodelist", "exclusive")  # to sbatch as they are
 
@@ -184,27 +183,3 @@ def check_cluster(options: SlurmOptions) -> SlurmOptions:
 def gpus(gres: str) -> int:
     """GPUs in what Slurm writes as `gpu:h100:8(S:0-1),shard:16`."""
     return sum(int(count) for count in re.findall(r"\bgpu:(?:[^:,(]+:)?(\d+)", gres))
-
-
-def cluster() -> tuple[str, str] | None:
-    """The cluster of this machine in words, and what to do where it takes no job; None without Slurm's commands."""
-    if shutil.which("sbatch") is None or shutil.which("sinfo") is None:
-        return None
-    listed, said = _ask("sinfo", "--noheader", "--format=%P")
-    if not listed:
-        return f"no cluster answers: {said}", "start slurmctld, or look for SLURM_CONF; --launcher local needs none"
-    there = f"partitions {', '.join(dict.fromkeys(said.split()))}"  # the default one has a star
-    taken, said = _ask("sbatch", "--test-only", "--ntasks=1", "--time=1", "--wrap=true")
-    if not taken:
-        return f"{there}; a job is refused: {said}", "name what the cluster asks for: account, partition, qos"
-    return f"{there}; a job is accepted", ""
-
-
-def _ask(*words: str) -> tuple[bool, str]:
-    """Tell whether a command succeeded, and what it said: its answer, or the last line of its error."""
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=_ANSWER, check=False)
-    except subprocess.TimeoutExpired:
-        return False, f"{words[0]} gave no answer in {_ANSWER} s"
-    error = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    return done.returncode == 0, done.stdout if done.returncode == 0 else error

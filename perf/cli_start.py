@@ -31,7 +31,7 @@ def measure(turns: int, short: bool) -> list[BenchmarkRow]:
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
-        run("-m", "tepo_cli", "base", "data.benchmarks=[add3]", "--quiet")
+        run("-m", "tepo_cli", "eval", "-m", "base data.benchmarks=[add3]", "--quiet")
         sides = {words: lambda turn, words=words: run("-m", "tepo_cli", *words.split()) for words in COMMANDS}
         sides |= {code: lambda turn, code=code: run("-c", code) for code in (_TORCH, _FRAMES)}
         quick = {"--help": lambda turn: run("-m", "tepo_cli", "--help"), _TYPER: lambda turn: run("-c", _TYPER)}

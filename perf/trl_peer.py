@@ -1,14 +1,12 @@
 """TRL's GRPOTrainer as a process that does one RL step a line of its standard input, for `perf.trl_step`:
 
     PYTHON perf/trl_peer.py JOB.json      JOB: model, prompts [{prompt, answer}], prompts_per_step, samples,
-                                          mini_batch, epochs, new_tokens, learning_rate, tuned, scratch
+                                          mini_batch, epochs, new_tokens, learning_rate, scratch
 
 Prints a JSON line when it is ready and one a step: CPU seconds of the process, and the tokens it sampled. Imports
 nothing of tepo. A step is from one generation to the next: everything the trainer does in between counts.
 """
 
-import contextlib
-import ctypes
 import json
 import re
 import sys
@@ -23,18 +21,6 @@ def reward(completions: list[str], answer: list[str], **_: Any) -> list[float]:
     """Exact match of the last box."""
     found = [BOX.findall(text) for text in completions]
     return [float(bool(boxes) and boxes[-1].strip() == gold) for boxes, gold in zip(found, answer, strict=True)]
-
-
-def tune() -> None:
-    """Settings that a user could choose without changing the algorithm: a tile as wide as a small vocabulary, and freed
-    memory kept by malloc."""
-    import trl.trainer.utils
-
-    trl.trainer.utils._CHUNKED_LOGPROB_CHUNK_SIZE = 64
-    with contextlib.suppress(AttributeError, OSError):
-        mallopt = ctypes.CDLL(None).mallopt
-        mallopt(-3, 2**25)
-        mallopt(-1, 2**30)
 
 
 def settings(job: dict[str, Any], updates: int) -> Any:
@@ -87,8 +73,6 @@ def serve(job: dict[str, Any]) -> None:
     from trl import GRPOTrainer
 
     torch.set_num_threads(1)
-    if job["tuned"]:
-        tune()
     updates = job["prompts_per_step"] // job["mini_batch"] * job["epochs"]
     sampled = {"tokens": 0}
 

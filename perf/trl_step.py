@@ -10,9 +10,8 @@ at the base and sample responses of the same distribution; the ratio is correcte
 sampled token).
 
 In TRL's favour: no gradient checkpointing (its default is on), float32 like ours (its default is bfloat16), no
-reference model, no logging, dynamic cache (faster than static), one micro-batch an update. Against `trl` as it ships:
-its tile is 32,768 wide even for 42 tokens, and malloc gives memory back; `trl, tuned` has a tile of 64 and keeps freed
-memory, as ours does. On our side the grader's worker process counts too.
+reference model, no logging, dynamic cache (faster than static), one micro-batch an update. Against it: its tile is
+32,768 wide even for 42 tokens, and malloc gives memory back. On our side the grader's worker process counts too.
 """
 
 import json
@@ -42,7 +41,7 @@ Step = Callable[[int], tuple[float, float]]  # CPU seconds of a step, and the to
 
 
 def measure(turns: int, short: bool) -> list[BenchmarkRow]:
-    """short: 8 prompts a step instead of 64, without the tuned variant."""
+    """short: 8 prompts a step instead of 64."""
     python = peers_python()
     if python is None:
         raise Unavailable("no environment of the peers (make peers, or TEPO_PEERS_PYTHON)")
@@ -50,18 +49,12 @@ def measure(turns: int, short: bool) -> list[BenchmarkRow]:
         size = ["train.prompts_per_step=8", "train.mini_batch_prompts=2"] if short else []
         config = compose(["objective=grpo_dapo", f"train.learning_rate={LEARNING_RATE}", f"store={store}", *size])
         parts = stack.enter_context(open_state(config, RunFolder.of(config)))
-        job, sides = job_of(parts, turns + 3), {"tepo": ours(parts)}
-        for name in ("trl",) if short else ("trl", "trl, tuned"):
-            sides[name] = peer(python, job | {"tuned": name != "trl"}, Path(store), stack)
-        found = in_turn(sides, turns, warm=2)
-    rows = []
-    for name, target in (("trl", 4.0), ("trl, tuned", None)):
-        if name in found:
-            paired = list(zip(found["tepo"], found[name], strict=True))
-            ratio = median(theirs / their_tokens * tokens / own for (own, tokens), (theirs, their_tokens) in paired)
-            costs = (median(seconds for seconds, _ in found[side]) for side in ("tepo", name))
-            rows.append(BenchmarkRow(f"TRL's RL step ({name}) / ours, GRPO/DAPO", "CPU s", *costs, ratio, target, True))
-    return rows
+        theirs = peer(python, job_of(parts, turns + 3), Path(store), stack)
+        found = in_turn({"tepo": ours(parts), "trl": theirs}, turns, warm=2)
+    paired = zip(found["tepo"], found["trl"], strict=True)
+    ratio = median(seconds / their_tokens * tokens / own for (own, tokens), (seconds, their_tokens) in paired)
+    costs = (median(seconds for seconds, _ in found[side]) for side in ("tepo", "trl"))
+    return [BenchmarkRow("TRL's RL step (trl) / ours, GRPO/DAPO", "CPU s", *costs, ratio, 4.0, True)]
 
 
 def ours(parts: TrainState) -> Step:

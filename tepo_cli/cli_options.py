@@ -94,17 +94,12 @@ class Where:
 
     jobs: Jobs = 1  # the same for every command: a laptop run takes one core, a GPU run what --gpus says
     launcher: Annotated[str, typer.Option(help="local or slurm.")] = "local"
-    partition: Annotated[str | None, typer.Option(help="Slurm partition.")] = None
     gpus: Annotated[
         int | None, typer.Option(min=0, help="GPUs of a node for each run; 0: the CPU, or all that are visible.")
     ] = None
-    nodes: Annotated[int | None, typer.Option(min=1, help="Nodes for each run (slurm).")] = None
-    minutes: Annotated[
-        int | None, typer.Option(min=1, help="Time limit of a job (slurm); a longer run is requeued and goes on.")
-    ] = None
     slurm: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="mem=900G, account=…, sbatch.reservation=…: as in slurm.yaml."),
+        typer.Option(metavar="KEY=VALUE", help="partition=gpu, nodes=2, minutes=600, mem=900G …: as in slurm.yaml."),
     ] = None
     trust: Trust = False
 
@@ -113,14 +108,11 @@ class Where:
         from tepo.launch.run_units import Slots
         from tepo.launch.sbatch import slurm_options
 
-        of_slurm = {"partition": self.partition, "nodes": self.nodes, "minutes": self.minutes}
         if self.launcher == "slurm":
-            options = slurm_options({"gpus": self.gpus, **of_slurm}, self.slurm or ())
-            return Slots(self.launcher, self.jobs, slurm=options)
-        idle = [f"--{name}" for name, value in {**of_slurm, "slurm": self.slurm}.items() if value]
+            return Slots(self.launcher, self.jobs, slurm=slurm_options(self.gpus, self.slurm or ()))
         slots = Slots(self.launcher, self.jobs, self.gpus or 0)
-        if idle:
-            raise UserError(f"{' and '.join(idle)} without Slurm", where="the command line", fix="add --launcher slurm")
+        if self.slurm:
+            raise UserError("--slurm without Slurm", where="the command line", fix="add --launcher slurm")
         return slots
 
 

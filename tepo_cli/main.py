@@ -18,7 +18,7 @@ from tepo.common.errors import UserError
 from tepo.common.text import spelt
 from tepo.jobs.clean_process import go_on
 from tepo_cli.commands.doctor import doctor
-from tepo_cli.commands.evaluate import base, evaluate, responses
+from tepo_cli.commands.evaluate import evaluate, responses
 from tepo_cli.commands.model import app as model
 from tepo_cli.commands.objectives import explain
 from tepo_cli.commands.problems import app as data
@@ -112,7 +112,6 @@ for _panel, _commands in _COMMANDS.items():
             app.add_typer(_command, name=_name, rich_help_panel=_panel)
         else:
             app.command(_name, rich_help_panel=_panel)(_command)
-app.command(hidden=True)(base)  # as studies start it
 
 
 def _spelt(error: UnicodeError) -> tuple[str, int]:

@@ -164,15 +164,11 @@ def _seconds(one: Fit) -> str:
 
 
 def _remedy(one: Fit) -> str:
-    others = f" Or LoRA, another method with an id of its own: {_words(one.adapters)}." if one.adapters else ""
     if one.changes is None:
-        return "No setting of memory alone makes it fit: take more or larger GPUs." + others
-    return f"It would with {_words(one.changes)}{''.join(f'; {words}' for words in one.savings)}." + others
-
-
-def _words(changes: Sequence[str]) -> str:
-    servers = any(word.startswith("sampler.kind=") for word in changes)
-    return " ".join(changes) + (", servers on other GPUs" if servers else "")
+        fix = "take more or larger GPUs, or train adapters (LoRA, docs/engines.md)"
+        return f"No setting of memory alone makes it fit: {fix}."
+    servers = any(word.startswith("sampler.kind=") for word in one.changes)
+    return f"It would with {' '.join(one.changes)}{', servers on other GPUs' if servers else ''}."
 
 
 def _say_assumed(card: str | None, *, verbose: bool) -> None:

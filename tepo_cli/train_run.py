@@ -1,4 +1,4 @@
-"""Work of `tepo train`, `tepo base` and `tepo eval -m`. Imports torch."""
+"""Work of `tepo train` and `tepo eval -m`. Imports torch."""
 
 import shlex
 import time

@@ -31,7 +31,7 @@ _IMPORTS = ["tepo.training.loop", "tepo.training.setup", "transformers.models.qw
 
 
 @dataclass(frozen=True)
-class Outcome:
+class SelftestOutcome:
     """passed: None where something is not installed. detail: seconds, or what went wrong."""
 
     passed: bool | None
@@ -46,13 +46,13 @@ def pairs() -> list[tuple[str, str]]:
     return list(dict.fromkeys(every))
 
 
-def selftest(sampler: str, engine: str) -> Outcome:
+def selftest(sampler: str, engine: str) -> SelftestOutcome:
     """Train one of two steps, stop as a kill would, go on to the end; each part a process of its own,
     forked by one that has imported torch and transformers for all of them."""
     needed = {sampler: sampler_backend(sampler).packages, engine: engine_backend(engine).packages}
     missing = [kind for kind, packages in needed.items() if not installed(packages)]
     if missing:
-        return Outcome(None, f"{', '.join(missing)} not installed")
+        return SelftestOutcome(None, f"{', '.join(missing)} not installed")
     started = time.monotonic()
     server = get_context("forkserver")
     server.set_forkserver_preload(_IMPORTS)
@@ -66,18 +66,20 @@ def selftest(sampler: str, engine: str) -> Outcome:
             process.join()
             if process.exitcode != expected:
                 part = "first step" if stop else "resume"
-                return Outcome(False, f"{part}: {what_failed(said.read_text()) or f'exit code {process.exitcode}'}")
+                return SelftestOutcome(
+                    False, f"{part}: {what_failed(said.read_text()) or f'exit code {process.exitcode}'}"
+                )
         if not list(Path(store).glob("*/checkpoints/step_000002/model.safetensors")):
-            return Outcome(False, "no checkpoint at the end")
+            return SelftestOutcome(False, "no checkpoint at the end")
         if own and not list(Path(store).glob("*/eval/*/result.json")):
-            return Outcome(False, "no result of measuring")
+            return SelftestOutcome(False, "no result of measuring")
     done, seconds = "sampled, updated, synced, saved and resumed", f"in {time.monotonic() - started:.0f} s"
     if not own:
-        return Outcome(True, f"{done} {seconds}")
+        return SelftestOutcome(True, f"{done} {seconds}")
     import torch
 
     awake = "" if torch.cuda.is_available() else "; it never slept, which takes a GPU"
-    return Outcome(True, f"{done}, and measured, in bfloat16, {seconds}{awake}")
+    return SelftestOutcome(True, f"{done}, and measured, in bfloat16, {seconds}{awake}")
 
 
 def _train(stop: int, words: list[str], said: str) -> None:

@@ -40,7 +40,7 @@ class Failure:
 
 
 @dataclass(frozen=True)
-class State:
+class UnitProgress:
     """Progress of a unit: steps trained and benchmarks measured, and whether all of it is there."""
 
     steps: int
@@ -57,12 +57,14 @@ def same_twice(failures: Sequence[Failure]) -> bool:
 
 def command(unit: Unit, measure: bool = True) -> list[str]:
     """The command line that trains and measures a unit, or only trains it; a person can type it too."""
-    what = ["base"] if unit.row.objective is None else ["train", "--validate" if unit.tuning else "--evaluate"]
+    if unit.row.objective is None:
+        return batch_command((unit,))
+    what = ["train", "--validate" if unit.tuning else "--evaluate"][: 1 + measure]
     store = ("--store", str(unit.folder.parent))
-    return interpreter.command("-m", "tepo_cli", *what[: 1 + measure], "--quiet", *store, *unit.as_typed())
+    return interpreter.command("-m", "tepo_cli", *what, "--quiet", *store, *unit.as_typed())
 
 
-def state(unit: Unit, running: bool = False) -> State:
+def state(unit: Unit, running: bool = False) -> UnitProgress:
     """Read a unit's state from the store, once for all who ask for a part of it."""
     trained, missing = unit.trained(), len(unit.missing_benchmarks())
     steps = unit.steps if trained else 0
@@ -70,7 +72,7 @@ def state(unit: Unit, running: bool = False) -> State:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # a store that is a file: who writes says so
             steps = unit.in_store.metrics_file.read_bytes().count(b"\n")
     done = trained and not (unit.to_measure() if unit.tuning else missing)
-    return State(steps, len(unit.benchmarks) - missing, running, done)
+    return UnitProgress(steps, len(unit.benchmarks) - missing, running, done)
 
 
 def batches(units: Sequence[Unit], jobs: int) -> list[Batch]:
@@ -97,13 +99,15 @@ def _engine(unit: Unit) -> str | None:
 
 
 def batch_command(batch: Batch) -> list[str]:
-    """The command line that measures several units; a person can type it too."""
+    """The command line that measures several units, or one base; a person can type it too."""
     runs = [shlex.join(["base" if unit.row.objective is None else "train", *unit.as_typed()]) for unit in batch]
     store = ("--store", str(batch[0].folder.parent))
     return interpreter.command("-m", "tepo_cli", "eval", "--quiet", *store, *(f"--model={run}" for run in runs))
 
 
-def run_local(units: Sequence[Unit], jobs: int, gpus: int, watch: Callable[[dict[str, State]], None]) -> list[Failure]:
+def run_local(
+    units: Sequence[Unit], jobs: int, gpus: int, watch: Callable[[dict[str, UnitProgress]], None]
+) -> list[Failure]:
     """Run units, at most `jobs` processes at a time with `gpus` GPUs each, in order; those that only lack benchmarks
     share processes where they can share an engine. After two identical failures no more are started. `watch` gets the
     state of every unit about twice a second."""

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from tepo.common.errors import RunFailed, unknown_name
 from tepo.common.text import counted, setting_text
-from tepo.launch.local import State, run_local, same_twice, unfinished
+from tepo.launch.local import UnitProgress, run_local, same_twice, unfinished
 from tepo.launch.sbatch import SlurmOptions, check_cluster
 from tepo.launch.slurm import run_slurm
 from tepo.reporting.progress import console, say
@@ -129,7 +129,7 @@ def spent(by_run: Mapping[str, Sequence[Cost]]) -> str:
 
 
 @contextmanager
-def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, State]], None]]:
+def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, UnitProgress]], None]]:
     """A bar a unit while it runs and one for all, or in a file a line a finished unit; call it with the state of
     each."""
     columns = (
@@ -150,7 +150,7 @@ def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, Sta
         named, ended = {unit.id: unit for unit in todo}, set[str]()
         in_file = not (quiet or console.is_terminal or console.is_jupyter)  # where no bar can be drawn
 
-        def watch(states: dict[str, State]) -> None:
+        def watch(states: dict[str, UnitProgress]) -> None:
             for name, state in states.items():
                 if in_file and name not in ended and state.done and not state.running and named[name].done():
                     ended.add(name)

@@ -25,7 +25,6 @@ from tepo.common.text import counted
 from tepo.launch.slurm_job import in_shell
 
 _CPUS_PER_GPU = 12  # a rank, its share of the grader's workers and what feeds the GPU
-_ANSWER = 20  # seconds: a controller that is down lets its commands wait
 _GRACE = 300  # seconds: the updates of a step and a checkpoint of 7B on 8 H100, with room
 _PASSED = ("partition", "mem", "account", "qos", "constraint", "nodelist", "exclusive")  # to sbatch as they are
 
@@ -52,7 +51,7 @@ class SlurmOptions:
     def __post_init__(self) -> None:
         if self.grace_seconds >= 60 * self.minutes:
             what = f"a grace of {self.grace} s leaves no time to train in {self.minutes} minutes"
-            raise UserError(what, fix="raise the time limit (--minutes), or lower grace")
+            raise UserError(what, fix="raise the time limit (minutes), or lower grace")
         for name in self.sbatch:
             known = {"gpus_per_node": "gpus", "cpus_per_task": "cpus", "time": "minutes", "signal": "grace"}
             own = known.get(name.replace("-", "_"), name)
@@ -98,8 +97,8 @@ def job_script(options: SlurmOptions, jobs: int, folder: Path) -> str:
     return "\n".join(["#!/bin/sh", *asked, f"{in_shell(folder, 'lead')} >>{output} 2>&1", ""])
 
 
-def slurm_options(given: Mapping[str, Any], words: Sequence[str] = ()) -> SlurmOptions:
-    """Options from the files, then `words` (`key=value`, or `key` for true), then `given` where that is not None.
+def slurm_options(gpus: int | None = None, words: Sequence[str] = ()) -> SlurmOptions:
+    """Options from the files, then `words` (`key=value`, or `key` for true), then `gpus` where that is not None.
 
     Raises UserError for an unknown key, naming the nearest, and for a value that a key does not take."""
     values: dict[str, Any] = {}
@@ -115,7 +114,8 @@ def slurm_options(given: Mapping[str, Any], words: Sequence[str] = ()) -> SlurmO
         section, dot, name = key.partition(".")
         value = text if separator else True
         _join(values, {section: {name: value}} if dot else {key: value})
-    _join(values, {key: value for key, value in given.items() if value is not None})
+    if gpus is not None:
+        values["gpus"] = gpus
     return read(SlurmOptions, values, Location(lambda keys: "--slurm, or an option of the command"))
 
 
@@ -127,7 +127,7 @@ def _join(values: dict[str, Any], nearer: Mapping[str, Any]) -> None:
 
 
 @dataclass(frozen=True)
-class Node:
+class NodeKind:
     """One kind of node of a partition: how many there are, and what each has."""
 
     partition: str
@@ -137,7 +137,7 @@ class Node:
     default: bool = False  # whether jobs that name no partition go there
 
 
-def fitted(options: SlurmOptions, cluster: Sequence[Node]) -> SlurmOptions:
+def fitted(options: SlurmOptions, cluster: Sequence[NodeKind]) -> SlurmOptions:
     """The options with the CPUs that they leave open. Raises UserError for what the cluster does not have: sbatch takes
     it, and lets the job wait for ever."""
     names = sorted({node.partition for node in cluster})
@@ -157,7 +157,7 @@ def fitted(options: SlurmOptions, cluster: Sequence[Node]) -> SlurmOptions:
         most = f"{max(node.gpus for node in inside)} GPUs and {max(node.cpus for node in inside)} CPUs"
         has = f"it has {there} such" if fit else f"a node has at most {most}"
         what = f"{asked} asked for in partition {' or '.join(wanted)}, but {has}"
-        raise UserError(what, where="sinfo", fix="lower --gpus or --nodes, or name another --partition")
+        raise UserError(what, where="sinfo", fix="ask for fewer GPUs or nodes, or name another partition")
     if options.cpus or not options.gpus:
         return options
     wished = _CPUS_PER_GPU * options.gpus
@@ -174,7 +174,7 @@ def check_cluster(options: SlurmOptions) -> SlurmOptions:
     command = ["sinfo", "--noheader", "--format=%P|%D|%c|%G"]
     rows = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
     cluster = [
-        Node(name.rstrip("*"), int(count), int(cpus.rstrip("+")), gpus(gres), name.endswith("*"))
+        NodeKind(name.rstrip("*"), int(count), int(cpus.rstrip("+")), gpus(gres), name.endswith("*"))
         for name, count, cpus, gres in (row.strip().split("|") for row in rows)
     ]
     return fitted(options, cluster)
@@ -183,27 +183,3 @@ def check_cluster(options: SlurmOptions) -> SlurmOptions:
 def gpus(gres: str) -> int:
     """GPUs in what Slurm writes as `gpu:h100:8(S:0-1),shard:16`."""
     return sum(int(count) for count in re.findall(r"\bgpu:(?:[^:,(]+:)?(\d+)", gres))
-
-
-def cluster() -> tuple[str, str] | None:
-    """The cluster of this machine in words, and what to do where it takes no job; None without Slurm's commands."""
-    if shutil.which("sbatch") is None or shutil.which("sinfo") is None:
-        return None
-    listed, said = _ask("sinfo", "--noheader", "--format=%P")
-    if not listed:
-        return f"no cluster answers: {said}", "start slurmctld, or look for SLURM_CONF; --launcher local needs none"
-    there = f"partitions {', '.join(dict.fromkeys(said.split()))}"  # the default one has a star
-    taken, said = _ask("sbatch", "--test-only", "--ntasks=1", "--time=1", "--wrap=true")
-    if not taken:
-        return f"{there}; a job is refused: {said}", "name what the cluster asks for: account, partition, qos"
-    return f"{there}; a job is accepted", ""
-
-
-def _ask(*words: str) -> tuple[bool, str]:
-    """Tell whether a command succeeded, and what it said: its answer, or the last line of its error."""
-    try:
-        done = subprocess.run(words, capture_output=True, text=True, timeout=_ANSWER, check=False)
-    except subprocess.TimeoutExpired:
-        return False, f"{words[0]} gave no answer in {_ANSWER} s"
-    error = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    return done.returncode == 0, done.stdout if done.returncode == 0 else error

@@ -17,9 +17,9 @@ from typing import NamedTuple
 from tepo.common import interpreter
 from tepo.common.errors import UserError
 from tepo.common.files import write_atomic, write_json
-from tepo.launch.local import Failure, State, command, same_twice, state, why
+from tepo.launch.local import Failure, UnitProgress, command, same_twice, state, why
 from tepo.launch.sbatch import SlurmOptions, job_script
-from tepo.launch.slurm_job import NO_STORE, Job, outcome_file
+from tepo.launch.slurm_job import NO_STORE, SlurmJob, outcome_file
 from tepo.studies.plan import Unit
 
 _LOOK = 10.0  # seconds between questions to the controller, which all users of a cluster share
@@ -71,7 +71,7 @@ def _failure(unit: Unit, job: str, row: _Row, said: Path) -> Failure:
 
 
 def run_slurm(
-    units: Sequence[Unit], options: SlurmOptions, store: Path, watch: Callable[[dict[str, State]], None]
+    units: Sequence[Unit], options: SlurmOptions, store: Path, watch: Callable[[dict[str, UnitProgress]], None]
 ) -> list[Failure]:
     """Submit units as one job array and wait for all; after two identical failures those that wait are cancelled.
     options: as `check_cluster` gives them. Raises UserError when Slurm refuses the jobs or a node does not see the
@@ -84,7 +84,7 @@ def run_slurm(
         if options.nodes > 1:  # measured on the first node alone
             trains = unit.row.objective is not None and not unit.trained()
             words, alone = command(unit, measure=False) if trains else [], words
-        jobs.append(asdict(Job(words, run, log, options.nodes, options.gpus, options.cpus or 1, alone)))
+        jobs.append(asdict(SlurmJob(words, run, log, options.nodes, options.gpus, options.cpus or 1, alone)))
     write_json(folder / "jobs.json", jobs)
     script = folder / "job.sh"
     write_atomic(script, job_script(options, len(units), folder))
@@ -98,7 +98,7 @@ def run_slurm(
     if done.returncode:
         shutil.rmtree(folder)
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1].removeprefix("sbatch: error: ")
-        fix = "check --partition, --gpus, --minutes and --slurm with sinfo, and slurm.yaml"
+        fix = "check --gpus and --slurm with sinfo, and slurm.yaml"
         raise UserError(f"Slurm refused the jobs: {reason}", where="sbatch", fix=fix)
     array, failures, waiting = done.stdout.strip().partition(";")[0], list[Failure](), dict(enumerate(units))
     rows, looked, given_up = dict[int, _Row](), -_LOOK, False

@@ -37,7 +37,7 @@ _ALONE = "alone"  # in place of an address: on the first node, after the others
 
 
 @dataclass(frozen=True)
-class Job:
+class SlurmJob:
     """One run: its command line (empty: none) and folder, and what each node of it gets. alone: the command line of
     one process that follows, on the first node."""
 
@@ -50,9 +50,9 @@ class Job:
     alone: list[str] = field(default_factory=list)
 
 
-def read_job(folder: Path, index: int) -> Job:
+def read_job(folder: Path, index: int) -> SlurmJob:
     """One job of the array."""
-    return Job(**json.loads((folder / "jobs.json").read_text(encoding="utf-8"))[index])
+    return SlurmJob(**json.loads((folder / "jobs.json").read_text(encoding="utf-8"))[index])
 
 
 def in_shell(folder: Path, *words: str) -> str:
@@ -88,7 +88,7 @@ def lead(folder: Path) -> int:
     return code
 
 
-def _on_nodes(folder: Path, index: int, job: Job, nodes: int, address: str) -> tuple[int, list[int | None]]:
+def _on_nodes(folder: Path, index: int, job: SlurmJob, nodes: int, address: str) -> tuple[int, list[int | None]]:
     """Run `node` on so many nodes, this one the first. Returns the exit code of all, and what each reports."""
     srun = ["srun", f"--nodes={nodes}", f"--ntasks={nodes}", "--ntasks-per-node=1", f"--cpus-per-task={job.cpus}"]
     srun += ["--relative=0", f"--wait={_WAIT}", "--kill-on-bad-exit=0"]
@@ -172,7 +172,7 @@ def node(folder: Path, index: int, address: str) -> int:
     return code
 
 
-def node_words(job: Job, address: str) -> list[str]:
+def node_words(job: SlurmJob, address: str) -> list[str]:
     """The run's command, or torchrun with the ranks of this node; a CPU is one rank. Alone, its second command."""
     if address == _ALONE:
         return job.alone

@@ -19,8 +19,6 @@ from tepo.training.engine.backends import engine_backend, shares_weights
 from tepo.training.resources.gpu_cards import Card
 from tepo.training.resources.memory import GIB, TAKEN, Gpus, Memory, fill, memory, sequence_bytes
 
-_SAVED = {name: name for name in ("weights", "gradients", "optimiser", "activations", "logits", "sampler")}
-_SAVED |= {"optimiser": "the optimiser", "sampler": "the sampler"}  # parts of `Memory` in words
 _DEVICE = ("model", "sampler", "engine", "train")  # the sections that memory and time depend on
 _FREE = ("learning_rate", "warmup_steps", "weight_decay", "adam_beta2", "grad_clip")  # but not on these of `train`
 _SECTIONS = {"sampling": "gen", "updating": "update_actor"}  # a phase of the plan, a section of a step
@@ -39,8 +37,6 @@ class Fit:
     problem: str = ""  # why it does not fit
     why: Mapping[str, str] = field(default_factory=dict)  # by key what was chosen and why
     changes: tuple[str, ...] | None = ()  # overrides under which it would fit; None when none were found
-    savings: tuple[str, ...] = ()  # of these, what each saves in words, where it saves memory
-    adapters: tuple[str, ...] = ()  # overrides under which LoRA would in its place, which is another method
 
     @cached_property
     def time(self) -> StepTime:
@@ -89,17 +85,7 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
     def fits(words: tuple[str, ...]) -> bool:
         return not check(changed(config, words), shape, machine, reference=reference).problem
 
-    changes = next(filter(fits, _remedies(config, machine.ranks)), None)
-    adapters = next(filter(fits, _with_adapters(config, machine.ranks)), ())
-    savings, after = [], config
-    for word in changes or ():  # each on top of those before it
-        before, after = after, changed(after, (word,))
-        old, new = (memory(one, shape, _gpus(one, machine)) for one in (before, after))
-        saved = {part: getattr(old, name) - getattr(new, name) for name, part in _SAVED.items()}
-        parts = [f"{size / GIB:.1f} GiB of {part}" for part, size in saved.items() if size >= 0.05 * GIB]
-        if parts:
-            savings.append(f"{word} saves {', '.join(parts)}")
-    return replace(found, changes=changes, savings=tuple(savings), adapters=adapters)
+    return replace(found, changes=next(filter(fits, _remedies(config, machine.ranks)), None))
 
 
 def check(config: RunConfig, shape: Shape, machine: Machine, *, reference: bool) -> Fit:
@@ -179,18 +165,6 @@ def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
     for kind in sampler_kinds():
         if sampler_backend(kind).remote:
             yield from ((*words, f"sampler.kind={kind}") for words in sets)
-
-
-def _with_adapters(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
-    """Overrides that train LoRA's adapters in place of all weights: alone, then with what saves memory. Rank and
-    learning rate are those that docs/engines.md argues for."""
-    if config.model.lora_rank or ranks > 1:
-        return
-    engine = () if config.engine.kind == "torch" else ("engine.kind=torch",)
-    lora = (*engine, "model.lora_rank=32", f"train.learning_rate={10 * config.train.learning_rate:g}")
-    yield lora
-    for words in _remedies(changed(config, lora), ranks):
-        yield (*lora, *words)
 
 
 def changed(config: RunConfig, words: Sequence[str]) -> RunConfig:

@@ -6,6 +6,7 @@ runs of the same data and the same work a step, by objective where it was measur
 
 import tempfile
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -64,8 +65,8 @@ def unpriced(units: Iterable[Unit], known: Sequence[Cost]) -> list[Unit]:
 def probe(unit: Unit) -> Cost:
     """Train two steps of a unit in a scratch store and measure it on one benchmark, to have something to price by."""
     with tempfile.TemporaryDirectory() as scratch:
-        small = [f"train.steps={_PROBE_STEPS}", f"data.benchmarks=[{unit.config.data.benchmarks[0]}]"]
-        words = [*command(unit), "--store", scratch, *small]
+        small = (f"train.steps={_PROBE_STEPS}", f"data.benchmarks=[{unit.config.data.benchmarks[0]}]")
+        words = command(replace(unit, folder=Path(scratch) / unit.id, overrides=(*unit.overrides, *small)))
         log = RunFolder(Path(scratch)).log
         process = start(words, log, job_environment())  # as the study will start it
         process.join()

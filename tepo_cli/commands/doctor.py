@@ -156,7 +156,6 @@ def _machine(store: Path) -> Iterator[tuple[str, str, str]]:
     """Hardware of the machine: (what, state, advice)."""
     import torch
 
-    from tepo.launch.sbatch import cluster
     from tepo.planning.fit import scales_here
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -168,8 +167,6 @@ def _machine(store: Path) -> Iterator[tuple[str, str, str]]:
     if not existing.is_dir() or not os.access(existing, os.W_OK):
         wrong = "not writable" if existing.is_dir() else f"{existing} is a file"
         yield f"store {store}", wrong, "choose another with --store DIR"
-    if slurm := cluster():
-        yield "Slurm", *slurm
     if not torch.cuda.is_available():
         yield "GPUs", "none", ""
     sizes = []

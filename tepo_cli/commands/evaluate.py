@@ -8,11 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from tepo.common.errors import UserError, unknown_name
-from tepo_cli.cli_options import Quiet, Store, StoreOfRun, Trust, compose_run, unbundled
-from tepo_cli.commands.train import Overrides
+from tepo_cli.cli_options import Quiet, Store, Trust, unbundled
 
 if TYPE_CHECKING:
-    from tepo.config.run_config import RunConfig
     from tepo.store.stored_responses import Answer
 
 
@@ -73,14 +71,16 @@ def evaluate(
         if idle := [*(["a benchmark"] if benchmarks else []), *how.given, *others]:
             what = f"{' and '.join(idle)} with a configuration, which is measured as it says itself"
             raise UserError(what, where=f"-m {configured[0]!r}", fix="leave it out, or name the run by its id")
-        from tepo_cli.train_run import compose_one, show_measured
+        from tepo.jobs.measure import check_measurable
+        from tepo_cli.train_run import compose_one, run_base, show_measured
 
         in_store = None if store == Path("runs") else store
         config, trained = compose_one(configured[0], in_store)
         if trained or len(configured) > 1:
             show_measured(configured, in_store, quiet=quiet)
         else:  # a base alone can be measured by several ranks
-            _measure_base(config, quiet)
+            check_measurable(config)
+            run_base(config, quiet=quiet)
         return
     if not benchmarks:
         raise UserError("no benchmark to evaluate on", where="tepo eval", fix="name some (`tepo list`), or `all`")
@@ -115,19 +115,6 @@ def evaluate(
 
                 write_card(request.run)
             show_scores(results, request)
-
-
-def base(overrides: Overrides = None, store: StoreOfRun = None, quiet: Quiet = False) -> None:
-    """Measure the starting policy on the benchmarks of its data, as `tepo eval -m 'base OVERRIDES'` does."""
-    _measure_base(compose_run(overrides or [], store), quiet)
-
-
-def _measure_base(config: "RunConfig", quiet: bool) -> None:
-    from tepo.jobs.measure import check_measurable
-    from tepo_cli.train_run import run_base
-
-    check_measurable(config)
-    run_base(config, quiet=quiet)
 
 
 _RUN = "A run: its folder, its id or the beginning of it (`tepo list`), or base-… for an untrained policy."

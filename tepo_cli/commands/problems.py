@@ -143,10 +143,7 @@ def grade(
     boxed_only: Annotated[
         bool, typer.Option("--boxed-only", help="As in training: a prediction without a box is no answer.")
     ] = False,
-    relative_tolerance: Annotated[float, typer.Option(help="Relative slack on numbers (Minerva: 0.01).")] = 0.0,
-    absolute_tolerance: Annotated[float, typer.Option(help="Absolute slack on numbers (OlympiadBench: 1e-8).")] = 0.0,
     timeout: Annotated[float, typer.Option(help="CPU seconds one answer may take.")] = 3.0,
-    workers: Annotated[int, typer.Option(help="Worker processes; 0 is one per core.")] = 0,
 ) -> None:
     """Grade answers: rows of {"gold", "prediction"}.
 
@@ -160,13 +157,7 @@ def grade(
     from tepo.problems.grader.options import FALLBACKS
     from tepo.problems.rows import pair_of
 
-    options = GraderOptions(
-        timeout=timeout,
-        workers=workers,
-        fallbacks=() if boxed_only else FALLBACKS,
-        relative_tolerance=relative_tolerance,
-        absolute_tolerance=absolute_tolerance,
-    )
+    options = GraderOptions(timeout=timeout, fallbacks=() if boxed_only else FALLBACKS)
     rows, lines, verdicts = _rows(file), list[str](), []
     with Grader(options) as grader:
         for start in range(0, len(rows), _CHUNK):

@@ -1,13 +1,9 @@
 """`tepo doctor` as a user runs it: every installed engine for real."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
-from tepo.launch.sbatch import cluster
 from tepo.policy.kernel_check import CHECKS
-from tests.integration import slurm_cluster
 from tests.integration.commands import tepo
 
 
@@ -29,27 +25,6 @@ def test_every_engine_works() -> None:
 def test_without_its_self_test_it_says_that_the_gpu_part_was_not_run() -> None:
     done = tepo("doctor", "--no-selftest")
     assert "GPU part: not run (--no-selftest)" in done.stdout
-
-
-@pytest.mark.slurm
-@pytest.mark.disaster
-def test_a_slurm_cluster_that_answers_takes_a_job_and_one_that_is_down_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    with slurm_cluster.cluster():
-        assert cluster() == ("partitions main*; a job is accepted", "")
-        monkeypatch.setenv("SBATCH_PARTITION", "nowhere")
-        said, fix = cluster() or ("", "")
-        assert said.startswith("partitions main*; a job is refused: ")
-        assert "partition" in said.partition("refused")[2]
-        assert fix.startswith("name what the cluster asks for")
-    monkeypatch.setenv("SLURM_CONF", "/nonexistent/slurm.conf")
-    said, fix = cluster() or ("", "")
-    assert said.startswith("no cluster answers: ")
-    assert "slurmctld" in fix
-
-
-def test_without_slurm_nothing_is_said_of_a_cluster(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert cluster() is None
 
 
 @pytest.mark.gpu

@@ -45,7 +45,7 @@ def words_of(store: Path) -> tuple[str | Path, ...]:
 
 
 def ablate(store: Path, env: dict[str, str], *more: str) -> Started:
-    return started(*words_of(store), "--partition", "main", *more, cwd=store.parent, **env)
+    return started(*words_of(store), "--slurm", "partition=main", *more, cwd=store.parent, **env)
 
 
 def squeue(*words: str) -> str:
@@ -151,7 +151,7 @@ def test_a_run_over_two_nodes_is_stopped_loses_a_node_and_ends_as_an_undisturbed
     env = one_row(tmp_path, *RANKS)
     words = ("scale=laptop", "model=laptop", "objective=grpo_dapo", "data.benchmarks=[max4]", *RANKS)
     run = RunFolder.of(small(tmp_path / "runs", *words))
-    process = ablate(tmp_path / "runs", env, "--nodes", "2", "--gpus", "1", "--slurm", "grace=60")
+    process = ablate(tmp_path / "runs", env, "--slurm", "nodes=2", "--gpus", "1", "--slurm", "grace=60")
     until(lambda: len(run.metrics()) >= 2, process)
     (job,) = set(in_job("SLURM_JOB_ID").values())
     assert set(in_job("SLURM_JOB_NODELIST").values()) == {"n[1-2]"}
@@ -209,7 +209,7 @@ def test_nodes_that_have_trained_do_not_end_a_longer_measuring(tmp_path: Path, s
     short.write_text(f'#!/bin/bash\nexec {shutil.which("srun")} "${{@/--wait=*/--wait=2}}"\n')
     short.chmod(0o755)
     env |= {"PYTHONPATH": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    process = ablate(tmp_path / "runs", env, "--nodes", "2", "--gpus", "1")
+    process = ablate(tmp_path / "runs", env, "--slurm", "nodes=2", "--gpus", "1")
     until((tmp_path / "measures").exists, process)
     until(lambda: "n2" not in in_job("SLURMD_NODENAME").values(), process)
     time.sleep(6)  # for srun, which looks every second
@@ -223,9 +223,9 @@ def test_nodes_that_have_trained_do_not_end_a_longer_measuring(tmp_path: Path, s
 def test_what_the_cluster_does_not_have_is_one_message(tmp_path: Path, slurm: Path) -> None:
     env = one_row(tmp_path, "train.steps=1")
     for words, message in {
-        ("--partition", "mian"): "unknown partition 'mian'",
+        ("--slurm", "partition=mian"): "unknown partition 'mian'",
         ("--gpus", "2"): "1 node with 2 GPUs asked for in partition main, but a node has at most 1 GPUs",
-        ("--nodes", "3"): "3 nodes asked for in partition main, but it has 2 such",
+        ("--slurm", "nodes=3"): "3 nodes asked for in partition main, but it has 2 such",
         ("--slurm", "acount=lab"): "did you mean 'account'",
         ("--slurm", "mem=900G"): "Slurm refused the jobs",
     }.items():

@@ -64,7 +64,7 @@ EXECUTING = (
     "reproduce strange --store other",
     "records check strange",
 )
-OWN = ("train", "base", "model", "data", "doctor")  # named by the caller, or shipped
+OWN = ("train", "model", "data", "doctor")  # named by the caller, or shipped
 
 
 @pytest.fixture(scope="module")

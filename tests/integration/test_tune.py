@@ -145,7 +145,7 @@ def test_no_test_problem_is_loaded_before_the_choice(tmp_path: Path) -> None:
 def test_both_phases_go_out_by_slurm(tmp_path: Path) -> None:
     with cluster():
         env = own(tmp_path, "untrained", "GRPO")
-        words = ("--launcher", "slurm", "--partition", "main", "--store", tmp_path / "runs")
+        words = ("--launcher", "slurm", "--slurm", "partition=main", "--store", tmp_path / "runs")
         done = started("ablate", "my-tuning", *words, cwd=tmp_path, **env).end()
     assert "chosen for GSPO" in done.stderr
     assert len(list(tmp_path.glob("runs/*/validation.json"))) == 2

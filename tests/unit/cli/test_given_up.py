@@ -22,7 +22,7 @@ def test_grade_says_how_many_in_its_last_line(tmp_path: Path) -> None:
     file = tmp_path / "answers.jsonl"
     rows = [{"gold": "7", "prediction": answer} for answer in (r"\boxed{9^{9^{9^9}}}", r"\boxed{7}", r"\boxed{8}")]
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = CliRunner().invoke(app, ["data", "grade", str(file), "--workers", "1"])
+    done = CliRunner().invoke(app, ["data", "grade", str(file)])
     assert [json.loads(line)["reason"] for line in done.stdout.splitlines()] == ["too much work", "exact", "different"]
     assert done.stderr.startswith("1 of 3 right; 1 ran out of the grader's budget and count as wrong; grader ")
     file.write_text(json.dumps(rows[1]))

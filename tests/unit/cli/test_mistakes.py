@@ -51,7 +51,7 @@ def called(*words: str) -> Callable[[Path], Any]:
         (called("ablate", "panel-x"), "panel_"),
         (called("table", "panel-q"), "panel_"),
         (called("ablate", "panel-e", "--scale", "labtop"), "'laptop'"),
-        (called("ablate", "panel-e", "--minutes", "5"), "add --launcher slurm"),
+        (called("ablate", "panel-e", "--slurm", "minutes=5"), "add --launcher slurm"),
         (called("eval", "ad3", "--model", "package:laptop"), "add3"),
         (called("eval", "add3", "--model", "nowhere/at/all"), "no model"),
         (called("explain", "tepo", "gspo"), "--vs NAME"),

@@ -9,10 +9,10 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.launch import slurm_job
-from tepo.launch.sbatch import Node, SlurmOptions, fitted, gpus, slurm_options
+from tepo.launch.sbatch import NodeKind, SlurmOptions, fitted, gpus, slurm_options
 from tests.integration.commands import tepo
 
-CLUSTER = [Node("gpu", 4, 96, 8), Node("gpu", 2, 32, 4), Node("cpu", 9, 64, 0)]
+CLUSTER = [NodeKind("gpu", 4, 96, 8), NodeKind("gpu", 2, 32, 4), NodeKind("cpu", 9, 64, 0)]
 
 
 @pytest.fixture
@@ -31,18 +31,28 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_the_nearer_file_wins_and_the_command_line_over_all(files: Path) -> None:
-    options = slurm_options({"gpus": None, "nodes": None})
+    options = slurm_options()
     assert options.account == "second"
     assert (options.qos, options.exclusive, options.mem, options.nodes) == ("first", True, "100G", 2)
     assert options.sbatch == {"reservation": "first", "comment": "far"}
-    options = slurm_options({"nodes": 3}, ["qos=here", "exclusive=false", "sbatch.reservation=here", "mem=0"])
+    options = slurm_options(None, ["nodes=3", "qos=here", "exclusive=false", "sbatch.reservation=here", "mem=0"])
     assert (options.qos, options.exclusive, options.mem, options.nodes) == ("here", False, "0", 3)
     assert options.sbatch["reservation"] == "here"
 
 
 def test_sbatch_gets_what_is_asked_for() -> None:
-    words = ["account=lab", "exclusive", "mem=900G", "grace=120", "sbatch.mail-type=END", "sbatch.contiguous"]
-    options = fitted(slurm_options({"gpus": 8, "nodes": 2, "partition": "gpu", "minutes": 600}, words), CLUSTER)
+    words = [
+        "nodes=2",
+        "partition=gpu",
+        "minutes=600",
+        "account=lab",
+        "exclusive",
+        "mem=900G",
+        "grace=120",
+        "sbatch.mail-type=END",
+        "sbatch.contiguous",
+    ]
+    options = fitted(slurm_options(8, words), CLUSTER)
     asked = "partition=gpu mem=900G account=lab exclusive mail-type=END contiguous nodes=2 ntasks-per-node=1 "
     asked += "cpus-per-task=96 time=600 gpus-per-node=8 signal=USR2@120 "
     asked += "job-name=tepo array=0-6%64 requeue output=/dev/null"
@@ -55,7 +65,7 @@ def test_sbatch_gets_what_is_asked_for() -> None:
 def test_options_of_sbatch_are_what_the_file_says(files: Path) -> None:
     text = "account: 007\nsbatch: {time-min: 1:30:00, begin: 2024-01-05, licenses: 010, comment: 1e5, no-kill: yes}\n"
     (files / "first/slurm.yaml").write_text(text)
-    said = slurm_options({}).words(1)
+    said = slurm_options().words(1)
     assert {"--account=007", "--time-min=1:30:00", "--begin=2024-01-05", "--licenses=010", "--no-kill"} <= {*said}
 
 
@@ -64,7 +74,7 @@ def test_each_gpu_has_its_cpus(count: int, cpus: int | None) -> None:
     assert fitted(SlurmOptions(gpus=count), CLUSTER).cpus == cpus
     assert fitted(SlurmOptions(gpus=count, cpus=7), CLUSTER).cpus == 7
     assert fitted(SlurmOptions(gpus=count), []).cpus == cpus  # no sinfo
-    small = [Node("gpu", 4, 64, 8)]
+    small = [NodeKind("gpu", 4, 64, 8)]
     assert fitted(SlurmOptions(gpus=count), small).cpus == (cpus and min(cpus, 64))
 
 
@@ -79,9 +89,9 @@ def test_each_gpu_has_its_cpus(count: int, cpus: int | None) -> None:
     ],
 )
 def test_what_the_cluster_does_not_have(options: dict, message: str) -> None:
-    usual = [] if "nodes" in options else [Node("cpu", 1, 64, 0, default=True)]  # where a job goes that names none
+    usual = [] if "nodes" in options else [NodeKind("cpu", 1, 64, 0, default=True)]  # where a job goes that names none
     with pytest.raises(UserError) as caught:
-        fitted(slurm_options(options), [*CLUSTER, *usual])
+        fitted(SlurmOptions(**options), [*CLUSTER, *usual])
     assert message in str(caught.value)
     assert caught.value.exit_code == 2
 
@@ -99,14 +109,14 @@ def test_what_the_cluster_does_not_have(options: dict, message: str) -> None:
 )
 def test_a_mistake_on_the_command_line(word: str, message: str) -> None:
     with pytest.raises(UserError) as caught:
-        slurm_options({}, [word])
+        slurm_options(None, [word])
     assert message in str(caught.value)
 
 
 def test_a_mistake_in_a_file_is_named_with_its_line(files: Path) -> None:
     (files / "first" / "slurm.yaml").write_text("qos: a\nacount: lab\n")
     with pytest.raises(UserError, match="did you mean 'account'") as caught:
-        slurm_options({})
+        slurm_options()
     assert f"{files / 'first' / 'slurm.yaml'}:2" in caught.value.where
 
 
@@ -117,7 +127,7 @@ def test_gpus_as_slurm_writes_them() -> None:
 
 def test_each_node_starts_its_own_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_NODEID", "1")
-    job = slurm_job.Job(["python", "-P", "-m", "tepo_cli", "train"], "run", "log", nodes=2, gpus=8, cpus=96)
+    job = slurm_job.SlurmJob(["python", "-P", "-m", "tepo_cli", "train"], "run", "log", nodes=2, gpus=8, cpus=96)
     two = slurm_job.node_words(job, "10.0.0.1:15000")
     assert two[:6] == ["python", "-P", "-m", "torch.distributed.run", "--nproc-per-node", "8"]
     where = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "10.0.0.1", "--master-port", "15000"]
@@ -160,7 +170,7 @@ def test_a_run_that_never_finishes_a_step_is_not_requeued_for_ever(tmp_path: Pat
 
 
 def test_a_dry_run_prints_the_script_that_would_be_submitted(tmp_path: Path) -> None:
-    words = ("ablate", "panel-e", "--dry-run", "--launcher", "slurm", "--gpus", "2", "--partition", "big")
+    words = ("ablate", "panel-e", "--dry-run", "--launcher", "slurm", "--gpus", "2", "--slurm", "partition=big")
     done = tepo(*words, "--slurm", "mem=10G", "--store", tmp_path / "s")
     first, *rest = done.stdout.splitlines()
     assert first == "#!/bin/sh"

@@ -218,7 +218,7 @@ def test_a_file_that_is_written_in_place_has_one_name(tmp_path: Path) -> None:
     check_no_links(tmp_path)  # to read it harms nobody
 
 
-@pytest.mark.parametrize("words", [["base", "--quiet"], ["eval", "-m", "package:laptop", "add3"], ["eval", "--out"]])
+@pytest.mark.parametrize("words", [["eval", "-m", "base"], ["eval", "-m", "package:laptop", "add3"], ["eval", "--out"]])
 def test_measurements_of_a_base_and_of_a_folder_of_ones_own(
     words: list[str],
     precious: Path,

@@ -4,10 +4,10 @@ alone or as a rank of torchrun.
     python -m tests.integration.agreement_run OUT '{"name": ["sampler=vllm", …], …}'
 
 Runs the jobs one after the other, each in a store OUT/name; vLLM is started once for all, by the first that needs it.
-The job "sampled" is a run as it comes. In the others responses are greedy. Greedy responses to one prompt are all alike
-and leave nothing to learn, so response i begins with a given token: nothing, the answer at once, a digit … and is
-greedy from there. After each sync rank 0 writes the largest difference between the sampler's log-probs of the last
-responses and a plain forward pass of the weights that it was given, in OUT/name/sync.json.
+Greedy responses to one prompt are all alike and leave nothing to learn, so response i begins with a given token:
+nothing, the answer at once, a digit … and is greedy from there. After each sync rank 0 writes the largest difference
+between the sampler's log-probs of the last responses and a plain forward pass of the weights that it was given, in
+OUT/name/sync.json.
 """
 
 import json
@@ -112,20 +112,17 @@ def main(out: Path, jobs: dict[str, list[str]]) -> None:
     for name, overrides in jobs.items():
         apart: list[float] = []
 
-        sampled = name == "sampled"
-
-        def make_sampler(config, *given, apart=apart, sampled=sampled):
+        def make_sampler(config, *given, apart=apart):
             if config.sampler.kind == "torch":
                 sampler = make(config, *given)
             else:
                 sampler = started["vllm"] = started.get("vllm") or make(config, *given)
                 sampler.sync(load_policy("package:laptop").model.state_dict())  # not the weights of the job before
                 sampler.close = lambda: None
-            return sampler if sampled else Branching(sampler, apart)
+            return Branching(sampler, apart)
 
         setup.make_sampler = make_sampler
-        config = compose([*(() if sampled else RUN), *overrides, f"store={out / name}"])
-        train(config)
+        train(compose([*RUN, *overrides, f"store={out / name}"]))
         if process_group.rank() == 0:
             (out / name / "sync.json").write_text(json.dumps(apart))
 

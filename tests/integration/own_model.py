@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
 from tepo.problems.prompt_format import render_prompt
 from tests.unit.sampling.tiny import tiny_model
@@ -92,35 +92,30 @@ def save_family(folder: Path, family: str, *, tied: bool = True, chat: bool = Fa
     statements, boxed = [row["problem"] for row in rows], [f"\\boxed{{{answer}}}" for answer in range(3, 7)]
     asked = [render_prompt(statement, None, prompt="boxed", wrap="base") for statement in statements]
     tokenizer = make_tokenizer(asked + boxed, chat=chat)
-    sizes = {"vocab_size": len(tokenizer), "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 2}
-    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
-    changes = FAMILIES[family] | sizes | ends | {"num_key_value_heads": 1, "max_position_embeddings": _SPACE}
-    model = tiny_model(family, **changes, initializer_range=0.05, tie_word_embeddings=tied)
-    teach(model, tokenizer, statements, boxed, steps=60)
-    model.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    changes = FAMILIES[family] | {"num_key_value_heads": 1, "max_position_embeddings": _SPACE}
+    save_taught(folder, tokenizer, family, statements, boxed, 60, **changes, tie_word_embeddings=tied)
 
 
 def save_tiny(folder: Path, statements: Sequence[str], answers: Sequence[str], steps: int = 60) -> None:
     """Save a model of 0.1M parameters that boxes one of the answers, whatever it is asked."""
-    torch.manual_seed(0)
     boxed = [f"\\boxed{{{answer}}}" for answer in sorted(set(answers))]
     tokenizer = make_tokenizer([render_prompt(statement, None, prompt="boxed") for statement in statements] + boxed)
-    config = LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=512,
-        tie_word_embeddings=True,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-    )
-    model = LlamaForCausalLM(config)
-    teach(model, tokenizer, statements, boxed, steps)
+    save_taught(folder, tokenizer, "qwen2", statements, boxed, steps, max_position_embeddings=512)
+
+
+def save_taught(
+    folder: Path,
+    tokenizer: PreTrainedTokenizerFast,
+    family: str,
+    statements: Sequence[str],
+    texts: Sequence[str],
+    steps: int,
+    **changes: Any,
+) -> None:
+    sizes = {"vocab_size": len(tokenizer), "hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 2}
+    ends = {"eos_token_id": tokenizer.eos_token_id, "pad_token_id": tokenizer.pad_token_id}
+    model = tiny_model(family, **(sizes | ends | {"initializer_range": 0.05} | changes))
+    teach(model, tokenizer, statements, texts, steps)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 

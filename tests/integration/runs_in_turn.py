@@ -1,8 +1,9 @@
-"""A program for test_ranks.py: runs and the base one after the other in one process, which is a rank.
+"""A program for the tests: runs one after the other in one process, alone or as a rank.
 
-    python -m tests.integration.runs_in_turn '[["seed=1", "sampler=vllm", …], …]' [base]
+    python -m tests.integration.runs_in_turn '[["seed=1", "sampler=vllm", …, "MEASURED"], …]'
 
-The last run is measured, and so is the base where it is named, as if each rank had a machine of its own.
+Words in capitals are of this program: the run is MEASURED; so is the BASE, as if each rank had a machine of its own;
+rollouts are drawn IN TURN with the updates and not beside them.
 """
 
 import json
@@ -13,15 +14,21 @@ import torch
 
 from tepo.config.compose import compose
 from tepo.jobs.job import Job
+from tepo.training import setup
+from tepo.training.rollout.rollout_source import Rollouts
 from tepo_cli.train_run import run_base
+
+MEASURED, BASE, IN_TURN = "MEASURED", "BASE", "IN TURN"
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    configs = [compose(words) for words in json.loads(sys.argv[1])]
-    for config in configs:
-        job = Job(config, evaluate=config is configs[-1], quiet=True)
+    beside = setup.open_rollouts
+    for words in json.loads(sys.argv[1]):
+        config = compose([word for word in words if word not in (MEASURED, BASE, IN_TURN)])
+        setup.open_rollouts = (lambda *given: Rollouts(*given[:4])) if IN_TURN in words else beside
+        job = Job(config, evaluate=MEASURED in words, quiet=True)
         if (rows := job.train()) is not None:
             job.measure(rows)
-    if sys.argv[2:] == ["base"]:
-        os.environ["LOCAL_WORLD_SIZE"] = "1"
-        run_base(configs[-1], quiet=True)
+        if BASE in words:
+            os.environ["LOCAL_WORLD_SIZE"] = "1"
+            run_base(config, quiet=True)

@@ -1,17 +1,16 @@
-"""One run, four ways: whichever sampler draws and whichever engine trains on however many ranks,
-`train()` ends with the same losses and weights; and where responses are drawn, it learns as much."""
+"""One run, five ways: whichever sampler draws and whichever engine trains on however many ranks, `train()` ends with
+the same losses and weights."""
 
 import json
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from tepo.policy.model.load_policy import load_policy
 from tepo.store.run_folder import RunFolder
-from tests.integration.commands import program, ranks, tepo
+from tests.integration.commands import program, ranks
 
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed, pytest.mark.disaster]
 
@@ -21,10 +20,6 @@ ONE = {
     "vllm torch": VLLM,
     "embedded deepspeed": ["engine=deepspeed"],
 }  # DeepSpeed last: it makes a rank of the process
-DRAWN = ["train.prompts_per_step=32", "train.mini_batch_prompts=16", "train.steps=10"]
-DRAWN += ["train.max_rounds=1", "train.learning_rate=3e-4"]
-SEEDS = (0, 1, 2)
-SAMPLED = {"sampled": [*DRAWN, *VLLM, "engine=deepspeed", f"seed={SEEDS[0]}"]}
 TWO = {f"vllm deepspeed zero {stage}": [*VLLM, "engine=deepspeed", f"engine.zero_stage={stage}"] for stage in (2, 3)}
 COMPARED = (
     "actor/pg_loss",
@@ -42,8 +37,7 @@ TOLERANCE = 1e-4
 def out(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("agreement")
     program("tests.integration.agreement_run", folder, json.dumps(ONE)).end()
-    jobs = SAMPLED | TWO  # the longest responses first: vLLM gets room for them
-    for rank in ranks("tests.integration.agreement_run", folder, json.dumps(jobs)):
+    for rank in ranks("tests.integration.agreement_run", folder, json.dumps(TWO)):
         rank.end()
     return folder
 
@@ -82,21 +76,3 @@ def test_vllm_follows_every_sync(out, name):
     assert len(after_sync) == 3
     assert max(after_sync) < TOLERANCE
     assert max(row["training/rollout_logprobs_diff_max"] for row in outcome(out, name)[0]) < TOLERANCE
-
-
-def accuracies(store: Path) -> np.ndarray:
-    (manifest,) = store.glob("*/manifest.json")
-    return np.array([row["critic/score/mean"] for row in RunFolder(manifest.parent).metrics()])
-
-
-def test_drawn_responses_teach_vllm_and_deepspeed_as_much_as_the_embedded_engines(out, tmp_path):
-    for seed in SEEDS:
-        tepo("train", *DRAWN, f"seed={seed}", f"store={tmp_path / str(seed)}", "--quiet")
-    embedded = np.array([accuracies(tmp_path / str(seed)) for seed in SEEDS])
-    other = accuracies(out / "sampled")
-    gains = embedded[:, -3:].mean(1) - embedded[:, 0]
-    assert gains.min() > 0.05  # there is something to learn in these steps
-    ends, end = embedded[:, -3:].mean(1), other[-3:].mean()
-    spread = max(ends.std(ddof=1), 0.02)
-    assert abs(end - ends.mean()) < 3 * spread
-    assert end - other[0] > 0.5 * gains.mean()

@@ -14,10 +14,12 @@ from tepo.sampling.vllm.server_sampler import local_server
 from tepo.sampling.vllm.vllm_sampler import EngineOptions
 from tepo.store.run_folder import RunFolder
 from tests.integration.commands import OwnSignal, program, ranks
+from tests.integration.runs_in_turn import IN_TURN
 from tests.unit.training.small import SMALL, lasting, small, weights
 
 pytestmark = [pytest.mark.vllm, pytest.mark.disaster]
 WORDS = ("train.steps=4", "train.staleness=1", "objective=tepo", "train.learning_rate=1e-4", "sampler=vllm_server")
+PROGRAM = "tests.integration.runs_in_turn"
 ROUNDS = "training/rollout_"  # the server's log-probs, whose last bits depend on what it decodes side by side
 
 
@@ -28,10 +30,6 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     log = tmp_path_factory.mktemp("server") / "log"
     with local_server(options, log=log, cpu=True) as ready:
         yield f"sampler.servers=[{ready()}]"
-
-
-def job(overlapped: bool, store: Path, *words: str) -> list[Any]:
-    return [overlapped, [*SMALL, *WORDS, *words, f"store={store}"]]
 
 
 def trained(store: Path, *words: str) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
@@ -45,11 +43,11 @@ def test_a_killed_run_that_draws_beside_its_updates_is_that_which_draws_in_turn(
     run = RunFolder.of(small(tmp_path / "beside", *WORDS, server))
     # within the second checkpoint, which is written beside the updates of the next step and the draw of the one after
     second = OwnSignal(signal.SIGKILL, run.path, "os.rename */checkpoints/step_000001", 6)
-    words = json.dumps([job(True, tmp_path / "beside", server)])
-    program("tests.integration.ahead_run", words, own_signal=second).end(code=-signal.SIGKILL)
+    jobs = [[*SMALL, *WORDS, server, f"store={tmp_path / 'beside'}"]]
+    jobs += [[*SMALL, *WORDS, server, f"store={tmp_path / 'turn'}", IN_TURN]]
+    program(PROGRAM, json.dumps(jobs[:1]), own_signal=second).end(code=-signal.SIGKILL)
     assert not run.finished()
-    jobs = [job(True, tmp_path / "beside", server), job(False, tmp_path / "turn", server)]
-    program("tests.integration.ahead_run", json.dumps(jobs)).end(300)
+    program(PROGRAM, json.dumps(jobs)).end(300)
     assert trained(tmp_path / "beside", server) == trained(tmp_path / "turn", server)
 
     rows = run.metrics()
@@ -66,7 +64,7 @@ def test_a_killed_run_that_draws_beside_its_updates_is_that_which_draws_in_turn(
 def test_two_ranks_that_draw_beside_their_updates_train_as_in_turn(server: str, tmp_path: Path) -> None:
     """Under ZeRO-3, where the weights from before the updates are shards; two runs in the same processes."""
     words = (server, "engine=deepspeed", "engine.zero_stage=3")
-    jobs = [job(True, tmp_path / "beside", *words), job(False, tmp_path / "turn", *words)]
-    for rank in ranks("tests.integration.ahead_run", json.dumps(jobs)):
+    beside, turn = ([*SMALL, *WORDS, *words, f"store={tmp_path / name}"] for name in ("beside", "turn"))
+    for rank in ranks(PROGRAM, json.dumps([beside, [*turn, IN_TURN]])):
         rank.end(300)
     assert trained(tmp_path / "beside", *words) == trained(tmp_path / "turn", *words)

@@ -9,7 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from tepo.policy.kernel_check import CHECKS
 from tests.decoys import executed, lay
 from tests.integration.slurm_cluster import cluster
 from tests.unit.training.small import SMALL, few_problems, write
@@ -48,7 +50,6 @@ COMMANDS = {
         "list --watch",
         "responses add3",
         "explain tepo --check",
-        "explain tepo",
         "data verify study/problems.jsonl",
         "model warmstart --steps 2 --out base",
         "doctor --store runs --no-selftest",
@@ -149,7 +150,19 @@ def test_neither_do_engines_and_servers_of_vllm(user: User) -> None:
 @pytest.mark.vllm
 @pytest.mark.deepspeed
 def test_neither_do_the_engines_of_doctor(user: User) -> None:
-    assert user.types("doctor").count("works: sampled, updated, synced, saved and resumed") == 3
+    """And all of them work."""
+    lines = user.types("doctor").splitlines()
+    outcomes = [line for line in lines if line.startswith("sampler=")]
+    assert len(outcomes) == 3
+    assert all("works: sampled, updated, synced, saved and resumed" in line for line in outcomes), outcomes
+    (own,) = (line for line in outcomes if line.startswith("sampler=vllm "))
+    assert "and measured, in bfloat16, in" in own
+    kernels = [line for line in lines if line.startswith("GPU, ")]
+    if torch.cuda.is_available():
+        assert [line.endswith(": works") for line in kernels] == [True] * len(CHECKS), kernels
+    else:
+        assert "it never slept, which takes a GPU" in own
+        assert any("GPU part: not run, there is no GPU here" in line for line in lines)
 
 
 @pytest.mark.disaster

@@ -22,11 +22,8 @@ rows:
 scales:
   laptop: {models: [laptop], seeds: [0, 1, 2]}
 """
-LONG = {
-    "id": "long",
-    "problem": "1+" * 200 + "1=",
-    "answer": "201",
-}  # longer than train.max_prompt_tokens, which a run meets late
+# longer than train.max_prompt_tokens, which a run meets late
+LONG = {"id": "long", "problem": "1+" * 200 + "1=", "answer": "201"}
 
 
 def ablate(folder: Path, *words: str) -> tuple[int, str, int]:
@@ -44,13 +41,6 @@ def test_after_two_failures_alike_the_others_do_not_start(tmp_path: Path) -> Non
     assert (code, runs) == (1, 2)
     assert "2 of the runs failed:" in said
     assert "two failed alike, so 4 runs did not start" in said
-
-
-def test_a_line_a_finished_run_in_a_file(tmp_path: Path) -> None:
-    code, said, runs = ablate(tmp_path, "--seeds", "0")
-    assert (code, runs) == (0, 2)
-    lines = [line for line in said.splitlines() if " of 2 runs: " in line]
-    assert lines == ["1 of 2 runs: GRPO/DAPO seed 0 finished", "2 of 2 runs: GSPO seed 0 finished"]
 
 
 @pytest.mark.disaster
@@ -71,14 +61,6 @@ def test_a_store_deleted_under_a_study_is_one_message(tmp_path: Path) -> None:
     assert "2 of the runs failed" in done.stderr
     assert "was the store deleted or moved under it?" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_an_early_error_of_a_run_stands_alone(tmp_path: Path) -> None:
-    """No bar with the run's name above it."""
-    (tmp_path / "long.jsonl").write_text(json.dumps(LONG) + "\n")
-    done = tepo("train", f"data={tmp_path / 'long.jsonl'}", "--store", tmp_path / "runs", code=2)
-    assert "tepo seed 0" not in done.stderr
-    assert "error: 1 of 1 prompts are longer" in done.stderr
 
 
 @pytest.mark.disaster

@@ -26,13 +26,14 @@ def start(store: Path, *words: str, own_signal: OwnSignal | None = None) -> Star
         pytest.param((), id="plain"),
         pytest.param(("train.staleness=2", "sampler.margin=2"), id="stale"),
         pytest.param(("model.lora_rank=4",), id="lora", marks=pytest.mark.peft),
+        pytest.param(("engine.optimizer=adamw_8bit",), id="8-bit", marks=pytest.mark.bitsandbytes),
     ],
 )
-def test_five_kills_change_nothing(tmp_path: Path, words: tuple[str, ...]) -> None:
+def test_three_kills_change_nothing(tmp_path: Path, words: tuple[str, ...]) -> None:
     draw = random.Random(7)
     run = RunFolder.of(small(tmp_path / "killed", STEPS, *words))
-    for _ in range(5):
-        # about twenty files change from step to step: five times in two steps of twelve
+    for _ in range(3):
+        # about twenty files change from step to step: three times in two steps of twelve
         a_step_later = OwnSignal(signal.SIGKILL, run.path, "open */metrics.jsonl", draw.randrange(1, 40))
         start(tmp_path / "killed", *words, own_signal=a_step_later).end(code=-signal.SIGKILL)
         assert not run.finished()

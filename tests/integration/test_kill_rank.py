@@ -1,5 +1,5 @@
-"""A rank dies in the middle of a run: the others end with one message, and the run goes on, also on another number of
-ranks. One of the runs trains an objective of the user's own."""
+"""A rank is asked to stop or dies in the middle of a run: the others end with one message, and the run goes on, also on
+another number of ranks."""
 
 import json
 import os
@@ -7,8 +7,6 @@ import re
 import shutil
 import signal
 import socket
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -18,21 +16,22 @@ from safetensors.torch import load_file
 
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed.liveness import SILENT
-from tests.integration.commands import ranks, started, tepo, until
-from tests.unit.training.small import SMALL, small
+from tests.integration.commands import Started, program, ranks, started, tepo, until
+from tests.unit.training.small import SMALL, assert_same_run, small
 
 pytestmark = [pytest.mark.disaster, pytest.mark.deepspeed]
 
 STEPS = 14  # twice three before a kill, and some more to go on with
 WORDS = ("engine=deepspeed", f"train.steps={STEPS}", "train.checkpoint_every=2", "train.max_rounds=4")
+LAUNCHED = ("engine=deepspeed", "train.steps=18", "train.checkpoint_every=20", "train.max_rounds=4")
 OWN = Path(__file__).parents[2] / "examples" / "own_method"
 BOUND = SILENT + 60  # seconds until the other rank has ended by itself, without a launcher
 
 
-def kill(store: Path, run: RunFolder, rank: int, extra: tuple[str, ...]) -> str:
+def kill(run: RunFolder, rank: int, words: tuple[str, ...]) -> str:
     """Start two ranks, kill one once three more steps are done, and return what the other one said."""
     done = len(run.metrics())
-    both = ranks("tepo_cli", "train", *SMALL, *WORDS, *extra, f"store={store}", "--quiet")
+    both = ranks("tepo_cli", "train", *SMALL, *words, f"store={run.path.parent}", "--quiet")
     until(lambda: len(run.metrics()) >= done + 3, both[0])
     assert [process.poll() for process in both] == [None, None], [process.end() for process in both]
     both[rank].kill()
@@ -41,78 +40,86 @@ def kill(store: Path, run: RunFolder, rank: int, extra: tuple[str, ...]) -> str:
     return ended.stderr
 
 
-@pytest.mark.parametrize("extra", [("objective=my_spo",), ("train.staleness=1",)], ids=["own formula", "stale"])
-def test_the_others_end_and_the_run_goes_on(
-    tmp_path: Path, extra: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_others_end_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With an objective of the user's own, on rollouts of the step before."""
     monkeypatch.setenv("TEPO_PATH", str(OWN))
-    run = RunFolder.of(small(tmp_path / "killed", *WORDS, *extra))
-    errors = kill(tmp_path / "killed", run, 1, extra)
+    words = (*WORDS, "objective=my_spo", "train.staleness=1")
+    run = RunFolder.of(small(tmp_path / "killed", *words))
+    errors = kill(run, 1, words)
     assert "error: rank 0 of 2: " in errors
     assert "the same command goes on from the last checkpoint" in errors
     assert run.manifest()["status"] == "failed"
     assert "rank 0 of 2" in run.manifest()["error"]
     kept = [row for row in run.metrics() if row["training/global_step"] <= run.checkpoints()[-1]]
-    errors = kill(tmp_path / "killed", run, 0, extra)
+    errors = kill(run, 0, words)
     assert "error: rank 1 of 2: " in errors
     assert run.metrics()[: len(kept)] == kept  # it went on from the checkpoint
     assert 0 < run.checkpoints()[-1] < STEPS
 
     for store in ("killed", "whole"):  # two ranks' checkpoint goes on alone
-        tepo("train", *SMALL, *WORDS, *extra, f"store={tmp_path / store}", "--quiet")
-    whole = RunFolder.of(small(tmp_path / "whole", *WORDS, *extra))
+        tepo("train", *SMALL, *words, f"store={tmp_path / store}", "--quiet")
+    whole = RunFolder.of(small(tmp_path / "whole", *words))
     assert [row["training/prompts"] for row in run.metrics()] == [row["training/prompts"] for row in whole.metrics()]
     for one, other in zip(run.metrics(), whole.metrics(), strict=True):
         assert one["critic/score/mean"] == pytest.approx(other["critic/score/mean"])
         assert one["actor/grad_norm"] == pytest.approx(other["actor/grad_norm"], rel=1e-2)
-    one, other = (
-        torch.cat(
-            [value.flatten() for _, value in sorted(load_file(each.checkpoint(STEPS) / "model.safetensors").items())]
-        )
-        for each in (run, whole)
-    )
+    files = [load_file(each.checkpoint(STEPS) / "model.safetensors") for each in (run, whole)]
+    one, other = (torch.cat([file[name].flatten() for name in sorted(file)]) for file in files)
     assert (one - other).norm() < 1e-3 * other.norm()
 
 
-def launched(store: Path) -> "subprocess.Popen[str]":
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "tepo_cli"]
-    words = [*start, "train", *SMALL, *WORDS, f"store={store}", "--quiet"]
-    return subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+def test_under_a_launcher_ranks_stop_alike_and_a_lost_one_is_named(tmp_path: Path) -> None:
+    """Asked to stop through torchrun, which sends SIGTERM to all ranks, and one rank alone; then one is killed, which
+    breaks its connections, and one is stopped, whose connections stay open: only its signs of life end. The run ends
+    with the bits of an undisturbed one."""
+    run = RunFolder.of(small(tmp_path / "disturbed", *LAUNCHED))
 
+    def launched(store: str) -> Started:
+        torchrun = ("--nproc-per-node", "2", "--standalone", "-m", "tepo_cli")
+        words = ("train", *SMALL, *LAUNCHED, f"store={tmp_path / store}", "--quiet")
+        return program("torch.distributed.run", *torchrun, *words)
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_under_a_launcher_the_lost_rank_is_named_and_the_run_goes_on(tmp_path: Path, number: int) -> None:
-    """A killed rank breaks its connections. Those of a stopped one stay open: only its signs of life end."""
-    run = RunFolder.of(small(tmp_path, *WORDS))
-    with launched(tmp_path) as launcher:
-        while len(run.metrics()) < 3:
-            assert launcher.poll() is None, launcher.communicate()[1]
-            time.sleep(0.02)
-        lost = json.loads((run.path / "ranks" / "rank_00001.json").read_text())["pid"]
-        os.kill(lost, number)
+    def trained() -> tuple[Started, int]:
+        """It has gone on for a step; its second rank."""
+        done = len(run.metrics())
+        process = launched("disturbed")
+        until(lambda: len(run.metrics()) > done, process)
+        assert process.poll() is None, process.end(code=None)
+        return process, json.loads((run.path / "ranks" / "rank_00001.json").read_text())["pid"]
+
+    for number, said in (
+        (signal.SIGTERM, ["(SIGTERM)", "(SIGTERM)"]),
+        (signal.SIGUSR2, ["(SIGUSR2)", "(another rank)"]),
+    ):
+        process, other = trained()
+        os.kill(process.pid if number == signal.SIGTERM else other, number)
+        errors = process.end(code=None).stderr
+        assert sorted(re.findall(r"asked to stop (\(.*?\))", errors)) == sorted(said), errors
+        assert run.manifest()["status"] == "interrupted"
+        assert run.checkpoints()[-1] == run.metrics()[-1]["training/global_step"]  # every step that was finished
+
+    for number in (signal.SIGKILL, signal.SIGSTOP):
+        process, other = trained()
+        os.kill(other, number)
         begin = time.monotonic()
-        _, errors = launcher.communicate(timeout=BOUND + 60)  # the launcher waits for 30 s before it kills
-    assert launcher.returncode != 0
-    # the launcher's SIGTERM may come before the connection is seen to be broken
-    why = "" if number == signal.SIGSTOP else "(the connection |ended from outside)"
-    assert re.search(f"error: rank 0 of 2: {why}", errors), errors
-    assert f"rank 1 (process {lost} on {socket.gethostname()}) is missing since 20" in errors
-    assert "asked to stop" not in errors
-    assert "the same command goes on from the last checkpoint" in errors
-    assert run.manifest()["status"] == "failed"
-    assert "is missing since 20" in run.manifest()["error"]
-    assert (time.monotonic() - begin > SILENT) == (number == signal.SIGSTOP)
-    assert 0 < run.checkpoints()[-1] < STEPS
-    kept = [row for row in run.metrics() if row["training/global_step"] <= run.checkpoints()[-1]]
-    with launched(tmp_path) as launcher:
-        _, errors = launcher.communicate(timeout=300)
-    assert launcher.returncode == 0, errors
+        errors = process.end(BOUND + 60, code=1).stderr  # the launcher waits for 30 s before it kills
+        # the launcher's SIGTERM may come before the connection is seen to be broken
+        why = "" if number == signal.SIGSTOP else "(the connection |ended from outside)"
+        assert re.search(f"error: rank 0 of 2: {why}", errors), errors
+        assert f"rank 1 (process {other} on {socket.gethostname()}) is missing since 20" in errors
+        assert "asked to stop" not in errors
+        assert "the same command goes on from the last checkpoint" in errors
+        assert run.manifest()["status"] == "failed"
+        assert "is missing since 20" in run.manifest()["error"]
+        assert (time.monotonic() - begin > SILENT) == (number == signal.SIGSTOP)
+
+    for store in ("disturbed", "whole"):
+        launched(store).end()
+    assert_same_run(run.path, RunFolder.of(small(tmp_path / "whole", *LAUNCHED)).path)
     rows = run.metrics()
-    assert rows[: len(kept)] == kept
-    assert len(rows) == STEPS
     assert all(row["perf/slowest_rank"] in (0.0, 1.0) and row["perf/slowest_rank_lag_s"] >= 0 for row in rows)
     assert not (run.path / "ranks").exists()
-    assert list((run.path / "checkpoints").iterdir()) == [run.checkpoint(STEPS)]
+    assert list((run.path / "checkpoints").iterdir()) == [run.checkpoint(len(rows))]
 
 
 def test_ranks_that_read_different_files_train_nothing(tmp_path: Path) -> None:

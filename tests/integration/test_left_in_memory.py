@@ -1,9 +1,9 @@
 """What a training leaves in memory: nothing of the model, the optimiser or the sampler, whoever trains and samples.
 
-    python -m tests.integration.test_left_in_memory TORCHCODEC OVERRIDES…
+    python -m tests.integration.test_left_in_memory TORCHCODEC '[["sampler=vllm", …], …]'
 
-trains a run and prints the tensors that are alive afterwards. TORCHCODEC: `broken`, as where the system has no ffmpeg,
-or `importable`: vLLM keeps what importing it has raised, with the frames that were on the stack.
+trains runs one after the other and prints after each the tensors that are alive. TORCHCODEC: `broken`, as where the
+system has no ffmpeg, or `importable`: vLLM keeps what importing it has raised, with the frames that were on the stack.
 """
 
 import gc
@@ -35,7 +35,7 @@ def alive() -> list[str]:
     return [f"{type(one).__name__} {one.dtype} {tuple(one.shape)}" for one in found]
 
 
-def main(torchcodec: str, *words: str) -> None:
+def main(torchcodec: str, runs: list[list[str]]) -> None:
     import types
 
     from tepo.config.compose import compose
@@ -46,33 +46,29 @@ def main(torchcodec: str, *words: str) -> None:
         decoders.AudioDecoder = object  # type: ignore[attr-defined]
         sys.modules["torchcodec"] = types.ModuleType("torchcodec")
     sys.modules["torchcodec.decoders"] = decoders
-    train(compose(list(words)))
-    sys.stdout.write(json.dumps(alive()))
+    for words in runs:
+        train(compose(words))
+        sys.stdout.write(f"{json.dumps(alive())}\n")
 
 
-PAIRS = [
-    pytest.param("broken", (), id="torch-torch"),
-    pytest.param("broken", VLLM, id="torch-vllm", marks=pytest.mark.vllm),
-    pytest.param("importable", VLLM, id="torch-vllm-torchcodec", marks=pytest.mark.vllm),
-    *(
-        pytest.param(
-            "broken",
-            ("engine=deepspeed", f"engine.zero_stage={stage}", *sampler),
-            id=f"deepspeed{stage}-{'vllm' if sampler else 'torch'}",
-            marks=[pytest.mark.deepspeed, *([pytest.mark.vllm] if sampler else [])],
-        )
-        for stage in (2, 3)
-        for sampler in ((), VLLM)
-    ),
-]
+ENGINES = ((), *(("engine=deepspeed", f"engine.zero_stage={stage}") for stage in (2, 3)))
 
 
-@pytest.mark.parametrize(("torchcodec", "pair"), PAIRS)
-def test_nothing_is_left(torchcodec: str, pair: tuple[str, ...], tmp_path: Path) -> None:
-    words = (*ONE, *pair, f"store={tmp_path}")
-    ended = program("tests.integration.test_left_in_memory", torchcodec, *words).end(300)
-    assert json.loads(ended.stdout.splitlines()[-1]) == []
+@pytest.mark.deepspeed
+@pytest.mark.vllm
+@pytest.mark.parametrize(
+    ("torchcodec", "sampler", "engines"),
+    [("broken", (), ENGINES), ("broken", VLLM, ENGINES), ("importable", VLLM, ENGINES[:1])],
+    ids=["torch", "vllm", "vllm with torchcodec"],
+)
+def test_nothing_is_left(
+    torchcodec: str, sampler: tuple[str, ...], engines: tuple[tuple[str, ...], ...], tmp_path: Path
+) -> None:
+    runs = [[*ONE, *sampler, *engine, f"store={tmp_path / str(place)}"] for place, engine in enumerate(engines)]
+    ended = program("tests.integration.test_left_in_memory", torchcodec, json.dumps(runs)).end(300)
+    lines = [line for line in ended.stdout.splitlines() if line.startswith(("[]", '["'))]  # not DeepSpeed's
+    assert lines == ["[]"] * len(runs)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1], json.loads(sys.argv[2]))

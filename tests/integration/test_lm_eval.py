@@ -86,21 +86,6 @@ def test_the_harness_agrees_with_tepo_eval(folder: Path) -> None:
     assert answer["results"]["tepo_often"]["accuracy,all"] == pytest.approx(sum(verdicts) / 12)
 
 
-@pytest.mark.parametrize(
-    ("words", "base", "warned"),
-    [((), False, True), (("--base",), True, False), (("--model", "package:laptop"), True, False)],
-)
-def test_who_writes_tasks_for_a_chat_model_is_told(
-    words: tuple[str, ...], base: bool, warned: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A model without a chat template scores close to 0 with them."""
-    main([str(tmp_path), "aime24", *words])
-    said = capsys.readouterr()
-    assert ("--apply_chat_template" not in said.out) == base
-    assert ("warning: these tasks are for a model with a chat template" in said.err) == warned
-    assert ("base_request" in (tmp_path / "tepo_aime24.yaml").read_text().partition("doc_to_text")[2][:60]) == base
-
-
 def test_tasks_for_a_model_end_where_a_turn_of_its_template_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -16,49 +16,42 @@ DEEP, WIDE, MANY_WORDS = (
     for values in ((192, 768, 6, 6, 2, 512), (384, 768, 3, 6, 2, 8192), (128, 768, 3, 2, 2, 150_000))
 )  # of the last the logits are above the budget: in parts
 PROMPT, RESPONSE, GROUP = 32, 64, 4
-EIGHT_BIT, OFFLOAD, RANK = ["engine.optimizer=adamw_8bit"], ["engine.offload=true"], ["model.lora_rank=16"]
-CASES: dict[str, dict[str, Any]] = {
-    "deep": {"sizes": DEEP, "checkpointing": False, "dtype": "float32", "words": []},
-    "deep, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "float32", "words": []},
-    "deep, offload": {"sizes": DEEP, "checkpointing": False, "dtype": "float32", "words": OFFLOAD},
-    "wide": {"sizes": WIDE, "checkpointing": False, "dtype": "float32", "words": []},
-    "wide, checkpointing": {"sizes": WIDE, "checkpointing": True, "dtype": "float32", "words": []},
-    "many words": {"sizes": MANY_WORDS, "checkpointing": False, "dtype": "float32", "words": []},
-    "deep, bfloat16": {"sizes": DEEP, "checkpointing": False, "dtype": "bfloat16", "words": []},
-    "deep, bfloat16, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "bfloat16", "words": []},
-    # on a CPU products in bfloat16 make float32 copies, which a GPU does without: a tenth more than is counted
-    "many words, bfloat16": {"sizes": MANY_WORDS, "checkpointing": False, "dtype": "bfloat16", "words": []},
-    "deep, bfloat16, offload": {"sizes": DEEP, "checkpointing": False, "dtype": "bfloat16", "words": OFFLOAD},
-    "deep, bfloat16, checkpointing, offload": {
-        "sizes": DEEP, "checkpointing": True, "dtype": "bfloat16", "words": OFFLOAD
-    },
-}  # fmt: skip
-CASES_8BIT: dict[str, dict[str, Any]] = {
-    "deep": {"sizes": DEEP, "checkpointing": False, "dtype": "float32", "words": EIGHT_BIT},
-    "deep, bfloat16": {"sizes": DEEP, "checkpointing": False, "dtype": "bfloat16", "words": EIGHT_BIT},
-    "deep, bfloat16, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "bfloat16", "words": EIGHT_BIT},
+KINDS = {
+    "plain": [],
+    "offload": ["engine.offload=true"],
+    "8bit": ["engine.optimizer=adamw_8bit"],
+    "adapters": ["model.lora_rank=16"],
 }
-ADAPTERS: dict[str, dict[str, Any]] = {
-    "deep, bfloat16": {"sizes": DEEP, "checkpointing": False, "dtype": "bfloat16", "words": RANK},
-    "deep, bfloat16, checkpointing": {"sizes": DEEP, "checkpointing": True, "dtype": "bfloat16", "words": RANK},
-    "many words, bfloat16": {"sizes": MANY_WORDS, "checkpointing": False, "dtype": "bfloat16", "words": RANK},
+MARKS = {"8bit": [pytest.mark.bitsandbytes], "adapters": [pytest.mark.peft]}
+CASES: dict[str, list[tuple[dict[str, int], str, bool]]] = {  # sizes, dtype, checkpointing
+    "plain": [
+        *((sizes, "float32", checkpointing) for sizes in (DEEP, WIDE) for checkpointing in (False, True)),
+        (MANY_WORDS, "float32", False),
+        *((DEEP, "bfloat16", checkpointing) for checkpointing in (False, True)),
+        # on a CPU products in bfloat16 make float32 copies, which a GPU does without: a tenth more than is counted
+        (MANY_WORDS, "bfloat16", False),
+    ],
+    "offload": [(DEEP, "float32", False), (DEEP, "bfloat16", False), (DEEP, "bfloat16", True)],
+    "8bit": [(DEEP, "float32", False), (DEEP, "bfloat16", False), (DEEP, "bfloat16", True)],
+    "adapters": [(DEEP, "bfloat16", False), (DEEP, "bfloat16", True), (MANY_WORDS, "bfloat16", False)],
 }
 
 
-def measured(cases: dict[str, dict[str, Any]]) -> dict[str, dict[str, int]]:
-    arguments = [case | {"lengths": (PROMPT, RESPONSE, GROUP)} for case in cases.values()]
-    done = program("tests.integration.peak_of_update", json.dumps(arguments)).end()
-    return dict(zip(cases, json.loads(done.stdout.splitlines()[-1]), strict=True))
-
-
-@pytest.fixture(scope="module")
-def peaks() -> dict[str, dict[str, int]]:
-    return measured(CASES)
-
-
-@pytest.fixture(scope="module")
-def peaks_8bit() -> dict[str, dict[str, int]]:
-    return measured(CASES_8BIT)
+@pytest.mark.disaster
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=MARKS.get(kind, [])) for kind in KINDS])
+def test_measured_peaks(kind: str) -> None:
+    """Of an update, of what the optimiser keeps, and of both; of adapters, whose optimiser is small, of the update."""
+    names = ("sizes", "dtype", "checkpointing")
+    cases = [dict(zip(names, case, strict=True)) | {"words": KINDS[kind]} for case in CASES[kind]]
+    given = json.dumps([case | {"lengths": (PROMPT, RESPONSE, GROUP)} for case in cases])
+    done = program("tests.integration.peak_of_update", given).end()
+    peaks = json.loads(done.stdout.splitlines()[-1])
+    if kind == "adapters":
+        assert [predicted(case)[0] for case in cases] == pytest.approx([peak["one"] for peak in peaks], rel=0.15)
+        return
+    for case, peak in zip(cases, peaks, strict=True):
+        one, kept = predicted(case)
+        assert (one, one + kept, kept) == pytest.approx((peak["one"], peak["all"], peak["all"] - peak["one"]), rel=0.1)
 
 
 def predicted(case: dict[str, Any]) -> tuple[float, float]:
@@ -73,30 +66,3 @@ def predicted(case: dict[str, Any]) -> tuple[float, float]:
     model = [f"model.gradient_checkpointing={case['checkpointing']}", f"model.dtype={case['dtype']}"]
     parts = memory(compose([*lengths, *model, *case["words"]]), shape)
     return parts.gradients + parts.activations + parts.logits, parts.optimiser + parts.host
-
-
-def check(case: dict[str, Any], peak: dict[str, int]) -> None:
-    one, kept = predicted(case)
-    assert one == pytest.approx(peak["one"], rel=0.1)
-    assert one + kept == pytest.approx(peak["all"], rel=0.1)
-    assert kept == pytest.approx(peak["all"] - peak["one"], rel=0.1)
-
-
-@pytest.mark.disaster
-@pytest.mark.parametrize("name", CASES)
-def test_measured_peaks(peaks: dict[str, dict[str, int]], name: str) -> None:
-    check(CASES[name], peaks[name])
-
-
-@pytest.mark.disaster
-@pytest.mark.bitsandbytes
-@pytest.mark.parametrize("name", CASES_8BIT)
-def test_measured_peaks_with_8bit_moments(peaks_8bit: dict[str, dict[str, int]], name: str) -> None:
-    check(CASES_8BIT[name], peaks_8bit[name])
-
-
-@pytest.mark.disaster
-@pytest.mark.peft
-def test_measured_peaks_with_adapters() -> None:
-    peaks = {name: peak["one"] for name, peak in measured(ADAPTERS).items()}
-    assert {name: predicted(case)[0] for name, case in ADAPTERS.items()} == pytest.approx(peaks, rel=0.15)

@@ -8,13 +8,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from tepo.policy.model.model_location import resolve
 from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems, write
 
 pytestmark = [pytest.mark.slow, pytest.mark.disaster]
 
-OWN_BASE = ["model.path=base-mine"]
 STUDY = f"""
 title: mine
 baseline: GSPO
@@ -26,7 +24,7 @@ scales:
   laptop:
     models: [laptop]
     seeds: [0, 1]
-    overrides: {[*SMALL, "train.steps=2", "train.validate_every=1", "data.benchmarks=[add3,max4]", *OWN_BASE]}
+    overrides: {[*SMALL, "train.steps=2", "train.validate_every=1", "data.benchmarks=[add3,max4]"]}
 """
 
 
@@ -34,7 +32,6 @@ scales:
 def user(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("records")
     few_problems(folder)
-    shutil.copytree(resolve("package:laptop"), folder / "base-mine")
     write(folder / "experiments/mine.yaml", STUDY)
     called(folder, "ablate", "mine")
     written = called(folder, "records", "write", "mine")
@@ -69,25 +66,6 @@ def test_everything_is_shown_without_the_store(user: Path) -> None:
     listed = called(user, "records", "show", "mine")
     assert listed.count("yes") == 5
     assert str(user / "records" / "mine") in called(user, "records", "show").replace("\n", "")
-
-
-def test_records_are_found_without_the_files_of_their_base(user: Path) -> None:
-    away = ("--format", "csv", "--records", "--store", "nothing")
-    shown = called(user, "table", "mine", *away)
-    (user / "base-mine").rename(user / "elsewhere")
-    try:
-        assert called(user, "table", "mine", *away) == shown
-        refused = called(user, "ablate", "mine", "--store", "nothing", code=2)
-        assert "base-mine" in refused
-        assert "on record, and its files are not here" in refused
-    finally:
-        (user / "elsewhere").rename(user / "base-mine")
-    (user / "base-mine" / "added.json").write_text("{}")  # another base of the same name
-    try:
-        called(user, "ablate", "mine", "--seeds", "0", "--store", "other")
-        assert "another base of this name" in called(user, "records", "write", "mine", "--store", "other", code=2)
-    finally:
-        (user / "base-mine" / "added.json").unlink()
 
 
 def test_a_run_trained_anew_agrees_and_a_false_record_does_not(user: Path) -> None:

@@ -1,4 +1,5 @@
-"""One vLLM engine held by two ranks, on a CPU: the same responses as of an engine of one, and the same training."""
+"""One vLLM engine held by two ranks, on a CPU: the same responses as of an engine of one, and the same training as with
+an engine each; runs one after another in the same processes, and what is measured of them."""
 
 import json
 from pathlib import Path
@@ -11,9 +12,11 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from tepo.config.compose import compose
+from tepo.config.run_config import RunConfig
 from tepo.policy.model.model_location import resolve
 from tepo.store.run_folder import RunFolder
 from tests.integration.commands import program, ranks
+from tests.integration.runs_in_turn import BASE, MEASURED
 from tests.integration.shared_engine_run import MANY, Drawn
 from tests.integration.tiny import logprobs, nearby, tiny_model
 from tests.unit.training.small import SMALL, few_problems
@@ -21,8 +24,8 @@ from tests.unit.training.small import SMALL, few_problems
 pytestmark = [pytest.mark.slow, pytest.mark.vllm, pytest.mark.deepspeed, pytest.mark.disaster]
 
 RUN = (*SMALL, "train.steps=2", "sampler=vllm", "sampler.memory_fraction=0.06", "engine=deepspeed", "seed=1")
+RUN += ("train.validate_every=1", "train.validation_problems=6", "data.benchmarks=[add3]")
 SHARED = Path("/dev/shm")
-VALIDATED = ("train.validate_every=1", "train.validation_problems=6", "data.benchmarks=[add3]")
 
 
 @pytest.fixture(scope="module")
@@ -97,24 +100,26 @@ def test_no_name_of_shared_memory_is_left_behind(engines: dict[str, list[dict[st
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
-    """The same run on two ranks with an engine each, and with one of both under ZeRO 2 and 3."""
+def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunConfig]:
+    """The same run on two ranks with one engine of both under ZeRO 2 and 3, and with an engine each."""
     folder = tmp_path_factory.mktemp("runs")
-    extras = ((), ("sampler.tensor_parallel=2",), ("sampler.tensor_parallel=2", "engine.zero_stage=3"))
-    common = (*RUN, *VALIDATED, f"model.path={with_an_even_number_of_heads(folder / 'model')}")
-    done = [[*common, f"store={folder / str(number)}", *extra] for number, extra in enumerate(extras)]
+    common = (*RUN, f"model.path={with_an_even_number_of_heads(folder / 'model')}")
+    extras = (("sampler.tensor_parallel=2",), ("sampler.tensor_parallel=2", "engine.zero_stage=3"), ())
+    words = [[*common, f"store={folder / str(number)}", *extra] for number, extra in enumerate(extras)]
+    last = [*words[0], BASE]
     with pytest.MonkeyPatch.context() as patch:
         for name, value in few_problems(folder).items():
             patch.setenv(name, value)
-        for rank in ranks("tests.integration.runs_in_turn", json.dumps(done)):
-            rank.end(400)
-    return [RunFolder.of(compose(words)) for words in done]
+        patch.setenv("LOCAL_WORLD_SIZE", "2")  # as torchrun sets it
+        for rank in ranks("tests.integration.runs_in_turn", json.dumps([*words[:2], [*words[2], MEASURED], last])):
+            rank.end(500)
+    return [compose(each) for each in words]
 
 
-def test_a_run_trains_the_same_with_one_engine_of_two_ranks(runs: list[RunFolder]) -> None:
-    plain, *shared = runs
+def test_a_run_trains_the_same_with_one_engine_of_two_ranks(runs: list[RunConfig]) -> None:
+    """Three runs in the same processes: vLLM ends torch's process group when it closes."""
+    *shared, plain = map(RunFolder.of, runs)
     assert shared[0].path.name == plain.path.name
-    assert shared[1].measured() == ["add3"]  # by a process of its own, which has an engine for itself
     expected = load_file(plain.checkpoint(2) / "model.safetensors")
     for run in shared:
         assert run.finished()
@@ -125,3 +130,29 @@ def test_a_run_trains_the_same_with_one_engine_of_two_ranks(runs: list[RunFolder
                 assert row[name] == pytest.approx(other[name], rel=1e-3)
         for name, value in load_file(run.checkpoint(2) / "model.safetensors").items():
             assert np.allclose(value, expected[name], atol=1e-5)
+
+
+def test_waiting_and_what_was_lost_are_those_of_both_ranks(runs: list[RunConfig]) -> None:
+    for row in RunFolder.of(runs[-1]).metrics():
+        shares = {name: value for name, value in row.items() if name.startswith("perf/bubble/")}
+        assert {"perf/bubble/gen", "perf/bubble/update_actor", "perf/bubble/step"} <= shares.keys()
+        assert all(0 <= share < 1 for share in shares.values())
+        assert shares["perf/bubble/step"] > 0
+        assert row["perf/slowest_rank"] in (0, 1)
+        assert row["perf/max_memory_rank"] in (0, 1)
+        assert row["perf/preemptions"] == 0
+        assert row["perf/aborted_tokens"] >= row["perf/left_over"]
+        assert row["perf/throughput"] == pytest.approx(row["perf/total_num_tokens"] / row["timing_s/step"] / 2)
+
+
+def test_the_first_rank_measures_a_run_and_the_base(runs: list[RunConfig]) -> None:
+    """Each in a process of its own, which sees no launcher; the CPU time of that is counted. The run is measured by an
+    engine for each rank of the machine, the base, on machines with one rank each, by one in the process."""
+    trained, base = RunFolder.of(runs[-1]), RunFolder.of_base(runs[0])
+    assert RunFolder.of(runs[0]).measured() == []
+    for run in (trained, base):
+        assert run.measured() == ["add3"]
+        (cost,) = json.loads((run.path / "cost.json").read_text())
+        assert cost["benchmarks"] == 1
+        assert cost["measuring_s"] > 1  # an import of vLLM alone takes more
+        assert len(list(run.server_logs.glob("server_*.log"))) == (2 if run is trained else 0)

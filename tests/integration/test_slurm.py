@@ -18,10 +18,10 @@ from tepo.training.loop import train
 from tests.integration.commands import Started, ranks, started, tepo, until
 from tests.integration.slurm_cluster import cluster, start_node, stop_daemon, until_idle
 from tests.unit.objectives.own_examples import follow
-from tests.unit.training.small import SMALL, assert_same_run, few_problems, lasting, small
+from tests.unit.training.small import SMALL, assert_same_run, few_problems, lasting, small, write
 
 STUDY = """\
-title: two good rows and one that fails
+title: rows
 rows:
   - {label: good, objective: grpo_dapo}
   - {label: bad, objective: grpo_dapo, overrides: [sampler.gap_bound=1e-12]}
@@ -29,13 +29,13 @@ rows:
 scales:
   laptop: {models: [laptop], seeds: [0], overrides: [%s]}
 """
+ROW = "\n".join(line for line in STUDY.splitlines() if "bad" not in line and "also good" not in line)
 
 
-def study(folder: Path, *overrides: str) -> dict[str, str]:
+def study(folder: Path, *overrides: str, text: str = STUDY) -> dict[str, str]:
     follow("erf", folder)
-    (folder / "ablations").mkdir()
     words = [*SMALL, "'data.benchmarks=[max4]'", *overrides]
-    (folder / "ablations" / "mixed.yaml").write_text(STUDY % ", ".join(words))
+    write(folder / "experiments/mixed.yaml", text % ", ".join(words))
     few_problems(folder)
     return {"TEPO_PATH": "."}  # of the folder in which the command is given
 
@@ -102,32 +102,16 @@ def test_jobs_that_no_node_can_start_are_not_waited_for(tmp_path: Path) -> None:
 @pytest.mark.disaster
 def test_after_two_failures_alike_waiting_jobs_are_cancelled(tmp_path: Path, slurm: Path) -> None:
     """A prompt that is too long for the settings: a run says so before its first step, whatever its seed."""
-    env = study(tmp_path)
     (tmp_path / "long.jsonl").write_text('{"id": "long", "problem": "' + "1+" * 200 + '1=", "answer": "201"}\n')
-    words = [*SMALL, "'data.benchmarks=[max4]'", f"data={tmp_path / 'long.jsonl'}"]
-    (tmp_path / "ablations/mixed.yaml").write_text(ROW.replace("[0]", "[0, 1, 2, 3, 4, 5]") % ", ".join(words))
-    done = ablate(tmp_path / "runs", env, "--slurm", "parallel=1").end(code=1)
+    env = study(tmp_path, f"data={tmp_path / 'long.jsonl'}", text=ROW)
+    done = ablate(tmp_path / "runs", env, "--slurm", "parallel=1", "--seeds", "0,1,2,3,4,5").end(code=1)
     assert "prompts are longer than" in done.stderr
     assert "two failed alike, so" in done.stderr
     assert "cancelled" not in done.stderr
     assert squeue() == ""
 
 
-ROW = """\
-title: one row
-rows:
-  - {label: good, objective: grpo_dapo}
-scales:
-  laptop: {models: [laptop], seeds: [0], overrides: [%s]}
-"""
 RANKS = ("engine=deepspeed", "train.steps=9", "train.checkpoint_every=20", "train.max_rounds=4")
-
-
-def one_row(folder: Path, *overrides: str) -> dict[str, str]:
-    env = study(folder, *overrides)
-    words = [*SMALL, "'data.benchmarks=[max4]'", *overrides]
-    (folder / "ablations" / "mixed.yaml").write_text(ROW % ", ".join(words))
-    return env
 
 
 def in_job(variable: str) -> dict[int, str]:
@@ -148,7 +132,7 @@ def test_a_run_over_two_nodes_is_stopped_loses_a_node_and_ends_as_an_undisturbed
     tmp_path: Path, slurm: Path
 ) -> None:
     """The ranks meet through the first node, at a port that no other program has."""
-    env = one_row(tmp_path, *RANKS)
+    env = study(tmp_path, *RANKS, text=ROW)
     words = ("scale=laptop", "model=laptop", "objective=grpo_dapo", "data.benchmarks=[max4]", *RANKS)
     run = RunFolder.of(small(tmp_path / "runs", *words))
     process = ablate(tmp_path / "runs", env, "--slurm", "nodes=2", "--gpus", "1", "--slurm", "grace=60")
@@ -197,13 +181,9 @@ sys.addaudithook(wait)
 @pytest.mark.slurm
 @pytest.mark.disaster
 @pytest.mark.deepspeed
-@pytest.mark.parametrize("base", [False, True])
-def test_nodes_that_have_trained_do_not_end_a_longer_measuring(tmp_path: Path, slurm: Path, base: bool) -> None:
+def test_nodes_that_have_trained_do_not_end_a_longer_measuring(tmp_path: Path, slurm: Path) -> None:
     """torchrun waits 300 s at its end for that of the other node and srun 40: here 1 and 2."""
-    env = one_row(tmp_path, "engine=deepspeed", "train.steps=1")
-    if base:
-        path = tmp_path / "ablations" / "mixed.yaml"
-        path.write_text(path.read_text().replace("objective: grpo_dapo", "base: true"))
+    env = study(tmp_path, "engine=deepspeed", "train.steps=1", text=ROW)
     (tmp_path / "sitecustomize.py").write_text(IMPATIENT)
     short = tmp_path / "srun"
     short.write_text(f'#!/bin/bash\nexec {shutil.which("srun")} "${{@/--wait=*/--wait=2}}"\n')
@@ -221,7 +201,7 @@ def test_nodes_that_have_trained_do_not_end_a_longer_measuring(tmp_path: Path, s
 
 @pytest.mark.slurm
 def test_what_the_cluster_does_not_have_is_one_message(tmp_path: Path, slurm: Path) -> None:
-    env = one_row(tmp_path, "train.steps=1")
+    env = study(tmp_path, "train.steps=1", text=ROW)
     for words, message in {
         ("--slurm", "partition=mian"): "unknown partition 'mian'",
         ("--gpus", "2"): "1 node with 2 GPUs asked for in partition main, but a node has at most 1 GPUs",
@@ -240,7 +220,7 @@ def test_a_node_that_does_not_see_the_store_is_named(tmp_path: Path, slurm: Path
     stop_daemon(slurm, "n2", signal.SIGTERM)
     start_node("n2", "unshare", "--mount", "sh", "-c", f'mount -t tmpfs none {tmp_path} && exec "$@"', "sh")
     until_idle(slurm)
-    env = one_row(tmp_path, "train.steps=1")
+    env = study(tmp_path, "train.steps=1", text=ROW)
     done = tepo(*words_of(tmp_path / "runs"), "--slurm", "nodelist=n2", cwd=tmp_path, **env, code=2)
     assert f"n2 does not see the store\nin: {tmp_path / 'runs'}" in done.stderr
     assert squeue() == ""

@@ -1,4 +1,4 @@
-"""A scheduler's SIGTERM and SIGUSR2 to real runs: one process, and two ranks under torchrun."""
+"""A terminal that is closed, and a scheduler's SIGTERM to a study. Two ranks under torchrun: test_kill_rank.py."""
 
 import contextlib
 import os
@@ -10,15 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from tepo.common import signals
 from tepo.store.run_folder import RunFolder
-from tests.integration.commands import Started, program, started, until
-from tests.unit.training.small import SMALL, assert_same_run, few_problems, small
+from tests.integration.commands import Started, started, until
+from tests.unit.training.small import SMALL, few_problems, small
 
 pytestmark = pytest.mark.disaster
 
 STEPS = ("train.steps=12", "train.checkpoint_every=5")
-RANKS = ("engine=deepspeed", "train.steps=16", "train.checkpoint_every=20", "train.max_rounds=4")
 
 
 def ended(run: RunFolder, process: Started) -> str:
@@ -58,39 +56,6 @@ def test_a_run_whose_terminal_is_closed_saves_what_it_has(tmp_path: Path) -> Non
     ended(run, process)
     assert process.poll() == 75
     assert run.manifest()["error"] == "asked to stop (SIGHUP)"
-
-
-@pytest.mark.deepspeed
-def test_two_ranks_stop_alike(tmp_path: Path) -> None:
-    """Asked through torchrun, which sends SIGTERM to all ranks; one rank alone asked. One that is killed, at which
-    torchrun sends the same SIGTERM, is in test_kill_rank.py."""
-    run = RunFolder.of(small(tmp_path / "stopped", *RANKS))
-
-    def start(store: str) -> Started:
-        torchrun = ("--nproc-per-node", "2", "--standalone", "-m", "tepo_cli")
-        words = ("train", *SMALL, *RANKS, f"store={tmp_path / store}", "--quiet")
-        return program("torch.distributed.run", *torchrun, *words)
-
-    def start_and_train() -> tuple[Started, list[int]]:
-        done = len(run.metrics())
-        process = start("stopped")
-        until(lambda: len(run.metrics()) > done, process)
-        return process, signals._children(process.pid)
-
-    process, _ = start_and_train()
-    os.kill(process.pid, signal.SIGTERM)
-    assert ended(run, process).count("asked to stop (SIGTERM)") == 2
-
-    process, (_, other) = start_and_train()
-    os.kill(other, signal.SIGUSR2)
-    said = ended(run, process)
-    assert said.count("asked to stop (SIGUSR2)") == 1
-    assert said.count("asked to stop (another rank)") == 1
-
-    for store in ("stopped", "undisturbed"):
-        start(store).end()
-    undisturbed = RunFolder.of(small(tmp_path / "undisturbed", *RANKS))
-    assert_same_run(run.path, undisturbed.path)
 
 
 def test_a_study_passes_the_request_on(tmp_path: Path) -> None:

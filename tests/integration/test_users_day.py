@@ -1,35 +1,27 @@
 """A new user's day, from top to bottom: from an installed wheel, outside of the checkout, by commands and documents
-alone. Problems with mistakes in them, a model, a benchmark, an advantage, a study with records, a claim, and TRL."""
+alone. Problems with a mistake in them, a model, a benchmark, a reward, an advantage, a study with records, and TRL."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 
 from tepo.objectives.check import CHECKS
-from tests.integration.installed import User
 from tests.integration.own_model import save_family, word_problems
 from tests.unit.training.small import write
 
 pytestmark = pytest.mark.disaster
 
+ROOT = Path(__file__).parents[2]
 SMALL = "train.steps=2 train.prompts_per_step=8 train.samples_per_prompt=8 train.mini_batch_prompts=4"
 SHORT = "train.max_new_tokens=12"
-BAD_ROWS = [  # the line, and what is said of it
-    (b'{"id": "a", "answer": "1"}', "no problem"),
-    (b'{"id": "b", "problem": "What?", "answer": null}', "no answer"),
-    (b'{"id": "c", "problem": "What?"', "not JSON from column"),
-    (b'["d", "What?", "1"]', "not keys and values"),
-    (b'{"id": "e", "problem": ["What?"], "answer": "1"}', "the problem is no text"),
-    (b'{"id": "f", "problem": " ", "answer": "1"}', "the problem is empty"),
-    (b'{"id": "g", "problem": "What?", "answer": ["1"]}', "the answer is neither a text nor a number"),
-    (b'{"id": "h", "problem": "What?", "answer": true}', "the answer is neither a text nor a number"),
-    (b'{"id": "i", "problem": "What?", "answer": "  "}', "the gold answer is empty"),
-    (b'{"id": "j", "problem": "What?", "answer": NaN}', "the gold answer is NaN"),
-    (b'{"id": "k", "problem": "Wh\xe4t?", "answer": "1"}', "not text in UTF-8"),
-    (b'{"id": "l", "problem": "\\ud83d", "answer": "1"}', "half a character"),
-]
 REWARD = """
 def reward(problem, response):
     return 1.0 if problem.answer in response else 0.0
@@ -75,17 +67,6 @@ STUDY = {
         "laptop": {"models": ["./tiny"], "seeds": [0, 1], "overrides": [*SMALL.split(), "data.benchmarks=[bags]"]}
     },
 }
-CLAIM = {
-    "name": "below_best",
-    "sentence": "Twice the advantage is as good as once.",
-    "a": {"label": "twice", "objective": "below_best"},
-    "b": {"label": "once", "objective": "below_best", "overrides": ["objective.scale=1"]},
-    "settings": [*SMALL.split(), "data.benchmarks=[add3]"],
-    "rule": "not chosen",
-    "region": {"between": [-2, 2]},
-    "problems": 7001,
-    "refuted_by": "a difference of two points",
-}
 TRL = """
 import torch
 from datasets import Dataset
@@ -112,105 +93,127 @@ tokens = [row["actor/kl_tokens"] for row in trainer.state.log_history if "actor/
 print("moved", float((after - before).abs().max()), "tokens of the KL", tokens)
 """
 
+# Forks the commands that it reads, with the imports done.
+SHELL = """
+import importlib, json, os, runpy, sys, tempfile
+from tepo.launch.forkserver import _WARM
+for name in _WARM:
+    importlib.import_module(name)
+for line in sys.stdin:
+    with tempfile.TemporaryFile("w+") as printed:
+        child = os.fork()
+        if not child:
+            os.dup2(printed.fileno(), 1)
+            os.dup2(printed.fileno(), 2)
+            sys.argv = json.loads(line)
+            runpy.run_path(sys.argv[0], run_name="__main__")
+            sys.exit()
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        printed.seek(0)
+        print(json.dumps([code, printed.read()]), flush=True)
+"""
 
-@pytest.fixture(scope="module")
-def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[User]:
-    user = User.of_wheel(tmp_path_factory.mktemp("day"))
+
+class User:
+    """A person in an empty folder, with the wheel installed below another and nothing else of ours in reach."""
+
+    def __init__(self, place: Path):
+        self.folder, site = place / "work", place / "site"
+        self.folder.mkdir()
+        pip: list[Any] = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "wheel", "--no-deps", "--no-build-isolation", "-w", place / "dist", ROOT], check=True)
+        (wheel,) = (place / "dist").glob("*.whl")
+        subprocess.run([*pip, "install", "--no-deps", "--target", site, wheel], check=True)
+        self.tepo = str(site / "bin" / "tepo")
+        kept = {key: value for key, value in os.environ.items() if not key.startswith("TEPO_")}
+        own = {"PYTHONPATH": str(site), "TEPO_PATH": ".", "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
+        self.where: Any = {"cwd": self.folder, "env": kept | own, "text": True}
+        found = self.python("-c", "import tepo, tepo_cli; print(tepo.__file__, tepo_cli.__file__)")
+        assert found.count(str(site)) == 2, found
+        streams = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.shell = subprocess.Popen([sys.executable, "-c", SHELL], **self.where, **streams)
+
+    def python(self, *words: str) -> str:
+        """What an interpreter of its own prints."""
+        done = subprocess.run([sys.executable, *words], **self.where, capture_output=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def types(self, command: str, *, code: int = 0) -> str:
+        """What a command prints, both streams, when it ends as it should."""
+        self.shell.stdin.write(json.dumps([self.tepo, *command.split()]) + "\n")
+        self.shell.stdin.flush()
+        returned, printed = json.loads(self.shell.stdout.readline())
+        assert returned == code, f"{command}\n{printed}"
+        assert "Traceback" not in printed
+        return printed
+
+    def declares(self, name: str, content: dict) -> None:
+        write(self.folder / name, yaml.safe_dump(content, allow_unicode=True))
+
+
+@pytest.fixture
+def user(tmp_path: Path) -> Iterator[User]:
+    user = User(tmp_path)
     yield user
-    user.leaves()
+    user.shell.communicate()  # the end of its input ends it
 
 
 def test_a_day(user: User) -> None:
-    # nine o'clock: problems of one's own; a BOM, blank lines and Windows' ends of lines are none of the mistakes
-    good = [json.dumps(row).encode() for row in word_problems(40)]
-    twice = json.dumps(word_problems(1)[0]).encode()
-    lines = [b"\xef\xbb\xbf" + good[0], b"", *good[1:], *(line for line, _ in BAD_ROWS), twice]
-    (user.folder / "words.jsonl").write_bytes(b"\r\n".join(lines))
-    said = user.types("data verify words.jsonl", code=2)
-    for number, (_, mistake) in enumerate(BAD_ROWS, start=len(good) + 2):
-        assert re.search(rf"line {number}: {mistake}", said), (number, mistake, said)
-    assert f"lines 1, {len(lines)} have the same id 'word-0'" in said
-    assert '{"id", "problem", "answer"} on each line' in said
-    refused = user.types(f"train data=words.jsonl {SMALL}", code=2)
-    assert "line 42: no problem" in refused
-    assert "more mistakes: `tepo data verify` lists them" in refused
+    assert user.python(user.tepo, "--version").startswith("tepo ")
 
-    # ten: they are mended, and what no line shows is said of the whole
-    other = {**word_problems(1)[0], "id": "other", "answer": "77"}
-    unread = {"id": "unread", "problem": "How many cases?", "answer": r"\begin{cases} \frac{"}
-    write(
-        user.folder / "words.jsonl", "\r\n".join([*(row.decode() for row in good), *map(json.dumps, (other, unread))])
-    )
-    said = user.types("data verify words.jsonl", code=1)
-    assert "42 problems" in said
-    assert "word-0, other: the same problem with the answers" in said
-    assert "golds that the grader cannot read: unread" in said
-    write(user.folder / "words.jsonl", "\n".join(row.decode() for row in good) + "\n")
+    # problems of one's own; a BOM, blank lines and Windows' ends of lines are no mistakes
+    good = [json.dumps(row).encode() for row in word_problems(40)]
+    lines = [b"\xef\xbb\xbf" + good[0], b"", *good[1:], b'{"id": "a", "answer": "1"}']
+    (user.folder / "words.jsonl").write_bytes(b"\r\n".join(lines))
+    assert "line 42: no problem" in user.types("data verify words.jsonl", code=2)
+    (user.folder / "words.jsonl").write_bytes(b"\r\n".join(lines[:-1]))
     assert "40 problems" in user.types("data verify words.jsonl")
 
-    # eleven: a model with a vocabulary of its own
+    # a model with a vocabulary of its own
     save_family(user.folder / "tiny", "qwen2")
-    train = f"train model=./tiny data=words.jsonl objective=grpo_dapo {SMALL} --quiet"
-    said = user.types(f"{train} train.max_prompt_tokens=8", code=2)
-    assert "40 of 40 prompts are longer than 8 tokens" in said
-    run = re.search(r"run ([0-9a-f]{12}): 2 steps", user.types(f"{train} {SHORT}"))
+    train = f"train model=./tiny data=words.jsonl objective=grpo_dapo {SMALL} {SHORT} --quiet"
+    run = re.search(r"run ([0-9a-f]{12}): 2 steps", user.types(train))
     assert run
     metrics = (user.folder / "runs" / run[1] / "metrics.jsonl").read_text().splitlines()
     assert 0 < json.loads(metrics[0])["critic/score/mean"] < 1
 
-    # noon: a benchmark, some of whose problems are in the training set
+    # a benchmark, some of whose problems are in the training set
     own = [{**row, "id": f"bag-{number}"} for number, row in enumerate(word_problems(20, seed=1))]
     own[0] = {**own[0], **{key: word_problems(1)[0][key] for key in ("problem", "answer")}}
     write(user.folder / "evals/bags.jsonl", "".join(json.dumps(row) + "\n" for row in own))
     user.declares("evals/bags.yaml", BENCHMARK)
-    assert "bags: 20 problems" in user.types("data verify bags")
-    for model in ("./tiny", f"runs/{run[1]}"):
-        assert re.search(r"bags +[│|] +20 +[│|] +\d+\.\d\d", user.types(f"eval bags --model {model}"))
+    assert re.search(r"bags +[│|] +20 +[│|] +\d+\.\d\d", user.types(f"eval bags --model runs/{run[1]}"))
 
-    # one: a reward
+    # a reward, and an advantage
     write(user.folder / "rewards/named.py", REWARD)
-    other = re.search(r"run ([0-9a-f]{12}): 2 steps", user.types(f"{train} {SHORT} data.reward=rewards/named.py"))
+    other = re.search(r"run ([0-9a-f]{12}): 2 steps", user.types(f"{train} data.reward=rewards/named.py"))
     assert other
     assert other[1] != run[1]
     assert "named" in user.types(f"explain {other[1]}")
-
-    # two: an advantage of one's own
     write(user.folder / "functions/below_best.py", BEST)
     user.declares("objective/below_best.yaml", OBJECTIVE)
     checked = user.types("explain below_best --check")
     assert checked.count("pass") == len(CHECKS), checked
-    assert "best_g(R)" in user.types("explain below_best")
 
-    # three: a study with the untrained model and two seeds, and its records
+    # a study with the untrained model and two seeds, and its records
     user.declares("experiments/bags.yaml", STUDY)
     words = f"--data words.jsonl --set {SHORT}"
     assert "5 runs" in user.types(f"plan bags {words}")
     user.types(f"ablate bags {words} --jobs 2")
     table = user.types(f"table bags {words} --format csv")
     assert all(re.search(rf"{label}\b.*\bbags,", table) for label in ("untrained", "GRPO", "Ours")), table
-    assert "bags: 5 runs from the store" in user.types(f"records write bags {records(words)}")
+    recorded = f"records write bags --set data=words.jsonl --set {SHORT}"
+    assert "bags: 5 runs from the store" in user.types(recorded)
     (user.folder / "runs").rename(user.folder / "elsewhere")
     shown = user.types(f"table bags {words} --records --store nothing --format csv")
     assert scores(shown) == scores(table) != []
-    others = user.types("table bags --data words.jsonl --records --store nothing")
-    assert "4 stale records not used: of other settings" in others  # the untrained model has none
 
-    # four: a claim, which too few seeds do not decide
-    user.declares("experiments/claims.yaml", {"claims": [CLAIM | {"seeds": [100, 101, 102]}]})
-    assert "fewer than 8 seeds decide little" in user.types("table", "claims", code=2)
-    user.declares("experiments/claims.yaml", {"claims": [CLAIM | {"seeds": list(range(100, 108))}]})
-    assert "Your own claims,,below_best,below_best,runs,Runs,,,,,0 of 16" in user.types("claims --format csv")
-
-    # five: TEPO in somebody else's trainer
+    # TEPO in somebody else's trainer
     write(user.folder / "with_trl.py", TRL)
     moved, tokens = re.search(r"moved (\S+) tokens of the KL (.*)", user.python("with_trl.py")).groups()
     assert float(moved) > 0
     assert max(json.loads(tokens)) > 0  # TEPO's own term acts from the second update of a rollout on
-
-
-def records(words: str) -> str:
-    """The options of `ablate` as `records` knows them."""
-    return words.replace("--data ", "--set data=")
 
 
 def scores(table: str) -> list[str]:

@@ -30,7 +30,6 @@ from tepo.training.rollout.group_stats import Rollout
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.rollout_batch import Prompt
 from tests.unit.evaluation.stand_in import LastBox
-from tests.unit.training.rollout.clocked_ranks import AtOnce
 from tests.unit.training.small import small
 
 

@@ -92,12 +92,12 @@ def train(
     """
     import torch
 
-    from tepo.jobs.job import Job
+    from tepo.jobs.job import RunJob
 
     _check_list(overrides)
     config, before = compose(overrides), time.process_time()
     config = replace(config, store=str(store)) if store else config
-    job = Job(config, evaluate=evaluate, validate=validate, quiet=not progress, cpu_before=before)
+    job = RunJob(config, evaluate=evaluate, validate=validate, quiet=not progress, cpu_before=before)
     threads = torch.get_num_threads()
     try:
         with torch.random.fork_rng():

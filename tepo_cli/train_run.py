@@ -14,7 +14,7 @@ from rich.table import Table
 from tepo.common.errors import RunFailed, UserError, unknown_name
 from tepo.common.text import counted
 from tepo.config.run_config import RunConfig
-from tepo.jobs.job import CpuSeconds, Job, Measured, cpu_seconds
+from tepo.jobs.job import CpuSeconds, Measured, RunJob, cpu_seconds
 from tepo.jobs.measure import stored_base
 from tepo.jobs.open_sampler import SharedEngine
 from tepo.reporting.progress import say
@@ -25,7 +25,7 @@ from tepo_cli.cli_options import compose_run
 from tepo_cli.screen import fixed, show
 
 
-def run_training(job: Job, go_on: Callable[[Callable[[], None]], NoReturn] | None) -> None:
+def run_training(job: RunJob, go_on: Callable[[Callable[[], None]], NoReturn] | None) -> None:
     """Train, measure as asked, and say where things lie and what came out. go_on: calls a function in this process when
     all that it held is gone; where it could hold a part of a GPU or is one of several ranks, it measures so."""
     rows = job.train()
@@ -44,7 +44,7 @@ def run_training(job: Job, go_on: Callable[[Callable[[], None]], NoReturn] | Non
     _measure_and_show(job, rows)
 
 
-def _measure_and_show(job: Job, rows: Sequence[dict[str, Any]], begun: CpuSeconds | None = None) -> None:
+def _measure_and_show(job: RunJob, rows: Sequence[dict[str, Any]], begun: CpuSeconds | None = None) -> None:
     measured = job.measure(rows, begun)
     names = [result.benchmark for result in measured.results]
     base = stored_base(job.config, names)
@@ -57,7 +57,7 @@ def _measure_and_show(job: Job, rows: Sequence[dict[str, Any]], begun: CpuSecond
 def run_base(config: RunConfig, *, quiet: bool) -> None:
     """Measure the untrained policy and show what came out. Of several ranks the first one does."""
     if rank() == 0:
-        job = Job(config, base=True, evaluate=True, quiet=quiet)
+        job = RunJob(config, base=True, evaluate=True, quiet=quiet)
         show_results(job.run, job.measure())
 
 
@@ -91,7 +91,7 @@ def show_measured(runs: Sequence[str], store: Path | None, *, quiet: bool) -> No
     configs = [compose_one(words, store) for words in runs]
     with SharedEngine() as engine:
         for config, trained in configs:
-            job = Job(config, base=not trained, evaluate=True, quiet=quiet, cpu_before=before, engine=engine)
+            job = RunJob(config, base=not trained, evaluate=True, quiet=quiet, cpu_before=before, engine=engine)
             try:
                 if trained and not job.run.finished():
                     fix = "`tepo train --evaluate` trains it and measures it then"

@@ -42,7 +42,7 @@ class Measured:
 
 
 @dataclass(frozen=True)
-class Job:
+class RunJob:
     """A run, or its untrained base, and what is asked of it."""
 
     config: RunConfig

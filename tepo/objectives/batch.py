@@ -21,7 +21,7 @@ from tepo.objectives.inputs import EXPECTED, PER_TOKEN, check_given, check_lengt
 from tepo.objectives.segments import indices_of, positions_of, sequence_of
 
 
-class Comm(Protocol):
+class Collectives(Protocol):
     """Collectives over the ranks of a run; None stands for one process."""
 
     def all_sum(self, value: Tensor) -> Tensor:
@@ -33,12 +33,12 @@ class Comm(Protocol):
         ...
 
 
-def all_sum(value: Tensor, comm: Comm | None) -> Tensor:
+def all_sum(value: Tensor, comm: Collectives | None) -> Tensor:
     """Sum over ranks, or the value itself in a single process."""
     return value if comm is None else comm.all_sum(value)
 
 
-def gather(value: Tensor, comm: Comm | None) -> Tensor:
+def gather(value: Tensor, comm: Collectives | None) -> Tensor:
     """The ranks' 1-D tensors, one after the other."""
     return value if comm is None else torch.cat(comm.all_gather(value))
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tepo.objectives.batch import Comm
+from tepo.objectives.batch import Collectives
 from tepo.objectives.selection import largest
 
 
@@ -31,7 +31,7 @@ class Metrics:
         """(name, (sum, denominator)) of every mean."""
         return ((name, (self.sums[index], self.counts[index])) for index, name in enumerate(self.names))
 
-    def means(self, comm: Comm | None = None) -> dict[str, float]:
+    def means(self, comm: Collectives | None = None) -> dict[str, float]:
         """Plain numbers over all ranks; a maximum over no token is left out. The only place that waits for the
         device."""
         sums, counts, maxima = self.sums, self.counts, self.maxima

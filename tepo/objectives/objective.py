@@ -16,7 +16,7 @@ from tepo.common.errors import UserError
 from tepo.formula.addends import Clip
 from tepo.formula.formula import Formula
 from tepo.formula.graph import Node, below
-from tepo.objectives.batch import Comm, Groups, TokenBatch, all_sum, gather
+from tepo.objectives.batch import Collectives, Groups, TokenBatch, all_sum, gather
 from tepo.objectives.functions import compute
 from tepo.objectives.group_statistics import reduced
 from tepo.objectives.inputs import check_has, check_lengths, numbers_of
@@ -75,7 +75,7 @@ class Loss:
 class Objective(Formula):
     """A formula that takes tensors."""
 
-    def advantages(self, groups: Groups, comm: Comm | None = None) -> Tensor:
+    def advantages(self, groups: Groups, comm: Collectives | None = None) -> Tensor:
         """The value that the loss reads of the rollout, one a token [N], detached, in the dtype of the rewards. `comm`
         is for statistics over the whole rollout."""
         check_has(groups, sorted(self._of_rollout), self._reader)
@@ -91,7 +91,9 @@ class Objective(Formula):
                 spoilt = spoilt + reduced(entropies, index[groups.sequence], number)
             return (per_token + spoilt[index][groups.sequence]).to(groups.rewards.dtype)
 
-    def prepare(self, batch: TokenBatch, comm: Comm | None = None, salt: int = 0, totals: Tensor | None = None) -> Plan:
+    def prepare(
+        self, batch: TokenBatch, comm: Collectives | None = None, salt: int = 0, totals: Tensor | None = None
+    ) -> Plan:
         """Denominators and `_b` values over the whole mini-batch and all ranks. `salt` (from seed, step …) varies
         random draws. totals: as in the plan, where a trainer knows them and the batch is a part of its mini-batch."""
         check_has(batch, sorted(self._of_plan), self._reader)
@@ -230,7 +232,7 @@ class Objective(Formula):
             return scope.given(str(node.value))
         return compute(node, scope, [values[part.number] for part in node.args])
 
-    def _scale(self, batch: TokenBatch, totals: Tensor, comm: Comm | None) -> Tensor:
+    def _scale(self, batch: TokenBatch, totals: Tensor, comm: Collectives | None) -> Tensor:
         """Weight of each token in the sum [N]."""
         if self._average is None:
             return _group_scale(batch, comm)
@@ -257,7 +259,7 @@ class Objective(Formula):
         return f"the objective {self.name}"
 
 
-def _group_scale(batch: TokenBatch, comm: Comm | None) -> Tensor:
+def _group_scale(batch: TokenBatch, comm: Collectives | None) -> Tensor:
     """1 over the groups times 1 over the tokens of the group [N]; groups may be spread over ranks."""
     ids = batch.want("group_ids", "average: groups")
     everyone, lengths = gather(ids, comm), gather(batch.lengths, comm)

@@ -18,7 +18,7 @@ from tepo.common.files import content_hash
 from tepo.common.plugin_files import located
 from tepo.formula.declarations import PAGE
 from tepo.formula.graph import Function
-from tepo.objectives.batch import Comm, Groups, TokenBatch, all_sum, gather
+from tepo.objectives.batch import Collectives, Groups, TokenBatch, all_sum, gather
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
@@ -31,7 +31,7 @@ class Layout:
     dtype: torch.dtype
     _source: Groups | TokenBatch
     _stage: str
-    _comm: Comm | None
+    _comm: Collectives | None
     _groups: Tensor | None
 
     @property
@@ -64,7 +64,7 @@ class Layout:
         """The values [N] or [S] of all ranks, one after the other. Raises RuntimeError in a micro-batch."""
         return gather(values, self._wide())
 
-    def _wide(self) -> Comm | None:
+    def _wide(self) -> Collectives | None:
         if not self._stage:
             raise RuntimeError("only a function whose name ends with _r or _b looks beyond its micro-batch")
         return self._comm

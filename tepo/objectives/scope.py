@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tepo.formula.language import HANDED
-from tepo.objectives.batch import Comm, Groups, TokenBatch
+from tepo.objectives.batch import Collectives, Groups, TokenBatch
 from tepo.objectives.group_statistics import group_sum
 
 Value = Any  # float | Tensor
@@ -30,7 +30,7 @@ class Scope:
 
     source: Groups | TokenBatch
     dtype: torch.dtype
-    comm: Comm | None = None
+    comm: Collectives | None = None
     salt: int = 0  # of random draws
     reader: str = ""  # who misses what is not given, in messages
     totals: Tensor | None = None  # N and B of the mini-batch

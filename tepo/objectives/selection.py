@@ -4,16 +4,16 @@ import torch
 from torch import Tensor
 
 from tepo.common.randomness import mix, uniform
-from tepo.objectives.batch import Comm, TokenBatch, all_sum, gather
+from tepo.objectives.batch import Collectives, TokenBatch, all_sum, gather
 
 
-def largest(values: Tensor, comm: Comm | None) -> Tensor:
+def largest(values: Tensor, comm: Collectives | None) -> Tensor:
     """The largest of values [K] over all ranks; -inf where there is none."""
     own = values.max() if values.shape[0] else values.new_tensor(-torch.inf)
     return gather(own.reshape(1), comm).max()
 
 
-def covariance(logprobs: Tensor, advantages: Tensor, comm: Comm | None) -> Tensor:
+def covariance(logprobs: Tensor, advantages: Tensor, comm: Collectives | None) -> Tensor:
     """(log pi - mean) (A - mean) of each token, means over all tokens and ranks: float64 [N]. Cui et al. 2505.22617 Eq.
     10."""
     values = torch.stack([logprobs.detach().double(), advantages.double()])
@@ -31,14 +31,14 @@ def draws(batch: TokenBatch, salt: int) -> Tensor:
     return uniform(keys[batch.sequence], batch.positions)
 
 
-def order(batch: TokenBatch, comm: Comm | None) -> Tensor:
+def order(batch: TokenBatch, comm: Collectives | None) -> Tensor:
     """Place of each token by its sequence's uid and then by its position, over all ranks, int64 [N]: ascending, with
     gaps."""
     uid = batch.want("uid", "a selection of tokens")
     return torch.searchsorted(gather(uid, comm).unique(), uid)[batch.sequence] * 2**32 + batch.positions
 
 
-def top_tokens(scores: Tensor, ties: Tensor, count: int, comm: Comm | None) -> Tensor:
+def top_tokens(scores: Tensor, ties: Tensor, count: int, comm: Collectives | None) -> Tensor:
     """Mask of the `count` largest scores over all ranks, bool [N]; among equal scores the smallest ties win. A score of
     -inf is never chosen. scores: float64 [N]; ties: no two alike [N]."""
     order = _best_first(scores, ties)[:count]

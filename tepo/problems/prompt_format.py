@@ -31,7 +31,7 @@ _FEW_LETTERS = 12
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class AskedPrompts:
     """Problems as a policy is given them.
 
     tokens: of each prompt. stop: ids that end the turn that a chat template opens, beside the model's own; none where
@@ -68,7 +68,7 @@ def encode_prompts(
     prompt: str = "raw",
     wrap: str = "auto",
     thinking: bool | None = None,
-) -> Asked:
+) -> AskedPrompts:
     """The rendered prompts of problems, checked. A chat template writes its own special tokens, so none are added to it
     a second time.
 
@@ -87,7 +87,7 @@ def encode_prompts(
     ends = {*ids_of(tokenizer, "eos", "sep", "pad"), *stop}
     _check_open(texts[0], tokens[0], tokenizer, {index: controls[index] for index in ends & controls.keys()})
     _check_kept(prompts, tokenizer, own=prompt not in PROMPTS, chat=chat is not None)
-    return Asked(tokens[:-1], stop, controls, chat is not None and chat.parts)
+    return AskedPrompts(tokens[:-1], stop, controls, chat is not None and chat.parts)
 
 
 def template(prompt: str) -> str:

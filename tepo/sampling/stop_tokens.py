@@ -17,7 +17,7 @@ _SETTINGS = "generation_config.json"
 
 def stop_tokens(model: Any, tokenizer: Any) -> list[int]:
     """End-of-sequence ids of the tokenizer and of the model's generation settings, where it has some else of its
-    configuration; what ends a turn of a chat template comes with the prompts (`Asked.stop`).
+    configuration; what ends a turn of a chat template comes with the prompts (`AskedPrompts.stop`).
 
     Raises UserError for a value that is no row of the vocabulary, and for settings that are damaged."""
     source, rows = str(model.config._name_or_path) or "the model", model.config.get_text_config().vocab_size

@@ -45,10 +45,10 @@ def train(
     from tepo.reporting.progress import waiting
 
     with waiting(f"loading torch for {config.model.name}", quiet):
-        from tepo.jobs.job import Job
+        from tepo.jobs.job import RunJob
         from tepo_cli.train_run import run_training
 
-    run_training(Job(config, evaluate=evaluate, validate=validate, quiet=quiet), context.obj)
+    run_training(RunJob(config, evaluate=evaluate, validate=validate, quiet=quiet), context.obj)
 
 
 def describe_run(config: "RunConfig", *, tokens: bool = False) -> None:

@@ -13,7 +13,7 @@ import sys
 import torch
 
 from tepo.config.compose import compose
-from tepo.jobs.job import Job
+from tepo.jobs.job import RunJob
 from tepo.training import setup
 from tepo.training.rollout.rollout_source import Rollouts
 from tepo_cli.train_run import run_base
@@ -26,7 +26,7 @@ if __name__ == "__main__":
     for words in json.loads(sys.argv[1]):
         config = compose([word for word in words if word not in (MEASURED, BASE, IN_TURN)])
         setup.open_rollouts = (lambda *given: Rollouts(*given[:4])) if IN_TURN in words else beside
-        job = Job(config, evaluate=MEASURED in words, quiet=True)
+        job = RunJob(config, evaluate=MEASURED in words, quiet=True)
         if (rows := job.train()) is not None:
             job.measure(rows)
         if BASE in words:

@@ -12,7 +12,7 @@ _SECONDS = 60.0  # a rank that never comes has failed, or asks for other collect
 
 
 class SimulatedRank:
-    """One rank's `Comm`: each collective waits for all ranks."""
+    """One rank's `Collectives`: each collective waits for all ranks."""
 
     def __init__(self, rank: int, values: list[Any], barrier: threading.Barrier):
         self.rank, self.world_size, self._values, self._barrier = rank, len(values), values, barrier

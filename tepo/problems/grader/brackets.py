@@ -103,7 +103,7 @@ THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Bracketed:
     """Items between brackets; `left` and `right` are `(`, `[`, `{` … as written (`\\{` as `{`, `\\langle` as `(`)."""
 
     left: str
@@ -161,7 +161,7 @@ def unconditional(text: str) -> str:
     return match["value"] if match and used else text
 
 
-def group(text: str) -> Group | None:
+def group(text: str) -> Bracketed | None:
     """The bracketed group a text is, if its first bracket closes at its end."""
     left = next((fence for fence in ("(", "[", "\\{", "\\langle") if text.startswith(fence)), "")
     right = next((fence for fence in ("\\}", "\\rangle", ")", "]") if text.endswith(fence)), "")
@@ -170,7 +170,7 @@ def group(text: str) -> Group | None:
     inside = text[len(left) : len(text) - len(right)].strip()
     names = {"\\{": "{", "\\}": "}", "\\langle": "(", "\\rangle": ")"}
     items = tuple(comma_items(_joined(inside, alone=False))) if inside else ()
-    return Group(names.get(left, left), items, names.get(right, right))
+    return Bracketed(names.get(left, left), items, names.get(right, right))
 
 
 def strip_parentheses(text: str) -> str:

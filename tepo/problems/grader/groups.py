@@ -9,7 +9,7 @@ from itertools import accumulate, islice, pairwise, repeat, takewhile
 from operator import mul
 from typing import NamedTuple, Protocol, TypeVar
 
-from tepo.problems.grader.brackets import Group, group, relation, strip_parentheses, union
+from tepo.problems.grader.brackets import Bracketed, group, relation, strip_parentheses, union
 from tepo.problems.grader.numbers import parse_number
 from tepo.problems.grader.spelling import ROW
 
@@ -208,7 +208,7 @@ def assignments(text: str) -> list[str] | None:
     return [f"{name} = {value}" for name, value in zip(names, values, strict=True)]
 
 
-def same_groups(gold: Group, answer: Group, compare: Comparison) -> bool:
+def same_groups(gold: Bracketed, answer: Bracketed, compare: Comparison) -> bool:
     """Sets in any order; tuples and intervals in order, with the same brackets (round beside infinity either way)."""
     if (gold.left == "{") != (answer.left == "{"):
         return len(gold.items) == len(answer.items) == 1 and compare.same(gold.items[0], answer.items[0])
@@ -225,7 +225,7 @@ def same_groups(gold: Group, answer: Group, compare: Comparison) -> bool:
     return same_in_order(list(gold.items), list(answer.items), compare)
 
 
-def _brackets(piece: Group) -> tuple[str, str]:
+def _brackets(piece: Bracketed) -> tuple[str, str]:
     left = "(" if piece.items and piece.items[0].replace(" ", "") == "-\\infty" else piece.left
     right = ")" if piece.items and piece.items[-1].replace(" ", "") in ("\\infty", "+\\infty") else piece.right
     return left, right
@@ -307,7 +307,7 @@ class SolutionSet:
     """`pieces`: intervals and finite sets whose union it is; `variable` is None when the answer names none."""
 
     variable: str | None
-    pieces: tuple[Group, ...]
+    pieces: tuple[Bracketed, ...]
 
 
 def interval_of_chain(text: str) -> SolutionSet | None:
@@ -337,9 +337,9 @@ def interval_of_chain(text: str) -> SolutionSet | None:
     return SolutionSet(high, (_interval(low, "\\infty", first),)) if is_variable(high) else None
 
 
-def _interval(low: str, high: str, from_low: bool = False, to_high: bool = False) -> Group:
+def _interval(low: str, high: str, from_low: bool = False, to_high: bool = False) -> Bracketed:
     """The ends belong to it where the flags say so."""
-    return Group("[" if from_low else "(", (low, high), "]" if to_high else ")")
+    return Bracketed("[" if from_low else "(", (low, high), "]" if to_high else ")")
 
 
 def solution_set(texts: list[str]) -> SolutionSet | None:
@@ -355,7 +355,7 @@ def solution_set(texts: list[str]) -> SolutionSet | None:
         if len(below) == len(above) == 1 and below[0] is not above[0]:
             low, high = parse_number(above[0].items[0]), parse_number(below[0].items[1])
             if low and high and low.value < high.value:
-                pieces = (Group(above[0].left, (above[0].items[0], below[0].items[1]), below[0].right),)
+                pieces = (Bracketed(above[0].left, (above[0].items[0], below[0].items[1]), below[0].right),)
     return SolutionSet(parts[0].variable, pieces)
 
 
@@ -377,21 +377,21 @@ def listed_set(texts: list[str]) -> SolutionSet | None:
     return SolutionSet(full.variable, _without(full.pieces, [sides[1] for sides, _ in removed]))
 
 
-def _without(pieces: Sequence[Group], points: list[str]) -> tuple[Group, ...]:
+def _without(pieces: Sequence[Bracketed], points: list[str]) -> tuple[Bracketed, ...]:
     """Intervals without points; all of one where no point is inside."""
     for point in points:
         pieces = [part for piece in pieces for part in _cut_at(piece, point)]
     return tuple(pieces)
 
 
-def _cut_at(piece: Group, point: str) -> list[Group]:
+def _cut_at(piece: Bracketed, point: str) -> list[Bracketed]:
     first, last = piece.items[0], piece.items[-1]
     low, high, cut = parse_number(first), parse_number(last), parse_number(point)
     below = first == "-\\infty" or (low and cut and low.value < cut.value)
     above = last in ("\\infty", "+\\infty") or (high and cut and cut.value < high.value)
     if piece.left == "{" or cut is None or not below or not above:
         return [piece]
-    return [Group(piece.left, (first, point), ")"), Group("(", (point, last), piece.right)]
+    return [Bracketed(piece.left, (first, point), ")"), Bracketed("(", (point, last), piece.right)]
 
 
 def _one(text: str) -> SolutionSet | None:
@@ -418,12 +418,12 @@ def _one(text: str) -> SolutionSet | None:
     return SolutionSet(None, tuple(groups))
 
 
-def is_builder(piece: Group) -> bool:
+def is_builder(piece: Bracketed) -> bool:
     r"""Is this a set given by a condition, {x \mid x>2}?"""
     return piece.left == "{" and any(re.search(r"\\mid|:|\|", item) for item in piece.items[:1])
 
 
-def _line_without(points: list[str]) -> tuple[Group, ...] | None:
+def _line_without(points: list[str]) -> tuple[Bracketed, ...] | None:
     """The real line without these points, as open intervals;
     None where several of them are not numbers, which have an order."""
     signed: list[str] = []

@@ -47,7 +47,7 @@ _AGAIN = "again"
 """Reason of a first try whose work a second may let through."""
 
 
-class Outcome(NamedTuple):
+class PoolOutcome(NamedTuple):
     """Result of one request."""
 
     value: Any  # the worker's; False where it was given up
@@ -141,13 +141,13 @@ class Pool:
         self._owner = os.getpid()
         self._finalizer = weakref.finalize(self, _stop_all, self._workers, self._owner)
 
-    def run(self, requests: Sequence[dict[str, Any]]) -> list[Outcome]:
+    def run(self, requests: Sequence[dict[str, Any]]) -> list[PoolOutcome]:
         """An outcome for each request, in order."""
         with self._lock:
             if os.getpid() != self._owner:  # after a fork the pipes belong to the parent
                 self._workers, self._owner = [], os.getpid()
                 self._finalizer = weakref.finalize(self, _stop_all, self._workers, self._owner)
-            outcomes: list[Outcome | None] = [None] * len(requests)
+            outcomes: list[PoolOutcome | None] = [None] * len(requests)
             try:
                 self._serve(requests, outcomes)
                 for task, first in enumerate(outcomes):
@@ -168,7 +168,7 @@ class Pool:
         with self._lock:
             self._drop(list(self._workers))
 
-    def _serve(self, requests: Sequence[dict[str, Any]], outcomes: list[Outcome | None]) -> None:
+    def _serve(self, requests: Sequence[dict[str, Any]], outcomes: list[PoolOutcome | None]) -> None:
         """A first try of every request, and a second of those that work ended. What a first try ended is a new process
         when it comes back; it takes a second try before a first."""
         waiting, self._again = list(range(len(requests) - 1, -1, -1)), []
@@ -189,13 +189,13 @@ class Pool:
                     worker.renew()
             self._attend(outcomes)
 
-    def _alone(self, request: dict[str, Any]) -> Outcome:
+    def _alone(self, request: dict[str, Any]) -> PoolOutcome:
         """A second try: in a worker that judged nothing before, while no other computes or starts."""
         if not self._workers:
             self._workers.append(self._start())
         elif all(worker.served for worker in self._workers):
             self._workers[0].renew()
-        outcomes: list[Outcome | None] = [None]
+        outcomes: list[PoolOutcome | None] = [None]
         while any(worker.busy for worker in self._workers):
             self._attend(outcomes)
         self._send(next(worker for worker in self._workers if not worker.served), 0, request, _ALONE)
@@ -226,7 +226,7 @@ class Pool:
             worker.process.stdin.write(line)
             worker.process.stdin.flush()
 
-    def _attend(self, outcomes: list[Outcome | None]) -> None:
+    def _attend(self, outcomes: list[PoolOutcome | None]) -> None:
         """Sleep until a busy worker writes, ends, or is due; act on what happened."""
         with selectors.DefaultSelector() as selector:
             for worker in self._workers:
@@ -239,7 +239,7 @@ class Pool:
         for worker in [worker for worker in self._workers if worker.busy]:
             self._collect(worker, outcomes)
 
-    def _collect(self, worker: _Worker, outcomes: list[Outcome | None]) -> None:
+    def _collect(self, worker: _Worker, outcomes: list[PoolOutcome | None]) -> None:
         while b"\n" in worker.received:
             line, _, rest = worker.received.partition(b"\n")
             worker.received = bytearray(rest)
@@ -254,16 +254,16 @@ class Pool:
             fix = "python -c 'import math_verify' with the same interpreter, and raise memory_mb"
             raise RunFailed("a grader worker did not start", fix=fix)
         assert worker.task is not None
-        outcomes[worker.task] = Outcome(False, reason, worker.before + worker.cpu_seconds() - worker.began)
+        outcomes[worker.task] = PoolOutcome(False, reason, worker.before + worker.cpu_seconds() - worker.began)
         if reason == "crash":
             self._drop([worker])
         else:
             worker.renew()
 
-    def _hear(self, worker: _Worker, line: bytes, outcomes: list[Outcome | None]) -> None:
+    def _hear(self, worker: _Worker, line: bytes, outcomes: list[PoolOutcome | None]) -> None:
         if line.startswith(b"ready "):
             if worker.task is not None:  # the one that had the task is gone
-                outcomes[worker.task], worker.task = Outcome(False, "crash", 0.0), None
+                outcomes[worker.task], worker.task = PoolOutcome(False, "crash", 0.0), None
                 self._drop([worker])
             else:
                 worker.meet(int(line.split()[1]))
@@ -272,7 +272,7 @@ class Pool:
             if reason == _AGAIN:
                 self._again.append((worker.task, seconds))
             else:
-                outcomes[worker.task] = Outcome(value, reason, worker.before + seconds)
+                outcomes[worker.task] = PoolOutcome(value, reason, worker.before + seconds)
             worker.task, worker.served = None, worker.served + 1
             if reason in (_AGAIN, "memory", *OUT_OF_BUDGET) or worker.served >= self._options.recycle:
                 worker.renew()  # what was cut off may have left sympy's memory half written

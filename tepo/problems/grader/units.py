@@ -58,7 +58,7 @@ _WORD = re.compile(r"([a-zA-Z$¢%]+)\.?|\^\s*\{?(-?\d)\}?|(?<=[a-zA-Z])([23])(?!
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class UnitOfMeasure:
     """`dimension`: sorted (base dimension, power); `factor` to the base units; `name` holds words outside the table.
     A generic unit ("units", "square units") has neither."""
 
@@ -82,7 +82,7 @@ def known(word: str) -> str | None:
     return None
 
 
-def parse_unit(text: str) -> Unit | None:
+def parse_unit(text: str) -> UnitOfMeasure | None:
     """The unit a phrase names: `cm^{2}`, `km/h`, `square feet`, `apples`. None when it holds anything else."""
     powers: list[tuple[str, int]] = []
     sign, shape, table = 1, 1, True
@@ -112,7 +112,7 @@ def parse_unit(text: str) -> Unit | None:
         return None
     if not table:
         generic = all(name in _GENERIC for name, _ in powers)
-        return Unit((), Fraction(1), "" if generic else " ".join(name for name, _ in powers))
+        return UnitOfMeasure((), Fraction(1), "" if generic else " ".join(name for name, _ in powers))
     dimension: dict[str, int] = {}
     factor = Fraction(1)
     for name, power in powers:
@@ -120,7 +120,7 @@ def parse_unit(text: str) -> Unit | None:
             kind, scale = _BASE[base]
             dimension[kind] = dimension.get(kind, 0) + power * exponent
             factor *= scale ** (power * exponent)
-    return Unit(tuple(sorted((kind, power) for kind, power in dimension.items() if power)), factor)
+    return UnitOfMeasure(tuple(sorted((kind, power) for kind, power in dimension.items() if power)), factor)
 
 
 _TOKEN = re.compile(
@@ -140,7 +140,7 @@ _NO_UNITS = (
 _FUNCTIONS = frozenset(_NO_UNITS.split())
 
 
-def quantity(text: str, *, letters: bool = False) -> tuple[str, Unit | None]:
+def quantity(text: str, *, letters: bool = False) -> tuple[str, UnitOfMeasure | None]:
     """(number, unit or None) of canonical text. The unit is a trailing word in `\\text{}`, a trailing unit word, a
     degree or per cent sign, or a leading currency. A lone bare letter (6m) is a variable, not a unit, unless `letters`
     (the other side has a unit)."""
@@ -224,7 +224,7 @@ def _without_letter(text: str, other: str) -> str:
     return match[1] if match and parse_number(match[1]) and parse_number(other) else text
 
 
-def _angles(left: str, mine: Unit | None, right: str, theirs: Unit | None, leaf: Leaf) -> bool:
+def _angles(left: str, mine: UnitOfMeasure | None, right: str, theirs: UnitOfMeasure | None, leaf: Leaf) -> bool:
     r"""Degrees against radians: 90^\circ is \pi/2, written with \pi or with the word;
     25^\circ is 25 degrees Celsius."""
     if mine and mine.is_only("angle") and _is_radian(theirs, right):
@@ -236,11 +236,13 @@ def _angles(left: str, mine: Unit | None, right: str, theirs: Unit | None, leaf:
     ) and leaf(left, right)
 
 
-def _is_radian(unit: Unit | None, text: str) -> bool:
+def _is_radian(unit: UnitOfMeasure | None, text: str) -> bool:
     return unit.is_only("angle-rad") if unit else "\\pi" in text
 
 
-def _percent(left: str, mine: Unit | None, right: str, theirs: Unit | None, leaf: Leaf) -> tuple[bool, str]:
+def _percent(
+    left: str, mine: UnitOfMeasure | None, right: str, theirs: UnitOfMeasure | None, leaf: Leaf
+) -> tuple[bool, str]:
     """50% is 50% and 0.5; it is 50 too when the sign was left out, which a number below 1 cannot mean."""
     if mine and theirs:
         return mine.dimension == theirs.dimension and leaf(left, right), "unit"

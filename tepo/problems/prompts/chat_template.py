@@ -11,7 +11,7 @@ from typing import Any
 from tepo.common.errors import RunFailed, UserError
 from tepo.common.text import spelt
 from tepo.problems.grader.options import GraderOptions
-from tepo.problems.grader.pool import Outcome, Pool
+from tepo.problems.grader.pool import Pool, PoolOutcome
 
 PLAIN = "wrap=base asks in plain text (model.wrap, --wrap)"
 _FIX = f"another template (chat_template.jinja of the model), or {PLAIN}"
@@ -128,7 +128,7 @@ def _pool() -> Pool:
     return Pool(_BUDGET, "tepo.problems.prompts.template_worker", {})
 
 
-def _run(request: dict[str, Any]) -> Outcome:
+def _run(request: dict[str, Any]) -> PoolOutcome:
     try:
         return _pool().run([request])[0]
     except RunFailed:

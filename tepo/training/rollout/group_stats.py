@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
@@ -37,7 +38,8 @@ class GroupStats:
     def joined(cls, parts: Sequence["GroupStats"]) -> "GroupStats":
         """Join those of a group's parts, in order."""
         columns = ([getattr(part, field.name) for part in parts] for field in fields(cls))
-        return cls(*(None if first is None else sum(others, first) for first, *others in columns))
+        values: list[Any] = [None if first is None else sum(others, first) for first, *others in columns]
+        return cls(*values)
 
     @property
     def true(self) -> list[float]:

@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from tepo.config.compose import compose
-from tepo.jobs.job import Job
+from tepo.jobs.job import RunJob
 from tests.unit.training.small import interrupted, small
 
 
 def test_steps_that_are_trained_again_count(tmp_path: Path) -> None:
     config = small(tmp_path, "train.checkpoint_every=2")
     run = interrupted(config, step=1)  # before its first checkpoint
-    kept, job = run.metrics(), Job(config, quiet=True)
+    kept, job = run.metrics(), RunJob(config, quiet=True)
     rows = job.train()
     assert rows == run.metrics()
     assert rows[0] != kept[0]
@@ -24,9 +24,11 @@ def test_steps_that_are_trained_again_count(tmp_path: Path) -> None:
 def test_who_needs_a_clean_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """vLLM after training; of several ranks whatever sampler. The embedded sampler alone does not."""
     kinds = ("torch", "vllm", "vllm_server")
-    embedded, vllm, servers = (Job(compose([f"sampler={kind}", f"store={tmp_path}"]), evaluate=True) for kind in kinds)
+    embedded, vllm, servers = (
+        RunJob(compose([f"sampler={kind}", f"store={tmp_path}"]), evaluate=True) for kind in kinds
+    )
     assert [job.measures_apart(True) for job in (embedded, vllm, servers)] == [False, True, False]
     assert not vllm.measures_apart(False)
-    assert not Job(vllm.config).measures_apart(True)  # nothing is asked
+    assert not RunJob(vllm.config).measures_apart(True)  # nothing is asked
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert all(job.measures_apart(trained) for job in (embedded, vllm) for trained in (True, False))

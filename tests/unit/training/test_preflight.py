@@ -12,7 +12,7 @@ import torch
 from tepo.common.errors import RunFailed, UserError
 from tepo.common.text import install_line
 from tepo.config.compose import compose
-from tepo.jobs.job import Job
+from tepo.jobs.job import RunJob
 from tepo.policy.model.load_policy import load_tokenizer
 from tepo.policy.model.shapes import KNOWN
 from tepo.problems.problem import Problem
@@ -81,9 +81,9 @@ def test_what_a_run_comes_to_need_is_looked_for_before_the_weights_are_loaded(
         train(small(tmp_path, "data=gsm8k_math", *NOBODY))
     assert install_line("hub") in caught.value.fix
     config = small(tmp_path, *NOBODY, "data.benchmarks=[add3,math500]")
-    Job(config).check()
+    RunJob(config).check()
     with pytest.raises(UserError, match="`datasets` is not installed") as caught:
-        Job(config, evaluate=True).check()
+        RunJob(config, evaluate=True).check()
     assert caught.value.where == "math500"
     with pytest.raises(RunFailed, match="does not answer"):
         train(small(tmp_path, "sampler=vllm_server", "sampler.servers=[http://127.0.0.1:9]", *NOBODY))

@@ -14,7 +14,7 @@ from tepo.config.compose import compose, options
 from tepo.problems.benchmarks import benchmark_names, load_benchmark
 from tepo.problems.grader.extraction import extract_answer
 from tepo.problems.problem import Problem
-from tepo.problems.prompt_format import BOXED_INSTRUCTION, Asked, encode_prompts, render_prompt
+from tepo.problems.prompt_format import BOXED_INSTRUCTION, AskedPrompts, encode_prompts, render_prompt
 from tepo.problems.prompts.control_tokens import listed, marked
 from tepo.sampling.sampler import Response, response_texts
 from tepo.training.rollout.prompt_stream import training_problems
@@ -91,7 +91,7 @@ def test_settings_that_cannot_be_met_are_refused(template: str | None, form: dic
         render_prompt("1", tokenizer(template), **form)
 
 
-def ask(made: Any, *statements: str, prompt: str = "boxed", **form: Any) -> Asked:
+def ask(made: Any, *statements: str, prompt: str = "boxed", **form: Any) -> AskedPrompts:
     problems = [Problem(f"p{number}", statement, "1") for number, statement in enumerate(statements)]
     return encode_prompts(problems, made, prompt=prompt, **form)
 

@@ -38,6 +38,7 @@ EXIT_CODES = (
 )
 
 MOVED = {  # words of earlier versions
+    "base": "`tepo eval -m 'base WORDS'`",
     "measure": "`tepo eval -m`",
     "watch": "`tepo list --watch`",
     "claims": "`tepo table claims`, and with --run `tepo ablate claims`",

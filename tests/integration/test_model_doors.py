@@ -35,7 +35,6 @@ VLLM, DEEPSPEED, PEFT = pytest.mark.vllm, pytest.mark.deepspeed, pytest.mark.pef
         pytest.param("train model=broken train.steps=1 model.lora_rank=4", marks=PEFT),
         pytest.param("train model=broken train.steps=1 sampler=vllm", marks=VLLM),
         pytest.param("train model=broken train.steps=1 engine=deepspeed engine.zero_stage=3", marks=DEEPSPEED),
-        "base model=broken",
         "eval add3 --model broken",
         pytest.param("eval add3 --model broken --backend vllm", marks=VLLM),
         pytest.param("eval add3 --model broken --backend vllm --data-parallel 2", marks=VLLM),

@@ -21,7 +21,7 @@ def test_a_vllm_that_is_too_old_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_another_version_than_the_tested_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     for found, said in (("0.32.0", []), ("0.32.1", []), ("0.33.0", ["vllm 0.33.0: tested with 0.32"])):
-        monkeypatch.setattr("tepo.common.registry.version", lambda name, found=found: found)
+        monkeypatch.setattr(importlib.metadata, "version", lambda name, found=found: found)
         assert [sentence.partition(";")[0] for sentence in untested({"vllm": ""})] == said
     monkeypatch.undo()
     assert untested({"no-such-package": ""}) == []

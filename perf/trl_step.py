@@ -95,7 +95,7 @@ def job_of(parts: TrainState, turns: int) -> dict[str, Any]:
 
 def peer(python: str, job: dict[str, Any], scratch: Path, stack: ExitStack) -> Step:
     """Steps of TRL's trainer in its process, which ends with the stack."""
-    file, log = scratch / f"job_{job['tuned']}.json", scratch / f"log_{job['tuned']}"
+    file, log = scratch / "job.json", scratch / "log"
     file.write_text(json.dumps({**job, "scratch": str(scratch)}))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
     command, pipes = [python, str(ROOT / "perf/trl_peer.py"), str(file)], {"stdin": subprocess.PIPE, "text": True}

@@ -32,7 +32,7 @@ COMMANDS = {
         "train data=study/problems.jsonl data.reward=study/reward.py FEW",
         "train FEW --evaluate",
         "eval add3 --model package:laptop --limit 2",
-        "grade study/answers.jsonl",
+        "data grade study/answers.jsonl",
         "ablate decoyed --jobs 2",
         "plan tuned",
         "report decoyed",

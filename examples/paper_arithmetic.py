@@ -1,4 +1,4 @@
-"""Whether the averages, differences and ranks of the TEPO paper follow from its own columns: `docs/paper.md` has the
+"""Check whether averages, differences and ranks of the TEPO paper follow from its own columns: `docs/paper.md` has the
 output. The "Avg." is the mean over samples, not over columns; only the size of OMNI-MATH is not known, and is fitted.
 """
 

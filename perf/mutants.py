@@ -183,7 +183,7 @@ def run_tests(tree: Path, files: list[str], log: Path | None = None) -> int:
         log.with_name("sitecustomize.py").write_text(f"{RECORD}\nrecord({f'{tree}/'!r}, {str(log)!r})\n")
         os.environ["PYTHONPATH"] += f":{log.parent}"  # for new processes
         record(f"{tree}/", str(log))
-    plain = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:tepo-durations", f"--basetemp={tree.parent / 'tests'}"]
+    plain = ["-x", "-q", "-p", "no:cacheprovider", f"--basetemp={tree.parent / 'tests'}"]
     return int(pytest.main([*files, *plain, "-m", LEFT_OUT]))
 
 

@@ -176,7 +176,7 @@ def _page_runs(units: Sequence[Unit], facts: Facts) -> list[PageRun]:
 
 
 def head_of(planned: Planned, facts: Facts, scale: str) -> PageHead:
-    """What the first screen says of studies and their runs."""
+    """Words of the first screen on studies and their runs."""
     studies = [study for study, _ in planned if not study.registered]
     units = unique(unit for _, part in planned for unit in part)
     # of several studies each stands below its table alone

@@ -242,7 +242,7 @@ AFTERWARDS = ("means", "by_its_first_rule", "known")  # keys that may change aft
 
 
 def _wording(claim: Claim, document: Any) -> Any:
-    """What must not change after the runs; None where the document does not hold the claim."""
+    """Words that must not change after the runs; None where the document does not hold the claim."""
     try:
         batch = [one for one in document["claims"] if str(one.get("batch", 1)) == str(claim.batch)]
         (own,) = [one for one in batch if one["name"] == claim.name]

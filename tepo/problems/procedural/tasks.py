@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from random import Random
 
+from tepo.problems.procedural import word_problems
+
 Operands = tuple[int, ...]
 Slip = Callable[[int, Sequence[int]], int]  # (right result, plausible wrong ones) -> the result that is written
 
@@ -241,6 +243,16 @@ def progression(steps: int) -> Task:
     )
 
 
+def words(name: str, steps: int) -> Task:
+    """`Ada has 12 apples. Ada buys 7 more. … How many apples are there now?`: `12 + 7 = 19. `, a result a step."""
+    scenes, sizes = word_problems.KINDS[name]
+    return Task(
+        lambda random: word_problems.draw(random, scenes, steps, sizes),
+        lambda operands: word_problems.tell(operands, scenes),
+        word_problems.solve,
+    )
+
+
 TASKS: dict[str, Task] = {
     **{f"add{digits}": addition(digits) for digits in range(2, 13)},
     **{f"mul{digits}": multiplication(digits) for digits in range(2, 11)},
@@ -250,6 +262,7 @@ TASKS: dict[str, Task] = {
     **{f"sort{digits}": sorting(digits) for digits in range(3, 15)},
     **{f"bin{bits}": binary(bits) for bits in range(3, 13)},
     **{f"run{steps}": progression(steps) for steps in range(2, 31)},
+    **{f"{name}{steps}": words(name, steps) for name in word_problems.KINDS for steps in range(1, 7)},
     "mul22": long_multiplication(),
     "gcd": Task(draw_divisor, lambda operands: f"gcd({operands[0]},{operands[1]})=", divisor_chain),
     "lin": Task(draw_equation, lambda operands: f"{operands[0]}x+{operands[1]}={operands[2]},x=", equation_chain),

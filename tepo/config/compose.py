@@ -211,7 +211,10 @@ def check_override(text: str) -> None:
     if key in GROUPS:
         if value not in options(key) and not own_files.is_own(key, value):
             error = unknown_name(f"{key} option", value, options(key), where=text)
-            own = {"data": "a file of problems, FILE.jsonl", "model": "a folder, or a hub id like Qwen/Qwen2.5-7B"}
+            own = {
+                "data": "a file of problems (FILE.csv, .jsonl, .parquet …) or ORG/NAME:SPLIT of the hub",
+                "model": "a folder, or a hub id like Qwen/Qwen2.5-7B",
+            }
             raise UserError(error.what, where=text, fix="; or ".join(filter(None, (error.fix, own.get(key)))))
         return
     if key == "objective.name":
@@ -219,7 +222,9 @@ def check_override(text: str) -> None:
     if key == "data.tasks":
         what = "data.tasks as a whole would be added to the mix that is there"
         raise UserError(what, where=text, fix="set weights one by one: data.tasks.add4=0")
-    below = key.startswith(("objective.", "data.tasks.")) or re.fullmatch(r"data\.reward\.\w+\.(weight|function)", key)
+    below = key.startswith(("objective.", "data.tasks.", "data.fields.")) or re.fullmatch(
+        r"data\.reward\.\w+\.(weight|function)", key
+    )
     if not below and key not in _leaves():
         raise unknown_name("configuration key", key, _leaves(), where=text)
 

@@ -1,4 +1,4 @@
-"""A user's own problems and model: `data=FILE.jsonl`, `data.problems=NAME`, `model=FOLDER` or a hub id,
+"""A user's own problems and model: `data=FILE` or a set of the hub, `data.problems=NAME`, `model=FOLDER` or a hub id,
 and what follows from them.
 
 Such a value stands for the option `_own` of its group, whose file holds the defaults. Labels come from what is named.
@@ -11,9 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from tepo.common.errors import UserError
+from tepo.common.paths import PACKAGE
 
 OPTION = "_own"
 LEAF = {"data": "data.problems", "model": "model.path"}  # the key that holds what the value names
+DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+GYM = "reasoning_gym:"  # a task of reasoning-gym
+HUB_DATA = re.compile(r"(?P<path>[\w-][\w.-]*/[\w.-]+)(/(?P<config>[\w.-]+))?(:(?P<split>[\w.-]+))?")
+_GYM_REWARD = str(PACKAGE / "problems/rewards/gym_reward.py")
 _HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+")
 _SHIPPED, _CACHED = "package:", "cache:"
 
@@ -22,8 +27,10 @@ def is_own(group: str, value: str) -> bool:
     """Tell whether a value of `data=`, `objective=` or `model=` names a file, a folder or a hub id by its shape;
     whether it is there, its reader says."""
     value = unquoted(value)
-    if group in ("data", "objective"):
-        return value.endswith((".jsonl",) if group == "data" else (".yaml", ".yml"))
+    if group == "objective":
+        return value.endswith((".yaml", ".yml"))
+    if group == "data":
+        return value.endswith(DATA_SUFFIXES) or value.startswith(GYM) or bool(HUB_DATA.fullmatch(value))
     if group != "model":
         return False
     shaped = value.startswith((_SHIPPED, _CACHED, "/", "./", "../", "~")) or bool(_HUB_ID.fullmatch(value))
@@ -85,6 +92,8 @@ def settle(given: Mapping[str, str], plain: dict[str, Any]) -> None:
         model["name"] = label(model["path"])
     if "model.path" in given and "model.revision" not in given:  # the option's is that of its own model
         model["revision"] = None
+    if str(data.get("problems")).startswith(GYM) and not data.get("reward"):
+        data["reward"] = _GYM_REWARD
     if data.get("prompt") == "auto":  # the alphabet of a shipped base has no letters for the instruction
         data["prompt"] = "raw" if str(model["path"]).startswith(_SHIPPED) else "boxed"
 

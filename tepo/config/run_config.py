@@ -62,7 +62,8 @@ class DataConfig:
     base: str = option(REQUIRED, "name of the model that `model=laptop` starts from")
     kind: Literal["procedural", "problems"] = option("procedural", "origin of the problems: generated or read")
     tasks: dict[str, float] = option({}, "weight of each generated task (kind=procedural)")
-    problems: str | None = option(None, "file FILE.jsonl, or name of a declared set (TEPO_DATA or hub)")
+    problems: str | None = option(None, "file, set of the hub, task of reasoning-gym, or name of a declared set")
+    fields: dict[str, str] = option({}, "column of problem, answer, id, family, where its name does not say it")
     # a group may say auto: raw for a shipped base, else boxed; a file's text stands here
     prompt: str = option("raw", "form of the request: raw, the statement; boxed: told to box; text with {problem}")
     reward: dict[str, NamedReward] = option({}, "name: reward, in place of the grader's verdict; see own_reward")

@@ -3,6 +3,7 @@ it is written, or the row is refused."""
 
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping
 from decimal import Decimal
@@ -97,3 +98,16 @@ def _graded(key: str, value: Any) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UserError(f"{key} must be text or a number, not {json.dumps(value, default=str)[:40]}")
     return json.dumps(value)
+
+
+def last_box(text: str) -> str:
+    """Content of the last \\boxed{}, braces balanced, or the digit of `\\boxed 9`; an empty string without one."""
+    _, box, last = text.rpartition("\\boxed")
+    if box and (bare := re.match(r" (\d)", last)):
+        return bare[1]
+    depth = 0
+    for index, character in enumerate(last if box and last.startswith("{") else ""):
+        depth += {"{": 1, "}": -1}.get(character, 0)
+        if depth == 0:
+            return last[1:index]
+    return ""

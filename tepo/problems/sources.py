@@ -3,7 +3,6 @@
 import codecs
 import importlib.util
 import os
-import re
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,7 +14,7 @@ from tepo.common.schema import REQUIRED, option
 from tepo.common.text import install_line
 from tepo.problems.hashes import differing_rows, numbered, pick_pinned, pinned_rows, rows_hash, set_hash
 from tepo.problems.problem import Problem
-from tepo.problems.rows import AS_WRITTEN, problem_of
+from tepo.problems.rows import AS_WRITTEN, last_box, problem_of
 from tepo.problems.splits import Split
 
 _ROW = '{"id", "problem", "answer"}'
@@ -186,7 +185,7 @@ def read_hub(source: Dataset, name: str) -> list[Problem]:
         if isinstance(answer, float) and answer.is_integer():
             answer = int(answer)
         if fields.boxed:
-            answer = _last_box(str(answer))
+            answer = last_box(str(answer))
         if fields.after:
             answer = str(answer).rpartition(fields.after)[2].replace(",", "")
         family = "; ".join(family) if isinstance(family, list) else str(family)
@@ -200,19 +199,6 @@ def read_hub(source: Dataset, name: str) -> list[Problem]:
         fix = "another revision, or `dataset.fields` that say which column holds what"
         raise UserError("\n".join([*mistakes[:_MISTAKES], *more]), where=f"{source.path}@{source.revision}", fix=fix)
     return problems
-
-
-def _last_box(text: str) -> str:
-    """Content of the last \\boxed{}, braces balanced, or the digit of `\\boxed 9`; an empty string without one."""
-    _, box, last = text.rpartition("\\boxed")
-    if box and (bare := re.match(r" (\d)", last)):
-        return bare[1]
-    depth = 0
-    for index, character in enumerate(last if box and last.startswith("{") else ""):
-        depth += {"{": 1, "}": -1}.get(character, 0)
-        if depth == 0:
-            return last[1:index]
-    return ""
 
 
 def mismatch(problems: list[Problem], name: str, count: int, place: str) -> UserError:

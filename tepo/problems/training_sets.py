@@ -2,7 +2,7 @@
 other declared sets) or a user's own NAME.jsonl."""
 
 from collections import Counter
-from collections.abc import Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,12 +11,14 @@ from tepo.common.errors import UserError, unknown_name
 from tepo.common.files import content_hash
 from tepo.common.schema import REQUIRED, option, read
 from tepo.common.schema.document import load
+from tepo.config.own_files import is_own
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.contamination import is_compared, overlaps
+from tepo.problems.data_reader import read_data
 from tepo.problems.hashes import FOLDER as PINNED
 from tepo.problems.hashes import rows_hash, set_hash
 from tepo.problems.problem import Problem
-from tepo.problems.sources import Dataset, check_source, load_dataset_problems, mismatch, read_problem_file
+from tepo.problems.sources import Dataset, check_source, load_dataset_problems, mismatch
 
 SETS = Path(__file__).parent / "sets"
 
@@ -51,15 +53,16 @@ def load_training_set(name: str) -> TrainingSet:
     return declared
 
 
-def load_training_problems(name: str, *, exclude_contaminated: bool = False) -> list[Problem]:
-    """Problems of a declared set, or of a JSON-lines file (`name` ends in .jsonl; rows as in
-    `sources.read_problem_file`).
+def load_training_problems(
+    name: str, *, exclude_contaminated: bool = False, fields: Mapping[str, str] | None = None
+) -> list[Problem]:
+    """Problems of a declared set, or of a user's own data (`data_reader.read_data`; fields: its columns).
 
     exclude_contaminated: without those that a benchmark of the papers holds almost verbatim (Jaccard index above 0.8);
     a declared set has the list, for a file it is computed, which needs the benchmarks. Raises UserError for what cannot
     be found or is not the pinned content."""
-    if is_file(name):
-        problems = read_problem_file(Path(name).expanduser())
+    if is_own("data", name):
+        problems = list(read_data(name, fields).problems)
         found = overlaps(benchmark_problems(), problems) if exclude_contaminated else []
         contaminated = {overlap.training for overlap in found}
     else:
@@ -70,7 +73,7 @@ def load_training_problems(name: str, *, exclude_contaminated: bool = False) -> 
 
 def check_training_set(name: str) -> None:
     """Raises UserError where the problems of a declared set, or of a file, cannot be read for want of a package."""
-    if is_file(name):
+    if is_own("data", name):
         return  # a run's id already needs what it holds
     declared = load_training_set(name)
     if declared.dataset:
@@ -122,20 +125,17 @@ def split_off(problems: Sequence[Problem], count: int, where: str) -> tuple[list
     return rest, out
 
 
-def training_fingerprint(name: str, *, exclude_contaminated: bool = False) -> str:
+def training_fingerprint(
+    name: str, *, exclude_contaminated: bool = False, fields: Mapping[str, str] | None = None
+) -> str:
     """A hash of what `load_training_problems` gives: of the rows of a file, wherever it lies; of a declared set the
     pinned one, so that nothing is downloaded. Raises UserError for a set or a file that is not there, and for
     a broken file."""
-    if not is_file(name):
+    if not is_own("data", name):
         return content_hash([load_training_set(name).hash, exclude_contaminated], 64)
-    rows = rows_hash(read_problem_file(Path(name).expanduser()))
+    rows = rows_hash(read_data(name, fields).problems)
     left_out = [load_benchmark(one).fingerprint for one in dataset_benchmarks()] if exclude_contaminated else None
     return content_hash([rows, left_out], 64)
-
-
-def is_file(name: str) -> bool:
-    """Tell whether `data.problems` names a file; else it names a declared set."""
-    return name.endswith(".jsonl")
 
 
 def listed_contamination(name: str) -> set[str]:

@@ -13,7 +13,8 @@ _UNHASHED = {
     "seed": None,
     "store": None,
     "wandb": None,
-    "data": "name base kind tasks problems exclude_contaminated held_out benchmarks max_prompt_tokens max_new_tokens",
+    "data": "name base kind tasks problems fields exclude_contaminated held_out benchmarks "
+    "max_prompt_tokens max_new_tokens",
     "model": "name path revision",
     # the objective holds the exact KL
     "train": "checkpoint_every token_dump_every validate_every validation_problems exact_kl",
@@ -32,7 +33,9 @@ def identity(config: RunConfig) -> dict[str, Any]:
         from tepo.problems.training_sets import training_fingerprint
 
         assert data.problems
-        problems = training_fingerprint(data.problems, exclude_contaminated=data.exclude_contaminated)
+        problems = training_fingerprint(
+            data.problems, exclude_contaminated=data.exclude_contaminated, fields=data.fields
+        )
         problems = [problems, "without", data.held_out] if data.held_out else problems
     return {"recipe": RECIPE, "base": base, "problems": problems, "config": settings(config)}
 

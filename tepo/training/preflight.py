@@ -13,17 +13,19 @@ from typing import Any
 from tepo.common.errors import UserError
 from tepo.common.registry import untested
 from tepo.common.text import spelt
+from tepo.config.own_files import is_own
 from tepo.config.run_config import ModelConfig, NamedReward, RunConfig
 from tepo.objectives import load_objective
 from tepo.objectives.check import check_runs
 from tepo.policy.model.shapes import check_length, positions_of
 from tepo.problems.benchmarks import load_benchmark
+from tepo.problems.data_reader import read_data
 from tepo.problems.findings import SECONDS, Findings, find
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.problem import Problem
 from tepo.problems.rewards.own_rewards import check_rewards
-from tepo.problems.sources import check_source, read_problem_file
-from tepo.problems.training_sets import check_training_set, is_file, split_off
+from tepo.problems.sources import check_source
+from tepo.problems.training_sets import check_training_set, split_off
 from tepo.sampling.backends import sampler_backend
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity
@@ -105,9 +107,9 @@ def check_golds(config: RunConfig) -> str:
     """A line on golds of a user's own file that no response can match; empty where the grader can read them, or is not
     asked. Raises UserError where it can read none, and where all problems would be held out of training."""
     data = config.data
-    if data.kind != "problems" or not is_file(data.problems or ""):
+    if data.kind != "problems" or not is_own("data", data.problems or ""):
         return ""
-    problems = read_problem_file(Path(data.problems or "").expanduser())
+    problems = read_data(data.problems or "", data.fields).problems
     split_off(problems, data.held_out, data.problems or "")
     if data.reward and all(reward.own for reward in data.reward.values()):
         return ""

@@ -35,7 +35,9 @@ def validation_sets(config: RunConfig) -> list[tuple[Benchmark, list[Problem]]]:
         from tepo.problems.training_sets import load_training_problems, split_off
 
         assert data.problems
-        loaded = load_training_problems(data.problems, exclude_contaminated=data.exclude_contaminated)
+        loaded = load_training_problems(
+            data.problems, exclude_contaminated=data.exclude_contaminated, fields=data.fields
+        )
         held_out = split_off(loaded, data.held_out, data.problems)[1]
         benchmark = Benchmark(
             title="Held-out problems",

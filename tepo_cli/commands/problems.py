@@ -32,12 +32,13 @@ def verify(
     the others are checked all the same. Exit code 1 where the grader cannot read a gold of yours, or a problem of yours
     has two that differ."""
     from tepo.common import paths
-    from tepo.problems.training_sets import is_file, training_names
+    from tepo.config.own_files import is_own
+    from tepo.problems.training_sets import training_names
     from tepo.reporting.progress import say
 
     known = [*paths.names("evals"), *training_names()]
     for name in names or ():
-        if not is_file(name) and name.partition(":")[0] not in known:
+        if not is_own("data", name) and name.partition(":")[0] not in known:
             raise unknown_name("benchmark or training set", name, known)
     failed: dict[str, UserError] = {}
     wrong = []
@@ -60,16 +61,18 @@ def _verified(name: str, golds: bool, *, skip_generated: bool) -> bool:
     when it is broken, not there or not the pinned one."""
     from tepo.common import paths
     from tepo.common.text import counted
+    from tepo.config.own_files import is_own
     from tepo.problems.benchmarks import load_benchmark
+    from tepo.problems.data_reader import read_data
     from tepo.problems.findings import find, some_of
     from tepo.problems.grader import Grader, GraderOptions
     from tepo.problems.hashes import set_hash
-    from tepo.problems.sources import read_problem_file
-    from tepo.problems.training_sets import is_file, load_training_problems, training_names
+    from tepo.problems.training_sets import load_training_problems, training_names
 
-    pinned, options, own = "", GraderOptions(), is_file(name)
+    pinned, options, own = "", GraderOptions(), is_own("data", name)
     if own:
-        problems = read_problem_file(Path(name).expanduser(), most=None)
+        read = read_data(name, most=None)
+        problems = list(read.problems)
     elif name in training_names():
         problems = load_training_problems(name)
     else:
@@ -80,6 +83,8 @@ def _verified(name: str, golds: bool, *, skip_generated: bool) -> bool:
         pinned = "" if benchmark.hash or benchmark.procedural else f"; not pinned, as {name}.yaml has no `hash`"
         own = paths.find("evals", name.partition(":")[0]).parent != paths.shipped("evals")
     typer.echo(f"{name}: {counted(len(problems), 'problem')}, content {set_hash(problems)}{pinned}")
+    for line in read.lines() if own else ():
+        typer.echo(f"  {line}")
     with Grader(options) as grader:
         found = find(problems, grader, math.inf if golds else 0.0)
     unread = found.unread if golds else ()

@@ -91,14 +91,14 @@ def describe_run(config: "RunConfig", *, tokens: bool = False) -> None:
 
 def _show_prompt(config: "RunConfig") -> None:
     """Check all prompts and print the first with its tokens. Nothing is downloaded for it."""
+    from tepo.config.own_files import is_own
     from tepo.policy.model.load_policy import load_tokenizer
     from tepo.policy.model.model_location import offline, resolve
-    from tepo.problems.training_sets import is_file
     from tepo.training.rollout.first_prompt import show_first_prompt
     from tepo.training.rollout.prompt_stream import PromptStream, training_problems
 
     model, data = config.model, config.data
-    here = Path(resolve(model.path)).is_dir() and (data.kind == "procedural" or is_file(data.problems or ""))
+    here = Path(resolve(model.path)).is_dir() and (data.kind == "procedural" or is_own("data", data.problems or ""))
     try:
         with offline():
             tokenizer = load_tokenizer(model.path, model.revision, model.trust_remote_code)

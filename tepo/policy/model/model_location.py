@@ -1,5 +1,5 @@
-"""Location of a policy: a folder, a hub id, `package:NAME` for a base that ships with tepo, or `cache:NAME` for one that
-this machine fetched or made; the fingerprint of its files.
+"""Location of a policy: a folder, a hub id, `package:NAME` for a base that ships with tepo, or `cache:NAME` for one
+that this machine fetched or made; the fingerprint of its files.
 
 A base that does not ship is made by a recipe, and another CPU makes another one. Those that records were trained from
 are known by name in `records/bases.json`, so that a run is found among the records where the folder is gone:

@@ -12,7 +12,8 @@ from random import Random
 from tepo.common.errors import UserError, unknown_name
 from tepo.common.randomness import derive
 from tepo.problems.problem import Problem
-from tepo.problems.procedural.tasks import TASKS, Operands, Slip, Task, exact
+from tepo.problems.procedural.task import Operands, Slip, Task, exact
+from tepo.problems.procedural.tasks import TASKS
 from tepo.problems.splits import HASH_RANGES, SPLITS, Split, split_of
 
 _GOES_ON = re.compile(r"=\d+(?=\+\d+=)")  # a result in the middle of a step

@@ -6,29 +6,10 @@ goes through `slip`, the identity for a clean chain. A slip that returns a wrong
 who miscounts once would, so that noisy chains stay consistent with themselves."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
 
 from tepo.problems.procedural import word_problems
-
-Operands = tuple[int, ...]
-Slip = Callable[[int, Sequence[int]], int]  # (right result, plausible wrong ones) -> the result that is written
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """`draw(random)` gives operands, `prompt(operands)` their text,
-    `chain(operands, slip)` the working and the answer."""
-
-    draw: Callable[[Random], Operands]
-    prompt: Callable[[Operands], str]
-    chain: Callable[[Operands, Slip], tuple[str, int]]
-
-
-def exact(value: int, wrong: Sequence[int]) -> int:
-    """The slip that never happens."""
-    return value
+from tepo.problems.procedural.task import Operands, Slip, Task
 
 
 def near(value: int) -> list[int]:

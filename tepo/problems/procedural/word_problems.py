@@ -9,10 +9,8 @@ tuple of operands: scene, name, thing and first number, then for each step its k
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from tepo.problems.procedural.tasks import Operands, Slip
+from tepo.problems.procedural.task import Operands, Slip
 
 _NAMES = ("Ada", "Ben", "Carla", "David", "Emma", "Farid", "Grace", "Hugo", "Ines", "Jonas", "Kim", "Lena")
 _THINGS = ("apples", "books", "cards", "eggs", "marbles", "pencils", "stamps", "stickers", "tickets", "shells")
@@ -106,7 +104,7 @@ def _outcome(value: int, kind: int, number: int) -> int:
     return (value + number, value - number, value * number, value // number)[kind]
 
 
-def draw(random: Random, scenes: Sequence[Scene], steps: int, sizes: Sizes) -> "Operands":
+def draw(random: Random, scenes: Sequence[Scene], steps: int, sizes: Sizes) -> Operands:
     """The operands of a story whose results are whole, positive and not too large."""
     scene = random.randrange(len(scenes))
     value = random.randint(*sizes.first)
@@ -121,7 +119,7 @@ def draw(random: Random, scenes: Sequence[Scene], steps: int, sizes: Sizes) -> "
     return tuple(operands)
 
 
-def tell(operands: "Operands", scenes: Sequence[Scene]) -> str:
+def tell(operands: Operands, scenes: Sequence[Scene]) -> str:
     """The story and its question."""
     scene = scenes[operands[0]]
     words = {"n": _NAMES[operands[1]], "t": _THINGS[operands[2]]}
@@ -132,7 +130,7 @@ def tell(operands: "Operands", scenes: Sequence[Scene]) -> str:
     return " ".join([*text, scene.question.format(**words)])
 
 
-def solve(operands: "Operands", slip: "Slip") -> tuple[str, int]:
+def solve(operands: Operands, slip: Slip) -> tuple[str, int]:
     """`12 + 7 = 19. 19 - 5 = 14. `: a line a step, each from the result before it."""
     text, value = "", operands[3]
     for index in range(4, len(operands), 3):

@@ -96,5 +96,5 @@ def training_problems(config: RunConfig) -> list[Problem]:
     from tepo.problems.training_sets import load_training_problems, split_off
 
     assert data.problems
-    loaded = load_training_problems(data.problems, exclude_contaminated=data.exclude_contaminated)
+    loaded = load_training_problems(data.problems, exclude_contaminated=data.exclude_contaminated, fields=data.fields)
     return split_off(loaded, data.held_out, data.problems)[0]

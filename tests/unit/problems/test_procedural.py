@@ -16,7 +16,8 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.hashes import rows_hash
 from tepo.problems.problem import Problem
 from tepo.problems.procedural.generator import Example, generate, generate_examples
-from tepo.problems.procedural.tasks import TASKS, Task, exact
+from tepo.problems.procedural.task import Task, exact
+from tepo.problems.procedural.tasks import TASKS
 from tepo.problems.splits import SPLITS, split_of
 
 MIXES = {"laptop": 7, "laptop_sparse": 3, "chains_25": 1, "chains_70": 1, "chains_200": 1}  # benchmarks of each
@@ -32,6 +33,8 @@ def _gcd(text: str) -> int:
 def _gold(prompt: str) -> int:
     """The answer worked out from the prompt alone, by other means than the generator's."""
     numbers = list(map(int, re.findall(r"\d+", prompt)))
+    if prompt.endswith("?"):
+        return _told(prompt)
     if prompt.startswith("gcd"):
         return _gcd(prompt)
     if prompt.startswith("max"):
@@ -47,6 +50,26 @@ def _gold(prompt: str) -> int:
     if "+" in prompt and "*" in prompt:
         return numbers[0] + numbers[1] * numbers[2]
     return _value(prompt.removesuffix("="))
+
+
+_LESS = "gives away|loses|sells|takes out|break|use up|go to|sold|aside|borrowed|carried off"
+
+
+def _told(story: str) -> int:
+    """What a reader of a story gets, sentence by sentence."""
+    first, *rest = (part for part in re.split(r"(?<=[.?]) ", story) if re.search(r"\d", part))
+    value = int(re.findall(r"\d+", first)[0])
+    for sentence in rest:
+        number = int(re.findall(r"\d+", sentence)[0])
+        if "times" in sentence:
+            value *= number
+        elif re.search("equal|evenly|divided", sentence):
+            assert value % number == 0
+            value //= number
+        else:
+            value += -number if re.search(_LESS, sentence) else number
+        assert value > 0
+    return value
 
 
 def _value(expression: str) -> int:

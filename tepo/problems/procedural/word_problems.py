@@ -135,7 +135,7 @@ def solve(operands: Operands, slip: Slip) -> tuple[str, int]:
     text, value = "", operands[3]
     for index in range(4, len(operands), 3):
         kind, _, number = operands[index : index + 3]
-        right = _outcome(value, kind, number)
+        right = max(_outcome(value, kind, number), 0)  # below it where a slip came before
         after = slip(right, [right + off for off in (-10, -2, -1, 1, 2, 10) if right + off >= 0])
         text += f"{value} {_SIGNS[kind]} {number} = {after}. "
         value = after

@@ -37,7 +37,7 @@ PRINTED = {
 
 
 def test_the_papers_models_are_options() -> None:
-    assert {*MODELS, *SMALL, "laptop"} == set(options("model"))
+    assert {*MODELS, *SMALL, "laptop", "smollm2-135m", "smollm2-135m-words"} == set(options("model"))
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -2,7 +2,7 @@
 
 import math
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import MISSING, Field, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
@@ -26,15 +26,13 @@ def option(
     choices: tuple[str, ...] = (),
     low: float | None = None,
     high: float | None = None,
-    when: Callable[[Any], bool] | None = None,
 ) -> Any:
     """A dataclass field that a person may write.
 
     choices: the words it takes, where its type is no Literal. low, high: bounds of a number, or of each number in a
     list or mapping; a number must be finite unless `high` is infinite. source: where the default comes from.
-    when: a condition on the other fields of its object, without which the field has no effect.
     """
-    metadata = {"meaning": meaning, "source": source, "choices": choices, "low": low, "high": high, "when": when}
+    metadata = {"meaning": meaning, "source": source, "choices": choices, "low": low, "high": high}
     if isinstance(default, dict | list):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -45,30 +43,22 @@ def derived(default: Any, meaning: str) -> Any:
     return field(default=default, metadata={"meaning": meaning, "derived": True})
 
 
-def in_force(options: Any, name: str) -> bool:
-    """Tell whether a field has an effect beside the others of its object."""
-    when = next(part.metadata.get("when") for part in fields(options) if part.name == name)
-    return when is None or bool(when(options))
-
-
 T = TypeVar("T")
 Schema = Mapping[str, tuple[Any, Field[Any]]]
 
 
-def read(kind: type[T], value: Any, at: Location, *, owner: str = "") -> T:
+def read(kind: type[T], value: Any, at: Location) -> T:
     """The dataclass that a mapping means; dataclasses, lists and mappings below it are checked too.
-
-    owner: what has the keys in a message, where their full dotted names do not say it. Raises UserError for an unknown
-    or missing key and a value of the wrong type or range, or that the class itself refuses."""
+    Raises UserError for an unknown or missing key and a value of the wrong type or range, or that the class refuses."""
     if not isinstance(value, Mapping):
         raise _wrong("is a mapping", value, {}, at)
     schema, found = _schema(cast(Any, kind)), {}
-    prefix = "" if owner or not at.keys else f"{at.key}."
+    prefix = f"{at.key}." if at.keys else ""
     for key in value:
         meta = schema[key][1].metadata if key in schema else None
         if meta is None:
             known = [prefix + name for name, (_, part) in schema.items() if not part.metadata.get("derived")]
-            raise at.at(str(key)).unknown(f"key of {owner}" if owner else "key", f"{prefix}{key}", known)
+            raise at.at(str(key)).unknown("key", f"{prefix}{key}", known)
         if meta.get("derived"):
             raise at.at(key).error(f"the key {key!r} is not allowed here", fix=meta["meaning"])
     for name, (hint, part) in schema.items():
@@ -81,29 +71,6 @@ def read(kind: type[T], value: Any, at: Location, *, owner: str = "") -> T:
             found[name] = _value(hint, value[name], part.metadata, at.at(name))
     with at.named():
         return kind(**found)
-
-
-def read_kind(kinds: Mapping[str, type], value: Any, at: Location, tag: str = "kind") -> Any:
-    """The dataclass that `{kind: NAME, key: value …}`, or NAME alone, means. tag: the key that names the kind."""
-    if isinstance(value, str):
-        value = {tag: value}
-    if not isinstance(value, Mapping):
-        raise _wrong(f"must be a mapping like {{{tag}: {next(iter(kinds))}}}", value, {}, at)
-    given = dict(value)
-    name = given.pop(tag, None)
-    if name is None:
-        valid = f"add {at.at(tag).key}=…; valid: {', '.join(sorted(kinds))}"
-        raise at.error(f"{at.at(tag).key} is missing", fix=valid)
-    if not isinstance(name, str) or name not in kinds:
-        raise at.at(tag).unknown(at.at(tag).key, name, kinds)
-    for key in given:  # a kind was changed and the keys of the old one stayed
-        owners = [other for other, kind in kinds.items() if key in _schema(kind)]
-        if owners and name not in owners:
-            what = f"{at.key}.{key} belongs to {tag}: {', '.join(owners)}, not to {tag}: {name}"
-            command = f"on the command line objective.{at.key}={name}"
-            fix = f"write {at.key}: {{{tag}: {name}}} ({command}), which starts the axis anew"
-            raise at.at(key).error(what, fix=fix)
-    return read(kinds[name], given, at, owner=f"{at.key} ({tag}: {name})")
 
 
 @cache

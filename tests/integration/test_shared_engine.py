@@ -140,8 +140,6 @@ def test_waiting_and_what_was_lost_are_those_of_both_ranks(runs: list[RunConfig]
         assert shares["perf/bubble/step"] > 0
         assert row["perf/slowest_rank"] in (0, 1)
         assert row["perf/max_memory_rank"] in (0, 1)
-        assert row["perf/preemptions"] == 0
-        assert row["perf/aborted_tokens"] >= row["perf/left_over"]
         assert row["perf/throughput"] == pytest.approx(row["perf/total_num_tokens"] / row["timing_s/step"] / 2)
 
 

@@ -9,7 +9,7 @@ import torch
 from tepo.common.errors import RunFailed, UserError
 from tepo.policy.model.lora import adapters_off, add_adapters, full_state
 from tepo.sampling.gap import Evidence, GapAlarm
-from tepo.sampling.sampler import GivenUp, Job, SamplingParams
+from tepo.sampling.sampler import Job, SamplingParams
 from tepo.sampling.vllm.response_groups import sample_seed
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, VllmSampler
 from tests.integration.tiny import EOS, logprobs, nearby, prompts, save, tiny_model
@@ -292,10 +292,7 @@ def test_an_aborted_queue_leaves_the_engine_free_and_can_be_used_again(engine):
     assert scheduler.has_unfinished_requests()
     with pytest.raises(RuntimeError, match="still running"):
         sampler.sync(model.state_dict())
-    lost = queue.abort()
-    assert 1 <= lost.tokens <= 2 * 64, "a token or two of each row"
-    assert lost.preemptions == 0
-    assert queue.abort() == GivenUp(0, 0), "each is said once"
+    queue.abort()
     assert not sampler.llm.llm_engine.has_unfinished_requests()
     assert not scheduler.has_unfinished_requests()
     assert queue.finished() == []
@@ -352,23 +349,3 @@ def test_prompts_that_do_not_fit_into_one_step(engine):
     groups = sampler.sample(asked, range(64), SamplingParams(n=1, temperature=1.0, max_new_tokens=4))
     drawn = [(prompt, response) for prompt, [response] in zip(asked, groups, strict=True)]
     assert torch.allclose(sampled(drawn), trainer(model, drawn), atol=1e-4)
-
-
-def test_tokens_and_preemptions_of_a_queue_are_the_engines(tmp_path):
-    """A cache of few blocks: rows lose theirs to others and begin again. Counted beside it: every call that preempts,
-    and what a queue that runs to its end returns."""
-    options = EngineOptions(save(tiny_model(0, tied=True), tmp_path), "float32", 384, max_rows=16)
-    sampler = VllmSampler(options, [], memory_fraction=0.0055)
-    try:
-        scheduler = sampler.llm.llm_engine.engine_core.engine_core.scheduler
-        seen, preempt = [], scheduler._preempt_request
-        scheduler._preempt_request = lambda request, *rest, **named: (seen.append(1), preempt(request, *rest, **named))
-        queue = sampler.start(SamplingParams(n=1, temperature=1.0, max_new_tokens=240))
-        queue.add(jobs(prompts(16, 100)))
-        done = gathered(queue)
-        assert sum(len(one.tokens) for _, group in done for one in group) == 16 * 240
-        lost = queue.abort()
-        assert len(seen) > 0
-        assert lost == GivenUp(0, len(seen))
-    finally:
-        sampler.close()

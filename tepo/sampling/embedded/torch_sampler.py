@@ -1,7 +1,8 @@
 """The embedded sampler: batched generation inside the training process, on the live weights."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,7 +12,6 @@ from torch import Tensor
 from torch.nn.attention import sdpa_kernel
 
 from tepo.common.errors import UserError
-from tepo.sampling.embedded.batch_queue import Waves
 from tepo.sampling.embedded.decode_forward import KERNELS
 from tepo.sampling.embedded.decoder import Decoder, check_supported, longest
 from tepo.sampling.embedded.generation import Generation, Shared
@@ -39,7 +39,7 @@ class TorchSampler(Sampler):
         self.arenas: tuple[Arena, ...] | None = None  # two, see `Shared`
         self.stop = stop_tokens(model, tokenizer)
 
-    def start(self, params: SamplingParams) -> Waves:
+    def start(self, params: SamplingParams) -> "Waves":
         """See `Sampler.start`. Raises UserError for a negative temperature, or for lengths and counts below 1."""
         if params.n < 1 or params.max_new_tokens < 1 or params.temperature < 0:
             what = f"n is {params.n}, max_new_tokens {params.max_new_tokens}, temperature {params.temperature}"
@@ -95,6 +95,7 @@ class TorchSampler(Sampler):
         return max(1, min(self.max_rows, swift, free_bytes(decoder.device) // per_row))
 
     def _check(self, params: SamplingParams, jobs: Sequence[Job]) -> None:
+        """Raise UserError for an empty prompt or a length beyond the model."""
         limit = longest(self.model.config)
         max_new_tokens = max(((job.params or params).max_new_tokens for job in jobs), default=0)
         for job in jobs:
@@ -104,6 +105,51 @@ class TorchSampler(Sampler):
                 what = f"a prompt of {len(job.prompt)} tokens and {max_new_tokens} new ones exceed the {limit}"
                 fix = "lower the response length, or take another model"
                 raise UserError(f"{what} the model can attend to", fix=fix)
+
+
+class Waves:
+    """`tepo.sampling.sampler.Queue`: the jobs of one `add` are a wave, sampled together and with no others; each
+    `finished` runs one batch.
+
+    Which rows run together decides the shapes of their products, and so the last bits of their results. So that the
+    bits of a response depend on its `add` alone, a wave never takes in rows of another, whatever is queued, finished or
+    aborted.
+
+    check: raises UserError for jobs that cannot be sampled. run: samples as many of the first jobs as fit together, at
+    least one, and gives their groups.
+    """
+
+    def __init__(
+        self, check: Callable[[Sequence[Job]], None], run: Callable[[Sequence[Job]], Sequence[list[Response]]]
+    ):
+        self.check, self.run = check, run
+        self.waves: deque[list[Job]] = deque()
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        """See `Queue.add`. Raises UserError for an empty prompt or a length beyond the model."""
+        self.check(jobs)
+        if jobs:
+            # Longest first: rows side by side are padded to the longest prompt among them.
+            self.waves.append(sorted(jobs, key=lambda job: -len(job.prompt)))
+
+    def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
+        """The groups of the next batch. It runs to its end however few `seconds` are given."""
+        if not self.waves:
+            return []
+        wave = self.waves[0]
+        groups = self.run(wave)
+        self.waves[0] = wave[len(groups) :]
+        if not self.waves[0]:
+            self.waves.popleft()
+        return [(job.number, group) for job, group in zip(wave, groups, strict=False)]
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """See `Queue.drop`. A wave is dropped only as a whole: a smaller one would be cut into other batches."""
+        self.waves = deque(wave for wave in self.waves if not {job.number for job in wave} <= set(numbers))
+
+    def abort(self) -> None:
+        """Drop the waves, and what is left of one that was begun."""
+        self.waves.clear()
 
 
 def free_bytes(device: torch.device) -> int:

@@ -62,11 +62,6 @@ class ResponseGroups:
         """Forget jobs, of which some may not be in flight."""
         self.drawn = {number: drawn for number, drawn in self.drawn.items() if number not in numbers}
 
-    @property
-    def waiting_tokens(self) -> int:
-        """Tokens of the responses whose groups are not complete."""
-        return sum(len(response.tokens) for _, drawn in self.drawn.values() for response in drawn.values())
-
     def put(self, number: int, index: int, response: Response) -> list[tuple[int, list[Response]]]:
         """Take a response; its group, where that is now complete."""
         params, drawn = self.drawn[number]

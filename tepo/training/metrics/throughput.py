@@ -1,4 +1,4 @@
-"""Use that a step made of its machine: throughput, MFU, waiting, tokens drawn for nothing, memory, the slowest rank.
+"""Use that a step made of its machine: throughput, MFU, waiting, memory, the slowest rank.
 
 Names are those of verl where it has one (verl/trainer/ppo/metric_utils.py, verl/workers/fsdp_workers.py);
 docs/metrics.md#of-the-machine says what each counts. Of equal runs they differ.
@@ -29,20 +29,15 @@ class RankFigures:
     """Figures of one rank. Memory: the peaks since the process began, in GiB."""
 
     waits: Mapping[str, float]  # seconds by section
-    given_up: tuple[int, int] | None  # tokens and preemptions; None where a queue cannot say
     resident: float  # main memory
     allocated: float  # of the GPU, by tensors
     reserved: float  # of the GPU, by torch
 
     @classmethod
     def of(cls, metrics: StepMetrics) -> "RankFigures":
-        lost = metrics.work.given_up
-        known = [one for one in lost if one is not None]
-        total = sum(one.tokens for one in known), sum(one.preemptions for one in known)
         gpu = torch.cuda.is_initialized()
         return cls(
             metrics.waits,
-            total if len(known) == len(lost) else None,
             resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20,
             torch.cuda.max_memory_allocated() / GIB if gpu else 0.0,
             torch.cuda.max_memory_reserved() / GIB if gpu else 0.0,
@@ -75,7 +70,6 @@ def step_figures(
         **{f"timing_per_token_ms/{name}": 1000 * spent / count for name, (spent, count) in counted.items() if count},
         **_utilisation(metrics.work, seconds, len(ranks), device, model, config),
         **(_waiting(ranks, seconds) if comm is not None and len(ranks) > 1 else {}),
-        **_given_up(ranks),
         **_memory(ranks),
     }
 
@@ -121,14 +115,6 @@ def _waiting(ranks: Sequence[RankFigures], seconds: Mapping[str, float]) -> Figu
     }
     slowest = {"perf/slowest_rank": float(totals.index(min(totals)))}
     return shares | slowest | {"perf/slowest_rank_lag_s": max(totals) - min(totals)}
-
-
-def _given_up(ranks: Sequence[RankFigures]) -> Figures:
-    known = [rank.given_up for rank in ranks if rank.given_up is not None]
-    if len(known) < len(ranks):
-        return {}
-    tokens, preemptions = zip(*known, strict=True)
-    return {"perf/aborted_tokens": float(sum(tokens)), "perf/preemptions": float(sum(preemptions))}
 
 
 def _memory(ranks: Sequence[RankFigures]) -> Figures:

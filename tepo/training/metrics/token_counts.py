@@ -1,11 +1,10 @@
 """Tokens that a step has sampled, scored and trained: the numbers that its seconds are divided by."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from tepo.sampling.sampler import GivenUp
 from tepo.training.rollout_batch import FlatRollout
 
 MACHINE = (
@@ -16,8 +15,6 @@ MACHINE = (
     "perf/max_memory",
     "perf/cpu",
     "perf/slowest_rank",
-    "perf/aborted_tokens",
-    "perf/preemptions",
 )
 """How the metrics begin that say how well a step used its machine, see `tepo.training.metrics.throughput`."""
 
@@ -53,7 +50,6 @@ class TokenCounts:
     trained: Size = _NOTHING  # of the updates, each epoch counted
     batch: float = 0.0  # prompt and response tokens of the trained sequences, each with its prompt: as verl counts
     hidden: float = 0.0  # seconds of drawing beside updates, on this rank
-    given_up: list[GivenUp | None] = field(default_factory=list)  # by the queues of this rank's rollouts
 
     def score(self, rollout: FlatRollout, passes: int) -> None:
         """Count log-prob passes over a rollout."""

@@ -23,7 +23,7 @@ from tepo.problems.grader import Grader, given_up
 from tepo.problems.problem import Problem
 from tepo.problems.rewards.own_rewards import OwnRewards, check_failures
 from tepo.sampling.engine_ranks import EngineOfRank
-from tepo.sampling.sampler import GivenUp, Job, Response, Sampler, SamplingParams
+from tepo.sampling.sampler import Job, Response, Sampler, SamplingParams
 from tepo.store.early_stop import EarlyStop, Kind
 from tepo.training.distributed.comm import Comm
 from tepo.training.metrics.step_metrics import StepMetrics
@@ -109,7 +109,6 @@ class Collector:
                     failures += failed if part // size < start + count else ()
                 check_failures(failures, count * size)
                 in_flight.give_up(shared.give_up(choice.end))
-        metrics.work.given_up.append(in_flight.lost_beyond(choice.end))
         taken = set(choice.taken)
         own = [
             (part, GroupStats.of(group), group if part // size in taken else None)
@@ -176,8 +175,6 @@ class InFlight:
         self.sampled: dict[int, Prompt] = {}
         self.judged: list[Future[list[tuple[int, Group]]]] = []
         self.groups: dict[int, Group] = {}
-        self.tokens: dict[int, int] = {}
-        self.lost: GivenUp | None = None
 
     def add(self, parts: Sequence[int]) -> None:
         """Start the parts that this engine is to draw; there may be none."""
@@ -205,7 +202,6 @@ class InFlight:
                     (part, self.sampled.pop(part, None), responses)
                     for part, responses in self.queue.finished(self.seconds)
                 ]
-            self.tokens |= {part: sum(len(response.tokens) for response in rows) for part, _, rows in ended}
             wanted = [(part, prompt, rows) for part, prompt, rows in ended if prompt]
             if wanted and self.collector.engine.leads:
                 self.judged.append(self.aside.submit(self._grade, wanted))
@@ -225,17 +221,8 @@ class InFlight:
 
     def close(self) -> None:
         """Give up what is still under way."""
-        self.lost = self.queue.abort()
+        self.queue.abort()
         self.aside.shutdown(cancel_futures=True)
-
-    def lost_beyond(self, end: int) -> GivenUp | None:
-        """Tokens that this engine drew for nothing, once closed: what its queue gave up, and prompts from `end` on."""
-        if not self.collector.engine.leads:
-            return GivenUp(0, 0)
-        if self.lost is None:
-            return None
-        unused = sum(tokens for part, tokens in self.tokens.items() if part >= end * self.size)
-        return GivenUp(self.lost.tokens + unused, self.lost.preemptions)
 
     def _grade(self, ended: Sequence[tuple[int, Prompt, list[Response]]]) -> list[tuple[int, Group]]:
         """Grade parts: groups with their rewards."""

@@ -86,7 +86,6 @@ class PrefetchedRollouts(Rollouts):
             try:
                 own = StepMetrics(activity=Activity())
                 sampled = self._sample(replace(self.beside, asked=never_asked), step, last, own)
-                metrics.work.given_up += own.work.given_up
                 metrics.seconds["gen_beside"] = time.perf_counter() - began
                 done.set_result(sampled)
             except BaseException as error:  # the other thread raises it

@@ -23,7 +23,6 @@ from tepo.policy.warmstart import (
     Recipe,
     build_model,
     build_tokenizer,
-    learning_rate,
     make_batch,
     response_text,
     save_base,
@@ -104,14 +103,6 @@ def test_phases_follow_one_another():
     assert [recipe.phase(step).guesses for step in range(recipe.steps)] == [0, 0, 0, 0.5, 0.5]
     assert [phase.steps for phase in RECIPES["laptop"].shortened(100).phases] == [80, 20]
     assert [phase.steps for phase in RECIPES["laptop"].shortened(1).phases] == [1, 1]
-
-
-def test_the_schedule_rises_and_falls():
-    recipe = Recipe(tasks={}, phases=(Phase(100),), learning_rate=1.0, warmup_steps=10)
-    rates = [learning_rate(recipe, step) for step in range(100)]
-    assert rates[0] == pytest.approx(0.1)
-    assert max(rates) == rates[9]
-    assert rates[-1] == pytest.approx(0.01)
 
 
 def test_a_warm_start_is_a_function_of_its_recipe(tmp_path):

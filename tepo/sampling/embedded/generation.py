@@ -105,7 +105,7 @@ class Generation:
         ]
         return cache, torch.cat(hidden).repeat_interleave(self.count, dim=0)
 
-    def _stepper(self, cache: KeyValueCache, row: Tensor, column: int) -> Stepper | GraphedStep:
+    def _stepper(self, cache: KeyValueCache, row: Tensor, column: int) -> Stepper:
         """The decoder of the live rows, looking at the columns so far and at the next few."""
         step = _GRAPHED_WINDOW if self.graphs else _WINDOW
         window = min(cache.capacity, -(-(column + 1) // step) * step)
@@ -114,8 +114,8 @@ class Generation:
         hidden[:, : self.width] = self.gap[row]
         hidden[:, self.width : column] = False
         work = Workspace(self.decoder, self.arenas[1], len(row))
-        stepper = Stepper(work, cache, hidden, self.lengths[row] - self.width, self.turns)
-        return GraphedStep(stepper) if self.graphs else stepper
+        kind = GraphedStep if self.graphs else Stepper
+        return kind(work, cache, hidden, self.lengths[row] - self.width, self.turns)
 
     def _draw(self, hidden: Tensor, row: Tensor, step: int) -> Tensor:
         """One token a row, its log-probability and entropy noted."""

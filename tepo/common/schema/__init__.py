@@ -5,7 +5,6 @@ and where its default comes from. `document.load` parses a YAML file, `read` mak
 A mistake is a UserError that names file and line (or the override), the dotted key and the nearest valid name.
 """
 
-from tepo.common.schema.location import Keys, Location
-from tepo.common.schema.reader import REQUIRED, Exclusive, derived, option, read
+from tepo.common.schema.reader import REQUIRED, Exclusive, Keys, Location, derived, option, read
 
 __all__ = ["REQUIRED", "Exclusive", "Keys", "Location", "derived", "option", "read"]

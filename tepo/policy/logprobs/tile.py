@@ -6,16 +6,56 @@ On CPU a tile is passed over in strips that stay in the cache.
 import functools
 import importlib.util
 import logging
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from tepo.policy.logprobs.tile_sums import GradientCoefficients, RunningSums
-
 _STRIP = 2**18  # cells passed over at a time on CPU: 1 MiB of float32, and as much scratch
 # torch.addmm before 2.10 adds half-precision products to nothing but half precision (pytorch pull request 167931).
 _ADDMM_WIDENS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 10)
+
+
+@dataclass(frozen=True, slots=True)
+class RunningSums:
+    """Running sums per token [N] over the columns seen, of the logits z."""
+
+    maximum: Tensor  # m
+    total: Tensor  # sum exp(z - m)
+    weighted: Tensor  # sum exp(z - m) (z - m)
+    target: Tensor  # z of the target, 0 until its column comes
+
+    @classmethod
+    def empty(cls, hidden: Tensor) -> "RunningSums":
+        wide = torch.promote_types(hidden.dtype, torch.float32)
+        zeros = [torch.zeros(len(hidden), dtype=wide, device=hidden.device) for _ in range(3)]
+        return cls(torch.full_like(zeros[0], -torch.inf), *zeros)
+
+    def part(self, rows: slice) -> "RunningSums":
+        """Views of some tokens."""
+        return RunningSums(self.maximum[rows], self.total[rows], self.weighted[rows], self.target[rows])
+
+    def finish(self) -> tuple[Tensor, Tensor, Tensor]:
+        """log p(target), entropy and log-sum-exp [N]. Differences with the maximum are taken first:
+        near-certain tokens keep their digits."""
+        spread = self.total.log()
+        return (self.target - self.maximum) - spread, spread - self.weighted / self.total, self.maximum + spread
+
+
+@dataclass(frozen=True, slots=True)
+class GradientCoefficients:
+    """Per token [N]: d loss / d logits = p (offset + slope log p) + at_target [v = target], log p = z - normaliser."""
+
+    normaliser: Tensor
+    offset: Tensor
+    slope: Tensor | None  # None where the entropy has no gradient
+    at_target: Tensor
+
+    def part(self, rows: slice) -> "GradientCoefficients":
+        """Views of some tokens."""
+        slope = None if self.slope is None else self.slope[rows]
+        return GradientCoefficients(self.normaliser[rows], self.offset[rows], slope, self.at_target[rows])
 
 
 def product(hidden: Tensor, weight: Tensor, buffer: Tensor) -> Tensor:
@@ -78,10 +118,7 @@ def gradient(
 
 class GradientSums:
     """Gradients of hidden [N, H] and weight [V, H], summed over tiles in float32 (float64); None where not needed.
-
-    Tiles come with all rows of some columns before the next columns,
-    so one slice of the weight's gradient is open at a time.
-    """
+    Tiles come with all rows of some columns before the next, so one slice of the weight's gradient is open."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, for_hidden: bool, for_weight: bool, columns: int):
         wide = torch.promote_types(hidden.dtype, torch.float32)
@@ -137,16 +174,11 @@ def _triton(logits: Tensor) -> bool:
 
 @functools.cache
 def kernels_run(device: torch.device) -> bool:
-    """Tell whether a Triton kernel runs on the device; where it does not, a warning says why and what to install.
-
-    Triton builds its driver with a C compiler and Python's headers at the first launch, and slim images have neither.
-    """
+    """Tell whether a Triton kernel runs on the device; where it does not, a warning says why and what to install: slim
+    images have no C compiler and no headers of Python's, with which Triton builds its driver."""
     try:
-        state, targets = (
-            RunningSums.empty(torch.zeros(1, 1, device=device)),
-            torch.zeros(1, dtype=torch.int64, device=device),
-        )
-        _kernels().accumulate(torch.zeros(1, 1, device=device), state, targets, 1.0)
+        one, targets = torch.zeros(1, 1, device=device), torch.zeros(1, dtype=torch.int64, device=device)
+        _kernels().accumulate(one, RunningSums.empty(one), targets, 1.0)
     except Exception as error:  # Triton's, the compiler's, the loader's
         why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
         what = f"Triton's kernels do not run here ({why}): log-probs take torch's passes, which are slower"

@@ -1,8 +1,8 @@
 """A request to stop: SIGTERM or SIGUSR2 of a scheduler, before it takes the machine for another job or at a time limit,
 and SIGHUP of a terminal that is closed, unless it is ignored from the start (`nohup`).
 
-A command ends at once, unless it trains: training notes the request, and ends where its ranks agree to, with a
-checkpoint. Both exit with a code of their own, by which whoever started the command knows to start it again.
+A command ends at once; training notes the request, and ends where its ranks agree to, with a checkpoint. The exit code
+says that the same command goes on.
 """
 
 import contextlib
@@ -114,9 +114,8 @@ def _children(process: int) -> list[int]:
 
 
 def end_with(parent: int, number: int) -> None:
-    """Have the kernel send this process a signal when the one that started it ends, also by kill -9.
-
-    parent: its id. It is the thread that started this process whose end counts, so that has to live as long."""
+    """Have the kernel send this process a signal when the thread that started it ends, also by kill -9. parent: the id
+    of its process."""
     import ctypes  # not at every start of a command
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))

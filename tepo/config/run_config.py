@@ -129,7 +129,6 @@ class TrainConfig:
     # a departure from both papers, to study how objectives tolerate stale data
     staleness: int = option(0, "number of steps between the policy that samples and the one trained on it", low=0)
     collapse_window: int = option(0, "steps in turn below the reward of step 1 that end a run; 0: never", low=0)
-    # null: about ten minutes, by the planned seconds of a step
     # null: by the clock, one ten minutes after the last
     checkpoint_every: int | None = option(1, "number of steps between checkpoints", low=1)
     validate_every: int = option(0, "number of steps between measurements on validation problems; 0: never", low=0)

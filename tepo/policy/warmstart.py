@@ -6,11 +6,10 @@ steps left out, so that the reliable full chain is rare (the sparse mix). Measur
 """
 
 import bisect
-import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,6 +17,7 @@ from typing import Any
 import torch
 from tokenizers import AddedToken
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from tepo.common.errors import UserError
@@ -100,24 +100,18 @@ class Recipe:
 
     def shortened(self, steps: int) -> "Recipe":
         """About `steps` steps, every phase in proportion."""
-        phases = tuple(
-            dataclasses.replace(phase, steps=max(1, round(phase.steps * steps / self.steps))) for phase in self.phases
-        )
-        return dataclasses.replace(self, phases=phases, warmup_steps=min(self.warmup_steps, steps // 10))
+        phases = tuple(replace(one, steps=max(1, round(one.steps * steps / self.steps))) for one in self.phases)
+        return replace(self, phases=phases, warmup_steps=min(self.warmup_steps, steps // 10))
 
     def with_noise(self, factor: float) -> "Recipe":
         """The recipe with so many times the bare answers, wrong results and left-out steps. Raises UserError where a
         share would exceed 1."""
-        phases = tuple(
-            dataclasses.replace(phase, **{name: factor * getattr(phase, name) for name in _NOISE})
-            for phase in self.phases
-        )
+        phases = tuple(replace(one, **{name: factor * getattr(one, name) for name in _NOISE}) for one in self.phases)
         largest = max(getattr(phase, name) for phase in phases for name in _NOISE)
         if largest > 1:
-            raise UserError(
-                f"a share of {largest:g} in the recipe", where=f"--noise {factor:g}", fix="at most 1 of each"
-            )
-        return dataclasses.replace(self, phases=phases)
+            what = f"a share of {largest:g} in the recipe"
+            raise UserError(what, where=f"--noise {factor:g}", fix="at most 1 of each")
+        return replace(self, phases=phases)
 
 
 def build_model(recipe: Recipe, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
@@ -185,14 +179,6 @@ def _pad(rows: Sequence[tuple[list[int], list[int]]], pad: int) -> tuple[Tensor,
     return ids, labels
 
 
-def _loss_sum(model: Qwen2ForCausalLM, ids: Tensor, labels: Tensor) -> Tensor:
-    """Cross-entropy in nats, summed over the response tokens."""
-    logits = model(input_ids=ids, use_cache=False).logits
-    return torch.nn.functional.cross_entropy(
-        logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED, reduction="sum"
-    )
-
-
 def learning_rate(recipe: Recipe, step: int) -> float:
     """Linear warm-up, then linear decay to zero."""
     rise = (step + 1) / recipe.warmup_steps if recipe.warmup_steps else 1.0
@@ -202,11 +188,8 @@ def learning_rate(recipe: Recipe, step: int) -> float:
 def train(
     recipe: Recipe, report: Callable[[int, float], Any] = lambda step, loss: None
 ) -> tuple[Qwen2ForCausalLM, Qwen2Tokenizer, dict[str, Any]]:
-    """Run the recipe on one thread. `report(step, loss)` follows each step (loss: nats per response token).
-
-    Returns the model, its tokenizer, and a record: the settings, the losses (mean of each tenth of the steps), CPU
-    seconds and trained tokens.
-    """
+    """Run the recipe on one thread. `report(step, loss)` follows each step (loss: nats per response token). Returns the
+    model, its tokenizer, and a record: settings, losses (mean of each tenth of the steps), CPU seconds, tokens."""
     tokenizer = build_tokenizer(recipe.max_length)
     model = build_model(recipe, tokenizer).train()
     optimizer = torch.optim.AdamW(
@@ -219,7 +202,11 @@ def train(
         optimizer.zero_grad()
         loss = 0.0
         for ids, labels in parts:
-            part_loss = _loss_sum(model, ids, labels) / targets
+            logits = model(input_ids=ids, use_cache=False).logits[:, :-1]
+            part_loss = cross_entropy(
+                logits.flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED, reduction="sum"
+            )
+            part_loss = part_loss / targets
             part_loss.backward()
             loss += part_loss.item()
             tokens += int((ids != tokenizer.pad_token_id).sum())
@@ -231,12 +218,7 @@ def train(
         report(step, loss)
     tenth = max(1, recipe.steps // 10)
     means = [sum(part) / len(part) for part in (losses[i : i + tenth] for i in range(0, recipe.steps, tenth))]
-    record = {
-        "recipe": dataclasses.asdict(recipe),
-        "losses": means,
-        "cpu_seconds": time.process_time() - start,
-        "tokens": tokens,
-    }
+    record = {"recipe": asdict(recipe), "losses": means, "cpu_seconds": time.process_time() - start, "tokens": tokens}
     return model.eval(), tokenizer, record
 
 

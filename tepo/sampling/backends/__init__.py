@@ -1,7 +1,6 @@
 """The samplers by name: `sampler.kind=NAME` is the module NAME of this folder.
 
-A module declares a `SamplerBackend`: how the sampler is checked and opened, what memory it takes, what advice it gives.
-The planner reads it, so these files import torch and the like inside functions. To add a sampler: its file here, and
+The planner reads these files, so they import torch and the like inside functions. To add a sampler: its file here, and
 `tepo/config/sampler/NAME.yaml`.
 """
 
@@ -69,17 +68,13 @@ class SamplerBackend(Protocol):
         return
 
     def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
-        """The sampler of a training run, holding the policy's weights.
-
-        source: the folder or hub id they were loaded from. exchange: a folder that sampling servers see too.
-        """
+        """The sampler of a training run, holding the policy's weights. source: the folder or hub id they were loaded
+        from. exchange: a folder that sampling servers see too."""
         ...
 
     def open_model(self, path: str, options: "SamplerOptions", scratch: Path) -> AbstractContextManager["Sampler"]:
-        """A sampler of a model (folder, hub id, package:NAME) for an evaluation. scratch: a folder for logs.
-
-        Raises UserError for options that it does not have, or a model that does not load.
-        """
+        """A sampler of a model (folder, hub id, package:NAME) for an evaluation. scratch: a folder for logs. Raises
+        UserError for options that it does not have, or a model that does not load."""
         ...
 
     def preferred(self) -> bool:

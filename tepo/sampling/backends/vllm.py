@@ -65,9 +65,9 @@ class VllmBackend(SamplerBackend):
         here = int(os.environ.get("LOCAL_WORLD_SIZE", size))  # not every launcher says it
         if here % size:
             raise _cannot_cut(config, f"an engine of {size} ranks would lie on several nodes, which have {here} each")
-        from tepo.sampling.vllm.vllm_sampler import check_installed
+        from tepo.sampling.vllm.vllm_sampler import vllm_folder
 
-        check_installed()
+        vllm_folder()
 
     def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
         from tepo.sampling.stop_tokens import stop_tokens

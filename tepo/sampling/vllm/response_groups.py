@@ -72,11 +72,6 @@ class ResponseGroups:
         return [(number, [drawn[index] for index in sorted(drawn)] * (params.n // len(drawn)))]
 
 
-def fewest(under_way: Sequence[int]) -> int:
-    """The engine that takes the next group, by the responses in flight at each: of equals the first."""
-    return min(range(len(under_way)), key=under_way.__getitem__)
-
-
 def _draws(params: SamplingParams) -> int:
     return params.n if params.temperature > 0 else 1
 

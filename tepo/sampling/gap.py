@@ -49,10 +49,6 @@ class GapLimits:
     most: float  # a gap above it always has, however large the first was
     stops: bool  # whether growth ends the run; else it warns
 
-    def grown(self, first: float) -> float:
-        """The gap from which on it has grown."""
-        return min(max(self.ratio * first, self.least), self.most)
-
 
 # docs/log.md, "the gap of sampler and trainer", has what these follow from.
 # float32: rounding is 2e-7, in a policy that a rate of 1e-3 destroyed 1.3e-6, in a random one 2e-6: `least` is above.
@@ -94,14 +90,11 @@ def ask(sampler: Sampler, prompts: Callable[[int], Sequence[Sequence[int]]], lon
 class Gap:
     """Sampler against trainer over all response tokens of a rollout (all ranks): probabilities and log-probs."""
 
-    probs_mean: float
-    probs_std: float
-    probs_max: float
-    correlation: float
     mean: float
     max: float
     share: float  # of tokens whose log-probs differ by more than ten bounds
     error: float  # standard error of `mean`
+    metrics: dict[str, float]
 
     @classmethod
     def measure(cls, sampler: Tensor, trainer: Tensor, bound: float, comm: _Comm | None = None) -> "Gap":
@@ -120,31 +113,21 @@ class Gap:
         n = max(float(sums[0]), 1.0)
         apart_mean, square, mean, off_square, share, mp, mq, pp, qq, pq = (sums[1:] / n).tolist()
         spread = math.sqrt(max((pp - mp * mp) * (qq - mq * mq), 0.0))
-        return cls(
-            apart_mean,
-            math.sqrt(max(square - apart_mean**2, 0.0)),
-            float(tops[0]),
-            (pq - mp * mq) / spread if spread > 0 else 1.0,
-            mean,
-            float(tops[1]),
-            share,
-            math.sqrt(max(off_square - mean**2, 0.0) / n) if math.isfinite(mean) else math.inf,
-        )
+        metrics = {
+            "training/rollout_probs_diff_mean": apart_mean,
+            "training/rollout_probs_diff_std": math.sqrt(max(square - apart_mean**2, 0.0)),
+            "training/rollout_probs_diff_max": float(tops[0]),
+            "training/rollout_actor_probs_pearson_corr": (pq - mp * mq) / spread if spread > 0 else 1.0,
+            MEAN: mean,
+            "training/rollout_logprobs_diff_max": float(tops[1]),
+            "training/rollout_logprobs_diff_share": share,
+        }
+        error = math.sqrt(max(off_square - mean**2, 0.0) / n) if math.isfinite(mean) else math.inf
+        return cls(mean, float(tops[1]), share, error, metrics)
 
     def within(self, bound: float) -> bool:
         """Small enough to train on; False for NaN."""
         return self.mean <= bound and self.share <= _SHARE
-
-    def metrics(self) -> dict[str, float]:
-        return {
-            "training/rollout_probs_diff_mean": self.probs_mean,
-            "training/rollout_probs_diff_std": self.probs_std,
-            "training/rollout_probs_diff_max": self.probs_max,
-            "training/rollout_actor_probs_pearson_corr": self.correlation,
-            MEAN: self.mean,
-            "training/rollout_logprobs_diff_max": self.max,
-            "training/rollout_logprobs_diff_share": self.share,
-        }
 
 
 Cause: TypeAlias = tuple[str, Gap, str]
@@ -251,16 +234,16 @@ class GapAlarm:
         self.first = gap.mean if self.first is None else self.first
         limit, said, scale = self.bound, f"bound {self.bound:g}", self.bound / self.limits.bound
         if gap.within(limit):
-            limit = scale * self.limits.grown(self.first / scale)
+            limit = scale * min(max(self.limits.ratio * self.first / scale, self.limits.least), self.limits.most)
             said = f"{self.first:.2g} in the first rollout, at most {limit:.2g} now"
             if gap.mean <= limit:
-                return gap.metrics()
+                return gap.metrics
             if not self.limits.stops:
                 if gap.mean - 3 * gap.error <= limit:  # too few tokens to tell
-                    return gap.metrics()
+                    return gap.metrics
                 what = f"{where}: mean log-prob gap of sampler and trainer {gap.mean:.2g} ({said})"
                 self._warn(what, "rounding, or weights that did not reach the sampler; training goes on")
-                return gap.metrics()
+                return gap.metrics
         cause = self._diagnose(sampler, trainer, evidence, limit) if evidence else None
         if cause:
             name, left, fix = cause[0], f" (gap left under it: {cause[1].mean:.2g})", cause[2]

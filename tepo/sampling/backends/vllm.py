@@ -56,7 +56,8 @@ class VllmBackend(SamplerBackend):
             raise _cannot_cut(config, f"{ranks} ranks cannot share engines of {size}")
         if shape is not None:
             check_length(config.model.path, longest_sequence(config), shape.positions)
-            if not shape.divisible(size):
+            kv = sorted((shape.kv_heads, size))  # key-value heads are shared out, or each of them lies on several ranks
+            if shape.heads % size or kv[1] % kv[0]:
                 heads = f"{shape.heads} heads and {shape.kv_heads} key-value heads"
                 raise _cannot_cut(config, f"{heads} cannot be cut over {size} GPUs")
 

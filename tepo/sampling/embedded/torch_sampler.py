@@ -14,7 +14,7 @@ from torch.nn.attention import sdpa_kernel
 from tepo.common.errors import UserError
 from tepo.sampling.embedded.decode_forward import KERNELS
 from tepo.sampling.embedded.decoder import Decoder, check_supported, longest
-from tepo.sampling.embedded.generation import Generation, Shared
+from tepo.sampling.embedded.generation import Generation
 from tepo.sampling.embedded.kv_cache import CPU_BYTES, Arena, gpu_cache_bytes, row_bytes
 from tepo.sampling.sampler import Job, Response, Sampler, SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
@@ -36,7 +36,7 @@ class TorchSampler(Sampler):
     def __init__(self, model: Any, tokenizer: Any, *, max_rows: int = 1024, graphs: bool = True):
         check_supported(model.config)
         self.model, self.max_rows, self.graphs = model, max_rows, graphs
-        self.arenas: tuple[Arena, ...] | None = None  # two, see `Shared`
+        self.arenas: tuple[Arena, ...] | None = None  # two, see `Generation`
         self.stop = stop_tokens(model, tokenizer)
 
     def start(self, params: SamplingParams) -> "Waves":
@@ -52,16 +52,16 @@ class TorchSampler(Sampler):
         with torch.inference_mode(), sdpa_kernel(KERNELS):
             decoder = Decoder(self.model)
             arenas = self.arenas = self.arenas or tuple(Arena(decoder.dtype, decoder.device) for _ in range(2))
-            stop = sorted({*self.stop, *params.stop})
-            shared = Shared(decoder, arenas, stop, self.graphs and decoder.device.type == "cuda")
+            params = replace(params, stop=tuple({*self.stop, *params.stop}))
+            graphs = self.graphs and decoder.device.type == "cuda"
             room = self._room(decoder, len(jobs[0].prompt) + params.max_new_tokens)
             batches = math.ceil(len(jobs) / max(1, room // params.n))
             jobs = jobs[: math.ceil(len(jobs) / batches)]
-            prompts, keys = [job.prompt for job in jobs], [job.key for job in jobs]
             groups: list[list[Response]] = [[] for _ in jobs]
             for first in range(0, params.n, room):
                 part = replace(params, n=min(room, params.n - first))
-                responses = Generation(shared, prompts, keys, part, [job.first + first for job in jobs]).run()
+                moved = [replace(job, first=job.first + first) for job in jobs]
+                responses = Generation(decoder, arenas, moved, part, graphs=graphs).run()
                 for index, group in enumerate(groups):
                     group += responses[index * part.n : (index + 1) * part.n]
             for arena in arenas:
@@ -103,8 +103,7 @@ class TorchSampler(Sampler):
                 raise UserError(f"prompt {job.number} is empty", fix="give every prompt at least one token")
             if len(job.prompt) + max_new_tokens > limit:
                 what = f"a prompt of {len(job.prompt)} tokens and {max_new_tokens} new ones exceed the {limit}"
-                fix = "lower the response length, or take another model"
-                raise UserError(f"{what} the model can attend to", fix=fix)
+                raise UserError(f"{what} the model can attend to", fix="shorter responses, or another model")
 
 
 class Waves:

@@ -73,8 +73,16 @@ def _check_size(node: Any, counted: dict[int, int]) -> int:
     return counted[id(node)]
 
 
-_Loader.add_constructor(f"{_YAML}int", lambda load, node: WrittenInt(load.construct_yaml_int(node), node.value))
-_Loader.add_constructor(f"{_YAML}float", lambda load, node: WrittenFloat(load.construct_yaml_float(node), node.value))
+def _int(loader: _Loader, node: yaml.ScalarNode) -> WrittenInt:
+    return WrittenInt(loader.construct_yaml_int(node), node.value)
+
+
+def _float(loader: _Loader, node: yaml.ScalarNode) -> WrittenFloat:
+    return WrittenFloat(loader.construct_yaml_float(node), node.value)
+
+
+_Loader.add_constructor(f"{_YAML}int", _int)
+_Loader.add_constructor(f"{_YAML}float", _float)
 
 
 @dataclass(frozen=True)

@@ -60,21 +60,10 @@ class Exclusive(float):
     """A bound that is itself outside."""
 
 
-def option(
-    default: Any,
-    meaning: str,
-    *,
-    source: str = "",
-    choices: tuple[str, ...] = (),
-    low: float | None = None,
-    high: float | None = None,
-) -> Any:
-    """A dataclass field that a person may write.
-
-    choices: the words it takes, where its type is no Literal. low, high: bounds of a number, or of each number in a
-    list or mapping; a number must be finite unless `high` is infinite. source: where the default comes from.
-    """
-    metadata = {"meaning": meaning, "source": source, "choices": choices, "low": low, "high": high}
+def option(default: Any, meaning: str, *, low: float | None = None, high: float | None = None) -> Any:
+    """A dataclass field that a person may write. low, high: bounds of a number, or of each number in a list or mapping;
+    a number must be finite unless `high` is infinite."""
+    metadata = {"meaning": meaning, "low": low, "high": high}
     if isinstance(default, dict | list):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -183,8 +172,7 @@ def _scalar(kind: type, value: Any, meta: Mapping[str, Any], at: Location) -> An
     """Text, true or false, or a number. A word that means one (off, 1e-3) counts: YAML 1.1 and Hydra differ in them."""
     plain = isinstance(value, str | int | float) and not isinstance(value, bool)
     if kind is str and plain:
-        text = value.text if isinstance(value, WrittenNumber) else str(value)
-        return _chosen(text, meta["choices"], at) if meta.get("choices") else text
+        return value.text if isinstance(value, WrittenNumber) else str(value)
     if kind is bool:
         truth = _TRUTHS.get(value.lower()) if isinstance(value, str) else value
         if isinstance(truth, bool):

@@ -4,6 +4,7 @@ The planner reads these files, so they import torch and the like inside function
 `tepo/config/sampler/NAME.yaml`.
 """
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tepo.common import registry
 from tepo.common.errors import unknown_name
-from tepo.config.run_config import RunConfig, SamplerConfig
+from tepo.config.run_config import RunConfig
 from tepo.policy.model.shapes import Shape
 
 if TYPE_CHECKING:
@@ -77,10 +78,6 @@ class SamplerBackend(Protocol):
         UserError for options that it does not have, or a model that does not load."""
         ...
 
-    def preferred(self) -> bool:
-        """Tell whether an evaluation takes it where none is named: installed, on a machine that it was made for."""
-        return False
-
     def memory(self, config: RunConfig, shape: Shape, room: Room) -> SamplerMemory:
         """Memory that it takes, from the sizes of the model."""
         ...
@@ -133,7 +130,7 @@ class SamplerOptions:
         """The kind, `auto` replaced. Raises UserError for an unknown one."""
         kinds = sampler_kinds()
         if self.kind == "auto":
-            return next((kind for kind in kinds if sampler_backend(kind).preferred()), SamplerConfig().kind)
+            return "vllm" if self.device() == "cuda" and importlib.util.find_spec("vllm") else "torch"
         if self.kind not in kinds:
             raise unknown_name("backend", self.kind, ("auto", *kinds))
         return self.kind

@@ -1,7 +1,6 @@
 """sampler=vllm: one vLLM engine inside each training process, or one for 2, 4 or 8 neighbouring processes."""
 
 import contextlib
-import importlib.util
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -97,13 +96,6 @@ class VllmBackend(SamplerBackend):
 
         with contextlib.closing(VllmSampler(*engine_of(path, options), memory_fraction=options.memory)) as sampler:
             yield sampler
-
-    def preferred(self) -> bool:
-        if importlib.util.find_spec("vllm") is None:
-            return False
-        import torch
-
-        return torch.cuda.is_available()
 
     def memory(self, config: RunConfig, shape: Shape, room: Room) -> SamplerMemory:
         """Its share of the GPU, of which its part of the weights and work leave the cache: the share that is given,

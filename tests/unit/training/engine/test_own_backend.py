@@ -53,9 +53,6 @@ class Backend:
         with contextlib.closing(TorchSampler(own.model, own.tokenizer, max_rows=options.max_rows)) as sampler:
             yield sampler
 
-    def preferred(self):
-        return False
-
     def memory(self, config, shape, room):
         return SamplerMemory(config.sampler.max_rows * 2.0**30, config.sampler.max_rows * 2.0**30)
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from tepo.policy.logprobs import tile
-from tepo.policy.logprobs.tile import GradientCoefficients, RunningSums
+from tepo.policy.logprobs.tile_sums import GradientCoefficients, RunningSums
 
 BUDGET = 128 * 2**20  # bytes for logits: above it the vocabulary is worked through in chunks of this size
 

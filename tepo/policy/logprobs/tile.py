@@ -6,56 +6,16 @@ On CPU a tile is passed over in strips that stay in the cache.
 import functools
 import importlib.util
 import logging
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from tepo.policy.logprobs.tile_sums import GradientCoefficients, RunningSums
+
 _STRIP = 2**18  # cells passed over at a time on CPU: 1 MiB of float32, and as much scratch
 # torch.addmm before 2.10 adds half-precision products to nothing but half precision (pytorch pull request 167931).
 _ADDMM_WIDENS = tuple(int(part) for part in torch.__version__.split(".")[:2]) >= (2, 10)
-
-
-@dataclass(frozen=True, slots=True)
-class RunningSums:
-    """Running sums per token [N] over the columns seen, of the logits z."""
-
-    maximum: Tensor  # m
-    total: Tensor  # sum exp(z - m)
-    weighted: Tensor  # sum exp(z - m) (z - m)
-    target: Tensor  # z of the target, 0 until its column comes
-
-    @classmethod
-    def empty(cls, hidden: Tensor) -> "RunningSums":
-        wide = torch.promote_types(hidden.dtype, torch.float32)
-        zeros = [torch.zeros(len(hidden), dtype=wide, device=hidden.device) for _ in range(3)]
-        return cls(torch.full_like(zeros[0], -torch.inf), *zeros)
-
-    def part(self, rows: slice) -> "RunningSums":
-        """Views of some tokens."""
-        return RunningSums(self.maximum[rows], self.total[rows], self.weighted[rows], self.target[rows])
-
-    def finish(self) -> tuple[Tensor, Tensor, Tensor]:
-        """log p(target), entropy and log-sum-exp [N]. Differences with the maximum are taken first:
-        near-certain tokens keep their digits."""
-        spread = self.total.log()
-        return (self.target - self.maximum) - spread, spread - self.weighted / self.total, self.maximum + spread
-
-
-@dataclass(frozen=True, slots=True)
-class GradientCoefficients:
-    """Per token [N]: d loss / d logits = p (offset + slope log p) + at_target [v = target], log p = z - normaliser."""
-
-    normaliser: Tensor
-    offset: Tensor
-    slope: Tensor | None  # None where the entropy has no gradient
-    at_target: Tensor
-
-    def part(self, rows: slice) -> "GradientCoefficients":
-        """Views of some tokens."""
-        slope = None if self.slope is None else self.slope[rows]
-        return GradientCoefficients(self.normaliser[rows], self.offset[rows], slope, self.at_target[rows])
 
 
 def product(hidden: Tensor, weight: Tensor, buffer: Tensor) -> Tensor:

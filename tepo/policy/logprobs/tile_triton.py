@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from tepo.policy.logprobs.tile import GradientCoefficients, RunningSums
+from tepo.policy.logprobs.tile_sums import GradientCoefficients, RunningSums
 
 _BLOCK = 4096  # most columns a program holds at a time
 

@@ -140,7 +140,7 @@ def test_tiles_cover_everything_within_the_budget(tokens, vocabulary, budget):
 _INTERPRETED = """
 import torch
 from tepo.policy.logprobs import tile, tile_triton
-from tepo.policy.logprobs.tile import GradientCoefficients, RunningSums
+from tepo.policy.logprobs.tile_sums import GradientCoefficients, RunningSums
 torch.manual_seed(0)
 logits = 5 * torch.randn(6, 5000)
 targets = torch.tensor([0, 4999, 17, -3, 6000, 4096])

@@ -1,4 +1,5 @@
-"""A command that goes on in a fresh process: what is left of the first, what is not, and a run that is measured so."""
+"""A command that goes on in a fresh process: what is left of the first, and what is not. A run that is measured so:
+test_decoys.py."""
 
 import fcntl
 import json
@@ -9,11 +10,9 @@ import threading
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 from tepo.jobs.clean_process import go_on
 from tepo_cli.main import main
-from tests.integration.commands import python, started, until
+from tests.integration.commands import python
 
 ROOT = str(Path(__file__).parents[2])  # the new process imports nothing from the current folder
 
@@ -59,34 +58,6 @@ def test_a_request_on_the_way_is_heard_afterwards(tmp_path: Path) -> None:
     done = python("-m", "tests.integration.test_clean_process", tmp_path, "signalled", code=75, PYTHONPATH=ROOT)
     assert done.stdout == "before\n"
     assert "asked to stop (SIGTERM)" in done.stderr
-
-
-@pytest.mark.disaster
-@pytest.mark.vllm
-def test_a_run_is_trained_and_measured_by_one_command(tmp_path: Path) -> None:
-    """By one process, of whose memory nothing is left when it measures; its cost is one entry."""
-    from tepo.config.compose import compose
-    from tepo.store.run_folder import RunFolder
-    from tests.unit.training.small import SMALL, few_problems
-
-    words = [*SMALL, "sampler=vllm", "sampler.memory_fraction=0.06", "data.benchmarks=[add3]", "train.steps=1"]
-    folder = few_problems(tmp_path)["TEPO_PATH"]
-    command = started("train", *words, "--evaluate", "--store", tmp_path / "runs", TEPO_PATH=folder)
-    shown = Path(f"/proc/{command.pid}/cmdline")
-    until(lambda: b"tepo.jobs.clean_process" in shown.read_bytes(), command)
-    assert command.poll() is None
-    done = command.end()
-    assert done.stderr.index(": 1 step,") < done.stderr.index("accuracy %") < done.stderr.index("base is not measured")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in few_problems(tmp_path / "again").items():
-            patch.setenv(name, value)
-        run = RunFolder.of(compose([*words, f"store={tmp_path / 'runs'}"]))
-    assert run.measured() == ["add3"]
-    (cost,) = json.loads((run.path / "cost.json").read_text())
-    assert (cost["steps"], cost["benchmarks"]) == (1, 1)
-    assert cost["measuring_s"] > 1  # an import of vLLM alone takes more
-    assert cost["cpu_s"] > cost["measuring_s"] + cost["training_s"]
-    assert not run.busy()
 
 
 if __name__ == "__main__":

@@ -9,12 +9,11 @@ import torch
 from safetensors.torch import load_file
 
 from tepo.training.engine import optimizer_state
-from tests.integration.commands import program, python
+from tests.integration.commands import Started, program, ranks
 from tests.integration.tiny import tiny_model
 
 pytestmark = [pytest.mark.deepspeed, pytest.mark.slow, pytest.mark.disaster]
 
-ROOT = Path(__file__).parents[2]
 FIRST, REST = {"updates": [0, 2]}, {"updates": [2, 3]}
 
 
@@ -54,21 +53,13 @@ LAST = {  # on one again
 }
 
 
-def work(out: Path, jobs: dict) -> None:
-    program("tests.integration.engine_run", out, json.dumps(jobs), cwd=ROOT).end()
-
-
-def launch(out: Path, jobs: dict, code: int = 0) -> str:
-    start = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m", "tests.integration.engine_run")
-    return python(*start, out, json.dumps(jobs), cwd=ROOT, code=code).stderr
-
-
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     out = tmp_path_factory.mktemp("engines")
-    work(out, ONE)
-    launch(out, TWO)
-    work(out, LAST)
+    program("tests.integration.engine_run", out, json.dumps(ONE)).end()
+    for rank in ranks("tests.integration.engine_run", out, json.dumps(TWO)):
+        rank.end()
+    program("tests.integration.engine_run", out, json.dumps(LAST)).end()
     return out
 
 
@@ -171,19 +162,17 @@ def test_a_gradient_that_is_not_finite_is_left_out(results, name):
         torch.testing.assert_close(weights[key], value, rtol=1e-4, atol=1e-4)
 
 
-def test_a_killed_rank_ends_the_others(tmp_path):
-    assert "exitcode  : 9" in launch(tmp_path, {"dying": zero(2, die=1)}, code=1)
-    assert not list(tmp_path.rglob("result.json"))
+def import_for_a_gpu() -> None:
+    from tepo.training.engine.deepspeed_engine import import_deepspeed
+
+    import_deepspeed()
+    from deepspeed import ops
+    from deepspeed.accelerator import get_accelerator
+
+    assert get_accelerator().create_op_builder("ShareMemCommBuilder") is None
+    assert "__compatible_ops__" not in vars(ops)
 
 
 def test_on_a_gpu_the_import_tries_no_compiler() -> None:
     """DeepSpeed's list of ops asks nvcc and the linker about every CUDA op, when it is first read."""
-    look = """
-from tepo.training.engine.deepspeed_engine import import_deepspeed
-import_deepspeed()
-from deepspeed import ops
-from deepspeed.accelerator import get_accelerator
-assert get_accelerator().create_op_builder("ShareMemCommBuilder") is None
-assert "__compatible_ops__" not in vars(ops)
-"""
-    python("-c", look, cwd=ROOT, DS_ACCELERATOR="cuda")
+    Started(import_for_a_gpu, DS_ACCELERATOR="cuda").end()

@@ -67,23 +67,18 @@ def test_the_parts_with_vllm_watch_the_memory_and_take_both_gaps(tmp_path: Path)
 
 
 @pytest.mark.disaster
-def test_a_run_is_killed_and_resumed_without_the_packages_of_tables(tmp_path: Path) -> None:
-    path = without(tmp_path, "altair", "pandas", "pyarrow", "scipy", "sklearn", "vl_convert")
-    words = ("attention", "resume", "--small", "--out", tmp_path / "out")
-    said = python("-m", "perf.gpu", *words, PYTHONPATH=path, cwd=ROOT).stdout
+def test_missing_packages_fail_where_they_are_needed_and_missing_hardware_does_not(tmp_path: Path) -> None:
+    """A run is killed and resumed without the packages of tables."""
+    path = without(tmp_path, "altair", "pandas", "pyarrow", "scipy", "sklearn", "vl_convert", "vllm")
+    words = ("attention", "resume", "vllm", "two_gpus", "--small", "--out", tmp_path / "out")
+    said = python("-m", "perf.gpu", *words, PYTHONPATH=path, cwd=ROOT, code=1).stdout
     assert re.search(r"steps with equal metrics, killed or not .* 3 +3 +1 holds", said)
     assert re.search(r"^attention: works, \d+ s, cpu, torch ", said, re.MULTILINE)
-    assert said.endswith(" s: attention works, resume works\n")
-
-
-@pytest.mark.disaster
-def test_a_missing_package_fails_and_missing_hardware_does_not(tmp_path: Path) -> None:
-    words, path = ("--small", "--out", str(tmp_path / "out")), without(tmp_path, "vllm")
-    done = python("-m", "perf.gpu", "vllm", "two_gpus", *words, PYTHONPATH=path, cwd=ROOT, code=1)
-    assert "vllm: missing (vllm is not installed)" in done.stdout
-    assert "two_gpus: not run (needs 2 GPUs, here are 0)" in done.stdout
+    assert "vllm: missing (vllm is not installed)" in said
+    assert "two_gpus: not run (needs 2 GPUs, here are 0)" in said
     kept = json.loads((tmp_path / "out/gpu_cpu.json").read_text())["parts"]
-    assert {part: one["state"] for part, one in kept.items()} == {"vllm": "missing", "two_gpus": "not run"}
+    states = {"attention": "works", "resume": "works", "vllm": "missing", "two_gpus": "not run"}
+    assert {part: one["state"] for part, one in kept.items()} == states
 
 
 def test_every_part_is_run_though_all_fail_and_the_file_names_nobody(tmp_path: Path) -> None:

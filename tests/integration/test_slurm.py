@@ -17,6 +17,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
 from tests.integration.commands import Started, ranks, started, tepo, until
 from tests.integration.slurm_cluster import cluster, start_node, stop_daemon, until_idle
+from tests.integration.test_decoys import User
 from tests.unit.objectives.own_examples import follow
 from tests.unit.training.small import SMALL, assert_same_run, few_problems, lasting, small, write
 
@@ -197,6 +198,14 @@ def test_nodes_that_have_trained_do_not_end_a_longer_measuring(tmp_path: Path, s
     process.end()
     (run,) = (tmp_path / "runs").glob("*/eval/max4/result.json")
     assert "CANCELLED" not in (run.parents[2] / "log.txt").read_text()
+
+
+@pytest.mark.slurm
+@pytest.mark.disaster
+def test_jobs_execute_no_decoy(tmp_path: Path, slurm: Path) -> None:
+    user = User(tmp_path)
+    user.environment |= {"SLURM_CONF": os.environ["SLURM_CONF"]}
+    user.types("ablate decoyed --launcher slurm")
 
 
 @pytest.mark.slurm

@@ -10,7 +10,6 @@ from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, DeltaVerdict
 from tepo.evaluation.statistics.region import RegionVerdict
 from tepo.reporting.tables.cells import number_text
-from tepo.reporting.tables.paper_comparisons import shows
 from tepo.reporting.tables.table import IDENTICAL, VERDICT, Cell, Table, TableBlock, TableRow, verdict_in
 
 OUTCOME = "claim"  # the column of a registered claim's outcome
@@ -36,18 +35,6 @@ def headline(table: Table) -> str:
     if AVERAGE in columns:
         return _averages(table)
     return table.notes[0].rstrip(".") if table.notes else ""
-
-
-def paper_headline(table: Table) -> str:
-    """Number of the differences printed in the paper that show here, of those that were measured; empty for none."""
-    printed = [(one.paper, one.measured) for one in table.comparisons if one.measured and one.paper is not None]
-    if not printed:
-        return ""
-    differences = counted(len(printed), "difference")
-    if all(here.verdict is DeltaVerdict.NO_VERDICT for _, here in printed):
-        return f"{_TOO_FEW} none of {differences} that the paper prints"
-    shown = sum(shows(paper, here) for paper, here in printed)
-    return f"Of {differences} that the paper prints, {shown or 'none'} {'show' if shown > 1 else 'shows'} here"
 
 
 def compared(block: TableBlock) -> list[tuple[TableRow, Cell, str]]:

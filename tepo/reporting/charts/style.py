@@ -7,7 +7,6 @@ import hashlib
 import json
 import math
 import textwrap
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -53,16 +52,14 @@ Chart = Any  # one of Altair's: Chart, LayerChart or ConcatChart
 
 @dataclass(frozen=True)
 class NamedChart:
-    """A chart. name: of its file, unique in its study. kind: differences, claims, printed, map, lines, settings, curves
-    or times. ends: of curves, where they end, a line a row; of others the study's table has the numbers. instead: name
-    of a chart that says no more than this one."""
+    """A chart. name: of its file, unique in its study. kind: differences, claims, map or curves. ends: of curves, where
+    they end, a line a row; of others the study's table has the numbers."""
 
     name: str
     kind: str
     caption: str
     chart: Chart
     ends: pd.DataFrame = field(default_factory=pd.DataFrame, compare=False)
-    instead: str = ""
 
 
 Looks = Mapping[str, tuple[str, Look | None]]
@@ -105,20 +102,6 @@ def selected(faint: float = 0.12, plain: float = 1.0) -> tuple[alt.Parameter, al
     return chosen, alt.OpacityValue(faint, condition={"param": "method", "value": plain, "empty": True})
 
 
-def panels(charts: Sequence[Any], columns: int, chosen: alt.Parameter | None = None) -> alt.ConcatChart:
-    """Charts as the panels of one, which share their selection. chosen: where they have none yet."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # one selection for all is meant
-        made: alt.ConcatChart = alt.concat(*charts, columns=columns)
-        return made.add_params(chosen) if chosen is not None else made
-
-
-def colour_of(label: str, looks: Looks) -> str:
-    """The colour of a row."""
-    method, own = looks[label]
-    return (own or look(method)).colour
-
-
 def line_look(looks: Looks, lifted: Sequence[str] = ()) -> dict[str, Any]:
     """Encodings of lines that are methods: colour and dashes of each row, in one legend. lifted: the rows that keep
     their colours, where the others are grey and not named."""
@@ -149,13 +132,6 @@ def label_lines(letters: int) -> str:
 
 _LEGEND = 42  # letters of a line of a legend
 LEGEND_LINES = label_lines(_LEGEND)
-
-
-def row_axis(letters: int, **more: Any) -> alt.Axis:
-    """An axis on the left whose labels are rows in lines, around the middle of their row."""
-    lines = label_lines(letters)
-    offset = {"condition": {"test": "true", "expr": f"-6.5 * (length({lines}) - 1)"}, "value": 0}
-    return alt.Axis(labelExpr=lines, labelOffset=offset, ticks=False, **more)
 
 
 def sizes(left: Sequence[str] = (), legend: Sequence[str] = (), beside: int = 55) -> dict[str, int]:

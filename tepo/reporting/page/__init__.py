@@ -1,9 +1,9 @@
-"""The page: one self-contained HTML file. Its first screen says what was asked and found, with one picture; tables,
+"""The page: one self-contained HTML file. Its first screen says what was found, with one picture; tables,
 charts, responses, tokens and runs are folded below. It loads nothing from anywhere.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
 
@@ -24,25 +24,20 @@ from tepo.reporting.tables.render import markdown, tabular, tidy_csv
 from tepo.reporting.tables.table import Table
 
 _ENDS = 12  # rows of the table that stands for curves where no script runs
-_OPEN = ("claims", "differences", "map", "settings")  # kinds of charts that a study opens with
+_OPEN = ("claims", "differences", "map")  # kinds of charts that a study opens with
 _WIDTHS = {"broad": 760, "narrow": 355}  # pixels of the picture on the first screen
 
 
 @dataclass(frozen=True)
 class PageHead:
-    """First screen. title: what the page is about. asked, finding, ran, cost: a sentence each. terms: those of the
-    screen, each with its meaning. caveat: what results like these cannot say. repeat: commands. notes: from the file
-    of a study."""
+    """First screen, beside what was found."""
 
-    title: str
-    asked: str = ""
-    finding: str = ""
+    title: str  # what the page is about
     ran: str = ""
     cost: str = ""
-    terms: Mapping[str, str] = field(default_factory=dict)
-    caveat: str = ""
-    repeat: Sequence[str] = ()
-    notes: Sequence[str] = ()
+    caveat: str = ""  # what results like these cannot say
+    repeat: Sequence[str] = ()  # commands
+    notes: Sequence[str] = ()  # from the file of a study
 
 
 @dataclass(frozen=True)
@@ -92,7 +87,7 @@ def build_page(content: PageContent) -> str:
     environment.filters["packed"] = packed
     return environment.get_template("page.html.j2").render(
         head=head,
-        finding=head.finding or next((study.finding for study in studies if study.finding), head.title),
+        finding=next((study.finding for study in studies if study.finding), head.title),
         picture=picture and _chart(picture) | {"drawn": _pictures(picture)},
         methods=content.methods,
         studies=[_study(study, set(names), picture) for study in studies],
@@ -120,7 +115,7 @@ def build_page(content: PageContent) -> str:
 
 def _study(study: PageStudy, runs: set[str], picture: NamedChart | None) -> dict[str, Any]:
     """Content of a study's part of the page. lead: the chart that stands open."""
-    shown = [one for one in study.charts if picture is None or one.name not in (picture.name, picture.instead)]
+    shown = [one for one in study.charts if picture is None or one.name != picture.name]
     charts = [_chart(one) for one in shown]
     lead = [one for one in charts if one["kind"] in _OPEN][: int(len(shown) == len(study.charts))]
     return {

@@ -52,9 +52,9 @@ class RowSpec:
     """A row of a study.
 
     key: what the samples' `row` column holds. method: the objective, it fixes the colour; UNTRAINED for the base model,
-    which has no seeds. section: a heading over neighbouring rows (a panel). model: rows of different models are blocks
-    of their own, ranked and compared apart. setting: in a sweep, each axis and the row's value: likewise.
-    benchmarks: keys of those it is measured on, the same in all rows of a block; empty: all of the table.
+    which has no seeds. model: rows of different models are blocks of their own, ranked and compared apart. setting: in
+    a sweep, each axis and the row's value: likewise. benchmarks: keys of those it is measured on, the same in all rows
+    of a block; empty: all of the table.
     endings: of its runs that ended before their last step, with the seed. same_as: label of the row of its model and
     setting whose runs its own are, until rounding parts them; empty: none.
     """
@@ -62,7 +62,6 @@ class RowSpec:
     key: str
     label: str
     method: str = ""
-    section: str = ""
     model: str = ""
     look: Look | None = None  # the row's own; None: its method's
     setting: Mapping[str, str] = field(default_factory=dict)
@@ -143,8 +142,7 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
     comparisons: list[RowComparison] = []
     if spec.baseline:
         pairs = [pair for part in compared for pair in _pairs(part)]
-        differences = corrected([pair.difference() for pair in pairs], family)
-        measured = {pair.row: (one, pair) for one, pair in zip(differences, pairs, strict=True)}
+        measured = {one.row: one for one in corrected([pair.difference() for pair in pairs], family)}
         for place, part in enumerate(parts):
             blocks[place], found = _compared(blocks[place], part, spec, measured)
             comparisons += found
@@ -183,7 +181,7 @@ def _pairs(part: _TablePart) -> list[Pair]:
 
 
 def _compared(
-    block: TableBlock, part: _TablePart, spec: TableSpec, measured: Mapping[str, tuple[Difference, Pair]]
+    block: TableBlock, part: _TablePart, spec: TableSpec, measured: Mapping[str, Difference]
 ) -> tuple[TableBlock, list[RowComparison]]:
     """The block of a part with the columns Δ and Verdict, and what they show."""
     baseline = next((row for row in block.rows if part.baseline and row.key == part.baseline.key), None)
@@ -193,11 +191,10 @@ def _compared(
         if baseline is not None and row is not baseline:
             printed = [spec.reference[one.key].average for one in (row, baseline) if one.key in spec.reference]
             paper = printed[0] - printed[1] if len(printed) == 2 else None
-            comparisons.append(RowComparison(row, baseline, paper, *measured.get(row.key, (None, None))))
+            comparisons.append(RowComparison(row, baseline, paper, measured.get(row.key)))
             text, cell = comparisons[-1].words, comparisons[-1].cell
         rows.append(replace(row, cells=(*row.cells, cell, Cell(text=IDENTICAL if own.same_as and text else text))))
-    against = f"Against {spec.baseline}"
-    added = (Column("delta", "Δ Avg.", Kind.DELTA, against), Column(VERDICT, "Verdict", Kind.TEXT, against))
+    added = Column("delta", "Δ Avg.", Kind.DELTA), Column(VERDICT, "Verdict", Kind.TEXT)
     columns = (*block.columns, *added)
     return replace(block, columns=columns, rows=tuple(rows), baseline=spec.baseline or ""), comparisons
 
@@ -227,8 +224,7 @@ def _block(part: _TablePart) -> tuple[TableBlock, float | None]:
     scores = summarize(part.samples) if len(part.samples) else pd.DataFrame(columns=["row", "benchmark"])
     if not part.complete:
         scores = scores[~scores["benchmark"].isin((AVERAGE, MEAN))]
-    columns = [Column(key, name, group="Benchmarks") for key, name in part.benchmarks.items()]
-    columns += [Column(key, name, group="All of them") for key, name in ((AVERAGE, "Avg."), (MEAN, "Mean"))]
+    columns = [Column(key, name) for key, name in (*part.benchmarks.items(), (AVERAGE, "Avg."), (MEAN, "Mean"))]
     measured = {
         (line.row, line.benchmark): percent_cell(line.mean, line.low, line.high, line.samples)
         for line in scores.itertuples()
@@ -240,7 +236,6 @@ def _block(part: _TablePart) -> tuple[TableBlock, float | None]:
             row.shown,
             tuple(measured.get((row.key, column.key), MISSING) for column in columns),
             row.method,
-            row.section,
             row.look,
             row.measured,
             tuple(map(int, seeds.get(row.key, ()))),
@@ -299,7 +294,6 @@ def _printed_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) -
             paper.label,
             (*(Cell(paper.scores[key]) for key in PAPER_BENCHMARKS), Cell(paper.average)),
             row.method,
-            row.section,
             row.look,
         )
         for row, paper in printed

@@ -6,14 +6,12 @@ own, under the paper's benchmark names. `tepo.reporting.tables.build_table` make
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import groupby
-from operator import attrgetter
 
 from tepo.common.text import counted
-from tepo.evaluation.statistics.comparison import Difference, Pair
+from tepo.evaluation.statistics.comparison import Difference
 from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, DeltaVerdict
 from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.reporting.colours import Look
@@ -65,30 +63,21 @@ def percent_cell(mean: float, low: float, high: float, samples: int = 0) -> Cell
 
 @dataclass(frozen=True)
 class Column:
-    """group: a heading over neighbouring columns."""
-
     key: str
     title: str
     kind: Kind = Kind.SCORE
-    group: str = ""
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """`section` opens a group of rows ("Panel E: ..."); a new value prints a heading. `look`: colour and dash in
-    figures and on the page, the same for this row everywhere; None: that of `method`. measured: ids of the runs and
-    benchmarks behind it, by which it is known in other tables; empty: in this table alone. seeds: those measured, as
-    they are declared. sentence: what it is about, where the label is a name."""
-
     key: str
     label: str
     cells: tuple[Cell, ...]
     method: str = ""
-    section: str = ""
-    look: Look | None = None
-    measured: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = ()
-    sentence: str = ""
+    look: Look | None = None  # in figures and on the page, the same for this row everywhere; None: that of `method`
+    measured: tuple[str, ...] = ()  # ids of the runs and benchmarks behind it
+    seeds: tuple[int, ...] = ()  # those measured
+    sentence: str = ""  # what it is about, where the label is a name
 
 
 @dataclass(frozen=True)
@@ -126,15 +115,12 @@ class TableBlock:
 
 @dataclass(frozen=True)
 class RowComparison:
-    """A row beside the baseline of its block. paper: the printed difference of their averages, in points; None where
-    the paper has not both. measured: ours, with the runs that it is estimated from; None where a row was not
-    measured."""
+    """A row beside the baseline of its block."""
 
     row: TableRow
     baseline: TableRow
-    paper: float | None
-    measured: Difference | None
-    pair: Pair | None = field(default=None, compare=False, repr=False)
+    paper: float | None  # the printed difference of their averages, in points; None where the paper has not both
+    measured: Difference | None  # ours; None where a row was not measured
 
     @property
     def cell(self) -> Cell:
@@ -230,8 +216,3 @@ def rounded(value: float, decimals: int) -> float:
     """As printed. A share of samples often lies between two printed figures (70.75). The order of a sum must not choose
     one of them: the same share is the same figure in every table."""
     return round(round(value, _EXACT), decimals)
-
-
-def sections(rows: Sequence[TableRow]) -> list[tuple[str, list[TableRow]]]:
-    """Neighbouring rows of one section together, in order."""
-    return [(section, list(group)) for section, group in groupby(rows, key=attrgetter("section"))]

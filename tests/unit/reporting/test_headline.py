@@ -4,20 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tepo.evaluation.statistics.comparison import Difference
 from tepo.evaluation.statistics.comparison_verdict import DeltaVerdict
-from tepo.reporting.headline import headline, paper_headline
-from tepo.reporting.tables.table import (
-    BASELINE,
-    VERDICT,
-    Cell,
-    Column,
-    Kind,
-    RowComparison,
-    Table,
-    TableBlock,
-    TableRow,
-)
+from tepo.reporting.headline import headline
+from tepo.reporting.tables.table import BASELINE, VERDICT, Cell, Column, Kind, Table, TableBlock, TableRow
 
 AVERAGES = Column("average", "Avg.")
 
@@ -130,20 +119,3 @@ CASES = {
 def test_the_finding_in_a_sentence(case: str) -> None:
     table, sentence = CASES[case]
     assert headline(table) == sentence
-
-
-@pytest.mark.parametrize(
-    ("paper", "seeds", "sentence"),
-    [
-        ((1.0, 2.0, -1.0), 3, "Of 3 differences that the paper prints, 2 show here"),
-        ((1.0,), 3, "Of 1 difference that the paper prints, 1 shows here"),
-        ((-1.0,), 3, "Of 1 difference that the paper prints, none shows here"),
-        ((1.0, 2.0), 2, "Fewer than 3 seeds decide none of 2 differences that the paper prints"),
-        ((None,), 3, ""),
-    ],
-)
-def test_what_shows_of_the_paper(paper: tuple[float | None, ...], seeds: int, sentence: str) -> None:
-    row = TableRow("a", "a", ())
-    better = Difference("a", "average", 0.01, 0.005, 0.015, p=0.001, p_holm=0.001, seeds=seeds)
-    comparisons = tuple(RowComparison(row, row, one, better) for one in paper)
-    assert paper_headline(Table("mine", "Mine", (), comparisons=comparisons)) == sentence

@@ -14,8 +14,8 @@ from tepo.reporting.page.runs import PageRun, run_rows
 from tepo.reporting.tables.table import Table
 from tests.unit.reporting.pages import LONG, NASTY, page, unpacked
 
-HEAD = ("title", "asked", "ran", "cost", "caveat", "term", "meaning", "repeat", "note")
-HOSTILE = (*HEAD, "below", "lacks", "row", "differences", "curves", "times", "outcome", "command", "tepo", "GRPO/DAPO")
+HEAD = ("title", "ran", "cost", "caveat", "repeat", "note")
+HOSTILE = (*HEAD, "below", "lacks", "row", "differences", "curves", "map", "outcome", "command", "tepo", "GRPO/DAPO")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'unsafe-eval'; img-src data: blob:"
 
 
@@ -82,10 +82,10 @@ def test_a_strangers_text_is_text_everywhere(text: str, document: Document, list
     assert "<b title" not in text
     shown = document.shown + listed.shown
     assert [word for word in HOSTILE if f"{word} {NASTY}" not in shown] == []
-    names = ("samples", "token-data", "data-panel_e-times", "table-texts")
-    samples, tokens, times, texts = (unpacked(document.packed[name]) for name in names)
+    names = ("samples", "token-data", "data-panel_e-map", "table-texts")
+    samples, tokens, cells, texts = (unpacked(document.packed[name]) for name in names)
     assert tokens["dumps"][1]["responses"][1]["tokens"][2] == samples["problems"][2][4][0][0] == NASTY
-    assert LONG in next(iter(times["datasets"].values()))[0].values()
+    assert LONG in next(iter(cells["datasets"].values()))[0].values()
     assert NASTY in texts["table-panel_e"]["CSV"].replace('""', '"')
 
 

@@ -13,7 +13,6 @@ from functools import cache
 from typing import Any
 
 import altair as alt
-import numpy as np
 import pandas as pd
 
 from tepo.common.text import spelt
@@ -67,27 +66,16 @@ Looks = Mapping[str, tuple[str, Look | None]]
 
 
 def rows_of(frame: pd.DataFrame, digits: int = _DIGITS) -> list[dict[str, Any]]:
-    """The rows for JSON: missing and infinite numbers as null, others with few digits, texts as `_spelt`."""
-    columns = []
-    for name in frame:
-        if frame[name].dtype.kind == "f":
-            rounded = shortened(frame[name].to_numpy(), digits)
-            columns.append([value if math.isfinite(value) else None for value in rounded.tolist()])
-        else:
-            column = [None if value != value else value for value in frame[name].tolist()]
-            # of many rows the texts are few
-            texts = {value: _spelt(value) for value in set(column) if isinstance(value, str)}
-            columns.append([texts.get(value, value) if isinstance(value, str) else value for value in column])
+    """The rows for JSON: missing and infinite numbers as null, others with so many digits, texts as `_spelt`."""
+    texts = {text: _spelt(text) for name in frame for text in set(frame[name]) if isinstance(text, str)}  # few of many
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, float):
+            return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+        return texts.get(value, value) if isinstance(value, str) else value
+
+    columns = [list(map(plain, frame[name].tolist())) for name in frame]
     return [dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def shortened(numbers: np.ndarray, digits: int) -> np.ndarray:
-    """Numbers with so many significant digits. Infinite and missing ones stay what they are."""
-    with np.errstate(all="ignore"):
-        places = digits - 1 - np.floor(np.log10(np.abs(numbers)))
-        scale = 10.0 ** np.abs(places)
-        short = np.where(places >= 0, np.rint(numbers * scale) / scale, np.rint(numbers / scale) * scale)
-    return np.where((numbers == 0) | ~np.isfinite(short), numbers, short)
 
 
 def values(frame: pd.DataFrame, digits: int = _DIGITS) -> alt.InlineData:

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
-from tepo.analysis.claims_table import ClaimLine
+from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.tables import baseline_label
 from tepo.common.errors import UserError
 from tepo.common.text import setting_text
@@ -18,19 +18,12 @@ from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.sweep_table import LOST, environment_of
 from tepo.reporting.tables.table import SAME, Cell, Column, Kind, Table, TableBlock
 from tepo.store.facts import Facts
+from tepo.studies.claims import MEASURES
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
 
 _DELTA = Column("delta", "", Kind.DELTA)
 _POINTS = 72  # of a curve: more are not seen
-
-
-class Seed(NamedTuple):
-    """A run of a cell of a sweep."""
-
-    seed: int
-    run: str
-    ended: bool
 
 
 def study_charts(
@@ -65,24 +58,28 @@ def _line(label: str, cell: Cell, verdict: str, words: str = "") -> dict[str, An
     return line | {"low": _number(cell.low), "high": _number(cell.high)}
 
 
-def claims_charts(claims: Sequence[ClaimLine]) -> list[NamedChart]:
+def claims_charts(judged: Sequence[ClaimOutcome]) -> list[NamedChart]:
     """The measured claims at a glance, and each with its interval in the panel of its unit: those that hold first, then
     the refuted ones, the largest differences first; none where none is measured."""
-    order = {"holds": 0, "refuted": 1}
-    rows = [
-        {
-            **_line(one.sentence, Cell(one.delta, one.low, one.high), one.outcome),
-            "unit": one.unit,
-            "seeds": list(one.seeds),
-            "regions": list(one.regions),
-        }
-        for one in sorted(claims, key=lambda one: (order.get(one.outcome, 2), -one.delta))
-        if one.outcome
-    ]
+    rows = []
+    for one in judged:
+        if one.decision:
+            claim, region, cell = one.claim, one.claim.tested, Cell()
+            if not one.censored:  # of times that some runs did not live to see there is no difference
+                cell = Cell(*(100 * value for value in (one.decision.difference.delta, *one.decision.interval)))
+            inside = [(100 * region.low, 100 * region.high)]
+            outside = [(-math.inf, 100 * region.low), (100 * region.high, math.inf)]
+            line = _line(claim.sentence.rstrip("."), cell, str(one.outcome)) | {
+                "unit": "".join(MEASURES[claim.measure])
+            }
+            seeds = [100 * value for value in one.by_seed if not one.censored]
+            rows.append(line | {"seeds": seeds, "regions": outside if region.outside else inside})
     if not rows:
         return []
+    order = {"holds": 0, "refuted": 1}
+    rows.sort(key=lambda row: (order.get(row["verdict"], 2), -_number(row["delta"])))
     frame = pd.DataFrame(rows)
-    known = frame[frame["delta"].notna()]  # of times that some runs did not live to see there is no difference
+    known = frame[frame["delta"].notna()]
     glance = "Claims that were written down before their runs, a mark each"
     caption = (
         "Each claim: dot and line are A above B with its interval (90%, or 95% where what it says has two ends); "
@@ -116,7 +113,7 @@ def _sweep_charts(table: Table, units: Sequence[Unit], facts: Facts) -> Iterator
 
 
 def _sweep_frame(
-    block: TableBlock, runs: Mapping[tuple[str, str, str], Sequence[Seed]], lost: Mapping[str, float]
+    block: TableBlock, runs: Mapping[tuple[str, str, str], Sequence[tuple[int, str, bool]]], lost: Mapping[str, float]
 ) -> pd.DataFrame:
     rows = sorted(block.rows, key=lambda row: (row.key not in lost, lost.get(row.key, 0.0)))
     return pd.DataFrame(
@@ -125,8 +122,8 @@ def _sweep_frame(
             "value": column.title,
             "mean": _number(cell.mean),
             "interval": format_interval(cell, Column("", ""), 1),
-            "ended": sum(one.ended for one in seeds),
-            "runs": ", ".join(f"{one.seed}: {one.run}" for one in seeds),
+            "ended": sum(ended for *_, ended in seeds),
+            "runs": ", ".join(f"{seed}: {run}" for seed, run, _ in seeds),
             "lost": lost.get(row.key, math.nan),
         }
         for row in rows
@@ -139,15 +136,15 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _cell_runs(units: Sequence[Unit], facts: Facts) -> dict[tuple[str, str, str], list[Seed]]:
-    """Runs behind each cell: part of the block, row and value."""
-    cells: dict[tuple[str, str, str], list[Seed]] = {}
+def _cell_runs(units: Sequence[Unit], facts: Facts) -> dict[tuple[str, str, str], list[tuple[int, str, bool]]]:
+    """Runs behind each cell (part of the block, row and value): seed, id, and whether it ended early."""
+    cells: dict[tuple[str, str, str], list[tuple[int, str, bool]]] = {}
     for unit in units:
         if unit.row.objective is not None and (point := unit.row.setting.point):
             ending = str(facts.of(unit.id).ending or "")
             failed = bool(ending) and not ending.startswith("saturation")  # all answers right is no failure
             key = environment_of(_model(unit, units), point), unit.row_label, next(iter(point.values()))
-            cells.setdefault(key, []).append(Seed(unit.seed, unit.id, failed))
+            cells.setdefault(key, []).append((unit.seed, unit.id, failed))
     return cells
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from tepo.analysis.charts import claims_charts, study_charts
 from tepo.analysis.claim_outcomes import judge_claims
-from tepo.analysis.claims_table import claim_line, claims_table
+from tepo.analysis.claims_table import claims_table
 from tepo.analysis.tables import fill_command, study_table
 from tepo.common.text import counted
 from tepo.config.compose import to_dict
@@ -47,7 +47,7 @@ def render_all(
     studies, tables = [], []
     if registered:
         judged = judge_claims(load_claims(), registered, facts)
-        studies.append(PageStudy(claims_table(judged, ()), claims_charts(list(map(claim_line, judged)))))
+        studies.append(PageStudy(claims_table(judged, ()), claims_charts(judged)))
     report(1, CLAIMS)
     for done, (study, units) in enumerate(ordinary, start=2):
         tables.append(study_table(study, scale, units, facts))

@@ -71,9 +71,9 @@ def _results(study: Study, scale: str, units: Sequence[Unit], facts: Facts, fami
     rows: dict[str, list[Unit]] = {}
     for unit in units:
         rows.setdefault(row_key(unit), []).append(unit)
-    same = same_runs(study, scale, units, facts)
+    same_as, unlike = same_runs(study, scale, units, facts)
     several = len({row[0].model for row in rows.values()}) > 1
-    specs = [_row_spec(key, row, facts, several, same.same_as.get(key, "")) for key, row in rows.items()]
+    specs = [_row_spec(key, row, facts, several, same_as.get(key, "")) for key, row in rows.items()]
     references = {key: printed(study, row[0].model, row[0].row) for key, row in rows.items()}
     benchmarks = dict.fromkeys(name for unit in units for name in unit.config.data.benchmarks)
     spec = TableSpec(
@@ -84,7 +84,7 @@ def _results(study: Study, scale: str, units: Sequence[Unit], facts: Facts, fami
         baseline=baseline_label(study, units),
         family=family,
         reference={key: reference for key, reference in references.items() if reference is not None},
-        notes=[*study.notes, *same.notes, *_notes(scale, units, facts)],
+        notes=[*study.notes, *unlike, *_notes(scale, units, facts)],
     )
     samples = read_samples(units, facts)
     table, done = build_table(samples, spec), all(facts.of(unit.id, tuning=unit.tuning).done for unit in units)

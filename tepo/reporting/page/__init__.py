@@ -122,7 +122,6 @@ def _study(study: PageStudy, runs: set[str], picture: NamedChart | None) -> dict
         "name": study.table.name,
         "title": study.table.title,
         "finding": study.finding,
-        "wide": html_table.is_wide(study.table),
         "table": Markup(html_table.body(study.table, runs)),
         "lead": lead,
         "charts": [chart for chart in charts if chart not in lead],

@@ -9,7 +9,6 @@ from tepo.reporting.tables.cells import Markup
 from tepo.reporting.tables.table import BASELINE, SAME, VERDICT, Cell, Column, Kind, Table, TableBlock, TableRow
 
 _MARKUP = Markup(escape, "<b>%s</b>", "<u>%s</u>", " <small>%s</small>")
-_WIDE = 13  # columns that an upright sheet of A4 has room for
 
 
 def swatch(own: Look | None, method: str) -> str:
@@ -26,8 +25,7 @@ def swatch(own: Look | None, method: str) -> str:
 
 def render(table: Table) -> str:
     """The table under its title."""
-    name, wide = escape(table.name), " wide" if is_wide(table) else ""
-    head = f'<section class="result{wide}" id="table-{name}"><h2>{escape(table.title)}</h2>'
+    head = f'<section class="result" id="table-{escape(table.name)}"><h2>{escape(table.title)}</h2>'
     return f"{head}{body(table)}</section>\n"
 
 
@@ -36,11 +34,6 @@ def body(table: Table, runs: Collection[str] = ()) -> str:
     notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
     blocks = "".join(_block(block, runs) for block in table.blocks)
     return f'{blocks}{_to_fill(table)}<ul class="notes">{notes}</ul>'
-
-
-def is_wide(table: Table) -> bool:
-    """Tell whether an upright sheet of A4 has no room for its columns."""
-    return any(len(block.columns) > _WIDE for block in table.blocks)
 
 
 def _unmeasured(row: TableRow) -> bool:

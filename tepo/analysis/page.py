@@ -4,6 +4,7 @@ import math
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tepo.analysis.charts import claims_charts, study_charts
 from tepo.analysis.claim_outcomes import judge_claims
@@ -16,7 +17,7 @@ from tepo.launch.run_units import spent
 from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.charts.style import NamedChart
 from tepo.reporting.page import PageContent, PageHead, PageStudy, build_page
-from tepo.reporting.page.equations import Method, methods
+from tepo.reporting.page.equations import methods
 from tepo.reporting.page.runs import PageRun
 from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
@@ -73,7 +74,7 @@ def opening_chart(studies: Sequence[PageStudy]) -> NamedChart | None:
     return next((charts[kind] for kind in ("claims", "differences", "map", "curves") if kind in charts), None)
 
 
-def _methods(planned: Planned, studies: Sequence[PageStudy], picture: NamedChart | None) -> list[Method]:
+def _methods(planned: Planned, studies: Sequence[PageStudy], picture: NamedChart | None) -> list[dict[str, Any]]:
     """Equations of the methods of the study that the picture is of; of claims those that they name most."""
     if picture is None:
         return []

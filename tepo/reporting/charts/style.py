@@ -209,14 +209,6 @@ def svg(chart: Chart, width: int | None = None) -> str:
     return text.replace("</svg>", f"<!-- chart {digest(chart)} --></svg>")
 
 
-def png(chart: Chart, scale: float = 2.0) -> bytes:
-    """The chart as a PNG image, white behind it; scale: pixels for each of its units."""
-    import vl_convert
-
-    made: bytes = vl_convert.vegalite_to_png({**specification(chart), "background": "white"}, scale=scale)
-    return made
-
-
 def drawn(chart: Chart, format: str) -> bytes | str:
     """The chart as the content of a file of one of FORMATS. HTML holds Vega and needs no network; JSON is the
     specification with its data."""
@@ -226,7 +218,8 @@ def drawn(chart: Chart, format: str) -> bytes | str:
         case "svg":
             return svg(chart)
         case "png":
-            return png(chart)
+            image: bytes = vl_convert.vegalite_to_png({**specification(chart), "background": "white"}, scale=2.0)
+            return image
         case "pdf":
             made: bytes = vl_convert.vegalite_to_pdf(specification(chart))
             return made

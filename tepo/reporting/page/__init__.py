@@ -2,7 +2,7 @@
 charts, responses, tokens and runs are folded below. It loads nothing from anywhere.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from typing import Any
@@ -13,14 +13,12 @@ from markupsafe import Markup, escape
 from tepo.config.differences import settings_apart
 from tepo.reporting.charts.style import NamedChart, specification, svg, vega
 from tepo.reporting.headline import headline
-from tepo.reporting.page.equations import Method
 from tepo.reporting.page.packed import packed
 from tepo.reporting.page.runs import PageRun, run_rows
 from tepo.reporting.page.sample_data import RunSamples, pack_samples
 from tepo.reporting.page.token_data import token_data
 from tepo.reporting.tables import html_table
 from tepo.reporting.tables.provenance_note import made_by
-from tepo.reporting.tables.render import markdown, tabular, tidy_csv
 from tepo.reporting.tables.table import Table
 
 _ENDS = 12  # rows of the table that stands for curves where no script runs
@@ -62,7 +60,7 @@ class PageContent:
     runs: Sequence[PageRun] = ()
     samples: Sequence[RunSamples] = ()
     picture: NamedChart | None = None
-    methods: Sequence[Method] = ()
+    methods: Sequence[Mapping[str, Any]] = ()
 
 
 def build_page(content: PageContent) -> str:
@@ -91,16 +89,6 @@ def build_page(content: PageContent) -> str:
         picture=picture and _chart(picture) | {"drawn": _pictures(picture)},
         methods=content.methods,
         studies=[_study(study, set(names), picture) for study in studies],
-        texts=packed(
-            {
-                f"table-{study.table.name}": {
-                    "LaTeX": "\n\n".join(map(tabular, study.table.blocks)),
-                    "Markdown": markdown(study.table),
-                    "CSV": tidy_csv(study.table),
-                }
-                for study in studies
-            }
-        ),
         runs=run_rows(runs),
         made_by=made_by([session for run in runs for session in run.sessions]),
         unrecorded=sum(not run.sessions for run in runs),

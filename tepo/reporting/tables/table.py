@@ -27,18 +27,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Cell:
-    """mean, low, high: percent (points for a delta); low/high: ends of the 95% interval, None when there is none.
-
-    n: samples behind the mean. rank: 1 best of its column or not told apart from it, 2 second, 0 otherwise. text: of
-    TEXT columns, and in place of a mean that cannot be stated.
-    """
-
-    mean: float | None = None
-    low: float | None = None
+    mean: float | None = None  # percent; points for a delta
+    low: float | None = None  # ends of the 95% interval, None when there is none
     high: float | None = None
-    n: int = 0
-    rank: int = 0
-    text: str = ""
+    n: int = 0  # samples behind the mean
+    rank: int = 0  # 1 best of its column or not told apart from it, 2 second, 0 otherwise
+    text: str = ""  # of TEXT columns, and in place of a mean that cannot be stated
 
 
 MISSING = Cell()
@@ -82,20 +76,17 @@ class TableRow:
 
 @dataclass(frozen=True)
 class TableBlock:
-    """Rows under one set of columns. decimals: digits printed after the point, and the precision of ties. part: the
-    model or setting that the title says, where a table has several. baseline: label of the row that the others are
-    compared with. axis: what the columns are values of, in a sweep's table of rows x settings. drawn: the axis over
-    whose values, draws of a population, the rows are compared."""
+    """Rows under one set of columns."""
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[TableRow, ...]
-    decimals: int = 1
+    decimals: int = 1  # digits printed after the point, and the precision of ties
     notes: tuple[str, ...] = ()
-    part: str = ""
-    baseline: str = ""
-    axis: str = ""
-    drawn: str = ""
+    part: str = ""  # the model or setting that the title says, where a table has several
+    baseline: str = ""  # label of the row that the others are compared with
+    axis: str = ""  # what the columns are values of, in a sweep's table of rows x settings
+    drawn: str = ""  # the axis over whose values, draws of a population, the rows are compared
 
     def label(self, row: TableRow) -> str:
         """The row's label without the setting that the title says already."""
@@ -136,15 +127,12 @@ class RowComparison:
 
 @dataclass(frozen=True)
 class Table:
-    """name: the study ("panel_e"), also the stem of files. notes: one line each, printed below everything.
-    comparisons: what the columns Δ and Verdict show. command: what runs what was not measured; empty: nothing lacks."""
-
-    name: str
+    name: str  # the study ("panel_e"), also the stem of files
     title: str
     blocks: tuple[TableBlock, ...]
-    notes: tuple[str, ...] = ()
-    comparisons: tuple[RowComparison, ...] = ()
-    command: str = ""
+    notes: tuple[str, ...] = ()  # one line each, printed below everything
+    comparisons: tuple[RowComparison, ...] = ()  # what the columns Δ and Verdict show
+    command: str = ""  # what runs what was not measured; empty: nothing lacks
 
     def cells(self) -> Iterator[tuple[TableBlock, TableRow, Column, Cell]]:
         """Every cell with its place, block after block and row after row."""

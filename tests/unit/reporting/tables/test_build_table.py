@@ -28,19 +28,6 @@ def lines(table: Table) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(as_text(table, "csv"))))
 
 
-def test_means_are_those_of_the_samples() -> None:
-    frame = samples({"a": 0.3, "c": 0.7})
-    extra = frame[(frame["benchmark"] == "gcd") & (frame["sample"] < 2)].assign(sample=lambda part: part["sample"] + 4)
-    frame = pd.concat([frame, extra], ignore_index=True)  # gcd with 6 samples a problem: the two averages part
-    table = build_table(frame, TableSpec(ROWS, BENCHMARKS, name="t", title="t"))
-    mine = frame[frame["row"] == "c"]
-    assert cell(table, "c", "add3").mean == pytest.approx(100 * mine[mine["benchmark"] == "add3"]["right"].mean())
-    assert cell(table, "c", "average").mean == pytest.approx(100 * mine["right"].mean())
-    assert cell(table, "c", "mean").mean == pytest.approx(100 * mine.groupby("benchmark")["right"].mean().mean())
-    assert cell(table, "c", "average").n == len(mine)
-    assert cell(table, "c", "average").mean != pytest.approx(cell(table, "c", "mean").mean, abs=1e-6)
-
-
 def test_what_was_not_measured_is_a_dash_and_averages_need_every_benchmark() -> None:
     frame = samples({"a": 0.3, "c": 0.7})
     frame = frame[(frame["row"] != "c") | (frame["benchmark"] == "add3")]
@@ -50,16 +37,8 @@ def test_what_was_not_measured_is_a_dash_and_averages_need_every_benchmark() -> 
         assert cell(table, "c", column).mean is None
     assert cell(table, "d", "add3").mean is None
     assert any("still to be measured" in note and ROWS[2].label in note for note in table.notes)
-
-
-def test_no_average_when_a_benchmark_has_no_samples_at_all() -> None:
-    table = build_table(
-        samples({"a": 0.3, "c": 0.5}),
-        TableSpec(ROWS, {**BENCHMARKS, "lin": "lin"}, name="t", title="t", baseline="GRPO/DAPO"),
-    )
-    assert cell(table, "a", "gcd").mean is not None
-    assert cell(table, "a", "average").mean is None
-    assert cell(table, "c", "delta").mean is None
+    more = TableSpec(ROWS, {**BENCHMARKS, "lin": "lin"}, name="t", title="t")  # which no row was measured on
+    assert cell(build_table(samples({"a": 0.3}), more), "a", "average").mean is None
 
 
 def test_two_problems_give_no_interval_no_verdict_and_a_note() -> None:
@@ -161,14 +140,6 @@ def test_p_is_printed_on_its_side_of_the_level() -> None:
     ]  # fmt: skip
 
 
-def test_other_problems_are_not_compared() -> None:
-    frame = samples({"a": 0.3, "c": 0.9})
-    frame.loc[frame["row"] == "c", "problem"] += "-other"
-    table = build_table(frame, TableSpec(ROWS, BENCHMARKS, name="t", title="t", baseline="GRPO/DAPO"))
-    assert cell(table, "c", "verdict").text == "not comparable"
-    assert cell(table, "c", "delta").mean is None
-
-
 def test_bold_is_the_best_and_what_cannot_be_told_apart_from_it() -> None:
     chances = {"a": 0.0, "b": 0.0, "c": 0.0, "d": 0.0}
     frame = samples(chances, problems=250)
@@ -209,17 +180,6 @@ def test_the_note_says_the_smallest_difference_that_bold_can_mean() -> None:
     assert [cell(table, key, "average").rank for key in "abc"] == [1, int(halves[0] >= 30), int(halves[1] >= 70)]
 
 
-def test_what_the_paper_printed_has_a_best_and_a_second() -> None:
-    printed = {
-        row.key: reference_row(RowKey("table1", method=name))
-        for row, name in zip(ROWS[:2], ("grpo_dapo", "tepo"), strict=True)
-    }
-    block = build_table(
-        samples({"a": 0.5, "b": 0.5}), TableSpec(ROWS[:2], BENCHMARKS, name="t", title="t", reference=printed)
-    ).blocks[1]
-    assert [row.cells[-1].rank for row in block.rows] == [2, 1]
-
-
 def test_models_are_ranked_and_compared_apart() -> None:
     rows = [
         RowSpec(f"{model}-{label}", label, label, model=model) for model in ("7B", "14B") for label in ("grpo", "tepo")
@@ -240,14 +200,6 @@ def test_models_are_ranked_and_compared_apart() -> None:
 def test_bad_input_is_named() -> None:
     with pytest.raises(UserError, match="did you mean 'GRPO/DAPO'"):
         build_table(samples({"a": 0.5}), TableSpec(ROWS, BENCHMARKS, name="t", title="t", baseline="GRPO/DAP"))
-    with pytest.raises(UserError, match="samples"):
-        build_table(samples({"a": 0.5}).drop(columns="samples"), TableSpec(ROWS, BENCHMARKS, name="t", title="t"))
-    frame = samples({"a": 0.5})
-    with pytest.raises(UserError, match="different problems"):
-        build_table(
-            frame[(frame["seed"] == 0) | (frame["problem"] != "gcd-3")],
-            TableSpec(ROWS, BENCHMARKS, name="t", title="t"),
-        )
 
 
 @pytest.mark.parametrize("measured", [0, 7])  # 7 trained nothing: the study may begin with another seed

@@ -53,17 +53,6 @@ def test_only_rows_that_the_paper_printed_are_compared_and_signs_decide() -> Non
     assert rows[2].cells[1] == Cell()
 
 
-def test_cells_and_comparisons_are_of_one_difference() -> None:
-    measured = table(a=30.0)
-    (one,) = (entry for entry in measured.comparisons if entry.row.key == "c")
-    assert one.paper is None
-    delta, verdict = next(row for row in measured.blocks[0].rows if row.key == "c").cells[-2:]
-    assert (delta.mean, delta.low, delta.high) == tuple(
-        100 * value for value in (one.measured.delta, one.measured.low, one.measured.high)
-    )
-    assert verdict.text == one.words == "better (p = .013)"
-
-
 def test_a_table_without_a_printed_baseline_gives_nothing() -> None:
     assert paper_comparisons([table(b=30.0, c=31.5)]).blocks == ()
 

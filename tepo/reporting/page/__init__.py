@@ -23,7 +23,7 @@ from tepo.reporting.tables.table import Table
 
 _ENDS = 12  # rows of the table that stands for curves where no script runs
 _OPEN = ("claims", "differences", "map")  # kinds of charts that a study opens with
-_WIDTHS = {"broad": 760, "narrow": 355}  # pixels of the picture on the first screen
+_WIDTH = 760  # pixels of the picture on the first screen
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def build_page(content: PageContent) -> str:
     return environment.get_template("page.html.j2").render(
         head=head,
         finding=next((study.finding for study in studies if study.finding), head.title),
-        picture=picture and _chart(picture) | {"drawn": _pictures(picture)},
+        picture=picture and _chart(picture) | {"drawn": _drawn(picture)},
         methods=content.methods,
         studies=[_study(study, set(names), picture) for study in studies],
         runs=run_rows(runs),
@@ -127,10 +127,7 @@ def _chart(one: NamedChart) -> dict[str, Any]:
     }
 
 
-def _pictures(one: NamedChart) -> dict[str, Markup]:
-    """The picture as SVG for a broad screen and a narrow one, which scripts replace by the chart."""
+def _drawn(one: NamedChart) -> Markup:
+    """The picture as SVG, which scripts replace by the chart."""
     label = f'<svg role="img" aria-label="{escape(one.caption)}" '
-    return {
-        name: Markup(svg(one.chart, width).replace("<svg ", label, 1))  # Vega gives no ids that could stand twice
-        for name, width in _WIDTHS.items()
-    }
+    return Markup(svg(one.chart, _WIDTH).replace("<svg ", label, 1))

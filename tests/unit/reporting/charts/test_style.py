@@ -83,16 +83,10 @@ def test_a_hash_changes_with_what_is_shown(other: Chart, same: bool) -> None:
 
 def test_a_hash_keeps_the_order_of_rows_and_no_names_that_altair_makes() -> None:
     plain, lines = digest(forest()), digest(curves())
-    rows = pd.DataFrame(specification(forest())["datasets"].popitem()[1])
-    assert digest(differences(rows[::-1], "points")) != digest(differences(rows, "points"))
-    assert len({digest(curves(runs)) for runs in (3, 4)} - {lines}) == 2
-    assert (digest(forest()), digest(curves())) == (plain, lines)
-    assert (digest(curves(2, 0.25001)) == lines, digest(curves(2, 0.251)) == lines) == (True, False), (
-        "three digits are drawn"
-    )
-    chart = forest()
+    assert digest(forest(method=["b", "a"])) != plain
+    assert (digest(curves(2, 0.25001)) == lines, digest(curves(2, 0.251)) == lines) == (True, False), "as it is drawn"
+    chart, several = forest(), curves()
     chart.name, chart.layer[0].name = "one", "another"
-    several = curves()
     several.params[0].views = ["another"]
     assert (digest(chart), digest(several)) == (plain, lines)
 

@@ -47,7 +47,7 @@ def test_without_scripts_there_are_a_picture_and_tables(path: Path, window: Page
     window.open(path, 400, scripts=False)
     for fold in window.all("main > section > details:not([open], .scripted) > summary"):
         fold.click()
-    shown = [".narrow svg[role=img]", "#table-panel_e table", "#figure-panel_e-curves noscript table", "#side noscript"]
-    assert window.run(SEEN, [*shown, ".broad svg", ".controls", "#runs-fold"]) == shown
+    shown = [".chart svg[role=img]", "#table-panel_e table", "#figure-panel_e-curves noscript table", "#side noscript"]
+    assert window.run(SEEN, [*shown, ".controls", "#runs-fold"]) == shown
     assert window.texts("#figure-panel_e-curves tbody th") == [LONG, "TEPO"]
     assert window.outside() == []

@@ -66,14 +66,14 @@ def claims_charts(judged: Sequence[ClaimOutcome]) -> list[NamedChart]:
         if one.decision:
             claim, region, cell = one.claim, one.claim.tested, Cell()
             if not one.censored:  # of times that some runs did not live to see there is no difference
-                cell = Cell(*(100 * value for value in (one.decision.difference.delta, *one.decision.interval)))
+                low, high = one.decision.interval
+                cell = Cell(100 * one.decision.difference.delta, 100 * low, 100 * high)
             inside = [(100 * region.low, 100 * region.high)]
             outside = [(-math.inf, 100 * region.low), (100 * region.high, math.inf)]
-            line = _line(claim.sentence.rstrip("."), cell, str(one.outcome)) | {
-                "unit": "".join(MEASURES[claim.measure])
-            }
-            seeds = [100 * value for value in one.by_seed if not one.censored]
-            rows.append(line | {"seeds": seeds, "regions": outside if region.outside else inside})
+            line = _line(claim.sentence.rstrip("."), cell, str(one.outcome))
+            line["unit"] = "".join(MEASURES[claim.measure])
+            line["seeds"] = [100 * value for value in one.by_seed if not one.censored]
+            rows.append(line | {"regions": outside if region.outside else inside})
     if not rows:
         return []
     order = {"holds": 0, "refuted": 1}

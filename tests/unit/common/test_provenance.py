@@ -11,7 +11,7 @@ import pytest
 
 from tepo import __version__
 from tepo.common import provenance
-from tepo.reporting.tables.provenance_note import mixed
+from tepo.reporting.tables.provenance_note import made_by, mixed
 
 
 def git(folder: Path, *words: str) -> str:
@@ -130,6 +130,19 @@ ONE = {
     "python": "3.12.1", "torch": "2.9.0", "transformers": "5.1", "vllm": None, "deepspeed": None,
     "threads": 1, "cpu": "Fast", "gpus": [],
 }  # fmt: skip
+
+
+def test_what_made_the_results_in_words() -> None:
+    later = {**ONE, "started": "2026-01-03T00:00:00+00:00", "ended": None, "host": "b"}
+    gpus = {**ONE, "commit": None, "threads": 8, "gpus": ["H100", "H100"], "vllm": "0.19"}
+    assert made_by([later, ONE, gpus]) == [
+        "tepo 1.0, Python 3.12.1, torch 2.9.0, transformers 5.1, commit 0123456789ab, changed, "
+        "threads 1, CPU Fast; 2026-01-02 03:04 to 2026-01-02 03:10 UTC.",
+        "tepo 1.0, Python 3.12.1, torch 2.9.0, transformers 5.1, vLLM 0.19, "
+        "threads 8, CPU Fast, GPUs 2 x H100; 2026-01-02 03:04 to 2026-01-02 03:10 UTC.",
+    ]
+    assert made_by([]) == []
+    assert len(made_by([{}])) == 1  # a record of another version
 
 
 def test_a_table_of_different_versions_or_machines_says_so_in_one_line() -> None:

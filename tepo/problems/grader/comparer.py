@@ -89,8 +89,10 @@ class Comparer:
         if len(golds) == len(answers) == 1 and not signed:
             return self._element(golds[0], answers[0])
         if not signed or "\\neq" in gold + answer:
-            left, right = groups.listed_set(expansions(golds)[0]), groups.listed_set(expansions(answers)[0])
-            if left and right and (left.variable or right.variable or "\\cup" in gold + answer):
+            lists = expansions(golds)[0], expansions(answers)[0]
+            left, right = map(groups.solution_set, lists)
+            alone = any(len(texts) == 1 and "\\neq" in texts[0] for texts in lists)
+            if left and right and not alone and (left.variable or right.variable or "\\cup" in gold + answer):
                 return groups.same_sets(left, right, self)
         if DOTS in golds or DOTS in answers:
             return groups.same_elided(golds, answers, self, ordered=False)
@@ -145,9 +147,8 @@ class Comparer:
         if left and right and (max(len(left.items), len(right.items)) > 1 or "{" in left.left + right.left):
             return groups.same_groups(left, right, self)
         gold, answer = strip_parentheses(gold), strip_parentheses(answer)
-        rows, others = groups.matrix(gold), groups.matrix(answer)
-        if rows and others:
-            return groups.same_matrices(rows, others, self)
+        if (entries := groups.same_matrices(gold, answer, self)) is not None:
+            return entries
         gold, answer = _LEAD.sub("", gold), _LEAD.sub("", answer)
         if max(len(union(gold)), len(union(answer))) > 1 and (united := self._sets(gold, answer)) is not None:
             return united

@@ -405,3 +405,9 @@ def same_sets(mine: SolutionSet, theirs: SolutionSet, compare: Comparison) -> bo
     if mine.variable and theirs.variable and mine.variable != theirs.variable:
         return compare.differ("variable")
     return pair_off(mine.pieces, theirs.pieces, lambda left, right: same_groups(left, right, compare))
+
+
+def same_solutions(gold: str, answer: str, compare: Comparison) -> bool | None:
+    """None where one is no set of solutions."""
+    mine, theirs = solution_set([gold]), solution_set([answer])
+    return same_sets(mine, theirs, compare) if mine and theirs else None

@@ -161,19 +161,19 @@ def test_what_went_before_changes_neither_count_nor_verdict() -> None:
     code = """
 import json, sys
 from tepo.problems.grader.worker import _load
-from tepo.problems.grader.symbolic.allowance import REMEMBERED, _count, allowance
+from tepo.problems.grader.symbolic.allowance import REMEMBERED, allowance, count
 decider = _load({"relative": 0, "absolute": 0})
 texts = json.loads(sys.argv[1])
 def cost(text):
     with allowance(first=False):
-        before = _count.reading
+        before = count.reading
         decider.grade("17", text)
-    return before - _count.reading
+    return before - count.reading
 counts = [cost(text) for text in texts]
 kept = []
 for n in range(60):
     with allowance(first=False):
-        kept.append(_count.kept)
+        kept.append(count.kept)
         decider.grade("x", f"(x+{n})^9 - \\\\sin({n}x)")
 print(json.dumps([counts, max(kept) <= REMEMBERED and min(kept[5:]) < max(kept)]))
 """

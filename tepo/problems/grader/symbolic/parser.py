@@ -11,7 +11,7 @@ from latex2sympy2_extended import NormalizationConfig, normalize_latex
 from latex2sympy2_extended.latex2sympy2 import _Latex2Sympy
 from math_verify.parser import get_last_eq
 
-from tepo.problems.grader.symbolic.allowance import charge, remembered
+from tepo.problems.grader.symbolic.allowance import count, remembered
 
 _BIT_PAIRS = 300_000  # of two integers, that one tick brings together
 
@@ -24,7 +24,7 @@ class Gcd(sympy.Function):
         if not all(isinstance(number, sympy.Integer) for number in numbers):
             return None
         lengths = sorted(number.p.bit_length() for number in numbers)
-        charge(len(lengths) * lengths[-1] * lengths[-2:][0] // _BIT_PAIRS)
+        count.compute(len(lengths) * lengths[-1] * lengths[-2:][0] // _BIT_PAIRS)
         return sympy.Integer(cls.compute(*(number.p for number in numbers)))
 
 

@@ -47,6 +47,8 @@ def tokenizer(template: str | None = None) -> Any:
         (None, "1+1", {"prompt": "Solve {problem} now.", "wrap": "raw"}, "Solve 1+1 now."),
         (None, "1+1", {"prompt": "Solve {problem} now."}, "Question:\nSolve 1+1 now.\n\nAnswer:\n"),
         (PLAIN, "1+1", {"prompt": "Solve {problem} now."}, "<user>Solve 1+1 now.<assistant>"),
+        ({"default": PLAIN, "tools": "{{ no }}"}, "1+1?", {"prompt": "boxed"}, f"<user>{REQUEST}<assistant>"),
+        ("{{ strftime_now('%d %b %Y') }}" + PLAIN, "1", {"prompt": "{problem}"}, "26 Jul 2024<user>1<assistant>"),
         (
             None,
             r"{problem} {request} \frac{1}{2}",
@@ -233,6 +235,7 @@ def test_a_template_that_loses_the_statement_is_refused(template: str, message: 
     ("normalizer", "statement", "message"),
     [
         (None, "three apples", "has no a, e, h, l, p, r, s, t, which"),
+        (None, "1 + 2 Y", "has no Y, which"),
         (None, "求和", "has no 和, 求, which the prompts use"),
         (normalizers.Replace("+", ""), "1 + 2", r"changes 1 problem \(p0\)|has no \+"),
         (normalizers.Replace("1 2", "2"), "1 2 + 3", r"changes 1 problem \(p0\)"),  # each of its letters is there
@@ -244,21 +247,13 @@ def test_a_tokenizer_that_loses_a_part_of_the_statement_is_refused(
 ) -> None:
     made = word_tokenizer("1", "2", "3", "+", "=", "what", "is", normalizer=normalizer)
     assert re.search(message, refused(made, statement, prompt="raw"))
+    assert "has no !, Y" in refused(made, "1 + 2", prompt="{problem} Y !", wrap="raw")
 
 
 def test_case_accents_and_spaces_are_the_tokenizers_affair() -> None:
     steps = normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()])
     made = word_tokenizer("1", "2", "3", "+", "=", "what", "is", normalizer=steps)
     assert len(ask(made, "What  ÍS\n1+２ =", prompt="raw").tokens[0]) == 6
-
-
-def test_a_letter_that_the_shipped_bases_lack_is_not_dropped() -> None:
-    """Their tokenizer reads `What is 3+4?` as ` is 3+4`, and would ask for mx(3,4)."""
-    made = AutoTokenizer.from_pretrained(str(PACKAGE / "assets/laptop"))
-    assert len(ask(made, "3+4=", prompt="raw").tokens) == 1
-    assert refused(made, "What is 3+4?", prompt="raw").startswith("the model's tokenizer has no ?, W, h, which")
-    assert "has no á" in refused(made, "máx(3,4)=", prompt="raw")
-    assert "has no Y, !" in refused(made, "3+4=", prompt="{problem} Yes!", wrap="raw").replace("!, Y", "Y, !")
 
 
 @pytest.mark.parametrize("prompt", ["boxed", "raw"])
@@ -354,17 +349,6 @@ def test_a_template_without_an_end_is_ended(on: str) -> None:
     """Also where only one statement brings it about."""
     made = byte_tokenizer(CHATML + f"{{% if {on} %}}{LOOP}{{% endif %}}", eos_token="</s>")
     assert "takes more than 2 CPU seconds" in refused(made, "1+1?", "9+9?")
-
-
-def test_one_of_several_versions_is_the_default() -> None:
-    both = {"default": CHATML, "tools": "{{ raise_exception('no') }}"}
-    shown = [render_prompt("1+1?", byte_tokenizer(one, eos_token="</s>"), prompt="boxed") for one in (both, CHATML)]
-    assert shown[0] == shown[1]
-
-
-def test_a_prompt_does_not_depend_on_the_day() -> None:
-    made = byte_tokenizer("{{ strftime_now('%d %b %Y') }}" + CHATML, eos_token="</s>")
-    assert render_prompt("1", made, prompt="boxed").startswith("26 Jul 2024")
 
 
 def test_control_tokens_are_marked() -> None:

@@ -217,21 +217,6 @@ def turns(content: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        (turns("{{ m.content | lower }}"), "leaves it out or changes it"),
-        (turns("{{ m.content[:60] }}"), r"the text of 2 problems \(p0, p1\)"),
-        (turns("{{ m.content | replace('<', '') }}"), r"the text of 1 problem \(p1\)"),
-        (turns("{{ m.content }} {{ m.content }}"), "writes it 2 times"),
-        (turns("{% if m.role != 'user' %}{{ m.content }}{% endif %}"), "leaves it out or changes it"),
-    ],
-)
-def test_a_template_that_loses_the_statement_is_refused(template: str, message: str) -> None:
-    made = byte_tokenizer(template, special=("<|im_start|>", "<|im_end|>"), eos_token="<|endoftext|>")
-    assert re.search(message, refused(made, "How many?", "Is 1<2?"))
-
-
-@pytest.mark.parametrize(
     ("normalizer", "statement", "message"),
     [
         (None, "three apples", "has no a, e, h, l, p, r, s, t, which"),
@@ -247,7 +232,7 @@ def test_a_tokenizer_that_loses_a_part_of_the_statement_is_refused(
 ) -> None:
     made = word_tokenizer("1", "2", "3", "+", "=", "what", "is", normalizer=normalizer)
     assert re.search(message, refused(made, statement, prompt="raw"))
-    assert "has no !, Y" in refused(made, "1 + 2", prompt="{problem} Y !", wrap="raw")
+    assert "has no !, Y" in refused(made, "3", prompt="{problem} Y !", wrap="raw")
 
 
 def test_case_accents_and_spaces_are_the_tokenizers_affair() -> None:
@@ -336,11 +321,16 @@ LOOP = (
         ("{{ messages.append(1) }}", "fails: access to attribute 'append'"),
         ("{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", "fails: maximum recursion depth"),
         (PARTS.replace("part.text", "part.text[:5]"), "leaves it out or changes it"),
+        (turns("{{ m.content | lower }}"), "leaves it out or changes it"),
+        (turns("{{ m.content[:60] }}"), r"the text of 2 problems \(p0, p1\)"),
+        (turns("{{ m.content | replace('<', '') }}"), r"the text of 1 problem \(p1\)"),
+        (turns("{{ m.content }} {{ m.content }}"), "writes it 2 times"),
+        (turns("{% if m.role != 'user' %}{{ m.content }}{% endif %}"), "leaves it out or changes it"),
     ],
 )
-def test_a_template_that_fails_is_one_sentence(template: Any, message: str) -> None:
+def test_a_template_that_fails_or_loses_the_statement_is_one_sentence(template: Any, message: str) -> None:
     made = byte_tokenizer(template, special=("<|im_start|>", "<|im_end|>"), eos_token="</s>")
-    assert re.search(message, refused(made, "1+1?"))
+    assert re.search(message, refused(made, "How many?", "Is 1<2?"))
     assert ask(made, "1+1?", wrap="base").tokens  # it is not looked at
 
 

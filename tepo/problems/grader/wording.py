@@ -24,12 +24,6 @@ _ASSURED = (
 """Stands before the words of a remark: not those of one that takes the answer back or binds it to cases."""
 
 
-def _unless_unit(match: re.Match[str]) -> str:
-    """A remark of one word goes only if it cannot be a unit or a name: (cm), (x)."""
-    inside = match[1].strip()
-    return "" if " " in inside or (len(inside) >= 4 and known(inside) is None) else match.group()
-
-
 _END = r"\)?$"
 _START = r"(?<=.) ?,? ?\(?"
 _QUANTIFIERS = re.compile(
@@ -61,7 +55,9 @@ _REMARKS = rules(
      rf"|^\\text\{{{_NAMED}"
      r"(?![^{}]*\b(?i:not|base|at least|at most|than)\b)[^{}]*[a-zA-Z]{2,}:\} ?(?=.)", ""),
     (rf"(?<=.) ?\\text\{{,? ?\({_ASSURED}"
-     r"(?![^{}]*\b(?:base|mod|binary|ternary|octal|decimal|hex(?:adecimal)?)\b)([^{}()]*)\)\}$", _unless_unit),
+     r"(?![^{}]*\b(?:base|mod|binary|ternary|octal|decimal|hex(?:adecimal)?)\b)([^{}()]*)\)\}$",
+     lambda match: match.group() if " " not in (word := match[1].strip()) and (len(word) < 4 or known(word)) else ""),
+    # (a remark of one word may be a unit or a name: (cm), (x))
     (rf"(?<=[^(,;\s]) ?,? ?\\text\{{,? ?(?:or|which is|i\.e\.?)? ?(?:{_ABOUT})\}} ?\d[\d.]*$", ""),
 )  # fmt: skip
 """Lead-ins and remarks that go; (or Y) becomes a second spelling: X or Y."""

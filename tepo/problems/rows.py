@@ -37,13 +37,13 @@ def text_of(value: Any, what: str) -> str:
     else, infinity, and a number that Python would change."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{what} is neither a text nor a number")
-    try:
-        # more digits than a float keeps, or a larger exponent, also than any Decimal has
-        kept = not isinstance(value, WrittenFloat) or Decimal(value.text) == Decimal(repr(float(value)))
-    except ArithmeticError:
-        kept = False
-    if not kept:
-        raise ValueError(f"{what} {value.text[:_SHOWN]} would be read as {float(value)!r}: put it in quotes")
+    if isinstance(value, WrittenFloat):
+        try:
+            kept = Decimal(value.text) == Decimal(repr(float(value)))
+        except ArithmeticError:  # an exponent that no Decimal has
+            kept = False
+        if not kept:
+            raise ValueError(f"{what} {value.text[:_SHOWN]} would be read as {float(value)!r}: put it in quotes")
     if isinstance(value, float) and math.isinf(value):
         raise ValueError(f"{what} is Infinity, which is no number of JSON; in quotes it is \\infty")
     return str(value)

@@ -126,9 +126,9 @@ def draw_equation(random: Random) -> Operands:
 
 def digit_sum(operands: Operands, slip: Slip) -> tuple[str, int]:
     """`sum(483920)=`: running sums, `4+8=12+3=15+9=24+2=26+0=26,`."""
-    text, *others = str(operands[0])
-    total = int(text)
-    for digit in map(int, others):
+    first, *others = map(int, str(operands[0]))
+    text, total = f"{first}", first
+    for digit in others:
         total = slip(total + digit, near(total + digit))
         text += f"+{digit}={total}"
     return text + ",", total

@@ -6,8 +6,9 @@ from dataclasses import replace
 import pytest
 
 from tepo.common.errors import UserError
+from tepo.common.paths import names
 from tepo.problems import hashes
-from tepo.problems.benchmarks import benchmark_names, load_benchmark, parse_benchmark
+from tepo.problems.benchmarks import load_benchmark, parse_benchmark
 from tepo.problems.hashes import pick_pinned, row_hashes, set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.sources import Dataset, Fields, load_dataset_problems, read_problem_file
@@ -50,8 +51,8 @@ def test_the_protocol(name):
 
 
 def test_every_shipped_benchmark_is_valid():
-    assert set(SETS) < set(benchmark_names())
-    assert len({load_benchmark(name).fingerprint for name in benchmark_names()}) == len(benchmark_names())
+    assert set(SETS) < set(names("evals"))
+    assert len({load_benchmark(name).fingerprint for name in names("evals")}) == len(names("evals"))
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,9 @@ from tokenizers import AddedToken, normalizers
 from transformers import AutoTokenizer
 
 from tepo.common.errors import UserError
-from tepo.common.paths import PACKAGE
+from tepo.common.paths import PACKAGE, names
 from tepo.config.compose import compose, options
-from tepo.problems.benchmarks import benchmark_names, load_benchmark
+from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader.extraction import extract_answer
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import BOXED_INSTRUCTION, AskedPrompts, encode_prompts, render_prompt
@@ -122,7 +122,7 @@ ODD = [
 
 def test_token_ids_of_ordinary_prompts_are_those_of_the_tokenizer_alone() -> None:
     """Of all shipped sets that need no network, with the tokenizers of the bases and with a chat template."""
-    sets = [load_benchmark(name).load_problems()[:40] for name in benchmark_names() if load_benchmark(name).procedural]
+    sets = [load_benchmark(name).load_problems()[:40] for name in names("evals") if load_benchmark(name).procedural]
     sets += [training_problems(compose([f"data={name}"]))[:300] for name in options("data") if "laptop" in name]
     assert len(sets) > 8
     shipped = [AutoTokenizer.from_pretrained(str(folder)) for folder in (PACKAGE / "assets").glob("*/")]

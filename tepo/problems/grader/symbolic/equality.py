@@ -291,10 +291,7 @@ def _close(left: sympy.Expr, right: sympy.Expr, tolerance: sympy.Float = _AGREE)
 _FIGURES = 50
 with mpmath.workdps(_FIGURES + 5):
     _MPMATH = Arithmetic(mpmath.mpc, mpmath.sqrt, mpmath.mpc(+mpmath.pi), mpmath.mpc(+mpmath.e), mpmath.mpc(0, 1))
-_BELOW = (sympy.StrictLessThan, sympy.LessThan)
-_ABOVE = (sympy.StrictGreaterThan, sympy.GreaterThan)
-_ORDERED = (*_BELOW, *_ABOVE)
-_STRICT = (sympy.StrictLessThan, sympy.StrictGreaterThan)
+_ORDERED = (sympy.StrictLessThan, sympy.LessThan, sympy.StrictGreaterThan, sympy.GreaterThan)
 _SUMS = (sympy.Sum, sympy.Product, sympy.Integral)
 """Inequalities with these are not solved: sympy recurses in them until the stack is full."""
 
@@ -404,10 +401,10 @@ def _equations(left: sympy.Equality, right: sympy.Equality) -> bool:
 
 def _inequalities(left: sympy.core.relational.Relational, right: sympy.core.relational.Relational) -> bool:
     """Inequalities are the same when one is a multiple of the other, the sign turned for a negative factor."""
-    if isinstance(left, _STRICT) != isinstance(right, _STRICT):
+    if ("=" in left.rel_op) != ("=" in right.rel_op):
         return False
     mine, theirs = left.lhs - left.rhs, right.lhs - right.rhs
-    if isinstance(left, _BELOW) != isinstance(right, _BELOW):
+    if left.rel_op[0] != right.rel_op[0]:
         theirs = -theirs
     factor = ratio(mine, theirs) if is_scalar(mine) and is_scalar(theirs) else None
     return factor is not None and bool(factor.is_positive)

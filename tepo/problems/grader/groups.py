@@ -58,7 +58,7 @@ def _progression(items: list[str]) -> Progression | None:
         if abs(factor) not in (0, 1) and all(b == a * factor for a, b in pairwise(head)):
             reached = islice(accumulate(repeat(factor, _MOST_TERMS), mul, initial=head[0]), 1, None)
             within = takewhile(lambda value: abs(factor) < 1 or abs(value) <= abs(tail[-1]), reached)
-            if not tail or last in within:
+            if not tail or tail[-1] in within:
                 return "product", head[0], factor, last
     return None
 

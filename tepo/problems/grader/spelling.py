@@ -145,6 +145,7 @@ def _accented(match: re.Match[str]) -> str:
     return letter if letter in "ijk" and name in ("vec", "hat") else f"\\{name}{{{letter}}}"
 
 
+_ABOVE = {"choose": "binom", "over": "frac"}
 _MACROS = rules(
     (r"\\(?:text)?color\s*\{[^{}]*\}|\\(?:left|right)\s*\.", ""),
     (_REMOVED, lambda match: " " if match["mark"] else ""),
@@ -163,7 +164,6 @@ _MACROS = rules(
      r"(?:\{\s*\{?([a-zA-Z]{1,2})\}?\s*\}|([a-zA-Z])(?![a-zA-Z]))", _accented),
 )  # fmt: skip
 r"""\mathrm{cm} as \text{cm}, {n \choose k} as \binom{n}{k}; without sizes and fonts."""
-_ABOVE = {"choose": "binom", "over": "frac"}
 _FRACTION = re.compile(r"\\[dtc]?(frac|binom)(?![a-zA-Z])\s*")
 _BRACED_ROOT = (
     r"\\sqrt\s*(\[[^\[\]]*\])?\s*(\d|[a-zA-Z]|\\[a-zA-Z]+)",

@@ -40,11 +40,12 @@ class ChatTemplate:
     def __init__(self, tokenizer: Any, thinking: bool | None):
         self.where, self.thinking, self.parts = str(tokenizer.name_or_path), thinking, False
         given = tokenizer.chat_template
-        self.source = given.get("default") if isinstance(given, Mapping) else given
-        if self.source is None and isinstance(given, Mapping):
+        source = given.get("default") if isinstance(given, Mapping) else given
+        if source is None and isinstance(given, Mapping):
             raise self._error(f"has several versions ({', '.join(map(str, given))}), and none is called default")
-        if not isinstance(self.source, str):
+        if not isinstance(source, str):
             raise self._error(f"is no text: {given!r}")
+        self.source = source
         self.given: dict[str, Any] = {
             name: list(map(str, value)) if isinstance(value, list) else str(value)
             for name, value in tokenizer.special_tokens_map.items()

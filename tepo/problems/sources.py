@@ -13,6 +13,7 @@ from tepo.common.errors import UserError
 from tepo.common.files import file_digest, parse_json
 from tepo.common.schema import REQUIRED, option
 from tepo.common.text import install_line
+from tepo.problems.grader.brackets import BRACES, closing
 from tepo.problems.hashes import differing_rows, numbered, pick_pinned, pinned_rows, rows_hash, set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.rows import AS_WRITTEN, problem_of
@@ -207,12 +208,8 @@ def _last_box(text: str) -> str:
     _, box, last = text.rpartition("\\boxed")
     if box and (bare := re.match(r" (\d)", last)):
         return bare[1]
-    depth = 0
-    for index, character in enumerate(last if box and last.startswith("{") else ""):
-        depth += {"{": 1, "}": -1}.get(character, 0)
-        if depth == 0:
-            return last[1:index]
-    return ""
+    end = closing(last, 0, BRACES) if box and last.startswith("{") else None
+    return last[1:end] if end else ""
 
 
 def mismatch(problems: list[Problem], name: str, count: int, place: str) -> UserError:

@@ -7,8 +7,7 @@ from typing import Any
 from tepo.formula.needs import Needs
 from tepo.formula.row import load_row, names, row_of
 from tepo.objectives.batch import Collectives, Groups, TokenBatch
-from tepo.objectives.metric_sums import Metrics
-from tepo.objectives.objective import Loss, Objective, Plan
+from tepo.objectives.objective import Loss, Metrics, Objective, Plan
 from tepo.objectives.own_functions import Layout, function
 
 __all__ = [

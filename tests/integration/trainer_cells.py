@@ -5,6 +5,7 @@ Where an adapter refuses a row, what its error says to give is given, as a user 
 
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def case_of_cells() -> TabularCase:
 def by_hand(row: Objective, case: TabularCase, uid: Tensor, salt: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """Advantages, loss and gradient by the logits."""
     advantages = row.advantages(case.groups())
-    batch = TokenBatch(**vars(case.batch(row, advantages)) | {"uid": uid})
+    batch = replace(case.batch(row, advantages), uid=uid)
     loss = row.loss(batch, row.prepare(batch, salt=salt)).loss
     return advantages, loss.detach(), torch.autograd.grad(loss, case.logits)[0]
 

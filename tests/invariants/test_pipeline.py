@@ -13,8 +13,8 @@ from tepo.objectives.testing.simulated_ranks import on_ranks
 from tepo.sampling.gap import GapAlarm
 from tepo.training.rollout_batch import FlatRollout
 from tepo.training.update import Updater
+from tests.integration.commands import ranks as started
 from tests.invariants.pipeline import WHOLE, KeepingEngine, configuration, make_groups, make_policy, run, turned
-from tests.invariants.ranks import run_ranks
 from tests.invariants.rows import covering, variants
 
 ROWS = variants()
@@ -57,7 +57,9 @@ def test_one_response_a_micro_batch(label, groups):
 
 
 def test_two_ranks(groups, tmp_path: Path):
-    found = run_ranks("tests.invariants.pipeline_ranks", tmp_path / "gradients.pt")
+    for rank in started("tests.invariants.pipeline_ranks", tmp_path / "gradients.pt"):
+        rank.end(240)
+    found = torch.load(tmp_path / "gradients.pt")
     assert set(found) == set(FEW)
     for label, (gradients, metrics) in found.items():
         expected, alone, _ = run(FEW[label], groups, WHOLE, torch.float64)

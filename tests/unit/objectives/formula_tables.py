@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 
 from tepo.formula.language import AVERAGES, FUNCTIONS, GIVEN, GROUPS, WORDS
-from tepo.formula.lines import SUMS, equation
 from tepo.formula.row import differences, load_row, names
+from tepo.formula.typeset import SUMS, equation
 
 PAGE = Path(__file__).parents[3] / "docs" / "formula.md"
 

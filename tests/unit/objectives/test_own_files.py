@@ -120,17 +120,6 @@ def test_a_run_keeps_the_text_which_is_executed_on_request_alone(own: Path, monk
     assert mark.exists()
 
 
-def test_a_stored_path_in_place_of_the_text_is_no_run(own: Path) -> None:
-    config = compose(["objective=erf", f"store={own}/runs"])
-    run = RunFolder.of(config)
-    run.create(config)
-    saved = json.loads(run.config_file.read_text())
-    saved["full"]["objective"]["functions"] = str(own / "functions" / "erf.py")
-    run.config_file.write_text(json.dumps(saved))
-    with pytest.raises(UserError, match="not the one that the run is called after"):
-        run.check_config()
-
-
 def test_a_file_that_changes_after_the_plan_is_another_run(own: Path) -> None:
     (own / "ablations").mkdir()
     study = "title: T\nrows: [{label: A, objective: erf}]\nscales: {laptop: {models: [laptop], seeds: [0]}}\n"

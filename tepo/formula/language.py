@@ -20,6 +20,7 @@ class Given:
     stage: str  # `rollout`, `loss`, or empty: both
     doc: str
     gradient: bool = False  # one flows through it
+    field: str = ""  # of `Groups` or `TokenBatch`, that it is
 
 
 GIVEN: dict[str, Given] = {
@@ -29,18 +30,26 @@ GIVEN: dict[str, Given] = {
     "weight_k": Given("named", "rollout", "their weights"),
     "T": Given("response", "", "tokens of the response"),
     "t": Given("token", "", "place of the token, from 1"),
-    "finished": Given("response", "", "1 where the response ended by itself, 0 where it was cut at the limit"),
-    "H_old": Given("token", "", "entropy of the policy that sampled, nats"),
-    "L": Given("", "", "the length limit, tokens"),
-    "logp": Given("token", "loss", "log-prob of the token", True),
-    "logp_old": Given("token", "loss", "log-prob by the policy that sampled, as the trainer computes it"),
-    "logp_sampler": Given("token", "loss", "log-prob by the policy that sampled, as the sampler reports it"),
-    "logp_initial": Given("token", "loss", "log-prob by the policy before training"),
-    "d": Given("token", "loss", "logp - logp_old", True),
-    "H": Given("token", "loss", "entropy, nats", True),
+    "finished": Given(
+        "response", "", "1 where the response ended by itself, 0 where it was cut at the limit", field="finished"
+    ),
+    "H_old": Given("token", "", "entropy of the policy that sampled, nats", field="old_entropies"),
+    "L": Given("", "", "the length limit, tokens", field="max_new_tokens"),
+    "logp": Given("token", "loss", "log-prob of the token", True, "logprobs"),
+    "logp_old": Given(
+        "token", "loss", "log-prob by the policy that sampled, as the trainer computes it", field="old_logprobs"
+    ),
+    "logp_sampler": Given(
+        "token", "loss", "log-prob by the policy that sampled, as the sampler reports it", field="sampler_logprobs"
+    ),
+    "logp_initial": Given("token", "loss", "log-prob by the policy before training", field="initial_logprobs"),
+    "d": Given("token", "loss", "logp - logp_old", True, "logprobs"),
+    "H": Given("token", "loss", "entropy, nats", True, "entropies"),
     "dH": Given("token", "loss", "H - H_old, without gradient"),
-    "kl_old": Given("token", "loss", "exact KL to the policy that sampled, over the vocabulary", True),
-    "kl_initial": Given("token", "loss", "exact KL to the policy before training, over the vocabulary", True),
+    "kl_old": Given("token", "loss", "exact KL to the policy that sampled, over the vocabulary", True, "full_kl"),
+    "kl_initial": Given(
+        "token", "loss", "exact KL to the policy before training, over the vocabulary", True, "full_kl"
+    ),
     "N": Given("", "loss", "tokens of the mini-batch, all ranks"),
     "B": Given("", "loss", "responses of the mini-batch that are not empty, all ranks"),
 }

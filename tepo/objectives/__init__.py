@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from tepo.formula.needs import Needs
+from tepo.formula.formula import Needs
 from tepo.formula.row import load_row, names, row_of
 from tepo.objectives.batch import Collectives, Groups, TokenBatch
 from tepo.objectives.objective import Loss, Metrics, Objective, Plan

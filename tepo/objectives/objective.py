@@ -17,17 +17,10 @@ from tepo.common.errors import UserError
 from tepo.formula.addends import Clip
 from tepo.formula.formula import Formula
 from tepo.formula.graph import Node, below
-from tepo.objectives.batch import Collectives, Flat, Groups, TokenBatch, all_sum, gather, largest
+from tepo.formula.language import GIVEN
+from tepo.objectives.batch import PER_TOKEN, Collectives, Flat, Groups, TokenBatch, all_sum, gather, largest
 from tepo.objectives.functions import compute, reduced
 from tepo.objectives.scope import Scope, Value
-
-_LOGPROBS = ("logprobs", "old_logprobs", "initial_logprobs", "sampler_logprobs")
-WATCHED = (*_LOGPROBS, "advantages", "entropies", "old_entropies", "full_kl")
-_OUTPUTS = {  # of the model, with the names that are made of them and carry its gradient
-    "logprobs": ("logp", "d"),
-    "entropies": ("H",),
-    "full_kl": ("kl_old", "kl_initial"),
-}
 
 
 @dataclass(frozen=True)
@@ -101,14 +94,14 @@ class Objective(Formula):
     def advantages(self, groups: Groups, comm: Collectives | None = None) -> Tensor:
         """The value that the loss reads of the rollout, one a token [N], detached, in the dtype of the rewards. `comm`
         is for statistics over the whole rollout."""
-        groups.check_has(sorted(self._of_rollout), self._reader)
+        groups.check_has(sorted(self.inputs["rollout"]), self._reader)
         scope = Scope(groups, torch.float64, comm)
         with torch.no_grad():
             made = scope.typed(self._values([self.handed], scope)[self.handed.number], self.handed.per)
             per_token = scope.number(scope.lift(made, self.handed.per, "token"), "token").expand(groups.tokens)
             index, number = scope.groups(groups.rewards)
             spoilt = reduced(0 * groups.rewards.double(), index, number)  # NaN where a reward of the group is
-            if "old_entropies" in self._of_rollout:
+            if "old_entropies" in self.inputs["rollout"]:
                 entropies = 0 * groups.old_entropies.double()  # type: ignore[union-attr]
                 spoilt = spoilt + reduced(entropies, index[groups.sequence], number)
             return (per_token + spoilt[index][groups.sequence]).to(groups.rewards.dtype)
@@ -118,7 +111,8 @@ class Objective(Formula):
     ) -> Plan:
         """Denominators and `_b` values over the whole mini-batch and all ranks. `salt` (from seed, step …) varies
         random draws. totals: as in the plan, where a trainer knows them and the batch is a part of its mini-batch."""
-        batch.check_has(sorted(self._of_plan), self._reader)
+        current = ["logprobs"] if self.needs.prepass else []
+        batch.check_has([*current, *sorted(self.inputs["plan"])], self._reader)
         _ = batch.counts  # checked, on a device too
         with torch.no_grad():
             kept = torch.nonzero(batch.finished)[:, 0] if batch.finished is not None and self.keep else None
@@ -134,7 +128,7 @@ class Objective(Formula):
     def loss(self, batch: TokenBatch, plan: Plan, weights: Tensor | None = None) -> Loss:
         """The loss of a (micro-)batch with its part of the plan. weights: of the policy term, beside what the formula
         says [N]."""
-        batch.check_has(["logprobs", *sorted(self._of_loss)], self._reader)
+        batch.check_has(["logprobs", *sorted(self.inputs["loss"])], self._reader)
         if plan.lengths.shape != batch.lengths.shape:
             what = f"the plan is of {plan.lengths.shape[0]} responses and the batch of {batch.lengths.shape[0]}"
             raise UserError(what, where=self._reader, fix="select both alike: batch.select(part), plan.select(part)")
@@ -176,7 +170,8 @@ class Objective(Formula):
     @cached_property
     def _outputs(self) -> list[str]:
         """Outputs of the model into which the gradient of J flows."""
-        return [name for name, made in _OUTPUTS.items() if set(made) & self._with_gradient]
+        read = {GIVEN[name].field for name in self._with_gradient}
+        return [name for name in PER_TOKEN if name in read]
 
     def _per_token(self, node: Node, scope: Scope, values: Mapping[int, Value]) -> Tensor:
         made = scope.typed(values[node.number], node.per)
@@ -276,12 +271,12 @@ class Objective(Formula):
         """1, or NaN where what the formula wants holds a NaN, a log-prob of +inf, or an infinite advantage or entropy,
         which masks, clips and comparisons would hide. Waits for no device."""
         sums = []
-        for name in WATCHED:
+        for name in PER_TOKEN:
             value = getattr(batch, name)
             if value is not None and getattr(self.needs, name, True):
                 summed = value.detach().sum()
                 if name != "full_kl":  # which may be infinite, off the anchor's support
-                    size = summed if name in _LOGPROBS else summed.abs()  # a log-prob may be -inf
+                    size = summed if name.endswith("logprobs") else summed.abs()  # a log-prob may be -inf
                     summed = torch.where(size == torch.inf, torch.nan, summed)
                 sums.append(summed)
         return torch.where(torch.stack(sums).isnan().any(), torch.nan, 1.0)

@@ -10,22 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tepo.formula.language import HANDED
+from tepo.formula.language import GIVEN, HANDED
 from tepo.objectives.batch import Collectives, Groups, TokenBatch
 
 Value = Any  # float | Tensor
 LOGPROB_FLOOR = -1e5  # stands for log 0 (a token off the policy's support): finite, and without gradient
-_FIELDS = {  # of the batch, by given name
-    "logp": "logprobs",
-    "logp_old": "old_logprobs",
-    "logp_sampler": "sampler_logprobs",
-    "logp_initial": "initial_logprobs",
-    "H": "entropies",
-    "H_old": "old_entropies",
-    "kl_old": "full_kl",
-    "kl_initial": "full_kl",
-    HANDED: "advantages",
-}
 
 
 @dataclass
@@ -87,7 +76,7 @@ class Scope:
                 return (source.positions + 1).to(self.dtype)
             case "L":
                 return float(source.max_new_tokens)
-        key = _FIELDS[name]
+        key = "advantages" if name == HANDED else GIVEN[name].field
         value = self.leaves[key] if key in self.leaves else getattr(source, key)
         if name.startswith("logp"):  # NaN stays NaN, to be caught by the trainer
             return value.clamp(min=LOGPROB_FLOOR)

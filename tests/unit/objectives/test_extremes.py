@@ -121,7 +121,7 @@ def test_what_is_no_number_reaches_the_loss_where_it_is_read(label):
             if name != "full_kl" or value != torch.inf:  # which may be infinite, off the anchor's support
                 loss = loss_of(objective, case, **{name: broken(getattr(batch, name), place, value)})
                 assert loss.isnan() == read, (name, value)
-    if "old_entropies" in objective._of_rollout:
+    if "old_entropies" in objective.inputs["rollout"]:
         spoilt = objective.advantages(replace(groups, old_entropies=broken(groups.old_entropies, 0)))
         assert spoilt[:1].isnan().all()
 

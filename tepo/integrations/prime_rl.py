@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,16 +21,6 @@ from tepo.integrations.trainers import PRIME_RL, with_changes
 from tepo.objectives import Groups, Objective, TokenBatch
 
 
-class LossInputs(Protocol):
-    """Fields that are read of prime-rl's `LossInputs`: one response with its prompt, [seq] each."""
-
-    trainer_logprobs: Tensor
-    inference_logprobs: Tensor
-    advantages: Tensor
-    loss_mask: Tensor
-    loss_weights: Tensor | None
-
-
 class LossOutputs(NamedTuple):
     """The members of prime-rl's `LossOutputs`."""
 
@@ -38,12 +28,12 @@ class LossOutputs(NamedTuple):
     metrics: dict[str, Tensor]
 
 
-def loss(inputs: LossInputs, objective: str = "grpo_dapo", changes: Mapping[str, Any] | None = None) -> LossOutputs:
+def loss(inputs: Any, objective: str = "grpo_dapo", changes: Mapping[str, Any] | None = None) -> LossOutputs:
     """The sum of a row's terms over one response; prime-rl divides by the tokens of the mini-batch on all ranks.
 
-    The old policy is the one that sampled, by the sampler's log-probs. changes: constants and lines by name. Raises
-    UserError for a row that reads more than one response, or what prime-rl does not give, with the reading that needs
-    less."""
+    inputs: prime-rl's `LossInputs`, one response with its prompt, [seq] each. The old policy is the one that sampled,
+    by the sampler's log-probs. changes: constants and lines by name. Raises UserError for a row that reads more than
+    one response, or what prime-rl does not give, with the reading that needs less."""
     row = _row(objective, json.dumps(changes or {}))
     mask = inputs.loss_mask
     batch = TokenBatch(

@@ -22,7 +22,7 @@ from tepo.common.errors import UserError
 from tepo.common.randomness import derive
 from tepo.integrations.trainers import TRL, and_, check_version, missing, with_changes
 from tepo.objectives import Groups, Metrics, Objective, Plan, TokenBatch
-from tepo.objectives.batch import all_sum, gather
+from tepo.objectives.batch import gather
 
 INSTALL = 'pip install "tepo[trl]"'
 TESTED = ("1.16",)
@@ -86,15 +86,12 @@ class Processes:
 
 @dataclass
 class Window:
-    """The micro-batches of one optimiser step on this process.
-
-    sequences: rows of each micro-batch. clips: tokens clipped where A < 0, where A > 0, and all: float64 [3]."""
+    """The micro-batches of one optimiser step on this process."""
 
     plan: Plan
-    sequences: list[int]
+    sequences: list[int]  # rows of each micro-batch
     done: int = 0
     metrics: Metrics | None = None
-    clips: Tensor | None = None
 
     def next(self) -> Plan:
         """The plan of the next micro-batch."""
@@ -238,11 +235,6 @@ class ObjectiveTrainer(GRPOTrainer):
             entropies = entropies.detach()
         out = self.policy_objective.loss(self._batch(inputs, logprobs, entropies), window.next())
         window.metrics = out.metrics if window.metrics is None else window.metrics + out.metrics
-        clipped, advantages = out.tokens.get("clipped"), out.tokens["advantage"]
-        if clipped is not None:
-            counted = (clipped & (advantages < 0), clipped & (advantages > 0), torch.ones_like(clipped))
-            sums = torch.stack([part.sum() for part in counted]).double()
-            window.clips = sums if window.clips is None else window.clips + sums
         if window.done == len(window.sequences):
             self._log(window)
             self._window = None
@@ -273,9 +265,6 @@ class ObjectiveTrainer(GRPOTrainer):
         assert window.metrics is not None
         means = window.metrics.means(self._comm)
         means |= {alias: means[name] for alias, name in ALIASES.items() if name in means}
-        if window.clips is not None:
-            low, high, number = all_sum(window.clips, self._comm).tolist()
-            means |= {"clip_ratio/low_mean": low / max(number, 1), "clip_ratio/high_mean": high / max(number, 1)}
         for name, value in means.items():
             self._metrics["train" if self.model.training else "eval"][name].append(value)
 

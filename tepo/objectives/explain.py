@@ -35,6 +35,10 @@ STAGES = {  # where a line is computed
 }
 _PLAIN = ("min", "max", "abs", "sqrt", "log", "tokens", "responses")  # said by their names
 _ROWS, _OLD = 14, -1.6  # of the picture: lines, and the old log-prob of its tokens
+_HELD = (
+    "at: a response of one token; π_old = 0.2, as of all other policies; H_old = 1, H = 0.5 for ● and 1.5 for ○; exact "
+    "KL = 0.1; values over the mini-batch as of this response alone at d = 0"
+)
 BASELINE = "grpo_dapo"  # TEPO's baseline: Table 1, row GRPO/DAPO
 
 
@@ -47,7 +51,6 @@ class Coefficients:
     low: tuple[float, ...]  # where it has the second one
     handed: str  # the name of that
     at: tuple[float, float]
-    held: tuple[str, ...]  # where all else stands
     beside: tuple[str, ...]  # gradients that go into H or the exact KL instead
 
 
@@ -119,18 +122,10 @@ def coefficients(formula: Objective) -> Coefficients:
         for name, values in by_name.items():
             ends = [f"{end:.6g}" for end in (float(values.min()), float(values.max()))]
             beside.setdefault(name, []).append(" to ".join(dict.fromkeys(ends)))
-    loss = below([formula.nodes["J"]], {formula.handed.number})
-    read, functions = {str(node.value) for node in loss if node.op == "given"}, {node.op for node in loss}
-    alike = not (functions & {"sum_i", "top_b", "first_b", "draw_b"} or read & {"T", "t"})
-    held = ["a response of one token" + ", or of more at the same d" * alike, "π_old = 0.2"]
-    held += [f"{name} = logp_old" for name in ("logp_sampler", "logp_initial") if name in read]
-    held += ["H_old = 1, H = 0.5 for ● and 1.5 for ○"] * bool(read & {"H", "dH", "H_old"})
-    held += ["exact KL = 0.1"] * bool(read & {"kl_old", "kl_initial"})
-    held += ["values over the mini-batch as of this response alone at d = 0"] * bool(formula.planned)
     said = [f"the coefficient of ∇{name} is {' for ●, '.join(dict.fromkeys(ends))}" for name, ends in beside.items()]
     said = [f"{text} for ○" if " for ●" in text else text for text in said]
     high, low = found
-    return Coefficients(tuple(d.tolist()), high, low, _said(formula, formula.handed), at, tuple(held), tuple(said))
+    return Coefficients(tuple(d.tolist()), high, low, _said(formula, formula.handed), at, tuple(said))
 
 
 def _responses(d: Tensor, handed: float) -> TokenBatch:
@@ -176,7 +171,7 @@ def _picture(c: Coefficients, width: int) -> list[str]:
         lines += [f"  {names.get(n, ''):>7} {''.join(line)}".rstrip() for n, line in enumerate(grid)]
         for name, values in (("d", c.log_ratio), ("●", c.high), ("○", c.low)):
             lines.append(f"  {name}   " + " ".join(f"{f'{value + 0.0:.3g}':^9}" for value in values[::10]).rstrip())
-    lines += _block(f"at: {'; '.join(c.held)}", width)
+    lines += _block(_HELD, width)
     return [*lines, *(line for way in c.beside for line in _block(f"beside it, {way}", width))]
 
 

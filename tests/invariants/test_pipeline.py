@@ -47,15 +47,6 @@ def test_float32(label, groups):
         assert distance(gradients[0], expected[0]) <= 1e-6, budget
 
 
-@pytest.mark.parametrize("label", ["grpo_dapo", "tepo", "clip_cov, many", "kl_cov, many", "steer"])
-def test_one_response_a_micro_batch(label, groups):
-    expected, _, _ = run(ROWS[label], groups, WHOLE, torch.float64)
-    gradients, _, parts = run(ROWS[label], groups, 1, torch.float64)
-    assert parts == 2 * 20
-    assert distance(gradients[0], expected[0]) <= 1e-12
-    assert distance(gradients[1], expected[1]) <= 1e-12
-
-
 def test_two_ranks(groups, tmp_path: Path):
     for rank in started("tests.invariants.pipeline_ranks", tmp_path / "gradients.pt"):
         rank.end(240)

@@ -103,15 +103,6 @@ def test_what_a_condition_leaves_out_may_be_infinite():
     assert gradient(formula("A*d - (A > 5)*log(sg(0*d))"), case).isfinite().all()
 
 
-@pytest.mark.parametrize(
-    ("average", "same"), [("1/N", "tokens"), ("1/(B*T)", "responses"), ("1/B", "sums"), ("1/(B*L)", "budget")]
-)
-def test_an_average_is_an_expression(average: str, same: str):
-    case = make_case(1)
-    one, other = (gradient(formula("A*d", average=name), case) for name in (average, same))
-    assert torch.equal(one, other)
-
-
 # files ----------------------------------------------------------------------------------------------------------------
 def write(folder: Path, text: str, name: str = "mine.yaml") -> Path:
     (folder / name).write_text(text)

@@ -134,20 +134,6 @@ def test_an_argument_that_may_be_left_out() -> None:
     torch.testing.assert_close(gradient(mine()), plain)
 
 
-def test_a_condition_on_responses_comes_to_their_tokens() -> None:
-    text = (
-        FILE.replace('"token number?"', '"token condition"')
-        .replace("width=2.0", "kept")
-        .replace("width * torch.tanh(x / width)", "torch.where(kept, x, 0 * x)")
-    )
-    made, plain = mine(text, "soft(d, T > 2)*A"), Objective("mine", {"A": A, "J": "where(T > 2, d, 0)*A"}, {})
-    assert torch.equal(gradient(made), gradient(plain))
-    made = mine(text, "A*d", A="soft(H_old, R > 0)")
-    case = make_case(5)
-    kept = (case.rewards > 0)[case.groups().sequence]
-    assert torch.equal(made.advantages(case.groups()), torch.where(kept, case.entropy(case.old_logits), 0.0))
-
-
 def write(folder: Path, text: str, name: str = "objective/mine.yaml") -> Path:
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text(text)

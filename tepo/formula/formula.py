@@ -15,6 +15,15 @@ from tepo.formula.language import AVERAGES, GIVEN, GROUPS
 from tepo.formula.syntax import Place, parse, summands
 
 CURRENT = ("logp", "d", "H", "dH", "kl_old", "kl_initial")  # made by the policy that is trained
+NEEDED = {  # by the fields of `Needs`
+    "entropies": "entropies of the current policy",
+    "entropy_gradient": "entropies with a gradient",
+    "old_entropies": "entropies of the policy that sampled",
+    "initial_logprobs": "log-probs of the initial policy",
+    "sampler_logprobs": "log-probs of the sampler beside those of the old policy",
+    "full_kl": "distributions over the vocabulary",
+    "prepass": "current log-probs of the whole mini-batch before its first backward pass",
+}
 
 
 @dataclass(frozen=True)

@@ -232,11 +232,6 @@ def changed_lines(row: Row, base: Row) -> list[tuple[str, str]]:
     return [(ours, theirs) for ours, theirs in both if ours.split() != theirs.split()]
 
 
-def differences(row: Row, base: Row) -> list[str]:
-    """The changes of a row to another one."""
-    return [here for here, _ in changed_lines(row, base) if here]
-
-
 def _read_by(row: Row) -> dict[str, str]:
     """The text of each line and constant that a row reads, of its average and of what it keeps."""
     read = row.formula.read

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from tepo.common.errors import UserError
-from tepo.integrations.trainers import PRIME_RL, with_changes
-from tepo.objectives import Groups, Objective, TokenBatch
+from tepo.integrations.trainers import PRIME_RL
+from tepo.objectives import Groups, Objective, TokenBatch, load_objective
 
 
 class LossOutputs(NamedTuple):
@@ -79,6 +79,6 @@ def advantages(
 @cache
 def _row(name: str, changes: str) -> Objective:
     """The checked row of a name with changes in JSON, which may nest."""
-    objective = with_changes(name, json.loads(changes))
+    objective = load_objective(name, json.loads(changes))
     PRIME_RL.check(objective)
     return objective

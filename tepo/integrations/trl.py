@@ -20,9 +20,10 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.common.randomness import derive
-from tepo.integrations.trainers import TRL, and_, check_version, missing, with_changes
-from tepo.objectives import Groups, Metrics, Objective, Plan, TokenBatch
+from tepo.integrations.trainers import TRL, and_, check_version, missing
+from tepo.objectives import Groups, Metrics, Objective, Plan, TokenBatch, load_objective
 from tepo.objectives.batch import gather
+from tepo.training.distributed.process_group import TorchComm
 
 INSTALL = 'pip install "tepo[trl]"'
 TESTED = ("1.16",)
@@ -67,23 +68,6 @@ MEDIA = (  # what a batch may hold of images
 )
 
 
-class Processes:
-    """`tepo.objectives.Comm` over the processes of an accelerator."""
-
-    def __init__(self, accelerator: Any):
-        self.accelerator = accelerator
-
-    def all_sum(self, value: Tensor) -> Tensor:
-        """Elementwise sum over processes."""
-        return self.accelerator.reduce(value, reduction="sum")
-
-    def all_gather(self, value: Tensor) -> list[Tensor]:
-        """The 1-D tensors of all processes in rank order; lengths may differ."""
-        lengths = self.accelerator.gather(torch.tensor([len(value)], device=value.device)).tolist()
-        padded = self.accelerator.gather(torch.nn.functional.pad(value, (0, max(lengths) - len(value))))
-        return [part[:length] for part, length in zip(padded.view(len(lengths), -1), lengths, strict=True)]
-
-
 @dataclass
 class Window:
     """The micro-batches of one optimiser step on this process."""
@@ -110,7 +94,7 @@ class ObjectiveTrainer(GRPOTrainer):
     def __init__(
         self, *, objective: str | Path | Mapping[str, Any] | Objective, args: GRPOConfig | None = None, **given: Any
     ):
-        self.policy_objective = with_changes(objective)
+        self.policy_objective = load_objective(objective)
         args = GRPOConfig() if args is None else copy(args)
         check(self.policy_objective, args)
         if self.policy_objective.needs.sampler_logprobs and not args.use_vllm and given.get("rollout_func") is None:
@@ -120,7 +104,7 @@ class ObjectiveTrainer(GRPOTrainer):
             args.beta = 1.0  # with 0 TRL keeps no reference model; its own loss is not computed
         self._window: Window | None = None
         super().__init__(args=args, **given)
-        self._comm = Processes(self.accelerator) if self.accelerator.num_processes > 1 else None
+        self._comm = TorchComm(self.accelerator.device) if self.accelerator.num_processes > 1 else None
 
     def _calculate_rewards(self, *given: Any) -> Tensor:
         self._rewards_per_func = super()._calculate_rewards(*given)

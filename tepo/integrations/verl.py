@@ -16,8 +16,8 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.common.randomness import derive
-from tepo.integrations.trainers import VERL, Changes, check_version, missing, split, with_changes
-from tepo.objectives import Groups, Objective, TokenBatch, names
+from tepo.integrations.trainers import VERL, Changes, check_version, missing, split
+from tepo.objectives import Groups, Objective, TokenBatch, load_objective, names
 
 INSTALL = 'pip install "verl>=0.9,<0.10"'
 TESTED = ("0.9",)
@@ -47,7 +47,7 @@ def register(
     the split. Returns the name. Raises UserError for a row that reads what verl does not give, with the reading that
     needs less.
     """
-    row, settings = split(with_changes(source, changes))
+    row, settings = split(load_objective(source, changes))
     VERL.check(row, {"limit": max_new_tokens, "mini_batch": micro_batch or None})
     name = name or f"tepo_{row.name}"
     core_algos.ADV_ESTIMATOR_REGISTRY.pop(name, None)  # verl refuses a second function under a name
@@ -121,6 +121,6 @@ def advantages(objective: Objective, max_new_tokens: int | None = None) -> Calla
 
 
 for _name in names():
-    _row = split(with_changes(_name))[0]
+    _row = split(load_objective(_name))[0]
     if not VERL.lacks(_row) + VERL.asks(_row):
         register(_name)

@@ -8,9 +8,11 @@ What a formula cannot say needs no check: padding, a denominator of one's own, s
 gradient into other tensors than the policy's, a NaN that is lost, a tensor that `needs` does not name. What a function
 of a user's own can break is seen at its outcome."""
 
+import operator
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import torch
@@ -55,18 +57,6 @@ def gradient_of_part(objective: Objective, case: TabularCase, batch: TokenBatch,
 def unsplit(objective: Objective, case: TabularCase, batch: TokenBatch) -> tuple[Tensor, Metrics]:
     """Gradient and metrics of the mini-batch in one piece."""
     return gradient_of_part(objective, case, batch, objective.prepare(batch, salt=SALT))
-
-
-def split(objective: Objective, case: TabularCase, batch: TokenBatch, parts: list[list[int]]) -> tuple[Tensor, Metrics]:
-    """The sum over micro-batches, with one plan, made without what the policy has to be run for where the objective
-    says it needs none."""
-    before = batch if objective.needs.prepass else replace(batch, logprobs=None, entropies=None, full_kl=None)
-    plan = objective.prepare(before, salt=SALT)
-    done = [gradient_of_part(objective, case, batch.select(part), plan.select(part)) for part in parts]
-    metrics = done[0][1]
-    for _, more in done[1:]:
-        metrics = metrics + more
-    return torch.stack([found for found, _ in done]).sum(0), metrics
 
 
 def _differs(what: str, one: Tensor, other: Tensor, allowed: float) -> str:
@@ -120,10 +110,14 @@ def micro_batches(objective: Objective, dtype: torch.dtype = torch.float64) -> s
     """The gradient and the metrics do not depend on micro-batches, nor on the order of the responses."""
     case, batch = prepared_case(objective, dtype)
     expected, metrics = unsplit(objective, case, batch)
+    # The plan is made without what the policy has to be run for, where the objective says that it needs none of that
+    before = batch if objective.needs.prepass else replace(batch, logprobs=None, entropies=None, full_kl=None)
+    plan = objective.prepare(before, salt=SALT)
     for parts in partitions(len(batch.lengths)):
-        found, added = split(objective, case, batch, parts)
+        done = [gradient_of_part(objective, case, batch.select(part), plan.select(part)) for part in parts]
+        added = reduce(operator.add, [more for _, more in done])
         what = f"{len(parts)} micro-batches"
-        wrong = _differs(what, found, expected, TOLERANCE[dtype])
+        wrong = _differs(what, torch.stack([found for found, _ in done]).sum(0), expected, TOLERANCE[dtype])
         if wrong := wrong or _unequal(what, added.means(), metrics.means()):
             return wrong
     other, moved = shuffled(case, torch.randperm(len(batch.lengths), generator=torch.Generator().manual_seed(0)))
@@ -215,7 +209,7 @@ def check_objective(objective: Objective) -> list[Check]:
         except UserError as error:
             wrong = f"{error.what} ({error.where})" if error.where else error.what
         except Exception as error:
-            wrong = _first_line(error)
+            wrong = f"{type(error).__name__}: {error}".splitlines()[0]
         if wrong and objective.functions:
             wrong += f"; functions of your own: {', '.join(objective.functions)}"
         found.append(Check(name, (check.__doc__ or "").splitlines()[0], wrong))
@@ -228,8 +222,3 @@ def check_runs(objective: Objective) -> None:
     if objective.functions:
         for dtype in (torch.float32, torch.float64):
             unsplit(objective, *prepared_case(objective, dtype))
-
-
-def _first_line(error: Exception) -> str:
-    what = error.what if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-    return what.splitlines()[0]

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tepo.formula.formula import CURRENT, Formula
+from tepo.formula.formula import CURRENT, NEEDED, Formula
 from tepo.formula.graph import Node, below
 from tepo.formula.language import GIVEN, GROUPS, WORDS
 from tepo.formula.row import Row, changed_lines, load_row
@@ -19,15 +19,6 @@ from tepo.formula.typeset import called, equation, read_constants, words
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.objective import Objective
 
-NEEDS = {
-    "entropies": "current entropies",
-    "entropy_gradient": "their gradient",
-    "old_entropies": "the old policy's entropies",
-    "initial_logprobs": "the initial policy's log-probs",
-    "sampler_logprobs": "the sampler's log-probs",
-    "full_kl": "the exact KL at each token",
-    "prepass": "current log-probs of the whole mini-batch before its first backward pass",
-}
 STAGES = {  # where a line is computed
     "rollout": "once a rollout",
     "mini-batch": "once a mini-batch, over all ranks, before the first backward pass",
@@ -226,7 +217,7 @@ def to_text(row: Row, vs: Row | None = None, width: int = 110) -> str:
     parts.append(["Names", *_columns(names_of(row, formula).items(), width)])
     parts.append(_picture(coefficients(formula), width))
     parts.append(["Detached", *_block("; ".join(detached(formula)), width)])
-    needs = ", ".join(said for need, said in NEEDS.items() if getattr(formula.needs, need))
+    needs = ", ".join(said for need, said in NEEDED.items() if getattr(formula.needs, need))
     parts.append(["The trainer must compute", *_block(needs or "log-probs and old log-probs alone", width)])
     name = f"{other.name} as shipped" if other.name == row.name else other.name
     changed = changed_lines(row, other)

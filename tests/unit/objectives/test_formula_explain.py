@@ -59,7 +59,7 @@ def test_tepo() -> None:
     ]
     assert text.endswith(
         "Detached\n  A (handed over by the rollout); M; logp_old\n\n"
-        "The trainer must compute\n  current entropies, the old policy's entropies\n\n"
+        "The trainer must compute\n  entropies of the current policy, entropies of the policy that sampled\n\n"
         "Differs from tepo_no_kl (- there, + here)\n"
         "  - J: min(w*A, clip(w, 1 - low, 1 + high)*A)\n"
         "  + J: min(w*A, clip(w, 1 - low, 1 + high)*A) - beta*M*kl\n"
@@ -103,7 +103,7 @@ def test_where_a_line_is_computed_and_what_is_detached(
             {},
             "The trainer must compute\n  log-probs and old log-probs alone\n\nNo difference from grpo_dapo",
         ),
-        ("tepo_max_entropy", {}, "  current entropies, their gradient\n"),
+        ("tepo_max_entropy", {}, "  entropies of the current policy, entropies with a gradient\n"),
         ("clip_cov", {}, "current log-probs of the whole mini-batch before its first backward pass"),
         ("tepo", {"average": "groups", "keep": "finished"}, "Left out of the sums"),
         ("tepo", {"average": "groups"}, "  N_g        tokens of the group in the mini-batch"),

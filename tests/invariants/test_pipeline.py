@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from tepo.formula.language import AVERAGES, FUNCTIONS, GIVEN, GROUPS
 from tepo.objectives import load_objective
 from tepo.objectives.testing.case import distance
 from tepo.objectives.testing.simulated_ranks import on_ranks
@@ -16,6 +17,7 @@ from tepo.training.update import Updater
 from tests.integration.commands import ranks as started
 from tests.invariants.pipeline import WHOLE, KeepingEngine, configuration, make_groups, make_policy, run, turned
 from tests.invariants.rows import covering, variants
+from tests.invariants.rows import parts as parts_of
 
 ROWS = variants()
 FEW = covering()
@@ -24,6 +26,15 @@ FEW = covering()
 @pytest.fixture(scope="module")
 def groups():
     return make_groups()
+
+
+def test_few_objectives_reach_every_name_and_function():
+    """Every row is asked by tests/unit/objectives/test_formula_check.py, without the path."""
+    reached = set().union(*map(parts_of, FEW.values()))
+    assert reached == set().union(*map(parts_of, ROWS.values()))
+    assert reached >= {*FUNCTIONS, *GIVEN} - {"N", "B"}  # which averages read
+    assert reached >= {f"average {name}" for name in (*AVERAGES, GROUPS)}
+    assert len(FEW) <= len(ROWS) / 3
 
 
 @pytest.mark.parametrize("label", FEW)

@@ -137,7 +137,7 @@ class Flat:
         sizes: dict[str, int] = {}
         first = ("lengths", "advantages")  # they say how many responses and tokens there are
         for name in dict.fromkeys((*first, *EXPECTED)):
-            value = getattr(self, name, None)
+            value: Any = getattr(self, name, None)
             if value is None and name != "lengths":
                 continue
             dtype, per = EXPECTED[name]
@@ -240,7 +240,7 @@ class TokenBatch(Flat):
         for others."""
         chosen, indices = self.places(sequences)
         given = {part.name: getattr(self, part.name) for part in fields(self)}
-        picked = {
+        picked: dict[str, Any] = {
             name: value[chosen if EXPECTED[name][1] == "response" else indices]
             for name, value in given.items()
             if isinstance(value, Tensor)

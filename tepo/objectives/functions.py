@@ -78,7 +78,8 @@ class _Spread(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
-        return _spread(gradient, *ctx.saved_tensors, ctx.mean), None, None, None
+        lengths, sequence = ctx.saved_tensors
+        return _spread(gradient, lengths, sequence, ctx.mean), None, None, None
 
 
 def _mean_i(scope: Scope, x: Tensor) -> Tensor:

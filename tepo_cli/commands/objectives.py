@@ -56,21 +56,24 @@ def explain(
     if objective is None:
         _show_equations()
         return
-    from tepo.objectives.explain import explain as explained
-    from tepo.objectives.explain import to_latex, to_text
-
     words = [*(settings or ()), *formula_words(formula)]
     this = _named(objective, changes_of(words), store)
     if check:
         _check(this.row)
         return
-    explanation = explained(this.row, _named(vs, {}, store).row if vs else None)
-    if this.run:
-        print(("% " if form == "latex" else "") + this.run)
-    print(to_latex(explanation) if form == "latex" else to_text(explanation, width))
-    if this.rewards and form == "text":
+    other = _named(vs, {}, store).row if vs else None
+    if form == "latex":
+        from tepo.formula.typeset import to_latex
+
+        print(f"% {this.run}\n" * bool(this.run) + to_latex(this.row))
+        return
+    from tepo.objectives.explain import to_text
+
+    shown = [this.run] * bool(this.run) + [to_text(this.row, other, width)]
+    print("\n".join(shown))
+    if this.rewards:
         print(f"\n{_shown_rewards(this.rewards)}")
-    if form == "text" and not (this.run or words):
+    if not (this.run or words):
         print(f"\n{_AS_SHIPPED}")
 
 
@@ -78,8 +81,8 @@ def _show_equations() -> None:
     """Print all objectives, each with the lines of its formula."""
     from rich.table import Table
 
-    from tepo.formula.lines import equation
     from tepo.formula.row import load_row, names
+    from tepo.formula.typeset import equation
     from tepo_cli.screen import fixed, show
 
     table = Table(fixed("objective"), "equation", title="objectives", show_lines=True)

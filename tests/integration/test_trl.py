@@ -84,7 +84,7 @@ def test_trains(row, tmp_path):
     for alias, name in ALIASES.items():
         if alias != "kl" or row == "tepo":
             assert [step[alias] for step in steps] == [step[name] for step in steps]
-    assert {"reward", "clip_ratio/low_mean", "clip_ratio/high_mean"} <= steps[0].keys()
+    assert "reward" in steps[0]
     assert steps[0]["actor/entropy_change"] == pytest.approx(0, abs=1e-6)
     assert abs(steps[1]["actor/entropy_change"]) > 1e-3
     if row == "tepo":

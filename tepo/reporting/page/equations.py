@@ -7,8 +7,8 @@ from typing import Any
 from latex2mathml.converter import convert
 from markupsafe import Markup, escape
 
-from tepo.formula.lines import latex_lines
 from tepo.formula.row import Row
+from tepo.formula.typeset import latex_lines
 from tepo.reporting.colours import Look
 from tepo.reporting.tables.html_table import swatch
 

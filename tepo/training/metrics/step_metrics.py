@@ -11,7 +11,7 @@ from torch import Tensor
 from tepo.formula.formula import Bounds
 from tepo.objectives import Loss, Metrics, TokenBatch
 from tepo.objectives.batch import all_sum
-from tepo.objectives.segments import segment_sum
+from tepo.objectives.functions import segment_sum
 from tepo.training.distributed.comm import Comm
 from tepo.training.distributed.liveness import ACTIVITY, Activity
 from tepo.training.metrics.token_counts import TokenCounts

@@ -15,7 +15,6 @@ from typing import Any, NamedTuple
 import torch
 
 from perf.gpu.models import Case, model_of, run_config
-from perf.gpu.part import LEFT_MIB
 from perf.gpu.record import Figure, named
 from perf.gpu.runs import need
 from perf.gpu.timing import allocated, once
@@ -58,7 +57,7 @@ def deepspeed(device: str, small: bool) -> Iterator[Figure]:
             yield from named(f"ZeRO {stage}", compare(whole, embedded, start))
             engine.close()
             del engine
-            yield Figure(f"ZeRO {stage}: allocated after close", "MiB", allocated(device) / 2**20, LEFT_MIB, "<=")
+            yield Figure(f"ZeRO {stage}: allocated after close", "MiB", allocated(device) / 2**20, 256.0, "<=")
         for kind, title in (("deepspeed", "ZeRO 3"), ("torch", "the embedded engine")):
             engine = engine_of(kind, shape, device, 3, weights=kept)
             engine.load(Path(name))
@@ -67,7 +66,12 @@ def deepspeed(device: str, small: bool) -> Iterator[Figure]:
             yield from named(f"saved by ZeRO 2, loaded by {title}", compare(found, right, start))
             engine.close()
             del engine
-    yield from offloaded(shape, device)
+    engine = engine_of("deepspeed", shape, device, offload=True)
+    train(engine, device, 0, 1)
+    packed, advantages = batch(0, 0, device)
+    engine.backward((token_statistics(engine.model, packed).logprobs * advantages).sum())
+    yield Figure("offloaded step", "s", once(lambda: engine.step(_RATE), device))
+    engine.close()
 
 
 def engine_of(
@@ -123,15 +127,3 @@ def compare(found: Trained, right: Trained, start: Weights) -> Iterator[Figure]:
     flat = [torch.cat([w[key].float().flatten() for key in start]) for w in (found.weights, right.weights, start)]
     apart = float((flat[0] - flat[1]).norm() / (flat[1] - flat[2]).norm())
     yield Figure("weights apart, to how far they moved", "relative", apart, _WEIGHTS, "<=")
-
-
-def offloaded(shape: str, device: str) -> Iterator[Figure]:
-    """Seconds of a step whose optimiser is in main memory."""
-    engine = engine_of("deepspeed", shape, device, offload=True)
-    train(engine, device, 0, 1)
-    packed, advantages = batch(0, 0, device)
-    engine.backward((token_statistics(engine.model, packed).logprobs * advantages).sum())
-    taken = once(lambda: engine.step(_RATE), device)
-    note = f"{sum(value.numel() for value in engine.weights().values()) / 1e6:.0f} million weights"
-    engine.close()
-    yield Figure("offloaded step", "s", taken, note=note)

@@ -63,13 +63,11 @@ def warmstart(
 def _measure(name: str, policy: "Policy", quiet: bool) -> dict[str, dict[str, float]]:
     """Scores on the benchmarks of all data that start from a base, those of data=laptop for its other sizes; shown with
     their plain means."""
-    from rich.table import Table
-
     from tepo.config.compose import compose, options
     from tepo.jobs.measure import measure_in_memory
     from tepo.problems.benchmarks import load_benchmark
     from tepo.reporting.progress import benchmark_bar
-    from tepo_cli.screen import fixed, show
+    from tepo_cli.screen import show
 
     data = [compose([f"data={option}"]).data for option in options("data")]
     names = [benchmark for one in data if one.base == f"package:{name}" for benchmark in one.benchmarks]
@@ -79,8 +77,9 @@ def _measure(name: str, policy: "Policy", quiet: bool) -> dict[str, dict[str, fl
     scores = {result.benchmark: result.scores for result in results}
     keys = ("avg@8", "pass@8", "mean_tokens")
     means = {key: sum(row[key] for row in scores.values()) / len(scores) for key in keys}
-    table = Table(*map(fixed, ("benchmark", "avg@8 %", "pass@8 %", "tokens")))
-    for label, row in [*scores.items(), ("mean", means)]:
-        table.add_row(label, f"{100 * row['avg@8']:.1f}", f"{100 * row['pass@8']:.1f}", f"{row['mean_tokens']:.0f}")
-    show(table, stderr=True)
+    rows = [
+        (label, f"{100 * row['avg@8']:.1f}", f"{100 * row['pass@8']:.1f}", f"{row['mean_tokens']:.0f}")
+        for label, row in [*scores.items(), ("mean", means)]
+    ]
+    show(("benchmark", "avg@8 %", "pass@8 %", "tokens"), rows, stderr=True)
     return scores

@@ -76,31 +76,23 @@ def explain(
 
 def _show_equations() -> None:
     """Print all objectives, each with the lines of its formula."""
-    from rich.table import Table
-
     from tepo.formula.lines import equation
     from tepo.formula.row import load_row, names
-    from tepo_cli.screen import fixed, show
+    from tepo_cli.screen import show
 
-    table = Table(fixed("objective"), "equation", title="objectives", show_lines=True)
-    for name in names():
-        table.add_row(name, "\n".join(equation(load_row(name))))
-    show(table)
+    rows = [(name, "\n".join(equation(load_row(name)))) for name in names()]
+    show(("objective", "equation"), rows, "objectives", wrapped=("equation",), lines=True)
 
 
 def _check(row: "Row") -> None:
     """Print whether an objective's gradient and what it depends on are right; exit code 1 where they are not."""
-    from rich.table import Table
-
     from tepo.objectives import Objective
     from tepo.objectives.check import check_objective
-    from tepo_cli.screen import fixed, show
+    from tepo_cli.screen import show
 
-    table = Table(fixed("check"), fixed("result"), "what", title=f"objective {row.name}")
     checks = check_objective(Objective(**row.parts))
-    for one in checks:
-        table.add_row(one.name, "fail" if one.wrong else "pass", one.wrong or one.what)
-    show(table)
+    rows = [(one.name, "fail" if one.wrong else "pass", one.wrong or one.what) for one in checks]
+    show(("check", "result", "what"), rows, f"objective {row.name}", wrapped=("what",))
     if failed := sum(bool(one.wrong) for one in checks):
         typer.echo(f"{failed} of {len(checks)} checks fail: docs/library.md says what each means", err=True)
         raise typer.Exit(1)

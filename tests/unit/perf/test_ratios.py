@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from perf import __main__ as table
-from perf.machine import cpu_kind
-from perf.ratios import SHAPES, BenchmarkRow, beside, in_turn, products
+from perf.ratios import SHAPES, BenchmarkRow, beside, cpu_kind, in_turn, products
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import resolve
 

@@ -38,7 +38,7 @@ TEN_MINUTES = {  # in the order in which they run: the file with the part's func
     "one_gpu": ("updates", 120),
     "resume": ("runs", 60),
     "sampler": ("sampler", 60),
-    "deepspeed": ("deepspeed", 60),
+    "deepspeed": ("runs", 90),
 }
 PARTS = TEN_MINUTES | {"two_gpus": ("vllm", 300), "update": ("updates", 200), "smollm": ("smollm", 500)}
 NEVER = "not yet run on a GPU"

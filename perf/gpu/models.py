@@ -39,7 +39,6 @@ def _shape(kind: str, *sizes: int, words: int, tied: bool = True, **more: int) -
 
 SHAPES = {
     "small": _shape("qwen2", 64, 128, 2, 4, 2, words=512),
-    "two layers": _shape("qwen2", 1792, 9472, 2, 14, 2, words=8192),
     "qwen2.5-0.5b": _shape("qwen2", 896, 4864, 24, 14, 2, words=151_936),
     "qwen2.5-1.5b": _shape("qwen2", 1536, 8960, 28, 12, 2, words=151_936),
     "qwen3-0.6b": _shape("qwen3", 1024, 3072, 28, 16, 8, words=151_936, head_dim=128),

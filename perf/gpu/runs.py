@@ -1,5 +1,5 @@
 """Commands in a process of their own, and the rows of a run; part resume: one run to its end, and one that is killed
-(`kill -9`) and goes on.
+(`kill -9`) and goes on; part deepspeed: the same steps by either engine.
 
 On a CPU both must end with the same bits. On a GPU the docs promise that up to the order in which its kernels add, so
 there the distance is only reported, and both must finish.
@@ -17,7 +17,8 @@ from perf.gpu.record import Figure
 from tepo.common import interpreter
 
 _SMALL = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=4")
-_RUN = ("train.max_new_tokens=40", "model.dtype=bfloat16", "sampler=torch", "engine=torch")
+_RUN = ("train.max_new_tokens=40", "model.dtype=bfloat16", "sampler=torch")
+_APART = {"actor/pg_loss": 0.02, "actor/grad_norm": 0.05}  # of the first step, relative bounds
 
 
 def start(*words: str, launcher: tuple[str, ...] = ("tepo_cli",)) -> "subprocess.Popen[str]":
@@ -78,3 +79,25 @@ def resume(device: str, small: bool) -> Iterator[Figure]:
     spent = sum(row["timing_s/step"] for row in whole[1:])
     tokens = sum(row["perf/sampled_tokens"] for row in whole[1:])
     yield Figure("a step", "s", spent / (steps - 1), note=f"{tokens / spent:.0f} sampled tokens/s")
+
+
+def deepspeed(device: str, small: bool) -> Iterator[Figure]:
+    """The laptop policy in bfloat16 on one rank (NCCL on a GPU): the first step by ZeRO 2, 3 and with the optimiser in
+    main memory, against the embedded engine's, and a second step. Each run draws the same responses for its first."""
+    need("deepspeed")
+    words = ["train", *_RUN, *(_SMALL if small else ()), "train.steps=2", f"engine.device={device}"]
+    engines = {"embedded": ["engine=torch"]}
+    engines |= {f"ZeRO {stage}": ["engine=deepspeed", f"engine.zero_stage={stage}"] for stage in (2, 3)}
+    right: dict = {}
+    engines["offloaded"] = [*engines["ZeRO 2"], "engine.offload=true"]
+    with tempfile.TemporaryDirectory() as name:
+        for engine, more in engines.items():
+            store = Path(name) / engine
+            finish(start(*words, *more, f"store={store}"))
+            found = rows(store)
+            right = right or found[0]
+            yield Figure(f"{engine}: steps", "steps", len(found), 2, ">=")
+            for key, bound in _APART.items():
+                apart = abs(found[0][key] - right[key]) / max(abs(right[key]), 1e-3)
+                yield Figure(f"{engine}: {key} apart from the embedded engine's", "relative", apart, bound, "<=")
+            yield Figure(f"{engine}: a step", "s", found[-1]["timing_s/step"])

@@ -47,8 +47,6 @@ def test_every_part_works_at_a_small_size(tmp_path: Path) -> None:
     found = small(tmp_path, *SCRIPTS)
     (tmp_path / "gpu_cpu.json").write_text(json.dumps({"parts": found}))
     assert stored(tmp_path)[1:-1] == [f"{part}: {NEVER}" for part in PARTS]  # a CPU's is never shown as one of a GPU
-    closed = [figure for figure in found["deepspeed"]["figures"] if "allocated after close" in figure["name"]]
-    assert [figure["name"][:6] for figure in closed] == ["ZeRO 2", "ZeRO 3"]
 
 
 @pytest.mark.disaster

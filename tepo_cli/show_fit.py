@@ -138,7 +138,9 @@ def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | No
         say_wrapped(f"{one.machine.name}: does not fit, {one.problem}. {remedy}")
     fits = [one for one in fits if not one.problem]
     faster = [
-        (words and f"{seconds:.0f} s with {' '.join(words)}", one) for one in fits for words, seconds in [one.fastest()]
+        (f"{seconds:.0f} s with {' '.join(words)}" if words else "", one)
+        for one in fits
+        for words, seconds in [one.fastest()]
     ]
     _say_by_machine("a faster layout, by the same estimate:", faster)
     if verbose and fits:

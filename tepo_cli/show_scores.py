@@ -6,7 +6,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
@@ -28,10 +27,8 @@ from tepo.store.evaluation_result import Result, read_right_answers
 from tepo.store.find_run import find_run, runs
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import base_id
+from tepo_cli.cli_options import How
 from tepo_cli.screen import show
-
-if TYPE_CHECKING:
-    from tepo_cli.commands.evaluate import How
 
 _RUN_ID = re.compile(r"(base-)?[0-9a-f]{12}")
 _BEGINNING = re.compile(r"[0-9a-f]{1,11}")
@@ -48,7 +45,7 @@ class Target:
     thinking: bool | None = None
 
 
-def evaluate_models(models: Sequence[str], benchmarks: Sequence[str], how: "How", store: Path, *, quiet: bool) -> None:
+def evaluate_models(models: Sequence[str], benchmarks: Sequence[str], how: How, store: Path, *, quiet: bool) -> None:
     """Measure models with one loaded engine and show their scores; with how.dry_run, show what would be measured."""
     chosen, requests = SamplerOptions(how.backend, how.dtype, how.tensor_parallel, how.data_parallel), []
     for target in [find_target(model, store, how.revision) for model in models]:

@@ -1,14 +1,13 @@
 """`tepo eval` and `tepo responses`: models measured, and what they answered."""
 
 import os
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from tepo.common.errors import UserError, unknown_name
-from tepo_cli.cli_options import Quiet, Store, Trust, unbundled
+from tepo_cli.cli_options import How, Quiet, Store, Trust, unbundled
 
 _BENCHMARKS = (
     "Benchmarks (`tepo list`), NAME:SUBSET for a part of one, or all; none for a configuration, whose data name them."
@@ -18,34 +17,6 @@ _MODEL = (
     "for its untrained policy, 'train OVERRIDES' for its finished run, with the sampler that it trains with. Several, "
     "each behind its own -m, share one loaded engine."
 )
-_DRY_RUN = "Show what would be evaluated and the first prompt as the model sees it."
-_WRAP = "Around a request: auto (chat template if there is one), base or raw. Default: the run's, else auto."
-_OUT = "Folder for the results (default: eval/ of the run, or of base-… in the store)."
-
-
-@dataclass(frozen=True)
-class How:
-    """Options of a measurement; a configuration says all of it itself."""
-
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N problems of each.")] = None
-    dry_run: Annotated[bool, typer.Option("--dry-run", help=_DRY_RUN)] = False
-    backend: Annotated[str, typer.Option(help="auto, torch, vllm or vllm_server.")] = "auto"
-    tensor_parallel: Annotated[int, typer.Option(min=1, help="GPUs one copy of the model is cut over (vllm).")] = 1
-    data_parallel: Annotated[int, typer.Option(min=1, help="Copies of the model side by side (vllm).")] = 1
-    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto"
-    revision: Annotated[str | None, typer.Option(help="Commit of a hub model.")] = None
-    wrap: Annotated[str | None, typer.Option(help=_WRAP)] = None
-    thinking: Annotated[
-        bool | None, typer.Option(help="Reasoning mode of models that have one.", show_default=False)
-    ] = None
-    seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0
-    out: Annotated[Path | None, typer.Option(help=_OUT)] = None
-
-    @property
-    def given(self) -> list[str]:
-        """The options that are not what they are by default."""
-        changed = (one.name for one in fields(self) if getattr(self, one.name) != one.default)
-        return [f"--{name.replace('_', '-')}" for name in changed]
 
 
 @unbundled

@@ -146,14 +146,14 @@ def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | No
     if verbose and fits:
         for key in dict.fromkeys(key for one in fits for key in one.why):
             _say_by_machine(f"{key} is null, so it becomes", ((one.why.get(key, ""), one) for one in fits))
-        steps = []
+        told = []
         for one in fits:
             time = one.time
             parts = time.rollout, time.logprobs, time.updates + time.offload, time.reductions, time.rest
             beside = " (rollout beside the updates)" if time.beside else ""
-            steps.append(f"{one.machine.name} {' + '.join(f'{part:.0f}' for part in parts)}{beside}")
+            told.append(f"{one.machine.name} {' + '.join(f'{part:.0f}' for part in parts)}{beside}")
         phases = "rollout + old log-probs + updates + reductions + rest"
-        say_wrapped(f"seconds of a step ({phases}): {'; '.join(steps)}")
+        say_wrapped(f"seconds of a step ({phases}): {'; '.join(told)}")
 
 
 def _say_by_machine(what: str, said: Iterable[tuple[str, Fit]]) -> None:

@@ -52,8 +52,8 @@ def evaluate_models(models: Sequence[str], benchmarks: Sequence[str], how: How, 
         thinks = target.thinking if how.thinking is None else how.thinking
         settings = Settings({"weights": target.weights.name}, how.seed, how.limit, how.wrap or target.wrap, thinks)
         request = Request(target.weights, chosen, settings, RunFolder(how.out.resolve()) if how.out else target.run)
-        names = (part for name in benchmarks for part in (target.all if name == "all" else (name,)))
-        requests.append((request, list(dict.fromkeys(names))))
+        asked = (part for name in benchmarks for part in (target.all if name == "all" else (name,)))
+        requests.append((request, list(dict.fromkeys(asked))))
     if how.dry_run:
         for request, names in requests:
             show_evaluations(names, request)

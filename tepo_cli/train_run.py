@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any, NoReturn
 
 import torch
-from rich.table import Table
 
 from tepo.common.errors import RunFailed, UserError, unknown_name
 from tepo.common.text import counted
@@ -22,7 +21,7 @@ from tepo.store.evaluation_result import Result
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed.process_group import rank
 from tepo_cli.cli_options import compose_run
-from tepo_cli.screen import fixed, show
+from tepo_cli.screen import show
 
 
 def run_training(job: RunJob, go_on: Callable[[Callable[[], None]], NoReturn] | None) -> None:
@@ -65,14 +64,13 @@ def show_results(run: RunFolder, measured: Measured, base: Mapping[str, Result] 
     """Accuracies with their intervals, that of the base beside them where it is known, and the share of right responses
     to validation problems."""
     if measured.results:
-        heads = ("benchmark", "accuracy %", "95%", *(["base %"] if base else []))
-        table = Table(*map(fixed, heads), title=run.path.name)
+        heads, rows = ("benchmark", "accuracy %", "95%", *(["base %"] if base else [])), []
         for result in measured.results:
             ends = "–" if result.interval is None else " – ".join(f"{100 * end:.1f}" for end in result.interval)
             known = base.get(result.benchmark)
             beside = [f"{100 * known.accuracy:.1f}" if known else "–"] if base else []
-            table.add_row(result.benchmark, f"{100 * result.accuracy:.1f}", ends, *beside)
-        show(table, stderr=True)
+            rows.append((result.benchmark, f"{100 * result.accuracy:.1f}", ends, *beside))
+        show(heads, rows, run.path.name, stderr=True)
     if measured.validation is not None:
         say(f"right responses to validation problems: {measured.validation:.1%}")
 

@@ -28,13 +28,12 @@ def test_contamination_counts_and_lists_by_benchmark(tmp_path: Path) -> None:
     copy = Problem("copy", long.format("\\textbf{101}").replace("number", "NUMBER,"), "1")
     own = tmp_path / "own.jsonl"
     write_rows(own, [copy, Problem("other", "How many primes lie between ten and twenty, both included?", "4")])
-    done = tepo("data", "contamination", own, "--rows", "--write-list", tmp_path / "list.txt", **sets)
+    done = tepo("data", "contamination", own, "--rows", **sets)
     counts = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line.split()[1:2] == ["3"]}
     assert len(counts) == 8
     assert counts["aime24"] == ["3", "0", "0"]
     assert "math500-1 copy 1.000" in done.stdout
     assert f"1 of 2 problems of {own} are left out" in done.stdout
-    assert (tmp_path / "list.txt").read_text() == "copy\n"
 
 
 def test_without_a_network_one_message_names_tepo_data(tmp_path: Path) -> None:

@@ -52,6 +52,8 @@ def called(*words: str) -> Callable[[Path], Any]:
         (called("table", "panel-q"), "panel_"),
         (called("ablate", "panel-e", "--scale", "labtop"), "'laptop'"),
         (called("ablate", "panel-e", "--slurm", "minutes=5"), "add --launcher slurm"),
+        (called("ablate", "panel-e", "--seeds", "a,b"), "not a list of seeds"),
+        (called("list", "--watch"), "no such folder"),
         (called("eval", "ad3", "--model", "package:laptop"), "add3"),
         (called("eval", "add3", "--model", "nowhere/at/all"), "no model"),
         (called("explain", "tepo", "gspo"), "--vs NAME"),

@@ -132,7 +132,7 @@ def measure(case: Case, device: str, turns: int) -> dict[str, Any]:
             torch.cuda.reset_peak_memory_stats()
         recorder = _Synchronised(device)
         with recorder.time("old_log_prob"):
-            updater.passes.compute_old_logprobs(rollout)
+            updater.compute_old_logprobs(rollout)
         loop.update(updater, rollout, turn, recorder)
         taken.append(recorder.seconds["update_actor"])
         scoring.append(recorder.seconds["old_log_prob"])
@@ -153,7 +153,7 @@ def _waits(updater: Updater, rollout: Any) -> tuple[int, str]:
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            updater.passes.compute_old_logprobs(rollout)
+            updater.compute_old_logprobs(rollout)
             loop.update(updater, rollout, 0, StepMetrics())
     finally:
         torch.cuda.set_sync_debug_mode("default")

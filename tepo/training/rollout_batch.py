@@ -5,7 +5,7 @@ Response tokens lie sequence after sequence, sequences group after group.
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -41,6 +41,17 @@ class Group:
     named: np.ndarray | None = None  # rewards of a user's own, float32 [G, K]
     weights: tuple[float, ...] = ()  # of these [K]
     failures: tuple[str, ...] = ()  # why, for each response whose named rewards could not all be had
+
+    @property
+    def true_rewards(self) -> list[float]:
+        """Rewards without noise."""
+        return (self.rewards if self.scores is None else self.scores).tolist()
+
+    def without_logprobs(self) -> "Group":
+        """The group as far as statistics need it, where it is not trained."""
+        none = np.empty(0, np.float32)
+        responses = [Response(response.tokens, none, None, response.finished) for response in self.responses]
+        return replace(self, responses=responses)
 
     @classmethod
     def joined(cls, parts: Sequence["Group"]) -> "Group":
@@ -113,14 +124,6 @@ class FlatRollout:
     def sequences_of(self, groups: Sequence[int]) -> list[int]:
         """Sequence numbers of complete groups."""
         return [group * self.group_size + index for group in groups for index in range(self.group_size)]
-
-    def deal(self, sequences: Sequence[int], budget: int, ranks: int) -> list[list[list[int]]]:
-        """Deal sequences to ranks: for each its micro-batches of at most `budget` pushed tokens. On one rank sequences
-        stay in order; on several they are shared out by cost, and every rank has as many micro-batches, of which some
-        may be empty."""
-        costs = self.costs(sequences)
-        dealt = [split_by_tokens(*costs, budget)] if ranks == 1 else deal(*costs, budget, ranks)
-        return [[[sequences[index] for index in part] for part in parts] for parts in dealt]
 
     @property
     def shortest(self) -> int:
@@ -205,8 +208,11 @@ class Dealer:
     ranks: int = 1
 
     def all(self, rollout: FlatRollout, sequences: Sequence[int]) -> list[list[list[int]]]:
-        """Micro-batches of every rank, see `FlatRollout.deal`."""
-        return rollout.deal(sequences, self.micro_batch_tokens, self.ranks)
+        """Micro-batches of every rank. On one rank sequences stay in order; on several they are shared out by cost,
+        and every rank has as many micro-batches, of which some may be empty."""
+        costs, budget = rollout.costs(sequences), self.micro_batch_tokens
+        dealt = [split_by_tokens(*costs, budget)] if self.ranks == 1 else deal(*costs, budget, self.ranks)
+        return [[[sequences[index] for index in part] for part in parts] for parts in dealt]
 
     def own(self, rollout: FlatRollout, sequences: Sequence[int]) -> list[list[int]]:
         """Micro-batches of this rank."""

@@ -118,7 +118,9 @@ def finish_step(state: TrainState, drawn: StepRollout, metrics: StepMetrics, fig
         "perf/trained_tokens": float(drawn.rollout.lengths.sum()),
         **drawn.metrics,
         **figures,
-        **step_figures(metrics, state.engine.comm, state.device, config.model, state.policy.model.config),
+        **step_figures(
+            metrics.timings(), metrics.work, state.engine.comm, state.device, config.model, state.policy.model.config
+        ),
     }
     if log:
         log.write(row)

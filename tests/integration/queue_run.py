@@ -61,7 +61,7 @@ def main(folder: Path) -> None:
         "numbers": numbers,
         "consumed": rollout.consumed,
         "left_over": rollout.left_over,
-        "mixed": [number for number, counts in enumerate(rollout.stats) if counts.mixed],
+        "mixed": [number for number, group in enumerate(rollout.drawn) if len(set(group.rewards)) > 1],
         "rewards": [group.rewards.tolist() for group in rollout.groups],
         "tokens": [[response.tokens.tolist() for response in group.responses] for group in rollout.groups],
         "alone": [[response.tokens.tolist() for response in group] for group in alone],

@@ -7,14 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tepo.common.errors import UserError
 from tepo.common.registry import import_package
 from tepo.config.run_config import EngineConfig, TrainConfig
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.optimizer_state import Piece
 from tepo.training.engine.update_rms import squared_update
 
-_WHERE = "engine.optimizer=adamw_8bit"
 _OLDEST = (0, 50)  # the first that also updates on a CPU
 
 
@@ -22,24 +20,9 @@ def import_bitsandbytes() -> Any:
     """The package of 8-bit AdamW: both moments in 8 bits, a scale for each block of 256 (Dettmers et al. 2022, arXiv
     2110.02861); tensors below 4,096 numbers keep theirs in 32. Raises UserError when it is missing, too old or
     broken."""
-    return import_package("bitsandbytes", "bitsandbytes", _OLDEST, _WHERE, "engine.optimizer=adamw")
-
-
-def check_8bit(device: str) -> None:
-    """Raises UserError where an 8-bit update of one tensor does not work on the device."""
-    weight = torch.nn.Parameter(torch.zeros(4096, device=device))
-    weight.grad = torch.ones_like(weight)
-    optimizer = import_bitsandbytes().optim.AdamW8bit([weight], lr=1.0, weight_decay=0.0)
-    try:
-        optimizer.step()
-        moved = float(weight.detach().mean())
-    except (RuntimeError, NotImplementedError, AttributeError) as error:  # without a library for the device
-        moved, cause = 0.0, f": {error}".rstrip(": ")
-    else:
-        cause = ""
-    if abs(moved + 1) > 1e-3:
-        fix = "python -m bitsandbytes says what is missing; or engine.optimizer=adamw, with engine.offload=true"
-        raise UserError(f"bitsandbytes does not update on {device}{cause}", where=_WHERE, fix=fix)
+    return import_package(
+        "bitsandbytes", "bitsandbytes", _OLDEST, "engine.optimizer=adamw_8bit", "engine.optimizer=adamw"
+    )
 
 
 _KINDS = ("step", *optimizer_state.KEYS)
@@ -120,14 +103,14 @@ class MasterAdamW:
         """Kinds of the entries of `state`."""
         return ("master", *(_KINDS_8BIT if self.eight_bit else _KINDS))
 
-    def state(self) -> Iterator[tuple[str, str, Tensor]]:
-        """(kind, parameter's name, full tensor): the optimiser's own kinds, and `master` where it is not the parameter.
-        No state before the first update but masters."""
+    def state(self) -> Iterator[Piece]:
+        """Full tensors: the optimiser's own kinds, and `master` where it is not the parameter. No state before the
+        first update but masters."""
         for name, master in self.masters.items():
             for kind, value in self._optimizers[name].state.get(master, {}).items():
-                yield kind, name, torch.as_tensor(value)
+                yield Piece(kind, name, torch.as_tensor(value))
             if master is not self.parameters[name]:
-                yield "master", name, master
+                yield Piece("master", name, master)
 
     @torch.no_grad()
     def load(self, piece: Piece) -> None:

@@ -78,15 +78,11 @@ class TorchEngine:
             "actor/skipped": 0.0 if finite else 1.0,
         }
 
-    def stream(self) -> dict[str, Tensor]:
-        return self.weights()
-
     def weights(self) -> dict[str, Tensor]:
         return full_state(self.model)
 
     def state(self) -> Iterator[Piece]:
-        for kind, name, value in self.optimizer.state():
-            yield Piece(kind, name, value)
+        return self.optimizer.state()
 
     def load(self, folder: Path) -> None:
         halves = {name: value.numel() for name, value in self.parameters.items() if value.dtype != torch.float32}

@@ -78,9 +78,9 @@ class Rollouts:
         """Take the old values of rollouts, which then wait for their step. The model has the weights that sampled."""
         for step, rollout in sampled:
             flat = FlatRollout(rollout.groups, self.device)
-            metrics.work.sampled += sum(sum(stats.lengths) for stats in rollout.stats)
+            metrics.work.sampled += sum(rollout.lengths)
             with metrics.time("old_log_prob"):
-                metrics.work.score(flat, self.updater.passes.compute_old_logprobs(flat))
+                metrics.work.score(flat, self.updater.compute_old_logprobs(flat))
                 # A rollout that waits is compared now: at its updates, the policy will not be the one that sampled.
                 gap = self.updater.check_drawn(flat, step) if self.train.staleness else {}
             self.waiting.append(StepRollout(step, flat, rollout.metrics() | gap))

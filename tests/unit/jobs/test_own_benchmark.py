@@ -125,14 +125,6 @@ def test_golds_that_no_response_matches_are_named_when_they_are_measured_on(
     assert "m222, m333: the same problem with the answers 444, 666 (`tepo data verify mine`" in said
 
 
-def test_a_base_measured_with_other_prompts_is_another_measurement(own: Path) -> None:
-    words = ["data.benchmarks=[mine]", f"store={own / 'runs'}"]
-    config, other = compose(words), compose([*words, "model.wrap=raw"])
-    measure(Request.of(config, trained=False), ["mine"])
-    with pytest.raises(UserError, match="measured with wrap auto, not raw"):
-        measure(Request.of(other, trained=False), ["mine"])
-
-
 def test_a_prompt_of_its_own_counts_by_its_text(own: Path) -> None:
     text = "Solve {problem}\nnow."
     (own / "evals" / "ask.txt").write_text(f"{text}\n")

@@ -24,7 +24,7 @@ from tepo.training.engine.deepspeed_engine import import_deepspeed
 from tepo.training.loop import train
 from tepo.training.preflight import check_disk
 from tepo.training.rollout.prompt_stream import PromptStream
-from tepo.training.setup import pick_device, threads_of_a_rank
+from tepo.training.setup import pick_device
 from tests.unit.training.small import small
 
 NOBODY = ("model.path=nobody/nothing", f"model.revision={40 * '0'}")  # which no cache holds
@@ -38,19 +38,6 @@ def test_ranks_that_do_not_divide_the_mini_batch() -> None:
     assert "start 2 or 4 ranks, or choose a multiple of 6" in caught.value.fix
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["engine.zero_stage=4"], "must be between 0 and 3"),
-        (["engine.zero_stage=0", "model.dtype=bfloat16"], "no float32 masters"),
-        (["engine.zero_stage=0", "engine.offload=true"], "cannot offload"),
-    ],
-)
-def test_settings_that_deepspeed_would_refuse(overrides: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        engine_backend("deepspeed").check_settings(compose(["engine=deepspeed", *overrides]), 1)
-
-
 def test_a_launcher_with_the_embedded_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each rank would train and write the same run by itself."""
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -60,21 +47,18 @@ def test_a_launcher_with_the_embedded_engine(monkeypatch: pytest.MonkeyPatch, tm
     assert not list(tmp_path.iterdir())
 
 
-def test_engines_are_looked_for_before_the_weights_are_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_a_run_comes_to_need_is_looked_for_before_the_weights_are_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Engines; the package that reads the problems, for training and for measuring; servers that answer."""
     monkeypatch.setitem(sys.modules, "vllm", None)
     for words, message in (
         (("sampler=vllm",), "vLLM is not installed"),
         (("sampler=vllm_server",), "no vLLM server is named"),
-        (("engine=deepspeed", "engine.zero_stage=0", "engine.offload=true"), "cannot offload"),
+        (("engine=deepspeed", "engine.optimizer=adamw_8bit"), "adamw alone"),
     ):
         with pytest.raises(UserError, match=message):
             train(small(tmp_path, *words, *NOBODY))
-
-
-def test_what_a_run_comes_to_need_is_looked_for_before_the_weights_are_loaded(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The package that reads the problems, for training and for measuring; servers that answer."""
     monkeypatch.setitem(sys.modules, "datasets", None)
     monkeypatch.delenv("TEPO_DATA", raising=False)
     with pytest.raises(UserError, match="`datasets` is not installed") as caught:
@@ -117,10 +101,6 @@ def test_a_disk_that_is_too_small_for_the_checkpoints() -> None:
         with pytest.raises(UserError, match=r"the disk has .* GB free, checkpoints take"):
             check_disk(config, free * one, kept)
     check_disk(compose(["scale=paper", "model.path=nobody/nothing"]), 0)
-
-
-def test_an_optimiser_in_main_memory_gets_its_share_of_the_cores() -> None:
-    assert [threads_of_a_rank(96, 8), threads_of_a_rank(16, 1), threads_of_a_rank(4, 8)] == [12, 16, 1]
 
 
 def test_deepspeed_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:

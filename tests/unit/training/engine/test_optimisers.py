@@ -1,7 +1,6 @@
 """AdamW, its 8-bit moments and its offload, through the embedded engine."""
 
 import importlib.metadata
-import os
 from pathlib import Path
 
 import pytest
@@ -174,31 +173,6 @@ def test_bitsandbytes_that_is_missing_or_too_old(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "0.49.2")
     with pytest.raises(UserError, match=r"bitsandbytes 0\.49\.2 is too old"):
         engine_backend("torch").check_available(compose([EIGHT_BIT]))
-
-
-@pytest.mark.bitsandbytes
-def test_memory_grows_from_the_first_tensor_on_which_is_one_of_the_checks(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """torch reads how it should grow when it takes memory of a GPU for the first time."""
-    from tepo.training.engine import master_adamw
-
-    check, seen = master_adamw.check_8bit, []
-    monkeypatch.setattr(master_adamw, "check_8bit", lambda device: seen.append(dict(os.environ)) or check(device))
-    monkeypatch.delenv("PYTORCH_ALLOC_CONF", raising=False)
-    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "")
-    monkeypatch.delenv("PYTORCH_CUDA_ALLOC_CONF")  # and as before at the end
-    train(small(tmp_path, EIGHT_BIT, "train.steps=1"))
-    assert [environment.get("PYTORCH_CUDA_ALLOC_CONF") for environment in seen] == ["expandable_segments:True"]
-
-
-@pytest.mark.bitsandbytes
-def test_a_device_without_its_library_is_said() -> None:
-    from tepo.training.engine.master_adamw import check_8bit
-
-    check_8bit("cpu")
-    with pytest.raises(UserError, match="does not update on meta"):
-        check_8bit("meta")
 
 
 def way(config: RunConfig, end: Path) -> Tensor:

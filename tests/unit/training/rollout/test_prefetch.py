@@ -24,10 +24,9 @@ from tepo.sampling import backends
 from tepo.store.early_stop import EarlyStop
 from tepo.store.run_folder import RunFolder
 from tepo.training import loop
-from tepo.training.distributed.liveness import ACTIVITY
 from tepo.training.loop import train
 from tepo.training.metrics.step_metrics import StepMetrics
-from tepo.training.rollout.collector import Collector, InFlight
+from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.prefetch import BehaviorWeights
 from tests.unit.training.small import interrupted, lasting, own_backends, small, weights
 
@@ -166,24 +165,6 @@ def test_old_values_of_other_weights_than_those_that_sampled_are_found(
     monkeypatch.setattr(BehaviorWeights, "back", lambda behavior: contextlib.nullcontext())
     with pytest.raises(RunFailed, match="sampler and trainer disagree"):
         train(small(store, *WORDS, "train.learning_rate=1e-6", "sampler=far"))
-
-
-def test_signs_of_life_are_of_the_thread_that_trains(
-    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Groups are graded while the other thread samples, and this one is held before its updates."""
-    grade, sections = InFlight._grade, set()
-
-    def seen(under_way: InFlight, *arguments: Any) -> Any:
-        if under_way.step > 1:
-            sections.add(ACTIVITY.section)
-        return grade(under_way, *arguments)
-
-    monkeypatch.setattr(InFlight, "_grade", seen)
-    config = small(tmp_path, *WORDS, "train.steps=2", "sampler=far")
-    Order(config, "sampling", monkeypatch)
-    train(config)
-    assert sections == {"step"}
 
 
 @pytest.mark.parametrize("first", ["sampling", "training"])

@@ -21,7 +21,7 @@ from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.rollout.run_progress import StepRollout, read_pending
 from tepo.training.rollout_batch import FlatRollout, Group, even_chunks
-from tests.unit.training.small import assert_same_run, interrupted, small, weights
+from tests.unit.training.small import assert_same_run, interrupted, small
 
 CPU = torch.device("cpu")
 WORDS = ("train.steps=5", "train.staleness=2", "train.learning_rate=1e-3", "objective=tepo")
@@ -125,17 +125,6 @@ def test_a_killed_run_goes_on_with_the_rollouts_that_waited(stale: Kept, tmp_pat
     interrupted(config, stop)
     train(config)
     assert_same_run(RunFolder.of(config).path, stale.run.path)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("objective", ["grpo", "grpo_dapo"])
-def test_other_objectives_train_on_stale_rollouts(tmp_path: Path, objective: str) -> None:
-    """grpo is anchored on the initial policy, tepo (above) on all of the old one's distribution."""
-    words = ("train.steps=3", "train.staleness=1", f"objective={objective}", "train.learning_rate=1e-3")
-    interrupted(small(tmp_path / "killed", *words))
-    resumed, undisturbed = train(small(tmp_path / "killed", *words)), train(small(tmp_path / "other", *words))
-    assert_same_run(resumed, undisturbed)
-    assert weights(undisturbed) != weights(train(small(tmp_path / "fresh", *words, "train.staleness=0")))
 
 
 def test_a_sampler_that_disagrees_stops_the_run_when_it_has_drawn(tmp_path: Path) -> None:

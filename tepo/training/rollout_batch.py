@@ -77,13 +77,15 @@ def even_chunks(count: int, parts: int) -> list[list[int]]:
 class FlatRollout:
     """S sequences and N response tokens of the kept groups; old values are those of the policy that sampled them.
 
-    named: rewards of a user's own [S, K], or None, with their `weights`.
+    step: that trains it; metrics: of the draw. named: rewards of a user's own [S, K], or None, with their `weights`.
     sampler_logprobs, old_logprobs, old_entropies: float32 [N]. old_distribution: log-probs [N, V] of the
     policy that an exact KL is taken to, or None. kept: some sequences and their hidden states with the graph behind.
     """
 
-    def __init__(self, groups: Sequence[Group], device: torch.device):
-        self.groups, self.device = list(groups), device
+    def __init__(
+        self, groups: Sequence[Group], device: torch.device, step: int = 0, metrics: dict[str, float] | None = None
+    ):
+        self.groups, self.device, self.step, self.metrics = list(groups), device, step, metrics or {}
         responses = [response for group in groups for response in group.responses]
         size = len(groups[0].responses)
         self.group_count, self.group_size = len(groups), size
@@ -240,6 +242,11 @@ class MiniBatch:
     def sequences_at(self, indices: Sequence[int]) -> list[int]:
         """Sequence numbers of a micro-batch."""
         return [self.sequences[index] for index in indices]
+
+    @property
+    def parts(self) -> list[list[int]]:
+        """Sequence numbers of all micro-batches."""
+        return [self.sequences_at(indices) for indices in self.micro_batches]
 
     def select(self, plan: Plan, indices: Sequence[int]) -> tuple[TokenBatch, Plan]:
         """The tokens of a micro-batch and its part of the plan."""

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from tepo.common.errors import RunFailed, UserError
 from tepo.common.text import spelt
@@ -142,38 +141,29 @@ class TrainState:
         yield from model_files(self.policy, weights, folder, rank, ranks)
         yield from optimizer_state.files(self.engine.state(), rank)
 
-    def load_weights(self) -> None:
-        """Give the new weights to a sampler that keeps its own copy; one outside of the run gets them from the first
-        rank."""
-        if shares_weights(self.config):
+    def load_weights(self, *, opened: bool = False) -> None:
+        """Give the weights to a sampler that keeps its own copy, and tell the gap alarm; one outside of the run gets
+        them from the first rank. opened: the sampler was just made of these weights, unless it is outside of the run,
+        where it may hold those of another."""
+        config = self.config
+        if shares_weights(config):
             return
-        weights = self.engine.weights()
-        if self.first or not sampler_backend(self.config.sampler.kind).remote:
-            self.sampler.sync(weights)
-        else:
-            for _ in weights.values():  # what is gathered takes every rank
-                pass
-        if self.engine.comm is not None:
-            self.engine.comm.barrier()
-        self._tell_alarm(weights)
-
-    def _tell_alarm(self, weights: Mapping[str, Tensor]) -> None:
-        """Tell the gap alarm that the sampler holds these weights. In float32 the gap alone says whether it does."""
-        if not isinstance(weights, dict):  # under ZeRO-3 it has no use for them
+        weights, remote = self.engine.weights(), sampler_backend(config.sampler.kind).remote
+        if remote or not opened:
+            if self.first or not remote:
+                self.sampler.sync(weights)
+            else:
+                for _ in weights.values():  # what is gathered takes every rank
+                    pass
+            if self.engine.comm is not None:
+                self.engine.comm.barrier()
+        if not isinstance(weights, dict):  # under ZeRO-3 the alarm has no use for them
             return
-        config, answers = self.config, None
-        remote = sampler_backend(config.sampler.kind).remote
-        if config.model.dtype != "float32" and (self.first or not remote):
+        answers = None
+        if config.model.dtype != "float32" and (self.first or not remote):  # in float32 the gap alone says it
             engines = len(config.sampler.servers) if remote else 1
             answers = ask(self.sampler, self.collector.stream.first, config.train.max_new_tokens, engines)
         self.updater.alarm.synced(weights, answers)
-
-    def start_sampler(self) -> None:
-        """Have the sampler hold the weights of the policy at the start of training."""
-        if sampler_backend(self.config.sampler.kind).remote:
-            self.load_weights()  # it may hold the weights of another run
-        elif not shares_weights(self.config):
-            self._tell_alarm(self.engine.weights())  # it was opened with them
 
 
 def limit_threads(config: RunConfig) -> None:
@@ -241,7 +231,7 @@ def open_state(config: RunConfig, run: RunFolder, prompts: PromptStream | None =
         state = TrainState(
             config, run, policy, engine, sampler, collector, updater, saver, device, rollouts, validation, progress
         )
-        state.start_sampler()
+        state.load_weights(opened=True)
         yield state
 
 

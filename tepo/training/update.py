@@ -52,8 +52,7 @@ class Updater:
                 mini_batch.current = current[0]
             else:
                 with torch.no_grad():
-                    parts = map(mini_batch.sequences_at, mini_batch.micro_batches)
-                    current = [self.statistics(rollout, part) for part in parts]
+                    current = [self.statistics(rollout, part) for part in mini_batch.parts]
             logprobs = torch.cat([part.logprobs.detach() for part in current])
             entropies = [part.entropies.detach() for part in current if part.entropies is not None]
             known = len(entropies) == len(current)
@@ -91,30 +90,26 @@ class Updater:
     def check_gap(self, mini_batch: MiniBatch, logprobs: Sequence[Tensor]) -> dict[str, float]:
         """Compare sampler and trainer on the first mini-batch; logprobs: the trainer's [n] of each micro-batch.
         Raises RunFailed beyond the bound, with the likely cause."""
-        parts = [mini_batch.sequences_at(indices) for indices in mini_batch.micro_batches]
-        sampled = [mini_batch.batch.select(indices).sampler_logprobs for indices in mini_batch.micro_batches]
-        sampler = torch.cat([values for values in sampled if values is not None])
-        return self._compare(mini_batch.rollout, parts, (sampler, torch.cat(tuple(logprobs))), mini_batch.step)
+        return self._compare(mini_batch.rollout, mini_batch.parts, torch.cat(tuple(logprobs)), mini_batch.step)
 
-    def check_drawn(self, rollout: FlatRollout, step: int) -> dict[str, float]:
+    def check_drawn(self, rollout: FlatRollout) -> dict[str, float]:
         """Compare them on a full rollout, by the old log-probs that the trainer has just computed."""
         parts = self.dealer.own(rollout, range(rollout.sequence_count))
-        tokens = rollout.tokens_of(list(chain(*parts)))
-        return self._compare(rollout, parts, (rollout.sampler_logprobs[tokens], rollout.old_logprobs[tokens]), step)
+        return self._compare(rollout, parts, rollout.old_logprobs[rollout.tokens_of(list(chain(*parts)))], rollout.step)
 
     def drift(self, mini_batch: MiniBatch, logprobs: Sequence[Tensor]) -> dict[str, float]:
         """Distance of the policy from the one that sampled, on the first mini-batch; logprobs: as in `check_gap`."""
-        old = [mini_batch.batch.select(indices).old_logprobs for indices in mini_batch.micro_batches]
-        moved = (torch.cat(tuple(logprobs)) - torch.cat(old)).abs().double()
+        tokens = mini_batch.rollout.tokens_of(list(chain(*mini_batch.parts)))
+        moved = (torch.cat(tuple(logprobs)) - mini_batch.rollout.old_logprobs[tokens]).abs().double()
         sums = torch.stack([moved.sum(), torch.ones_like(moved).sum()])
         total, count = all_sum(sums, self.engine.comm).tolist()
         steps = min(self.config.train.staleness, mini_batch.step - 1)
         return {"training/staleness": float(steps), "training/stale_log_ratio": total / count}
 
     def _compare(
-        self, rollout: FlatRollout, parts: Sequence[Sequence[int]], logprobs: tuple[Tensor, Tensor], step: int
+        self, rollout: FlatRollout, parts: Sequence[Sequence[int]], logprobs: Tensor, step: int
     ) -> dict[str, float]:
-        """Ask the alarm about this rank's sequences; logprobs: of sampler and trainer [n], in the order of `parts`."""
+        """Ask the alarm about this rank's sequences; logprobs: of the trainer [n], in the order of `parts`."""
 
         def score(temperature: float) -> Tensor:
             options, pieces = StatisticsOptions(temperature=temperature, need_entropy=False), []
@@ -124,7 +119,8 @@ class Updater:
             return torch.cat(pieces)
 
         pairs = [rollout.tokens_as_sampled(sequence) for part in parts for sequence in part]
-        return self.alarm.check(*logprobs, Evidence(score, pairs, self.engine.model), where=f"step {step}")
+        sampler = rollout.sampler_logprobs[rollout.tokens_of(list(chain(*parts)))]
+        return self.alarm.check(sampler, logprobs, Evidence(score, pairs, self.engine.model), where=f"step {step}")
 
     # forward passes, with what the objective needs ------------------------------------------------------------------
     def statistics(self, rollout: FlatRollout, part: Sequence[int]) -> TokenStatistics:

@@ -22,7 +22,8 @@ from tepo.training.distributed.liveness import Activity
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.rollout_source import Rollouts, Sampled
-from tepo.training.rollout.run_progress import Progress, StepRollout
+from tepo.training.rollout.run_progress import Progress
+from tepo.training.rollout_batch import FlatRollout
 from tepo.training.update import Updater
 
 _LOOK = 0.25  # seconds between two looks for the thread's end, each of which is a sign of life
@@ -53,7 +54,7 @@ class PrefetchedRollouts(Rollouts):
         self.beside, self.behavior = beside, behavior
 
     @contextlib.contextmanager
-    def next(self, step: int, metrics: StepMetrics) -> Iterator[StepRollout]:
+    def next(self, step: int, metrics: StepMetrics) -> Iterator[FlatRollout]:
         """Yield the rollout of a step, and sample up to that of `staleness` steps later beside the block.
 
         Raises also what the sampling raises, even where the block raises Diverged or EarlyStop: in turn, the rollouts

@@ -15,8 +15,6 @@ from tepo.config.compose import compose
 from tepo.jobs.job import RunJob
 from tepo.policy.model.load_policy import load_tokenizer
 from tepo.policy.model.shapes import KNOWN
-from tepo.problems.problem import Problem
-from tepo.problems.training_sets import split_off
 from tepo.sampling.backends import sampler_backend
 from tepo.training.distributed import process_group
 from tepo.training.engine.backends import engine_backend
@@ -85,11 +83,6 @@ def test_advice_is_a_setting_that_can_be(tmp_path: Path) -> None:
         with pytest.raises(UserError) as refused:
             stream.check_model(positions, 100)
         assert refused.value.fix == f"{advice} train.max_prompt_tokens"
-    problems = [Problem(str(number), "1+1=", "2") for number in range(30)]
-    for more, advice in ((0, "problems with other statements"), (1, "data.held_out=1")):
-        with pytest.raises(UserError) as refused:
-            split_off([*problems, *(Problem("more", "1+2=", "3") for _ in range(more))], 30, "here")
-        assert refused.value.fix == advice
 
 
 def test_a_disk_that_is_too_small_for_the_checkpoints() -> None:

@@ -37,7 +37,7 @@ class TorchEngineBackend(EngineBackend):
 
             check_installed()
         if config.engine.optimizer == "adamw_8bit":
-            from tepo.training.engine.master_adamw import import_bitsandbytes
+            from tepo.training.engine.torch_engine import import_bitsandbytes
 
             import_bitsandbytes()
 

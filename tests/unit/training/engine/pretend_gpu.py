@@ -119,7 +119,7 @@ def offloaded() -> list[str]:
     """Devices of weights and state after an update of an engine that keeps its optimiser in main memory."""
     model, config = nn.Linear(8, 4, dtype=torch.bfloat16, device=DEVICE), compose(["engine.offload=true"])
     engine = TorchEngine(model, config.train, config.engine)
-    engine.optimizer.step({name: torch.empty(p.shape, device=DEVICE) for name, p in engine.parameters.items()}, 1e-3)
+    engine.update({name: torch.empty(p.shape, device=DEVICE) for name, p in engine.parameters.items()}, 1e-3)
     held = [("weight", model.weight), *((piece.kind, piece.value) for piece in engine.state())]
     return sorted({f"{kind} {value.device}" for kind, value in held})
 

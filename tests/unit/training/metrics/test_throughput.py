@@ -7,11 +7,9 @@ import pytest
 import torch
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
-from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.shapes import Shape
 from tepo.problems.problem import Problem
-from tepo.sampling.embedded.torch_sampler import TorchSampler
-from tepo.sampling.sampler import GivenUp, Job, Response, SamplingParams
+from tepo.sampling.sampler import GivenUp, Response
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
 from tepo.training.metrics.throughput import Size, TokenCounts, over_ranks, phases
@@ -104,14 +102,3 @@ def test_no_peak_is_made_up() -> None:
     assert peak_operations("NVIDIA H100 80GB HBM3", "bfloat16") == 989e12
     assert peak_operations("NVIDIA H100 80GB HBM3", "float32") is None
     assert peak_operations("a card that nobody knows", "bfloat16") is None
-
-
-def test_the_embedded_sampler_loses_nothing_of_its_own() -> None:
-    """Its batches run to their end, and waves that were not begun have no tokens."""
-    policy = load_policy("tepo/assets/laptop", dtype="float32", device="cpu")
-    queue = TorchSampler(policy.model, policy.tokenizer).start(SamplingParams(n=2, temperature=1.0, max_new_tokens=8))
-    queue.add([Job(0, policy.tokenizer("1+2=")["input_ids"], 5)])
-    queue.add([Job(1, policy.tokenizer("1+3=")["input_ids"], 6)])
-    assert len(queue.finished()) == 1
-    lost = queue.abort()
-    assert (lost.tokens, lost.preemptions) == (0, 0)

@@ -288,23 +288,6 @@ def test_whatever_ends_first_the_same_groups_are_trained(tmp_path: Path, seed: i
                 assert group.rewards.tolist() == other.rewards.tolist()
 
 
-def test_answers_that_the_grader_gave_up_are_a_metric(tmp_path: Path) -> None:
-    class Towering(Grader):
-        """As if the first response of each group were a tower of powers."""
-
-        def grade(self, pairs):  # type: ignore[no-untyped-def]
-            tower = ("7", r"\boxed{9^{9^{9^9}}}")
-            return super().grade([pair if index % 4 else tower for index, pair in enumerate(pairs)])
-
-    config, policy = small(tmp_path, "train.max_rounds=1"), load_policy("package:laptop")
-    found = []
-    for kind in (Grader, Towering):
-        with kind(GraderOptions(timeout=0.2, workers=1)) as grader:
-            stream, sampler = PromptStream(config, policy.tokenizer), TorchSampler(policy.model, policy.tokenizer)
-            found.append(Collector(config, stream, sampler, grader, None).collect(0, 1, 0, StepMetrics()).metrics())
-    assert [metrics["grader/timeouts"] for metrics in found] == [0.0, 8.0] == [0.0, found[1]["rollout/prompts"]]
-
-
 def test_a_run_that_may_draw_for_ever_makes_its_problems_in_seconds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

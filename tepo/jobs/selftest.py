@@ -59,10 +59,12 @@ def selftest(sampler: str, engine: str) -> SelftestOutcome:
         words += ["model.dtype=bfloat16"] if own else []
         for part, stop, expected in (("first step", 1, 9), ("resume", 0, 0)):
             command = interpreter.command("-m", __name__, str(stop), *words)
-            said = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "env": interpreter.environment(os.environ)}
-            done = subprocess.run(command, text=True, check=False, **said)
+            done = subprocess.run(
+                command, env=interpreter.environment(os.environ), capture_output=True, text=True, check=False
+            )
             if done.returncode != expected:
-                return SelftestOutcome(False, f"{part}: {what_failed(done.stdout) or f'exit code {done.returncode}'}")
+                why = what_failed(done.stderr) or f"exit code {done.returncode}"
+                return SelftestOutcome(False, f"{part}: {why}")
         if not list(Path(store).glob("*/checkpoints/step_000002/model.safetensors")):
             return SelftestOutcome(False, "no checkpoint at the end")
         if own and not list(Path(store).glob("*/eval/*/result.json")):

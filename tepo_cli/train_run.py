@@ -2,18 +2,14 @@
 
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
-
-import torch
 
 from tepo.common.errors import RunFailed, UserError, unknown_name
 from tepo.common.text import counted
 from tepo.config.run_config import RunConfig
-from tepo.jobs.job import CpuSeconds, Measured, RunJob, cpu_seconds
+from tepo.jobs.job import Measured, RunJob
 from tepo.jobs.measure import stored_base
 from tepo.jobs.open_sampler import SharedEngine
 from tepo.reporting.progress import say
@@ -24,9 +20,8 @@ from tepo_cli.cli_options import compose_run
 from tepo_cli.screen import show
 
 
-def run_training(job: RunJob, go_on: Callable[[Callable[[], None]], NoReturn] | None) -> None:
-    """Train, measure as asked, and say where things lie and what came out. go_on: calls a function in this process when
-    all that it held is gone; where it could hold a part of a GPU or is one of several ranks, it measures so."""
+def run_training(job: RunJob) -> None:
+    """Train, measure as asked, and say where things lie and what came out."""
     rows = job.train()
     if rows is None:
         return
@@ -37,17 +32,10 @@ def run_training(job: RunJob, go_on: Callable[[Callable[[], None]], NoReturn] | 
         say(f"training ended with {ending}: {ending.why}. The run counts as finished; its weights are {weights}")
         if run.examples_file.is_file():
             say(f"a few of its responses: {run.examples_file}")
-    held = bool(rows) and torch.cuda.is_initialized()
-    if go_on and (job.measures_apart(trained_here=bool(rows)) or (held and any(job.missing()))):
-        go_on(partial(_measure_and_show, job, rows, cpu_seconds()))
-    _measure_and_show(job, rows)
-
-
-def _measure_and_show(job: RunJob, rows: Sequence[dict[str, Any]], begun: CpuSeconds | None = None) -> None:
-    measured = job.measure(rows, begun)
+    measured = job.measure(rows)
     names = [result.benchmark for result in measured.results]
     base = stored_base(job.config, names)
-    show_results(job.run, measured, base)
+    show_results(run, measured, base)
     if len(base) < len(names):
         lacking = counted(len(names) - len(base), "benchmark")
         say(f"the base is not measured on {lacking}: `tepo eval -m 'base WORDS'` with its words measures it")

@@ -78,7 +78,7 @@ def measured(case: Case, device: str, optimizer: str, must: str = "", turns: int
             torch.cuda.reset_peak_memory_stats()
         recorder = _Synchronised(device)
         with recorder.time("old_log_prob"):
-            updater.passes.compute_old_logprobs(rollout)
+            updater.compute_old_logprobs(rollout)
         loop.update(updater, rollout, turn, recorder)
         taken.append(recorder.seconds["update_actor"])
         scoring.append(recorder.seconds["old_log_prob"])
@@ -117,7 +117,7 @@ def _waits(name: str, updater: Updater, rollout: Any) -> Figure:
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            updater.passes.compute_old_logprobs(rollout)
+            updater.compute_old_logprobs(rollout)
             loop.update(updater, rollout, 0, StepMetrics())
     finally:
         torch.cuda.set_sync_debug_mode("default")

@@ -16,7 +16,6 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2, signal.SIGHUP)
-_HELD = (*SIGNALS, signal.SIGINT)
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: not now, the same command again
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 _noted: list[str] = []  # the signals that training has heard; signals are the process's, so is this
@@ -36,19 +35,13 @@ class Stopped(SystemExit):
 
 
 def at_once() -> None:
-    """From now on a request ends the command by `Stopped`, and so does one that was held."""
+    """From now on a request ends the command by `Stopped`."""
 
     def end(number: int, frame: FrameType | None) -> None:
         _note(number)
         raise Stopped
 
     _listen(end)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
-
-
-def hold() -> None:
-    """Have the kernel keep requests and Ctrl-C until `at_once`, beyond an exec of this process."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
 
 
 @contextlib.contextmanager

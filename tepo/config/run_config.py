@@ -99,7 +99,7 @@ class EngineConfig:
     kind: str = option("torch", "name of the engine, a module of tepo.training.engine.backends")
     device: Literal["auto", "cpu", "cuda"] = option("auto", "device of the training")
     micro_batch_tokens: int = option(16384, "largest number of tokens of one forward pass", low=1)
-    zero_stage: int = option(2, "ZeRO stage of DeepSpeed: the state that GPUs share out", low=0, high=3)
+    zero_stage: int = option(2, "ZeRO stage of DeepSpeed: the state that GPUs share out", low=1, high=3)
     optimizer: Literal["adamw", "adamw_8bit"] = option(
         "adamw", "kind of optimizer; 8bit: moments in 8 bits (torch alone)"
     )

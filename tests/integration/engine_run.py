@@ -73,12 +73,12 @@ def train(options: dict, out: Path) -> None:
         result["moved"].append(float(metrics["actor/update_rms"]))
         result["clipped"].append(metrics["actor/grad_clipped"])
         result["skipped"].append(metrics["actor/skipped"])
-    weights = engine.weights()
+    weights = {name: value.clone().contiguous() for name, value in engine.weights().items()}  # every rank reads
     folder = out / "checkpoint"
     folder.mkdir(parents=True, exist_ok=True)
     write_files(folder, optimizer_state.files(engine.state(), rank))
     if rank == 0:
-        save_file({name: value.clone().contiguous() for name, value in weights.items()}, folder / "model.safetensors")
+        save_file(weights, folder / "model.safetensors")
         (out / "result.json").write_text(json.dumps(result))
 
 

@@ -152,7 +152,7 @@ def test_neither_do_ranks_nor_the_process_that_measures(user: User) -> None:
 @pytest.mark.disaster
 @pytest.mark.vllm
 def test_neither_does_an_engine_of_vllm(user: User) -> None:
-    """A run is trained and measured by one process, which hands over; its cost is one entry."""
+    """A run is trained, and measured by a child of the process; its cost is one entry."""
     said = user.types("train FEW --evaluate", *VLLM[len(FEW) :])
     assert said.index(": 1 step,") < said.index("accuracy %") < said.index("base is not measured")
     (result,) = user.work.glob("runs/*/eval/add3/result.json")

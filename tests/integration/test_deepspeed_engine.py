@@ -26,15 +26,13 @@ ONE = {  # on one rank
     "embedded poisoned": {"kind": "torch", "poison": 1},
     "embedded bf16": {"kind": "torch", "dtype": "bfloat16"},
     "untied": {"kind": "torch", "tied": False},
-    "zero 0": zero(0),
     "zero 1": zero(1),
     "zero 3 offloaded": zero(3, offload=True, checkpointing=True),
-    "zero 0 poisoned": zero(0, poison=1),
     "zero 2 poisoned": zero(2, poison=1),
-    "first 0": zero(0, **FIRST),
+    "first 1": zero(1, **FIRST),
 }
 TWO = {  # on two
-    "2 x zero 0": zero(0),
+    "2 x zero 1": zero(1),
     "2 x zero 2": zero(2),
     "2 x zero 3": zero(3),
     "2 x zero 3 untied": zero(3, tied=False),
@@ -42,7 +40,7 @@ TWO = {  # on two
     "2 x zero 3 poisoned": zero(3, poison=1),
     "first 2": zero(2, **FIRST),
     "first 3": zero(3, **FIRST),
-    "first 0, then 2 x zero 3": zero(3, resume="first 0", **REST),
+    "first 1, then 2 x zero 3": zero(3, resume="first 1", **REST),
     "first 2, then 2 x zero 2": zero(2, resume="first 2", **REST),
     "first 3, then 2 x zero 3": zero(3, resume="first 3", **REST),
 }
@@ -83,7 +81,7 @@ def saved_state(folder: Path) -> dict[str, torch.Tensor]:
     return state
 
 
-@pytest.mark.parametrize("name", ["2 x zero 0", "2 x zero 2", "2 x zero 3", "2 x zero 3 untied"])
+@pytest.mark.parametrize("name", ["2 x zero 1", "2 x zero 2", "2 x zero 3", "2 x zero 3 untied"])
 def test_every_rank_writes_its_own_part(results, name):
     folder = results / name / "checkpoint"
     files = sorted((folder / "optimizer").iterdir())
@@ -114,7 +112,7 @@ def agree(one, other, tied=True, tolerance=1e-4, moved_tolerance=1e-4):
     )  # the updates themselves, not only the weights they hardly change
 
 
-@pytest.mark.parametrize("name", ["zero 0", "zero 1", "zero 3 offloaded", "2 x zero 2", "2 x zero 3"])
+@pytest.mark.parametrize("name", ["zero 1", "zero 3 offloaded", "2 x zero 2", "2 x zero 3"])
 def test_every_stage_updates_alike(results, name):
     sampled = "offloaded" in name  # what moved in main memory is estimated from a part of the numbers
     agree(outcome(results, name), outcome(results, "embedded"), moved_tolerance=1e-2 if sampled else 1e-4)
@@ -125,7 +123,7 @@ def test_an_output_matrix_of_its_own(results):
 
 
 @pytest.mark.parametrize(
-    "name", ["first 0, then 2 x zero 3", "first 2, then zero 3", "first 3, then zero 2", "first 3, then embedded"]
+    "name", ["first 1, then 2 x zero 3", "first 2, then zero 3", "first 3, then zero 2", "first 3, then embedded"]
 )
 def test_a_checkpoint_goes_on_with_other_ranks_stages_and_engines(results, name):
     first, (second, weights) = outcome(results, name.partition(",")[0])[0], outcome(results, name)
@@ -153,7 +151,7 @@ def test_bfloat16_trains_on_float32_masters(results):
     assert apart.median() < 3e-4  # a tenth of what three updates at 1e-3 move
 
 
-@pytest.mark.parametrize("name", ["zero 0 poisoned", "zero 2 poisoned", "2 x zero 3 poisoned"])
+@pytest.mark.parametrize("name", ["zero 2 poisoned", "2 x zero 3 poisoned"])
 def test_a_gradient_that_is_not_finite_is_left_out(results, name):
     (one, weights), (other, expected) = outcome(results, name), outcome(results, "embedded poisoned")
     assert one["skipped"] == other["skipped"] == [0.0, 1.0, 0.0]

@@ -126,7 +126,6 @@ def test_under_a_launcher_ranks_stop_alike_and_a_lost_one_is_named(tmp_path: Pat
         launched(store).end()
     assert_same_run(run.path, RunFolder.of(small(tmp_path / "whole", *LAUNCHED)).path)
     rows = run.metrics()
-    assert all(row["perf/slowest_rank"] in (0.0, 1.0) and row["perf/slowest_rank_lag_s"] >= 0 for row in rows)
     assert not (run.path / "ranks").exists()
     assert list((run.path / "checkpoints").iterdir()) == [run.checkpoint(len(rows))]
 

@@ -107,5 +107,5 @@ def run_old_values(groups, comm):
     alarm = GapAlarm(1e9, temperature=1.0, dtypes=("float32", "float32"))
     config = replace(config, model=replace(config.model, dtype="bfloat16"))  # the trainer's own values are computed
     rollout = FlatRollout(groups, torch.device("cpu"))
-    Updater(config, objective, KeepingEngine(models[0], comm), alarm, models[1]).passes.compute_old_logprobs(rollout)
+    Updater(config, objective, KeepingEngine(models[0], comm), alarm, models[1]).compute_old_logprobs(rollout)
     return sum(pushed), rollout.old_logprobs, rollout.initial_logprobs

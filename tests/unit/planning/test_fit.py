@@ -15,7 +15,6 @@ from tepo.planning.gpus import Machine, machines
 from tepo.policy.model.shapes import KNOWN, Shape, shape_of
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study
-from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.gpu_cards import H100, Card
 from tepo.training.resources.memory import GIB, TAKEN
 from tepo_cli.show_fit import show_fit, show_fits
@@ -56,15 +55,6 @@ def test_ranks_that_do_not_divide_the_mini_batch_are_said() -> None:
     three = Machine(replace(H100, bytes=79 * GIB), 1, 3, 1000 * GIB)
     assert "3 ranks cannot share mini-batches of 16 prompts" in fit(CONFIGS["qwen2.5-7b"], three).problem
     assert fit(CONFIGS["qwen2.5-7b"], three).changes == ("train.mini_batch_prompts=15",)
-
-
-def test_what_the_engine_refuses_does_not_fit() -> None:
-    """ZeRO 0 keeps no float32 masters: what would make it fit must be a stage that does."""
-    plain = compose(["scale=paper", "engine.zero_stage=0"])
-    for machine in LARGE:
-        found = fit(plain, machine)
-        assert found.problem
-        engine_backend("deepspeed").check_settings(changed(plain, found.changes), machine.ranks)
 
 
 def test_a_reference_policy_is_counted() -> None:

@@ -12,8 +12,7 @@ from tepo.store.checkpoint_files import read_progress, write_progress
 from tepo.store.run_folder import RunFolder
 from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
-from tests.integration.commands import tepo
-from tests.unit.training.small import SMALL, assert_same_run, interrupted, small
+from tests.unit.training.small import assert_same_run, interrupted, small
 
 STEPS = "train.steps=4"
 LAST = "checkpoints/step_000003"
@@ -198,11 +197,11 @@ def test_it_is_not_written_for_another_run(lost: tuple[str, ...], runs: Path, tm
         ("checkpoints/step_000004/model.safetensors", hold("cut"), "has 3 bytes of"),
     ],
 )
-def test_a_finished_run_that_is_damaged_does_not_end_with_0(
+def test_a_finished_run_that_is_damaged_is_refused(
     file: str, damage: Damage, reason: str, runs: Path, tmp_path: Path
 ) -> None:
     run = copied(runs, "whole", tmp_path / "store")
     assert train(small(tmp_path / "store", STEPS)) == run.path
     damage(run.path / file)
-    done = tepo("train", *SMALL, STEPS, f"store={tmp_path / 'store'}", "--quiet", code=2)
-    assert reason in " ".join(done.stderr.split())
+    with pytest.raises(UserError, match=reason):
+        train(small(tmp_path / "store", STEPS))

@@ -28,12 +28,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from tepo import __version__
 from tepo.common import provenance
-from tepo.common.errors import UserError
+from tepo.common.errors import BUSY, UserError
 from tepo.common.files import (
+    TEMPORARY,
     check_no_links,
     content_hash,
     explain_write_errors,
@@ -42,6 +43,8 @@ from tepo.common.files import (
     parse_json,
     read_jsonl,
     remove_folder,
+    remove_leftovers,
+    take_lock,
     write_atomic,
     write_json,
 )
@@ -64,10 +67,14 @@ from tepo.store.evaluation_result import (
 from tepo.store.excerpt import Excerpt, excerpt_of
 from tepo.store.run_id import RECIPE, base_id, identity, run_id
 from tepo.store.run_identity import DIGEST, REWRITTEN, check_identity, read_config
-from tepo.store.run_lock import LEFT, Purpose, is_locked, lock_run
 
 AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
 _STEP = "training/global_step"
+Purpose = Literal["train", "measure"]  # at any time one process does each
+LEFT: dict[Purpose, tuple[str, ...]] = {  # what killed processes that held the lock leave behind
+    "train": ("checkpoints/.step_*", *(place + TEMPORARY for place in ("", "tokens/", "figures/", "checkpoints/*/"))),
+    "measure": tuple(place + TEMPORARY for place in ("", "eval/*/", "eval/*/parts/")),
+}
 _WITH_LINKS = ("wandb",)  # which wandb makes in its folder; nothing is read or removed there
 
 
@@ -156,14 +163,26 @@ class RunFolder:
         return cls(folder.parents[1] if folder.parent.name == "eval" else folder)
 
     def lock(self, purpose: Purpose = "train") -> IO[str]:
-        """The lock of `tepo.store.run_lock.lock_run`. Raises UserError as that and `opened` do."""
+        """An exclusive lock for training, or for measuring and regrading, held until the returned file is closed or its
+        process dies. What killed processes left of that work is removed. Raises UserError with exit code BUSY when
+        another process has it, and as `opened` does."""
         self._look()
-        return lock_run(self.path, purpose)
+        handle = take_lock(self.path / f".{purpose}.lock")
+        if handle is None:
+            what, fix = f"another process has this run ({purpose})", "wait for it; its result will be used"
+            raise UserError(what, where=str(self.path), fix=fix, exit_code=BUSY)
+        remove_leftovers(self.path, *LEFT[purpose])
+        return handle
 
     def busy(self) -> bool:
         """Tell whether another process trains or measures this run just now. Raises UserError as `opened` does."""
         self._look()
-        return is_locked(self.path)
+        for purpose in LEFT if self.path.is_dir() else ():
+            handle = take_lock(self.path / f".{purpose}.lock")
+            if handle is None:
+                return True
+            handle.close()
+        return False
 
     def manifest(self) -> dict[str, Any]:
         """Status and times; empty for a run that never started."""

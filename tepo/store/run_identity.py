@@ -1,21 +1,17 @@
 """Is the run in a folder the one that the folder is called after? One answer for everybody who reads a run.
 
-The name is the hash of what the run was made of (`tepo.store.run_id`). `config.json` has that as it was hashed, and as
-a whole configuration. Who writes both anew, and calls the folder after them, is not found out.
+The name is the hash of what the run was made of (`tepo.store.run_id`), which `config.json` has. The manifest has a
+digest of that file. Who edits the file and puts its new digest there is not found out.
 """
 
-import json
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tepo import __version__
 from tepo.common.errors import UserError
 from tepo.common.files import content_hash, file_digest, parse_json
-from tepo.common.schema import Location, read
-from tepo.config.run_config import RunConfig
-from tepo.store.run_id import RECIPE, generated, settings
+from tepo.store.run_id import RECIPE
 
 DIGEST = "config_sha256"  # in a manifest: of `config.json` as it then was, with the labels and paths that no id covers
 _MISSING = "restore it from a copy; the command that trained the run writes it again, too"
@@ -69,26 +65,5 @@ def check_identity(file: Path, stored: Mapping[str, Any], manifest: Mapping[str,
             raise UserError(what, where=str(file), fix=f"call the folder {known}, or move it out of the store")
     recorded = {key: stored.get(key) for key in ("recipe", "base", "problems", "config")}
     own = content_hash([content_hash(recorded), stored.get("seed")]) == name
-    if own and (own := manifest.get(DIGEST) in (None, file_digest(file))):
-        full = stored["full"]
-        try:
-            made_of, problems = _made_of(_without_seed(full))
-        except UserError as error:  # a key or a value that this version does not have
-            raise UserError(error.what, where=str(file), fix=_AGAIN) from None
-        own = (made_of, full["seed"]) == (stored["config"], stored["seed"]) and problems in (None, stored["problems"])
-    if not own:
+    if not own or manifest.get(DIGEST) not in (None, file_digest(file)):
         raise UserError(f"{_OTHER}: edited, or damaged?", where=str(file), fix=_AGAIN)
-
-
-def _without_seed(full: Mapping[str, Any]) -> str:
-    """A configuration as text, the same for all seeds and stores: they are many, and the rest is checked once."""
-    return json.dumps({**full, "seed": 0, "store": ""})  # in order: that of tasks counts
-
-
-@lru_cache(maxsize=256)
-def _made_of(text: str) -> tuple[Any, Any]:
-    """The settings of a configuration that its id covers, and of generated problems their tasks."""
-    full = read(RunConfig, json.loads(text), Location(lambda keys: ".".join(map(str, keys))))
-    if not isinstance(full.objective.get("functions", {}), dict):  # functions by their text, as they are stored
-        return None, None
-    return settings(full), generated(full.data)

@@ -14,7 +14,7 @@ from tepo.common.files import parse_json
 from tepo.jobs.validate import problems_hash
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.hashes import set_hash
-from tepo.store.evaluation_result import is_current
+from tepo.store.evaluation_result import outdated
 from tepo.store.facts import Facts, Gathered, Known
 from tepo.store.records import CONTENT, opened, read_frames, read_index
 from tepo.store.run_id import RECIPE
@@ -201,7 +201,7 @@ class Records:
         prompts: dict[str, Any] = {"wrap": unit.config.model.wrap, "thinking": unit.config.model.thinking}
         if benchmark.procedural:  # they depend on code too, which the benchmark's fingerprint does not hold
             prompts["content_hash"] = self.content_hash(name)
-        return is_current(parse_json(task), benchmark, prompts)
+        return not outdated(parse_json(task), benchmark, prompts)
 
     def facts(self, planned: Planned) -> Facts:
         """Frames of a plan whose units are all recorded and read."""

@@ -5,16 +5,13 @@ or changed.
 """
 
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
 from tepo.common.errors import UserError
-from tepo.common.text import counted
 from tepo.evaluation.results import read_result
 from tepo.problems.benchmarks import load_benchmark
 from tepo.store.evaluation_result import SAMPLES, Result, check_current
-from tepo.store.find_run import runs
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import RECIPE
 from tepo.studies.plan import Unit, unique
@@ -47,24 +44,6 @@ def check_contents(run: RunFolder) -> str:
             _check_samples(run.evaluations / name, result)
             read_result(run.evaluations / name)
     return "whole" if run.checkpoints() else "without weights"
-
-
-def others_line(store: Path) -> str:
-    """Says that the store holds runs that this version does not use; empty where it holds none."""
-    others = other_versions(store)
-    named = f"{', '.join(others[:4])}{' …' if len(others) > 4 else ''}"
-    line = f"{store} holds {counted(len(others), 'run')} of another version ({named}): kept, and not used here"
-    return line if others else ""
-
-
-def other_versions(store: Path) -> list[str]:
-    """Names of the runs in a store that another version trained: they keep, but no study of this version uses them."""
-    others = []
-    for run in runs(store):
-        with suppress(UserError):  # it is damaged, or links lead out of it: what is asked for alone is checked
-            if run.manifest().get("recipe", RECIPE) != RECIPE:
-                others.append(run.path.name)
-    return others
 
 
 def _check_samples(folder: Path, result: Result) -> None:

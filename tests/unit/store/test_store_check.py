@@ -25,7 +25,7 @@ from tepo.store.stored_responses import answered
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.record_runs import record_study
-from tepo.studies.store_check import check_store, other_versions
+from tepo.studies.store_check import check_store
 from tepo.studies.study import load_study
 from tepo.training.checkpoints.saver import Saver
 from tepo_cli.commands.doctor import doctor
@@ -253,10 +253,8 @@ def test_runs_of_another_version_are_listed_and_kept(
     own: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unit = finished_run(tmp_path / "store")
-    assert other_versions(tmp_path / "store") == []
     old(unit.folder / MANIFEST)
     other = unit.folder.rename(unit.folder.with_name("0123456789ab"))  # another version, another id
-    assert other_versions(tmp_path / "store") == [other.name]
     (tmp_path / "store" / "half").mkdir()
     (tmp_path / "store" / "half" / "config.json").write_text('{"id": ')
     shutil.copytree(other, tmp_path / "store" / "torn")

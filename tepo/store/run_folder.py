@@ -66,9 +66,8 @@ from tepo.store.evaluation_result import (
 )
 from tepo.store.excerpt import Excerpt, excerpt_of
 from tepo.store.run_id import RECIPE, base_id, identity, run_id
-from tepo.store.run_identity import DIGEST, REWRITTEN, check_identity, read_config
+from tepo.store.run_identity import AGAIN, DIGEST, check_identity, read_config
 
-AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
 _STEP = "training/global_step"
 Purpose = Literal["train", "measure"]  # at any time one process does each
 LEFT: dict[Purpose, tuple[str, ...]] = {  # what killed processes that held the lock leave behind
@@ -197,9 +196,7 @@ class RunFolder:
             ending_of(manifest)
         except ValueError as error:
             what = f"the manifest is damaged: {error}"
-            raise UserError(
-                what, where=str(self.manifest_file), fix=f"{REWRITTEN}, if it came to its last step"
-            ) from None
+            raise UserError(what, where=str(self.manifest_file), fix=AGAIN) from None
         return manifest
 
     def config(self) -> dict[str, Any]:
@@ -225,31 +222,6 @@ class RunFolder:
     def finished(self) -> bool:
         return self.manifest().get("status") == "finished"
 
-    def lacks_manifest(self, config: RunConfig) -> bool:
-        """Tell whether the run of a configuration came to its last step, and nothing but its manifest is missing."""
-        last = config.train.steps
-        return (
-            self.config_file.exists()
-            and not self.manifest_file.exists()
-            and last in self._saved()
-            and not self._unfit(last, contents=True)
-            and not self.metrics_damage(last, more=False)
-        )
-
-    def complete(self, config: RunConfig) -> None:
-        """Write what is missing of a finished run's `config.json` and `manifest.json`, of which the one says which run
-        it is: that of this configuration."""
-        manifest = self.manifest()
-        if manifest and self.config_file.exists():
-            return
-        if not manifest:
-            self.check_config()
-        if manifest.get("id", self.path.name) == self.path.name:
-            with self.lock():
-                self.create(config)
-                facts = {"steps": config.train.steps} | manifest
-                self.mark("finished", **{key: facts[key] for key in ("steps", "ending") if key in facts})
-
     def check_whole(self, *, contents: bool = False) -> None:
         """Look whether the run is what it says; the door for all who read one. Raises UserError as `check_config` does,
         and for a run that was copied half, has damaged files, or says that it is finished and is not.
@@ -267,12 +239,8 @@ class RunFolder:
             if not reason and saved:
                 reason, where = self._damage(last, contents=contents), self.checkpoint(last)
             if reason:
-                fit = [step for step in saved if step < last and not self._unfit(step, contents=True)]
-                fix = AGAIN
-                if fit and (self.checkpoint(fit[-1]) / OPTIMISER).is_dir():
-                    fix = f"move {self.manifest_file} away: training then goes on from step {fit[-1]}"
                 said = f"the run says it is finished, but {reason}: copied half?"
-                raise UserError(said, where=str(where), fix=fix)
+                raise UserError(said, where=str(where), fix=AGAIN)
             return
         unfit = {step: why for step in saved if (why := self._unfit(step, contents=contents))}
         if unfit and (contents or len(unfit) == len(saved)):
@@ -406,16 +374,19 @@ class RunFolder:
         to be said of it and of damaged ones after it. All its files are read.
 
         Raises UserError where training can go on from none: a run that began anew would drop its metrics."""
-        remarks = list[str]()
+        remarks, first = list[str](), None
         for step in reversed(self._saved()):
             folder, unfit = self.checkpoint(step), self._unfit(step, contents=True)
+            if unfit is None and not (folder / OPTIMISER).is_dir():
+                unfit = "it holds no optimiser, as the last one of a finished run, whose manifest is missing", folder
             if unfit is None:
                 return folder, remarks
+            first = first or unfit
             remarks.append(f"{folder} is passed over: {unfit[0]}")
-        if remarks:
-            reason, where = self._unfit(self._saved()[-1], contents=True) or ("", self.path)
-            said = f"training can go on from no checkpoint of the run: {reason}"
-            raise UserError(said, where=str(where), fix=AGAIN)
+        if first:
+            raise UserError(
+                f"training can go on from no checkpoint of the run: {first[0]}", where=str(first[1]), fix=AGAIN
+            )
         return None, []
 
     def progress(self, step: int) -> dict[str, Any]:

@@ -14,10 +14,8 @@ from tepo.common.files import content_hash, file_digest, parse_json
 from tepo.store.run_id import RECIPE
 
 DIGEST = "config_sha256"  # in a manifest: of `config.json` as it then was, with the labels and paths that no id covers
-_MISSING = "restore it from a copy; the command that trained the run writes it again, too"
-REWRITTEN = "restore it from a copy, or move this file away: the command that trained the run then writes it again"
 _OTHER = "the stored configuration is not the one that the run is called after"
-_AGAIN = "restore it from a copy, or move the folder away and let the run be trained anew"
+AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -25,10 +23,10 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         config = parse_json(path.read_bytes())
     except FileNotFoundError:
-        raise UserError("the run has no configuration: copied half?", where=str(path), fix=_MISSING) from None
+        raise UserError("the run has no configuration: copied half?", where=str(path), fix=AGAIN) from None
     except ValueError:
         what = "the run's configuration is not JSON: copied half?"
-        raise UserError(what, where=str(path), fix=REWRITTEN) from None
+        raise UserError(what, where=str(path), fix=AGAIN) from None
     if not isinstance(config, dict) or config.get("recipe") != RECIPE or not is_configuration(config.get("full")):
         said = config if isinstance(config, dict) else {}
         version, recipe = said.get("tepo", "unknown"), said.get("recipe")
@@ -37,7 +35,7 @@ def read_config(path: Path) -> dict[str, Any]:
             what = f"the run was trained by recipe {recipe}, and tepo {version} here has recipe {RECIPE}"
         if (version, recipe) == (__version__, RECIPE):
             what = "the run's configuration is damaged: parts are missing"
-            raise UserError(what, where=str(path), fix=REWRITTEN)
+            raise UserError(what, where=str(path), fix=AGAIN)
         raise UserError(what, where=str(path), fix="use the commit that wrote it, or another --store")
     return config
 
@@ -66,4 +64,4 @@ def check_identity(file: Path, stored: Mapping[str, Any], manifest: Mapping[str,
     recorded = {key: stored.get(key) for key in ("recipe", "base", "problems", "config")}
     own = content_hash([content_hash(recorded), stored.get("seed")]) == name
     if not own or manifest.get(DIGEST) not in (None, file_digest(file)):
-        raise UserError(f"{_OTHER}: edited, or damaged?", where=str(file), fix=_AGAIN)
+        raise UserError(f"{_OTHER}: edited, or damaged?", where=str(file), fix=AGAIN)

@@ -4,7 +4,6 @@ one message, exit code 2, nothing lost."""
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 import pandas as pd
@@ -16,11 +15,8 @@ import typer
 
 from tepo.analysis.tables import read_samples
 from tepo.common.errors import UserError
-from tepo.common.files import write_json
 from tepo.store.checkpoint_files import TensorFile
-from tepo.store.cost import Cost
 from tepo.store.evaluation_result import SAMPLES
-from tepo.store.run_folder import RunFolder
 from tepo.store.stored_responses import answered
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
@@ -232,13 +228,6 @@ def test_a_table_is_not_made_from_other_samples_than_the_result(
     with pytest.raises(UserError, match=r"samples cannot be read|not those behind the result") as caught:
         read_samples([unit], facts_of(load_study("mine"), [unit]))
     assert caught.value.where == str(path)
-
-
-def test_what_a_run_has_cost_is_a_number(tmp_path: Path) -> None:
-    cost = Cost("laptop", "", steps=1, benchmarks=0, cpu_s=1, training_s=1, measuring_s=1, tokens=1)
-    write_json(tmp_path / "cost.json", [asdict(cost) | {"cpu_s": "x"}])
-    with pytest.raises(UserError, match="a word where a number belongs"):
-        RunFolder(tmp_path).costs()
 
 
 def test_runs_of_another_version_are_listed_and_kept(

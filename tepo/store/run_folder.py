@@ -51,7 +51,7 @@ from tepo.common.files import (
 from tepo.config.compose import to_dict
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.model_location import pinned
-from tepo.store.checkpoint_files import OPTIMISER, damage, drop_resumption, for_resuming, read_progress
+from tepo.store.checkpoint_files import damage, drop_resumption, for_resuming, read_progress
 from tepo.store.cost import Cost, read_costs
 from tepo.store.early_stop import Ending, read_ending
 from tepo.store.evaluation_result import (
@@ -377,8 +377,6 @@ class RunFolder:
         remarks, first = list[str](), None
         for step in reversed(self._saved()):
             folder, unfit = self.checkpoint(step), self._unfit(step, contents=True)
-            if unfit is None and not (folder / OPTIMISER).is_dir():
-                unfit = "it holds no optimiser, as the last one of a finished run, whose manifest is missing", folder
             if unfit is None:
                 return folder, remarks
             first = first or unfit

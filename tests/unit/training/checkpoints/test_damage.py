@@ -153,7 +153,7 @@ def test_it_is_not_written_for_another_run(lost: tuple[str, ...], runs: Path, tm
     run.path.rename(other.path)
     for file in lost:
         (other.path / file).unlink()
-    with pytest.raises(UserError, match=r"nothing says of which run|called after|no configuration"):
+    with pytest.raises(UserError, match=r"no manifest says|called after|no configuration"):
         train(small(tmp_path / "store", STEPS, "seed=9"))
     assert not other.finished() or MANIFEST not in lost
 

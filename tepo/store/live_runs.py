@@ -72,7 +72,7 @@ def live_runs(store: Path, now: float | None = None) -> list[LiveRun]:
         status = f"{SILENCE} for {duration(now - moved)}" if silent else outcome_of(manifest)
         names = config["objective"]["name"], config["model"]["name"], config["seed"]
         figures = ((_values(rows, name) or [math.nan])[-1] for name in (REWARD, ENTROPY, LENGTH))
-        found.append(LiveRun(run.path.name, status, *names, len(rows), steps, *figures, left, moved))
+        found.append(LiveRun(run.path.name, status, *names, len(rows), steps, *figures, left=left, moved=moved))
     return sorted(found, key=lambda live: (-live.moved, live.id))
 
 

@@ -71,8 +71,9 @@ def live_runs(store: Path, now: float | None = None) -> list[LiveRun]:
         left = (steps - len(rows)) * sum(seconds) / len(seconds) if running and seconds and not silent else None
         status = f"{SILENCE} for {duration(now - moved)}" if silent else outcome_of(manifest)
         names = config["objective"]["name"], config["model"]["name"], config["seed"]
-        figures = ((_values(rows, name) or [math.nan])[-1] for name in (REWARD, ENTROPY, LENGTH))
-        found.append(LiveRun(run.path.name, status, *names, len(rows), steps, *figures, left=left, moved=moved))
+        reward, entropy, length = ((_values(rows, name) or [math.nan])[-1] for name in (REWARD, ENTROPY, LENGTH))
+        done = len(rows)
+        found.append(LiveRun(run.path.name, status, *names, done, steps, reward, entropy, length, left, moved))
     return sorted(found, key=lambda live: (-live.moved, live.id))
 
 

@@ -39,9 +39,8 @@ def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
     or another rank died, Stopped when a scheduler asked for it.
     """
     folder = RunFolder.of(config)
-    if folder.finished() or folder.lacks_manifest(config):
+    if folder.finished():
         if process_group.rank() == 0:
-            folder.complete(config)
             folder.check_whole()
             folder.clean_up()
         return folder.path

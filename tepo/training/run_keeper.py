@@ -59,11 +59,11 @@ def kept(run: PreparedRun) -> Iterator[Outcome]:
 @contextlib.contextmanager
 def _manifest(run: PreparedRun, outcome: Outcome) -> Iterator[None]:
     folder = run.folder
+    if folder.checkpoints() and not folder.manifest():
+        what = "checkpoints lie there, and no manifest says how far they came: copied half?"
+        raise UserError(what, where=str(folder.path), fix=AGAIN)
     if folder.config_file.exists():
         folder.check_config()
-    elif folder.checkpoints() and not folder.manifest():
-        what = "checkpoints lie there, and nothing says of which run: copied half?"
-        raise UserError(what, where=str(folder.path), fix=AGAIN)
     folder.create(run.asked)
     folder.mark("running")
     try:

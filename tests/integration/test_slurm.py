@@ -212,9 +212,9 @@ def test_jobs_execute_no_decoy(tmp_path: Path, slurm: Path) -> None:
 def test_what_the_cluster_does_not_have_is_one_message(tmp_path: Path, slurm: Path) -> None:
     env = study(tmp_path, "train.steps=1", text=ROW)
     for words, message in {
-        ("--slurm", "partition=mian"): "unknown partition 'mian'",
-        ("--gpus", "2"): "1 node with 2 GPUs asked for in partition main, but a node has at most 1 GPUs",
-        ("--slurm", "nodes=3"): "3 nodes asked for in partition main, but it has 2 such",
+        ("--slurm", "partition=mian"): "Slurm refused the jobs",
+        ("--gpus", "2"): "1 node with 2 GPUs and 1 CPU asked for, and there are 0 such",
+        ("--slurm", "nodes=3"): "3 nodes with 0 GPUs and 1 CPU asked for, and there are 2 such",
         ("--slurm", "acount=lab"): "did you mean 'account'",
         ("--slurm", "mem=900G"): "Slurm refused the jobs",
     }.items():

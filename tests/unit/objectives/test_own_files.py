@@ -20,7 +20,7 @@ from tepo.objectives.check import CHECKS, check_runs
 from tepo.store.checkpoint_files import TensorFile
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
-from tepo.studies.plan import forget
+from tepo.studies.plan import composed
 from tepo.studies.plan_studies import plan_all
 from tepo.training.checkpoints.saver import Saver
 from tepo.training.preflight import check_settings
@@ -131,7 +131,7 @@ def test_a_file_that_changes_after_the_plan_is_another_run(own: Path) -> None:
     changed(own, "x.erf()", "x.sin()")
     assert unit.id not in (now := why(unit, "exit code 1"))
     assert now.startswith("a file that it is made of changed after the plan: it is run ")
-    forget()  # as `tepo.run` does each time
+    composed.cache_clear()  # as `tepo.run` does each time
     ((_, (later,)),) = plan_all(["few"], "laptop", store=own / "runs")
     assert f"run {later.id} now" in now
 

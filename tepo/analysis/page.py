@@ -1,9 +1,11 @@
 """Results of several studies: what the page and the document are made of, and the HTML page."""
 
+import json
 import math
 import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from tepo.analysis.charts import claims_charts, study_charts
@@ -13,7 +15,7 @@ from tepo.analysis.tables import fill_command, study_table
 from tepo.common.text import counted
 from tepo.config.compose import to_dict
 from tepo.formula.row import load_row, row_of
-from tepo.launch.run_units import spent
+from tepo.policy.model.model_location import resolve
 from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.charts.style import NamedChart
 from tepo.reporting.page import PageContent, PageHead, PageStudy, build_page
@@ -58,7 +60,8 @@ def render_all(
     if papers.blocks and len(ordinary) > 1:
         studies.append(PageStudy(papers))
     picture = opening_chart(studies)
-    head, runs = head_of(planned, facts, scale), _page_runs(trained, facts)
+    head = replace(head_of(planned, facts, scale), terms=_terms(picture))
+    runs = _page_runs(trained, facts)
     samples = _samples([unit for unit in distinct if not unit.tuning and not unit.recorded])
     return PageContent(head, studies, runs, samples, picture, _methods(planned, studies, picture))
 
@@ -72,6 +75,25 @@ def opening_chart(studies: Sequence[PageStudy]) -> NamedChart | None:
     """The picture of the first screen: the claims, or the first comparison, map or curves of a study."""
     charts = {chart.kind: chart for study in reversed(studies) for chart in reversed(study.charts)}  # the first of each
     return next((charts[kind] for kind in ("claims", "differences", "map", "curves") if kind in charts), None)
+
+
+def _terms(picture: NamedChart | None) -> dict[str, str]:
+    """Words of the first screen that a stranger may not know, in the order in which they come."""
+    kind = picture.kind if picture else ""
+    terms = {
+        "RL": "reinforcement learning: the model answers, right answers are rewarded, and an objective turns the "
+        "rewards into an update, one a step",
+        "Seed": "one training with its own random numbers",
+    }
+    if kind == "claims":
+        terms["Claim"] = "a sentence with a number, registered before its runs; refuted means that number, not the sign"
+    if kind == "differences":
+        terms["Points"] = "percentage points of problems answered right, on average over the benchmarks"
+        terms["Line"] = "the 95% interval, where other seeds and problems may put the difference"
+        terms["p"] = "how often chance alone gives as much, corrected for the number of comparisons"
+    if kind == "map":
+        terms["Cell"] = "percent of the problems answered right after training, over all benchmarks and seeds"
+    return terms
 
 
 def _methods(planned: Planned, studies: Sequence[PageStudy], picture: NamedChart | None) -> list[dict[str, Any]]:
@@ -132,15 +154,43 @@ def head_of(planned: Planned, facts: Facts, scale: str) -> PageHead:
     units = unique(unit for _, part in planned for unit in part)
     trained = [unit for unit in units if unit.row.objective is not None]
     titles = list(dict.fromkeys("Registered claims" if study.registered else study.title for study, _ in planned))
-    cost = spent({unit.id: facts.of(unit.id).costs for unit in units})
     return PageHead(
         f"{'; '.join(titles) if len(titles) <= 2 else f'{len(titles)} studies'}, {scale} scale",
+        asked=_asked(planned, scale),
         ran=_ran(units, facts),
-        cost=cost and f"{cost}.",
+        cost=_cost(units, facts),
         caveat=_caveat(trained, facts, scale),
         repeat=[fill_command(study, scale, part) for study, part in few] if len(few) <= _REPEATED else [],
         notes=few[0][0].notes if len(few) == 1 else (),  # of several studies each stands below its table alone
     )
+
+
+def _asked(planned: Planned, scale: str) -> str:
+    """The question, in a sentence."""
+    studies = [study for study, _ in planned if not study.registered]
+    if len(studies) != len(planned):
+        return "Asked: do the sentences hold that were written down before the runs?"
+    if len(studies) != 1:
+        return f"Asked: {len(studies)} questions, a table each."
+    study, rows = studies[0], [row for row in studies[0].rows if row.label != studies[0].baseline and not row.base]
+    labels = {row.label: row.label for row in study.rows} | {one.row.label: one.row_label for one in planned[0][1]}
+    axes = " and ".join(study.vary_at(scale))
+    who = labels[rows[0].label] if len(rows) == 1 else f"any of {len(rows)} methods"
+    if axes:
+        count = counted(sum(not row.base for row in study.rows), "method")
+        return f"Asked: how do {count} fare as {axes} changes?"
+    if study.baseline is None or not rows:
+        return f"Asked: how many problems do {counted(len(study.rows), 'row')} answer right after training?"
+    return f"Asked: after the same training, does {who} answer more problems right than {labels[study.baseline]}?"
+
+
+def _cost(units: Sequence[Unit], facts: Facts) -> str:
+    """CPU time of all runs, as far as it is known."""
+    seconds = sum(cost.cpu_s for unit in units for cost in facts.of(unit.id).costs)
+    if not seconds:
+        return ""
+    time = f"{seconds / 60:,.1f} CPU minutes" if seconds < 2 * 3600 else f"{seconds / 3600:,.1f} CPU hours"
+    return f"Training and measuring took {time}."
 
 
 def _caveat(trained: Sequence[Unit], facts: Facts, scale: str) -> str:
@@ -163,7 +213,7 @@ def _ran(units: Sequence[Unit], facts: Facts) -> str:
     """A sentence that a stranger understands: who was trained on what, how long, how often, and how it was measured."""
     models = list(dict.fromkeys(unit.config.model.name for unit in units))
     named = f" ({', '.join(models)})" if len(models) <= _NAMED else ""
-    who = f"{len(models)} models{named}" if len(models) > 1 else f"Model {models[0]}"
+    who = f"{len(models)} models{named}" if len(models) > 1 else _model_words(units[0])
     generated = all(unit.config.data.kind == "procedural" for unit in units)
     data = "procedural arithmetic" if generated else ", ".join(dict.fromkeys(unit.config.data.name for unit in units))
     what = "as it is"
@@ -176,6 +226,17 @@ def _ran(units: Sequence[Unit], facts: Facts) -> str:
     done = sum(facts.of(unit.id, tuning=unit.tuning).done for unit in units)
     runs = counted(len(units), "run") if done == len(units) else f"{done} of {counted(len(units), 'run')} measured"
     return f"{who}, {what}: {runs}, each on {_benchmarks(units)}."
+
+
+def _model_words(unit: Unit) -> str:
+    """The model; of one that is in the package its size, as a stranger does not know its name."""
+    path = unit.config.model.path
+    if not path.startswith("package:"):
+        return unit.config.model.name
+    with (Path(resolve(path)) / "model.safetensors").open("rb") as file:  # the format begins with names and shapes
+        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
+    count = sum(math.prod(one["shape"]) for name, one in header.items() if name != "__metadata__")
+    return f"A language model of {count / 1e6:.1f}M parameters"
 
 
 def _benchmarks(units: Sequence[Unit]) -> str:

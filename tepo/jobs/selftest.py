@@ -59,11 +59,11 @@ def selftest(sampler: str, engine: str) -> SelftestOutcome:
         words += ["model.dtype=bfloat16"] if own else []
         for part, stop, expected in (("first step", 1, 9), ("resume", 0, 0)):
             command = interpreter.command("-m", __name__, str(stop), *words)
-            done = subprocess.run(
+            ended = subprocess.run(
                 command, env=interpreter.environment(os.environ), capture_output=True, text=True, check=False
             )
-            if done.returncode != expected:
-                why = what_failed(done.stderr) or f"exit code {done.returncode}"
+            if ended.returncode != expected:
+                why = what_failed(ended.stderr) or f"exit code {ended.returncode}"
                 return SelftestOutcome(False, f"{part}: {why}")
         if not list(Path(store).glob("*/checkpoints/step_000002/model.safetensors")):
             return SelftestOutcome(False, "no checkpoint at the end")

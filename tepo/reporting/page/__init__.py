@@ -1,9 +1,9 @@
-"""The page: one self-contained HTML file. Its first screen says what was found, with one picture; tables,
+"""The page: one self-contained HTML file. Its first screen says what was asked and found, with one picture; tables,
 charts, responses, tokens and runs are folded below. It loads nothing from anywhere.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import Any
 
@@ -31,8 +31,10 @@ class PageHead:
     """First screen, beside what was found."""
 
     title: str  # what the page is about
+    asked: str = ""  # the question
     ran: str = ""
     cost: str = ""
+    terms: Mapping[str, str] = field(default_factory=dict)  # those of the screen, each with its meaning
     caveat: str = ""  # what results like these cannot say
     repeat: Sequence[str] = ()  # commands
     notes: Sequence[str] = ()  # from the file of a study

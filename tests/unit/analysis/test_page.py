@@ -56,7 +56,7 @@ def test_what_was_run_is_a_sentence(study: Study, tmp_path: Path) -> None:
 
     finish(planned(study, tmp_path / "runs", overrides=["train.steps=2"])[0][1][0], 0.5)
     assert ran() == (
-        "Model laptop, trained by RL on procedural arithmetic for 2 steps with seeds 3 to 5: "
+        "A language model of 0.2M parameters, trained by RL on procedural arithmetic for 2 steps with seeds 3 to 5: "
         "1 of 6 runs measured, each on 1 benchmark of 200 problems with 4 responses each."
     )
     assert "with seed 3: 1 of 2 runs measured" in ran(seeds=[3])
@@ -76,7 +76,7 @@ def test_what_such_results_cannot_say_is_said_with_the_numbers_of_these_runs(stu
     said = head(plan)
     assert "(responses have at most 40 tokens, 25 on average)" in said.caveat
     assert "or of where training ends: 12 steps stop before it." in said.caveat
-    assert said.cost.startswith("10,800 CPU seconds in 6 runs: ")
+    assert said.cost == "Training and measuring took 3.0 CPU hours."
 
 
 def test_numbers_in_a_row_are_a_range() -> None:

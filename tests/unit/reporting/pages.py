@@ -102,8 +102,10 @@ def charts() -> list[NamedChart]:
 
 def page(table: Table) -> str:
     """The page about the table, with the runs of two of its rows."""
-    said = {name: f"{name} {NASTY}" for name in ("title", "ran", "cost", "caveat")}
-    head = PageHead(**said, repeat=[f"repeat {NASTY}"], notes=[f"note {NASTY}"])
+    said = {name: f"{name} {NASTY}" for name in ("title", "asked", "ran", "cost", "caveat")}
+    head = PageHead(
+        **said, terms={f"term {NASTY}": f"meaning {NASTY}"}, repeat=[f"repeat {NASTY}"], notes=[f"note {NASTY}"]
+    )
     dumps = [dump(4, mask=False)], [dump(1), dump(4)]
     runs = [
         PageRun(

@@ -14,7 +14,7 @@ from tepo.reporting.page.runs import PageRun, run_rows
 from tepo.reporting.tables.table import Table
 from tests.unit.reporting.pages import LONG, NASTY, page, unpacked
 
-HEAD = ("title", "ran", "cost", "caveat", "repeat", "note")
+HEAD = ("title", "asked", "ran", "cost", "caveat", "term", "meaning", "repeat", "note")
 HOSTILE = (*HEAD, "below", "lacks", "row", "differences", "curves", "map", "outcome", "command", "tepo", "GRPO/DAPO")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'unsafe-eval'; img-src data: blob:"
 

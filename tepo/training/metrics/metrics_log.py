@@ -16,7 +16,7 @@ Report = Callable[[int, dict[str, Any]], None]
 # What differs between two equal runs; everything else is bit-identical.
 VOLATILE = (
     *("timing_s/", "timing_per_token_ms/", "perf/gpu", "perf/cpu", "perf/throughput", "perf/mfu/", "perf/max_memory"),
-    *("perf/left_over", "perf/aborted_tokens", "perf/preemptions"),
+    "perf/left_over",
 )
 
 

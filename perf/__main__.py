@@ -21,8 +21,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from perf.machine import machine
-from perf.ratios import BenchmarkRow, Unavailable
+from perf.ratios import BenchmarkRow, Unavailable, machine
 from tepo.common import interpreter
 
 RESULTS = Path(__file__).parent / "results"

@@ -5,8 +5,7 @@ Every measurement is a process of its own, what is compared takes turns. Memory 
 includes the two gradients). `bare products` is what cannot be avoided without keeping the logits: logits twice, and the
 two gradients. `with entropy gradient` asks for gradients of log-prob and entropy, the others for that of the log-prob,
 with the entropy's value beside it (what training does unless the objective holds an entropy term). TRL's op is run as
-its trainer runs it (tiles of 4,096 tokens x 32,768 columns). Liger gives no entropy at all, so its rows do less: its
-log-prob op over all tokens at once, and its GRPO loss, which takes a row of 512 tokens after the other.
+its trainer runs it (tiles of 4,096 tokens x 32,768 columns). Liger gives no entropy at all, so its row does less.
 """
 
 import json
@@ -27,7 +26,7 @@ FULL, SHORT = (4096, 151_936, 896), (1024, 50_000, 896)  # tokens, vocabulary, h
 JOBS = {  # what ours is compared with, and the targets of time and memory at full size
     "tepo": {
         "bare products": (1.2, None), "naive": (1.05, 0.1), "trl": (1.0, 1.0), "liger, log-prob alone": (1.0, 1.0),
-        "torch.compile": (None, None), "liger, GRPO loss": (1.0, 1.0),
+        "torch.compile": (None, None),
     },
     "tepo with entropy gradient": {
         "naive with entropy gradient": (1.05, 0.1), "trl with entropy gradient": (1.0, 1.0)
@@ -69,35 +68,17 @@ def measured(variant: str, shape: tuple[int, int, int], peers: str | None) -> di
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def naive_with_gradient(hidden, weight, targets):
-    logp = torch.log_softmax(hidden @ weight.t(), dim=-1)
-    return logp.gather(1, targets[:, None])[:, 0], -(logp.exp() * logp).sum(-1)
-
-
-def bare_products(hidden, weight, targets) -> None:
-    logits = hidden @ weight.t()
-    torch.mm(hidden, weight.t(), out=logits)
-    hidden.grad, weight.grad = logits @ weight, logits.t() @ hidden
-
-
-def liger_loss(hidden, weight, targets) -> None:
-    """The GRPO loss as a trainer calls it: rows of up to 512 tokens, a row at a time, no reference model; its
-    arithmetic on log-probs is not worth compiling."""
-    from liger_kernel.chunked_loss import LigerFusedLinearGRPOLoss
-
-    rows = max(1, len(targets) // 512)
-    loss = LigerFusedLinearGRPOLoss(beta=0.0, compiled=False, use_ref_model=False)
-    shaped = hidden.requires_grad_().view(rows, -1, hidden.shape[1]), weight.requires_grad_(), targets.view(rows, -1)
-    loss(*shaped, torch.ones(rows, len(targets) // rows), torch.ones(rows))[0].backward()
-
-
 def call_of(variant: str) -> Callable[..., Any]:
     """One forward and backward of a variant: (hidden, weight, targets)."""
     gradient = variant.endswith("with entropy gradient")
     if variant == "bare products":
-        return bare_products
-    if variant == "liger, GRPO loss":
-        return liger_loss
+
+        def bare(hidden, weight, targets) -> None:
+            logits = hidden @ weight.t()
+            torch.mm(hidden, weight.t(), out=logits)
+            hidden.grad, weight.grad = logits @ weight, logits.t() @ hidden
+
+        return bare
     if variant.startswith("tepo"):
         from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions, softmax_statistics
 
@@ -120,7 +101,11 @@ def call_of(variant: str) -> Callable[..., Any]:
     else:
         from tepo.policy.kernel_check import naive
 
-        forward = torch.compile(naive) if variant == "torch.compile" else naive_with_gradient if gradient else naive
+        def with_gradient(h, w, y):
+            logp = torch.log_softmax(h @ w.t(), dim=-1)
+            return logp.gather(1, y[:, None])[:, 0], -(logp.exp() * logp).sum(-1)
+
+        forward = with_gradient if gradient else torch.compile(naive) if variant == "torch.compile" else naive
 
     def run(hidden, weight, targets) -> None:
         logprobs, entropies = forward(hidden.requires_grad_(), weight.requires_grad_(), targets)

@@ -2,22 +2,20 @@
 on the hand-made cases, and on every gold of the benchmarks.
 
     python -m perf.grader_quality --data DIR [--cases tests/data/grader_cases.jsonl] [--show NAME] [--verdicts FILE]
-    python -m perf.grader_quality --hostile
 
 DIR holds NAME.jsonl with `id` and `answer`. Each gold must be accepted against itself and against its usual rewritings,
 and rejected against another gold of its set and against itself with one digit changed. Prints Markdown tables, and what
-the dearest answers took of the workers' CPU time. --verdicts keeps the verdicts in a file, or shows how they differ
-from those of an earlier revision that the file holds. --hostile: what answers made to hang a grader cost instead."""
+the dearest answers took of the workers' CPU time. --verdicts keeps verdicts and reasons in a file, or shows how they
+differ from those of an earlier revision that the file holds."""
 
 import argparse
 import json
 import re
 import time
-from collections import Counter, defaultdict
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from perf.hostile_answers import beside_golds
 from tepo.problems.grader import Grader, GraderOptions, Verdict, given_up
 
 SETS = ("aime24", "aime25", "amc", "math500", "omni_math", "olympiadbench", "minerva")
@@ -96,45 +94,17 @@ def with_tepo(rows: list[AskedAnswer]) -> list[Verdict]:
         return grader.grade([(gold, response) for _, gold, response, _ in rows])
 
 
-def costs(verdicts: list[Verdict]) -> str:
-    """CPU seconds of the three dearest answers, and how many were given up."""
-    dearest = ", ".join(f"{seconds:.2f}" for seconds in sorted({verdict.seconds for verdict in verdicts})[:-4:-1])
-    return f"dearest answers: {dearest} s of CPU time; given up: {given_up(verdict.reason for verdict in verdicts)}"
-
-
-def changes(path: Path, judged: dict[str, tuple[list[AskedAnswer], list[Verdict]]]) -> str:
+def changes(path: Path, now: list[list[Any]]) -> str:
     """Differences from the verdicts in the file; without one, it is written."""
-    now = [
-        [title, *row, verdict.correct, verdict.reason]
-        for title, (rows, verdicts) in judged.items()
-        for row, verdict in zip(rows, verdicts, strict=True)
-    ]
     if not path.exists():
         path.write_text("".join(json.dumps(line) + "\n" for line in now), encoding="utf-8")
         return f"{len(now)} verdicts written to {path}"
     before = lines_of(path)
-    if [line[:5] for line in before] != [line[:5] for line in now]:
+    if [line[:4] for line in before] != [line[:4] for line in now]:
         raise SystemExit(f"{path} holds the verdicts of other rows")
-    pairs = list(zip(before, now, strict=True))
-    flips = [pair for pair in pairs if pair[0][5] != pair[1][5]]
-    lost = [pair for pair in pairs if given_up([pair[1][6]]) > given_up([pair[0][6]])]
-    shown = [f"{' | '.join(map(str, old[1:4]))}: {old[5:]} then, {new[5:]} now" for old, new in flips + lost]
-    return "\n".join([*shown, f"{len(flips)} of {len(now)} verdicts differ; {len(lost)} more given up"])
-
-
-def hostile() -> str:
-    """Cost of hostile answers: the CPU seconds of workers, by what became of them."""
-    pairs = beside_golds()
-    with Grader(GraderOptions(workers=2)) as grader:
-        grader.grade([("x+1", "\\boxed{1+x}")])  # start-up does not count
-        verdicts = grader.grade(pairs)
-    spent: dict[str, list[float]] = defaultdict(list)
-    for verdict in verdicts:
-        spent[verdict.reason if given_up([verdict.reason]) else "judged"].append(verdict.seconds)
-    rows = [f"| {name} | {len(one)} | {sum(one):.1f} | {max(one):.2f} |" for name, one in sorted(spent.items())]
-    total = sum(map(sum, spent.values()))
-    head = ["| hostile answers | count | CPU s | dearest |", "|---|---:|---:|---:|"]
-    return "\n".join([*head, *rows, f"| **all** | {len(pairs)} | {total:.1f} | {max(map(max, spent.values())):.2f} |"])
+    flips = [(old, new) for old, new in zip(before, now, strict=True) if old[4:] != new[4:]]
+    shown = [f"{' | '.join(map(str, old[:3]))}: {old[4:]} then, {new[4:]} now" for old, new in flips]
+    return "\n".join([*shown, f"{len(flips)} of {len(now)} verdicts or reasons differ"])
 
 
 def with_math_verify(rows: list[AskedAnswer]) -> list[bool]:
@@ -180,21 +150,19 @@ def main() -> None:
     parser.add_argument("--show", default="", help="print every wrong row of this grader (tepo or math-verify)")
     parser.add_argument("--only-tepo", action="store_true", help="leave math-verify out (it takes minutes)")
     parser.add_argument("--verdicts", type=Path, help="file of verdicts: written, or compared with if it is there")
-    parser.add_argument("--hostile", action="store_true", help="only what hostile answers cost")
     options = parser.parse_args()
-    if options.hostile:
-        print(hostile())
-        return
     parts = {"hand-made cases": case_rows(options.cases, options.data)} if options.cases.exists() else {}
     if options.data:
         parts["golds of the benchmarks"] = gold_rows(options.data)
-    judged = {}
+    judged: list[list[Any]] = []
     for title, rows in parts.items():
         started = time.perf_counter()
         verdicts = with_tepo(rows)
-        judged[title] = (rows, verdicts)
+        judged += [[*row, verdict.correct, verdict.reason] for row, verdict in zip(rows, verdicts, strict=True)]
+        dearest = ", ".join(f"{verdict:.2f}" for verdict in sorted({verdict.seconds for verdict in verdicts})[:-4:-1])
+        lost = given_up(verdict.reason for verdict in verdicts)
+        print(f"{title}: {time.perf_counter() - started:.1f} s; dearest {dearest} s of CPU time; given up: {lost}")
         graders = {"tepo": [verdict.correct for verdict in verdicts]}
-        print(f"{title}: graded in {time.perf_counter() - started:.1f} s; {costs(verdicts)}")
         if not options.only_tepo:
             graders["math-verify"] = with_math_verify(rows)
         table(title, rows, graders, options.show)

@@ -41,19 +41,9 @@ HOSTILE = [f"\\boxed{{{text}}}" for text in TOWERS + ENDLESS + LONG + CODE + BYT
     "\\boxed{" * 100_000, "\\boxed{1}" * 50_000, "\\boxed{1}," * 50_000 + "\\boxed{1}", "x" * 10_000_000, "\\boxed{" + "1" * 10_000_000 + "}", "{" * 5_000_000, "\\" * 3_000_000, "\\boxed{\\boxed{" + "5" + "}" * 1_000_000, "$" * 2_000_000 + "answer is " * 100,
 ]  # fmt: skip
 GOLDS = [
-    "17",
-    r"\frac{1}{2}",
-    r"x^2+1",
-    r"(1,2)",
-    r"\sqrt{2}",
-    r"x=17",
-    r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
-    r"(-\infty,3)\cup(5,\infty)",
-    "1,2,3",
-    r"90^\circ",
-    r"\text{east}",
-    r"x^5+x=3",
-]
+    "17", r"\frac{1}{2}", r"x^2+1", r"(1,2)", r"\sqrt{2}", r"x=17", r"\begin{pmatrix}1&2\\3&4\end{pmatrix}",
+    r"(-\infty,3)\cup(5,\infty)", "1,2,3", r"90^\circ", r"\text{east}", r"x^5+x=3",
+]  # fmt: skip
 
 
 def beside_golds() -> list[tuple[str, str]]:

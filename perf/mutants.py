@@ -25,6 +25,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import pytest
+
 FIRST = 3  # files that a mutant meets alone: most of what is caught is caught there, and collecting takes time
 SECONDS = 90.0  # of tests for one mutant, as the look measured them
 LEFT_OUT = "not slow and not vllm and not deepspeed and not verl and not lm_eval and not bitsandbytes and not gpu"
@@ -168,46 +170,38 @@ def record(tree: str, log: str) -> None:
     sys.settrace(trace)
 
 
-RECORD = inspect.getsource(record)
-
-
-def run_tests(tree: Path, files: list[str], log: Path | None = None) -> int:
-    """pytest's exit status in a tree from which nothing has been imported yet; with a log, `record` watches."""
-    import pytest
-
-    os.chdir(tree)
-    sys.path.insert(0, str(tree))
-    os.environ["PYTHONPATH"] = str(tree)
-    sys.modules["__main__"] = ModuleType("__main__")  # which processes that tests spawn would import again
-    if log:
-        log.with_name("sitecustomize.py").write_text(f"{RECORD}\nrecord({f'{tree}/'!r}, {str(log)!r})\n")
-        os.environ["PYTHONPATH"] += f":{log.parent}"  # for new processes
-        record(f"{tree}/", str(log))
-    plain = ["-x", "-q", "-p", "no:cacheprovider", f"--basetemp={tree.parent / 'tests'}"]
-    return int(pytest.main([*files, *plain, "-m", LEFT_OUT]))
-
-
-def forked(tree: Path, files: list[str], usual: float, log: Path | None = None) -> tuple[int, float]:
-    """(status of the tests in a child, which is killed when it takes far longer than `usual`; CPU seconds); its output
-    lies beside the tree."""
+def run_tests(tree: Path, files: list[str], usual: float, log: Path | None = None) -> tuple[int, float]:
+    """(pytest's exit status in a fork, which is killed when it takes far longer than `usual`; its CPU seconds). Its
+    output lies beside the tree. With a log, `record` watches it and what it starts."""
     sys.stdout.flush()
     if not (child := os.fork()):
         try:
             os.setsid()
-            resource.setrlimit(resource.RLIMIT_CPU, (int(30 + 3 * usual), int(39 + 3 * usual)))
-            resource.setrlimit(resource.RLIMIT_DATA, (8 << 30, 8 << 30))
+            for limit, most in ((resource.RLIMIT_CPU, int(30 + 3 * usual)), (resource.RLIMIT_DATA, 8 << 30)):
+                resource.setrlimit(limit, (most, most + 9))
+            output = os.open(tree.parent / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             for stream in (1, 2):
-                os.dup2(os.open(tree.parent / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC * (stream == 1)), stream)
-            status = run_tests(tree, files, log)
+                os.dup2(output, stream)
+            os.chdir(tree)
+            sys.path.insert(0, str(tree))
+            os.environ["PYTHONPATH"] = str(tree)
+            sys.modules["__main__"] = ModuleType("__main__")  # which processes that tests spawn would import again
+            if log:
+                watch = f"{inspect.getsource(record)}\nrecord({f'{tree}/'!r}, {str(log)!r})\n"
+                log.with_name("sitecustomize.py").write_text(watch)
+                os.environ["PYTHONPATH"] += f":{log.parent}"  # for new processes
+                record(f"{tree}/", str(log))
+            plain = ["-x", "-q", "-p", "no:cacheprovider", f"--basetemp={tree.parent / 'tests'}"]
+            status = int(pytest.main([*files, *plain, "-m", LEFT_OUT]))
             sys.stdout.flush()
             os._exit(status)
         except BaseException:
             traceback.print_exc()
             os._exit(99)
-    deadline, over = time.monotonic() + 120 + 10 * usual, False
+    deadline = time.monotonic() + 120 + 10 * usual
     while not (done := os.wait4(child, os.WNOHANG))[0]:
-        if not over and (over := time.monotonic() > deadline):
-            os.killpg(child, signal.SIGKILL)
+        if time.monotonic() > deadline:
+            os.kill(child, signal.SIGKILL)
         time.sleep(0.05)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # what it left behind
@@ -220,14 +214,13 @@ def look(tree: Path, part: str, looks: dict[str, Look]) -> list[str]:
     names = [str(path.relative_to(tree)) for folder in folders for path in sorted(folder.rglob("test_*.py"))]
     log = tree.parent / "look/entered.tsv"
     log.parent.mkdir(exist_ok=True)
-    for name in names:
-        if name not in looks:
-            log.write_text("")
-            status, spent = forked(tree, [name], 100, log)
-            looks[name] = status == 0, spent, [tuple(line.split("\t")) for line in log.read_text().splitlines()]
-            print(f"a look at {name}: {spent:.0f} CPU s, status {status}", flush=True)
-            if status not in (0, 5):  # 5: nothing to run
-                print(f"left out, it fails without a mutant:\n{(tree.parent / 'output').read_text()[-1500:]}")
+    for name in (name for name in names if name not in looks):
+        log.write_text("")
+        status, spent = run_tests(tree, [name], 100, log)
+        looks[name] = status == 0, spent, [tuple(line.split("\t")) for line in log.read_text().splitlines()]
+        print(f"a look at {name}: {spent:.0f} CPU s, status {status}", flush=True)
+        if status not in (0, 5):  # 5: nothing to run
+            print(f"left out, it fails without a mutant:\n{(tree.parent / 'output').read_text()[-1500:]}")
     return [name for name in names if looks[name][0]]
 
 
@@ -235,9 +228,8 @@ def try_mutants(tree: Path, mutants: list[Mutant], files: list[str], looks: dict
     """Say of each mutant in turn whether the tests catch it."""
     for number, one in enumerate(mutants):
         known = {name: {code for file, code in looks[name][2] if file == one.file} for name in files}
-        able = sorted(
-            (name for name in files if one.owner in known[name]), key=lambda name: looks[name][1] / len(known[name])
-        )
+        able = [name for name in files if one.owner in known[name]]
+        able.sort(key=lambda name: looks[name][1] / len(known[name]))
         before = accumulate((looks[name][1] for name in able), initial=0.0)
         chosen = [name for name, spent in zip(able, before, strict=False) if spent < SECONDS]
         path = tree / one.file
@@ -247,7 +239,7 @@ def try_mutants(tree: Path, mutants: list[Mutant], files: list[str], looks: dict
         status, spent = 0, 0.0
         for names in (chosen[:FIRST], chosen[FIRST:]):
             if names and not status:
-                status, more = forked(tree, names, sum(looks[name][1] for name in names))
+                status, more = run_tests(tree, names, sum(looks[name][1] for name in names))
                 spent += more
         path.write_bytes(source)
         os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))

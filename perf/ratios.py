@@ -1,8 +1,12 @@
 """Two sides measured in turn, and their ratio: what a neighbour on the machine takes for a while falls on both."""
 
+import os
+import platform
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
 from statistics import median
 from typing import Any, TypeVar
 
@@ -31,6 +35,28 @@ class BenchmarkRow:
     def worse(self, baseline: float) -> float:
         """Factor by which the ratio is worse than the baseline, 1 or less when it is not."""
         return baseline / self.ratio if self.higher_is_better else self.ratio / baseline
+
+
+_VECTOR_UNITS = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX", "asimd": "NEON"}  # by flag, the widest first
+
+
+def cpu_kind(cpuinfo: str) -> str:
+    """Model and widest vector unit of the first CPU in the text of /proc/cpuinfo, as "AMD EPYC, AVX-512"."""
+    lines = (line.partition(":") for line in reversed(cpuinfo.splitlines()))
+    values = {key.strip().lower(): value.strip() for key, _, value in lines}
+    flags = values.get("flags", values.get("features", "")).split()
+    units = [unit for flag, unit in _VECTOR_UNITS.items() if flag in flags]
+    return ", ".join([values.get("model name") or platform.processor() or platform.machine(), *units[:1]])
+
+
+def machine() -> dict[str, str]:
+    """Machine and versions that a result comes from. `cpu` is the kind of CPU, under which results are stored."""
+    return {
+        "cpu": cpu_kind(Path("/proc/cpuinfo").read_text()),
+        "cores": str(os.cpu_count()),
+        "python": platform.python_version(),
+        **{name: version(name) for name in ("torch", "transformers")},
+    }
 
 
 class Unavailable(Exception):

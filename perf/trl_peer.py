@@ -23,12 +23,36 @@ def reward(completions: list[str], answer: list[str], **_: Any) -> list[float]:
     return [float(bool(boxes) and boxes[-1].strip() == gold) for boxes, gold in zip(found, answer, strict=True)]
 
 
-def settings(job: dict[str, Any], updates: int) -> Any:
-    """The fastest fair ones found on CPU:
-    no checkpointing, no reference model, no logging, one micro-batch an update."""
-    from trl import GRPOConfig
+def serve(job: dict[str, Any]) -> None:
+    """Train, waiting for a line before each step."""
+    import torch
+    from datasets import Dataset
+    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
+    from trl import GRPOConfig, GRPOTrainer
 
-    return GRPOConfig(
+    torch.set_num_threads(1)
+    updates = job["prompts_per_step"] // job["mini_batch"] * job["epochs"]
+    sampled = {"tokens": 0}
+
+    class Counted(GRPOTrainer):
+        def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
+            result = super()._generate_single_turn(*args, **kwargs)
+            sampled["tokens"] = sum(map(len, result[0]))
+            return result
+
+    class Gate(TrainerCallback):
+        started = 0.0
+
+        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            if state.global_step % updates:
+                return
+            row = {"cpu_s": time.process_time() - self.started, **sampled} if state.global_step else {"ready": True}
+            print("\n" + json.dumps(row), flush=True)
+            if not sys.stdin.readline().strip():
+                raise SystemExit
+            self.started = time.process_time()
+
+    settings = GRPOConfig(  # the fastest fair ones found on a CPU
         output_dir=job["scratch"],
         seed=0,
         num_generations=job["samples"],
@@ -63,43 +87,12 @@ def settings(job: dict[str, Any], updates: int) -> Any:
         dataloader_pin_memory=False,
         shuffle_dataset=False,
     )
-
-
-def serve(job: dict[str, Any]) -> None:
-    """Train, waiting for a line before each step."""
-    import torch
-    from datasets import Dataset
-    from transformers import AutoModelForCausalLM, AutoTokenizer, TrainerCallback
-    from trl import GRPOTrainer
-
-    torch.set_num_threads(1)
-    updates = job["prompts_per_step"] // job["mini_batch"] * job["epochs"]
-    sampled = {"tokens": 0}
-
-    class Counted(GRPOTrainer):
-        def _generate_single_turn(self, *args: Any, **kwargs: Any) -> Any:
-            result = super()._generate_single_turn(*args, **kwargs)
-            sampled["tokens"] = sum(map(len, result[0]))
-            return result
-
-    class Gate(TrainerCallback):
-        started = 0.0
-
-        def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-            if state.global_step % updates:
-                return
-            row = {"cpu_s": time.process_time() - self.started, **sampled} if state.global_step else {"ready": True}
-            print("\n" + json.dumps(row), flush=True)
-            if not sys.stdin.readline().strip():
-                raise SystemExit
-            self.started = time.process_time()
-
     tokenizer = AutoTokenizer.from_pretrained(job["model"])
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     trainer = Counted(
         model=AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32),
         reward_funcs=reward,
-        args=settings(job, updates),
+        args=settings,
         train_dataset=Dataset.from_list(job["prompts"]),
         processing_class=tokenizer,
         callbacks=[Gate()],

@@ -70,7 +70,7 @@ def ours(parts: TrainState) -> Step:
             while len(under_way.groups) < count:
                 under_way.graded()
         rollout = FlatRollout([under_way.groups[number] for number in sorted(under_way.groups)], parts.device)
-        parts.updater.passes.compute_old_logprobs(rollout)
+        parts.updater.compute_old_logprobs(rollout)
         update(parts.updater, rollout, turn + 1, recorder)
         return cpu_seconds(workers) - begin, float(rollout.lengths.sum())
 

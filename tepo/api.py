@@ -17,7 +17,7 @@ from tepo.launch.run_units import Slots, run_planned
 from tepo.problems.grader import Grader, GraderOptions, Verdict
 from tepo.problems.grader.options import FALLBACKS
 from tepo.problems.rows import pair_of
-from tepo.studies.plan import forget
+from tepo.studies.plan import composed
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
 
@@ -43,7 +43,7 @@ def run(
     Raises UserError for what cannot be meant, RunFailed when a run failed; the others are kept.
     """
     _check_list(overrides)
-    forget()
+    composed.cache_clear()
     plan = partial(plan_all, [study], scale, store=Path(store), seeds=seeds, overrides=overrides)
     with caller():
         say(overrides, trusts=trust)
@@ -69,7 +69,7 @@ def results(
     Raises UserError for what cannot be meant, and for damaged files.
     """
     _check_list(overrides)
-    forget()
+    composed.cache_clear()
     planned = plan_all([study], scale, store=Path(store), seeds=seeds, overrides=overrides)
     return StudyResult.of(*read_facts(planned, scale, seeds, records=records), scale)
 

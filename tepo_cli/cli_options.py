@@ -26,6 +26,9 @@ def _trusted(given: bool) -> bool:
 
 _TRUST = "Execute Python that a run or study names, of its model or objective, and reach servers that it names."
 _LINES = "A line of the formula, e.g. --formula 'J=min(w, clip(w, 1 - low, 1 + high))*A'; may be repeated."
+_DRY_RUN = "Show what would be evaluated and the first prompt as the model sees it."
+_WRAP = "Around a request: auto (chat template if there is one), base or raw. Default: the run's, else auto."
+_OUT = "Folder for the results (default: eval/ of the run, or of base-… in the store)."
 _RECORDS = "Read what the store lacks from records; there need be no store."
 
 Scale = Annotated[str, typer.Option(help="laptop, paper, or one of your own.")]
@@ -114,6 +117,31 @@ class Where:
         if self.slurm:
             raise UserError("--slurm without Slurm", where="the command line", fix="add --launcher slurm")
         return slots
+
+
+@dataclass(frozen=True)
+class How:
+    """Options of a measurement; a configuration says all of it itself."""
+
+    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N problems of each.")] = None
+    dry_run: Annotated[bool, typer.Option("--dry-run", help=_DRY_RUN)] = False
+    backend: Annotated[str, typer.Option(help="auto, torch, vllm or vllm_server.")] = "auto"
+    tensor_parallel: Annotated[int, typer.Option(min=1, help="GPUs one copy of the model is cut over (vllm).")] = 1
+    data_parallel: Annotated[int, typer.Option(min=1, help="Copies of the model side by side (vllm).")] = 1
+    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto"
+    revision: Annotated[str | None, typer.Option(help="Commit of a hub model.")] = None
+    wrap: Annotated[str | None, typer.Option(help=_WRAP)] = None
+    thinking: Annotated[
+        bool | None, typer.Option(help="Reasoning mode of models that have one.", show_default=False)
+    ] = None
+    seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0
+    out: Annotated[Path | None, typer.Option(help=_OUT)] = None
+
+    @property
+    def given(self) -> list[str]:
+        """The options that are not what they are by default."""
+        changed = (one.name for one in fields(self) if getattr(self, one.name) != one.default)
+        return [f"--{name.replace('_', '-')}" for name in changed]
 
 
 def unbundled(command: Callable[..., None]) -> Callable[..., None]:

@@ -3,10 +3,8 @@
 import codecs
 import contextlib
 import io
-import os
 import sys
 from collections.abc import Callable
-from functools import partial
 from typing import Annotated, Any, TextIO, cast
 
 import typer
@@ -16,7 +14,6 @@ from tepo import __version__
 from tepo.common import interpreter, signals, trust
 from tepo.common.errors import UserError
 from tepo.common.text import spelt
-from tepo.jobs.clean_process import go_on
 from tepo_cli.commands.doctor import doctor
 from tepo_cli.commands.evaluate import evaluate, responses
 from tepo_cli.commands.model import app as model
@@ -138,14 +135,10 @@ class _Shown:
         return getattr(self.rich_proxied_file, name)
 
 
-def main(command: Callable[[], object] | None = None) -> None:
-    """Run the app, or what a command goes on with in a fresh process. A UserError or a file that cannot be read becomes
-    a message on standard error and its exit code, Ctrl-C exits with 130, a scheduler's request to stop with 75.
-
-    A command can replace this process only where it is the command's own: here, and not where a test or a program calls
-    the app."""
+def main() -> None:
+    """Run the app. A UserError or a file that cannot be read becomes a message on standard error and its exit code,
+    Ctrl-C exits with 130, a scheduler's request to stop with 75."""
     interpreter.settle()
-    command = command or partial(app, prog_name="tepo", obj=partial(go_on, dict(os.environ), main))
     codecs.register_error("tepo", _spelt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -153,7 +146,7 @@ def main(command: Callable[[], object] | None = None) -> None:
     try:
         signals.at_once()
         with contextlib.redirect_stdout(cast(TextIO, _Shown(sys.stdout))):
-            command()
+            app(prog_name="tepo")
     except signals.Stopped as stop:
         sys.stderr.write(f"{stop}: finished steps are kept, the same command goes on from there\n")
         raise

@@ -3,8 +3,6 @@
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from rich.table import Table
-
 from tepo.common.text import counted, setting_text
 from tepo.config.run_config import RunConfig
 from tepo.launch.local import unfinished
@@ -17,7 +15,7 @@ from tepo.studies.plan import Unit, unique
 from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.memory import CONTEXT, FRAGMENTS, GIB
 from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
-from tepo_cli.screen import fixed, say_wrapped, show
+from tepo_cli.screen import say_wrapped, show
 
 _PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logits", "sampler", "cache")
 _PHASES = ("loading", "sampling", "syncing", "updating")
@@ -68,14 +66,14 @@ def show_cards(units: Sequence[Unit], found: Sequence[StudyHours], gpus: int | N
         return
     counts = _COUNTS if gpus is None else (gpus,)
     title = f"{counted(len(todo), 'run')} with benchmarks, one on each card: hours of a run, hours of all, dollars"
-    table = Table(*map(fixed, ("card", "a run", *(f"on {count}" for count in counts), "$")), title=title)
+    rows = []
     for hours in found:
         cells = ["no"] * (len(counts) + 2)
         if not hours.unfit:
             ends = dict.fromkeys(f"{one:.1f}" for one in (min(hours.runs), max(hours.runs)))
             cells = [" to ".join(ends), *(f"{hours.clock(count):.1f}" for count in counts), f"{hours.dollars:.0f}"]
-        table.add_row(hours.machine.card.name, *cells)
-    show(table, stderr=True)
+        rows.append((hours.machine.card.name, *cells))
+    show(("card", "a run", *(f"on {count}" for count in counts), "$"), rows, title, stderr=True)
 
 
 def show_fits(
@@ -125,21 +123,37 @@ def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | No
     name = f"{config.model.name}{', with a frozen reference policy' if reference else ''}{settings}"
     sizes = (*_PARTS, *_PHASES) if verbose else ("peak",)
     title = f"{name}: GiB of each GPU, seconds a step, dollars of {counted(steps, 'step')}"
-    table = Table(*map(fixed, ("machine", *sizes, "of", "s", "$")), title=title)
+    rows = []
     for one in fits:
         memory = [*(getattr(one.memory, size) for size in sizes), one.machine.card.bytes]
         spent = ["no", "no"] if one.problem else [f"{one.time.total:.0f}", f"{one.cost(steps):.0f}"]
-        table.add_row(one.machine.name, *(f"{size / GIB:.1f}" if size else "–" for size in memory), *spent)
-    show(table, stderr=True)
+        rows.append((one.machine.name, *(f"{size / GIB:.1f}" if size else "–" for size in memory), *spent))
+    show(("machine", *sizes, "of", "s", "$"), rows, title, stderr=True)
     for one in (one for one in fits if one.problem):
-        say_wrapped(f"{one.machine.name}: does not fit, {one.problem}. {_remedy(one)}")
+        fix = "take more or larger GPUs, or train adapters (LoRA, docs/engines.md)"
+        remedy = f"No setting of memory alone makes it fit: {fix}."
+        if one.changes is not None:
+            servers = any(word.startswith("sampler.kind=") for word in one.changes)
+            remedy = f"It would with {' '.join(one.changes)}{', servers on other GPUs' if servers else ''}."
+        say_wrapped(f"{one.machine.name}: does not fit, {one.problem}. {remedy}")
     fits = [one for one in fits if not one.problem]
-    _say_by_machine("a faster layout, by the same estimate:", ((_layout(one), one) for one in fits))
+    faster = [
+        (f"{seconds:.0f} s with {' '.join(words)}" if words else "", one)
+        for one in fits
+        for words, seconds in [one.fastest()]
+    ]
+    _say_by_machine("a faster layout, by the same estimate:", faster)
     if verbose and fits:
         for key in dict.fromkeys(key for one in fits for key in one.why):
             _say_by_machine(f"{key} is null, so it becomes", ((one.why.get(key, ""), one) for one in fits))
+        told = []
+        for one in fits:
+            time = one.time
+            parts = time.rollout, time.logprobs, time.updates + time.offload, time.reductions, time.rest
+            beside = " (rollout beside the updates)" if time.beside else ""
+            told.append(f"{one.machine.name} {' + '.join(f'{part:.0f}' for part in parts)}{beside}")
         phases = "rollout + old log-probs + updates + reductions + rest"
-        say_wrapped(f"seconds of a step ({phases}): {'; '.join(f'{one.machine.name} {_seconds(one)}' for one in fits)}")
+        say_wrapped(f"seconds of a step ({phases}): {'; '.join(told)}")
 
 
 def _say_by_machine(what: str, said: Iterable[tuple[str, Fit]]) -> None:
@@ -150,25 +164,6 @@ def _say_by_machine(what: str, said: Iterable[tuple[str, Fit]]) -> None:
             names.setdefault(text, []).append(one.machine.name)
     if names:
         say_wrapped(f"{what} " + "; ".join(f"{text} ({', '.join(on)})" for text, on in names.items()))
-
-
-def _layout(one: Fit) -> str:
-    words, seconds = one.fastest()
-    return f"{seconds:.0f} s with {' '.join(words)}" if words else ""
-
-
-def _seconds(one: Fit) -> str:
-    time = one.time
-    parts = time.rollout, time.logprobs, time.updates + time.offload, time.reductions, time.rest
-    return " + ".join(f"{part:.0f}" for part in parts) + (" (rollout beside the updates)" if time.beside else "")
-
-
-def _remedy(one: Fit) -> str:
-    if one.changes is None:
-        fix = "take more or larger GPUs, or train adapters (LoRA, docs/engines.md)"
-        return f"No setting of memory alone makes it fit: {fix}."
-    servers = any(word.startswith("sampler.kind=") for word in one.changes)
-    return f"It would with {' '.join(one.changes)}{', servers on other GPUs' if servers else ''}."
 
 
 def _say_assumed(card: str | None, *, verbose: bool) -> None:

@@ -5,15 +5,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
 from tepo.common.text import counted
 from tepo.launch.local import unfinished
-from tepo.launch.run_units import Slots
 from tepo.reporting.progress import say
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
-from tepo_cli.screen import fixed, say_wrapped, show
+from tepo_cli.screen import say_wrapped, show
 
 if TYPE_CHECKING:
     from tepo.store.facts import Facts
@@ -32,42 +29,26 @@ def show_units(units: Sequence[Unit], *, rows: bool = False) -> None:
         lines: dict[tuple[str, ...], list[Unit]] = {}
         for unit in (unit for unit in units if unit.config.model.name == model):
             lines.setdefault((unit.label,) if rows else (unit.label, str(unit.seed), unit.id), []).append(unit)
-        heads = ("seeds", "train", "measure") if rows else ("seed", "run", "train", "measure")
-        table = Table("row", *map(fixed, heads), title=f"plan: model {model}")
+        heads, shown = ("seeds",) if rows else ("seed", "run"), []
         for names, alike in lines.items():
             seeds = [", ".join(dict.fromkeys(str(unit.seed) for unit in alike))] if rows else []
-            table.add_row(*names, *seeds, *(_together(map(state, alike)) for state in (_to_train, _to_measure)))
-        show(table, stderr=True)
+            shown.append((*names, *seeds, *_to_do(alike)))
+        show(("row", *heads, "train", "measure"), shown, f"plan: model {model}", wrapped=("row",), stderr=True)
 
 
-def show_jobs(units: Sequence[Unit], where: Slots, store: Path) -> None:
-    """Print the script that Slurm would be given; the cluster may lower the CPUs to what its nodes have."""
-    jobs = len(unfinished(unique(units)))
-    if where.slurm is not None and jobs:
-        from tepo.launch.sbatch import job_script
-
-        print(job_script(where.slurm, jobs, store.absolute() / "slurm" / "DATE-PID"), end="")
-
-
-def _together(states: Iterable[str]) -> str:
-    """`2 x done, 1 x 36 steps`: the states of a row's seeds, one that all share without its number."""
-    numbers = Counter(states)
-    shared = len(numbers) == 1
-    return ", ".join(state if shared else f"{number} x {state}" for state, number in numbers.items())
-
-
-def _to_train(unit: Unit) -> str:
-    if unit.row.objective is None:
-        return "–"
-    if unit.trained():
-        return "recorded" if unit.recorded else "done"
-    return counted(unit.config.train.steps, "step")
-
-
-def _to_measure(unit: Unit) -> str:
-    if unit.to_measure() == 0:
-        return "recorded" if unit.recorded else "done"
-    return "validation" if unit.tuning else counted(len(unit.missing_benchmarks()), "benchmark")
+def _to_do(units: Iterable[Unit]) -> list[str]:
+    """`2 x done, 1 x 36 steps`: what is to train and to measure of a row's seeds; what all share without its number."""
+    train, measure = Counter[str](), Counter[str]()
+    for unit in units:
+        done = "recorded" if unit.recorded else "done"
+        to_train = done if unit.trained() else counted(unit.config.train.steps, "step")
+        train["–" if unit.row.objective is None else to_train] += 1
+        lacking = "validation" if unit.tuning else counted(len(unit.missing_benchmarks()), "benchmark")
+        measure[done if unit.to_measure() == 0 else lacking] += 1
+    return [
+        ", ".join(state if len(numbers) == 1 else f"{number} x {state}" for state, number in numbers.items())
+        for numbers in (train, measure)
+    ]
 
 
 def show_price(

@@ -1,14 +1,12 @@
 """The power of studies on the screen. Imported when it is asked for: it needs pandas."""
 
-from rich.table import Table
-
 from tepo.analysis.study_power import level, study_power
 from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS
 from tepo.evaluation.statistics.power import CAUTION, MOST_SEEDS, POWER, found_from, seeds_needed, smallest
 from tepo.store.facts import Facts
 from tepo.studies.plan_studies import Planned
-from tepo_cli.screen import fixed, say_wrapped, show
+from tepo_cli.screen import say_wrapped, show
 
 WANTED = 2.0
 UNKNOWN = "power: unknown, the store holds no row and its baseline under two seeds or more"
@@ -40,14 +38,14 @@ def show_power(planned: Planned, facts: Facts, wanted: float) -> None:
     """Each comparison that the store can say something about, then the line over all."""
     power = study_power(planned, facts)
     if power is not None:
-        columns = ("against", "seeds", "Δ", "SD of seeds", "SD of problems", "found with 80%", "seeds needed")
-        table = Table("row", *map(fixed, columns), title=f"in points; needed for {wanted:g}")
+        heads = ("row", "against", "seeds", "Δ", "SD of seeds", "SD of problems", "found with 80%", "seeds needed")
+        rows = []
         for one in power.measured:
             spread = one.spread
             problem = float((spread.weights * spread.problem.clip(0)).sum()) ** 0.5
             found = smallest(found_from(one.cautious, max(power.seeds, 2), level(one.family)))
             seeds = seeds_needed(one.cautious, wanted / 100, level(one.family))
-            table.add_row(
+            row = (
                 one.label.partition("/")[2],
                 one.baseline.partition("/")[2],
                 str(one.seeds),
@@ -57,5 +55,6 @@ def show_power(planned: Planned, facts: Facts, wanted: float) -> None:
                 (f"{100 * found:.1f}" if found <= 1 else "none") if power.seeds >= FEWEST_SEEDS else "–",
                 str(seeds or f"> {MOST_SEEDS}"),
             )
-        show(table)
+            rows.append(row)
+        show(heads, rows, f"in points; needed for {wanted:g}", wrapped=("row",))
     say_wrapped(power_line(planned, facts, wanted))

@@ -3,8 +3,6 @@
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from rich.table import Table
-
 from tepo.common import provenance
 from tepo.reporting.progress import say
 from tepo.store.facts import Facts
@@ -12,30 +10,29 @@ from tepo.store.records import check_content, opened, read_frames
 from tepo.studies.plan import Unit
 from tepo.studies.planned_facts import Records, record_folders
 from tepo.studies.record_runs import agreement, machines, plan_by_folder
-from tepo_cli.screen import fixed, show
+from tepo_cli.screen import show
 
 
 def show_folders() -> None:
     """A line a folder of records."""
-    folders = record_folders()
+    folders, lines = record_folders(), []
     if not folders:
         say("nothing is recorded: `tepo records write STUDY`")
         return
-    table = Table("folder", *map(fixed, ("runs", "kB", "made", "tepo", "CPU")))
     for folder in folders:
         runs = read_frames(folder, names=("runs",)).runs
         made = [session for row in runs.itertuples(index=False) for session in opened(row, folder)["made"]]
         size = f"{sum(file.stat().st_size for file in folder.iterdir()) / 1000:.1f}"
         on = (", ".join(dict.fromkeys(str(one.get(key) or "unknown") for one in made)) for key in ("tepo", "cpu"))
-        table.add_row(str(folder), str(len(runs)), size, _days(made), *on)
-    show(table)
+        lines.append((str(folder), str(len(runs)), size, _days(made), *on))
+    show(("folder", "runs", "kB", "made", "tepo", "CPU"), lines, wrapped=("folder",))
 
 
-def show_runs(names: Sequence[str], scale: str) -> None:
+def show_recorded(names: Sequence[str], scale: str) -> None:
     """A line a record, folder after folder. Raises UserError for frames that are not those that were written."""
     folders, kept = {folder.name: folder for folder in record_folders()}, Records.found()
     for name, planned in plan_by_folder(names, scale, Path("runs")).items():
-        table = Table("row", *map(fixed, ("seed", "run", "steps", "accuracy %", "made", "today's")), title=name)
+        lines = []
         if name in folders:
             check_content(folders[name])
             kept.read(unit.id for _, units in planned for unit in units)
@@ -47,18 +44,19 @@ def show_runs(names: Sequence[str], scale: str) -> None:
                 measured = row.run in totals.index
                 share = f"{100 * totals.right[row.run] / totals.samples[row.run]:.1f}" if measured else "–"
                 ended, shown = str(values["ending"] or row.trained), "yes" if row.run in today else "no"
-                table.add_row(row.label, str(row.seed), row.run, ended, share, _days(values["made"]), shown)
-        show(table)
+                lines.append((row.label, str(row.seed), row.run, ended, share, _days(values["made"]), shown))
+        heads = ("row", "seed", "run", "steps", "accuracy %", "made", "today's")
+        show(heads, lines, name, wrapped=("row",))
 
 
 def show_agreement(units: Sequence[Unit], recorded: Facts, anew: Facts) -> None:
     """Each recorded run beside the same one, run anew."""
-    table = Table("row", *map(fixed, ("seed", "run", "problems", "differ", "ended", "ended anew")))
+    lines = []
     for unit in units:
         one = agreement(unit, recorded, anew)
         ends = (str(ending or "") for ending in one.endings)
-        table.add_row(unit.label, str(unit.seed), unit.id, str(one.problems), str(one.differ), *ends)
-    show(table)
+        lines.append((unit.label, str(unit.seed), unit.id, str(one.problems), str(one.differ), *ends))
+    show(("row", "seed", "run", "problems", "differ", "ended", "ended anew"), lines, wrapped=("row",))
     facts = provenance.facts()
     say(f"recorded on {'; '.join(machines(recorded))}")
     say(f"run anew on {facts['cpu']}, torch {facts['torch']}")

@@ -1,22 +1,28 @@
-"""Names of what can be run, and the runs of a store, on the screen."""
+"""Names of what can be run, the runs of a store, and those that train, on the screen."""
 
+import math
 import os
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from rich.table import Table
+from rich.live import Live
+from rich.text import Text
 
 from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.common.files import parse_json
 from tepo.config.differences import settings_apart
+from tepo.reporting.progress import Screen
 from tepo.store.find_run import runs
+from tepo.store.live_runs import CLOSED, RECENT, SILENCE, duration, live_runs
 from tepo.store.run_folder import RunFolder, outcome_of
 from tepo.store.run_id import RECIPE
 from tepo.store.run_identity import is_configuration
 from tepo.studies.study import CLAIMS
-from tepo_cli.screen import fixed, show
+from tepo_cli.screen import show
 
 _SHOWN = 40
 _NOT_WHOLE = "config.json is missing, cut off or of another version"
@@ -24,18 +30,13 @@ _NOT_WHOLE = "config.json is missing, cut off or of another version"
 
 def show_names() -> None:
     """Print what can be run."""
-    table = Table(fixed("what"), "names", title="what can be run", show_lines=True)
-    table.add_row("tepo ablate", ", ".join(_named("experiments", "ablations", without=CLAIMS)))
-    table.add_row("tepo eval", ", ".join(_named("evals")))
-    for group in paths.GROUPS:
-        table.add_row(f"{group}=", ", ".join(_named(group)))
-    for kind in paths.PYTHON:
-        if paths.names(kind):
-            table.add_row(f"{kind}:", ", ".join(_named(kind)))
-    show(table)
+    rows = [("tepo ablate", _named("experiments", "ablations")), ("tepo eval", _named("evals"))]
+    rows += [(f"{group}=", _named(group)) for group in paths.GROUPS]
+    rows += [(f"{kind}:", _named(kind)) for kind in paths.PYTHON if paths.names(kind)]
+    show(("what", "names"), rows, "what can be run", wrapped=("names",), lines=True)
 
 
-def _named(*kinds: str, without: str = "") -> list[str]:
+def _named(*kinds: str) -> str:
     """Names that a command takes, one of a user's own with its folder."""
     found = {}
     for kind in kinds:
@@ -44,7 +45,7 @@ def _named(*kinds: str, without: str = "") -> list[str]:
             own = "" if path.parent == shipped else f" ({path.parent})"
             hides = own and (shipped / path.name).is_file()
             found[name] = name + (f"{own[:-1]}, in place of the shipped one)" if hides else own)
-    return [found[name] for name in sorted(found) if name != without]
+    return ", ".join(found[name] for name in sorted(found) if name != CLAIMS)
 
 
 def show_runs(store: Path, every: bool) -> None:
@@ -58,14 +59,11 @@ def show_runs(store: Path, every: bool) -> None:
         for line in _lines(there):
             print(*filter(None, line))
         return
-    names, sizes = map(fixed, ("run", "objective", "model", "data", "seed")), map(fixed, ("steps", "measured"))
-    table = Table(*names, "status", *sizes, "set apart by")
     newest = sorted(there, key=lambda run: os.path.getmtime(run.path))[-_SHOWN:]
-    for line in _lines(newest):
-        table.add_row(*line)
     more = f": the newest {len(newest)} of {len(there)}; --all lists every one" if len(there) > len(newest) else ""
     print(f"runs in {store}{more}")
-    show(table)
+    heads = ("run", "objective", "model", "data", "seed", "status", "steps", "measured", "set apart by")
+    show(heads, _lines(newest), wrapped=("status", "set apart by"))
 
 
 def _lines(listed: Sequence[RunFolder]) -> list[list[str]]:
@@ -103,3 +101,34 @@ def _line(run: RunFolder, config: dict[str, Any]) -> list[str]:
         steps = run.metrics_file.read_bytes().count(b"\n") if run.metrics_file.exists() else 0
     names = [config[group]["name"] for group in ("objective", "model", "data")]
     return [run.path.name, *names, str(config["seed"]), status, f"{steps}/{total}", str(len(run.measured()))]
+
+
+def show_live_runs(store: Path) -> None:
+    """The runs that train and those that have just ended, again every second until Ctrl-C; once in a pipe."""
+    if not store.is_dir():
+        raise UserError("no such folder", where=f"--store {store}", fix="the store of the study, as given to it")
+    screen = Screen()
+    if not screen.is_terminal:
+        print("\n".join(_live(store)))
+        return
+    with suppress(KeyboardInterrupt), Live(console=screen, auto_refresh=False, vertical_overflow="ellipsis") as live:
+        while True:
+            live.update(Text("\n".join(_live(store))), refresh=True)
+            time.sleep(1)
+
+
+def _live(store: Path) -> list[str]:
+    """How many there are, then a line a run."""
+    listed = live_runs(store)
+    running = sum(run.status == "running" for run in listed)
+    others = {state: sum(run.status.startswith(state) for run in listed) for state in (SILENCE, CLOSED)}
+    ended = f"{len(listed) - running - sum(others.values())} ended in the last {duration(RECENT)}"
+    lines = [", ".join([f"{store}: {running} running", ended, *(f"{n} {state}" for state, n in others.items() if n)])]
+    for run in listed:
+        known = {"reward": f"{run.reward:.1%}", "entropy": f"{run.entropy:.3f}", "length": f"{run.length:.0f}"}
+        figures = [f"{name} {text}" for name, text in known.items() if not math.isnan(getattr(run, name))]
+        left = [] if run.left is None else [duration(run.left)]
+        lines.append(
+            "  ".join([run.id, run.objective, str(run.seed), f"{run.step}/{run.steps}", *figures, *left, run.status])
+        )
+    return lines

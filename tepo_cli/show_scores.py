@@ -8,25 +8,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
-from rich.table import Table
 
 from tepo.common import trust
 from tepo.common.errors import UserError
 from tepo.common.text import counted
 from tepo.config.compose import compose
+from tepo.evaluation.settings import Settings
 from tepo.evaluation.statistics.comparison import AVERAGE, MEAN, summarize
 from tepo.evaluation.statistics.intervals import FEWEST
-from tepo.jobs.measure import Request
+from tepo.jobs.measure import Request, measure, shared_engine
 from tepo.jobs.weights import Weights, tokenizer_of
 from tepo.problems.benchmarks import PAPER, load_benchmark
 from tepo.problems.prompt_format import encode_prompts
 from tepo.problems.prompts.control_tokens import marked
-from tepo.reporting.progress import say
+from tepo.reporting.progress import benchmark_bar, say
+from tepo.sampling.backends import SamplerOptions
 from tepo.store.evaluation_result import Result, read_right_answers
 from tepo.store.find_run import find_run, runs
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import base_id
-from tepo_cli.screen import fixed, show
+from tepo_cli.cli_options import How
+from tepo_cli.screen import show
 
 _RUN_ID = re.compile(r"(base-)?[0-9a-f]{12}")
 _BEGINNING = re.compile(r"[0-9a-f]{1,11}")
@@ -42,9 +44,31 @@ class Target:
     wrap: str = "auto"
     thinking: bool | None = None
 
-    def expand(self, names: Sequence[str]) -> list[str]:
-        """The benchmarks named, `all` replaced, each once."""
-        return list(dict.fromkeys(part for name in names for part in (self.all if name == "all" else (name,))))
+
+def evaluate_models(models: Sequence[str], benchmarks: Sequence[str], how: How, store: Path, *, quiet: bool) -> None:
+    """Measure models with one loaded engine and show their scores; with how.dry_run, show what would be measured."""
+    chosen, requests = SamplerOptions(how.backend, how.dtype, how.tensor_parallel, how.data_parallel), []
+    for target in [find_target(model, store, how.revision) for model in models]:
+        thinks = target.thinking if how.thinking is None else how.thinking
+        settings = Settings({"weights": target.weights.name}, how.seed, how.limit, how.wrap or target.wrap, thinks)
+        request = Request(target.weights, chosen, settings, RunFolder(how.out.resolve()) if how.out else target.run)
+        asked = (part for name in benchmarks for part in (target.all if name == "all" else (name,)))
+        requests.append((request, list(dict.fromkeys(asked))))
+    if how.dry_run:
+        for request, names in requests:
+            show_evaluations(names, request)
+        return
+    with shared_engine(requests) as engine:
+        for request, names in requests:
+            before = request.run.measured()
+            with benchmark_bar(len(names), quiet) as report:
+                results = measure(request, names, report, engine)
+            # a base and a model from elsewhere have no card to renew
+            if request.run.measured() != before and request.run.config_file.is_file():
+                from tepo.jobs.model_card import write_card  # needs torch
+
+                write_card(request.run)
+            show_scores(results, request)
 
 
 def find_target(model: str, store: Path, revision: str | None) -> Target:
@@ -98,15 +122,16 @@ def show_evaluations(names: Sequence[str], request: Request) -> None:
 
 def show_scores(results: Sequence[Result], request: Request) -> None:
     """One line a benchmark, then the two averages."""
-    table = Table(*map(fixed, ("benchmark", "problems", "accuracy %", "pass@k", "maj@k", "cut off")))
+    rows = []
     for result in results:
         name, k = result.benchmark, result.samples
         passed, voted = (f"{100 * result.scores[f'{kind}@{k}']:.1f} @{k}" if k > 1 else "–" for kind in ("pass", "maj"))
         accuracy = _interval(result.accuracy, *(result.interval or (math.nan, math.nan)))
-        table.add_row(name, str(result.problems), accuracy, passed, voted, f"{100 * result.scores['truncated']:.1f}%")
+        cut = f"{100 * result.scores['truncated']:.1f}%"
+        rows.append((name, str(result.problems), accuracy, passed, voted, cut))
         for subset, scores in result.subsets.items():
             cut = f"{100 * scores['truncated']:.1f}%"
-            table.add_row(f"{name}:{subset}", "", f"{100 * scores[f'avg@{k}']:.2f}", "", "", cut)
+            rows.append((f"{name}:{subset}", "", f"{100 * scores[f'avg@{k}']:.2f}", "", "", cut))
     if len(results) > 1:
         measured = {result.benchmark: read_right_answers(request.folder(result.benchmark)) for result in results}
         frames = [
@@ -117,9 +142,9 @@ def show_scores(results: Sequence[Result], request: Request) -> None:
         scores = summarize(pd.concat(frames).assign(row="model", seed=request.settings.seed)).set_index("benchmark")
         for key, label in ((AVERAGE, "all samples"), (MEAN, "mean of benchmarks")):
             line = scores.loc[key]
-            table.add_row(label, "", _interval(line["mean"], line["low"], line["high"]), "", "", "")
+            rows.append((label, "", _interval(line["mean"], line["low"], line["high"]), "", "", ""))
     say(f"model: {request.weights.path}")
-    show(table)
+    show(("benchmark", "problems", "accuracy %", "pass@k", "maj@k", "cut off"), rows)
     for result in results:
         if result.timeouts:
             answers = f"{result.timeouts} of {result.problems * result.samples} answers"

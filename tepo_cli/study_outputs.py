@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tepo.common.errors import UserError
-from tepo.launch.local import unfinished
 from tepo.reporting.progress import Screen, bar, console, say
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import Planned
-from tepo.studies.store_check import others_line
 from tepo_cli.screen import screen_width
 
 if TYPE_CHECKING:
@@ -81,8 +79,6 @@ def _show_table(table: "Table", units: Sequence[Unit], format: str) -> None:
     """Print a table and say where the runs behind it lie."""
     from tepo.reporting.tables.render import render
 
-    if unfinished(units) and (others := others_line(units[0].folder.parent)):
-        say(others)
     rendered = render(table, format)
     if isinstance(rendered, str):
         print(rendered.rstrip("\n"))

@@ -2,19 +2,14 @@
 
 import shlex
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NoReturn
-
-import torch
-from rich.table import Table
 
 from tepo.common.errors import RunFailed, UserError, unknown_name
 from tepo.common.text import counted
 from tepo.config.run_config import RunConfig
-from tepo.jobs.job import CpuSeconds, Measured, RunJob, cpu_seconds
+from tepo.jobs.job import Measured, RunJob
 from tepo.jobs.measure import stored_base
 from tepo.jobs.open_sampler import SharedEngine
 from tepo.reporting.progress import say
@@ -22,12 +17,11 @@ from tepo.store.evaluation_result import Result
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed.process_group import rank
 from tepo_cli.cli_options import compose_run
-from tepo_cli.screen import fixed, show
+from tepo_cli.screen import show
 
 
-def run_training(job: RunJob, go_on: Callable[[Callable[[], None]], NoReturn] | None) -> None:
-    """Train, measure as asked, and say where things lie and what came out. go_on: calls a function in this process when
-    all that it held is gone; where it could hold a part of a GPU or is one of several ranks, it measures so."""
+def run_training(job: RunJob) -> None:
+    """Train, measure as asked, and say where things lie and what came out."""
     rows = job.train()
     if rows is None:
         return
@@ -38,17 +32,10 @@ def run_training(job: RunJob, go_on: Callable[[Callable[[], None]], NoReturn] | 
         say(f"training ended with {ending}: {ending.why}. The run counts as finished; its weights are {weights}")
         if run.examples_file.is_file():
             say(f"a few of its responses: {run.examples_file}")
-    held = bool(rows) and torch.cuda.is_initialized()
-    if go_on and (job.measures_apart(trained_here=bool(rows)) or (held and any(job.missing()))):
-        go_on(partial(_measure_and_show, job, rows, cpu_seconds()))
-    _measure_and_show(job, rows)
-
-
-def _measure_and_show(job: RunJob, rows: Sequence[dict[str, Any]], begun: CpuSeconds | None = None) -> None:
-    measured = job.measure(rows, begun)
+    measured = job.measure(rows)
     names = [result.benchmark for result in measured.results]
     base = stored_base(job.config, names)
-    show_results(job.run, measured, base)
+    show_results(run, measured, base)
     if len(base) < len(names):
         lacking = counted(len(names) - len(base), "benchmark")
         say(f"the base is not measured on {lacking}: `tepo eval -m 'base WORDS'` with its words measures it")
@@ -65,14 +52,13 @@ def show_results(run: RunFolder, measured: Measured, base: Mapping[str, Result] 
     """Accuracies with their intervals, that of the base beside them where it is known, and the share of right responses
     to validation problems."""
     if measured.results:
-        heads = ("benchmark", "accuracy %", "95%", *(["base %"] if base else []))
-        table = Table(*map(fixed, heads), title=run.path.name)
+        heads, rows = ("benchmark", "accuracy %", "95%", *(["base %"] if base else [])), []
         for result in measured.results:
             ends = "–" if result.interval is None else " – ".join(f"{100 * end:.1f}" for end in result.interval)
             known = base.get(result.benchmark)
             beside = [f"{100 * known.accuracy:.1f}" if known else "–"] if base else []
-            table.add_row(result.benchmark, f"{100 * result.accuracy:.1f}", ends, *beside)
-        show(table, stderr=True)
+            rows.append((result.benchmark, f"{100 * result.accuracy:.1f}", ends, *beside))
+        show(heads, rows, run.path.name, stderr=True)
     if measured.validation is not None:
         say(f"right responses to validation problems: {measured.validation:.1%}")
 

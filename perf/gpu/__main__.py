@@ -4,14 +4,14 @@
     python -m perf.gpu --stored
 
 Parts, the ones that settle most first: attention fused vllm vllm_head one_gpu resume sampler deepspeed, and on request
-two_gpus fused_peers update half_billion smollm (perf/gpu/part.py: the time limit of each). Each runs in a process of
-its own. What was found stands in one file, gpu_CARD.json (perf/results unless --out says where), after each part, also
-when it fails, misses a package or runs out of time; the others go on. The file holds versions, card, driver, figures
-and cleaned messages, and nothing of whose machine it was: send it back (docs/engines.md). Exit code 1 when a part did
-not work; a missing package is no excuse, but `--without` leaves parts out by name. A part whose hardware is missing is
-not run, and does not count. `--small` runs every part on the CPU at a small size, which says that the code runs and
-nothing about a GPU; its file goes to build/gpu_small. `--model` names the folder of SmolLM2-135M-Instruct for `smollm`.
-`--stored` prints the results that are kept, and for each part without one that it has not run on a GPU.
+two_gpus update smollm. Each runs in a process of its own with a time limit. What was found stands in one file,
+gpu_CARD.json (perf/results unless --out says where), after each part, also when it fails, misses a package or runs out
+of time; the others go on. The file holds versions, card, driver, figures and cleaned messages, and nothing of whose
+machine it was: send it back (docs/engines.md). Exit code 1 when a part did not work; a missing package is no excuse,
+but `--without` leaves parts out by name. A part whose hardware is missing is not run, and does not count. `--small`
+runs every part on the CPU at a small size, which says that the code runs and nothing about a GPU; its file goes to
+build/gpu_small. `--model` names the folder of SmolLM2-135M-Instruct for `smollm`. `--stored` prints the results that
+are kept, and for each part without one that it has not run on a GPU.
 """
 
 import argparse
@@ -20,19 +20,43 @@ import os
 import re
 import sys
 import time
+from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from perf.gpu.part import PARTS, TEN_MINUTES
-from perf.gpu.record import Figure, supervise
+from perf.gpu.record import Figure, record, supervise
 from tepo.common.files import write_json
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS, SMALL = ROOT / "perf" / "results", ROOT / "build" / "gpu_small"
+TEN_MINUTES = {  # in the order in which they run: the file with the part's function, and its time limit in seconds
+    "attention": ("kernels", 30),
+    "fused": ("kernels", 30),
+    "vllm": ("vllm", 180),
+    "vllm_head": ("vllm", 60),
+    "one_gpu": ("updates", 120),
+    "resume": ("runs", 60),
+    "sampler": ("sampler", 60),
+    "deepspeed": ("runs", 90),
+}
+PARTS = TEN_MINUTES | {"two_gpus": ("vllm", 300), "update": ("updates", 200), "smollm": ("smollm", 500)}
 NEVER = "not yet run on a GPU"
 PUBLISHED = "published beside: prime-rl, Qwen3-0.6B RL, 16k tokens, one H100: MFU 11.1%, 11.9k tokens/s, 12.5 GiB"
 _PATIENCE = 4  # times the limit for the small form: a shared CPU may be busy
+_LEFT_MIB = 256.0  # allocated after a part: above cuBLAS's workspaces, below the weights of any model that is trained
 _HEAD = f"{'':76} {'unit':12} {'ours':>11} {'limit':>11} {'ratio':>7}"
+
+
+def measure(name: str, small: bool) -> Iterator[Figure]:
+    """The figures of a part, on the GPU where there is one, and last what it leaves allocated."""
+    import torch
+
+    from perf.gpu.timing import allocated
+
+    device = "cuda" if torch.cuda.is_available() and not small else "cpu"
+    yield from getattr(import_module(f"perf.gpu.{PARTS[name][0]}"), name)(device, small)
+    yield Figure("still allocated after its close", "MiB", allocated(device) / 2**20, _LEFT_MIB, "<=")
 
 
 def table(found: dict[str, Any]) -> list[str]:
@@ -53,13 +77,13 @@ def table(found: dict[str, Any]) -> list[str]:
 
 def stored(folder: Path) -> list[str]:
     """Lines of the results that are kept of each part, of every card. A result of a CPU is none."""
-    lines = [_HEAD]
-    found = [json.loads(path.read_text())["parts"] for path in sorted(folder.glob("gpu_*.json"))]
-    for part in PARTS:
-        known = [parts[part] for parts in found if part in parts]
-        on_gpu = [one for one in known if one["machine"].get("device", "cpu") != "cpu"]
-        lines += [line for one in on_gpu for line in table(one)] or [f"{part}: {NEVER}"]
-    return [*lines, PUBLISHED]
+    kept = [
+        part for path in sorted(folder.glob("gpu_*.json")) for part in json.loads(path.read_text())["parts"].values()
+    ]
+    on_gpu = [one for one in kept if one["machine"].get("device", "cpu") != "cpu"]
+    lines = [line for one in on_gpu for line in table(one)]
+    never = [f"{part}: {NEVER}" for part in PARTS if part not in {one["part"] for one in on_gpu}]
+    return [_HEAD, *lines, *never, PUBLISHED]
 
 
 def run(parts: list[str], folder: Path, card: str, small: bool) -> bool:
@@ -70,25 +94,16 @@ def run(parts: list[str], folder: Path, card: str, small: bool) -> bool:
     found = json.loads(path.read_text())["parts"] if path.exists() else {}
     for part in parts:
         own = path.with_name(f".{path.name}.{part}")
-        words = ["perf.gpu.part", part, str(own), *(["--small"] if small else [])]
-        found[part] = supervise(words, part, own, PARTS[part].seconds * (_PATIENCE if small else 1))
+        words = ["perf.gpu", part, "--into", str(own), *(["--small"] if small else [])]
+        found[part] = supervise(words, part, own, PARTS[part][1] * (_PATIENCE if small else 1))
         own.unlink(missing_ok=True)
-        write_json(path, {"parts": {name: found[name] for name in PARTS if name in found}})
+        write_json(path, {"parts": found})
         states.append(found[part]["state"])
         print("\n".join(table(found[part])), flush=True)
     print(PUBLISHED)
     print(f"the figures to send back: {path}")
     print(f"{time.monotonic() - begun:.0f} s: " + ", ".join(f"{p} {s}" for p, s in zip(parts, states, strict=True)))
     return set(states) <= {"works", "not run"}
-
-
-def card_here() -> str:
-    """The GPU that torch, where there is one, sees."""
-    try:
-        import torch
-    except ImportError:
-        return ""
-    return torch.cuda.get_device_name() if torch.cuda.is_available() else ""
 
 
 def main() -> None:
@@ -100,6 +115,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--stored", action="store_true")
+    parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)  # the file of one part in this process
     given = parser.parse_args()
     unknown = {*given.parts, *given.without} - PARTS.keys()
     if unknown:
@@ -109,7 +125,14 @@ def main() -> None:
     if given.stored:
         print("\n".join(stored(folder)))
         return
-    card = "cpu" if given.small else card_here()
+    if given.into:
+        record(parts[0], lambda: measure(parts[0], given.small), given.into)
+        return
+    card = "cpu"
+    if not given.small:
+        import torch
+
+        card = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     if not card:
         parser.error("no GPU here: --small runs every part on the CPU at a small size, --stored prints what is kept")
     if given.model:

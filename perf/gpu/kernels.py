@@ -1,11 +1,9 @@
-"""Parts attention, fused and fused_peers: our kernels against torch (errors), the measured matmul ceiling (speed) and
-others' kernels.
+"""Parts attention and fused: our kernels against torch (errors) and the measured matmul ceiling (speed).
 
 A rate counts the products that must be done. Of the fused op these are 2NVH forward and 6NVH forward + backward; ours
 executes 8NVH, because the logits are made again.
 """
 
-import contextlib
 import math
 from collections.abc import Iterator
 from functools import partial
@@ -17,7 +15,6 @@ from perf.gpu.record import Figure
 from perf.gpu.timing import ceiling, seconds, wait
 from tepo.policy import kernel_check
 from tepo.policy.kernel_check import LogProb, Segments
-from tepo.policy.logprobs import tile
 from tepo.policy.model.kernel_attention import attend, varlen_available
 from tepo.policy.packing.block_layout import Attention, SegmentLayout
 
@@ -25,13 +22,6 @@ _SMALL = (
     Segments("small", ((6, (9, 20)), (3, (5,))), (4, 2), 16),
     Segments("small, window", ((6, (20,)),), (4, 2), 16, 7),
 )
-_FUSED = {
-    "small": (64, 600, 32),
-    "short": (4096, 65_536, 1024),
-    "full": (16_384, 152_064, 3584),
-}  # tokens, words, width
-_TILES = (128, 256, 512, 1024)  # MiB of logits
-_TRITON = tile._triton
 
 
 def attention(device: str, small: bool) -> Iterator[Figure]:
@@ -57,31 +47,13 @@ def attention(device: str, small: bool) -> Iterator[Figure]:
 
 def fused(device: str, small: bool) -> Iterator[Figure]:
     """Speed of ours beside the naive form, and the errors of ours."""
-    shape = _FUSED["small" if small else "short"]
+    shape = (64, 600, 32) if small else (4096, 65_536, 1024)  # tokens, words, width
     best = ceiling(shape, device)
     yield Figure("matmul ceiling", "TFLOP/s", best / 1e12)
     for name, function in (("ours", kernel_check.fused()), ("naive", kernel_check.naive)):
         yield from speed(name, function, shape, best, device)
-    yield from errors("ours", device)
-
-
-def fused_peers(device: str, small: bool) -> Iterator[Figure]:
-    """Triton at several tile sizes beside torch's passes, the naive form, TRL and Liger where they can be imported, and
-    last torch.compile, the slowest; the errors of ours with either kind of passes."""
-    shape = _FUSED["small" if small else "full"]
-    best = ceiling(shape, device)
-    yield Figure("matmul ceiling", "TFLOP/s", best / 1e12)
-    for name, function in variants(device).items():
-        yield from speed(name, function, shape, best, device)
-    yield from errors("ours", device)
-    yield from errors("ours, torch's passes", device, ours(4, triton=False))
-    yield from speed("torch.compile(naive)", torch.compile(kernel_check.naive), shape, best, device)
-
-
-def errors(name: str, device: str, function: LogProb | None = None) -> Iterator[Figure]:
-    """Errors against float64, as figures."""
-    for what, error, bound in kernel_check.logprob_errors(device, function):
-        yield Figure(f"{name}: {what}", "", error, bound, "<=")
+    for what, error, bound in kernel_check.logprob_errors(device):
+        yield Figure(f"ours: {what}", "", error, bound, "<=")
 
 
 def speed(name: str, function: LogProb, shape: tuple[int, int, int], best: float, device: str) -> Iterator[Figure]:
@@ -115,34 +87,3 @@ def speed(name: str, function: LogProb, shape: tuple[int, int, int], best: float
             yield Figure(f"{name}: peak memory", "MiB", peak / 2**20, least / 2**20, note="to the gradients alone")
     except Exception as error:  # out of memory, a compiler that is not there: the others still count
         yield Figure(name, "failed", math.nan, note=f"{type(error).__name__}: {str(error).strip()[:160]}")
-
-
-def variants(device: str) -> dict[str, LogProb]:
-    """Functions measured besides the compiler, ours first."""
-    found: dict[str, LogProb] = {}
-    if device == "cuda":
-        found |= {f"ours, Triton, {size} MiB": ours(size) for size in _TILES}
-        found["ours, Triton, 512 MiB, entropy gradient"] = ours(512, entropy_gradient=True)
-    found |= {"ours, torch's passes, 512 MiB": ours(512, triton=False), "naive": kernel_check.naive}
-    with contextlib.suppress(ImportError):
-        from trl.kernels import ChunkedLogProbFunction
-        from trl.trainer.utils import _CHUNKED_LOGPROB_CHUNK_SIZE as chunk
-
-        rest = (1.0, chunk, None, 1.0, ("entropy",))
-        found["trl"] = lambda h, w, y: ChunkedLogProbFunction.apply(h, w, None, y, *rest)[:2]
-    with contextlib.suppress(ImportError):
-        from liger_kernel.chunked_loss.fused_linear_ppo import LigerFusedLinearPPOBase as Liger
-
-        found["liger, log-prob alone"] = lambda h, w, y: (Liger.chunk_forward(h[None], w, y[None])[0], None)
-    return found
-
-
-def ours(size: int, *, triton: bool = True, entropy_gradient: bool = False) -> LogProb:
-    """The fused op with a tile of `size` MiB, its passes by Triton or by torch: in the backward too, so until the next
-    call."""
-
-    def run(*tensors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor | None]:
-        tile._triton = _TRITON if triton else lambda logits: False
-        return kernel_check.fused(size << 20, entropy_gradient)(*tensors)
-
-    return run

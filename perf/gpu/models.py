@@ -21,8 +21,10 @@ from tepo.config.run_config import (
     WandbConfig,
 )
 from tepo.policy.model.packed_attention import prepare
+from tepo.policy.model.shapes import Shape
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
+from tepo.training.resources.memory import Gpus, Memory, memory
 from tepo.training.rollout_batch import FlatRollout, Group, Prompt
 
 PROMPT, GROUP = 256, 8
@@ -37,7 +39,6 @@ def _shape(kind: str, *sizes: int, words: int, tied: bool = True, **more: int) -
 
 SHAPES = {
     "small": _shape("qwen2", 64, 128, 2, 4, 2, words=512),
-    "two layers": _shape("qwen2", 1792, 9472, 2, 14, 2, words=8192),
     "qwen2.5-0.5b": _shape("qwen2", 896, 4864, 24, 14, 2, words=151_936),
     "qwen2.5-1.5b": _shape("qwen2", 1536, 8960, 28, 12, 2, words=151_936),
     "qwen3-0.6b": _shape("qwen3", 1024, 3072, 28, 16, 8, words=151_936, head_dim=128),
@@ -96,6 +97,14 @@ def rollout_of(case: Case, vocabulary: int, device: str) -> FlatRollout:
             responses.append(Response(tokens, flat, -flat, False))
         groups.append(Group(prompt, responses, np.array([1, 0] * (GROUP // 2), np.float32)))
     return FlatRollout(groups, torch.device(device))
+
+
+def planned(words: list[str], size: float = Gpus().bytes) -> Memory:
+    """What `tepo plan` says of the memory of a run. size: bytes of the GPU."""
+    from tepo_cli.cli_options import compose_run
+
+    config = compose_run(words, None)
+    return memory(config, Shape.of_config(AutoConfig.from_pretrained(config.model.path)), Gpus(bytes=size))
 
 
 # a policy that `tepo train` can load -------------------------------------------------------------------------------

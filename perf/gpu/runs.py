@@ -1,5 +1,5 @@
-"""`tepo train` in a process of its own and what it leaves in its store; part resume: one run to its end, and one that
-is killed (`kill -9`) and goes on.
+"""Commands in a process of their own, and the rows of a run; part resume: one run to its end, and one that is killed
+(`kill -9`) and goes on; part deepspeed: the same steps by either engine.
 
 On a CPU both must end with the same bits. On a GPU the docs promise that up to the order in which its kernels add, so
 there the distance is only reported, and both must finish.
@@ -17,32 +17,21 @@ from perf.gpu.record import Figure
 from tepo.common import interpreter
 
 _SMALL = ("train.prompts_per_step=8", "train.samples_per_prompt=4", "train.mini_batch_prompts=4")
-_RUN = ("train.max_new_tokens=40", "model.dtype=bfloat16", "sampler=torch", "engine=torch")
+_RUN = ("train.max_new_tokens=40", "model.dtype=bfloat16", "sampler=torch")
+_APART = {"actor/pg_loss": 0.02, "actor/grad_norm": 0.05}  # of the first step, relative bounds
 
 
-def start(words: list[str], store: Path, *launcher: str) -> "subprocess.Popen[str]":
-    """`python -m LAUNCHER train WORDS`, by default tepo_cli."""
-    command = interpreter.command("-m", *(launcher or ("tepo_cli",)), "train", *words, f"store={store}", "--quiet")
-    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-    return subprocess.Popen(command, **streams, env=interpreter.environment(), text=True)
+def start(*words: str, launcher: tuple[str, ...] = ("tepo_cli",)) -> "subprocess.Popen[str]":
+    """`python -m LAUNCHER WORDS`."""
+    command, environment = interpreter.command("-m", *launcher, *words, "--quiet"), interpreter.environment()
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, text=True)
 
 
 def finish(process: "subprocess.Popen[str]") -> None:
     """Wait for the end. Raises RuntimeError with what a failed run said."""
     _, errors = process.communicate()
     if process.returncode:
-        raise RuntimeError(f"tepo train ended with {process.returncode}: {' '.join(errors.split())[-300:]}")
-
-
-def kill_half_way(words: list[str], store: Path, steps: int) -> int:
-    """Begin a run and kill it half-way, as a scheduler would. Returns its steps so far."""
-    process = start(words, store)
-    while len(rows(store)) < steps // 2 and process.poll() is None:
-        time.sleep(0.02)
-    done = len(rows(store))
-    process.kill()
-    process.communicate()
-    return done
+        raise RuntimeError(f"tepo ended with {process.returncode}: {' '.join(errors.split())[-300:]}")
 
 
 def rows(store: Path) -> list[dict]:
@@ -65,12 +54,16 @@ def resume(device: str, small: bool) -> Iterator[Figure]:
     from tepo.training.metrics.metrics_log import VOLATILE
 
     steps, exact = 3 if small else 8, device == "cpu"
-    words = [*_RUN, *(_SMALL if small else ()), f"train.steps={steps}", f"engine.device={device}"]
+    words = ["train", *_RUN, *(_SMALL if small else ()), f"train.steps={steps}", f"engine.device={device}"]
     with tempfile.TemporaryDirectory() as name:
         stores = Path(name) / "whole", Path(name) / "resumed"
-        beside = start(words, stores[0])
-        done = kill_half_way(words, stores[1], steps)
-        finish(start(words, stores[1]))
+        beside, killed = (start(*words, f"store={store}") for store in stores)
+        while len(rows(stores[1])) < steps // 2 and killed.poll() is None:
+            time.sleep(0.02)
+        done = len(rows(stores[1]))
+        killed.kill()
+        killed.communicate()
+        finish(start(*words, f"store={stores[1]}"))
         finish(beside)
         whole, resumed = (rows(store) for store in stores)
         yield Figure("steps before the kill", "steps", done, steps)
@@ -86,3 +79,25 @@ def resume(device: str, small: bool) -> Iterator[Figure]:
     spent = sum(row["timing_s/step"] for row in whole[1:])
     tokens = sum(row["perf/sampled_tokens"] for row in whole[1:])
     yield Figure("a step", "s", spent / (steps - 1), note=f"{tokens / spent:.0f} sampled tokens/s")
+
+
+def deepspeed(device: str, small: bool) -> Iterator[Figure]:
+    """The laptop policy in bfloat16 on one rank (NCCL on a GPU): the first step by ZeRO 2, 3 and with the optimiser in
+    main memory, against the embedded engine's, and a second step. Each run draws the same responses for its first."""
+    need("deepspeed")
+    words = ["train", *_RUN, *(_SMALL if small else ()), "train.steps=2", f"engine.device={device}"]
+    engines = {"embedded": ["engine=torch"]}
+    engines |= {f"ZeRO {stage}": ["engine=deepspeed", f"engine.zero_stage={stage}"] for stage in (2, 3)}
+    right: dict = {}
+    engines["offloaded"] = [*engines["ZeRO 2"], "engine.offload=true"]
+    with tempfile.TemporaryDirectory() as name:
+        for engine, more in engines.items():
+            store = Path(name) / engine
+            finish(start(*words, *more, f"store={store}"))
+            found = rows(store)
+            right = right or found[0]
+            yield Figure(f"{engine}: steps", "steps", len(found), 2, ">=")
+            for key, bound in _APART.items():
+                apart = abs(found[0][key] - right[key]) / max(abs(right[key]), 1e-3)
+                yield Figure(f"{engine}: {key} apart from the embedded engine's", "relative", apart, bound, "<=")
+            yield Figure(f"{engine}: a step", "s", found[-1]["timing_s/step"])

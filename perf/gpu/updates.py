@@ -1,4 +1,4 @@
-"""Parts one_gpu, half_billion and update: `loop.update` with the TEPO objective on random models of true shapes.
+"""Parts one_gpu and update: `loop.update` with the TEPO objective on random models of true shapes.
 
 MFU counts 6 operations for each weight and token, 12 for each pair of query and key it sees, head and number, nothing
 recomputed and no log-probs of the old policy, over the GPU's dense bf16 peak. Tokens are those pushed through the
@@ -17,7 +17,7 @@ import torch
 from transformers import AutoConfig
 
 from perf.gpu.models import GROUP, SHAPES, Case, model_of, rollout_of, run_config
-from perf.gpu.record import Figure, named
+from perf.gpu.record import Figure
 from perf.gpu.runs import need
 from perf.gpu.timing import wait
 from tepo.objectives import load_objective
@@ -32,71 +32,69 @@ from tepo.training.resources.memory import GIB, memory
 from tepo.training.update import Updater
 
 _SMALL = Case("small", 300, 2 * GROUP, 512, True, shortest=16)
-_FOUR_LAYERS = Case("qwen2.5-7b, 4 layers", 8192, 4 * GROUP, 16_384, True, shortest=512)
-
-
-def one_gpu_cases(small: bool) -> list[Case]:
-    """Both shapes with AdamW; one of them offloaded, then with 8-bit moments, which need bitsandbytes."""
-    if small:
-        return [_SMALL, replace(_SMALL, offload=True), replace(_SMALL, optimizer="adamw_8bit")]
-    half = Case("qwen2.5-0.5b", 4096, 4 * GROUP, 16_384, True)
-    larger = Case("qwen2.5-1.5b", 4096, 2 * GROUP, 16_384, True)
-    others = replace(larger, offload=True), replace(larger, optimizer="adamw_8bit")
-    return [replace(half, checkpointing=False), half, larger, *others]
 
 
 def one_gpu(device: str, small: bool) -> Iterator[Figure]:
-    """Updates of scale=single_gpu: their peak against the plan with each optimiser, MFU at 4k tokens, what
-    checkpointing costs."""
-    for case in one_gpu_cases(small):
+    """Updates of scale=single_gpu: their peak against the plan with each optimiser (the 8-bit one needs bitsandbytes),
+    MFU at 4k tokens, what checkpointing costs."""
+    half = _SMALL if small else Case("qwen2.5-0.5b", 4096, 4 * GROUP, 16_384, True)
+    larger = _SMALL if small else Case("qwen2.5-1.5b", 4096, 2 * GROUP, 16_384, True)
+    cases = [] if small else [replace(half, checkpointing=False), half]
+    for case in (*cases, larger, replace(larger, offload=True), replace(larger, optimizer="adamw_8bit")):
         if case.optimizer == "adamw_8bit":
             need("bitsandbytes")
-        measured = measure(case, device, turns=1)
-        kept = "optimiser in main memory" if case.offload else case.optimizer
-        name = f"{case.shape}, {case.context} tokens, {kept}{', checkpointing' if case.checkpointing else ''}"
-        yield from named(name, speed(measured))
-        if device == "cuda":
-            yield Figure(f"{name}: peak memory, to the plan", "GiB", measured["peak_gib"], planned(case) / GIB)
-
-
-def half_billion(device: str, small: bool) -> Iterator[Figure]:
-    """Qwen3-0.6B's true shape at 16k, for which prime-rl publishes figures (perf/gpu/__main__.py)."""
-    for checkpointing in (True,) if small else (False, True):
-        case = _SMALL if small else Case("qwen3-0.6b", 16_384, GROUP, 16_384, checkpointing)
-        measured = measure(case, device, turns=1)
-        name = f"{case.shape}, {case.context} tokens{', checkpointing' if checkpointing else ''}"
-        yield from named(name, speed(measured))
-        if device == "cuda":
-            yield Figure(f"{name}: peak memory", "GiB", measured["peak_gib"])
+        yield from measured(case, device, "optimiser in main memory" if case.offload else case.optimizer)
 
 
 def update(device: str, small: bool) -> Iterator[Figure]:
-    """Four layers of Qwen2.5-7B, responses of 0.5k to 8k: speed and memory, which must not exceed the plan."""
-    case = _SMALL if small else _FOUR_LAYERS
-    measured, plan = measure(case, device, turns=2 if device == "cuda" else 1), planned(case) / GIB
-    yield from speed(measured)
+    """Four layers of Qwen2.5-7B, responses of 0.5k to 8k, whose memory must not exceed the plan; and Qwen3-0.6B's true
+    shape at 16k, for which prime-rl publishes figures (perf/gpu/__main__.py)."""
+    four_layers = Case("qwen2.5-7b, 4 layers", 8192, 4 * GROUP, 16_384, True, shortest=512)
+    yield from measured(_SMALL if small else four_layers, device, "", "<=", turns=2)
+    if not small:
+        for checkpointing in (False, True):
+            yield from measured(Case("qwen3-0.6b", 16_384, GROUP, 16_384, checkpointing), device, "")
+
+
+def measured(case: Case, device: str, optimizer: str, must: str = "", turns: int = 1) -> Iterator[Figure]:
+    """Rates and memory of the updates of complete rollouts, the median of `turns` after one to warm up. The limit of a
+    rate is the maker's peak, and so the ratio the MFU; that of memory is what `tepo plan` counts, without CUDA's own
+    and fragments."""
+    gc.collect()
     if device == "cuda":
-        yield Figure("peak memory, to the plan", "GiB", measured["peak_gib"], plan, "<=")
-        yield Figure("reserved by torch, to its peak", "GiB", measured["reserved_gib"], measured["peak_gib"])
-    else:
-        yield Figure("planned peak memory", "GiB", plan)
-
-
-def planned(case: Case) -> float:
-    """Bytes of the updates as `tepo plan` counts them, without CUDA's own and fragments: what torch has allocated."""
+        torch.cuda.empty_cache()
+    words = (case.shape, f"{case.context} tokens", optimizer, "checkpointing" * case.checkpointing)
+    name, model, config = ", ".join(filter(None, words)), model_of(case.shape, device), run_config(case)
+    if case.checkpointing:
+        model.train()
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    alarm = GapAlarm(float("inf"), temperature=1.0, dtypes=("bfloat16", "bfloat16"))
+    updater = Updater(config, load_objective("tepo"), TorchEngine(model, config.train, config.engine), alarm)
+    rollout = rollout_of(case, SHAPES[case.shape][1]["vocab_size"], device)
+    packed = rollout.pack(range(case.sequences))
+    taken, scoring = [], []
+    for turn in range(turns + 1):
+        if device == "cuda":
+            torch.cuda.reset_peak_memory_stats()
+        recorder = _Synchronised(device)
+        with recorder.time("old_log_prob"):
+            updater.compute_old_logprobs(rollout)
+        loop.update(updater, rollout, turn, recorder)
+        taken.append(recorder.seconds["update_actor"])
+        scoring.append(recorder.seconds["old_log_prob"])
+    spent = median(taken[1:])
+    peak = peak_operations(torch.cuda.get_device_name(), "bfloat16") if device == "cuda" else None
+    yield Figure(f"{name}: tokens trained", "tokens/s", len(packed.tokens) / spent)
+    rate = operations(model, packed) / spent / 1e12
+    yield Figure(f"{name}: updates, the ratio is the MFU", "TFLOP/s", rate, peak and peak / 1e12)
+    share = median(scoring[1:]) / spent
+    yield Figure(f"{name}: scoring of the old policy", "share", share, note="of the time of an update")
     kind, values = SHAPES[case.shape]
-    found = memory(run_config(case), Shape.of_config(AutoConfig.for_model(kind, **values)))
-    return found.updating - found.context - found.fragments
-
-
-def speed(measured: dict[str, Any]) -> Iterator[Figure]:
-    """The figures of a measured case: the limit of a rate is the maker's peak, and so the ratio the MFU."""
-    yield Figure("tokens trained", "tokens/s", measured["tokens_per_second"], note=measured["shape"])
-    peak = measured["peak_rate"] / 1e12 if measured["peak_rate"] else None
-    yield Figure("updates, the ratio is the MFU", "TFLOP/s", measured["rate"] / 1e12, peak)
-    yield Figure("scoring of the old policy", "share", measured["scoring_share"], note="of the time of an update")
-    if "waits" in measured:
-        yield Figure("waits for the GPU", "an update", measured["waits"], note=measured["places"])
+    plan = memory(config, Shape.of_config(AutoConfig.for_model(kind, **values)))
+    if device == "cuda":
+        peak, limit = torch.cuda.max_memory_allocated(), plan.updating - plan.context - plan.fragments
+        yield Figure(f"{name}: peak memory, to the plan", "GiB", peak / GIB, limit / GIB, must)
+        yield _waits(name, updater, rollout)
 
 
 class _Synchronised(StepMetrics):
@@ -113,52 +111,19 @@ class _Synchronised(StepMetrics):
             wait(self.device)
 
 
-def measure(case: Case, device: str, turns: int) -> dict[str, Any]:
-    """Rates and memory of complete rollouts' updates, the median of `turns` after one to warm up."""
-    gc.collect()
-    if device == "cuda":
-        torch.cuda.empty_cache()
-    model, config = model_of(case.shape, device), run_config(case)
-    if case.checkpointing:
-        model.train()
-        model.gradient_checkpointing_enable({"use_reentrant": False})
-    alarm = GapAlarm(float("inf"), temperature=1.0, dtypes=("bfloat16", "bfloat16"))
-    updater = Updater(config, load_objective("tepo"), TorchEngine(model, config.train, config.engine), alarm)
-    rollout = rollout_of(case, SHAPES[case.shape][1]["vocab_size"], device)
-    packed = rollout.pack(range(case.sequences))
-    taken, scoring = [], []
-    for turn in range(turns + 1):
-        if device == "cuda":
-            torch.cuda.reset_peak_memory_stats()
-        recorder = _Synchronised(device)
-        with recorder.time("old_log_prob"):
-            updater.passes.compute_old_logprobs(rollout)
-        loop.update(updater, rollout, turn, recorder)
-        taken.append(recorder.seconds["update_actor"])
-        scoring.append(recorder.seconds["old_log_prob"])
-    spent = median(taken[1:])
-    measured = {"shape": case.shape, "rate": operations(model, packed) / spent, "peak_rate": None}
-    measured |= {"tokens_per_second": len(packed.tokens) / spent, "scoring_share": median(scoring[1:]) / spent}
-    if device == "cuda":
-        measured["peak_rate"] = peak_operations(torch.cuda.get_device_name(), "bfloat16")
-        measured["peak_gib"] = torch.cuda.max_memory_allocated() / 2**30
-        measured["reserved_gib"] = torch.cuda.max_memory_reserved() / 2**30
-        measured["waits"], measured["places"] = _waits(updater, rollout)
-    return measured
-
-
-def _waits(updater: Updater, rollout: Any) -> tuple[int, str]:
-    """Count how often the host waits for the GPU in the scoring and the updates of a rollout, and where."""
+def _waits(name: str, updater: Updater, rollout: Any) -> Figure:
+    """How often the host waits for the GPU in the scoring and the updates of a rollout, and where."""
     torch.cuda.set_sync_debug_mode("warn")
     try:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
-            updater.passes.compute_old_logprobs(rollout)
+            updater.compute_old_logprobs(rollout)
             loop.update(updater, rollout, 0, StepMetrics())
     finally:
         torch.cuda.set_sync_debug_mode("default")
     lines = [f"{one.filename.rpartition('/')[2]}:{one.lineno}" for one in caught if "synchroniz" in str(one.message)]
-    return len(lines), "; ".join(f"{lines.count(line)} x {line}" for line in sorted(set(lines)))
+    places = "; ".join(f"{lines.count(line)} x {line}" for line in sorted(set(lines)))
+    return Figure(f"{name}: waits for the GPU", "an update", len(lines), note=places)
 
 
 def operations(model: Any, packed: Packed) -> float:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import torch
 
-from perf.gpu.models import make_policy
+from perf.gpu.models import make_policy, planned
 from perf.gpu.record import Figure, NotRun, named
 from perf.gpu.runs import finish, need, rows, start
 from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions
@@ -42,10 +42,10 @@ def vllm(device: str, small: bool) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory() as name:
         store, given = Path(name) / "runs", words(Path(name), device, small)
         with watched(device, lambda: len(rows(store)) >= _STEPS) as (training, measuring):
-            finish(start([*given, "--evaluate"], store))
+            finish(start("train", *given, f"store={store}", "--evaluate"))
         yield Figure("steps", "steps", len(rows(store)), _STEPS, ">=")
         yield Figure("benchmarks measured", "", len(list(store.glob("*/eval/*/result.json"))), 1, ">=")
-        yield from sections(store, planned(given))
+        yield from sections(store, planned(given).updating)
     yield Figure("taken in training, at most", "GiB", max(training))
     # what the trainer still holds when the measurer begins: on a GPU, where nothing else comes and goes, a context
     limit, must = ((training[0] + CONTEXT / GIB), "<=") if device == "cuda" else (None, "")
@@ -64,7 +64,8 @@ def two_gpus(device: str, small: bool) -> Iterator[Figure]:
         for size in (1, _RANKS):
             store = Path(name) / f"runs{size}"
             launcher = ("torch.distributed.run", f"--nproc-per-node={_RANKS}", "-m", "tepo_cli")
-            finish(start([*given, f"sampler.tensor_parallel={size}"], store, *launcher))
+            run = [*given, f"sampler.tensor_parallel={size}", f"store={store}"]
+            finish(start("train", *run, launcher=launcher))
             yield Figure(f"an engine over {size}: steps", "steps", len(rows(store)), _STEPS, ">=")
             yield from named(f"an engine over {size}", sections(store, None))  # the plan is for one rank
 
@@ -113,18 +114,6 @@ def sections(store: Path, plan: float | None) -> Iterator[Figure]:
         most = max(row.get(name, 0.0) for row in found)
         note = "to the plan" if limit else ""
         yield Figure(f"taken in {name.removeprefix(TAKEN)}", "GiB", most, limit, "<=" if limit else "", note)
-
-
-def planned(given: list[str]) -> float:
-    """Bytes that a plan gives the updates of the run."""
-    from transformers import AutoConfig
-
-    from tepo.policy.model.shapes import Shape
-    from tepo.training.resources.memory import memory
-    from tepo_cli.cli_options import compose_run
-
-    config = compose_run(given, None)
-    return memory(config, Shape.of_config(AutoConfig.from_pretrained(config.model.path))).updating
 
 
 def vllm_head(device: str, small: bool) -> Iterator[Figure]:

@@ -2,37 +2,28 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
-from tepo.analysis.claims_table import ClaimLine
+from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.tables import baseline_label
-from tepo.analysis.tuned_part import tuned_lines
 from tepo.common.errors import UserError
 from tepo.common.text import setting_text
-from tepo.reporting.charts import curves, forest, paper_figures, step_times, sweeps
+from tepo.reporting.charts import curves, forest, paper_figures, sweeps
 from tepo.reporting.charts.style import Chart, Looks, NamedChart
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.headline import compared
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.sweep_table import LOST, environment_of
-from tepo.reporting.tables.table import SAME, Cell, Column, Kind, RowComparison, Table, TableBlock
+from tepo.reporting.tables.table import SAME, Cell, Column, Kind, Table, TableBlock
 from tepo.store.facts import Facts
+from tepo.studies.claims import MEASURES
 from tepo.studies.plan import Unit
 from tepo.studies.study import Study
-from tepo.studies.vary import shown_axes
 
 _DELTA = Column("delta", "", Kind.DELTA)
 _POINTS = 72  # of a curve: more are not seen
-
-
-class Seed(NamedTuple):
-    """A run of a cell of a sweep."""
-
-    seed: int
-    run: str
-    ended: bool
 
 
 def study_charts(
@@ -42,8 +33,6 @@ def study_charts(
     against, one of `curves.AXES`."""
     yield from comparison_charts(table)
     yield from _sweep_charts(table, units, facts)
-    if settings := _settings_chart(study, scale, units, facts):
-        yield settings
     yield from _run_charts(study, scale, units, facts, against)
 
 
@@ -69,37 +58,28 @@ def _line(label: str, cell: Cell, verdict: str, words: str = "") -> dict[str, An
     return line | {"low": _number(cell.low), "high": _number(cell.high)}
 
 
-def printed_chart(shown: Sequence[RowComparison]) -> Chart:
-    """Printed differences beside those measured here, of comparisons that have both."""
-    rows = [
-        _line(one.row.label, one.cell, str(one.measured.verdict), one.words) | {"paper": one.paper}
-        for one in shown
-        if one.measured
-    ]
-    looks: Looks = {one.row.label: (one.row.method, one.row.look) for one in shown}
-    baselines = {one.baseline.label for one in shown}
-    baseline = baselines.pop() if len(baselines) == 1 else "the baseline of the same setting"
-    return forest.printed_and_measured(pd.DataFrame(rows), looks, baseline)
-
-
-def claims_charts(claims: Sequence[ClaimLine]) -> list[NamedChart]:
+def claims_charts(judged: Sequence[ClaimOutcome]) -> list[NamedChart]:
     """The measured claims at a glance, and each with its interval in the panel of its unit: those that hold first, then
     the refuted ones, the largest differences first; none where none is measured."""
-    order = {"holds": 0, "refuted": 1}
-    rows = [
-        {
-            **_line(one.sentence, Cell(one.delta, one.low, one.high), one.outcome),
-            "unit": one.unit,
-            "seeds": list(one.seeds),
-            "regions": list(one.regions),
-        }
-        for one in sorted(claims, key=lambda one: (order.get(one.outcome, 2), -one.delta))
-        if one.outcome
-    ]
+    rows = []
+    for one in judged:
+        if one.decision:
+            claim, region, cell = one.claim, one.claim.tested, Cell()
+            if not one.censored:  # of times that some runs did not live to see there is no difference
+                low, high = one.decision.interval
+                cell = Cell(100 * one.decision.difference.delta, 100 * low, 100 * high)
+            inside = [(100 * region.low, 100 * region.high)]
+            outside = [(-math.inf, 100 * region.low), (100 * region.high, math.inf)]
+            line = _line(claim.sentence.rstrip("."), cell, str(one.outcome))
+            line["unit"] = "".join(MEASURES[claim.measure])
+            line["seeds"] = [100 * value for value in one.by_seed if not one.censored]
+            rows.append(line | {"regions": outside if region.outside else inside})
     if not rows:
         return []
+    order = {"holds": 0, "refuted": 1}
+    rows.sort(key=lambda row: (order.get(row["verdict"], 2), -_number(row["delta"])))
     frame = pd.DataFrame(rows)
-    known = frame[frame["delta"].notna()]  # of times that some runs did not live to see there is no difference
+    known = frame[frame["delta"].notna()]
     glance = "Claims that were written down before their runs, a mark each"
     caption = (
         "Each claim: dot and line are A above B with its interval (90%, or 95% where what it says has two ends); "
@@ -112,7 +92,7 @@ def claims_charts(claims: Sequence[ClaimLine]) -> list[NamedChart]:
 
 
 def _sweep_charts(table: Table, units: Sequence[Unit], facts: Facts) -> Iterator[NamedChart]:
-    """A map and lines for each measured block of a sweep."""
+    """A map for each measured block of a sweep."""
     blocks = [
         block
         for block in table.blocks
@@ -126,17 +106,14 @@ def _sweep_charts(table: Table, units: Sequence[Unit], facts: Facts) -> Iterator
     }
     for number, block in enumerate(blocks, start=1):
         frame = _sweep_frame(block, runs, lost)
-        looks: Looks = {_plain(row.label): (row.method, row.look) for row in block.rows}
-        name, axis = _numbered(table.name, number, len(blocks)), block.axis
+        name = _numbered(table.name, number, len(blocks))
         caption = f"{block.title}, %; rows that lose least over the grid first"
         caption += "; framed and †: runs ended early" if frame["ended"].any() else ""
-        yield NamedChart(f"{name}-map", "map", caption, sweeps.sweep_map(frame, axis))
-        lines = sweeps.sweep_lines(frame, axis, looks)
-        yield NamedChart(f"{name}-lines", "lines", f"{block.title} as lines, with 95% intervals", lines)
+        yield NamedChart(f"{name}-map", "map", caption, sweeps.sweep_map(frame, block.axis))
 
 
 def _sweep_frame(
-    block: TableBlock, runs: Mapping[tuple[str, str, str], Sequence[Seed]], lost: Mapping[str, float]
+    block: TableBlock, runs: Mapping[tuple[str, str, str], Sequence[tuple[int, str, bool]]], lost: Mapping[str, float]
 ) -> pd.DataFrame:
     rows = sorted(block.rows, key=lambda row: (row.key not in lost, lost.get(row.key, 0.0)))
     return pd.DataFrame(
@@ -144,11 +121,9 @@ def _sweep_frame(
             "method": _plain(row.label),
             "value": column.title,
             "mean": _number(cell.mean),
-            "low": _number(cell.low),
-            "high": _number(cell.high),
             "interval": format_interval(cell, Column("", ""), 1),
-            "ended": sum(one.ended for one in seeds),
-            "runs": ", ".join(f"{one.seed}: {one.run}" for one in seeds),
+            "ended": sum(ended for *_, ended in seeds),
+            "runs": ", ".join(f"{seed}: {run}" for seed, run, _ in seeds),
             "lost": lost.get(row.key, math.nan),
         }
         for row in rows
@@ -161,44 +136,16 @@ def _number(value: float | None) -> float:
     return math.nan if value is None else value
 
 
-def _cell_runs(units: Sequence[Unit], facts: Facts) -> dict[tuple[str, str, str], list[Seed]]:
-    """Runs behind each cell: part of the block, row and value."""
-    cells: dict[tuple[str, str, str], list[Seed]] = {}
+def _cell_runs(units: Sequence[Unit], facts: Facts) -> dict[tuple[str, str, str], list[tuple[int, str, bool]]]:
+    """Runs behind each cell (part of the block, row and value): seed, id, and whether it ended early."""
+    cells: dict[tuple[str, str, str], list[tuple[int, str, bool]]] = {}
     for unit in units:
         if unit.row.objective is not None and (point := unit.row.setting.point):
             ending = str(facts.of(unit.id).ending or "")
             failed = bool(ending) and not ending.startswith("saturation")  # all answers right is no failure
             key = environment_of(_model(unit, units), point), unit.row_label, next(iter(point.values()))
-            cells.setdefault(key, []).append(Seed(unit.seed, unit.id, failed))
+            cells.setdefault(key, []).append((unit.seed, unit.id, failed))
     return cells
-
-
-def _settings_chart(study: Study, scale: str, units: Sequence[Unit], facts: Facts) -> NamedChart | None:
-    """With `tune:` validation accuracy at each setting that was tried, along the first range."""
-    tune = study.tune_at(scale)
-    lines = [line for line in tuned_lines(units, tune, facts) if line.known] if tune else []
-    if tune is None or not tune.first_range or not lines:
-        return None
-    rows = [
-        {
-            "row": ", ".join(filter(None, (line.label, line.model))),
-            "method": line.label,
-            "at": one.at,
-            "score": 100 * one.score,
-            "complete": one.complete,
-            "drawn": one.drawn,
-            "chosen": one.setting == line.setting,
-        }
-        for line in lines
-        for one in line.tried
-        if one.at is not None and one.score is not None
-    ]
-    looks: Looks = {line.label: (line.method, line.look) for line in lines}
-    axis, log = shown_axes(tune.space)[tune.first_range], "log" in tune.space[tune.first_range]
-    caption = f"Validation accuracy over {axis}; filled: with all tuning seeds, ringed: chosen, diamond: the default"
-    return NamedChart(
-        f"{study.name}-settings", "settings", caption, sweeps.tried(pd.DataFrame(rows), axis, looks, log=log)
-    )
 
 
 def _run_charts(study: Study, scale: str, units: Sequence[Unit], facts: Facts, against: str) -> Iterator[NamedChart]:
@@ -215,9 +162,6 @@ def _run_charts(study: Study, scale: str, units: Sequence[Unit], facts: Facts, a
             chart = curves.training_curves(frame, looks_of(part), against=against, baseline=baseline)
             caption = ": ".join(filter(None, ("Training curves", where)))
             yield NamedChart(f"{study.name}-curves{end}", "curves", caption, chart, curves.ends(frame))
-        if not (times := step_times.step_time_frame(steps)).empty:
-            caption = ": ".join(filter(None, ("Where the time of a step went", where)))
-            yield NamedChart(f"{study.name}-times{end}", "times", caption, step_times.step_times(times))
 
 
 def run_steps(units: Sequence[Unit], facts: Facts) -> pd.DataFrame:

@@ -108,40 +108,31 @@ def _in_training(claim: Claim, units: Sequence[Unit], facts: Facts) -> _Result:
     gaps: list[float] = []
     times: tuple[list[float], list[float]] = [], []  # of A and of B, where the measure is one
     for part in _by_base(units).values():
-        runs: dict[str, dict[int, _Training]] = {}
-        for unit in part:  # read as a record keeps them: the verdict must not depend on which of the two is there
-            known = _Training(facts.lasting(unit.id), unit.config.train.steps)
-            runs.setdefault(row_key(unit), {})[unit.seed] = known
+        runs: dict[str, dict[int, Unit]] = {}
+        for unit in part:
+            runs.setdefault(row_key(unit), {})[unit.seed] = unit
         (_, base), (name, other) = runs.items()
-        by_seed = [_gap(claim, other[seed], base[seed]) for seed in other]
+        # read as a record keeps them: the verdict must not depend on which of the two is there
+        rows = {unit.id: facts.lasting(unit.id) for unit in part}
+        if claim.measure == "entropy":
+            series = {
+                run: np.array([(row["critic/score/mean"], row["actor/entropy"]) for row in known], float)
+                for run, known in rows.items()
+            }
+            by_seed = [entropy_gap(series[other[seed].id], series[base[seed].id]) for seed in other]
+        else:
+            a, b = ([_figure(claim, rows[side[seed].id], side[seed]) for seed in other] for side in (other, base))
+            by_seed = [x - y for x, y in zip(a, b, strict=True)]
         if claim.measure == "steps_to":
-            for side, runs_of in zip(times, (other, base), strict=True):
-                side += [_steps(claim, runs_of[seed]) for seed in other]
+            for steps, side in zip(times, (other, base), strict=True):
+                steps += [_steps(claim, rows[side[seed].id], side[seed]) for seed in other]
         gaps += [float(np.mean(by_seed))] if claim.bases else by_seed
     words = censored(*times, units[0].config.train.steps)
     return paired_difference(name, claim.measure, gaps), gaps, words
 
 
-@dataclass(frozen=True)
-class _Training:
-    """A run's rows of metrics, and the steps that it was to have."""
-
-    rows: Rows
-    steps: int
-
-
-def _gap(claim: Claim, a: _Training, b: _Training) -> float:
-    """Run a minus run b in what a claim measures of training, in hundreds of its unit; NaN where one lacks it."""
-    if claim.measure == "entropy":
-        pair = [[(row["critic/score/mean"], row["actor/entropy"]) for row in one.rows] for one in (a, b)]
-        return entropy_gap(*(np.array(points, float) for points in pair))
-    first, second = (_figure(claim, one) for one in (a, b))
-    return first - second
-
-
-def _figure(claim: Claim, run: _Training) -> float:
-    """A run's own figure in the measure of a claim, in hundreds of its unit."""
-    rows = run.rows
+def _figure(claim: Claim, rows: Rows, unit: Unit) -> float:
+    """A run's own figure in the measure of a claim, in hundreds of its unit; NaN where it lacks it."""
     if claim.measure == "late_entropy":
         return late_mean(rows, "actor/entropy")
     if claim.measure == "late_length":
@@ -151,10 +142,10 @@ def _figure(claim: Claim, run: _Training) -> float:
         return late_mean(rows, f"{BEST}{max(sizes)}") if sizes else float("nan")
     if claim.measure == "realised_kl":
         return log_mean(rows, REALISED_KL)
-    return min(_steps(claim, run), run.steps) / 100  # by the rule of registered claims
+    return min(_steps(claim, rows, unit), unit.config.train.steps) / 100  # by the rule of registered claims
 
 
-def _steps(claim: Claim, run: _Training) -> float:
+def _steps(claim: Claim, rows: Rows, unit: Unit) -> float:
     """Steps of a run to the claim's threshold, infinite where it never gets there."""
     assert claim.threshold is not None
-    return steps_to(run.rows, VALIDATED, claim.threshold / 100, run.steps)
+    return steps_to(rows, VALIDATED, claim.threshold / 100, unit.config.train.steps)

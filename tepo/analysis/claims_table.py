@@ -1,9 +1,8 @@
-"""Registered claims: their table, their lines in figures and on the page, and their summary in Markdown."""
+"""Registered claims: their table, and their summary in Markdown."""
 
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 
 from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.tables import record_notes
@@ -30,24 +29,6 @@ _COLUMNS = (
 _PRICE = Column("price", "CPU hours to do", Kind.TEXT)
 
 
-@dataclass(frozen=True)
-class ClaimLine:
-    """A claim as it is drawn. One that is not measured has no numbers; nor has one of times that some runs did not live
-    to see."""
-
-    name: str
-    sentence: str
-    pair: str  # A against B
-    details: str  # what is compared, how and on which seeds
-    unit: str  # of all numbers
-    outcome: str = ""  # empty where it is not measured
-    delta: float = math.nan  # A above B
-    low: float = math.nan  # of its interval
-    high: float = math.nan
-    seeds: Sequence[float] = ()  # the difference on each
-    regions: Sequence[tuple[float, float]] = ()  # the differences that the claim says; ends may be infinite
-
-
 def claims_table(judged: Sequence[ClaimOutcome], known: Sequence[Cost]) -> Table:
     """Table of all claims, those of the user's own file in a block of their own.
     known: costs of earlier runs, for prices."""
@@ -58,34 +39,14 @@ def claims_table(judged: Sequence[ClaimOutcome], known: Sequence[Cost]) -> Table
         rows, said = list[TableRow](), list[str]()
         for one in judged:
             if one.claim.family.startswith(OWN) is own:
-                cells, line = _cells(one, known)[: len(columns)], claim_line(one)
-                rows.append(TableRow(line.name, line.name, cells, sentence=one.claim.sentence))
-                said.append(f"{line.name}: {line.sentence}. {line.pair}. {line.details}".replace(" . ", " "))
+                claim, cells = one.claim, _cells(one, known)[: len(columns)]
+                rows.append(TableRow(claim.name, claim.name, cells, sentence=claim.sentence))
+                pair = f"{claim.a.label} against {claim.b.label}"
+                said.append(f"{claim.name}: {claim.sentence.rstrip('.')}. {pair}. {_details(one)}".replace(" . ", " "))
         blocks += [TableBlock(title, columns, tuple(rows), notes=tuple(said))] if rows else []
     units = [unit for one in judged for unit in one.units]
     notes = (*_notes(judged), *(record_notes(units, judged[0].facts) if judged else ()))
     return Table(NAME, "Claims registered before their runs", tuple(blocks), notes)
-
-
-def claim_line(one: ClaimOutcome) -> ClaimLine:
-    """A claim as it is drawn in its unit, with what is to be known of it."""
-    claim = one.claim
-    pair, unit = f"{claim.a.label} against {claim.b.label}", "".join(MEASURES[claim.measure])
-    line = ClaimLine(claim.name, claim.sentence.rstrip("."), pair, _details(one), unit)
-    if one.decision is None:
-        return line
-    line = replace(line, outcome=str(one.outcome))
-    if one.censored:
-        return line
-    low, high = 100 * claim.tested.low, 100 * claim.tested.high
-    return replace(
-        line,
-        delta=100 * one.decision.difference.delta,
-        low=100 * one.decision.interval[0],
-        high=100 * one.decision.interval[1],
-        seeds=[100 * value for value in one.by_seed],
-        regions=((-math.inf, low), (high, math.inf)) if claim.tested.outside else ((low, high),),
-    )
 
 
 def summary(table: Table) -> str:

@@ -6,25 +6,23 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from tepo.analysis.charts import claims_charts, printed_chart, study_charts
+from tepo.analysis.charts import claims_charts, study_charts
 from tepo.analysis.claim_outcomes import judge_claims
-from tepo.analysis.claims_table import claim_line, claims_table
+from tepo.analysis.claims_table import claims_table
 from tepo.analysis.tables import fill_command, study_table
-from tepo.common import paths
 from tepo.common.text import counted
 from tepo.config.compose import to_dict
 from tepo.formula.row import load_row, row_of
 from tepo.policy.model.model_location import resolve
 from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.charts.style import NamedChart
-from tepo.reporting.headline import paper_headline
 from tepo.reporting.page import PageContent, PageHead, PageStudy, build_page
-from tepo.reporting.page.equations import Method, methods
+from tepo.reporting.page.equations import methods
 from tepo.reporting.page.runs import PageRun
 from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
-from tepo.reporting.tables.table import RowComparison, Table
 from tepo.store.facts import Facts
 from tepo.store.stored_responses import answered
 from tepo.store.stored_tokens import read_dump
@@ -34,7 +32,7 @@ from tepo.studies.plan_studies import Planned
 from tepo.studies.study import CLAIMS
 
 _NAMED = 4  # models that the first sentence names
-_SHOWN = 12  # rows of the picture, and methods whose equations are shown
+_SHOWN = 12  # methods whose equations are shown
 _REPEATED = 3  # studies whose command stands on the first screen
 _DUMPS = 200  # of tokens on the page
 _READ = 80_000_000  # characters of responses at most: reading more takes longer than all of the page
@@ -52,22 +50,17 @@ def render_all(
     studies, tables = [], []
     if registered:
         judged = judge_claims(load_claims(), registered, facts)
-        studies.append(PageStudy(claims_table(judged, ()), claims_charts(list(map(claim_line, judged)))))
+        studies.append(PageStudy(claims_table(judged, ()), claims_charts(judged)))
     report(1, CLAIMS)
     for done, (study, units) in enumerate(ordinary, start=2):
         tables.append(study_table(study, scale, units, facts))
         studies.append(PageStudy(tables[-1], list(study_charts(study, scale, units, facts, tables[-1]))))
         report(done, study.name)
     papers = paper_comparisons(tables)
-    if papers.blocks[0].rows and len(ordinary) > 1:
+    if papers.blocks and len(ordinary) > 1:
         studies.append(PageStudy(papers))
     picture = opening_chart(studies)
-    # of the claims; without them what shows of the paper's differences, or the headline of the first study
-    findings = [study.finding for study in studies if any(chart.kind == "claims" for chart in study.charts)]
-    if len(studies) > 1:
-        findings += [paper_headline(study.table) for study in studies if _printed(study.table)]
-    finding = next(filter(None, [*findings, *(study.finding for study in studies)]), "")
-    head = replace(head_of(planned, facts, scale), finding=finding, terms=_terms(picture))
+    head = replace(head_of(planned, facts, scale), terms=_terms(picture))
     runs = _page_runs(trained, facts)
     samples = _samples([unit for unit in distinct if not unit.tuning and not unit.recorded])
     return PageContent(head, studies, runs, samples, picture, _methods(planned, studies, picture))
@@ -79,29 +72,9 @@ def parts(planned: Planned) -> int:
 
 
 def opening_chart(studies: Sequence[PageStudy]) -> NamedChart | None:
-    """The picture of the first screen: the claims, or what the paper printed beside what was measured here, or the
-    first comparison or map of a study."""
-    for kind in ("claims", "printed", "differences", "map", "settings", "curves"):
-        for study in studies:
-            shown = _printed(study.table)
-            if kind == "printed" and shown:
-                more = len([one for one in study.table.comparisons if one.paper is not None]) - len(shown)
-                caption = "Other models on other problems, so the two have axes of their own: a difference that does "
-                caption += "not show here is not refuted, and one that shows is not confirmed"
-                caption += f". {counted(more, 'further row')} in the table" if more > 0 else ""
-                every = len(shown) == sum(one.measured is not None for one in study.table.comparisons)
-                instead = f"{study.table.name}-differences" if every else ""
-                name = f"{study.table.name}-printed"
-                return NamedChart(name, kind, caption, printed_chart(shown), instead=instead)
-            for chart in study.charts:
-                if chart.kind == kind:
-                    return chart
-    return None
-
-
-def _printed(table: Table) -> list[RowComparison]:
-    """The comparisons that the paper printed and that were measured here, as many as have room."""
-    return [one for one in table.comparisons if one.measured and one.paper is not None][:_SHOWN]
+    """The picture of the first screen: the claims, or the first comparison, map or curves of a study."""
+    charts = {chart.kind: chart for study in reversed(studies) for chart in reversed(study.charts)}  # the first of each
+    return next((charts[kind] for kind in ("claims", "differences", "map", "curves") if kind in charts), None)
 
 
 def _terms(picture: NamedChart | None) -> dict[str, str]:
@@ -114,7 +87,7 @@ def _terms(picture: NamedChart | None) -> dict[str, str]:
     }
     if kind == "claims":
         terms["Claim"] = "a sentence with a number, registered before its runs; refuted means that number, not the sign"
-    if kind in ("printed", "differences"):
+    if kind == "differences":
         terms["Points"] = "percentage points of problems answered right, on average over the benchmarks"
         terms["Line"] = "the 95% interval, where other seeds and problems may put the difference"
         terms["p"] = "how often chance alone gives as much, corrected for the number of comparisons"
@@ -123,21 +96,21 @@ def _terms(picture: NamedChart | None) -> dict[str, str]:
     return terms
 
 
-def _methods(planned: Planned, studies: Sequence[PageStudy], picture: NamedChart | None) -> list[Method]:
+def _methods(planned: Planned, studies: Sequence[PageStudy], picture: NamedChart | None) -> list[dict[str, Any]]:
     """Equations of the methods of the study that the picture is of; of claims those that they name most."""
     if picture is None:
         return []
-    printed = picture.kind == "printed"
-    drawn = [one.table for one in studies if picture in one.charts or (printed and _printed(one.table))]
-    names = [table.name for table in drawn[:1]]
-    of_picture = [study.name in names or (study.registered and picture.kind == "claims") for study, _ in planned]
-    units = [unit for (_, part), shown in zip(planned, of_picture, strict=True) if shown for unit in part]
-    if picture.kind == "claims":  # whose rows are called by their claims
+    name = next(one.table.name for one in studies if picture in one.charts)
+    claims = picture.kind == "claims"
+    units = [unit for study, part in planned if study.name == name or (claims and study.registered) for unit in part]
+    if claims:  # whose rows are called by their claims
         named = dict.fromkeys(unit.row.objective for unit in units if unit.row.objective)
         return methods([(name, None, load_row(name)) for name in named])[:_SHOWN]
-    first = {unit.row_label: unit for unit in reversed(units) if unit.row.objective is not None}
-    ordered = {unit.row_label: first[unit.row_label] for unit in units if unit.row_label in first}
-    return methods([(label, unit.row.look, row_of(unit.config.objective)) for label, unit in ordered.items()])[:_SHOWN]
+    first: dict[str, Unit] = {}
+    for unit in units:
+        if unit.row.objective is not None:
+            first.setdefault(unit.row_label, unit)
+    return methods([(label, unit.row.look, row_of(unit.config.objective)) for label, unit in first.items()])[:_SHOWN]
 
 
 def page(rendered: PageContent, command: str = "") -> str:
@@ -177,21 +150,18 @@ def _page_runs(units: Sequence[Unit], facts: Facts) -> list[PageRun]:
 
 def head_of(planned: Planned, facts: Facts, scale: str) -> PageHead:
     """Words of the first screen on studies and their runs."""
-    studies = [study for study, _ in planned if not study.registered]
-    units = unique(unit for _, part in planned for unit in part)
-    # of several studies each stands below its table alone
-    notes = studies[0].notes if len(studies) == 1 else ()
-    trained = [unit for unit in units if unit.row.objective is not None]
     few = [(study, part) for study, part in planned if not study.registered]
-    repeat = [fill_command(study, scale, part) for study, part in few] if len(few) <= _REPEATED else []
+    units = unique(unit for _, part in planned for unit in part)
+    trained = [unit for unit in units if unit.row.objective is not None]
+    titles = list(dict.fromkeys("Registered claims" if study.registered else study.title for study, _ in planned))
     return PageHead(
-        f"{_title(planned)}, {scale} scale",
+        f"{'; '.join(titles) if len(titles) <= 2 else f'{len(titles)} studies'}, {scale} scale",
         asked=_asked(planned, scale),
         ran=_ran(units, facts),
         cost=_cost(units, facts),
         caveat=_caveat(trained, facts, scale),
-        repeat=repeat,
-        notes=tuple(notes),
+        repeat=[fill_command(study, scale, part) for study, part in few] if len(few) <= _REPEATED else [],
+        notes=few[0][0].notes if len(few) == 1 else (),  # of several studies each stands below its table alone
     )
 
 
@@ -241,8 +211,6 @@ def _caveat(trained: Sequence[Unit], facts: Facts, scale: str) -> str:
 
 def _ran(units: Sequence[Unit], facts: Facts) -> str:
     """A sentence that a stranger understands: who was trained on what, how long, how often, and how it was measured."""
-    if not units:
-        return ""
     models = list(dict.fromkeys(unit.config.model.name for unit in units))
     named = f" ({', '.join(models)})" if len(models) <= _NAMED else ""
     who = f"{len(models)} models{named}" if len(models) > 1 else _model_words(units[0])
@@ -283,18 +251,6 @@ def _benchmarks(units: Sequence[Unit]) -> str:
     )
     fewest = f"{sizes[0]} to " if len(sizes) > 1 else ""
     return f"{fewest}{counted(sizes[-1], 'benchmark')}{of}"
-
-
-def _title(planned: Planned) -> str:
-    """Titles of one or two studies; for more a name for all."""
-    titles = list(dict.fromkeys("Registered claims" if study.registered else study.title for study, _ in planned))
-    if len(titles) <= 2:
-        return "; ".join(titles)
-    folders = [paths.shipped(kind) for kind in ("experiments", "ablations")]
-    ours = all(
-        study.registered or any((folder / f"{study.name}.yaml").is_file() for folder in folders) for study, _ in planned
-    )
-    return "TEPO and GTPO / GRPO-S" if ours else f"{len(titles)} studies"
 
 
 def ranges(numbers: Iterable[int]) -> str:

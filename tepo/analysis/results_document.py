@@ -77,6 +77,4 @@ def _with_column(table: Table, key: str) -> list[TableBlock]:
 
 
 def _narrow(block: TableBlock) -> TableBlock:
-    places = [place for place, column in enumerate(block.columns) if column.key in _SHOWN]
-    rows = (replace(row, cells=tuple(row.cells[place] for place in places)) for row in block.rows)
-    return replace(block, columns=tuple(block.columns[place] for place in places), rows=tuple(rows))
+    return block.with_columns(place for place, column in enumerate(block.columns) if column.key in _SHOWN)

@@ -2,7 +2,6 @@
 by their metrics. docs/evaluation.md gives the rule."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,16 +19,9 @@ _FEWEST = 2  # seeds
 Opening = tuple[tuple[str, ...], tuple[float, ...]]  # rewards as printed, and entropies, of the first steps
 
 
-@dataclass(frozen=True)
-class SameRuns:
-    """Rows that are other rows."""
-
-    same_as: Mapping[str, str]  # row key -> label of the row that it is, where that is declared and so
-    notes: Sequence[str]  # on what was declared and is not so
-
-
-def same_runs(study: Study, scale: str, units: Sequence[Unit], facts: Facts) -> SameRuns:
-    """Compare the rows that are declared to be others, of each model and setting, by the first steps of their runs."""
+def same_runs(study: Study, scale: str, units: Sequence[Unit], facts: Facts) -> tuple[Mapping[str, str], Sequence[str]]:
+    """Row key -> label of the row that it is, where that is declared and so, and notes on what was declared and is not
+    so: rows of each model and setting are compared by the first steps of their runs."""
     same: dict[str, str] = {}
     apart: dict[tuple[str, str], list[str]] = {}
     openings: dict[tuple[str, tuple[str, ...], str], dict[int, Opening]] = {}  # of finished runs, by seed
@@ -58,7 +50,7 @@ def same_runs(study: Study, scale: str, units: Sequence[Unit], facts: Facts) -> 
         f"{'; '.join(names)}."
         for (other, at), names in parted.items()
     ]
-    return SameRuns(same, notes)
+    return same, notes
 
 
 def _opening(metrics: Sequence[Mapping[str, Any]]) -> Opening | None:

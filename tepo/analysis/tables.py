@@ -11,7 +11,7 @@ import pandas as pd
 
 from tepo.analysis.drawn_axis import environment_blocks
 from tepo.analysis.same_runs import same_runs
-from tepo.analysis.tuned_part import tuned_lines, tuned_part
+from tepo.analysis.tuned_part import with_tuning
 from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import COLUMNS
 from tepo.evaluation.statistics.training_measures import REALISED_KL
@@ -23,7 +23,6 @@ from tepo.reporting.tables.build_table import RowSpec, TableSpec, build_table
 from tepo.reporting.tables.provenance_note import mixed
 from tepo.reporting.tables.sweep_table import lost_blocks, realised_kl_blocks, sweep_blocks
 from tepo.reporting.tables.table import Table
-from tepo.reporting.tables.tuned_table import with_settings
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit, family_of, recipe_words, row_key, unique
 from tepo.studies.study import Study, printed
@@ -64,9 +63,7 @@ def study_table(study: Study, scale: str, units: Sequence[Unit], facts: Facts) -
         return _results(study, scale, units, facts, family)
     reported = [unit for unit in units if not unit.tuning]
     table = _results(study, scale, reported, facts, family) if reported else Table(study.name, study.title, ())
-    lines = tuned_lines(units, tune, facts)
-    blocks, notes = tuned_part(lines, tune)
-    return replace(table, blocks=(*with_settings(table.blocks, lines), *blocks), notes=(*table.notes, *notes))
+    return with_tuning(table, units, tune, facts)
 
 
 def _results(study: Study, scale: str, units: Sequence[Unit], facts: Facts, family: int) -> Table:
@@ -74,9 +71,9 @@ def _results(study: Study, scale: str, units: Sequence[Unit], facts: Facts, fami
     rows: dict[str, list[Unit]] = {}
     for unit in units:
         rows.setdefault(row_key(unit), []).append(unit)
-    same = same_runs(study, scale, units, facts)
+    same_as, unlike = same_runs(study, scale, units, facts)
     several = len({row[0].model for row in rows.values()}) > 1
-    specs = [_row_spec(key, row, facts, several, same.same_as.get(key, "")) for key, row in rows.items()]
+    specs = [_row_spec(key, row, facts, several, same_as.get(key, "")) for key, row in rows.items()]
     references = {key: printed(study, row[0].model, row[0].row) for key, row in rows.items()}
     benchmarks = dict.fromkeys(name for unit in units for name in unit.config.data.benchmarks)
     spec = TableSpec(
@@ -87,7 +84,7 @@ def _results(study: Study, scale: str, units: Sequence[Unit], facts: Facts, fami
         baseline=baseline_label(study, units),
         family=family,
         reference={key: reference for key, reference in references.items() if reference is not None},
-        notes=[*study.notes, *same.notes, *_notes(scale, units, facts)],
+        notes=[*study.notes, *unlike, *_notes(scale, units, facts)],
     )
     samples = read_samples(units, facts)
     table, done = build_table(samples, spec), all(facts.of(unit.id, tuning=unit.tuning).done for unit in units)

@@ -1,74 +1,95 @@
 """Findings of tuning, as parts of a study's table: the settings that were tried, and the choice."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from tepo.common.text import counted, setting_text
 from tepo.config.compose import to_dict
 from tepo.jobs.validate import problems_hash
-from tepo.reporting.tables.table import TableBlock
-from tepo.reporting.tables.tuned_table import Tried, TunedLine, tried_blocks
+from tepo.reporting.tables.table import MISSING, Cell, Column, Kind, Table, TableBlock, TableRow
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit
 from tepo.studies.tune import Tune
-from tepo.studies.tuning_result import tuned_rows
+from tepo.studies.tuning_result import TunedRow, tuned_rows
 from tepo.studies.vary import shown_axes
 
 
-def tuned_part(lines: Sequence[TunedLine], tune: Tune) -> tuple[tuple[TableBlock, ...], list[str]]:
-    """Blocks and notes of a study that tunes, behind its results."""
-    axis = shown_axes(tune.space)[tune.first_range] if tune.first_range else "the settings"
-    return tried_blocks(lines, axis) if any(line.known for line in lines) else (), _notes(lines, tune)
-
-
-def tuned_lines(units: Sequence[Unit], tune: Tune, facts: Facts) -> list[TunedLine]:
-    """The rows of a plan that are tuned."""
+def with_tuning(table: Table, units: Sequence[Unit], tune: Tune, facts: Facts) -> Table:
+    """The table of rows that are tuned, with a column for the setting of each and, behind its blocks, the validation
+    accuracy of every setting that was tried."""
 
     def share(unit: Unit) -> float | None:
         """Validation of a unit that helps to choose."""
         found = facts.of(unit.id).validation
         return found.share if found and found.problems == problems_hash(unit.config) else None
 
-    rows, lines = tuned_rows(units, tune, share), []
-    several = len({row.first.model for row in rows}) > 1
+    rows = tuned_rows(units, tune, share)
+    chosen = {_key(row): "" if row.chosen is None else _setting(row, row.chosen) for row in rows}
+    column = Column("setting", "Setting", Kind.TEXT)
+    blocks = []
+    for block in table.blocks:
+        lines = [replace(row, cells=(*row.cells, Cell(text=chosen.get(row.key, "")))) for row in block.rows]
+        blocks.append(replace(block, columns=(*block.columns, column), rows=tuple(lines)))
+    if any(_score(row, index) is not None for row in rows for index in range(len(row.tried))):
+        blocks += _tried_blocks(rows, tune)
+    notes = [_how(tune), *tune.gap_lines]
+    missing = []
     for row in rows:
-        unit, done = row.first, sum(share(one) is not None for tried in row.tried for one in tried)
-        settings = [setting_text(tried[0].row.setting.point) for tried in row.tried]
-        tried = [
-            Tried(
-                setting=setting,
-                at=_position(row.tried[index][0], tune),
-                score=row.scores.get(index, row.first_scores[index]),
-                drawn=index in row.draws,
-                complete=index in row.scores,
-            )
-            for index, setting in enumerate(settings)
-        ]
-        line = TunedLine(
-            key=f"{unit.model}/{unit.row_label}",
-            label=unit.row_label,
-            method=unit.row.objective or "",
-            look=unit.row.look,
-            model=unit.config.model.name if several else "",
-            done=f"{done} of {sum(map(len, row.tried))}",
-            setting="" if row.chosen is None else settings[row.chosen],
-            tried=tried,
-        )
-        lines.append(line)
-    return lines
+        if row.chosen is None:
+            known = [share(unit) is not None for tried in row.tried for unit in tried]
+            missing.append(f"{row.first.row_label} ({sum(known)} of {len(known)} runs done)")
+    if missing:
+        notes.append(f"Settings still to be tried, so none is chosen: {'; '.join(missing)}.")
+    return replace(table, blocks=tuple(blocks), notes=(*table.notes, *notes))
 
 
-def _position(unit: Unit, tune: Tune) -> float | None:
+def _key(row: TunedRow) -> str:
+    """Key of the row in the table of results."""
+    return f"{row.first.model}/{row.first.row_label}"
+
+
+def _setting(row: TunedRow, index: int) -> str:
+    return setting_text(row.tried[index][0].row.setting.point)
+
+
+def _score(row: TunedRow, index: int) -> float | None:
+    """Mean validation accuracy over the tuning seeds, a share; None while one is missing."""
+    return row.scores.get(index, row.first_scores[index])
+
+
+def _tried_blocks(rows: Sequence[TunedRow], tune: Tune) -> list[TableBlock]:
+    """A block a model: the accuracy at each setting, a column a row of the study, in the order of the first range; the
+    chosen one of each column has rank 1."""
+    axis = shown_axes(tune.space)[tune.first_range] if tune.first_range else "the settings"
+    models = dict.fromkeys(row.first.model for row in rows)
+    blocks = []
+    for model in models:
+        part = [row for row in rows if row.first.model == model]
+        name = part[0].first.config.model.name if len(models) > 1 else ""
+        lines = []
+        for index in sorted(range(len(part[0].tried)), key=lambda index: _position(part[0].tried[index][0], tune)):
+            scores = [(_score(row, index), row.chosen == index) for row in part]
+            cells = [MISSING if score is None else Cell(100 * score, rank=int(best)) for score, best in scores]
+            setting = _setting(part[0], index)
+            lines.append(TableRow(f"tried/{name}/{setting}", setting, tuple(cells)))
+        title = ", ".join(filter(None, (f"Validation accuracy over {axis}", name)))
+        columns = tuple(Column(_key(row), row.first.row_label) for row in part)
+        blocks.append(TableBlock(title, columns, tuple(lines)))
+    return blocks
+
+
+def _position(unit: Unit, tune: Tune) -> float:
     """The value of the first range in the unit's configuration, whether it was drawn or is the default's."""
     if tune.first_range is None:
-        return None
+        return 0.0
     value: Any = to_dict(unit.config)
     for key in tune.first_range.split("."):
         value = value[key]
     return float(value)
 
 
-def _notes(lines: Sequence[TunedLine], tune: Tune) -> list[str]:
+def _how(tune: Tune) -> str:
     seeds = f"{'seed' if len(tune.seeds) == 1 else 'seeds'} {', '.join(map(str, tune.seeds))}"
     drawn = "drawn at random" if tune.method == "random" else "that fill the space evenly (Sobol)"
     default = ", and the row as it is written (default)" if tune.default else ""
@@ -81,11 +102,7 @@ def _notes(lines: Sequence[TunedLine], tune: Tune) -> list[str]:
             f"the draws trained with {first}, the best {short.keep} of each row{also} with {seeds}, among which the "
             "mean over all of these chooses; no test problem enters the choice."
         )
-    notes = [
+    return (
         f"Setting: of {counted(tune.draws, 'setting')} {drawn}, the same for every row{default}, the best by "
-        f"validation accuracy of the last weights, {how}",
-        *tune.gap_lines,
-    ]
-    if missing := [f"{line.label} ({line.done} runs done)" for line in lines if not line.setting]:
-        notes.append(f"Settings still to be tried, so none is chosen: {'; '.join(missing)}.")
-    return notes
+        f"validation accuracy of the last weights, {how}"
+    )

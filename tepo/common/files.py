@@ -80,9 +80,7 @@ def no_link(path: str, flags: int) -> int:
 def check_no_links(folder: Path, apart: Container[str] = ()) -> None:
     """Raise UserError unless a folder, if it is there, holds nothing but files and folders, at any depth, and is no
     symbolic link itself: what is read, written or removed in it would be elsewhere, and a pipe would never answer.
-
-    apart: names in the folder whose content is not looked at. Who changes the folder after this look is not held off.
-    """
+    apart: names in the folder whose content is not looked at."""
     waiting = [str(folder)]
     odd = str(folder) if os.path.islink(folder) else None
     while waiting and odd is None:
@@ -204,11 +202,8 @@ def remove_leftovers(folder: Path, *patterns: str) -> None:
 
 def take_lock(path: Path) -> IO[str] | None:
     """An exclusive lock, held until the returned file is closed or this process dies; None where another process has
-    it. POSIX record locks: they also work on network file systems.
-
-    Raises UserError on a file system without them. A file with the holder's name and a heartbeat would not do in their
-    place: after a kill on another machine only clocks could tell it from a live one's, and two would train one run.
-    """
+    it. POSIX record locks, which network file systems have too; a file with a heartbeat would not do: after a kill on
+    another machine only clocks could tell it from a live one's. Raises UserError on a file system without them."""
     with explain_write_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666), "r+")

@@ -1,9 +1,8 @@
 """Starting Python: the one way for every process that begins with an interpreter.
 
 Python puts the current folder, or that of a script, in front of its own library, so that a file there with the name of
-a module is executed in its place. Our children leave it out, and so does what they start in turn: ranks of torchrun,
-processes of multiprocessing and of vLLM, torch's compilers. What PYTHONPATH names counts, for the caller wrote it; an
-empty entry, of `PYTHONPATH=$PYTHONPATH:`, would be the current folder and does not.
+a module is executed in its place. Our children and theirs leave it out. What PYTHONPATH names counts, but for an empty
+entry, which would be the current folder.
 """
 
 import os

@@ -1,9 +1,7 @@
 """Folders of the declarative files: the user's folders in front, then the ones that ship with the package.
 
-`TEPO_PATH` (folders separated by the system's path separator) may hold a user's own studies (`experiments/`,
-`ablations/`), benchmarks (`evals/`), `records/`, options of the configuration (`objective/`, `model/`, `data/`,
-`scale/`) and Python files: functions of formulas (`functions/`), rewards (`rewards/`). A file there wins over
-a shipped one of the same name.
+`TEPO_PATH` (folders separated by the system's path separator) may hold all of KINDS but samplers and engines. A file
+there wins over a shipped one of the same name.
 """
 
 import os

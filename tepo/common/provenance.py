@@ -1,10 +1,7 @@
 """Provenance of a result: versions, commit, machine, dates. Beside a run or an evaluation; part of no id.
 
-    {"sessions": [{what, started, ended, tepo, commit, dirty, python, torch …, threads, cpu, flags, gpus, host,
-                   chosen}]}
-
-One session each time a process works on the folder, so a run that was resumed elsewhere says so. chosen: settings that
-the configuration leaves open, what the planner chose there and why; missing where it leaves none open.
+One session each time a process works on the folder, so a run that was resumed elsewhere says so:
+{"sessions": [{what, started, ended, … as in `facts`, chosen: settings left open, what the planner chose and why}]}
 """
 
 import os

@@ -1,7 +1,5 @@
-"""Backends by name: each module of a folder is a kind, imported when it is asked for.
-
-So a kind is added by adding its file. A module's `BACKEND` is what the kind declares of itself.
-"""
+"""Backends by name: each module of a folder is a kind, imported when it is asked for. Its `BACKEND` is
+what the kind declares of itself."""
 
 import logging
 import pkgutil

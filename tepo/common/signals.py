@@ -1,8 +1,8 @@
 """A request to stop: SIGTERM or SIGUSR2 of a scheduler, before it takes the machine for another job or at a time limit,
 and SIGHUP of a terminal that is closed, unless it is ignored from the start (`nohup`).
 
-A command ends at once, unless it trains: training notes the request, and ends where its ranks agree to, with a
-checkpoint. Both exit with a code of their own, by which whoever started the command knows to start it again.
+A command ends at once; training notes the request, and ends where its ranks agree to, with a checkpoint. The exit code
+says that the same command goes on.
 """
 
 import contextlib
@@ -16,7 +16,6 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR2, signal.SIGHUP)
-_HELD = (*SIGNALS, signal.SIGINT)
 EXIT_CODE = 75  # EX_TEMPFAIL of sysexits.h: not now, the same command again
 _PR_SET_PDEATHSIG = 1  # of prctl(2)
 _noted: list[str] = []  # the signals that training has heard; signals are the process's, so is this
@@ -36,19 +35,13 @@ class Stopped(SystemExit):
 
 
 def at_once() -> None:
-    """From now on a request ends the command by `Stopped`, and so does one that was held."""
+    """From now on a request ends the command by `Stopped`."""
 
     def end(number: int, frame: FrameType | None) -> None:
         _note(number)
         raise Stopped
 
     _listen(end)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _HELD)
-
-
-def hold() -> None:
-    """Have the kernel keep requests and Ctrl-C until `at_once`, beyond an exec of this process."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
 
 
 @contextlib.contextmanager
@@ -114,9 +107,8 @@ def _children(process: int) -> list[int]:
 
 
 def end_with(parent: int, number: int) -> None:
-    """Have the kernel send this process a signal when the one that started it ends, also by kill -9.
-
-    parent: its id. It is the thread that started this process whose end counts, so that has to live as long."""
+    """Have the kernel send this process a signal when the thread that started it ends, also by kill -9. parent: the id
+    of its process."""
     import ctypes  # not at every start of a command
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(number))

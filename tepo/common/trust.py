@@ -1,28 +1,17 @@
 """Permission to execute code outside the package and to send to other machines: the caller of this command gives it,
 and nobody else.
 
-A stored run, a study and a record may name code (`trust_remote_code`, `kinds:`) and places (`sampler.servers`); none of
-them can permit it. The caller permits it with `--trust`, by writing the override himself, or by the Python being in his
-TEPO_PATH.
+A stored run, a study and a record may name code (`trust_remote_code`) and places (`sampler.servers`), and permits none.
+The caller does with `--trust`, by writing the override himself, or by the Python being in his TEPO_PATH.
 """
 
 import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 
 from tepo.common.errors import UserError
 
-
-@dataclass(frozen=True)
-class _Said:
-    """Permissions of the caller of this process. words: overrides that he wrote."""
-
-    trusts: bool = False
-    words: frozenset[str] = frozenset()
-
-
-_said = _Said()
+_said: tuple[bool, frozenset[str]] = False, frozenset()  # whether the caller trusts all, and the overrides he wrote
 _noted: set[str] = set()
 
 
@@ -40,24 +29,22 @@ def caller() -> Iterator[None]:
 def say(words: Iterable[str] = (), *, trusts: bool = False) -> None:
     """The caller wrote these overrides, or trusts what is named (`--trust`)."""
     global _said
-    _said = replace(_said, trusts=_said.trusts or trusts, words=_said.words | frozenset(map(str.strip, words)))
+    _said = _said[0] or trusts, _said[1] | frozenset(map(str.strip, words))
 
 
 def given() -> bool:
     """Tell whether the caller trusts all that is named."""
-    return _said.trusts
+    return _said[0]
 
 
 def wrote(word: str) -> bool:
     """Tell whether the caller himself wrote an override."""
-    return word.strip() in _said.words
+    return word.strip() in _said[1]
 
 
 def ask(what: str, where: str, fix: str, sends: bool = False) -> None:
-    """Have the caller's permission to execute code, or to send, and log that it was given.
-
-    what: says that something names code or a machine, where: its place. Raises UserError without permission: nothing
-    waits for an answer, as a Slurm job has nobody to give one."""
+    """Have the caller's permission to execute code, or to send, and log that it was given. what: says that something
+    names code or a machine, where: its place. Raises UserError without it: a Slurm job has nobody to ask."""
     if not given():
         raise UserError(what, where=where, fix=f"{fix}; --trust {'permits' if sends else 'executes'} it")
     note(f"{'permitted' if sends else 'executed'}, as --trust says: {what}, in {where}")

@@ -22,6 +22,7 @@ from tepo.config.own_reward import read_prompt, read_rewards
 from tepo.config.run_config import RunConfig
 from tepo.formula import row
 
+_RESOLVED = re.compile(r"\$\{[^}]*(:|\$\{)")
 _FUNCTION = re.compile(r"data\.reward\.\w+\.function")
 _QUOTED = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""", re.DOTALL)
 _IN_QUOTES = "in quotes, as in " + shlex.quote('data.reward={short: {file: "a,b.py"}}')
@@ -233,28 +234,13 @@ def check_inside(value: Any, at: Location) -> None:
     """Raises UserError naming the place of a string, in mappings and lists too, whose `${…}` reads what lies outside,
     as `${oc.env:HF_TOKEN}` does: the value would be stored with every run, in its card and on the page. References
     to the configuration's own values, and `oc.select`, which reads them too, are taken."""
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            check_inside(inner, at.at(str(key)))
-    elif isinstance(value, list | tuple):
-        for index, inner in enumerate(value):
-            check_inside(inner, at.at(index))
-    elif isinstance(value, str) and "${" in value:
-        from omegaconf.errors import GrammarParseError
-        from omegaconf.grammar.gen.OmegaConfGrammarParser import OmegaConfGrammarParser
-        from omegaconf.grammar_parser import parse
-
-        try:
-            nodes: list[Any] = [parse(value)]
-        except GrammarParseError:  # nothing is resolved then: OmegaConf says so
-            return
-        while nodes:
-            node = nodes.pop()
-            nodes += list(node.getChildren()) if hasattr(node, "getChildren") else []
-            name = node.getText() if isinstance(node, OmegaConfGrammarParser.ResolverNameContext) else "oc.select"
-            if name != "oc.select":
-                what = f"${{{name}:…}} reads what lies outside the configuration, and what it reads would be stored"
-                raise at.error(what, fix="write the value; secrets stay in the environment, where their readers look")
+    parts = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
+    for key, inner in parts:
+        check_inside(inner, at.at(key if isinstance(key, int) else str(key)))
+    # no colon, which ends the name of what resolves it, and no reference within one, which could be that name
+    if isinstance(value, str) and (found := _RESOLVED.search(value.replace("${oc.select:", "${oc.select,"))):
+        what = f"{found[0]}…}} reads what lies outside the configuration, and what it reads would be stored"
+        raise at.error(what, fix="write the value; secrets stay in the environment, where their readers look")
 
 
 @cache

@@ -1,8 +1,6 @@
-"""A user's own problems and model: `data=FILE` or a set of the hub, `data.problems=NAME`, `model=FOLDER` or a hub id,
-and what follows from them.
+"""A user's own problems and model: `data=FILE` or a set of the hub, `data.problems=NAME`, `model=FOLDER` or a hub id.
 
 Such a value stands for the option `_own` of its group, whose file holds the defaults. Labels come from what is named.
-Words that contradict each other are refused, because one of them would be ignored.
 """
 
 import re

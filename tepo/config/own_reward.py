@@ -17,7 +17,6 @@ from tepo.config.run_config import GRADER, DataConfig
 
 FORMS = ("raw", "boxed")  # prompts with a name
 PLACE = "{problem}"
-_KEYS = ("file", "function", "weight")
 _EXAMPLE = "reward: FILE.py, or reward: {correct: grader, short: {file: FILE.py, weight: 0.2}}"
 
 
@@ -54,9 +53,6 @@ def _reward(name: str, value: Any, folder: Path, at: Location) -> dict[str, Any]
     given = {"file": value} if isinstance(value, str) else value
     if not isinstance(given, Mapping) or not isinstance(given.get("file"), str) or not given["file"]:
         raise at.error(f"the reward {name} names no file", fix=_EXAMPLE)
-    for key in given:
-        if key not in _KEYS:
-            raise at.at(str(key)).unknown(f"key of the reward {name}", key, _KEYS)
     if given["file"] != GRADER:
         path, text = read_python("rewards", given["file"], folder, at)
         if not text.strip():

@@ -100,7 +100,7 @@ class EngineConfig:
     kind: str = option("torch", "name of the engine, a module of tepo.training.engine.backends")
     device: Literal["auto", "cpu", "cuda"] = option("auto", "device of the training")
     micro_batch_tokens: int = option(16384, "largest number of tokens of one forward pass", low=1)
-    zero_stage: int = option(2, "ZeRO stage of DeepSpeed: the state that GPUs share out", low=0, high=3)
+    zero_stage: int = option(2, "ZeRO stage of DeepSpeed: the state that GPUs share out", low=1, high=3)
     optimizer: Literal["adamw", "adamw_8bit"] = option(
         "adamw", "kind of optimizer; 8bit: moments in 8 bits (torch alone)"
     )
@@ -130,7 +130,6 @@ class TrainConfig:
     # a departure from both papers, to study how objectives tolerate stale data
     staleness: int = option(0, "number of steps between the policy that samples and the one trained on it", low=0)
     collapse_window: int = option(0, "steps in turn below the reward of step 1 that end a run; 0: never", low=0)
-    # null: about ten minutes, by the planned seconds of a step
     # null: by the clock, one ten minutes after the last
     checkpoint_every: int | None = option(1, "number of steps between checkpoints", low=1)
     validate_every: int = option(0, "number of steps between measurements on validation problems; 0: never", low=0)

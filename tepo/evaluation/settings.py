@@ -14,18 +14,16 @@ def silent(benchmark: str, rows: int, total: int) -> None:
 
 @dataclass(frozen=True)
 class Settings:
-    """Stored with a result, and compared when it is asked for again.
+    """Stored with a result, and compared when it is asked for again."""
 
-    policy: JSON-able identity of the weights (path, step, hash). seed: of the sampling; the draws of a problem depend
-    on (seed, benchmark, problem id) alone, so a limited run or a subset gives the same responses. limit: only the first
-    problems. wrap, thinking: see tepo.problems.prompt_format. rows_per_part: responses that the embedded sampler
-    decodes together; of other samplers, the most that have ended and are not on disk."""
-
-    policy: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0  # one for every row and run, so that rows are compared on the same draws
-    limit: int | None = None
-    wrap: str = "auto"
+    policy: Mapping[str, Any] = field(default_factory=dict)  # JSON-able identity of the weights (path, step, hash)
+    # of the draws of a problem, which depend on (seed, benchmark, problem id) alone, so a limited run or a subset gives
+    # the same responses; one for every row and run, so that rows are compared on the same draws
+    seed: int = 0
+    limit: int | None = None  # only the first problems
+    wrap: str = "auto"  # see tepo.problems.prompt_format, as for thinking
     thinking: bool | None = None
+    # that the embedded sampler decodes together; of other samplers, the most that have ended and are not on disk
     rows_per_part: int = 256
 
     def compared(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import ast
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, Literal, Self
 
@@ -12,21 +12,48 @@ from tepo.formula.build import Builder
 from tepo.formula.declarations import functions_of
 from tepo.formula.graph import Node, below, given_names
 from tepo.formula.language import AVERAGES, GIVEN, GROUPS
-from tepo.formula.needs import Needs
 from tepo.formula.syntax import Place, parse, summands
 
-_FIELDS = {  # of `Groups` and `TokenBatch`, beside those that are always there
-    "finished": ("finished",),
-    "H_old": ("old_entropies",),
-    "L": ("max_new_tokens",),
-    "logp_sampler": ("sampler_logprobs",),
-    "logp_initial": ("initial_logprobs",),
-    "H": ("entropies",),
-    "dH": ("entropies", "old_entropies"),
-    "kl_old": ("full_kl",),
-    "kl_initial": ("full_kl",),
-}
 CURRENT = ("logp", "d", "H", "dH", "kl_old", "kl_initial")  # made by the policy that is trained
+NEEDED = {  # by the fields of `Needs`
+    "entropies": "entropies of the current policy",
+    "entropy_gradient": "entropies with a gradient",
+    "old_entropies": "entropies of the policy that sampled",
+    "initial_logprobs": "log-probs of the initial policy",
+    "sampler_logprobs": "log-probs of the sampler beside those of the old policy",
+    "full_kl": "distributions over the vocabulary",
+    "prepass": "current log-probs of the whole mini-batch before its first backward pass",
+}
+
+
+@dataclass(frozen=True)
+class Needs:
+    """Inputs that a formula reads beside rewards, group ids and lengths (`Groups`) and beside old log-probs,
+    advantages, lengths and log-probs (`TokenBatch`). What is not named here need not be given."""
+
+    entropy_gradient: bool = False
+    entropies: bool = False
+    old_entropies: bool = False
+    initial_logprobs: bool = False
+    sampler_logprobs: bool = False
+    full_kl: bool = False
+    full_kl_anchor: str = "old"  # whose distributions `full_kl` is against: old | initial
+    uid: bool = False
+    group_ids: bool = False  # in the batch of the loss
+    finished: bool = False
+    max_new_tokens: bool = False
+    prepass: bool = False  # `prepare` wants the current log-probs (and entropies) of the whole mini-batch
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """Names of the fields of `Groups` and `TokenBatch` that it reads."""
+        options = ("entropy_gradient", "full_kl_anchor", "prepass")
+        return tuple(part.name for part in fields(self) if part.name not in options and getattr(self, part.name))
+
+    @property
+    def initial_policy(self) -> bool:
+        """True where a frozen copy of the policy before training is kept."""
+        return self.initial_logprobs or (self.full_kl and self.full_kl_anchor == "initial")
 
 
 @dataclass(frozen=True)
@@ -225,17 +252,23 @@ class Formula:
     @cached_property
     def needs(self) -> Needs:
         """All that the formula reads, and whether `prepare` reads log-probs."""
-        fields, names = self._fields_of([self.handed]) | self._in_loss, self.given
-        if {"kl_old", "kl_initial"} <= names:
+        if {"kl_old", "kl_initial"} <= self.given:
             raise self._j.place.error("kl_old and kl_initial in one formula", "one of them; the other as k3(…)")
         return Needs(
-            **dict.fromkeys(fields, True),
+            **dict.fromkeys(self.inputs["rollout"] | self.inputs["loss"], True),
             entropy_gradient="H" in self._with_gradient,
-            full_kl_anchor="initial" if "kl_initial" in names else "old",
-            uid=any(node.op in ("top_b", "first_b", "draw_b") for node in self.planned),
-            group_ids=self.average == GROUPS,
+            full_kl_anchor="initial" if "kl_initial" in self.given else "old",
             prepass=bool(given_names(self.planned) & set(CURRENT)),
         )
+
+    @cached_property
+    def inputs(self) -> dict[str, set[str]]:
+        """Fields of `Groups` (rollout) and of `TokenBatch` (plan, loss) that are read, of those that `Needs` names."""
+        loss = _fields_of([self._j, *([self._average] if self._average else [])]) | ({self.keep} - {""})
+        loss |= {"uid"} if any(node.op in ("top_b", "first_b", "draw_b") for node in self.planned) else set()
+        loss |= {"group_ids"} if self.average == GROUPS else set()
+        plan = _fields_of(self.planned) | loss & {"uid", "group_ids", "finished", "max_new_tokens"}
+        return {"rollout": _fields_of([self.handed]), "plan": plan, "loss": loss}
 
     @cached_property
     def _with_gradient(self) -> set[str]:
@@ -243,29 +276,8 @@ class Formula:
         stops = {node.number for node in self._j.below() if not node.gradient}
         return {str(node.value) for node in below([self._j], stops) if node.gradient and node.op == "given"}
 
-    @staticmethod
-    def _fields_of(roots: Iterable[Node]) -> set[str]:
-        """Fields of `Groups` or `TokenBatch` that nodes read."""
-        return {field for name in given_names(list(roots)) for field in _FIELDS.get(name, ())}
 
-    @cached_property
-    def _of_rollout(self) -> set[str]:
-        """Fields of `Groups` that are read."""
-        return self._fields_of([self.handed])
-
-    @cached_property
-    def _in_loss(self) -> set[str]:
-        """Fields of `TokenBatch` that J, the average and `keep` read."""
-        return self._fields_of([self._j, *([self._average] if self._average else [])]) | ({self.keep} - {""})
-
-    @cached_property
-    def _of_loss(self) -> set[str]:
-        """Fields of `TokenBatch` that are read."""
-        return self._in_loss | {name for name in ("uid", "group_ids") if getattr(self.needs, name)}
-
-    @cached_property
-    def _of_plan(self) -> set[str]:
-        """Fields of `TokenBatch` that `prepare` reads."""
-        always = {"uid", "group_ids", "finished", "max_new_tokens"}
-        current = {"logprobs"} if self.needs.prepass else set()
-        return (self._fields_of(self.planned) | always) & self._of_loss | current
+def _fields_of(roots: Iterable[Node]) -> set[str]:
+    names = given_names(list(roots))
+    names |= {"H", "H_old"} if "dH" in names else set()
+    return {GIVEN[name].field for name in names & GIVEN.keys()} & {part.name for part in fields(Needs)}

@@ -20,6 +20,7 @@ class Given:
     stage: str  # `rollout`, `loss`, or empty: both
     doc: str
     gradient: bool = False  # one flows through it
+    field: str = ""  # of `Groups` or `TokenBatch`, that it is
 
 
 GIVEN: dict[str, Given] = {
@@ -29,18 +30,26 @@ GIVEN: dict[str, Given] = {
     "weight_k": Given("named", "rollout", "their weights"),
     "T": Given("response", "", "tokens of the response"),
     "t": Given("token", "", "place of the token, from 1"),
-    "finished": Given("response", "", "1 where the response ended by itself, 0 where it was cut at the limit"),
-    "H_old": Given("token", "", "entropy of the policy that sampled, nats"),
-    "L": Given("", "", "the length limit, tokens"),
-    "logp": Given("token", "loss", "log-prob of the token", True),
-    "logp_old": Given("token", "loss", "log-prob by the policy that sampled, as the trainer computes it"),
-    "logp_sampler": Given("token", "loss", "log-prob by the policy that sampled, as the sampler reports it"),
-    "logp_initial": Given("token", "loss", "log-prob by the policy before training"),
-    "d": Given("token", "loss", "logp - logp_old", True),
-    "H": Given("token", "loss", "entropy, nats", True),
+    "finished": Given(
+        "response", "", "1 where the response ended by itself, 0 where it was cut at the limit", field="finished"
+    ),
+    "H_old": Given("token", "", "entropy of the policy that sampled, nats", field="old_entropies"),
+    "L": Given("", "", "the length limit, tokens", field="max_new_tokens"),
+    "logp": Given("token", "loss", "log-prob of the token", True, "logprobs"),
+    "logp_old": Given(
+        "token", "loss", "log-prob by the policy that sampled, as the trainer computes it", field="old_logprobs"
+    ),
+    "logp_sampler": Given(
+        "token", "loss", "log-prob by the policy that sampled, as the sampler reports it", field="sampler_logprobs"
+    ),
+    "logp_initial": Given("token", "loss", "log-prob by the policy before training", field="initial_logprobs"),
+    "d": Given("token", "loss", "logp - logp_old", True, "logprobs"),
+    "H": Given("token", "loss", "entropy, nats", True, "entropies"),
     "dH": Given("token", "loss", "H - H_old, without gradient"),
-    "kl_old": Given("token", "loss", "exact KL to the policy that sampled, over the vocabulary", True),
-    "kl_initial": Given("token", "loss", "exact KL to the policy before training, over the vocabulary", True),
+    "kl_old": Given("token", "loss", "exact KL to the policy that sampled, over the vocabulary", True, "full_kl"),
+    "kl_initial": Given(
+        "token", "loss", "exact KL to the policy before training, over the vocabulary", True, "full_kl"
+    ),
     "N": Given("", "loss", "tokens of the mini-batch, all ranks"),
     "B": Given("", "loss", "responses of the mini-batch that are not empty, all ranks"),
 }
@@ -72,24 +81,12 @@ _SHIPPED = {  # what a function takes, what it gives, and its line in the docume
     "sum_i": ("token", "response", "sum over the response's tokens"),
     "max_i": ("token", "response", "largest over the response's tokens; 0 for an empty one"),
     "prefix_mean_i": ("token", "token", "mean over the response's tokens up to this one"),
-    "mean_g": (
-        "any any?",
-        "same",
-        "mean over the group, weighted by a second argument; that of like values is that value exactly",
-    ),
+    "mean_g": ("any any?", "same", "mean over the group, by weights as a second argument; exact where all are alike"),
     "std_g": ("any", "same", "standard deviation over the group"),
     "sum_g": ("any", "same", "sum over the group"),
     "max_others_g": ("any", "same", "largest of the others in the group; alone: its own"),
-    "share_g": (
-        "any condition",
-        "same",
-        "x over its mean among the members of the group, 0 on the others; 1 where all are 0",
-    ),
-    "share_t": (
-        "token condition",
-        "token",
-        "x over its mean among the members at this position in the group, 0 on the others; 1 where all are 0",
-    ),
+    "share_g": ("any condition", "same", "x over its mean among the group's members, 0 on others; 1 where all are 0"),
+    "share_t": ("token condition", "token", "as share_g, among the members at this position in the group"),
     "sum_k": ("named", "response", "sum over named rewards"),
     "mean_r": ("all", "", "mean over the rollout, all ranks"),
     "std_r": ("all", "", "standard deviation over the rollout, all ranks (n - 1)"),
@@ -99,18 +96,10 @@ _SHIPPED = {  # what a function takes, what it gives, and its line in the docume
     "top_b": (
         "each number",
         "condition",
-        "the share of the mini-batch's tokens with the largest x, at least one; ties by lot",
+        "that share of the batch's tokens, at least one, of the largest x; ties by lot",
     ),
-    "first_b": (
-        "each number",
-        "condition",
-        "the share of the mini-batch's tokens with the largest x, at least one; ties by response and position",
-    ),
-    "draw_b": (
-        "condition number",
-        "condition",
-        "so many tokens as the share of the mini-batch's, at least one, drawn among those of the condition",
-    ),
+    "first_b": ("each number", "condition", "as top_b, ties by response and position"),
+    "draw_b": ("condition number", "condition", "that share of the batch's tokens, at least one, drawn where x holds"),
 }
 FUNCTIONS: dict[str, Function] = {
     name: Function(tuple(takes.split()), gives, STAGES.get(name[-2:], ""), doc)

@@ -154,7 +154,8 @@ def _row(given: Mapping[str, Any], at: Location, path: Path, chain: tuple[str, .
             raise at.at(str(key)).unknown("key of an objective", key, KEYS)
     like = given.get("like", "")
     lines, constants = _lines(given, at.at("formula")), _constants(given, at.at("constants"))
-    base = _read(_beside(path, like), chain) if like else None
+    beside = path.parent / f"{like}.yaml"
+    base = _read(beside if beside.exists() else str(like), chain) if like else None
     named = given.get("functions")
     files = {} if named is None else read_function_files(named, path.parent, at.at("functions"))
     own = frozenset({*lines, *constants, *files})
@@ -174,12 +175,6 @@ def _row(given: Mapping[str, Any], at: Location, path: Path, chain: tuple[str, .
         files = {**base.functions, **files}
     about = str(given.get("about", ""))
     return Row(path.stem, about, like, lines, constants, average, keep, tuple(departs), own, where, base, files)
-
-
-def _beside(path: Path, like: Any) -> str | Path:
-    """The file that `like` names: one beside this file, else one that ships."""
-    beside = path.parent / f"{like}.yaml"
-    return beside if beside.exists() else str(like)
 
 
 def _lines(row: Mapping[str, Any], at: Location) -> dict[str, str]:
@@ -235,11 +230,6 @@ def changed_lines(row: Row, base: Row) -> list[tuple[str, str]]:
     here, there = _read_by(row), _read_by(base)
     both = [(here.get(name, ""), there.get(name, "")) for name in here | there]
     return [(ours, theirs) for ours, theirs in both if ours.split() != theirs.split()]
-
-
-def differences(row: Row, base: Row) -> list[str]:
-    """The changes of a row to another one."""
-    return [here for here, _ in changed_lines(row, base) if here]
 
 
 def _read_by(row: Row) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""A formula as LaTeX: fractions, sums and means with their indices, brackets where precedence asks for them."""
+"""A method as text and as LaTeX: fractions, sums and means with their indices, brackets where precedence wants them."""
 
 import ast
 import re
@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from tepo.formula.graph import Function, Node
-from tepo.formula.language import FUNCTIONS, GIVEN
+from tepo.formula.language import AVERAGES, FUNCTIONS, GIVEN, GROUPS
+from tepo.formula.row import Constant, Row
 from tepo.formula.syntax import COMPARED, Place, parse
 
 # How tightly a text binds. BIG is a prefix such as \sum, which takes what follows.
@@ -48,6 +49,14 @@ _CHOSEN = {
     "top_b": r"{x} \text{{ among the }} {share}\,N \text{{ largest}}",
     "first_b": r"{x} \text{{ among the first }} {share}\,N \text{{ of the largest}}",
     "draw_b": r"\text{{drawn, }} {share}\,N \text{{ of all }} {x}",
+}
+_WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
+SUMS = {  # those of an average, in text and in LaTeX
+    "tokens": ("1/N Σ_i Σ_t", r"\frac{1}{N} \sum_{i} \sum_{t}"),
+    "responses": ("1/B Σ_i 1/T_i Σ_t", r"\frac{1}{B} \sum_{i} \frac{1}{T_{i}} \sum_{t}"),
+    "sums": ("1/B Σ_i Σ_t", r"\frac{1}{B} \sum_{i} \sum_{t}"),
+    "budget": ("1/(B L) Σ_i Σ_t", r"\frac{1}{B L} \sum_{i} \sum_{t}"),
+    GROUPS: ("mean over groups of 1/N_g Σ_i Σ_t", r"\operatorname{mean}_{g} \frac{1}{N_{g}} \sum_{i \in g} \sum_{t}"),
 }
 Part = tuple[str, int]  # a text, and how tightly it binds
 
@@ -314,3 +323,47 @@ def _round(text: str, left: str = "(", right: str = ")") -> str:
     """In brackets, as tall as what is inside."""
     tall = any(part in text for part in (r"\frac", r"\dfrac", r"\sum", r"\begin", r"\binom"))
     return rf"\left{left}{text}\right{right.strip()}" if tall else f"{left}{text}{right}"
+
+
+def equation(row: Row) -> list[str]:
+    """The lines of a row that are read, J with its average first: a cell of a table of methods."""
+    sums = SUMS[row.average][0] if row.average in SUMS else f"Σ_i Σ_t ({row.average})"
+    lines = {name: " ".join(row.lines[name].split()) for name in row.formula.nodes}
+    return [f"J = {sums} [ {lines.pop('J')} ]", *(f"{name} = {text}" for name, text in lines.items())]
+
+
+def words(row: Row) -> list[str]:
+    """Names that the lines, the average and the selection of a row read, in their order."""
+    average = AVERAGES.get(row.average, row.average)
+    return list(dict.fromkeys(_WORD.findall(" ".join([*equation(row), average, row.keep]))))
+
+
+def read_constants(row: Row) -> dict[str, Constant]:
+    """The constants that are read, in their order."""
+    return {name: row.constants[name] for name in words(row) if name in row.constants}
+
+
+def latex_lines(row: Row) -> tuple[list[str], list[str]]:
+    """The equations, J first, `&` before each sign, and what is to be said of their signs, a part each, constants
+    last."""
+    nodes = row.formula.nodes
+    writer = Writer(nodes)
+    average = writer.expression(row.average, At("i", "t"), BIG) if row.average not in SUMS else ""
+    sums = rf"\sum_{{i}} \sum_{{t}} {average}" if average else SUMS[row.average][1]
+    lines = [writer.line("J", row.lines["J"], sums)]
+    lines += [writer.line(name, row.lines[name]) for name in nodes if name != "J"]
+    lines += [line for sign, line in DEFINED.items() if any(sign in text for text in lines)]
+    said = [words for sign, words in SAID.items() if any(sign in line for line in lines)]
+    said += [f"${writer.symbol(name, At())} = {number(one.value)}$" for name, one in read_constants(row).items()]
+    said += ["responses that were cut at the limit are left out"] * bool(row.keep)
+    return lines, said
+
+
+def to_latex(row: Row) -> str:
+    """An `align*` environment and a sentence about its signs (needs amsmath). Raises UserError, with a caret under the
+    word, for what is wrong in a line."""
+    lines, said = latex_lines(row)
+    sources = [f"{name}: {one.source}" for name, one in read_constants(row).items()]
+    head = "".join(f"% {' '.join(one.split())}\n" for one in (f"{row.name}: {row.about}", *row.departs, *sources))
+    body = " \\\\\n".join(f"  {line}" for line in lines)
+    return f"{head}\\begin{{align*}}\n{body}\n\\end{{align*}}\n" + (f"where {', '.join(said)}.\n" if said else "")

@@ -8,7 +8,7 @@ The harness asks, samples and averages; what is asked, how it is sampled and eve
 
 import argparse
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,39 +20,32 @@ from tepo.common.files import write_atomic
 from tepo.common.text import spelt
 from tepo.evaluation.responses import grade_responses
 from tepo.evaluation.scores import majority
+from tepo.policy.model.load_policy import load_tokenizer
 from tepo.problems.benchmarks import PAPER, Benchmark, load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.prompt_format import encode_prompts, render_prompt
 
 _FUNCTIONS = "tepo_tasks"
-_CHAT = (
-    "warning: these tasks are for a model with a chat template, with --apply_chat_template. A model without one is not "
-    "asked as it was trained and scores close to 0: write its tasks with --base, or with --model MODEL\n"
-)
 _HEADER = "# Written by `python -m tepo.integrations.lm_eval`; the harness resolves !function beside this file.\n"
 
 
-def problems(benchmark: str, asked_of: Mapping[str, str] | None = None, **others: Any) -> dict[str, Any]:
-    """The checked problems of a benchmark as the harness's `custom_dataset`. asked_of: the model and the wrap of its
-    prompts, where they are known: these are checked too. others: metadata that is not for us."""
+def problems(benchmark: str, model: str, wrap: str, **others: Any) -> dict[str, Any]:
+    """The checked problems of a benchmark as the harness's `custom_dataset`. model, wrap: whom they are asked of, and
+    what is put around them: the prompts are checked too. others: metadata that is not for us."""
     import datasets
 
     definition = load_benchmark(benchmark)
     found = definition.load_problems()
-    if asked_of:
-        encode_prompts(found, _tokenizer(asked_of["model"]), prompt=definition.prompt, wrap=asked_of["wrap"])
-    rows = [{"benchmark": benchmark, "id": one.id, "problem": one.prompt, "answer": one.answer} for one in found]
+    encode_prompts(found, load_tokenizer(model), prompt=definition.prompt, wrap=wrap)
+    shared = {"benchmark": benchmark, "wrap": "base" if wrap == "base" else "raw"}
+    rows = [shared | {"id": one.id, "problem": one.prompt, "answer": one.answer} for one in found]
     return {"test": datasets.Dataset.from_list(rows)}
 
 
 def request(doc: dict[str, Any]) -> str:
-    """Text of the question; the harness puts the chat template around it (`--apply_chat_template`)."""
-    return render_prompt(doc["problem"], None, prompt=load_benchmark(doc["benchmark"]).prompt, wrap="raw")
-
-
-def base_request(doc: dict[str, Any]) -> str:
-    """Prompt of a model without a chat template."""
-    return render_prompt(doc["problem"], None, prompt=load_benchmark(doc["benchmark"]).prompt, wrap="base")
+    """Text of the question; the harness puts the chat template around it (`--apply_chat_template`), where there is
+    one."""
+    return render_prompt(doc["problem"], None, prompt=load_benchmark(doc["benchmark"]).prompt, wrap=doc["wrap"])
 
 
 def graded(doc: dict[str, Any], results: Sequence[Sequence[str]]) -> dict[str, float]:
@@ -75,18 +68,15 @@ def _grader(name: str) -> tuple[Benchmark, Grader]:
     return benchmark, Grader(benchmark.grader)
 
 
-def task(name: str, *, base: bool = False, model: str = "") -> str:
-    """The task file of a benchmark. base: for a model without a chat template. model: the one that it is for, by what
-    ends the turns of its template a response ends."""
-    benchmark, metadata = load_benchmark(name), {}
-    ends: list[str] = []
-    if model:
-        wrap, tokenizer = "base" if base else "auto", _tokenizer(model)
-        known = encode_prompts([], tokenizer, prompt=benchmark.prompt, wrap=wrap)
-        if known.parts:
-            what, fix = "the chat template takes messages in parts, and the harness gives it text", "--base"
-            raise UserError(what, where=model, fix=fix)
-        ends, metadata = [known.controls[index] for index in known.stop], {"asked_of": {"model": model, "wrap": wrap}}
+def task(name: str, model: str) -> str:
+    """The task file of a benchmark for a model: a response ends by what ends the turns of its template."""
+    benchmark, tokenizer = load_benchmark(name), load_tokenizer(model)
+    wrap = "auto" if tokenizer.chat_template else "base"
+    known = encode_prompts([], tokenizer, prompt=benchmark.prompt, wrap=wrap)
+    if known.parts:
+        what = "the chat template takes messages in parts, and the harness gives it text"
+        raise UserError(what, where=model, fix="lm_eval's own tasks, or a model without such a template")
+    ends = [known.controls[index] for index in known.stop]
     sampled = benchmark.temperature > 0
     generation: dict[str, Any] = {"until": ends, "do_sample": sampled, "max_gen_toks": benchmark.max_new_tokens}
     if sampled:  # all of the distribution, whatever the model's generation_config.json says
@@ -94,7 +84,7 @@ def task(name: str, *, base: bool = False, model: str = "") -> str:
     every = {"function": "take_first_k", "k": benchmark.samples}
     plain = {
         "task": f"tepo_{name.replace(':', '_')}",
-        "metadata": {"benchmark": name, "version": benchmark.fingerprint, **metadata},
+        "metadata": {"benchmark": name, "version": benchmark.fingerprint, "model": model, "wrap": wrap},
         "test_split": "test",
         "output_type": "generate_until",
         "doc_to_target": "{{answer}}",
@@ -107,29 +97,21 @@ def task(name: str, *, base: bool = False, model: str = "") -> str:
             for metric in ("accuracy", *(("pass", "majority") if benchmark.samples > 1 else ()))
         ],
     }
-    text = "base_request" if base else "request"
-    functions = {"custom_dataset": "problems", "doc_to_text": text, "process_results": "graded"}
+    functions = {"custom_dataset": "problems", "doc_to_text": "request", "process_results": "graded"}
     lines = "".join(f"{key}: !function {_FUNCTIONS}.{function}\n" for key, function in functions.items())
     return _HEADER + lines + yaml.safe_dump(plain, sort_keys=False)
 
 
-def write_tasks(folder: Path, names: Iterable[str] = PAPER, *, base: bool = False, model: str = "") -> list[str]:
+def write_tasks(folder: Path, model: str, names: Iterable[str] = PAPER) -> list[str]:
     """Write the task files of benchmarks and the module that they name, see `task`. Returns the names of the tasks."""
-    names = list(names)
     # a name that is wrong stops it before a file is written
-    texts = {name: task(name, base=base, model=model) for name in names}
+    texts = {f"tepo_{name.replace(':', '_')}": task(name, model) for name in names}
     folder.mkdir(parents=True, exist_ok=True)
-    functions = "from tepo.integrations.lm_eval import base_request, graded, problems, request  # noqa: F401\n"
+    functions = "from tepo.integrations.lm_eval import graded, problems, request  # noqa: F401\n"
     write_atomic(folder / f"{_FUNCTIONS}.py", functions, "FOLDER")
     for name, text in texts.items():
-        write_atomic(folder / f"tepo_{name.replace(':', '_')}.yaml", text, "FOLDER")
-    return [f"tepo_{name.replace(':', '_')}" for name in names]
-
-
-def _tokenizer(model: str) -> Any:
-    from tepo.policy.model.load_policy import load_tokenizer
-
-    return load_tokenizer(model)
+        write_atomic(folder / f"{name}.yaml", text, "FOLDER")
+    return list(texts)
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -137,20 +119,15 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tepo.integrations.lm_eval", description=__doc__)
     parser.add_argument("folder", type=Path, help="where the task files go")
     parser.add_argument("benchmarks", nargs="*", default=PAPER, help="default: the seven of the papers")
-    whose = parser.add_mutually_exclusive_group()
-    whose.add_argument("--base", action="store_true", help="for a model without a chat template")
-    whose.add_argument("--model", help="a folder or hub id: for this model, with or without a chat template")
+    what = "a folder or hub id: for this model, with or without a chat template"
+    parser.add_argument("--model", required=True, help=what)
     asked = parser.parse_args(words)
     try:
-        model = asked.model or ""
-        base = asked.base or (bool(model) and not _tokenizer(model).chat_template)
-        tasks = write_tasks(asked.folder, asked.benchmarks, base=base, model=model)
+        tasks = write_tasks(asked.folder, asked.model, asked.benchmarks)
+        template = " --apply_chat_template" if load_tokenizer(asked.model).chat_template else ""
     except UserError as error:
         sys.stderr.write(spelt(f"error: {error}\n"))
         raise SystemExit(error.exit_code) from None
-    if not (base or asked.model):
-        sys.stderr.write(_CHAT)
-    template = "" if base else " --apply_chat_template"
     sys.stdout.write(f"--include_path {asked.folder} --tasks {','.join(tasks)}{template}\n")
 
 

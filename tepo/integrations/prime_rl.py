@@ -11,24 +11,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from tepo.common.errors import UserError
-from tepo.integrations.trainers import PRIME_RL, with_changes
-from tepo.objectives import Groups, Objective, TokenBatch
-
-
-class LossInputs(Protocol):
-    """Fields that are read of prime-rl's `LossInputs`: one response with its prompt, [seq] each."""
-
-    trainer_logprobs: Tensor
-    inference_logprobs: Tensor
-    advantages: Tensor
-    loss_mask: Tensor
-    loss_weights: Tensor | None
+from tepo.integrations.trainers import PRIME_RL
+from tepo.objectives import Groups, Objective, TokenBatch, load_objective
 
 
 class LossOutputs(NamedTuple):
@@ -38,12 +28,12 @@ class LossOutputs(NamedTuple):
     metrics: dict[str, Tensor]
 
 
-def loss(inputs: LossInputs, objective: str = "grpo_dapo", changes: Mapping[str, Any] | None = None) -> LossOutputs:
+def loss(inputs: Any, objective: str = "grpo_dapo", changes: Mapping[str, Any] | None = None) -> LossOutputs:
     """The sum of a row's terms over one response; prime-rl divides by the tokens of the mini-batch on all ranks.
 
-    The old policy is the one that sampled, by the sampler's log-probs. changes: constants and lines by name. Raises
-    UserError for a row that reads more than one response, or what prime-rl does not give, with the reading that needs
-    less."""
+    inputs: prime-rl's `LossInputs`, one response with its prompt, [seq] each. The old policy is the one that sampled,
+    by the sampler's log-probs. changes: constants and lines by name. Raises UserError for a row that reads more than
+    one response, or what prime-rl does not give, with the reading that needs less."""
     row = _row(objective, json.dumps(changes or {}))
     mask = inputs.loss_mask
     batch = TokenBatch(
@@ -89,6 +79,6 @@ def advantages(
 @cache
 def _row(name: str, changes: str) -> Objective:
     """The checked row of a name with changes in JSON, which may nest."""
-    objective = with_changes(name, json.loads(changes))
+    objective = load_objective(name, json.loads(changes))
     PRIME_RL.check(objective)
     return objective

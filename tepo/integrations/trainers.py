@@ -8,17 +8,12 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tepo.common.errors import UserError
+from tepo.formula.formula import NEEDED
 from tepo.objectives import Needs, Objective, load_objective
 
 Changes = Mapping[str, Any]  # by names of lines and constants
 
-WORDS = {
-    "entropies": "entropies of the current policy",
-    "entropy_gradient": "entropies with a gradient",
-    "old_entropies": "entropies of the policy that sampled",
-    "initial_logprobs": "log-probs of the initial policy",
-    "sampler_logprobs": "log-probs of the sampler beside those of the old policy",
-    "full_kl": "distributions over the vocabulary",
+WORDS = {name: said for name, said in NEEDED.items() if name != "prepass"} | {
     "mini_batch": "the mini-batch before its first micro-batch",
     "group_ids": "the prompt of each response",
     "finished": "which responses were cut at the length limit",
@@ -84,7 +79,7 @@ class Peer:
             if not lacking or not changes:
                 continue
             try:
-                other = with_changes(objective, changes)
+                other = load_objective(objective, changes)
             except UserError:  # it has no line of a name that the changes read
                 continue
             if len(self.lacks(other)) < len(lacking):
@@ -105,15 +100,6 @@ class Peer:
             return
         what = f"{self.name} does not give {and_([WORDS[name] for name in lacking])}"
         raise UserError(what, where=f"objective {objective.name}", fix=fix)
-
-
-def with_changes(source: Any, changes: Changes | None = None) -> Objective:
-    """The objective of a name, file, mapping or Objective, with lines, constants, `average` and `keep` set.
-
-    Raises UserError for a name that the row does not have and for a line that nothing reads."""
-    if isinstance(source, Objective):
-        return load_objective(source.mapping, changes) if changes else source
-    return load_objective(source, changes)
 
 
 def in_words(changes: Changes) -> str:

@@ -20,9 +20,10 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.common.randomness import derive
-from tepo.integrations.trainers import TRL, and_, check_version, missing, with_changes
-from tepo.objectives import Groups, Metrics, Objective, Plan, TokenBatch
-from tepo.objectives.batch import all_sum, gather
+from tepo.integrations.trainers import TRL, and_, check_version, missing
+from tepo.objectives import Groups, Metrics, Objective, Plan, TokenBatch, load_objective
+from tepo.objectives.batch import gather
+from tepo.training.distributed.process_group import TorchComm
 
 INSTALL = 'pip install "tepo[trl]"'
 TESTED = ("1.16",)
@@ -67,34 +68,14 @@ MEDIA = (  # what a batch may hold of images
 )
 
 
-class Processes:
-    """`tepo.objectives.Comm` over the processes of an accelerator."""
-
-    def __init__(self, accelerator: Any):
-        self.accelerator = accelerator
-
-    def all_sum(self, value: Tensor) -> Tensor:
-        """Elementwise sum over processes."""
-        return self.accelerator.reduce(value, reduction="sum")
-
-    def all_gather(self, value: Tensor) -> list[Tensor]:
-        """The 1-D tensors of all processes in rank order; lengths may differ."""
-        lengths = self.accelerator.gather(torch.tensor([len(value)], device=value.device)).tolist()
-        padded = self.accelerator.gather(torch.nn.functional.pad(value, (0, max(lengths) - len(value))))
-        return [part[:length] for part, length in zip(padded.view(len(lengths), -1), lengths, strict=True)]
-
-
 @dataclass
 class Window:
-    """The micro-batches of one optimiser step on this process.
-
-    sequences: rows of each micro-batch. clips: tokens clipped where A < 0, where A > 0, and all: float64 [3]."""
+    """The micro-batches of one optimiser step on this process."""
 
     plan: Plan
-    sequences: list[int]
+    sequences: list[int]  # rows of each micro-batch
     done: int = 0
     metrics: Metrics | None = None
-    clips: Tensor | None = None
 
     def next(self) -> Plan:
         """The plan of the next micro-batch."""
@@ -113,7 +94,7 @@ class ObjectiveTrainer(GRPOTrainer):
     def __init__(
         self, *, objective: str | Path | Mapping[str, Any] | Objective, args: GRPOConfig | None = None, **given: Any
     ):
-        self.policy_objective = with_changes(objective)
+        self.policy_objective = load_objective(objective)
         args = GRPOConfig() if args is None else copy(args)
         check(self.policy_objective, args)
         if self.policy_objective.needs.sampler_logprobs and not args.use_vllm and given.get("rollout_func") is None:
@@ -123,7 +104,7 @@ class ObjectiveTrainer(GRPOTrainer):
             args.beta = 1.0  # with 0 TRL keeps no reference model; its own loss is not computed
         self._window: Window | None = None
         super().__init__(args=args, **given)
-        self._comm = Processes(self.accelerator) if self.accelerator.num_processes > 1 else None
+        self._comm = TorchComm(self.accelerator.device) if self.accelerator.num_processes > 1 else None
 
     def _calculate_rewards(self, *given: Any) -> Tensor:
         self._rewards_per_func = super()._calculate_rewards(*given)
@@ -238,11 +219,6 @@ class ObjectiveTrainer(GRPOTrainer):
             entropies = entropies.detach()
         out = self.policy_objective.loss(self._batch(inputs, logprobs, entropies), window.next())
         window.metrics = out.metrics if window.metrics is None else window.metrics + out.metrics
-        clipped, advantages = out.tokens.get("clipped"), out.tokens["advantage"]
-        if clipped is not None:
-            counted = (clipped & (advantages < 0), clipped & (advantages > 0), torch.ones_like(clipped))
-            sums = torch.stack([part.sum() for part in counted]).double()
-            window.clips = sums if window.clips is None else window.clips + sums
         if window.done == len(window.sequences):
             self._log(window)
             self._window = None
@@ -273,9 +249,6 @@ class ObjectiveTrainer(GRPOTrainer):
         assert window.metrics is not None
         means = window.metrics.means(self._comm)
         means |= {alias: means[name] for alias, name in ALIASES.items() if name in means}
-        if window.clips is not None:
-            low, high, number = all_sum(window.clips, self._comm).tolist()
-            means |= {"clip_ratio/low_mean": low / max(number, 1), "clip_ratio/high_mean": high / max(number, 1)}
         for name, value in means.items():
             self._metrics["train" if self.model.training else "eval"][name].append(value)
 

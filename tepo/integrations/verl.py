@@ -16,8 +16,8 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.common.randomness import derive
-from tepo.integrations.trainers import VERL, Changes, check_version, missing, split, with_changes
-from tepo.objectives import Groups, Objective, TokenBatch, names
+from tepo.integrations.trainers import VERL, Changes, check_version, missing, split
+from tepo.objectives import Groups, Objective, TokenBatch, load_objective, names
 
 INSTALL = 'pip install "verl>=0.9,<0.10"'
 TESTED = ("0.9",)
@@ -47,7 +47,7 @@ def register(
     the split. Returns the name. Raises UserError for a row that reads what verl does not give, with the reading that
     needs less.
     """
-    row, settings = split(with_changes(source, changes))
+    row, settings = split(load_objective(source, changes))
     VERL.check(row, {"limit": max_new_tokens, "mini_batch": micro_batch or None})
     name = name or f"tepo_{row.name}"
     core_algos.ADV_ESTIMATOR_REGISTRY.pop(name, None)  # verl refuses a second function under a name
@@ -73,7 +73,10 @@ def policy_loss(objective: Objective, settings: Changes) -> Callable[..., tuple[
         config: Any = None,
         rollout_is_weights: Tensor | None = None,
     ) -> tuple[Tensor, dict[str, Any]]:
-        _check_actor(objective, settings, config)
+        if wrong := {key: value for key, value in settings.items() if getattr(config, key, None) != value}:
+            what = "a term of this row is one that verl adds itself"
+            fix = " ".join(f"actor_rollout_ref.actor.{key}={value}" for key, value in wrong.items())
+            raise UserError(what, where=f"objective {objective.name}", fix=fix)
         mask, info = response_mask.bool(), config.global_batch_info
         batch = TokenBatch(
             old_log_prob[mask],
@@ -92,14 +95,6 @@ def policy_loss(objective: Objective, settings: Changes) -> Callable[..., tuple[
         return out.loss * (info.get("dp_size") or 1), means  # gradients are averaged over ranks
 
     return loss
-
-
-def _check_actor(objective: Objective, settings: Changes, config: Any) -> None:
-    """Raise UserError where the terms that verl adds itself are not those of the row."""
-    wrong = {key: value for key, value in settings.items() if getattr(config, key, None) != value}
-    if wrong:
-        fix = " ".join(f"actor_rollout_ref.actor.{key}={value}" for key, value in wrong.items())
-        raise UserError("a term of this row is one that verl adds itself", where=f"objective {objective.name}", fix=fix)
 
 
 def _totals(lengths: Tensor, info: dict[str, Any]) -> Tensor:
@@ -125,10 +120,7 @@ def advantages(objective: Objective, max_new_tokens: int | None = None) -> Calla
     return estimate
 
 
-def register_all() -> list[str]:
-    """Register every row that verl can serve as it is. Returns the names."""
-    rows = {name: split(with_changes(name))[0] for name in names()}
-    return [register(name) for name, row in rows.items() if not VERL.lacks(row) + VERL.asks(row)]
-
-
-register_all()
+for _name in names():
+    _row = split(load_objective(_name))[0]
+    if not VERL.lacks(_row) + VERL.asks(_row):
+        register(_name)

@@ -23,15 +23,6 @@ from tepo.training.distributed.process_group import rank, world_size
 from tepo.training.loop import train
 from tepo.training.preflight import check_benchmarks, check_validation_problems
 
-CpuSeconds = tuple[float, float]
-"""Seconds of this process, and with those of processes that it has started and that have ended."""
-
-
-def cpu_seconds() -> CpuSeconds:
-    """CPU seconds until now."""
-    times = os.times()
-    return times.user + times.system, sum(times[:4])
-
 
 @dataclass(frozen=True)
 class Measured:
@@ -86,8 +77,8 @@ class RunJob:
         return [row for row in self.run.metrics() if repr(row) not in before]  # also of steps that were trained again
 
     def measures_apart(self, trained_here: bool) -> bool:
-        """Tell whether something is missing that must be measured in another process than this one. trained_here: this
-        one trained it."""
+        """Tell whether something is missing that must be measured in another process than this one, which trained it
+        or not."""
         sampler = sampler_backend(self.config.sampler.kind)
         apart = world_size() > 1 or (trained_here and not sampler.shares_weights and not sampler.remote)
         return apart and any(self.missing())
@@ -99,25 +90,24 @@ class RunJob:
         benchmarks = self.evaluate and not set(self.config.data.benchmarks) <= set(self.run.measured())
         return benchmarks, validation_share(self.config) if lacks else 0.0
 
-    def measure(self, rows: Sequence[dict[str, Any]] = (), begun: CpuSeconds | None = None) -> Measured:
+    def measure(self, rows: Sequence[dict[str, Any]] = ()) -> Measured:
         """Measure as asked, add what the process cost to the run's record, and write the card of its model; stored
-        results are read. rows: of the steps that this process added. begun: nothing of the training is left in this
-        process, nor of its launcher; what it had spent until then."""
-        start, before, (_, validations), job = begun or cpu_seconds(), len(self.run.measured()), self.missing(), self
-        if not begun and self.measures_apart(trained_here=bool(rows)):
+        results are read. rows: of the steps that this process added."""
+        start, before, (_, validations), job = os.times(), len(self.run.measured()), self.missing(), self
+        if self.measures_apart(trained_here=bool(rows)):
             free_unused()
             in_child(self.results)
             job = replace(self, quiet=True)  # all is there
         measured = job.results()
         new = len(self.run.measured()) - before + validations
         if rows or new:
-            measuring = cpu_seconds()[1] - start[1]
+            measuring = sum(os.times()[:4]) - sum(start[:4])  # of this process, and of those that it started
             cost = Cost(
                 data=self.config.data.name,
                 objective="" if self.base else str(self.config.objective["name"]),
                 steps=len(rows),
                 benchmarks=new,
-                cpu_s=start[0] - self.cpu_before + measuring,
+                cpu_s=start.user + start.system - self.cpu_before + measuring,
                 training_s=sum(row["perf/cpu_s"] for row in rows),
                 measuring_s=measuring,
                 tokens=int(sum(row["perf/sampled_tokens"] for row in rows)),

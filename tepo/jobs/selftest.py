@@ -6,13 +6,14 @@ after training to measure what came out.
 
 import os
 import re
+import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
-from multiprocessing import get_context
 from pathlib import Path
 
-from tepo.common.interpreter import settled
+from tepo.common import interpreter
 from tepo.common.registry import installed
 from tepo.config.run_config import EngineConfig, SamplerConfig
 from tepo.jobs.clean_process import in_child
@@ -27,7 +28,6 @@ TINY = (
     "train.max_new_tokens=40",
     "train.steps=2",
 )
-_IMPORTS = ["tepo.training.loop", "tepo.training.setup", "transformers.models.qwen2.modeling_qwen2", "hydra"]
 
 
 @dataclass(frozen=True)
@@ -47,28 +47,24 @@ def pairs() -> list[tuple[str, str]]:
 
 
 def selftest(sampler: str, engine: str) -> SelftestOutcome:
-    """Train one of two steps, stop as a kill would, go on to the end; each part a process of its own,
-    forked by one that has imported torch and transformers for all of them."""
+    """Train one of two steps, stop as a kill would, go on to the end; each part a process of its own."""
     needed = {sampler: sampler_backend(sampler).packages, engine: engine_backend(engine).packages}
     missing = [kind for kind, packages in needed.items() if not installed(packages)]
     if missing:
         return SelftestOutcome(None, f"{', '.join(missing)} not installed")
     started = time.monotonic()
-    server = get_context("forkserver")
-    server.set_forkserver_preload(_IMPORTS)
     own = not sampler_backend(sampler).shares_weights
-    with settled(), tempfile.TemporaryDirectory() as store:
-        words, said = [*TINY, f"sampler={sampler}", f"engine={engine}", f"store={store}"], Path(store) / "said.txt"
+    with tempfile.TemporaryDirectory() as store:
+        words = [*TINY, f"sampler={sampler}", f"engine={engine}", f"store={store}"]
         words += ["model.dtype=bfloat16"] if own else []
-        for stop, expected in ((1, 9), (0, 0)):
-            process = server.Process(target=_train, args=(stop, words, str(said)))
-            process.start()
-            process.join()
-            if process.exitcode != expected:
-                part = "first step" if stop else "resume"
-                return SelftestOutcome(
-                    False, f"{part}: {what_failed(said.read_text()) or f'exit code {process.exitcode}'}"
-                )
+        for part, stop, expected in (("first step", 1, 9), ("resume", 0, 0)):
+            command = interpreter.command("-m", __name__, str(stop), *words)
+            ended = subprocess.run(
+                command, env=interpreter.environment(os.environ), capture_output=True, text=True, check=False
+            )
+            if ended.returncode != expected:
+                why = what_failed(ended.stderr) or f"exit code {ended.returncode}"
+                return SelftestOutcome(False, f"{part}: {why}")
         if not list(Path(store).glob("*/checkpoints/step_000002/model.safetensors")):
             return SelftestOutcome(False, "no checkpoint at the end")
         if own and not list(Path(store).glob("*/eval/*/result.json")):
@@ -82,11 +78,8 @@ def selftest(sampler: str, engine: str) -> SelftestOutcome:
     return SelftestOutcome(True, f"{done}, and measured, in bfloat16, {seconds}{awake}")
 
 
-def _train(stop: int, words: list[str], said: str) -> None:
-    """In a process of its own: end without a word after step `stop`; what is printed goes to a file."""
-    with open(said, "wb") as file:
-        for stream in (1, 2):
-            os.dup2(file.fileno(), stream)
+def _train(stop: int, words: list[str]) -> None:
+    """In a process of its own: end without a word after step `stop`."""
     from tepo.config.compose import compose
     from tepo.training.loop import train
 
@@ -103,3 +96,7 @@ def what_failed(text: str) -> str:
     return next(
         (line.strip() for line in reversed(lines) if line.strip() and not line.startswith(("in: ", "try: "))), ""
     )
+
+
+if __name__ == "__main__":
+    _train(int(sys.argv[1]), sys.argv[2:])

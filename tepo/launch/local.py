@@ -1,5 +1,5 @@
 """Units on this machine: each runs as its own `tepo` process with one thread or its own GPUs, N side by side; the store
-says how far each came. Trained ones that one engine can measure share a process.
+says how far each came.
 
 A child's output goes to `<run>/log.txt`. One that fails is reported and the others go on. Ctrl-C ends the children,
 whose next start resumes. A scheduler's request to stop is passed on to them.
@@ -11,24 +11,17 @@ import re
 import shlex
 import signal
 import time
-from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any
 
 from tepo.common import interpreter, signals
 from tepo.common.errors import BUSY, UserError
-from tepo.common.files import content_hash
 from tepo.config.compose import compose
 from tepo.launch.forkserver import devices, job_environment, on_gpus, start
-from tepo.sampling.backends import sampler_backend
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
-
-Batch = tuple[Unit, ...]
-"""Units that a process does one after another."""
 
 
 @dataclass(frozen=True)
@@ -57,10 +50,11 @@ def same_twice(failures: Sequence[Failure]) -> bool:
 
 def command(unit: Unit, measure: bool = True) -> list[str]:
     """The command line that trains and measures a unit, or only trains it; a person can type it too."""
-    if unit.row.objective is None:
-        return batch_command((unit,))
-    what = ["train", "--validate" if unit.tuning else "--evaluate"][: 1 + measure]
     store = ("--store", str(unit.folder.parent))
+    if unit.row.objective is None:
+        model = f"--model={shlex.join(['base', *unit.as_typed()])}"
+        return interpreter.command("-m", "tepo_cli", "eval", "--quiet", *store, model)
+    what = ["train", "--validate" if unit.tuning else "--evaluate"][: 1 + measure]
     return interpreter.command("-m", "tepo_cli", *what, "--quiet", *store, *unit.as_typed())
 
 
@@ -75,84 +69,43 @@ def state(unit: Unit, running: bool = False) -> UnitProgress:
     return UnitProgress(steps, len(unit.benchmarks) - missing, running, done)
 
 
-def batches(units: Sequence[Unit], jobs: int) -> list[Batch]:
-    """Every unit in a batch, in order. Those that can share an engine are dealt to at most `jobs` batches; any other
-    unit is a batch by itself."""
-    sharing = defaultdict[str, list[int]](list)  # indices of units
-    for index, unit in enumerate(units):
-        sharing[_engine(unit) or unit.id].append(index)
-    dealt = [group[part::jobs] for group in sharing.values() for part in range(min(jobs, len(group)))]
-    return [tuple(units[index] for index in batch) for batch in sorted(dealt)]
-
-
-def _engine(unit: Unit) -> str | None:
-    """A hash of what an engine must be to measure the unit. None where it is still to be trained, or where its sampler
-    loads no engine: the embedded one, and servers, which go on from process to process."""
-    config, backend = unit.config, sampler_backend(unit.config.sampler.kind)
-    if unit.tuning or not unit.trained() or backend.shares_weights or backend.remote:
-        return None
-    model, train = asdict(config.model), config.train
-    for name in ("lora_rank", "lora_alpha", "gradient_checkpointing"):  # of the training: what is measured is merged
-        del model[name]
-    parts: list[Any] = [model, asdict(config.sampler), config.engine.device, config.data.benchmarks]
-    return content_hash([*parts, train.max_prompt_tokens, train.max_new_tokens])
-
-
-def batch_command(batch: Batch) -> list[str]:
-    """The command line that measures several units, or one base; a person can type it too."""
-    runs = [shlex.join(["base" if unit.row.objective is None else "train", *unit.as_typed()]) for unit in batch]
-    store = ("--store", str(batch[0].folder.parent))
-    return interpreter.command("-m", "tepo_cli", "eval", "--quiet", *store, *(f"--model={run}" for run in runs))
-
-
 def run_local(
     units: Sequence[Unit], jobs: int, gpus: int, watch: Callable[[dict[str, UnitProgress]], None]
 ) -> list[Failure]:
-    """Run units, at most `jobs` processes at a time with `gpus` GPUs each, in order; those that only lack benchmarks
-    share processes where they can share an engine. After two identical failures no more are started. `watch` gets the
-    state of every unit about twice a second."""
-    waiting, failures = batches(units, jobs), list[Failure]()
-    active: dict[int, tuple[BaseProcess, Batch]] = {}
+    """Run units, at most `jobs` processes at a time with `gpus` GPUs each, in order. After two identical failures no
+    more are started. `watch` gets the state of every unit about twice a second."""
+    waiting, failures = list(units), list[Failure]()
+    active: dict[int, tuple[BaseProcess, Unit]] = {}
     states = {unit.id: state(unit) for unit in units}
     try:
         while waiting or active:
-            for batch in list(waiting):
+            for unit in list(waiting):
                 if len(active) == jobs:
                     break
-                waiting.remove(batch)
-                busy = [unit for unit in batch if unit.in_store.busy()]  # another process on this store has it
-                waiting += [(unit,) for unit in busy]
-                states |= {unit.id: state(unit) for unit in batch}
-                left = tuple(unit for unit in batch if unit not in busy and not states[unit.id].done)
-                if left:
+                waiting.remove(unit)
+                states[unit.id] = state(unit)
+                if unit.in_store.busy():  # another process on this store has it
+                    waiting.append(unit)
+                elif not states[unit.id].done:
                     slot = next(index for index in range(jobs) if index not in active)
                     environment = job_environment() | devices(slot, gpus)
-                    if len(left) > 1 and gpus > 1:  # one process, with a server on each GPU as where ranks have trained
-                        environment["LOCAL_WORLD_SIZE"] = str(gpus)
-                    words = on_gpus(command(left[0]), gpus) if len(left) == 1 else batch_command(left)
-                    active[slot] = start(words, left[0].in_store.log, environment), left
+                    active[slot] = start(on_gpus(command(unit), gpus), unit.in_store.log, environment), unit
             for slot in [slot for slot, (process, _) in active.items() if process.exitcode is not None]:
-                process, batch = active.pop(slot)
-                states |= {unit.id: state(unit) for unit in batch}
-                missing = [unit for unit in batch if process.exitcode or not states[unit.id].done]
-                if len(batch) > 1:  # each by itself: it is measured then, or says why not
-                    waiting += [(unit,) for unit in missing if not states[unit.id].done]
-                elif process.exitcode == BUSY:  # it was taken between the look and the start
-                    waiting.append(batch)
-                else:
-                    failures += [Failure(unit, why(unit, f"exit code {process.exitcode}")) for unit in missing]
+                process, unit = active.pop(slot)
+                states[unit.id] = state(unit)
+                if process.exitcode == BUSY:  # it was taken between the look and the start
+                    waiting.append(unit)
+                elif process.exitcode or not states[unit.id].done:
+                    failures.append(Failure(unit, why(unit, f"exit code {process.exitcode}")))
             if same_twice(failures):
                 waiting = []
-            for _, batch in active.values():  # which one process does in order
-                states |= {unit.id: state(unit) for unit in batch}
-                current = next((unit.id for unit in batch if not states[unit.id].done), batch[-1].id)
-                states[current] = replace(states[current], running=True)
+            states |= {unit.id: state(unit, running=True) for _, unit in active.values()}
             watch(states)
             if active or waiting:
                 time.sleep(0.5)
     except signals.Stopped:
-        for process, batch in active.values():
-            signals.pass_on(process.pid or 0, launcher=gpus > 1 and len(batch) == 1)
+        for process, _ in active.values():
+            signals.pass_on(process.pid or 0, launcher=gpus > 1)
         raise
     except BaseException:
         for process, _ in active.values():

@@ -16,7 +16,6 @@ from tepo.reporting.progress import console, say
 from tepo.store.cost import Cost
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
-from tepo.studies.store_check import others_line
 from tepo.studies.tuning_result import tuned_rows
 
 LAUNCHERS = ("local", "slurm")
@@ -85,8 +84,6 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
 
     slurm = slots.slurm and check_cluster(slots.slurm)
     check_study(todo, slots.jobs, slots.gpus, slurm)
-    if others := others_line(todo[0].folder.parent):
-        note(others)
     started = time.monotonic()
     with _bars(todo, quiet) as watch:
         if slurm is None:

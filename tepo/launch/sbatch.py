@@ -18,13 +18,14 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from tepo.common.errors import UserError, unknown_name
+from tepo.common.errors import UserError
 from tepo.common.schema import Location, option, read
 from tepo.common.schema.document import load
 from tepo.common.text import counted
 from tepo.launch.slurm_job import in_shell
 
 _CPUS_PER_GPU = 12  # a rank, its share of the grader's workers and what feeds the GPU
+_SINFO = "%P|%D|%c|%G"  # partition, with a star behind the default; nodes; CPUs, 64+ where nodes differ; GPUs
 _GRACE = 300  # seconds: the updates of a step and a checkpoint of 7B on 8 H100, with room
 _PASSED = ("partition", "mem", "account", "qos", "constraint", "nodelist", "exclusive")  # to sbatch as they are
 
@@ -126,58 +127,35 @@ def _join(values: dict[str, Any], nearer: Mapping[str, Any]) -> None:
         values[key] = {**values[key], **value} if both else value
 
 
-@dataclass(frozen=True)
-class NodeKind:
-    """One kind of node of a partition: how many there are, and what each has."""
-
-    partition: str
-    nodes: int
-    cpus: int
-    gpus: int
-    default: bool = False  # whether jobs that name no partition go there
-
-
-def fitted(options: SlurmOptions, cluster: Sequence[NodeKind]) -> SlurmOptions:
-    """The options with the CPUs that they leave open. Raises UserError for what the cluster does not have: sbatch takes
-    it, and lets the job wait for ever."""
-    names = sorted({node.partition for node in cluster})
-    named = options.partition or os.environ.get("SBATCH_PARTITION")  # which sbatch reads too
-    usual = sorted({node.partition for node in cluster if node.default}) or names
-    wanted = named.split(",") if named else usual
-    for name in wanted:
-        if cluster and name not in names:
-            raise unknown_name("partition", name, names, where="sinfo")
-    inside = [node for node in cluster if node.partition in wanted]
-    fit = [node for node in inside if node.gpus >= options.gpus and node.cpus >= (options.cpus or 1)]
-    there = sum(node.nodes for node in fit)
-    if inside and there < options.nodes:
-        parts = ((options.gpus, "GPU"), (options.cpus, "CPU"))
-        each = " and ".join(counted(number, what) for number, what in parts if number)
-        asked = counted(options.nodes, "node") + (f" with {each}" if each else "")
-        most = f"{max(node.gpus for node in inside)} GPUs and {max(node.cpus for node in inside)} CPUs"
-        has = f"it has {there} such" if fit else f"a node has at most {most}"
-        what = f"{asked} asked for in partition {' or '.join(wanted)}, but {has}"
-        raise UserError(what, where="sinfo", fix="ask for fewer GPUs or nodes, or name another partition")
-    if options.cpus or not options.gpus:
-        return options
-    wished = _CPUS_PER_GPU * options.gpus
-    return replace(options, cpus=min(wished, max((node.cpus for node in fit), default=wished)))
-
-
 def check_cluster(options: SlurmOptions) -> SlurmOptions:
-    """The options with what the cluster's nodes settle. Raises UserError without Slurm, and for what the cluster does
-    not have."""
+    """The options with the CPUs that they leave open. Raises UserError without Slurm, and for nodes that the cluster
+    does not have: sbatch takes them, and lets the job wait for ever."""
     if shutil.which("sbatch") is None:
         fix = "run on a login node of the cluster, or use --launcher local"
         raise UserError("no Slurm on this machine: sbatch is missing", where="--launcher slurm", fix=fix)
-    # nothing where sinfo does not answer: sbatch says why. %P: the default has a star; %c: 64+ where nodes differ
-    command = ["sinfo", "--noheader", "--format=%P|%D|%c|%G"]
-    rows = subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines()
-    cluster = [
-        NodeKind(name.rstrip("*"), int(count), int(cpus.rstrip("+")), gpus(gres), name.endswith("*"))
-        for name, count, cpus, gres in (row.strip().split("|") for row in rows)
-    ]
-    return fitted(options, cluster)
+    # nothing where sinfo does not answer: sbatch says why
+    command = ["sinfo", "--noheader", f"--format={_SINFO}"]
+    return fitted(options, subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines())
+
+
+def fitted(options: SlurmOptions, kinds: Sequence[str]) -> SlurmOptions:
+    """`check_cluster` on a cluster whose kinds of nodes sinfo prints like this."""
+    named = options.partition or os.environ.get("SBATCH_PARTITION")  # which sbatch reads too
+    rows = [line.strip().split("|") for line in kinds]
+    usual = [row for row in rows if row[0].endswith("*")] or rows
+    inside = [row for row in rows if row[0].rstrip("*") in named.split(",")] if named else usual
+    sizes = [(int(nodes), int(cpus.rstrip("+"))) for _, nodes, cpus, gres in inside if gpus(gres) >= options.gpus]
+    fit = [(nodes, cpus) for nodes, cpus in sizes if cpus >= (options.cpus or 1)]
+    there = sum(nodes for nodes, _ in fit)
+    if inside and there < options.nodes:
+        each = f"{counted(options.gpus, 'GPU')} and {counted(options.cpus or 1, 'CPU')}"
+        what = f"{counted(options.nodes, 'node')} with {each} asked for, and there are {there} such"
+        where = f"sinfo, partition {named or 'by default'}"
+        raise UserError(what, where=where, fix="ask for fewer GPUs or nodes, or name another partition")
+    if options.cpus or not options.gpus:
+        return options
+    wished = _CPUS_PER_GPU * options.gpus
+    return replace(options, cpus=min(wished, max((cpus for _, cpus in fit), default=wished)))
 
 
 def gpus(gres: str) -> int:

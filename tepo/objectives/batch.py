@@ -8,17 +8,30 @@ their gradient back in their own dtype.
 Types, shapes and devices are checked here, and no value on a device, which would wait for it; `lengths` are checked
 here on a CPU, and where `advantages` and `prepare` read them anyway."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any, Protocol
+from numbers import Integral
+from typing import Any, ClassVar, Protocol
 
 import torch
 from torch import Tensor
 
 from tepo.common.errors import UserError
-from tepo.objectives.inputs import EXPECTED, PER_TOKEN, check_given, check_lengths, missing, numbers_of
-from tepo.objectives.segments import indices_of, positions_of, sequence_of
+
+WITH_GRADIENT = ("logprobs", "entropies", "full_kl")
+PER_TOKEN = (
+    *("old_logprobs", "advantages", "logprobs", "entropies", "old_entropies"),
+    *("initial_logprobs", "sampler_logprobs", "full_kl"),
+)
+EXPECTED = {  # dtype (float: integers and booleans count too), and what there is one of for each
+    "lengths": ("int64", "response"),
+    "uid": ("int64", "response"),
+    "group_ids": ("integer", "response"),
+    "finished": ("bool", "response"),
+    "rewards": ("float", "response"),
+    **dict.fromkeys(PER_TOKEN, ("float", "token")),
+}
 
 
 class Collectives(Protocol):
@@ -43,31 +56,31 @@ def gather(value: Tensor, comm: Collectives | None) -> Tensor:
     return value if comm is None else torch.cat(comm.all_gather(value))
 
 
-WITH_GRADIENT = ("logprobs", "entropies", "full_kl")
+def largest(values: Tensor, comm: Collectives | None) -> Tensor:
+    """The largest of values [K] over all ranks; -inf where there is none."""
+    own = values.max() if values.shape[0] else values.new_tensor(-torch.inf)
+    return gather(own.reshape(1), comm).max()
 
 
-def _settle(holder: Any, names: Sequence[str]) -> None:
-    """Detach the named tensors of a frozen dataclass but those with a gradient, and make what is neither float32 nor
-    float64 float32."""
-    for name in names:
-        value = getattr(holder, name)
-        if value is None:
-            continue
-        settled = value if name in WITH_GRADIENT else value.detach()
-        if settled.dtype not in (torch.float32, torch.float64):
-            settled = settled.float()
-        object.__setattr__(holder, name, settled)
-
-
-class _Flat:
+class Flat:
     """Places of the tokens of S sequences, one after the other."""
 
     lengths: Tensor
+    sized: ClassVar[str] = ""  # the field whose size is N
 
     @cached_property
     def counts(self) -> list[int]:
-        """`lengths` on the host, which the device is asked for once."""
-        return self.lengths.tolist()
+        """`lengths` on the host, which the device is asked for once. Raises UserError for a negative one, and where
+        they do not add up to N."""
+        counts = self.lengths.tolist()
+        if negative := [place for place, count in enumerate(counts) if count < 0]:
+            given = f"is {counts[negative[0]]} for response {negative[0]}"
+            raise self._wrong("lengths", given, "response tokens of each response, 0 or more")
+        sized = getattr(self, self.sized, None)
+        if sized is not None and sized.shape[0] != sum(counts):
+            given = f"has the shape [{sized.shape[0]}], and the lengths add up to {sum(counts)}"
+            raise self._wrong(self.sized, given, _expected(self.sized, {"token": sum(counts)}))
+        return counts
 
     @property
     def tokens(self) -> int:
@@ -75,18 +88,105 @@ class _Flat:
         return sum(self.counts)
 
     @cached_property
+    def starts(self) -> Tensor:
+        """Index of the first token of each sequence, int64 [S]."""
+        return self.lengths.cumsum(0) - self.lengths
+
+    @cached_property
     def sequence(self) -> Tensor:
         """Index of each token's sequence, int64 [N]."""
-        return sequence_of(self.lengths, self.tokens)
+        every = torch.arange(self.lengths.shape[0], device=self.lengths.device)
+        return torch.repeat_interleave(every, self.lengths, output_size=self.tokens)  # so that no device is asked
 
     @cached_property
     def positions(self) -> Tensor:
         """Place of each token in its response, from 0, int64 [N]."""
-        return positions_of(self.lengths, self.sequence)
+        return torch.arange(self.sequence.shape[0], device=self.sequence.device) - self.starts[self.sequence]
+
+    def places(self, sequences: Sequence[int] | Tensor) -> tuple[Tensor, Tensor]:
+        """The chosen sequences (numbers, or bool [S]) as numbers [K], and the indices of their tokens, in that order.
+        Raises UserError for a mask of another size and for a number that there is not."""
+        given: list[Any] = sequences.tolist() if isinstance(sequences, Tensor) else list(sequences)
+        where, size = f"{type(self).__name__}.select", len(self.counts)
+        if given and all(isinstance(choice, bool) for choice in given):
+            if len(given) != size:
+                raise UserError(f"a mask of {len(given)} responses for a batch of {size}", where=where)
+            given = [number for number, chosen in enumerate(given) if chosen]
+        for number in given:
+            if isinstance(number, bool) or not isinstance(number, Integral) or not -size <= int(number) < size:
+                fix = "whole numbers from 0, or a mask: one bool a response"
+                raise UserError(f"there is no response {number!r} in a batch of {size}", where=where, fix=fix)
+        chosen = torch.tensor(given, dtype=torch.int64).to(self.lengths.device, non_blocking=True)
+        lengths, total = self.lengths[chosen], sum(self.counts[number] for number in given)
+        shift = self.starts[chosen] - (lengths.cumsum(0) - lengths)
+        shifts = torch.repeat_interleave(shift, lengths, output_size=total)
+        return chosen, torch.arange(total, device=self.lengths.device) + shifts
+
+    def check_has(self, names: Iterable[str], reader: str) -> None:
+        """Raises UserError for the first of these that was not given."""
+        for name in names:
+            if getattr(self, name) is None:
+                sizes = {"response": int(self.lengths.shape[0])}
+                wanted = "a whole number of tokens" if name == "max_new_tokens" else _expected(name, sizes)
+                fix = f"give {type(self).__name__}({name}=…); `objective.needs` names all that a row reads"
+                raise UserError(f"{reader} reads `{name}`, which is not given; expected: {wanted}", fix=fix)
+
+    def _settle(self) -> None:
+        """Raise UserError for a tensor of another type, dtype, shape or device than is expected. Detach the others but
+        those with a gradient, and make what is neither float32 nor float64 float32."""
+        sizes: dict[str, int] = {}
+        first = ("lengths", "advantages")  # they say how many responses and tokens there are
+        for name in dict.fromkeys((*first, *EXPECTED)):
+            value: Any = getattr(self, name, None)
+            if value is None and name != "lengths":
+                continue
+            dtype, per = EXPECTED[name]
+            self._check(name, value, dtype, sizes)
+            if name in first:
+                sizes[per] = int(value.shape[0])
+            if dtype == "float":
+                settled = value if name in WITH_GRADIENT else value.detach()
+                wide = settled.dtype in (torch.float32, torch.float64)
+                object.__setattr__(self, name, settled if wide else settled.float())
+        limit = getattr(self, "max_new_tokens", None)
+        if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
+            raise self._wrong("max_new_tokens", f"is {limit!r}", "a whole number of tokens, at least 1")
+        if self.lengths.is_cpu:
+            _ = self.counts
+
+    def _check(self, name: str, value: Any, dtype: str, sizes: Mapping[str, int]) -> None:
+        wanted, per = _expected(name, sizes), EXPECTED[name][1]
+        if not isinstance(value, Tensor):
+            raise self._wrong(name, f"is no tensor but {type(value).__name__}", wanted)
+        taken = {
+            "float": not value.dtype.is_complex,
+            "integer": not (value.dtype.is_floating_point or value.dtype.is_complex or value.dtype == torch.bool),
+            "int64": value.dtype == torch.int64,
+            "bool": value.dtype == torch.bool,
+        }
+        if not taken[dtype]:
+            raise self._wrong(name, f"is {str(value.dtype).removeprefix('torch.')}", wanted)
+        if value.dim() != 1 or value.shape[0] != sizes.get(per, value.shape[0]):
+            padded = value.dim() == 2 and per == "token"
+            fix = "take the response tokens of a padded tensor: values[mask]" if padded else ""
+            raise self._wrong(name, f"has the shape {list(value.shape)}", wanted, fix)
+        if value.device != self.lengths.device:
+            given = f"is on {value.device}, and `lengths` on {self.lengths.device}"
+            raise self._wrong(name, given, "all tensors on one device", f"{name}=values.to(lengths.device)")
+
+    def _wrong(self, name: str, given: str, wanted: str, fix: str = "") -> UserError:
+        return UserError(f"`{name}` {given}; expected: {wanted}", where=f"{type(self).__name__}.{name}", fix=fix)
+
+
+def _expected(name: str, sizes: Mapping[str, int]) -> str:
+    """In words: `float [N] = [24], one a response token`."""
+    dtype, per = EXPECTED[name]
+    letter, what = ("N", "response token") if per == "token" else ("S", "response")
+    return f"{dtype} [{letter}]" + (f" = [{sizes[per]}]" if per in sizes else "") + f", one a {what}"
 
 
 @dataclass(frozen=True)
-class Groups(_Flat):
+class Groups(Flat):
     """A graded rollout: what advantages are made of."""
 
     rewards: Tensor  # float, integer or bool [S]; what is not finite counts as NaN
@@ -97,21 +197,19 @@ class Groups(_Flat):
     max_new_tokens: int | None = None  # that limit, for length penalties
     named: Tensor | None = None  # float [S, K]: rewards whose mean by `weights` `rewards` are (GDPO)
     weights: Sequence[float] = ()  # K numbers
+    sized = "old_entropies"
 
     def __post_init__(self) -> None:
-        check_given(self)
-        if self.lengths.is_cpu:
-            check_lengths(self, self.lengths.tolist())
+        self._settle()
         if self.named is not None and self.named.shape != (wanted := (self.lengths.shape[0], len(self.weights))):
             what = f"`named` has the shape {list(self.named.shape)}; expected: {list(wanted)}, a column for each weight"
             raise UserError(what, where="Groups.named")
-        _settle(self, ("rewards", "old_entropies"))
         rewards = torch.where(self.rewards.isfinite(), self.rewards, torch.nan)
         object.__setattr__(self, "rewards", rewards)  # a mean of -inf would pass for a group without a success
 
 
 @dataclass(frozen=True)
-class TokenBatch(_Flat):
+class TokenBatch(Flat):
     """A mini-batch or a micro-batch: float [N], but where it says otherwise. What a row wants is `objective.needs`."""
 
     old_logprobs: Tensor
@@ -127,32 +225,24 @@ class TokenBatch(_Flat):
     group_ids: Tensor | None = None  # integer [S]
     finished: Tensor | None = None  # bool [S]
     max_new_tokens: int | None = None
+    sized = "advantages"
 
     def __post_init__(self) -> None:
-        check_given(self, "advantages")
-        if self.lengths.is_cpu:
-            check_lengths(self, self.lengths.tolist(), "advantages")
-        _settle(self, PER_TOKEN)
+        self._settle()
 
     @property
     def tokens(self) -> int:
         """N, by the advantages: no device is asked."""
         return self.advantages.shape[0]
 
-    def want(self, name: str, why: str) -> Tensor:
-        """An optional tensor that is needed now. Raises UserError when it was not given."""
-        value = getattr(self, name)
-        if value is None:
-            raise missing(self, name, why)
-        return value
-
     def select(self, sequences: Sequence[int] | Tensor) -> "TokenBatch":
         """The batch of the given sequences (indices [K] into this one, or bool [S]), in that order. Raises UserError
         for others."""
-        chosen, indices = indices_of(self.lengths, self.counts, numbers_of(sequences, len(self.counts), self))
-        picked: dict[str, Any] = {}
-        for part in fields(self):
-            value = getattr(self, part.name)
-            if isinstance(value, Tensor):
-                picked[part.name] = value[chosen if EXPECTED[part.name].per == "response" else indices]
+        chosen, indices = self.places(sequences)
+        given = {part.name: getattr(self, part.name) for part in fields(self)}
+        picked: dict[str, Any] = {
+            name: value[chosen if EXPECTED[name][1] == "response" else indices]
+            for name, value in given.items()
+            if isinstance(value, Tensor)
+        }
         return replace(self, **picked)

@@ -5,11 +5,14 @@ Each takes an objective and returns what is wrong, an empty text where nothing i
 tabular policy (`tepo.objectives.testing.case`).
 
 What a formula cannot say needs no check: padding, a denominator of one's own, something detached without a word, a
-gradient into other tensors than the policy's. What a function of a user's own can break is seen at its outcome."""
+gradient into other tensors than the policy's, a NaN that is lost, a tensor that `needs` does not name. What a function
+of a user's own can break is seen at its outcome."""
 
-from collections.abc import Callable, Iterable, Mapping
+import operator
+from collections.abc import Callable, Mapping
 from copy import copy
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import torch
@@ -17,8 +20,7 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.formula.graph import Node
-from tepo.objectives import Groups, Metrics, Needs, Objective, Plan, TokenBatch
-from tepo.objectives.inputs import PER_TOKEN
+from tepo.objectives import Groups, Metrics, Objective, Plan, TokenBatch
 from tepo.objectives.scope import Value
 from tepo.objectives.testing.case import LIMIT, TabularCase, distance, edge_cases, make_case, partitions, shuffled
 from tepo.objectives.testing.simulated_ranks import SimulatedRank, on_ranks
@@ -55,22 +57,6 @@ def gradient_of_part(objective: Objective, case: TabularCase, batch: TokenBatch,
 def unsplit(objective: Objective, case: TabularCase, batch: TokenBatch) -> tuple[Tensor, Metrics]:
     """Gradient and metrics of the mini-batch in one piece."""
     return gradient_of_part(objective, case, batch, objective.prepare(batch, salt=SALT))
-
-
-def split(objective: Objective, case: TabularCase, batch: TokenBatch, parts: list[list[int]]) -> tuple[Tensor, Metrics]:
-    """The sum over micro-batches, with one plan, made without log-probs where the objective says it needs none."""
-    plan = objective.prepare(_before_log_probs(objective, batch), salt=SALT)
-    done = [gradient_of_part(objective, case, batch.select(part), plan.select(part)) for part in parts]
-    metrics = done[0][1]
-    for _, more in done[1:]:
-        metrics = metrics + more
-    return torch.stack([found for found, _ in done]).sum(0), metrics
-
-
-def _before_log_probs(objective: Objective, batch: TokenBatch) -> TokenBatch:
-    """The batch that `prepare` is given: without the tensors that the policy has to be run for, unless the objective
-    reads them."""
-    return batch if objective.needs.prepass else replace(batch, logprobs=None, entropies=None, full_kl=None)
 
 
 def _differs(what: str, one: Tensor, other: Tensor, allowed: float) -> str:
@@ -124,10 +110,14 @@ def micro_batches(objective: Objective, dtype: torch.dtype = torch.float64) -> s
     """The gradient and the metrics do not depend on micro-batches, nor on the order of the responses."""
     case, batch = prepared_case(objective, dtype)
     expected, metrics = unsplit(objective, case, batch)
+    # The plan is made without what the policy has to be run for, where the objective says that it needs none of that
+    before = batch if objective.needs.prepass else replace(batch, logprobs=None, entropies=None, full_kl=None)
+    plan = objective.prepare(before, salt=SALT)
     for parts in partitions(len(batch.lengths)):
-        found, added = split(objective, case, batch, parts)
+        done = [gradient_of_part(objective, case, batch.select(part), plan.select(part)) for part in parts]
+        added = reduce(operator.add, [more for _, more in done])
         what = f"{len(parts)} micro-batches"
-        wrong = _differs(what, found, expected, TOLERANCE[dtype])
+        wrong = _differs(what, torch.stack([found for found, _ in done]).sum(0), expected, TOLERANCE[dtype])
         if wrong := wrong or _unequal(what, added.means(), metrics.means()):
             return wrong
     other, moved = shuffled(case, torch.randperm(len(batch.lengths), generator=torch.Generator().manual_seed(0)))
@@ -191,69 +181,6 @@ def alike(objective: Objective) -> str:
     return f"equal rewards of a group give an advantage of {worst:.3g}, not 0" if worst != 0 else ""
 
 
-def nan(objective: Objective) -> str:
-    """A NaN in what it reads reaches the loss, where training stops."""
-    case = make_case(_SEED)
-    batch, groups = case.batch(objective), case.groups()
-    for place in (0, 1, -1):  # a success, a failure of its group, and one of a group without a success
-        made = objective.advantages(replace(groups, rewards=_with_nan(groups.rewards, place)))
-        if not made[groups.sequence == torch.arange(len(case.lengths))[place]].isnan().all():
-            return "a NaN reward makes an advantage that is a number"
-    plan = objective.prepare(batch, salt=SALT)
-    given = [name for name in objective.needs.given if name in PER_TOKEN]
-    for name in ("logprobs", "old_logprobs", "advantages", *given):
-        for token in (0, -1):
-            changes: dict[str, Any] = {name: _with_nan(getattr(batch, name), token)}
-            if not objective.loss(replace(batch, **changes), plan).loss.isnan():
-                return f"a NaN in `{name}` makes a loss that is a number"
-    return ""
-
-
-def _with_nan(values: Tensor, place: int) -> Tensor:
-    values = values.detach().clone()
-    values[place] = torch.nan
-    return values
-
-
-def needs(objective: Objective) -> str:
-    """It reads what its needs name and nothing else, and what it lacks of them is said in a sentence."""
-    case, batch = prepared_case(objective)
-    groups, wanted = case.groups(), objective.needs
-    spare = {part.name for part in fields(Needs)} - set(wanted.given)
-
-    def run(groups: Groups, batch: TokenBatch) -> Tensor:
-        made = objective.advantages(groups)
-        plan = objective.prepare(_before_log_probs(objective, batch), salt=SALT)
-        return torch.cat([made, gradient_of_part(objective, case, batch, plan)[0].flatten()])
-
-    expected = run(groups, batch)
-    try:
-        found = run(_lacking(groups, spare), _lacking(batch, spare))
-    except Exception as error:
-        return f"it reads what `needs` does not name: {_first_line(error)}"
-    if not torch.equal(found, expected):
-        return "it depends on what `needs` does not name"
-    if batch.entropies is not None and not wanted.entropy_gradient:
-        found = run(groups, replace(batch, entropies=batch.entropies.detach()))
-        if not torch.equal(found, expected):
-            return "it depends on the gradient of the entropies, which `needs` does not name"
-    for name in wanted.given:
-        try:
-            run(_lacking(groups, [name]), _lacking(batch, [name]))
-        except Exception as error:
-            if isinstance(error, UserError) and f"reads `{name}`" in error.what:
-                continue
-            return f"without `{name}` it ends with: {_first_line(error)}"
-        return f"`needs` names {name}, and nothing misses it"
-    return ""
-
-
-def _lacking(given: Any, names: Iterable[str]) -> Any:
-    """A rollout or a batch without what need not be given and has one of these names."""
-    optional = {part.name for part in fields(given) if part.default is None} & set(names)
-    return replace(given, **dict.fromkeys(optional))
-
-
 def repeated(objective: Objective) -> str:
     """The same call again gives the same bits."""
     case, batch = prepared_case(objective)
@@ -268,7 +195,7 @@ def float32(objective: Objective) -> str:
     return _differs("float32", found[0].double(), found[1], TOLERANCE[torch.float32])
 
 
-_ALL = (gradient, micro_batches, ranks, extremes, alike, nan, needs, repeated, float32)
+_ALL = (gradient, micro_batches, ranks, extremes, alike, repeated, float32)
 CHECKS: dict[str, Callable[[Objective], str]] = {check.__name__.replace("_", "-"): check for check in _ALL}
 
 
@@ -282,7 +209,7 @@ def check_objective(objective: Objective) -> list[Check]:
         except UserError as error:
             wrong = f"{error.what} ({error.where})" if error.where else error.what
         except Exception as error:
-            wrong = _first_line(error)
+            wrong = f"{type(error).__name__}: {error}".splitlines()[0]
         if wrong and objective.functions:
             wrong += f"; functions of your own: {', '.join(objective.functions)}"
         found.append(Check(name, (check.__doc__ or "").splitlines()[0], wrong))
@@ -295,8 +222,3 @@ def check_runs(objective: Objective) -> None:
     if objective.functions:
         for dtype in (torch.float32, torch.float64):
             unsplit(objective, *prepared_case(objective, dtype))
-
-
-def _first_line(error: Exception) -> str:
-    what = error.what if isinstance(error, UserError) else f"{type(error).__name__}: {error}"
-    return what.splitlines()[0]

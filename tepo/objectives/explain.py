@@ -1,7 +1,7 @@
 """Explanation of a formula: its lines by stage, constants with their sources, a picture of the coefficient of grad log
 pi, the changes to another row. The library part of `tepo explain`."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import partial
 from math import isfinite
@@ -11,24 +11,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tepo.formula.formula import CURRENT, Formula
+from tepo.formula.formula import CURRENT, NEEDED, Formula
 from tepo.formula.graph import Node, below
 from tepo.formula.language import GIVEN, GROUPS, WORDS
-from tepo.formula.lines import equation, latex_lines, read_constants, words
-from tepo.formula.row import Constant, Row, changed_lines, load_row
-from tepo.formula.typeset import called
+from tepo.formula.row import Row, changed_lines, load_row
+from tepo.formula.typeset import called, equation, read_constants, words
 from tepo.objectives.batch import TokenBatch
 from tepo.objectives.objective import Objective
 
-NEEDS = {
-    "entropies": "current entropies",
-    "entropy_gradient": "their gradient",
-    "old_entropies": "the old policy's entropies",
-    "initial_logprobs": "the initial policy's log-probs",
-    "sampler_logprobs": "the sampler's log-probs",
-    "full_kl": "the exact KL at each token",
-    "prepass": "current log-probs of the whole mini-batch before its first backward pass",
-}
 STAGES = {  # where a line is computed
     "rollout": "once a rollout",
     "mini-batch": "once a mini-batch, over all ranks, before the first backward pass",
@@ -36,62 +26,28 @@ STAGES = {  # where a line is computed
 }
 _PLAIN = ("min", "max", "abs", "sqrt", "log", "tokens", "responses")  # said by their names
 _ROWS, _OLD = 14, -1.6  # of the picture: lines, and the old log-prob of its tokens
+_HELD = (
+    "at: a response of one token; π_old = 0.2, as of all other policies; H_old = 1, H = 0.5 for ● and 1.5 for ○; exact "
+    "KL = 0.1; values over the mini-batch as of this response alone at d = 0"
+)
 BASELINE = "grpo_dapo"  # TEPO's baseline: Table 1, row GRPO/DAPO
 
 
 @dataclass(frozen=True)
 class Coefficients:
-    """Coefficient of grad log pi of a token in J, before the weight that its average gives it, over the log-ratio."""
+    """The coefficient of grad log pi of a token in J over the log-ratio, before the weight of its average."""
 
     log_ratio: tuple[float, ...]
     high: tuple[float, ...]  # where what the rollout hands over has the first value of `at`
     low: tuple[float, ...]  # where it has the second one
     handed: str  # the name of that
     at: tuple[float, float]
-    held: tuple[str, ...]  # where all else stands
     beside: tuple[str, ...]  # gradients that go into H or the exact KL instead
 
 
-@dataclass(frozen=True)
-class Explanation:
-    """All that `tepo explain` prints of a row."""
-
-    row: Row
-    stages: Mapping[str, tuple[str, ...]]  # names of lines, and parts of lines, by where they are computed
-    constants: Mapping[str, Constant]
-    names: Mapping[str, str]  # what is given and what functions do
-    coefficients: Coefficients
-    detached: tuple[str, ...]
-    needs: tuple[str, ...]
-    other: str
-    changed: tuple[tuple[str, str], ...]  # lines as the row has them and as `other` has them
-
-
-def explain(row: Row, vs: Row | None = None) -> Explanation:
-    """Explain a row beside another one: the one that it is like unless given, else GRPO/DAPO.
-
-    Raises UserError, with a caret under the word, for what is wrong in a line."""
-    formula, other = Objective(**row.parts), vs or row.base or load_row(BASELINE)
-    read, functions = words(row), called(formula.nodes.values())
-    given = {name: GIVEN[name] for name in read if name in GIVEN}
-    names = {name: one.doc + f", {WORDS[one.per]}" * bool(one.per) for name, one in given.items()}
-    names |= {f"{name}(…)": functions[name].doc for name in read if name in functions and name not in _PLAIN}
-    names |= {"N_g": "tokens of the group in the mini-batch"} if row.average == GROUPS else {}
-    return Explanation(
-        row=row,
-        stages=_stages(formula),
-        constants=read_constants(row),
-        names=names,
-        coefficients=coefficients(formula),
-        detached=_detached(formula),
-        needs=tuple(said for need, said in NEEDS.items() if getattr(formula.needs, need)),
-        other=other.name,
-        changed=tuple(changed_lines(row, other)),
-    )
-
-
 # what follows from the graph ------------------------------------------------------------------------------------------
-def _stages(formula: Formula) -> dict[str, tuple[str, ...]]:
+def stages(formula: Formula) -> dict[str, tuple[str, ...]]:
+    """Names of lines, and parts of lines, by where they are computed."""
     root, handed, planned = formula.nodes["J"], formula.handed.number, _planned(formula)
     parts = below([root], planned | {handed})
     of_rollout = {node.number for node in formula.handed.below()}
@@ -117,7 +73,7 @@ def _said(formula: Formula, node: Node) -> str:
     return next(lines, node.place.text[node.place.start : node.place.end])
 
 
-def _detached(formula: Formula) -> tuple[str, ...]:
+def detached(formula: Formula) -> tuple[str, ...]:
     """The rollout's value, parts that the current policy makes and that carry no gradient, and other policies."""
     found, others = [f"{_said(formula, formula.handed)} (handed over by the rollout)"], list[str]()
     lines, planned = {node.number for node in formula.nodes.values()}, _planned(formula)
@@ -157,18 +113,10 @@ def coefficients(formula: Objective) -> Coefficients:
         for name, values in by_name.items():
             ends = [f"{end:.6g}" for end in (float(values.min()), float(values.max()))]
             beside.setdefault(name, []).append(" to ".join(dict.fromkeys(ends)))
-    loss = below([formula.nodes["J"]], {formula.handed.number})
-    read, functions = {str(node.value) for node in loss if node.op == "given"}, {node.op for node in loss}
-    alike = not (functions & {"sum_i", "top_b", "first_b", "draw_b"} or read & {"T", "t"})
-    held = ["a response of one token" + ", or of more at the same d" * alike, "π_old = 0.2"]
-    held += [f"{name} = logp_old" for name in ("logp_sampler", "logp_initial") if name in read]
-    held += ["H_old = 1, H = 0.5 for ● and 1.5 for ○"] * bool(read & {"H", "dH", "H_old"})
-    held += ["exact KL = 0.1"] * bool(read & {"kl_old", "kl_initial"})
-    held += ["values over the mini-batch as of this response alone at d = 0"] * bool(formula.planned)
     said = [f"the coefficient of ∇{name} is {' for ●, '.join(dict.fromkeys(ends))}" for name, ends in beside.items()]
     said = [f"{text} for ○" if " for ●" in text else text for text in said]
     high, low = found
-    return Coefficients(tuple(d.tolist()), high, low, _said(formula, formula.handed), at, tuple(held), tuple(said))
+    return Coefficients(tuple(d.tolist()), high, low, _said(formula, formula.handed), at, tuple(said))
 
 
 def _responses(d: Tensor, handed: float) -> TokenBatch:
@@ -214,7 +162,7 @@ def _picture(c: Coefficients, width: int) -> list[str]:
         lines += [f"  {names.get(n, ''):>7} {''.join(line)}".rstrip() for n, line in enumerate(grid)]
         for name, values in (("d", c.log_ratio), ("●", c.high), ("○", c.low)):
             lines.append(f"  {name}   " + " ".join(f"{f'{value + 0.0:.3g}':^9}" for value in values[::10]).rstrip())
-    lines += _block(f"at: {'; '.join(c.held)}", width)
+    lines += _block(_HELD, width)
     return [*lines, *(line for way in c.beside for line in _block(f"beside it, {way}", width))]
 
 
@@ -233,9 +181,21 @@ def _columns(rows: Iterable[tuple[str, str]], width: int, between: str = "  ") -
     return [line for name, text in rows for line in _block(f"{name:{first}}{between}{text}", width, min(first + 4, 30))]
 
 
-def to_text(explanation: Explanation, width: int = 110) -> str:
-    """Plain text of at most `width` columns where words allow; the picture takes 72."""
-    e, row = explanation, explanation.row
+def names_of(row: Row, formula: Formula) -> dict[str, str]:
+    """What is given and what functions do, of all that the row reads."""
+    read, functions = words(row), called(formula.nodes.values())
+    given = {name: GIVEN[name] for name in read if name in GIVEN}
+    names = {name: one.doc + f", {WORDS[one.per]}" * bool(one.per) for name, one in given.items()}
+    names |= {f"{name}(…)": functions[name].doc for name in read if name in functions and name not in _PLAIN}
+    return names | ({"N_g": "tokens of the group in the mini-batch"} if row.average == GROUPS else {})
+
+
+def to_text(row: Row, vs: Row | None = None, width: int = 110) -> str:
+    """A row beside another one (the one that it is like unless given, else GRPO/DAPO), in at most `width` columns where
+    words allow; the picture takes 72.
+
+    Raises UserError, with a caret under the word, for what is wrong in a line."""
+    formula, other = Objective(**row.parts), vs or row.base or load_row(BASELINE)
     maximised, *rest = equation(row)
     lines = dict(line.split(" = ", 1) for line in rest)
     about = f": {' '.join(row.about.split())}" if row.about else ""
@@ -245,32 +205,23 @@ def to_text(explanation: Explanation, width: int = 110) -> str:
         title = "Departs from its paper" + " as shipped, before it was changed" * set_
         parts.append([title, *(line for text in row.departs for line in _block(text, width))])
     parts.append(["To maximise", *_block(maximised, width)])
-    for stage, names in e.stages.items():
+    for stage, names in stages(formula).items():
         own = _columns(((name, f"= {lines[name]}") for name in names if name in lines), width, " ")
         others = [line for name in names if name not in lines for line in _block(name, width)]
         parts.append([f"Computed {STAGES[stage]}", *own, *others])
     if row.keep:
         parts.append(["Left out of the sums, N and B", "  responses that were cut at the limit"])
-    if e.constants:
-        given = ((f"{name} = {one.value:g}", one.source or "no source is given") for name, one in e.constants.items())
+    if constants := read_constants(row):
+        given = ((f"{name} = {one.value:g}", one.source or "no source is given") for name, one in constants.items())
         parts.append(["Constants", *_columns(given, width)])
-    parts += [["Names", *_columns(e.names.items(), width)], _picture(e.coefficients, width)]
-    parts.append(["Detached", *_block("; ".join(e.detached), width)])
-    needs = ", ".join(e.needs) or "log-probs and old log-probs alone"
-    parts.append(["The trainer must compute", *_block(needs, width)])
-    other = f"{e.other} as shipped" if e.other == row.name else e.other
-    signs = [f"{sign} {text}" for here, there in e.changed for sign, text in (("-", there), ("+", here)) if text]
-    title = f"Differs from {other} (- there, + here)" if signs else f"No difference from {other}"
+    parts.append(["Names", *_columns(names_of(row, formula).items(), width)])
+    parts.append(_picture(coefficients(formula), width))
+    parts.append(["Detached", *_block("; ".join(detached(formula)), width)])
+    needs = ", ".join(said for need, said in NEEDED.items() if getattr(formula.needs, need))
+    parts.append(["The trainer must compute", *_block(needs or "log-probs and old log-probs alone", width)])
+    name = f"{other.name} as shipped" if other.name == row.name else other.name
+    changed = changed_lines(row, other)
+    signs = [f"{sign} {text}" for here, there in changed for sign, text in (("-", there), ("+", here)) if text]
+    title = f"Differs from {name} (- there, + here)" if signs else f"No difference from {name}"
     parts.append([title, *(line for text in signs for line in _block(text, width))])
     return "\n\n".join("\n".join(part) for part in parts)
-
-
-def to_latex(explanation: Explanation) -> str:
-    """An `align*` environment and a sentence about its signs (needs amsmath)."""
-    row = explanation.row
-    lines, said = latex_lines(row)
-    constants = explanation.constants.items()
-    comments = [f"{row.name}: {row.about}", *row.departs, *(f"{name}: {one.source}" for name, one in constants)]
-    body = " \\\\\n".join(f"  {line}" for line in lines)
-    head = "".join(f"% {' '.join(one.split())}\n" for one in comments)
-    return f"{head}\\begin{{align*}}\n{body}\n\\end{{align*}}\n" + (f"where {', '.join(said)}.\n" if said else "")

@@ -1,28 +1,22 @@
 """The functions of the language as tensors: the KL estimators, clips, means over a response, group, rollout and batch.
 
-What they take and give is in `tepo.formula.language`."""
+What they take and give is in `tepo.formula.language`. Values are [S], [S, K] or [N], in a flat batch."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from tepo.common.randomness import mix, uniform
 from tepo.formula.graph import Node
 from tepo.formula.language import OPERATORS, TOP
 from tepo.objectives import own_functions
-from tepo.objectives.batch import all_sum
-from tepo.objectives.group_statistics import best_other, group_mean, group_share, group_std, group_sum
+from tepo.objectives.batch import Collectives, TokenBatch, all_sum, gather, largest
 from tepo.objectives.scope import Scope, Value
-from tepo.objectives.segments import prefix_mean, segment_max, segment_sum, sequence_mean, sequence_sum
-from tepo.objectives.selection import covariance, draws, largest, order, top_tokens
 
 
 # of each value by itself ----------------------------------------------------------------------------------------------
-def k2(x: Tensor) -> Tensor:
-    """x^2/2."""
-    return 0.5 * x * x
-
-
 def k3(x: Tensor) -> Tensor:
     """exp(-x) - 1 + x, held as a whole below x = -20. Schulman's estimate of a KL from the log-ratio x."""
     held = x.clamp(min=-TOP)
@@ -35,11 +29,6 @@ def comb(n: Tensor, k: float) -> Tensor:
     for taken in range(int(k)):
         made = made * (n - taken).clamp(min=0) / (taken + 1)
     return made
-
-
-def _divided(node: Node, above: Tensor, below: Tensor) -> Tensor:
-    """0/0 is 0 where no gradient flows."""
-    return above / below if node.gradient else torch.where((above == 0) & (below == 0), 0.0, above / below)
 
 
 def _bounded(x: Value, bound: Value, low: bool) -> Value:
@@ -67,19 +56,111 @@ def _clip(scope: Scope, x: Value, low: Value, high: Value) -> Value:
 
 
 # over a response ------------------------------------------------------------------------------------------------------
+def segment_sum(values: Tensor, lengths: Tensor) -> Tensor:
+    """Sum of each sequence: values [N], lengths [S] -> float64 [S]; 0 for an empty one. Deterministic on every
+    device."""
+    return torch.segment_reduce(values.double(), "sum", lengths=lengths, initial=0, unsafe=True)
+
+
+def _spread(values: Tensor, lengths: Tensor, sequence: Tensor, mean: bool) -> Tensor:
+    sums = segment_sum(values, lengths)
+    return (sums / lengths.clamp(min=1) if mean else sums).to(values.dtype).index_select(0, sequence)
+
+
+class _Spread(torch.autograd.Function):
+    """The sum or mean of each sequence on each of its tokens. A symmetric map, so its backward pass is itself."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, lengths: Tensor, sequence: Tensor, mean: bool) -> Tensor:  # type: ignore[override]
+        ctx.save_for_backward(lengths, sequence)
+        ctx.mean = mean
+        return _spread(values, lengths, sequence, mean)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
+        lengths, sequence = ctx.saved_tensors
+        return _spread(gradient, lengths, sequence, ctx.mean), None, None, None
+
+
 def _mean_i(scope: Scope, x: Tensor) -> Tensor:
     if scope.per_token:
-        return sequence_mean(x, scope.lengths, scope.source.sequence)
+        return _Spread.apply(x, scope.lengths, scope.source.sequence, True)
     return segment_sum(x, scope.lengths) / scope.lengths.clamp(min=1)
 
 
 def _sum_i(scope: Scope, x: Tensor) -> Tensor:
-    return sequence_sum(x, scope.lengths, scope.source.sequence) if scope.per_token else segment_sum(x, scope.lengths)
+    if scope.per_token:
+        return _Spread.apply(x, scope.lengths, scope.source.sequence, False)
+    return segment_sum(x, scope.lengths)
 
 
 def _max_i(scope: Scope, x: Tensor) -> Tensor:
-    top = segment_max(x if scope.per_token else x.double(), scope.lengths)
+    values = x if scope.per_token else x.double()
+    top = torch.segment_reduce(values, "max", lengths=scope.lengths, initial=-torch.inf, unsafe=True)
     return top.index_select(0, scope.source.sequence) if scope.per_token else torch.where(scope.lengths > 0, top, 0.0)
+
+
+def _prefix_mean_i(scope: Scope, x: Tensor) -> Tensor:
+    """One cumulative sum over the flat batch in float64, so what stands before a sequence costs it no precision."""
+    if not x.shape[0]:
+        return x
+    running = x.double().cumsum(0)
+    before = torch.cat([running.new_zeros(1), running])[scope.source.starts[scope.source.sequence]]
+    return ((running - before) / (scope.source.positions + 1)).to(x.dtype)
+
+
+# over the groups of a rollout: index is the number of each value's group, count how many there are --------------------
+def reduced(values: Tensor, index: Tensor, count: int, how: str = "sum") -> Tensor:
+    """The sum, `amax` or `amin` of each set [count]."""
+    start = {"sum": 0.0, "amax": -torch.inf, "amin": torch.inf}[how]
+    made = values.new_full((count, *values.shape[1:]), start)
+    if how == "sum":
+        return made.index_add(0, index, values)
+    places = index if values.dim() == 1 else index[:, None].expand_as(values)
+    return made.scatter_reduce(0, places, values, how)
+
+
+def _sum_g(scope: Scope, x: Tensor) -> Tensor:
+    index, count = scope.groups(x)
+    return reduced(x, index, count)[index]
+
+
+def group_mean(scope: Scope, x: Tensor, weights: Tensor | None = None) -> Tensor:
+    """The mean of a group; that of like values is that value exactly, so that their advantage is exactly 0."""
+    index, count = scope.groups(x)
+    weights = torch.ones_like(x) if weights is None else weights
+    total, weight = (reduced(part, index, count) for part in (weights * x, weights))
+    top, bottom = (reduced(x, index, count, how) for how in ("amax", "amin"))
+    return torch.where(top == bottom, top, total / torch.where(weight == 0, 1.0, weight))[index]
+
+
+def group_std(scope: Scope, x: Tensor) -> Tensor:
+    """The standard deviation of a group with n - 1 below; 0 for one alone and for like ones."""
+    index, count = scope.groups(x)
+    spread = reduced((x - group_mean(scope, x)) ** 2, index, count)
+    size = reduced(torch.ones_like(x), index, count)
+    return (spread / (size - 1).clamp(min=1)).sqrt()[index]
+
+
+def _max_others_g(scope: Scope, x: Tensor) -> Tensor:
+    index, count = scope.groups(x)
+    best = reduced(x, index, count, "amax")[index]
+    number = _sum_g(scope, (x == best).double())
+    second = reduced(torch.where(x == best, -torch.inf, x), index, count, "amax")[index]
+    return torch.where((x < best) | (number > 1), best, torch.where(second == -torch.inf, x, second))
+
+
+def _share(values: Tensor, member: Tensor, index: Tensor, count: int) -> Tensor:
+    number = reduced(member.double(), index, count)[index]
+    mine = torch.where(member, values, 0.0)
+    mine = torch.where(reduced(mine, index, count)[index] == 0, member.double(), mine)
+    total = reduced(mine, index, count)[index]
+    return mine / torch.where(total == 0, 1.0, total) * number
+
+
+def _share_t(scope: Scope, x: Tensor, member: Tensor) -> Tensor:
+    lifted = scope.lift(member, "response", "token") if member.shape != x.shape else member
+    return _share(x, lifted, *scope.columns())
 
 
 # over the rollout, or over the mini-batch, and all ranks --------------------------------------------------------------
@@ -102,13 +183,53 @@ def _all_std(scope: Scope, x: Tensor, spelled: str) -> Tensor:
     return (spread / (number - 1).clamp(min=1)).sqrt()
 
 
+def _cov_b(scope: Scope, x: Tensor, y: Tensor) -> Tensor:
+    """Cui et al. 2505.22617 Eq. 10."""
+    values = torch.stack([x.detach().double(), y.double()])
+    totals = all_sum(torch.cat([values.sum(1), values.new_tensor([float(values.shape[1])])]), scope.comm)
+    centred = values - (totals[:2] / totals[2].clamp(min=1))[:, None]
+    return centred[0] * centred[1]
+
+
+def draws(batch: TokenBatch, salt: int) -> Tensor:
+    """One uniform number per token, float64 [N]:
+    a function of (salt, sequence's uid, position) alone, whatever the order, split or rank."""
+    assert batch.uid is not None
+    keys = mix(batch.uid, torch.tensor(salt, dtype=torch.int64, device=batch.uid.device))
+    return uniform(keys[batch.sequence], batch.positions)
+
+
+def _order(batch: TokenBatch, comm: Collectives | None) -> Tensor:
+    """Place of each token by its sequence's uid and then by its position, over all ranks, [N]: ascending, with gaps."""
+    assert batch.uid is not None
+    number = torch.searchsorted(gather(batch.uid, comm).unique(), batch.uid)
+    return (number[batch.sequence] * 2**32 + batch.positions).double()
+
+
+def top_tokens(scores: Tensor, ties: Tensor, count: int, comm: Collectives | None) -> Tensor:
+    """Mask of the `count` largest scores over all ranks, bool [N]; among equal scores the smallest ties win. A score of
+    -inf is never chosen. scores: float64 [N]; ties: no two alike [N]."""
+    order = _best_first(scores, ties)[:count]
+    all_scores, all_ties = gather(scores[order], comm), gather(ties[order], comm)
+    if not all_scores.shape[0]:
+        return torch.zeros_like(scores, dtype=torch.bool)
+    last = _best_first(all_scores, all_ties)[:count][-1]
+    chosen = (scores > all_scores[last]) | ((scores == all_scores[last]) & (ties <= all_ties[last]))
+    return chosen & (scores > -torch.inf)
+
+
+def _best_first(scores: Tensor, ties: Tensor) -> Tensor:
+    order = torch.argsort(ties, stable=True)
+    return order[torch.argsort(scores[order], descending=True, stable=True)]
+
+
 def _chosen(scope: Scope, scores: Tensor, share: float, ties: Tensor) -> Tensor:
     count = int(all_sum(scope.lengths.sum().double(), scope.comm))
     return top_tokens(scores.double(), ties, max(1, int(share * count)), scope.comm)
 
 
 def _draw_b(scope: Scope, condition: Tensor, share: float) -> Tensor:
-    number = draws(scope.source, scope.salt)  # type: ignore[arg-type]
+    number = draws(scope.source, scope.salt)
     return _chosen(scope, torch.where(condition, -number, -torch.inf), share, number)
 
 
@@ -119,7 +240,7 @@ RUN: dict[str, Callable[..., Value]] = {
     "sqrt": lambda s, x: x.sqrt(),
     "abs": lambda s, x: x.abs(),
     "sigmoid": lambda s, x: x.sigmoid(),
-    "k2": lambda s, x: k2(x),
+    "k2": lambda s, x: 0.5 * x * x,
     "k3": lambda s, x: k3(x),
     "min": _extreme(low=True),
     "max": _extreme(low=False),
@@ -131,23 +252,21 @@ RUN: dict[str, Callable[..., Value]] = {
     "mean_i": _mean_i,
     "sum_i": _sum_i,
     "max_i": _max_i,
-    "prefix_mean_i": lambda s, x: prefix_mean(x, s.lengths, s.source.sequence),
-    "mean_g": lambda s, x, *weights: group_mean(x, *s.groups(x), *weights),
-    "std_g": lambda s, x: group_std(x, *s.groups(x)),
-    "sum_g": lambda s, x: group_sum(x, *s.groups(x)),
-    "max_others_g": lambda s, x: best_other(x, *s.groups(x)),
-    "share_g": lambda s, x, m: group_share(x, m, *s.groups(x)),
-    "share_t": lambda s, x, m: group_share(
-        x, s.lift(m, "response", "token") if m.shape != x.shape else m, *s.columns()
-    ),
+    "prefix_mean_i": _prefix_mean_i,
+    "mean_g": group_mean,
+    "std_g": group_std,
+    "sum_g": _sum_g,
+    "max_others_g": _max_others_g,
+    "share_g": lambda s, x, member: _share(x, member, *s.groups(x)),
+    "share_t": _share_t,
     "sum_k": lambda s, x: x.sum(1),
     "mean_r": _all_mean,
     "std_r": _all_std,
     "mean_b": _all_mean,
     "max_b": lambda s, x, spelled: largest(x.double(), s.comm),
-    "cov_b": lambda s, x, y: covariance(x, y, s.comm),
+    "cov_b": _cov_b,
     "top_b": lambda s, x, share: _chosen(s, x, share, draws(s.source, s.salt)),
-    "first_b": lambda s, x, share: _chosen(s, x, share, order(s.source, s.comm).double()),
+    "first_b": lambda s, x, share: _chosen(s, x, share, _order(s.source, s.comm)),
     "draw_b": _draw_b,
 }
 _CONDITIONS = ("share_g", "share_t", "draw_b")  # take a condition as it is
@@ -168,14 +287,16 @@ def compute(node: Node, scope: Scope, values: list[Value]) -> Value:
     if op == "*":
         for mask, value in (values, reversed(values)):
             if isinstance(mask, Tensor) and mask.dtype == torch.bool:  # it chooses: what it leaves out may be infinite
-                return torch.where(mask, scope.number(scope.typed(value, node.per), node.per), 0.0)
+                return torch.where(mask, scope.number(value, node.per), 0.0)
     if op == "where":
-        chosen = (scope.number(scope.typed(value, node.per), node.per) for value in values[1:])
-        return torch.where(values[0], *chosen)
+        return torch.where(values[0], *(scope.number(value, node.per) for value in values[1:]))
     if op not in _CONDITIONS:
         values = [scope.typed(value, part.per) for value, part in zip(values, node.args, strict=True)]
     if op == "/":
-        return _divided(node, *(scope.number(value, node.per) for value in values))
+        above, below = (scope.number(value, node.per) for value in values)
+        if node.gradient:
+            return above / below
+        return torch.where((above == 0) & (below == 0), 0.0, above / below)  # 0/0 is 0 where no gradient flows
     if op in OPERATORS:
         return OPERATORS[op](*values)
     spelled = [node.args[0].spelled] if function is not None and function.takes == ("all",) else []
@@ -189,8 +310,5 @@ def _own(node: Node, scope: Scope, values: list[Value]) -> Tensor:
     for word, part, value in zip(node.function.takes, node.args, values, strict=False):
         per = {"any": node.per, "condition": "token"}.get(word, part.per)
         lifted = scope.lift(value, part.per, per)
-        exact = word in ("condition", "number", "number?")
-        given.append(lifted if exact else scope.number(scope.typed(lifted, per), per))
-    groups = scope.groups(scope.lengths)[0] if node.stage == "rollout" else None
-    layout = own_functions.Layout(scope.dtype, scope.source, node.stage, scope.comm, groups)
-    return own_functions.run(node.function, node.op, layout, given)
+        given.append(lifted if word in ("condition", "number", "number?") else scope.number(lifted, per))
+    return own_functions.run(node.function, node.op, own_functions.Layout(scope, node.stage), given)

@@ -4,7 +4,8 @@ advantages = objective.advantages(groups)          # what the loss reads of the 
 plan = objective.prepare(batch, comm)              # denominators and every `_b` value, over all ranks
 out = objective.loss(micro_batch, plan.select(i))  # losses (and gradients) add up, over ranks too"""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from typing import Any
@@ -16,25 +17,14 @@ from tepo.common.errors import UserError
 from tepo.formula.addends import Clip
 from tepo.formula.formula import Formula
 from tepo.formula.graph import Node, below
-from tepo.objectives.batch import Collectives, Groups, TokenBatch, all_sum, gather
-from tepo.objectives.functions import compute
-from tepo.objectives.group_statistics import reduced
-from tepo.objectives.inputs import check_has, check_lengths, numbers_of
-from tepo.objectives.metric_sums import Metrics, token_metrics
+from tepo.formula.language import GIVEN
+from tepo.objectives.batch import PER_TOKEN, Collectives, Flat, Groups, TokenBatch, all_sum, gather, largest
+from tepo.objectives.functions import compute, reduced
 from tepo.objectives.scope import Scope, Value
-from tepo.objectives.segments import indices_of, token_indices, total
-
-_LOGPROBS = ("logprobs", "old_logprobs", "initial_logprobs", "sampler_logprobs")
-WATCHED = (*_LOGPROBS, "advantages", "entropies", "old_entropies", "full_kl")
-_OUTPUTS = {  # of the model, with the names that are made of them and carry its gradient
-    "logprobs": ("logp", "d"),
-    "entropies": ("H",),
-    "full_kl": ("kl_old", "kl_initial"),
-}
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(Flat):
     """Denominators and `_b` values of the sequences of a mini-batch or of a part of it, detached."""
 
     lengths: Tensor  # of the sequences, int64 [S]
@@ -43,24 +33,50 @@ class Plan:
     values: Mapping[int, Tensor]  # by the number of the node, a number or [N]
     filtered: bool  # sequences were left out
 
-    @cached_property
-    def counts(self) -> list[int]:
-        """`lengths` on the host, read once."""
-        return self.lengths.tolist()
-
     def select(self, sequences: Any) -> "Plan":
         """The plan of the given sequences, as `TokenBatch.select`."""
-        chosen, indices = indices_of(self.lengths, self.counts, numbers_of(sequences, len(self.counts), self))
+        chosen, indices = self.places(sequences)
         return self._each(self.lengths[chosen], lambda value: value[indices])
 
     def spread(self, batch: TokenBatch, kept: Tensor) -> "Plan":
         """The plan of a batch whose sequences `kept` are this plan's; 0 on the tokens of the others."""
-        indices, size = token_indices(batch.lengths, kept), batch.tokens
+        (_, indices), size = batch.places(kept), batch.tokens
         return self._each(batch.lengths, lambda value: value.new_zeros(size).index_copy(0, indices, value.contiguous()))
 
     def _each(self, lengths: Tensor, change: Callable[[Tensor], Tensor]) -> "Plan":
         values = {number: change(value) if value.dim() else value for number, value in self.values.items()}
         return replace(self, lengths=lengths, scale=change(self.scale), values=values)
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """Sums with their denominators under verl's names (float64 [K] each), and maxima, on the device until someone asks
+    for the means. Add those of micro-batches and mini-batches with `+`; a mean over tokens is then over all of them,
+    `actor/pg_loss` and other totals are means over mini-batches."""
+
+    names: tuple[str, ...]
+    sums: Tensor
+    counts: Tensor
+    maxima: dict[str, Tensor]
+
+    def __add__(self, other: "Metrics") -> "Metrics":
+        assert self.names == other.names, "metrics of different objectives do not add"
+        maxima = {name: torch.maximum(value, other.maxima[name]) for name, value in self.maxima.items()}
+        return Metrics(self.names, self.sums + other.sums, self.counts + other.counts, maxima)
+
+    def items(self) -> Iterator[tuple[str, tuple[Tensor, Tensor]]]:
+        """(name, (sum, denominator)) of every mean."""
+        return ((name, (self.sums[index], self.counts[index])) for index, name in enumerate(self.names))
+
+    def means(self, comm: Collectives | None = None) -> dict[str, float]:
+        """Plain numbers over all ranks; a maximum over no token is left out. The only place that waits for the
+        device."""
+        sums, counts, maxima = all_sum(self.sums, comm), all_sum(self.counts, comm), self.maxima
+        if comm is not None:
+            maxima = {name: largest(value.reshape(1), comm) for name, value in maxima.items()}
+        means = dict(zip(self.names, (sums / counts.clamp(min=1e-12)).tolist(), strict=True))
+        tops = ((name, float(value)) for name, value in maxima.items())
+        return means | {name: value for name, value in tops if value != -math.inf}
 
 
 @dataclass(frozen=True)
@@ -78,15 +94,14 @@ class Objective(Formula):
     def advantages(self, groups: Groups, comm: Collectives | None = None) -> Tensor:
         """The value that the loss reads of the rollout, one a token [N], detached, in the dtype of the rewards. `comm`
         is for statistics over the whole rollout."""
-        check_has(groups, sorted(self._of_rollout), self._reader)
-        check_lengths(groups, groups.counts, "" if groups.old_entropies is None else "old_entropies")
+        groups.check_has(sorted(self.inputs["rollout"]), self._reader)
         scope = Scope(groups, torch.float64, comm)
         with torch.no_grad():
             made = scope.typed(self._values([self.handed], scope)[self.handed.number], self.handed.per)
             per_token = scope.number(scope.lift(made, self.handed.per, "token"), "token").expand(groups.tokens)
             index, number = scope.groups(groups.rewards)
             spoilt = reduced(0 * groups.rewards.double(), index, number)  # NaN where a reward of the group is
-            if "old_entropies" in self._of_rollout:
+            if "old_entropies" in self.inputs["rollout"]:
                 entropies = 0 * groups.old_entropies.double()  # type: ignore[union-attr]
                 spoilt = spoilt + reduced(entropies, index[groups.sequence], number)
             return (per_token + spoilt[index][groups.sequence]).to(groups.rewards.dtype)
@@ -96,14 +111,15 @@ class Objective(Formula):
     ) -> Plan:
         """Denominators and `_b` values over the whole mini-batch and all ranks. `salt` (from seed, step …) varies
         random draws. totals: as in the plan, where a trainer knows them and the batch is a part of its mini-batch."""
-        check_has(batch, sorted(self._of_plan), self._reader)
-        check_lengths(batch, batch.counts, "advantages")
+        current = ["logprobs"] if self.needs.prepass else []
+        batch.check_has([*current, *sorted(self.inputs["plan"])], self._reader)
+        _ = batch.counts  # checked, on a device too
         with torch.no_grad():
-            kept = torch.nonzero(batch.want("finished", self._reader))[:, 0] if self.keep else None
+            kept = torch.nonzero(batch.finished)[:, 0] if batch.finished is not None and self.keep else None
             counted = batch if kept is None else batch.select(kept)
             if totals is None:
                 totals = all_sum(torch.stack([counted.lengths.sum(), (counted.lengths > 0).sum()]).double(), comm)
-            scope = Scope(counted, batch.advantages.dtype, comm, salt, self._reader, totals)
+            scope = Scope(counted, batch.advantages.dtype, comm, salt, totals)
             values = self._values(self.planned, scope)
             planned = {node.number: values[node.number] for node in self.planned}
             plan = Plan(counted.lengths, totals, self._scale(counted, totals, comm), planned, kept is not None)
@@ -112,7 +128,7 @@ class Objective(Formula):
     def loss(self, batch: TokenBatch, plan: Plan, weights: Tensor | None = None) -> Loss:
         """The loss of a (micro-)batch with its part of the plan. weights: of the policy term, beside what the formula
         says [N]."""
-        check_has(batch, ["logprobs", *sorted(self._of_loss)], self._reader)
+        batch.check_has(["logprobs", *sorted(self.inputs["loss"])], self._reader)
         if plan.lengths.shape != batch.lengths.shape:
             what = f"the plan is of {plan.lengths.shape[0]} responses and the batch of {batch.lengths.shape[0]}"
             raise UserError(what, where=self._reader, fix="select both alike: batch.select(part), plan.select(part)")
@@ -122,7 +138,7 @@ class Objective(Formula):
         outputs = {name: getattr(batch, name) for name in self._outputs}
         leaves = {name: value.detach().requires_grad_() for name, value in outputs.items()}
         dtype, values = batch.advantages.dtype, dict[int, Value](plan.values)
-        scope = Scope(batch, dtype, reader=self._reader, totals=plan.totals, leaves=leaves)
+        scope = Scope(batch, dtype, totals=plan.totals, leaves=leaves)
         with torch.enable_grad():
             for node, spent in self._loss_steps:
                 if node.number not in values:
@@ -133,7 +149,7 @@ class Objective(Formula):
             parts = [self._per_token(addend.node, scope, values) for addend in self._addends]
             if weights is not None:
                 parts[0] = weights.detach() * parts[0]
-            totals = [total(plan.scale * part) for part in parts]
+            totals = [(plan.scale * part).sum(dtype=torch.float64).to(dtype) for part in parts]
             loss, named = -totals[0], {"actor/pg_loss": -totals[0].detach()}
             for addend, part in zip(self._addends[1:], totals[1:], strict=True):
                 loss = loss - addend.coefficient * part
@@ -154,7 +170,8 @@ class Objective(Formula):
     @cached_property
     def _outputs(self) -> list[str]:
         """Outputs of the model into which the gradient of J flows."""
-        return [name for name, made in _OUTPUTS.items() if set(made) & self._with_gradient]
+        read = {GIVEN[name].field for name in self._with_gradient}
+        return [name for name in PER_TOKEN if name in read]
 
     def _per_token(self, node: Node, scope: Scope, values: Mapping[int, Value]) -> Tensor:
         made = scope.typed(values[node.number], node.per)
@@ -213,9 +230,19 @@ class Objective(Formula):
             "actor/correction_dropped": None if correction is None else correction == 0,
             "actor/kl_tokens": tokens.get("kl_mask"),
         }
+        # Token means are over the tokens in the loss, totals are already divided by the mini-batch's denominators
         means = {name: value for name, value in named.items() if value is not None}
-        maxima = {"actor/ratio_max": tokens["ratio"]} if "ratio" in tokens else {}
-        return token_metrics(means, totals, maxima, plan.scale > 0 if plan.filtered else None, plan.totals[0])
+        own, values = plan.totals.new_full((), batch.tokens), list(means.values())
+        if plan.filtered:
+            counted = plan.scale > 0
+            own, values = counted.sum(), [torch.where(counted, value, 0) for value in values]
+        sums = torch.stack([value.detach().sum(dtype=torch.float64) for value in values])
+        share = (own / plan.totals[0].clamp(min=1)).double()
+        counts = torch.cat([own.double().expand(len(means)), share.expand(len(totals))])
+        maxima = {"actor/ratio_max": largest(tokens["ratio"], None)} if "ratio" in tokens else {}
+        return Metrics(
+            (*means, *totals), torch.cat([sums, torch.stack(list(totals.values())).double()]), counts, maxima
+        )
 
     # values -----------------------------------------------------------------------------------------------------------
     def _values(self, roots: Sequence[Node], scope: Scope) -> dict[int, Value]:
@@ -236,7 +263,7 @@ class Objective(Formula):
         """Weight of each token in the sum [N]."""
         if self._average is None:
             return _group_scale(batch, comm)
-        scope, node = Scope(batch, torch.float64, reader=self._reader, totals=totals), self._average
+        scope, node = Scope(batch, torch.float64, totals=totals), self._average
         made = scope.lift(self._values([node], scope)[node.number], node.per, "token")
         return scope.number(made, "token").to(batch.advantages.dtype).expand(batch.tokens)
 
@@ -244,12 +271,12 @@ class Objective(Formula):
         """1, or NaN where what the formula wants holds a NaN, a log-prob of +inf, or an infinite advantage or entropy,
         which masks, clips and comparisons would hide. Waits for no device."""
         sums = []
-        for name in WATCHED:
+        for name in PER_TOKEN:
             value = getattr(batch, name)
             if value is not None and getattr(self.needs, name, True):
                 summed = value.detach().sum()
                 if name != "full_kl":  # which may be infinite, off the anchor's support
-                    size = summed if name in _LOGPROBS else summed.abs()  # a log-prob may be -inf
+                    size = summed if name.endswith("logprobs") else summed.abs()  # a log-prob may be -inf
                     summed = torch.where(size == torch.inf, torch.nan, summed)
                 sums.append(summed)
         return torch.where(torch.stack(sums).isnan().any(), torch.nan, 1.0)
@@ -261,7 +288,8 @@ class Objective(Formula):
 
 def _group_scale(batch: TokenBatch, comm: Collectives | None) -> Tensor:
     """1 over the groups times 1 over the tokens of the group [N]; groups may be spread over ranks."""
-    ids = batch.want("group_ids", "average: groups")
+    ids = batch.group_ids
+    assert ids is not None
     everyone, lengths = gather(ids, comm), gather(batch.lengths, comm)
     groups, index = torch.unique(everyone, return_inverse=True)
     tokens = batch.advantages.new_zeros(groups.shape[0], dtype=torch.float64).index_add(0, index, lengths.double())

@@ -18,43 +18,45 @@ from tepo.common.files import content_hash
 from tepo.common.plugin_files import located
 from tepo.formula.declarations import PAGE
 from tepo.formula.graph import Function
-from tepo.objectives.batch import Collectives, Groups, TokenBatch, all_sum, gather
+from tepo.objectives.batch import Collectives, all_sum, gather
+from tepo.objectives.scope import Scope
 
 Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The places of the values in one call: S responses, of N tokens together, one after the other. dtype: of values of
-    tokens; those of responses, and all of a rollout, are float64."""
+    """The places of the values in one call: S responses, of N tokens together, one after the other."""
 
-    dtype: torch.dtype
-    _source: Groups | TokenBatch
+    _scope: Scope
     _stage: str
-    _comm: Collectives | None
-    _groups: Tensor | None
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of values of tokens; those of responses, and all of a rollout, are float64."""
+        return self._scope.dtype
 
     @property
     def lengths(self) -> Tensor:
         """Tokens of each response, int64 [S]."""
-        return self._source.lengths
+        return self._scope.lengths
 
     @property
     def sequence(self) -> Tensor:
         """The response of each token, from 0, int64 [N]."""
-        return self._source.sequence
+        return self._scope.source.sequence
 
     @property
     def positions(self) -> Tensor:
         """The place of each token in its response, from 0, int64 [N]."""
-        return self._source.positions
+        return self._scope.source.positions
 
     @property
     def groups(self) -> Tensor:
         """The group of each response, from 0, int64 [S]. Raises RuntimeError outside of a rollout."""
-        if self._groups is None:
+        if self._stage != "rollout":
             raise RuntimeError("only a function whose name ends with _g or _r sees groups")
-        return self._groups
+        return self._scope.groups(self.lengths)[0]
 
     def all_sum(self, value: Tensor) -> Tensor:
         """The sum over all ranks. Raises RuntimeError in a micro-batch."""
@@ -67,7 +69,7 @@ class Layout:
     def _wide(self) -> Collectives | None:
         if not self._stage:
             raise RuntimeError("only a function whose name ends with _r or _b looks beyond its micro-batch")
-        return self._comm
+        return self._scope.comm
 
 
 def function(*, takes: str, gives: str) -> Callable[[Call], Call]:

@@ -10,29 +10,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tepo.formula.language import HANDED
+from tepo.formula.language import GIVEN, HANDED
 from tepo.objectives.batch import Collectives, Groups, TokenBatch
-from tepo.objectives.group_statistics import group_sum
 
 Value = Any  # float | Tensor
 LOGPROB_FLOOR = -1e5  # stands for log 0 (a token off the policy's support): finite, and without gradient
-
-
-def finite_logprobs(logprobs: Tensor) -> Tensor:
-    """Log-probs with -inf replaced by a finite floor (no gradient there). NaN stays NaN, to be caught by the
-    trainer."""
-    return logprobs.clamp(min=LOGPROB_FLOOR)
 
 
 @dataclass
 class Scope:
     """A rollout or a (micro-)batch, and what was computed of it once."""
 
-    source: Groups | TokenBatch
+    source: Any  # Groups | TokenBatch
     dtype: torch.dtype
     comm: Collectives | None = None
     salt: int = 0  # of random draws
-    reader: str = ""  # who misses what is not given, in messages
     totals: Tensor | None = None  # N and B of the mini-batch
     leaves: Mapping[str, Tensor] = field(default_factory=dict)  # outputs of the model whose gradient is wanted
     made: dict[str, Any] = field(default_factory=dict)
@@ -53,75 +45,53 @@ class Scope:
     def given(self, name: str) -> Value:
         """The value of a given name, made once."""
         if name not in self.made:
-            of_source = self._of_rollout if isinstance(self.source, Groups) else self._of_batch
-            self.made[name] = of_source(name, self.source)  # type: ignore[arg-type]
+            self.made[name] = self._rewards(name, self.source) if name in ("R", "R_k", "weight_k") else self._made(name)
         return self.made[name]
 
-    def _of_rollout(self, name: str, groups: Groups) -> Value:
-        match name:
-            case "R":
-                return groups.rewards.double()
-            case "R_k":
-                return groups.rewards.double()[:, None] if groups.named is None else groups.named.double()
-            case "weight_k":
-                return groups.lengths.new_tensor(groups.weights or [1.0], dtype=torch.float64)[None]
-            case "G":
-                index, number = self.groups(groups.lengths)
-                return group_sum(torch.ones_like(index, dtype=torch.float64), index, number)
-            case "H_old":
-                return groups.old_entropies.double()  # type: ignore[union-attr]
-        return self._of_either(name)
+    def _rewards(self, name: str, groups: Groups) -> Tensor:
+        if name == "weight_k":
+            return groups.lengths.new_tensor(groups.weights or [1.0], dtype=torch.float64)[None]
+        if name == "R" or groups.named is None:
+            return groups.rewards.double() if name == "R" else groups.rewards.double()[:, None]
+        return groups.named.double()
 
-    def _of_batch(self, name: str, batch: TokenBatch) -> Value:
+    def _made(self, name: str) -> Value:
+        source = self.source
         match name:
-            case "logp":
-                return finite_logprobs(self._field("logprobs"))
-            case "logp_old" | "logp_sampler" | "logp_initial":
-                return finite_logprobs(self._field(f"{name.removeprefix('logp_')}_logprobs"))
+            case "G":
+                index, number = self.groups(source.lengths)
+                ones = torch.ones_like(index, dtype=torch.float64)
+                return ones.new_zeros(number).index_add(0, index, ones)[index]
             case "d":
                 return self.given("logp") - self.given("logp_old")
-            case "H" | "H_old" | "kl_old" | "kl_initial":
-                return self._field({"H": "entropies", "H_old": "old_entropies"}.get(name, "full_kl"))
             case "dH":
-                return self._field("entropies").detach() - self._field("old_entropies")
+                return self.given("H").detach() - self.given("H_old")
             case "N" | "B":
                 assert self.totals is not None
                 return self.totals[0 if name == "N" else 1].clamp(min=1)
-            case name if name == HANDED:
-                return batch.advantages
-        return self._of_either(name)
-
-    def _of_either(self, name: str) -> Value:
-        source = self.source
-        match name:
-            case "T":
-                return self.spread(source.lengths)
+            case "T" | "finished":
+                value = source.lengths if name == "T" else source.finished
+                return value.index_select(0, source.sequence).to(self.dtype) if self.per_token else value.double()
             case "t":
                 return (source.positions + 1).to(self.dtype)
-            case "finished":
-                assert source.finished is not None
-                return self.spread(source.finished)
-        assert name == "L", name
-        assert source.max_new_tokens is not None
-        return float(source.max_new_tokens)
-
-    def _field(self, name: str) -> Tensor:
-        assert isinstance(self.source, TokenBatch)
-        return self.leaves[name] if name in self.leaves else self.source.want(name, self.reader)
+            case "L":
+                return float(source.max_new_tokens)
+        key = "advantages" if name == HANDED else GIVEN[name].field
+        value = self.leaves[key] if key in self.leaves else getattr(source, key)
+        if name.startswith("logp"):  # NaN stays NaN, to be caught by the trainer
+            return value.clamp(min=LOGPROB_FLOOR)
+        return value if self.per_token else value.double()
 
     # dtype and shape --------------------------------------------------------------------------------------------------
-    def spread(self, value: Tensor) -> Tensor:
-        """A value of each response [S] as it is held here."""
-        return value.index_select(0, self.source.sequence).to(self.dtype) if self.per_token else value.double()
-
     def typed(self, value: Value, per: str) -> Value:
         """A condition as 0 or 1 in the dtype of its place; everything else as it is."""
         return value.to(self._dtype(per)) if isinstance(value, Tensor) and value.dtype == torch.bool else value
 
     def number(self, value: Value, per: str) -> Tensor:
-        """A number as a tensor without dimensions in the dtype of its place: torch would take float32."""
+        """A number as a tensor without dimensions in the dtype of its place, where torch would take float32; a
+        condition as 0 or 1."""
         if isinstance(value, Tensor):
-            return value
+            return self.typed(value, per)
         return torch.full((), value, dtype=self._dtype(per), device=self.lengths.device)
 
     def lift(self, value: Value, per: str, to: str) -> Value:
@@ -135,7 +105,6 @@ class Scope:
 
     def groups(self, value: Tensor) -> tuple[Tensor, int]:
         """The number of each value's group, and how many groups there are. value: [S], [S, K] or [N]."""
-        assert isinstance(self.source, Groups)
         if "(groups)" not in self.made:
             found, index = torch.unique(self.source.group_ids, return_inverse=True)
             self.made["(groups)"] = index, found.shape[0]

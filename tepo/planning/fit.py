@@ -90,7 +90,8 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
 
 def check(config: RunConfig, shape: Shape, machine: Machine, *, reference: bool) -> Fit:
     """The memory of a run on a machine, and what stands against it, the ranks and settings first."""
-    gpus = _gpus(config, machine)
+    ranks = ranks_of(config, machine)
+    gpus = Gpus(ranks, min(ranks, machine.node_gpus), machine.card.bytes)
     filled, why = fill(config, shape, gpus, reference)
     needed = memory(filled, shape, gpus, reference=reference)
     try:
@@ -113,12 +114,6 @@ def needs_reference(config: RunConfig) -> bool:
     from tepo.objectives import load_objective
 
     return load_objective(config.objective).needs.initial_policy
-
-
-def _gpus(config: RunConfig, machine: Machine) -> Gpus:
-    """GPUs of a machine that the engine uses."""
-    ranks = ranks_of(config, machine)
-    return Gpus(ranks, min(ranks, machine.node_gpus), machine.card.bytes)
 
 
 def _too_large(config: RunConfig, shape: Shape, machine: Machine, found: Memory) -> str:

@@ -1,7 +1,7 @@
 """Cost of a laptop study, from what runs in the store have cost; without any, from a probe of two steps.
 
-A unit costs its start, its steps and its benchmarks (a validation is a part of one), each as the median of measured
-runs of the same data and the same work a step, by objective where it was measured.
+A unit costs its start, its steps and its benchmarks (a validation is a part of one), each the median of measured runs
+of the same data and work a step, by objective where it was measured.
 """
 
 import tempfile

@@ -93,7 +93,8 @@ def with_gradients(function: Callable[..., Tensor], inputs: list[Tensor], weight
 
 def naive(hidden: Tensor, weight: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Logits, log-softmax in float32 at least, gather; the entropy detached, as in training."""
-    logp = torch.log_softmax(_wide(hidden @ weight.t()), dim=-1)  # no name for the logits: they are let go
+    wide = torch.promote_types(hidden.dtype, torch.float32)
+    logp = torch.log_softmax((hidden @ weight.t()).to(wide), dim=-1)  # no name for the logits: they are let go
     with torch.no_grad():
         entropy = -(logp.exp() * logp).sum(-1)
     return logp.gather(1, targets[:, None])[:, 0], entropy
@@ -129,20 +130,12 @@ def logprob_errors(device: str, function: LogProb | None = None) -> Iterator[Err
     ours, plain = (values(way, hidden, weight) for way in (function or fused(4 << 20), naive))
     names = "log-prob, rms", "entropy, rms", "gradient of hidden, relative", "gradient of weight, relative"
     for name, value, other, right in zip(names, ours, plain, values(naive, wide_hidden, wide_weight), strict=True):
-        distance = _rms if name.endswith("rms") else _relative
-        yield f"error, {name}", distance(value, right), 2 * distance(other, right)
-
-
-def _wide(value: Tensor) -> Tensor:
-    return value.float() if value.dtype == torch.bfloat16 else value
+        scale = len(right) ** 0.5 if name.endswith("rms") else float(right.norm())
+        yield f"error, {name}", float((value - right).norm()) / scale, 2 * float((other - right).norm()) / scale
 
 
 def _relative(value: Tensor, exact: Tensor) -> float:
     return float((value.to(exact.dtype) - exact).norm() / exact.norm())
-
-
-def _rms(value: Tensor, exact: Tensor) -> float:
-    return float((value - exact).square().mean().sqrt())
 
 
 CHECKS: dict[str, Callable[[], Iterator[Error]]] = {

@@ -7,11 +7,10 @@ steps left out, so that the reliable full chain is rare (the sparse mix). Measur
 """
 
 import bisect
-import dataclasses
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 from tokenizers import AddedToken
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
 
 from tepo.common.errors import UserError
@@ -104,24 +104,18 @@ class Recipe:
 
     def shortened(self, steps: int) -> "Recipe":
         """About `steps` steps, every phase in proportion."""
-        phases = tuple(
-            dataclasses.replace(phase, steps=max(1, round(phase.steps * steps / self.steps))) for phase in self.phases
-        )
-        return dataclasses.replace(self, phases=phases, warmup_steps=min(self.warmup_steps, steps // 10))
+        phases = tuple(replace(one, steps=max(1, round(one.steps * steps / self.steps))) for one in self.phases)
+        return replace(self, phases=phases, warmup_steps=min(self.warmup_steps, steps // 10))
 
     def with_noise(self, factor: float) -> "Recipe":
         """The recipe with so many times the bare answers, wrong results and left-out steps. Raises UserError where a
         share would exceed 1."""
-        phases = tuple(
-            dataclasses.replace(phase, **{name: factor * getattr(phase, name) for name in _NOISE})
-            for phase in self.phases
-        )
+        phases = tuple(replace(one, **{name: factor * getattr(one, name) for name in _NOISE}) for one in self.phases)
         largest = max(getattr(phase, name) for phase in phases for name in _NOISE)
         if largest > 1:
-            raise UserError(
-                f"a share of {largest:g} in the recipe", where=f"--noise {factor:g}", fix="at most 1 of each"
-            )
-        return dataclasses.replace(self, phases=phases)
+            what = f"a share of {largest:g} in the recipe"
+            raise UserError(what, where=f"--noise {factor:g}", fix="at most 1 of each")
+        return replace(self, phases=phases)
 
 
 def build_model(recipe: Recipe, tokenizer: Qwen2Tokenizer) -> Qwen2ForCausalLM:
@@ -207,7 +201,7 @@ def _loss_sum(model: PreTrainedModel, ids: Tensor, labels: Tensor, sparse: bool)
     head, kept = model.get_output_embeddings(), targets != _IGNORED
     logits = head(hidden[:, :-1][kept]) if sparse else head(hidden)[:, :-1].flatten(0, 1)
     targets = targets[kept] if sparse else targets.flatten()
-    return torch.nn.functional.cross_entropy(logits.float(), targets, ignore_index=_IGNORED, reduction="sum")
+    return cross_entropy(logits.float(), targets, ignore_index=_IGNORED, reduction="sum")
 
 
 def learning_rate(recipe: Recipe, step: int) -> float:
@@ -219,11 +213,8 @@ def learning_rate(recipe: Recipe, step: int) -> float:
 def train(
     recipe: Recipe, report: Callable[[int, float], Any] = lambda step, loss: None
 ) -> tuple[PreTrainedModel, PreTrainedTokenizerBase, dict[str, Any]]:
-    """Run the recipe on one thread. `report(step, loss)` follows each step (loss: nats per response token).
-
-    Returns the model, its tokenizer, and a record: the settings, the losses (mean of each tenth of the steps), CPU
-    seconds and trained tokens.
-    """
+    """Run the recipe on one thread. `report(step, loss)` follows each step (loss: nats per response token). Returns the
+    model, its tokenizer, and a record: settings, losses (mean of each tenth of the steps), CPU seconds, tokens."""
     model, tokenizer = start(recipe)
     pretrained = bool(recipe.model)
     model.train()
@@ -250,12 +241,7 @@ def train(
         report(step, loss)
     tenth = max(1, recipe.steps // 10)
     means = [sum(part) / len(part) for part in (losses[i : i + tenth] for i in range(0, recipe.steps, tenth))]
-    record = {
-        "recipe": dataclasses.asdict(recipe),
-        "losses": means,
-        "cpu_seconds": time.process_time() - begun,
-        "tokens": tokens,
-    }
+    record = {"recipe": asdict(recipe), "losses": means, "cpu_seconds": time.process_time() - begun, "tokens": tokens}
     return (model.bfloat16() if pretrained else model).eval(), tokenizer, record
 
 
@@ -290,7 +276,7 @@ RECIPES: dict[str, Recipe] = {
     ),
 }
 
-# of pretrained models, in the cache as NAME-words
+# of pretrained models, in the cache under these names
 PRETRAINED: dict[str, Recipe] = {
     "smollm2-135m-words": Recipe(
         model="cache:smollm2-135m",

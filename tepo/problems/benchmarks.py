@@ -115,11 +115,6 @@ def load_benchmark(name: str) -> Benchmark:
     return replace(benchmark, name=name, without=benchmark.subsets[subset].without)
 
 
-def benchmark_names() -> list[str]:
-    """All benchmarks that can be named, a user's own included."""
-    return paths.names("evals")
-
-
 def parse_benchmark(path: Path) -> Benchmark:
     """Read and check one file of `evals/`."""
     document = load(path)

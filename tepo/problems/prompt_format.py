@@ -79,13 +79,13 @@ def encode_prompts(
     requests = [asked.replace(PLACE, statement) for statement in (*(one.prompt for one in problems), _HARMLESS)]
     texts = _wrapped(requests, prompt, wrap, chat)
     tokens = [list(ids) for ids in tokenizer(texts, add_special_tokens=chat is None)["input_ids"]]
-    stop = _turn_ends(chat, tokenizer, controls) if chat else ()
+    behind = tokenizer(chat.after, add_special_tokens=False)["input_ids"] if chat and chat.after else []
+    first = (next((index for index in ids if index in controls), None) for ids in behind)
+    stop = tuple(sorted({index for index in first if index is not None}))
     prompts = [Rendered(*one) for one in zip(problems, requests, texts, tokens, strict=False)]
-    if chat is None:
-        _check_nothing_appended(texts[0], tokens[0], tokenizer)
+    ends = {*ids_of(tokenizer, "eos", "sep", "pad"), *stop} & controls.keys()
     _check_controls(prompts, tokens[-1], tokenizer, controls)
-    ends = {*ids_of(tokenizer, "eos", "sep", "pad"), *stop}
-    _check_open(texts[0], tokens[0], tokenizer, {index: controls[index] for index in ends & controls.keys()})
+    _check_ends(texts[0], tokens[0], tokenizer, {index: controls[index] for index in ends}, chat=chat is not None)
     _check_kept(prompts, tokenizer, own=prompt not in PROMPTS, chat=chat is not None)
     return AskedPrompts(tokens[:-1], stop, controls, chat is not None and chat.parts)
 
@@ -125,29 +125,21 @@ def _wrapped(requests: Sequence[str], prompt: str, wrap: str, chat: ChatTemplate
     return [request if plain else BASE_TEMPLATE.replace("{request}", request) for request in requests]
 
 
-def _turn_ends(chat: ChatTemplate, tokenizer: Any, controls: Mapping[int, str]) -> tuple[int, ...]:
-    """Ids of the control tokens that the template writes first behind an assistant's text."""
-    behind = tokenizer(chat.after, add_special_tokens=False)["input_ids"] if chat.after else []
-    first = (next((index for index in ids if index in controls), None) for ids in behind)
-    return tuple(sorted({index for index in first if index is not None}))
-
-
-def _check_nothing_appended(text: str, tokens: Sequence[int], tokenizer: Any) -> None:
-    """Raise UserError for a tokenizer that closes a prompt."""
-    own = list(tokenizer([text], add_special_tokens=False)["input_ids"][0])
-    if own and tokens[-len(own) :] != own:
+def _check_ends(text: str, tokens: Sequence[int], tokenizer: Any, ends: Mapping[int, str], *, chat: bool) -> None:
+    """Raise UserError for a tokenizer that closes a prompt, and for a prompt at whose end there is nothing to go on
+    with."""
+    where, own = (
+        str(tokenizer.name_or_path),
+        [] if chat else tokenizer([text], add_special_tokens=False)["input_ids"][0],
+    )
+    if own and list(tokens[-len(own) :]) != list(own):
         what = f"the model's tokenizer appends {tokenizer.convert_ids_to_tokens(tokens[-1])} to a prompt"
         fix = "add_eos_token: false in tokenizer_config.json, or take it out of the post_processor in tokenizer.json"
-        raise UserError(f"{what}: {_BEHIND}", where=str(tokenizer.name_or_path), fix=fix)
-
-
-def _check_open(text: str, tokens: Sequence[int], tokenizer: Any, ends: Mapping[int, str]) -> None:
-    """Raise UserError for a prompt at whose end there is nothing to go on with."""
+        raise UserError(f"{what}: {_BEHIND}", where=where, fix=fix)
     closed = next((end for end in ends.values() if text.rstrip().endswith(end)), ends.get(tokens[-1] if tokens else -1))
     if closed:
-        what = f"a prompt ends with {closed}: {_BEHIND}"
         fix = f"a chat template that opens the assistant's turn (add_generation_prompt), or {PLAIN}"
-        raise UserError(what, where=str(tokenizer.name_or_path), fix=fix)
+        raise UserError(f"a prompt ends with {closed}: {_BEHIND}", where=where, fix=fix)
 
 
 def _check_controls(

@@ -38,19 +38,16 @@ def text_of(value: Any, what: str) -> str:
     else, infinity, and a number that Python would change."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         raise ValueError(f"{what} is neither a text nor a number")
-    if isinstance(value, WrittenFloat) and not _kept(value):
-        raise ValueError(f"{what} {value.text[:_SHOWN]} would be read as {float(value)!r}: put it in quotes")
+    if isinstance(value, WrittenFloat):
+        try:
+            kept = Decimal(value.text) == Decimal(repr(float(value)))
+        except ArithmeticError:  # an exponent that no Decimal has
+            kept = False
+        if not kept:
+            raise ValueError(f"{what} {value.text[:_SHOWN]} would be read as {float(value)!r}: put it in quotes")
     if isinstance(value, float) and math.isinf(value):
         raise ValueError(f"{what} is Infinity, which is no number of JSON; in quotes it is \\infty")
     return str(value)
-
-
-def _kept(number: WrittenFloat) -> bool:
-    """False where the text has more digits than a float keeps, or a larger exponent."""
-    try:
-        return Decimal(number.text) == Decimal(repr(float(number)))
-    except ArithmeticError:  # an exponent that no Decimal has
-        return False
 
 
 def problem_of(row: Any) -> Problem:
@@ -76,28 +73,24 @@ def pair_of(row: Any) -> tuple[str, str]:
     missing = [key for key in ("gold", "prediction") if not isinstance(row, Mapping) or key not in row]
     if missing:
         raise UserError(f"no {' and no '.join(missing)}", fix='each row needs "gold" and "prediction"')
-    gold, prediction = (_graded(key, row[key]) for key in ("gold", "prediction"))
+    texts = []
+    for key in ("gold", "prediction"):
+        value = row[key]
+        if isinstance(value, bool) or not isinstance(value, str | int | float | None):
+            raise UserError(f"{key} must be text or a number, not {json.dumps(value, default=str)[:40]}")
+        texts.append(json.dumps(value) if isinstance(value, int | float) else value or "")
     try:
-        _check_gold(gold, "the gold")
+        _check_gold(texts[0], "the gold")
         if not isinstance(row["gold"], str):
             text_of(row["gold"], "the gold")
     except ValueError as error:
         raise UserError(str(error), fix="mend the row, or leave it out") from None
-    return gold, prediction
+    return texts[0], texts[1]
 
 
 def _check_gold(text: str, what: str) -> None:
     if text.strip().lower() in ("", "nan"):
         raise ValueError(f"{what} is {'NaN' if text.strip() else 'empty'}")
-
-
-def _graded(key: str, value: Any) -> str:
-    """Text as it is, a number as JSON writes it, nothing as no text."""
-    if value is None or isinstance(value, str):
-        return value or ""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UserError(f"{key} must be text or a number, not {json.dumps(value, default=str)[:40]}")
-    return json.dumps(value)
 
 
 def last_box(text: str) -> str:

@@ -1,27 +1,24 @@
-"""Findings of tables in a sentence, by rule from corrected verdicts and the averages of a sweep: never the highest of
-many, and nothing from an interval of one comparison among several."""
+"""Findings of tables in a sentence, by rule from corrected verdicts: never the highest of many, and nothing from an
+interval of one comparison among several."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, DeltaVerdict
 from tepo.evaluation.statistics.region import RegionVerdict
 from tepo.reporting.tables.cells import number_text
-from tepo.reporting.tables.paper_comparisons import shows
 from tepo.reporting.tables.table import IDENTICAL, VERDICT, Cell, Table, TableBlock, TableRow, verdict_in
 
 OUTCOME = "claim"  # the column of a registered claim's outcome
-_FALL = 10  # points that every row loses at the worst value
 _FEW, _LETTERS = 3, 90  # rows that a sentence names, and what their names take at most
 _TOO_FEW = f"Fewer than {FEWEST_SEEDS} seeds decide"
 
 
 def headline(table: Table) -> str:
-    """Finding of the table: how its claims came out, what its rows are beside their baseline, what a sweep does to
-    them, or where their averages lie. For a table of anything else its first note; empty without one."""
+    """Finding of the table: how its claims came out, or what its rows are beside their baseline; of a table without
+    averages its first note. Empty where rows are compared with nothing."""
     columns = {column.key for block in table.blocks for column in block.columns}
     if OUTCOME in columns:
         return _claims(table)
@@ -30,24 +27,7 @@ def headline(table: Table) -> str:
         return f"On average over such {drawn[0].drawn}s: {_verdicts(drawn)}"
     if blocks:
         return _verdicts(blocks)
-    for block in table.blocks:
-        if block.axis and (found := _sweep(block)):
-            return found
-    if AVERAGE in columns:
-        return _averages(table)
-    return table.notes[0].rstrip(".") if table.notes else ""
-
-
-def paper_headline(table: Table) -> str:
-    """Number of the differences printed in the paper that show here, of those that were measured; empty for none."""
-    printed = [(one.paper, one.measured) for one in table.comparisons if one.measured and one.paper is not None]
-    if not printed:
-        return ""
-    differences = counted(len(printed), "difference")
-    if all(here.verdict is DeltaVerdict.NO_VERDICT for _, here in printed):
-        return f"{_TOO_FEW} none of {differences} that the paper prints"
-    shown = sum(shows(paper, here) for paper, here in printed)
-    return f"Of {differences} that the paper prints, {shown or 'none'} {'show' if shown > 1 else 'shows'} here"
+    return table.notes[0].rstrip(".") if table.notes and AVERAGE not in columns else ""
 
 
 def compared(block: TableBlock) -> list[tuple[TableRow, Cell, str]]:
@@ -114,48 +94,6 @@ def _subject(labels: Sequence[str], total: int) -> str:
     else:
         who = f"All {total} rows" if len(labels) == total else f"{len(labels)} of {total} rows"
     return f"{who} {'end' if len(labels) > 1 else 'ends'}"
-
-
-def _sweep(block: TableBlock) -> str:
-    """Averages of the rows at the value that suits most and at the worst one."""
-    places = range(len(block.columns))
-    columns = [[mean for row in block.rows if (mean := row.cells[at].mean) is not None] for at in places]
-    known = [at for at in places if columns[at]]
-    if not known:
-        return ""
-    best, worst = (pick(known, key=lambda at: median(columns[at])) for pick in (max, min))
-    setting = ", ".join(filter(None, (f"{block.axis}={block.columns[best].title}", block.part)))
-    high, low, at_worst = columns[best], columns[worst], f"at {block.columns[worst].title}"
-    if len(high) == 1:
-        parts = [f"At {setting} the average is {_ends(high)}", *([f"{at_worst} {_ends(low)}"] if worst != best else [])]
-    else:
-        rows = "both" if len(high) == 2 else f"all {len(high)}"
-        parts = [f"At {setting} {rows} rows lie within {max(high) - min(high):.1f} points ({_ends(high)})"]
-        pairs = [(row.cells[best].mean, row.cells[worst].mean) for row in block.rows]
-        fall = min((a - b for a, b in pairs if a is not None and b is not None), default=0.0)
-        if fall >= _FALL:
-            parts.append(f"{at_worst} every one falls by {int(fall)} points or more ({_ends(low)})")
-        elif worst != best:
-            parts.append(f"{at_worst} they lie from {_ends(low)}")
-    return "; ".join(parts)
-
-
-def _averages(table: Table) -> str:
-    measured = [
-        (row.label, cell.mean)
-        for _, row, column, cell in table.cells()
-        if row.measured and column.key == AVERAGE and cell.mean is not None
-    ]
-    if not measured:
-        return "Nothing measured yet"
-    means = [mean for _, mean in measured]
-    if len(measured) == 1:
-        return f"{measured[0][0]} answers {_ends(means)}% right on average"
-    return f"{len(measured)} rows without a baseline average {_ends(means)}"
-
-
-def _ends(means: Sequence[float]) -> str:
-    return " to ".join(dict.fromkeys(number_text(end, 1) for end in (min(means), max(means))))
 
 
 def _listed(parts: Sequence[str]) -> str:

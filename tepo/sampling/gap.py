@@ -12,6 +12,7 @@ import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol, TypeAlias
 
 import torch
@@ -48,10 +49,6 @@ class GapLimits:
     most: float  # a gap above it always has, however large the first was
     stops: bool  # whether growth ends the run; else it warns
 
-    def grown(self, first: float) -> float:
-        """The gap from which on it has grown."""
-        return min(max(self.ratio * first, self.least), self.most)
-
 
 # docs/log.md, "the gap of sampler and trainer", has what these follow from.
 # float32: rounding is 2e-7, in a policy that a rate of 1e-3 destroyed 1.3e-6, in a random one 2e-6: `least` is above.
@@ -62,14 +59,14 @@ _FLOAT32 = GapLimits(1e-3, ratio=10, least=1e-5, most=3e-5, stops=True)
 _BFLOAT16 = GapLimits(0.1, ratio=2, least=0.005, most=0.03, stops=False)
 
 
+def _limits(*dtypes: str) -> GapLimits:
+    return _FLOAT32 if {*dtypes} == {"float32"} else _BFLOAT16
+
+
 def default_bound(dtype: str) -> float:
     """Mean absolute log-prob gap that is still rounding. Measured with vLLM 0.32 on random Qwen2 models of entropy 4.6
     and 2.9 nats: float32 3e-7 and 2e-6, bfloat16 0.005 and 0.04."""
     return _limits(dtype).bound
-
-
-def _limits(*dtypes: str) -> GapLimits:
-    return _FLOAT32 if {*dtypes} == {"float32"} else _BFLOAT16
 
 
 def _place(value: Tensor) -> tuple[object, ...]:
@@ -93,14 +90,11 @@ def ask(sampler: Sampler, prompts: Callable[[int], Sequence[Sequence[int]]], lon
 class Gap:
     """Sampler against trainer over all response tokens of a rollout (all ranks): probabilities and log-probs."""
 
-    probs_mean: float
-    probs_std: float
-    probs_max: float
-    correlation: float
     mean: float
     max: float
     share: float  # of tokens whose log-probs differ by more than ten bounds
     error: float  # standard error of `mean`
+    metrics: dict[str, float]
 
     @classmethod
     def measure(cls, sampler: Tensor, trainer: Tensor, bound: float, comm: _Comm | None = None) -> "Gap":
@@ -119,31 +113,25 @@ class Gap:
         n = max(float(sums[0]), 1.0)
         apart_mean, square, mean, off_square, share, mp, mq, pp, qq, pq = (sums[1:] / n).tolist()
         spread = math.sqrt(max((pp - mp * mp) * (qq - mq * mq), 0.0))
-        return cls(
-            apart_mean,
-            math.sqrt(max(square - apart_mean**2, 0.0)),
-            float(tops[0]),
-            (pq - mp * mq) / spread if spread > 0 else 1.0,
-            mean,
-            float(tops[1]),
-            share,
-            math.sqrt(max(off_square - mean**2, 0.0) / n) if math.isfinite(mean) else math.inf,
-        )
+        metrics = {
+            "training/rollout_probs_diff_mean": apart_mean,
+            "training/rollout_probs_diff_std": math.sqrt(max(square - apart_mean**2, 0.0)),
+            "training/rollout_probs_diff_max": float(tops[0]),
+            "training/rollout_actor_probs_pearson_corr": (pq - mp * mq) / spread if spread > 0 else 1.0,
+            MEAN: mean,
+            "training/rollout_logprobs_diff_max": float(tops[1]),
+            "training/rollout_logprobs_diff_share": share,
+        }
+        error = math.sqrt(max(off_square - mean**2, 0.0) / n) if math.isfinite(mean) else math.inf
+        return cls(mean, float(tops[1]), share, error, metrics)
 
     def within(self, bound: float) -> bool:
         """Small enough to train on; False for NaN."""
         return self.mean <= bound and self.share <= _SHARE
 
-    def metrics(self) -> dict[str, float]:
-        return {
-            "training/rollout_probs_diff_mean": self.probs_mean,
-            "training/rollout_probs_diff_std": self.probs_std,
-            "training/rollout_probs_diff_max": self.probs_max,
-            "training/rollout_actor_probs_pearson_corr": self.correlation,
-            MEAN: self.mean,
-            "training/rollout_logprobs_diff_max": self.max,
-            "training/rollout_logprobs_diff_share": self.share,
-        }
+
+Cause: TypeAlias = tuple[str, Gap, str]
+"""A fault that would explain the gap: its name, the gap that is left under it, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -153,15 +141,6 @@ class Evidence:
     score: Callable[[float], Tensor]  # at a temperature: the trainer's log-probs [N] in the order of the check
     sequences: Sequence[tuple[Sequence[int], Sequence[int]]] = ()  # prompt and response of each, in that order
     model: nn.Module | None = None  # whose parameters may be swapped for a moment
-
-
-@dataclass(frozen=True, slots=True)
-class Cause:
-    """A fault that would explain the gap."""
-
-    name: str
-    left: Gap  # under it
-    fix: str  # what to do
 
 
 @contextlib.contextmanager
@@ -210,6 +189,7 @@ class GapAlarm:
         self.previous: dict[str, Tensor] = {}
         self._heard: tuple[list[int], Answers] | None = None  # after the last sync: marks of the weights, and answers
         self._warned: set[str] = set()
+        self._measure = partial(Gap.measure, bound=bound, comm=comm)
 
     def synced(self, weights: Mapping[str, Tensor], answers: Answers | None = None) -> None:
         """Remember the weights that the sampler was just given; answers: what it then answers, see `ask`. All ranks
@@ -250,25 +230,32 @@ class GapAlarm:
     ) -> dict[str, float]:
         """Metrics of the gap between log-probs [N].
         Raises RunFailed with the likely cause when it is beyond the bound, or has grown and growth stops."""
-        gap = Gap.measure(sampler, trainer, self.bound, self.comm)
+        gap = self._measure(sampler, trainer)
         self.first = gap.mean if self.first is None else self.first
         limit, said, scale = self.bound, f"bound {self.bound:g}", self.bound / self.limits.bound
         if gap.within(limit):
-            limit = scale * self.limits.grown(self.first / scale)
+            limit = scale * min(max(self.limits.ratio * self.first / scale, self.limits.least), self.limits.most)
             said = f"{self.first:.2g} in the first rollout, at most {limit:.2g} now"
             if gap.mean <= limit:
-                return gap.metrics()
+                return gap.metrics
             if not self.limits.stops:
                 if gap.mean - 3 * gap.error <= limit:  # too few tokens to tell
-                    return gap.metrics()
+                    return gap.metrics
                 what = f"{where}: mean log-prob gap of sampler and trainer {gap.mean:.2g} ({said})"
                 self._warn(what, "rounding, or weights that did not reach the sampler; training goes on")
-                return gap.metrics()
+                return gap.metrics
         cause = self._diagnose(sampler, trainer, evidence, limit) if evidence else None
         if cause:
-            name, left, fix = cause.name, f" (gap left under it: {cause.left.mean:.2g})", cause.fix
+            name, left, fix = cause[0], f" (gap left under it: {cause[1].mean:.2g})", cause[2]
+        elif self.sampler_dtype != self.trainer_dtype and gap.mean < 0.2:
+            name, left = f"dtype: the sampler computes in {self.sampler_dtype}, the trainer in {self.trainer_dtype}", ""
+            fix = f"use one dtype (model.dtype), or raise sampler.gap_bound above {gap.mean:.2g} if it stays there"
         else:
-            name, left, fix = self._unexplained(gap, evidence)
+            tried = "temperature" + (" and prefix cache" if self.fresh else "")
+            left = f"; ruled out: {tried if evidence else 'nothing (no evidence could be taken)'}"
+            left += ", weights of the sync before" if self.previous else ""
+            name = "weights never synced since the start, or the two implement the model differently (RoPE, dtype …)"
+            fix = "check that sync reaches every sampler, and compare both on the starting weights"
         raise RunFailed(
             f"sampler and trainer disagree on the sampled tokens: mean log-prob gap {gap.mean:.3g} ({said}), "
             f"max {gap.max:.3g}, {gap.share:.1%} of tokens off by more than {_FAR * self.bound:g}\n"
@@ -283,23 +270,20 @@ class GapAlarm:
             sys.stderr.write(f"{spelt(f'warning: {what}; {fix}')}\n")
         self._warned.add(fix)
 
-    def _gap(self, sampler: Tensor, trainer: Tensor) -> Gap:
-        return Gap.measure(sampler, trainer, self.bound, self.comm)
-
     @torch.no_grad()
     def _diagnose(self, sampler: Tensor, trainer: Tensor, evidence: Evidence, limit: float) -> Cause | None:
         """The fault that leaves the smallest gap, if one leaves a gap within the limit. The prefix cache comes last:
         its test is made at temperature 1 with fresh log-probs, so other faults of `sample` would pass it too."""
         found = [self._temperature(sampler, evidence, limit), *self._old_weights(sampler, evidence)]
-        explained = [cause for cause in found if cause.left.within(limit)]
+        explained = [cause for cause in found if cause[1].within(limit)]
         if explained:
-            return min(explained, key=lambda cause: cause.left.mean)
+            return min(explained, key=lambda cause: cause[1].mean)
         again = self.fresh(evidence.sequences) if self.fresh is not None else None
         if again is not None:  # on all ranks or on none: what follows is a collective, for a rank without sequences too
-            left = self._gap(torch.cat([torch.empty(0), *map(torch.from_numpy, again)]), evidence.score(1.0).cpu())
+            left = self._measure(torch.cat([torch.empty(0), *map(torch.from_numpy, again)]), evidence.score(1.0).cpu())
             if left.within(limit):
                 name = "stale prefix cache: scored afresh, without the cache, the sampler agrees with the trainer"
-                return Cause(name, left, "reset the sampler's prefix cache after every sync (VllmSampler.sync does)")
+                return name, left, "reset the sampler's prefix cache after every sync (VllmSampler.sync does)"
         return None
 
     def _temperature(self, sampler: Tensor, evidence: Evidence, limit: float) -> Cause:
@@ -311,7 +295,7 @@ class GapAlarm:
 
         def gap_at(log: float) -> float:
             value = math.exp(log)
-            tried[value] = self._gap(sampler, evidence.score(value))
+            tried[value] = self._measure(sampler, evidence.score(value))
             return tried[value].mean if math.isfinite(tried[value].mean) else sys.float_info.max
 
         gap_at(0.0)
@@ -321,41 +305,20 @@ class GapAlarm:
         name = f"temperature mismatch: the sampler's log-probs are those of temperature {best:.3g}, "
         name += f"the trainer's of {self.temperature:.3g}" + (" (raw log-probs?)" if best == 1.0 else "")
         fix = "sample at train.temperature and return processed log-probs (logprobs_mode=processed_logprobs); "
-        return Cause(name, tried[best], fix + "no top-p, top-k or penalties")
+        return name, tried[best], fix + "no top-p, top-k or penalties"
 
     def _old_weights(self, sampler: Tensor, evidence: Evidence) -> list[Cause]:
         """Causes by the weights of the sync before, all of them or the output head alone: the gap is gone with them."""
         model, previous = evidence.model, self.previous
-        if model is None or not previous:
-            return []
-        if any(hasattr(parameter, "ds_id") for parameter in model.parameters()):  # ZeRO-3: sharded
+        sharded = model is not None and any(hasattr(parameter, "ds_id") for parameter in model.parameters())  # ZeRO-3
+        if model is None or not previous or sharded:
             return []
         with borrowed_weights(model, previous), adapters_off(model):  # they were merged into what was synced
-            whole = self._gap(sampler, evidence.score(self.temperature))
+            whole = self._measure(sampler, evidence.score(self.temperature))
         with borrowed_weights(model, {"lm_head.weight": previous["lm_head.weight"]}):
-            head = self._gap(sampler, evidence.score(self.temperature))
-        return [
-            Cause(
-                "weights not synced: the sampler still has the weights of the sync before",
-                whole,
-                "call sampler.sync(engine.weights()) after the last update of every rollout",
-            ),
-            Cause(
-                "forgotten lm_head: the sampler has the new weights but the old output head",
-                head,
-                "put lm_head.weight into the synced weights; tied models leave it out of named_parameters()",
-            ),
-        ]
-
-    def _unexplained(self, gap: Gap, evidence: Evidence | None) -> tuple[str, str, str]:
-        """Name, remark and advice when no known fault makes the gap vanish."""
-        if self.sampler_dtype != self.trainer_dtype and gap.mean < 0.2:
-            name = f"dtype: the sampler computes in {self.sampler_dtype}, the trainer in {self.trainer_dtype}"
-            fix = f"use one dtype (model.dtype), or raise sampler.gap_bound above {gap.mean:.2g} if it stays there"
-            return name, "", fix
-        tried = "temperature" + (" and prefix cache" if self.fresh else "")
-        ruled_out = tried if evidence else "nothing (no evidence could be taken)"
-        ruled_out += ", weights of the sync before" if self.previous else ""
-        name = "weights never synced since the start, or the two implement the model differently (logits, RoPE, dtype)"
-        fix = "check that sync reaches every sampler, and compare both on the starting weights"
-        return name, f"; ruled out: {ruled_out}", fix
+            head = self._measure(sampler, evidence.score(self.temperature))
+        name = "weights not synced: the sampler still has the weights of the sync before"
+        old = name, whole, "call sampler.sync(engine.weights()) after the last update of every rollout"
+        name = "forgotten lm_head: the sampler has the new weights but the old output head"
+        fix = "put lm_head.weight into the synced weights; tied models leave it out of named_parameters()"
+        return [old, (name, head, fix)]

@@ -45,14 +45,6 @@ class Job:
     params: SamplingParams | None = None  # where not those of the queue; the same for all jobs of an `add`
 
 
-@dataclass(frozen=True, slots=True)
-class GivenUp:
-    """Work that a queue did for nothing."""
-
-    tokens: int  # of responses that it did not return
-    preemptions: int  # how often a response in flight lost its cache and was read again later
-
-
 class Queue(Protocol):
     """Groups in flight at a sampler, with the weights it holds: abort or finish them before its next `sync`.
     Response i of a group is a function of (weights, prompt, key, i) alone."""
@@ -74,9 +66,9 @@ class Queue(Protocol):
         are decoded with them, are returned nevertheless."""
         ...
 
-    def abort(self) -> GivenUp | None:
+    def abort(self) -> None:
         """Give up all that is in flight; nothing of it is returned later, and its memory is free. The queue can be used
-        again. Returns what was lost since the last call, None where that is not known."""
+        again."""
         ...
 
 

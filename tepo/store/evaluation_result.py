@@ -184,25 +184,23 @@ def read_right_answers(folder: Path) -> RightAnswers | None:
     return RightAnswers(tuple(problems), tuple(right), result.samples)
 
 
-def is_current(task: Mapping[str, Any], benchmark: "Benchmark", prompts: Mapping[str, Any]) -> bool:
-    """Tell whether `check_current` accepts a result of this task."""
-    today = {"fingerprint": benchmark.fingerprint, "grading": benchmark.grading, **prompts}
-    return all(task.get(key, value) == value for key, value in today.items())
+def outdated(task: Mapping[str, Any], benchmark: "Benchmark", prompts: Mapping[str, Any]) -> str:
+    """The reason that a result of this task must not stand in a table: measured on other problems, by another protocol,
+    or (`prompts`: wrap, thinking) with other prompts around them, or graded by other settings. Empty where it may. What
+    the task does not say is not held against it."""
+    different = [f"{key} {task[key]}, not {value}" for key, value in prompts.items() if task.get(key, value) != value]
+    if task.get("fingerprint", benchmark.fingerprint) != benchmark.fingerprint:
+        return "measured under another definition of the benchmark"
+    if different:
+        return f"measured with {', '.join(different)}"
+    if task.get("grading", benchmark.grading) != benchmark.grading:
+        return "graded under other settings of the benchmark (grader, tolerances)"
+    return ""
 
 
 def check_current(folder: Path, result: Result, benchmark: "Benchmark", prompts: Mapping[str, Any]) -> None:
-    """Raise UserError for a result that must not stand in a table: measured on other problems, by another protocol, or
-    (`prompts`: wrap, thinking) with other prompts around them, or graded by other settings.
-    What the result does not say is not held against it."""
-    task, away = result.task, f"move {folder} away and let it be measured anew"
-    different = [f"{key} {task[key]}, not {value}" for key, value in prompts.items() if task.get(key, value) != value]
-    if task.get("fingerprint", benchmark.fingerprint) != benchmark.fingerprint:
-        what, fix = "measured under another definition of the benchmark", f"undo the change of the benchmark, or {away}"
-    elif different:
-        what, fix = f"measured with {', '.join(different)}", f"the same settings, or {away}"
-    elif task.get("grading", benchmark.grading) != benchmark.grading:
-        what = "graded under other settings of the benchmark (grader, tolerances)"
-        fix = f"`tepo data regrade {folder}`, or undo the change"
-    else:
-        return
-    raise UserError(f"{benchmark.name} was {what}", where=str(folder), fix=fix)
+    """Raise UserError for a result that is `outdated`."""
+    if why := outdated(result.task, benchmark, prompts):
+        ways = f"undo the change, or move {folder} away and let it be measured anew"
+        fix = f"`tepo data regrade {folder}`, or undo the change" if why.startswith("graded") else ways
+        raise UserError(f"{benchmark.name} was {why}", where=str(folder), fix=fix)

@@ -8,9 +8,8 @@ scores   run, benchmark, problem: right of samples; grader, task and timeouts of
 curves   run, step, and a column a metric under verl's names
 """
 
-import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -21,14 +20,11 @@ from tepo.store.cost import Cost
 from tepo.store.early_stop import Ending
 from tepo.store.evaluation_result import RightAnswers, Validated
 from tepo.store.excerpt import Excerpt
-from tepo.store.run_folder import RunFolder
 from tepo.store.thinned_metrics import thinned
 
 STEP = "training/global_step"
 SCORES: tuple[str, ...] = ("run", "benchmark", "problem", "right", "samples", "grader", "task", "timeouts")
 _WORDS = ("run", "benchmark", "problem", "grader", "task")  # of the scores, in categories: each text once
-# what makes a result one of today's benchmark; stop: where a chat template may end a response
-_TASK = ("fingerprint", "grading", "content_hash", "wrap", "thinking", "stop")
 
 
 @dataclass(frozen=True)
@@ -117,43 +113,11 @@ class Facts:
         return self.metrics(run) if self.of(run).source == "record" else thinned(self.metrics(run))
 
 
-@dataclass
-class Gathered:
-    """Frames in the making."""
-
-    runs: list[dict[str, Any]] = field(default_factory=list)
-    scores: list[pd.DataFrame] = field(default_factory=list)
-    curves: list[pd.DataFrame] = field(default_factory=list)
-
-    def add_scores(self, run: RunFolder, benchmarks: Iterable[str]) -> None:
-        """Read what a run, or a base, is measured on in a store. Raises UserError for damaged files."""
-        for benchmark in benchmarks:
-            answers, result = run.right_answers(benchmark), run.result(benchmark)
-            if answers is not None and result is not None:
-                task = json.dumps({key: result.task[key] for key in _TASK if key in result.task})
-                self.scores.append(scores_of(run.path.name, benchmark, answers, result.grader, task, result.timeouts))
-
-    def add_run(self, run: RunFolder, benchmarks: Iterable[str], *, base: bool = False) -> Known:
-        """Read the metrics of a run, or a base, in a store, and what else is known of it and of these measurements.
-        Raises UserError for damaged files."""
-        rows = run.metrics()
-        if rows:
-            self.curves.append(curves_of(run.path.name, rows))
-        manifest = run.manifest()
-        return Known(
-            "store" if run.opened.is_dir() else "",
-            base or manifest.get("status") == "finished",
-            run.outcome(),
-            run.ending(),
-            len(rows),
-            tuple(run.sessions(benchmarks)),
-            tuple(run.costs()),
-            None if base else run.validated(),
-        )
-
-    def facts(self) -> Facts:
-        """Frames of what was gathered."""
-        return Facts(pd.DataFrame(self.runs), joined_scores(self.scores), joined_curves(self.curves))
+def facts_from(
+    runs: Sequence[Mapping[str, Any]], scores: Sequence[pd.DataFrame], curves: Sequence[pd.DataFrame]
+) -> Facts:
+    """Frames from their rows, and from `scores_of` and `curves_of` run by run."""
+    return Facts(pd.DataFrame(runs), joined_scores(scores), joined_curves(curves))
 
 
 def scores_of(run: str, benchmark: str, answers: RightAnswers, grader: str, task: str, timeouts: int) -> pd.DataFrame:

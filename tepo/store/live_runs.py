@@ -28,17 +28,17 @@ class LiveRun:
     moved: when it last wrote something, in seconds since 1970."""
 
     id: str
-    objective: str
-    model: str
-    seed: int
     status: str
-    step: int
-    steps: int
-    reward: float
-    entropy: float
-    length: float
-    left: float | None
-    moved: float
+    objective: str = ""
+    model: str = ""
+    seed: int = 0
+    step: int = 0
+    steps: int = 0
+    reward: float = math.nan
+    entropy: float = math.nan
+    length: float = math.nan
+    left: float | None = None
+    moved: float = 0.0
 
 
 def live_runs(store: Path, now: float | None = None) -> list[LiveRun]:
@@ -52,14 +52,12 @@ def live_runs(store: Path, now: float | None = None) -> list[LiveRun]:
         try:
             run.opened  # noqa: B018
         except UserError as error:
-            said = f"{CLOSED}: {error.what}"
-            found.append(
-                LiveRun(run.path.name, "", "", 0, said, 0, 0, math.nan, math.nan, math.nan, left=None, moved=0.0)
-            )
+            found.append(LiveRun(run.path.name, f"{CLOSED}: {error.what}"))
             continue
         try:
             manifest = run.manifest()
-            moved = max(_modified(run.metrics_file), _modified(run.manifest_file))
+            files = (run.metrics_file, run.manifest_file)
+            moved = max((os.path.getmtime(file) for file in files if file.exists()), default=0.0)
             running = manifest.get("status") == "running"
             if not manifest or (not running and now - moved > RECENT):
                 continue
@@ -75,18 +73,12 @@ def live_runs(store: Path, now: float | None = None) -> list[LiveRun]:
         names = config["objective"]["name"], config["model"]["name"], config["seed"]
         reward, entropy, length = ((_values(rows, name) or [math.nan])[-1] for name in (REWARD, ENTROPY, LENGTH))
         done = len(rows)
-        found.append(
-            LiveRun(run.path.name, *names, status, done, steps, reward, entropy, length, left=left, moved=moved)
-        )
+        found.append(LiveRun(run.path.name, status, *names, done, steps, reward, entropy, length, left, moved))
     return sorted(found, key=lambda live: (-live.moved, live.id))
 
 
 def _values(rows: Sequence[dict[str, Any]], metric: str) -> list[float]:
     return [float(value) for row in rows if isinstance(value := row.get(metric), int | float) and value == value]
-
-
-def _modified(path: Path) -> float:
-    return os.path.getmtime(path) if path.exists() else 0.0
 
 
 def duration(seconds: float) -> str:

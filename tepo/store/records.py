@@ -11,7 +11,7 @@ joins them with the plan of the study.
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from hashlib import sha256
 from pathlib import Path
@@ -55,18 +55,15 @@ _NEEDED = {*_RUNS.names[:8], *_SCORES.names, "step"}  # have a value in every ro
 _FIX = "restore it from the repository, or move it away and write it anew: `tepo records write`"
 
 
-def read_frames(folder: Path, runs: Collection[str] | None = None, names: Sequence[str] = FRAMES) -> Facts:
-    """Frames of a folder, of these runs or of all, `runs` as they are stored (`opened` gives their values); empty ones
-    where there is no folder, and for those that are not asked for. Raises UserError naming the file that is damaged."""
+def read_frames(folder: Path, names: Sequence[str] = FRAMES) -> Facts:
+    """Frames of a folder, `runs` as they are stored (`opened` gives their values); empty ones where there is no folder,
+    and for those that are not asked for. Raises UserError naming the file that is damaged."""
     found: dict[str, pd.DataFrame] = {}
     for name in FRAMES:
         if name not in names or not folder.is_dir():
             found[name] = pd.DataFrame(columns=_SCHEMAS[name].names)
             continue
-        table = _read(folder / f"{name}.parquet")
-        if runs is not None:
-            table = table.filter(pc.is_in(table["run"].cast(pa.string()), pa.array(sorted(runs), pa.string())))
-        found[name] = table.to_pandas()
+        found[name] = _read(folder / f"{name}.parquet").to_pandas()
     if not len(found["scores"]):
         found["scores"] = joined_scores([])
     return Facts(**found)

@@ -28,12 +28,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from tepo import __version__
 from tepo.common import provenance
-from tepo.common.errors import UserError
+from tepo.common.errors import BUSY, UserError
 from tepo.common.files import (
+    TEMPORARY,
     check_no_links,
     content_hash,
     explain_write_errors,
@@ -42,13 +43,15 @@ from tepo.common.files import (
     parse_json,
     read_jsonl,
     remove_folder,
+    remove_leftovers,
+    take_lock,
     write_atomic,
     write_json,
 )
 from tepo.config.compose import to_dict
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.model_location import pinned
-from tepo.store.checkpoint_files import OPTIMISER, damage, drop_resumption, for_resuming, read_progress
+from tepo.store.checkpoint_files import damage, drop_resumption, for_resuming, read_progress
 from tepo.store.cost import Cost, read_costs
 from tepo.store.early_stop import Ending, read_ending
 from tepo.store.evaluation_result import (
@@ -63,11 +66,14 @@ from tepo.store.evaluation_result import (
 )
 from tepo.store.excerpt import Excerpt, excerpt_of
 from tepo.store.run_id import RECIPE, base_id, identity, run_id
-from tepo.store.run_identity import DIGEST, REWRITTEN, check_identity, read_config
-from tepo.store.run_lock import LEFT, Purpose, is_locked, lock_run
+from tepo.store.run_identity import AGAIN, DIGEST, check_identity, read_config
 
-AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
 _STEP = "training/global_step"
+Purpose = Literal["train", "measure"]  # at any time one process does each
+LEFT: dict[Purpose, tuple[str, ...]] = {  # what killed processes that held the lock leave behind
+    "train": ("checkpoints/.step_*", *(place + TEMPORARY for place in ("", "tokens/", "figures/", "checkpoints/*/"))),
+    "measure": tuple(place + TEMPORARY for place in ("", "eval/*/", "eval/*/parts/")),
+}
 _WITH_LINKS = ("wandb",)  # which wandb makes in its folder; nothing is read or removed there
 
 
@@ -156,14 +162,26 @@ class RunFolder:
         return cls(folder.parents[1] if folder.parent.name == "eval" else folder)
 
     def lock(self, purpose: Purpose = "train") -> IO[str]:
-        """The lock of `tepo.store.run_lock.lock_run`. Raises UserError as that and `opened` do."""
+        """An exclusive lock for training, or for measuring and regrading, held until the returned file is closed or its
+        process dies. What killed processes left of that work is removed. Raises UserError with exit code BUSY when
+        another process has it, and as `opened` does."""
         self._look()
-        return lock_run(self.path, purpose)
+        handle = take_lock(self.path / f".{purpose}.lock")
+        if handle is None:
+            what, fix = f"another process has this run ({purpose})", "wait for it; its result will be used"
+            raise UserError(what, where=str(self.path), fix=fix, exit_code=BUSY)
+        remove_leftovers(self.path, *LEFT[purpose])
+        return handle
 
     def busy(self) -> bool:
         """Tell whether another process trains or measures this run just now. Raises UserError as `opened` does."""
         self._look()
-        return is_locked(self.path)
+        for purpose in LEFT if self.path.is_dir() else ():
+            handle = take_lock(self.path / f".{purpose}.lock")
+            if handle is None:
+                return True
+            handle.close()
+        return False
 
     def manifest(self) -> dict[str, Any]:
         """Status and times; empty for a run that never started."""
@@ -178,9 +196,7 @@ class RunFolder:
             ending_of(manifest)
         except ValueError as error:
             what = f"the manifest is damaged: {error}"
-            raise UserError(
-                what, where=str(self.manifest_file), fix=f"{REWRITTEN}, if it came to its last step"
-            ) from None
+            raise UserError(what, where=str(self.manifest_file), fix=AGAIN) from None
         return manifest
 
     def config(self) -> dict[str, Any]:
@@ -206,31 +222,6 @@ class RunFolder:
     def finished(self) -> bool:
         return self.manifest().get("status") == "finished"
 
-    def lacks_manifest(self, config: RunConfig) -> bool:
-        """Tell whether the run of a configuration came to its last step, and nothing but its manifest is missing."""
-        last = config.train.steps
-        return (
-            self.config_file.exists()
-            and not self.manifest_file.exists()
-            and last in self._saved()
-            and not self._unfit(last, contents=True)
-            and not self.metrics_damage(last, more=False)
-        )
-
-    def complete(self, config: RunConfig) -> None:
-        """Write what is missing of a finished run's `config.json` and `manifest.json`, of which the one says which run
-        it is: that of this configuration."""
-        manifest = self.manifest()
-        if manifest and self.config_file.exists():
-            return
-        if not manifest:
-            self.check_config()
-        if manifest.get("id", self.path.name) == self.path.name:
-            with self.lock():
-                self.create(config)
-                facts = {"steps": config.train.steps} | manifest
-                self.mark("finished", **{key: facts[key] for key in ("steps", "ending") if key in facts})
-
     def check_whole(self, *, contents: bool = False) -> None:
         """Look whether the run is what it says; the door for all who read one. Raises UserError as `check_config` does,
         and for a run that was copied half, has damaged files, or says that it is finished and is not.
@@ -248,12 +239,8 @@ class RunFolder:
             if not reason and saved:
                 reason, where = self._damage(last, contents=contents), self.checkpoint(last)
             if reason:
-                fit = [step for step in saved if step < last and not self._unfit(step, contents=True)]
-                fix = AGAIN
-                if fit and (self.checkpoint(fit[-1]) / OPTIMISER).is_dir():
-                    fix = f"move {self.manifest_file} away: training then goes on from step {fit[-1]}"
                 said = f"the run says it is finished, but {reason}: copied half?"
-                raise UserError(said, where=str(where), fix=fix)
+                raise UserError(said, where=str(where), fix=AGAIN)
             return
         unfit = {step: why for step in saved if (why := self._unfit(step, contents=contents))}
         if unfit and (contents or len(unfit) == len(saved)):
@@ -387,16 +374,17 @@ class RunFolder:
         to be said of it and of damaged ones after it. All its files are read.
 
         Raises UserError where training can go on from none: a run that began anew would drop its metrics."""
-        remarks = list[str]()
+        remarks, first = list[str](), None
         for step in reversed(self._saved()):
             folder, unfit = self.checkpoint(step), self._unfit(step, contents=True)
             if unfit is None:
                 return folder, remarks
+            first = first or unfit
             remarks.append(f"{folder} is passed over: {unfit[0]}")
-        if remarks:
-            reason, where = self._unfit(self._saved()[-1], contents=True) or ("", self.path)
-            said = f"training can go on from no checkpoint of the run: {reason}"
-            raise UserError(said, where=str(where), fix=AGAIN)
+        if first:
+            raise UserError(
+                f"training can go on from no checkpoint of the run: {first[0]}", where=str(first[1]), fix=AGAIN
+            )
         return None, []
 
     def progress(self, step: int) -> dict[str, Any]:

@@ -1,27 +1,21 @@
 """Is the run in a folder the one that the folder is called after? One answer for everybody who reads a run.
 
-The name is the hash of what the run was made of (`tepo.store.run_id`). `config.json` has that as it was hashed, and as
-a whole configuration. Who writes both anew, and calls the folder after them, is not found out.
+The name is the hash of what the run was made of (`tepo.store.run_id`), which `config.json` has. The manifest has a
+digest of that file. Who edits the file and puts its new digest there is not found out.
 """
 
-import json
 from collections.abc import Mapping
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from tepo import __version__
 from tepo.common.errors import UserError
 from tepo.common.files import content_hash, file_digest, parse_json
-from tepo.common.schema import Location, read
-from tepo.config.run_config import RunConfig
-from tepo.store.run_id import RECIPE, generated, settings
+from tepo.store.run_id import RECIPE
 
 DIGEST = "config_sha256"  # in a manifest: of `config.json` as it then was, with the labels and paths that no id covers
-_MISSING = "restore it from a copy; the command that trained the run writes it again, too"
-REWRITTEN = "restore it from a copy, or move this file away: the command that trained the run then writes it again"
 _OTHER = "the stored configuration is not the one that the run is called after"
-_AGAIN = "restore it from a copy, or move the folder away and let the run be trained anew"
+AGAIN = "copy the run again, or move the folder away and let it be trained anew"  # what to do about half a run
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -29,10 +23,10 @@ def read_config(path: Path) -> dict[str, Any]:
     try:
         config = parse_json(path.read_bytes())
     except FileNotFoundError:
-        raise UserError("the run has no configuration: copied half?", where=str(path), fix=_MISSING) from None
+        raise UserError("the run has no configuration: copied half?", where=str(path), fix=AGAIN) from None
     except ValueError:
         what = "the run's configuration is not JSON: copied half?"
-        raise UserError(what, where=str(path), fix=REWRITTEN) from None
+        raise UserError(what, where=str(path), fix=AGAIN) from None
     if not isinstance(config, dict) or config.get("recipe") != RECIPE or not is_configuration(config.get("full")):
         said = config if isinstance(config, dict) else {}
         version, recipe = said.get("tepo", "unknown"), said.get("recipe")
@@ -41,7 +35,7 @@ def read_config(path: Path) -> dict[str, Any]:
             what = f"the run was trained by recipe {recipe}, and tepo {version} here has recipe {RECIPE}"
         if (version, recipe) == (__version__, RECIPE):
             what = "the run's configuration is damaged: parts are missing"
-            raise UserError(what, where=str(path), fix=REWRITTEN)
+            raise UserError(what, where=str(path), fix=AGAIN)
         raise UserError(what, where=str(path), fix="use the commit that wrote it, or another --store")
     return config
 
@@ -69,26 +63,5 @@ def check_identity(file: Path, stored: Mapping[str, Any], manifest: Mapping[str,
             raise UserError(what, where=str(file), fix=f"call the folder {known}, or move it out of the store")
     recorded = {key: stored.get(key) for key in ("recipe", "base", "problems", "config")}
     own = content_hash([content_hash(recorded), stored.get("seed")]) == name
-    if own and (own := manifest.get(DIGEST) in (None, file_digest(file))):
-        full = stored["full"]
-        try:
-            made_of, problems = _made_of(_without_seed(full))
-        except UserError as error:  # a key or a value that this version does not have
-            raise UserError(error.what, where=str(file), fix=_AGAIN) from None
-        own = (made_of, full["seed"]) == (stored["config"], stored["seed"]) and problems in (None, stored["problems"])
-    if not own:
-        raise UserError(f"{_OTHER}: edited, or damaged?", where=str(file), fix=_AGAIN)
-
-
-def _without_seed(full: Mapping[str, Any]) -> str:
-    """A configuration as text, the same for all seeds and stores: they are many, and the rest is checked once."""
-    return json.dumps({**full, "seed": 0, "store": ""})  # in order: that of tasks counts
-
-
-@lru_cache(maxsize=256)
-def _made_of(text: str) -> tuple[Any, Any]:
-    """The settings of a configuration that its id covers, and of generated problems their tasks."""
-    full = read(RunConfig, json.loads(text), Location(lambda keys: ".".join(map(str, keys))))
-    if not isinstance(full.objective.get("functions", {}), dict):  # functions by their text, as they are stored
-        return None, None
-    return settings(full), generated(full.data)
+    if not own or manifest.get(DIGEST) not in (None, file_digest(file)):
+        raise UserError(f"{_OTHER}: edited, or damaged?", where=str(file), fix=AGAIN)

@@ -39,6 +39,11 @@ class TokenResponse:
     tokens: list[str]
     values: dict[str, Values]
 
+    def __post_init__(self) -> None:
+        odd = [name for name, numbers in self.values.items() if len(numbers) != len(self.tokens)]
+        if odd:
+            raise ValueError(f"{odd[0]!r} does not have {len(self.tokens)} numbers")
+
 
 @dataclass(frozen=True)
 class TokenDump:
@@ -54,50 +59,24 @@ def read_dump(path: Path) -> TokenDump:
     try:
         return parse_dump(parse_json(path.read_bytes()))
     except OSError as error:
-        raise UserError(
-            "cannot read the token dump",
-            where=str(path),
-            fix="train with train.token_dump_every=N, or look at another step",
-        ) from error
-    except (ValueError, TypeError, AttributeError, OverflowError) as error:
-        raise UserError(
-            f"not a token dump: {error}",
-            where=str(path),
-            fix="restore it from a copy, or move it away: only the token view needs it",
-        ) from None
+        fix = "train with train.token_dump_every=N, or look at another step"
+        raise UserError("cannot read the token dump", where=str(path), fix=fix) from error
+    except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
+        fix = "restore it from a copy, or move it away: only the token view needs it"
+        raise UserError(f"not a token dump: {error}", where=str(path), fix=fix) from None
 
 
 def parse_dump(data: Any) -> TokenDump:
-    """The dump in a parsed JSON value. Raises ValueError saying what is wrong and where."""
-    if not isinstance(data, dict) or data.get("format") != FORMAT:
-        actual = data.get("format") if isinstance(data, dict) else type(data).__name__
-        raise ValueError(f"expected format {FORMAT}, found {actual}")
-    if not isinstance(data.get("responses"), list):
-        raise ValueError("no list of responses")
-    return TokenDump(
-        int(data.get("step", 0)),
-        str(data.get("objective", "")),
-        tuple(_response(item, index) for index, item in enumerate(data["responses"])),
-    )
-
-
-def _response(item: Any, index: int) -> TokenResponse:
-    if not isinstance(item, dict) or not isinstance(item.get("tokens"), list):
-        raise ValueError(f"response {index} has no list of tokens")
-    tokens = [str(token) for token in item["tokens"]]
-    values = {}
-    for name, numbers in (item.get("values") or {}).items():
-        if not isinstance(numbers, list) or len(numbers) != len(tokens):
-            raise ValueError(f"response {index}: {name!r} does not have {len(tokens)} numbers")
-        if not all(number is None or isinstance(number, (int, float)) for number in numbers):
-            raise ValueError(f"response {index}: {name!r} holds something that is not a number")
-        values[name] = [None if number is None or not math.isfinite(number) else float(number) for number in numbers]
-    return TokenResponse(
-        str(item.get("prompt", "")),
-        str(item.get("answer", "")),
-        float(item.get("reward", 0)),
-        bool(item.get("finished", True)),
-        int(item.get("group", 0)),
-        tokens,
-        values,
-    )
+    """The dump in a parsed JSON value; a value that is not finite is as one that is not there. Raises ValueError,
+    TypeError, LookupError, AttributeError or OverflowError for what training did not write."""
+    if data["format"] != FORMAT:
+        raise ValueError(f"expected format {FORMAT}, found {data['format']}")
+    responses = []
+    for one in data["responses"]:
+        values = {
+            name: [None if number is None or not math.isfinite(number) else float(number) for number in numbers]
+            for name, numbers in one["values"].items()
+        }
+        said = str(one["prompt"]), str(one["answer"]), float(one["reward"]), bool(one["finished"]), int(one["group"])
+        responses.append(TokenResponse(*said, [*map(str, one["tokens"])], values))
+    return TokenDump(int(data["step"]), str(data["objective"]), tuple(responses))

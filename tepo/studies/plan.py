@@ -3,13 +3,13 @@ for it."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 from tepo.common import trust
 from tepo.common.errors import UserError
 from tepo.common.files import content_hash
 from tepo.common.plugin_files import FOLDER, foreign_files
-from tepo.common.two_processes import two_processes
 from tepo.config.compose import check_override, compose
 from tepo.config.own_files import is_own
 from tepo.config.own_reward import foreign_rewards
@@ -113,30 +113,12 @@ class Unit:
         return self.trained() and self.to_measure() == 0
 
 
-Recipe = tuple[RunConfig, str]  # a configuration and the hash of its identity, both the same for every seed
-_COMPOSED: dict[tuple[str, ...], Recipe] = {}
-_FEW = 6
-
-
-def _compose(words: tuple[str, ...]) -> Recipe:
+@cache
+def composed(words: tuple[str, ...]) -> tuple[RunConfig, str]:
+    """A configuration and the hash of its identity, the same for every seed. Composed once, until `cache_clear`: in a
+    notebook that plans a study twice its files may have changed in between."""
     config = compose(words)
     return config, content_hash(identity(config))
-
-
-def forget() -> None:
-    """Compose anew from here on: in a notebook that plans a study twice its files may have changed in between."""
-    _COMPOSED.clear()
-
-
-def prime(recipes: Iterable[tuple[str, ...]]) -> None:
-    """Compose what is not known yet; many of them on two processes, as Hydra takes half a second for each combination
-    of options. In order, because rows with the same options follow each other: a process then composes few of them."""
-    missing = sorted({words for words in recipes if words not in _COMPOSED})
-    if len(missing) <= _FEW:
-        _COMPOSED.update((words, _compose(words)) for words in missing)
-        return
-    with two_processes() as pool:
-        _COMPOSED.update(zip(missing, pool.map(_compose, missing, chunksize=16), strict=True))
 
 
 def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -175,7 +157,12 @@ def make_plan(
     apply to every row. The untrained base is measured once, whatever the seed."""
     words_of, tune = recipe_words(study, scale, overrides), study.tune_at(scale)
     wanted = () if tune else reporting_seeds(study, scale, seeds)
-    prime(words_of.values())
+    for (_, label), words in words_of.items():
+        try:
+            composed(words)
+        except UserError as error:
+            where = f"{study.name}, row {label!r}: {error.where or ' '.join(words)}"
+            raise UserError(error.what, where=where, fix=error.fix) from None
 
     def seeds_of(row: StudyRow) -> Sequence[int]:
         if row.objective is None:
@@ -202,9 +189,8 @@ def reporting_seeds(study: Study, scale: str, seeds: Sequence[int] | None) -> Se
 
 
 def unit_of(row: StudyRow, model: str, words: tuple[str, ...], seed: int, store: Path) -> Unit:
-    """The unit of a row whose words are primed."""
-    composed, recipe = _COMPOSED[words]
-    config = replace(composed, store=str(store), seed=seed)
+    made, recipe = composed(words)
+    config = replace(made, store=str(store), seed=seed)
     run = RunFolder.of_base(config) if row.objective is None else RunFolder(store / run_id(config, recipe))
     return Unit(row, model, seed, config, (*words, f"seed={seed}"), run.path)
 

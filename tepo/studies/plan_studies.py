@@ -6,7 +6,7 @@ from pathlib import Path
 from tepo.common.errors import UserError
 from tepo.jobs.measure import check_measurable
 from tepo.studies.claims import load_claims, study_of
-from tepo.studies.plan import Unit, make_plan, prime, recipe_words, reporting_seeds
+from tepo.studies.plan import Unit, make_plan, reporting_seeds
 from tepo.studies.store_check import check_store
 from tepo.studies.study import CLAIMS, Study, file_stem, load_study, study_names
 from tepo.studies.tuning_result import with_chosen
@@ -51,29 +51,12 @@ def plan_studies(
         if study.panels:
             what = f"{study.name} is a table of panels and cannot be a panel of another"
             raise UserError(what, where="panels", fix="name its panels")
-    recipes = [
-        (study, label, words)
-        for study in studies
-        for (_, label), words in recipe_words(study, scale, () if study.registered else overrides).items()
-    ]
-    try:  # all at once
-        prime(words for *_, words in recipes)
-    except UserError:
-        for study, label, words in recipes:  # in which row?
-            try:
-                prime([words])
-            except UserError as error:
-                where = f"{study.name}, row {label!r}: {error.where or ' '.join(words)}"
-                raise UserError(error.what, where=where, fix=error.fix) from None
-        raise
     planned: list[tuple[Study, list[Unit]]] = []
     for study in studies:
-        if study.registered:
-            units = make_plan(study, scale, store=store)
-        else:
-            wanted, tune = reporting_seeds(study, scale, seeds), study.tune_at(scale)
-            units = make_plan(study, scale, store=store, seeds=seeds, overrides=overrides)
-            units = with_chosen(units, tune, wanted) if tune else units
+        given = (None, ()) if study.registered else (seeds, overrides)
+        units = make_plan(study, scale, store=store, seeds=given[0], overrides=given[1])
+        if tune := study.tune_at(scale):
+            units = with_chosen(units, tune, reporting_seeds(study, scale, seeds))
         for unit in units:
             check_measurable(unit.config)
         planned.append((study, units))

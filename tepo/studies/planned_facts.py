@@ -1,5 +1,6 @@
 """From a plan to what is known of its runs: the frames that tables, claims and figures are computed from."""
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
@@ -14,14 +15,17 @@ from tepo.common.files import parse_json
 from tepo.jobs.validate import problems_hash
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.hashes import set_hash
-from tepo.store.evaluation_result import is_current
-from tepo.store.facts import Facts, Gathered, Known
+from tepo.store.evaluation_result import outdated
+from tepo.store.facts import Facts, Known, curves_of, facts_from, scores_of
 from tepo.store.records import CONTENT, opened, read_frames, read_index
 from tepo.store.run_id import RECIPE
 from tepo.studies.plan import Unit, reporting_seeds, row_key
 from tepo.studies.plan_studies import Planned, plan_all, plan_studies
 from tepo.studies.study import CLAIMS, Study, load_study, study_names
 from tepo.studies.tuning_result import with_chosen
+
+# of a result's task: what makes it one of today's benchmark; stop: where a chat template may end a response
+_TASK = ("fingerprint", "grading", "content_hash", "wrap", "thinking", "stop")
 
 
 def read_facts(
@@ -38,7 +42,7 @@ def read_facts(
     for study, units in planned:
         if tune := study.tune_at(scale):
             choosing = [unit for unit in units if unit.tuning or unit.row.base]
-            kept.read((unit.id for unit in choosing), beside=True)
+            kept.read(unit.id for unit in choosing)
             units = with_chosen(choosing, tune, reporting_seeds(study, scale, seeds), kept.share)
         kept.read(unit.id for unit in units)
         known.append((study, [unit if unit.done() else replace(unit, recorded=kept.holds(unit)) for unit in units]))
@@ -93,20 +97,38 @@ def _any_claim(scale: str, store: Path, records: bool) -> bool:
 
 def _facts(planned: Planned, kept: "Records | None") -> Facts:
     """Frames of a plan, a row of `runs` a unit. A run that several studies name is read once, for all of them: from
-    records where one of them needs these, but for what the others have measured in the store."""
-    gathered, known, of_run = Gathered(), dict[str, Known](), dict[str, list[Unit]]()
+    records where one of them needs these, but for what the others have measured in the store. Raises UserError for
+    damaged files."""
+    known, of_run = dict[str, Known](), dict[str, list[Unit]]()
+    scores, curves = list[pd.DataFrame](), list[pd.DataFrame]()
     for unit in (unit for _, units in planned for unit in units):
         of_run.setdefault(unit.id, []).append(unit)
-    for run, alike in of_run.items():
+    for id, alike in of_run.items():
+        run, base = alike[0].in_store, alike[0].row.objective is None
         benchmarks = list(dict.fromkeys(name for unit in alike if not unit.recorded for name in unit.benchmarks))
-        gathered.add_scores(alike[0].in_store, benchmarks)
+        for name in benchmarks:
+            if (answers := run.right_answers(name)) and (result := run.result(name)):
+                task = json.dumps({key: result.task[key] for key in _TASK if key in result.task})
+                scores.append(scores_of(id, name, answers, result.grader, task, result.timeouts))
         if kept and any(unit.recorded for unit in alike):
-            known[run] = kept.known[run]
-        else:
-            known[run] = gathered.add_run(alike[0].in_store, benchmarks, base=alike[0].row.objective is None)
+            known[id] = kept.known[id]
+            continue
+        if rows := run.metrics():
+            curves.append(curves_of(id, rows))
+        known[id] = Known(
+            "store" if run.opened.is_dir() else "",
+            base or run.finished(),
+            run.outcome(),
+            run.ending(),
+            len(rows),
+            tuple(run.sessions(benchmarks)),
+            tuple(run.costs()),
+            None if base else run.validated(),
+        )
+    runs = []
     for study, unit in ((study, unit) for study, units in planned for unit in units):
         done = unit.done()
-        gathered.runs.append({
+        runs.append({
             "study": study.name, "row": row_key(unit), "label": unit.row_label, "setting": dict(unit.row.setting.point),
             "model": unit.model, "seed": unit.seed, "objective": unit.row.objective, "tuning": unit.tuning,
             "steps": unit.steps, "words": unit.overrides, "run": unit.id, "done": done,
@@ -114,10 +136,11 @@ def _facts(planned: Planned, kept: "Records | None") -> Facts:
         })  # fmt: skip
     if kept:
         recorded = [run for run, one in known.items() if one.source == "record"]
-        of_records = [[frame[frame["run"].isin(recorded)] for frame in part] for part in (kept.scores, kept.curves)]
-        gathered.scores = _first_of_each([*gathered.scores, *of_records[0]], ["run", "benchmark"])
-        gathered.curves = _first_of_each([*gathered.curves, *of_records[1]], ["run"])
-    return gathered.facts()
+        held = [frames for frames in kept.frames.values() if frames is not None]
+        scores += [frames.scores[frames.scores["run"].isin(recorded)] for frames in held]
+        curves += [frames.curves[frames.curves["run"].isin(recorded)] for frames in held]
+        scores, curves = _first_of_each(scores, ["run", "benchmark"]), _first_of_each(curves, ["run"])
+    return facts_from(runs, scores, curves)
 
 
 def _first_of_each(frames: Sequence[pd.DataFrame], keys: list[str]) -> list[pd.DataFrame]:
@@ -136,39 +159,37 @@ class Records:
 
     by_run: dict[str, list[Path]]  # folders that hold a run
     named: set[tuple[str, str, str, int]]  # study, label, model and seed of each
-    known: dict[str, Known] = field(default_factory=dict)  # of what was read, here and below
+    frames: dict[Path, Facts | None] = field(default_factory=dict)  # of each folder; None until it is read
+    known: dict[str, Known] = field(default_factory=dict)  # where several folders hold a run, the first counts
     recipes: dict[str, int] = field(default_factory=dict)
     tasks: dict[tuple[str, str], str] = field(default_factory=dict)  # run and benchmark -> how it was measured
-    scores: list[pd.DataFrame] = field(default_factory=list)  # where several hold a run, the first counts
-    curves: list[pd.DataFrame] = field(default_factory=list)
     benchmark: Callable[[str], Benchmark] = field(default_factory=lambda: cache(load_benchmark))
     content_hash: Callable[[str], str] = field(
         default_factory=lambda: cache(lambda name: set_hash(load_benchmark(name).load_problems()))
     )
 
     @classmethod
-    def found(cls, folders: Iterable[Path] | None = None) -> "Records":
+    def found(cls) -> "Records":
         """Raises UserError for a damaged file."""
         kept = cls({}, set())
-        for folder in record_folders() if folders is None else folders:
+        for folder in record_folders():
+            kept.frames[folder] = None
             for run, (study, label, model, seed) in read_index(folder)["runs"].items():
                 kept.by_run.setdefault(run, []).append(folder)
                 kept.named.add((study, label, model, seed))
         return kept
 
-    def read(self, runs: Iterable[str], *, beside: bool = False) -> None:
-        """Read these runs, where they are on record and were not read before. beside: and all others in their
-        folders."""
-        wanted: dict[Path, set[str]] = {}
-        asked = set(runs)
-        if beside:
-            folders = {folder for run in asked for folder in self.by_run.get(run, ())}
-            asked = {run for run, where in self.by_run.items() if not folders.isdisjoint(where)}
-        for run, where in self.by_run.items():
-            for folder in where if run in asked and run not in self.known else ():
-                wanted.setdefault(folder, set()).add(run)
-        for folder, some in wanted.items():
-            frames = read_frames(folder, some)
+    def read(self, runs: Iterable[str]) -> None:
+        """Read the folders that hold these runs, where they were not read before."""
+        asked = {folder for run in runs for folder in self.by_run.get(run, ())}
+        new = {folder: read_frames(folder) for folder in asked if self.frames[folder] is None}
+        self.frames.update(new)
+        if new:  # whatever is read when, the order of folders counts
+            self.known.clear()
+            self.tasks.clear()
+        for folder, frames in self.frames.items() if new else ():
+            if frames is None:
+                continue
             for row in frames.runs.itertuples(index=False):
                 values = opened(row, folder / "runs.parquet")
                 if known := self.known.get(row.run):  # with what any has measured
@@ -180,8 +201,6 @@ class Records:
                 self.recipes[row.run] = row.recipe
             for row in frames.scores.drop_duplicates(["run", "benchmark"]).itertuples(index=False):
                 self.tasks.setdefault((row.run, row.benchmark), row.task)
-            self.scores.append(frames.scores)
-            self.curves.append(frames.curves)
 
     def holds(self, unit: Unit) -> bool:
         """Tell whether a record that was read is of today's recipe and of all that a unit is measured on, as it is
@@ -201,7 +220,7 @@ class Records:
         prompts: dict[str, Any] = {"wrap": unit.config.model.wrap, "thinking": unit.config.model.thinking}
         if benchmark.procedural:  # they depend on code too, which the benchmark's fingerprint does not hold
             prompts["content_hash"] = self.content_hash(name)
-        return is_current(parse_json(task), benchmark, prompts)
+        return not outdated(parse_json(task), benchmark, prompts)
 
     def facts(self, planned: Planned) -> Facts:
         """Frames of a plan whose units are all recorded and read."""
@@ -217,7 +236,7 @@ class Records:
 
     def names(self, study: Study, unit: Unit) -> bool:
         """Tell whether a record is of a unit, or of another run of its name."""
-        return unit.id in self.known or (study.name, unit.label, unit.model, unit.seed) in self.named
+        return unit.id in self.by_run or (study.name, unit.label, unit.model, unit.seed) in self.named
 
 
 def record_folders() -> list[Path]:

@@ -1,6 +1,7 @@
 """From units in the store to their records, which runs of which plans are behind a folder of them, and whether a
 recorded run that is run anew gives the same verdicts."""
 
+import json
 import random
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
@@ -130,11 +131,8 @@ def _merged(old: Facts, new: Facts) -> Facts:
     def kept(frame: pd.DataFrame) -> pd.DataFrame:
         return frame[~frame["run"].isin(dropped)]
 
-    return Facts(
-        pd.concat([kept(old.runs), new.runs], ignore_index=True),
-        joined_scores([kept(old.scores), new.scores]),
-        joined_curves([kept(old.curves), new.curves]),
-    )
+    runs = pd.concat([kept(old.runs), new.runs], ignore_index=True)
+    return Facts(runs, joined_scores([kept(old.scores), new.scores]), joined_curves([kept(old.curves), new.curves]))
 
 
 def _record_bases(file: Path, units: Sequence[Unit]) -> None:
@@ -159,22 +157,17 @@ def _record_bases(file: Path, units: Sequence[Unit]) -> None:
 def joined_sessions(sessions: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
     """Sessions of the same versions and machine as one, from the first start to the last end. Records are given to
     others, so the machine's own name stays with the run."""
-    groups: list[tuple[dict[str, Any], list[Mapping[str, Any]]]] = []
+    groups: dict[str, list[Mapping[str, Any]]] = {}
     for session in sessions:
         facts = {key: session[key] for key in session if key not in ("what", "started", "ended", "host")}
-        for known, group in groups:
-            if known == facts:
-                group.append(session)
-                break
-        else:
-            groups.append((facts, [session]))
+        groups.setdefault(json.dumps(facts), []).append(session)
     return tuple(
         {
             "started": min(str(one.get("started")) for one in group),
             "ended": max((str(one["ended"]) for one in group if one.get("ended")), default=None),
-            **facts,
+            **json.loads(facts),
         }
-        for facts, group in groups
+        for facts, group in groups.items()
     )
 
 

@@ -5,16 +5,12 @@ or changed.
 """
 
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import cache
-from pathlib import Path
 
 from tepo.common.errors import UserError
-from tepo.common.text import counted
 from tepo.evaluation.results import read_result
 from tepo.problems.benchmarks import load_benchmark
-from tepo.store.evaluation_result import SAMPLES, Result, check_current
-from tepo.store.find_run import runs
+from tepo.store.evaluation_result import SAMPLES, check_current
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import RECIPE
 from tepo.studies.plan import Unit, unique
@@ -32,7 +28,10 @@ def check_store(units: Iterable[Unit]) -> None:
                 folder = unit.in_store.evaluation(name)
                 if result := unit.in_store.result(name):
                     check_current(folder, result, benchmark(name), prompts)
-                    _check_samples(folder, result)
+                    if not (folder / SAMPLES).is_file():  # from which tables are made; what is in it they check
+                        fix = f"copy it again, or move {folder} away and let the study measure it anew"
+                        what = "the samples behind a result are missing: copied half?"
+                        raise UserError(what, where=str(folder / SAMPLES), fix=fix)
 
 
 def check_contents(run: RunFolder) -> str:
@@ -43,41 +42,6 @@ def check_contents(run: RunFolder) -> str:
         return "of another version, not checked"
     run.check_whole(contents=True)
     for name in run.measured():
-        if result := run.result(name):
-            _check_samples(run.evaluations / name, result)
+        if run.result(name):
             read_result(run.evaluations / name)
     return "whole" if run.checkpoints() else "without weights"
-
-
-def others_line(store: Path) -> str:
-    """Says that the store holds runs that this version does not use; empty where it holds none."""
-    others = other_versions(store)
-    named = f"{', '.join(others[:4])}{' …' if len(others) > 4 else ''}"
-    line = f"{store} holds {counted(len(others), 'run')} of another version ({named}): kept, and not used here"
-    return line if others else ""
-
-
-def other_versions(store: Path) -> list[str]:
-    """Names of the runs in a store that another version trained: they keep, but no study of this version uses them."""
-    others = []
-    for run in runs(store):
-        with suppress(UserError):  # it is damaged, or links lead out of it: what is asked for alone is checked
-            if run.manifest().get("recipe", RECIPE) != RECIPE:
-                others.append(run.path.name)
-    return others
-
-
-def _check_samples(folder: Path, result: Result) -> None:
-    """A result needs its samples, because tables are made from them."""
-    import pyarrow.parquet as pq
-
-    again = f"copy it again, or move {folder} away and let the study measure it anew"
-    try:
-        rows = pq.read_metadata(folder / SAMPLES).num_rows
-    except Exception as error:  # a missing file or, in pyarrow's own classes, a damaged one
-        fault = "are missing" if isinstance(error, FileNotFoundError) else "cannot be read"
-        what = f"the samples behind a result {fault}: copied half?"
-        raise UserError(what, where=str(folder / SAMPLES), fix=again) from None
-    if rows != (counts := result.problems * result.samples):
-        what = f"{rows} samples lie there, the result counts {counts}"
-        raise UserError(what, where=str(folder / SAMPLES), fix=again)

@@ -39,9 +39,8 @@ def train(config: RunConfig, report: Report = lambda step, row: None) -> Path:
     or another rank died, Stopped when a scheduler asked for it.
     """
     folder = RunFolder.of(config)
-    if folder.finished() or folder.lacks_manifest(config):
+    if folder.finished():
         if process_group.rank() == 0:
-            folder.complete(config)
             folder.check_whole()
             folder.clean_up()
         return folder.path
@@ -87,10 +86,10 @@ def train_step(state: TrainState, step: int) -> None:
                 figures |= {f"{START}{name}": value for name, value in validation.measure().items()}
         # Responses of the policy as it is, graded, and of their groups those with right and wrong ones: a group whose
         # rewards are equal has no advantage. The old log-probs are those of this policy, before any update.
-        with state.rollouts.next(step, metrics) as drawn:
-            figures |= update(state.updater, drawn.rollout, step, metrics)
+        with state.rollouts.next(step, metrics) as rollout:
+            figures |= update(state.updater, rollout, step, metrics)
         if step == train.steps:
-            state.updater.check_probabilities(drawn.rollout)
+            state.updater.check_probabilities(rollout)
         with metrics.time("sync"):  # the next rollout must come from the policy that the updates made
             state.load_weights()
         if validation and (step == train.steps or step % train.validate_every == 0):
@@ -98,7 +97,7 @@ def train_step(state: TrainState, step: int) -> None:
                 figures |= validation.measure()
     except Diverged as error:  # the weights are broken by an update of this step, or of the one before
         raise diverged(error, step if metrics.updates else step - 1) from error
-    finish_step(state, drawn, metrics, figures)
+    finish_step(state, rollout, metrics, figures)
 
 
 def update(updater: Updater, rollout: FlatRollout, step: int, metrics: StepMetrics) -> dict[str, float]:

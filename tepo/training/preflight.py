@@ -5,16 +5,14 @@ import logging
 import shlex
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from tepo.common.errors import UserError
 from tepo.common.registry import untested
 from tepo.common.text import spelt
 from tepo.config.own_files import is_own
-from tepo.config.run_config import ModelConfig, NamedReward, RunConfig
+from tepo.config.run_config import ModelConfig, RunConfig
 from tepo.objectives import load_objective
 from tepo.objectives.check import check_runs
 from tepo.policy.model.shapes import check_length, positions_of
@@ -27,8 +25,6 @@ from tepo.problems.rewards.own_rewards import check_rewards
 from tepo.problems.sources import check_source
 from tepo.problems.training_sets import check_training_set, split_off
 from tepo.sampling.backends import sampler_backend
-from tepo.store.run_folder import RunFolder
-from tepo.store.run_id import identity
 from tepo.training.distributed import process_group
 from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
@@ -55,40 +51,6 @@ def check_settings(config: RunConfig) -> None:
         raise UserError("nothing to hold out of generated problems", where=where, fix=fix)
     if config.train.validate_every:
         check_validation_problems(config)
-
-
-def check_rewards_kept(config: RunConfig, folder: RunFolder) -> None:
-    """Raise UserError where this run differs from an unfinished one of its store in the text of a reward's file alone:
-    the file was changed between two starts, and the same command would train another run."""
-    rewards = config.data.reward
-    if not any(one.own for one in rewards.values()) or folder.started():
-        return
-
-    def alike(run: dict[str, Any]) -> dict[str, Any]:
-        data = {key: value for key, value in run["config"]["data"].items() if key != "reward"}
-        return {**{key: run[key] for key in ("recipe", "base", "problems")}, "config": {**run["config"], "data": data}}
-
-    own = alike(identity(config))
-    named = {name: replace(one, text="") for name, one in rewards.items()}
-    for file in folder.path.parent.glob("*/config.json"):
-        other = RunFolder(file.parent)
-        try:
-            stored = other.config()
-            kept = stored["full"]["data"].get("reward", {})
-            same_files = {name: NamedReward(**{**one, "text": ""}) for name, one in kept.items()} == named
-            if same_files and stored["seed"] == config.seed and alike(stored) == own and not other.finished():
-                step = max(other.checkpoints(), default=0)
-            else:
-                continue
-        except (UserError, KeyError, TypeError):  # damaged, or of another version
-            continue
-        if step:
-            changed = ", ".join(one.file for name, one in rewards.items() if one.text != kept[name]["text"])
-            what = f"the file of a reward changed since run {other.path.name} began, which is at step {step}"
-            fix = (
-                f"put the file back to go on, or move {other.path} away to train anew; config.json there keeps the text"
-            )
-            raise UserError(what, where=changed, fix=fix)
 
 
 def check_validation_problems(config: RunConfig) -> None:

@@ -5,7 +5,7 @@ Response tokens lie sequence after sequence, sequences group after group.
 
 import itertools
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -42,6 +42,17 @@ class Group:
     weights: tuple[float, ...] = ()  # of these [K]
     failures: tuple[str, ...] = ()  # why, for each response whose named rewards could not all be had
 
+    @property
+    def true_rewards(self) -> list[float]:
+        """Rewards without noise."""
+        return (self.rewards if self.scores is None else self.scores).tolist()
+
+    def without_logprobs(self) -> "Group":
+        """The group as far as statistics need it, where it is not trained."""
+        none = np.empty(0, np.float32)
+        responses = [Response(response.tokens, none, None, response.finished) for response in self.responses]
+        return replace(self, responses=responses)
+
     @classmethod
     def joined(cls, parts: Sequence["Group"]) -> "Group":
         """Join parts of a group: all their responses, in order."""
@@ -66,13 +77,15 @@ def even_chunks(count: int, parts: int) -> list[list[int]]:
 class FlatRollout:
     """S sequences and N response tokens of the kept groups; old values are those of the policy that sampled them.
 
-    named: rewards of a user's own [S, K], or None, with their `weights`.
+    step: that trains it; metrics: of the draw. named: rewards of a user's own [S, K], or None, with their `weights`.
     sampler_logprobs, old_logprobs, old_entropies: float32 [N]. old_distribution: log-probs [N, V] of the
     policy that an exact KL is taken to, or None. kept: some sequences and their hidden states with the graph behind.
     """
 
-    def __init__(self, groups: Sequence[Group], device: torch.device):
-        self.groups, self.device = list(groups), device
+    def __init__(
+        self, groups: Sequence[Group], device: torch.device, step: int = 0, metrics: dict[str, float] | None = None
+    ):
+        self.groups, self.device, self.step, self.metrics = list(groups), device, step, metrics or {}
         responses = [response for group in groups for response in group.responses]
         size = len(groups[0].responses)
         self.group_count, self.group_size = len(groups), size
@@ -113,14 +126,6 @@ class FlatRollout:
     def sequences_of(self, groups: Sequence[int]) -> list[int]:
         """Sequence numbers of complete groups."""
         return [group * self.group_size + index for group in groups for index in range(self.group_size)]
-
-    def deal(self, sequences: Sequence[int], budget: int, ranks: int) -> list[list[list[int]]]:
-        """Deal sequences to ranks: for each its micro-batches of at most `budget` pushed tokens. On one rank sequences
-        stay in order; on several they are shared out by cost, and every rank has as many micro-batches, of which some
-        may be empty."""
-        costs = self.costs(sequences)
-        dealt = [split_by_tokens(*costs, budget)] if ranks == 1 else deal(*costs, budget, ranks)
-        return [[[sequences[index] for index in part] for part in parts] for parts in dealt]
 
     @property
     def shortest(self) -> int:
@@ -205,8 +210,11 @@ class Dealer:
     ranks: int = 1
 
     def all(self, rollout: FlatRollout, sequences: Sequence[int]) -> list[list[list[int]]]:
-        """Micro-batches of every rank, see `FlatRollout.deal`."""
-        return rollout.deal(sequences, self.micro_batch_tokens, self.ranks)
+        """Micro-batches of every rank. On one rank sequences stay in order; on several they are shared out by cost,
+        and every rank has as many micro-batches, of which some may be empty."""
+        costs, budget = rollout.costs(sequences), self.micro_batch_tokens
+        dealt = [split_by_tokens(*costs, budget)] if self.ranks == 1 else deal(*costs, budget, self.ranks)
+        return [[[sequences[index] for index in part] for part in parts] for parts in dealt]
 
     def own(self, rollout: FlatRollout, sequences: Sequence[int]) -> list[list[int]]:
         """Micro-batches of this rank."""
@@ -234,6 +242,11 @@ class MiniBatch:
     def sequences_at(self, indices: Sequence[int]) -> list[int]:
         """Sequence numbers of a micro-batch."""
         return [self.sequences[index] for index in indices]
+
+    @property
+    def parts(self) -> list[list[int]]:
+        """Sequence numbers of all micro-batches."""
+        return [self.sequences_at(indices) for indices in self.micro_batches]
 
     def select(self, plan: Plan, indices: Sequence[int]) -> tuple[TokenBatch, Plan]:
         """The tokens of a micro-batch and its part of the plan."""

@@ -17,10 +17,10 @@ from tepo.training.distributed.liveness import ACTIVITY, Heartbeat
 from tepo.training.metrics.metrics_log import MetricsLog, Report
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.metrics.throughput import step_figures
-from tepo.training.metrics.token_dump import token_entries, write_token_dump
+from tepo.training.metrics.token_dump import write_token_dump
 from tepo.training.rollout.collector import NoMixedGroups
 from tepo.training.rollout.first_prompt import keep_first_prompt
-from tepo.training.rollout.run_progress import StepRollout
+from tepo.training.rollout_batch import FlatRollout
 from tepo.training.setup import PreparedRun, TrainState, open_state
 from tepo.training.validation import Measured
 
@@ -59,11 +59,11 @@ def kept(run: PreparedRun) -> Iterator[Outcome]:
 @contextlib.contextmanager
 def _manifest(run: PreparedRun, outcome: Outcome) -> Iterator[None]:
     folder = run.folder
+    if folder.checkpoints() and not folder.manifest():
+        what = "checkpoints lie there, and no manifest says how far they came: copied half?"
+        raise UserError(what, where=str(folder.path), fix=AGAIN)
     if folder.config_file.exists():
         folder.check_config()
-    elif folder.checkpoints() and not folder.manifest():
-        what = "checkpoints lie there, and nothing says of which run: copied half?"
-        raise UserError(what, where=str(folder.path), fix=AGAIN)
     folder.create(run.asked)
     folder.mark("running")
     try:
@@ -103,22 +103,24 @@ def opened(run: PreparedRun, report: Report) -> Iterator[TrainState]:
                 raise
 
 
-def finish_step(state: TrainState, drawn: StepRollout, metrics: StepMetrics, figures: Measured) -> None:
+def finish_step(state: TrainState, rollout: FlatRollout, metrics: StepMetrics, figures: Measured) -> None:
     """Write what a step leaves: tokens, metrics, a checkpoint where one is due."""
-    config, step, log = state.config, drawn.step, state.log
+    config, step, log = state.config, rollout.step, state.log
     state.progress = state.rollouts.progress(step)
     if metrics.keep_tokens:
-        name = str(config.objective.get("name", ""))
-        entries = token_entries(drawn.rollout, metrics.tokens, state.policy.tokenizer)
-        write_token_dump(state.folder.tokens(step), step, name, entries)
+        write_token_dump(
+            state.folder.tokens(step), config.objective.get("name", ""), rollout, metrics.tokens, state.policy.tokenizer
+        )
     row = {
         "training/global_step": step,
         "training/prompts": state.progress.prompts,
         "training/responses": float(state.progress.prompts * config.train.samples_per_prompt),
-        "perf/trained_tokens": float(drawn.rollout.lengths.sum()),
-        **drawn.metrics,
+        "perf/trained_tokens": float(rollout.lengths.sum()),
+        **rollout.metrics,
         **figures,
-        **step_figures(metrics, state.engine.comm, state.device, config.model, state.policy.model.config),
+        **step_figures(
+            metrics.timings(), metrics.work, state.engine.comm, state.device, config.model, state.policy.model.config
+        ),
     }
     if log:
         log.write(row)

@@ -9,7 +9,6 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from torch import Tensor
 
 from tepo.common.errors import RunFailed, UserError
 from tepo.common.text import spelt
@@ -38,7 +37,7 @@ from tepo.training.engine import optimizer_state
 from tepo.training.engine.backends import engine_backend, shares_weights
 from tepo.training.engine.engine import Engine
 from tepo.training.metrics.metrics_log import MetricsLog
-from tepo.training.preflight import check_machine, check_rewards_kept, check_settings
+from tepo.training.preflight import check_machine, check_settings
 from tepo.training.resources.memory import Gpus, fill, held_by_others, with_share
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.prefetch import BehaviorWeights, PrefetchedRollouts
@@ -75,10 +74,15 @@ def prepare(config: RunConfig, folder: RunFolder) -> PreparedRun:
 
     Raises UserError for settings that cannot be, or that this machine cannot meet."""
     check_settings(config)
-    check_rewards_kept(config, folder)
     if sampler_backend(config.sampler.kind).segments_may_grow(config):
-        grow_segments()  # before the checks: some of them try what they check on the GPU
-    chosen, reasons = chosen_here(config)
+        grow_segments()
+    chosen, reasons = config, dict[str, str]()
+    if config.sampler.max_rows is None or config.model.gradient_checkpointing is None:
+        gpus = gpus_here(pick_device(config.engine.device))
+        if gpus.ranks > 1:  # they must choose alike before they meet, and go by their cards, not by what is free
+            gpus = replace(gpus, taken=0.0)
+        shape = KNOWN.get(config.model.path) or shape_at(config, config.model.path)
+        chosen, reasons = fill(config, shape, gpus, load_objective(config.objective).needs.initial_policy)
     check_machine(chosen, folder.path)
     if not folder.started():  # a run that is refused leaves no folder
         check_weights(config.model.path, config.model.revision, config.model.trust_remote_code)
@@ -126,7 +130,7 @@ class TrainState:
     def _files(self, progress: Progress, folder: Path) -> Iterator[TensorFile]:
         """Files of a checkpoint that this rank writes: model and tokenizer for `from_pretrained`, and what resuming
         needs, which is the engine's state and the rollouts that wait for their step. Small ones are written at once."""
-        weights = self.engine.stream()  # collective: every rank reads all of them
+        weights = self.engine.weights()  # collective: every rank reads all of them
         comm, model = self.engine.comm, self.config.model
         rank, ranks = (0, 1) if comm is None else (comm.rank, comm.world_size)
         if rank == 0:
@@ -137,66 +141,54 @@ class TrainState:
         yield from model_files(self.policy, weights, folder, rank, ranks)
         yield from optimizer_state.files(self.engine.state(), rank)
 
-    def load_weights(self) -> None:
-        """Give the new weights to a sampler that keeps its own copy; one outside of the run gets them from the first
-        rank."""
-        if shares_weights(self.config):
+    def load_weights(self, *, opened: bool = False) -> None:
+        """Give the weights to a sampler that keeps its own copy, and tell the gap alarm; one outside of the run gets
+        them from the first rank. opened: the sampler was just made of these weights, unless it is outside of the run,
+        where it may hold those of another."""
+        config = self.config
+        if shares_weights(config):
             return
-        weights = self.engine.stream()
-        if self.first or not sampler_backend(self.config.sampler.kind).remote:
-            self.sampler.sync(weights)
-        else:
-            for _ in weights.values():  # what is gathered takes every rank
-                pass
-        if self.engine.comm is not None:
-            self.engine.comm.barrier()
-        self._tell_alarm(weights)
-
-    def _tell_alarm(self, weights: Mapping[str, Tensor]) -> None:
-        """Tell the gap alarm that the sampler holds these weights. In float32 the gap alone says whether it does."""
-        if not isinstance(weights, dict):  # under ZeRO-3 it has no use for them
+        weights, remote = self.engine.weights(), sampler_backend(config.sampler.kind).remote
+        if remote or not opened:
+            if self.first or not remote:
+                self.sampler.sync(weights)
+            else:
+                for _ in weights.values():  # what is gathered takes every rank
+                    pass
+            if self.engine.comm is not None:
+                self.engine.comm.barrier()
+        if not isinstance(weights, dict):  # under ZeRO-3 the alarm has no use for them
             return
-        config, answers = self.config, None
-        remote = sampler_backend(config.sampler.kind).remote
-        if config.model.dtype != "float32" and (self.first or not remote):
+        answers = None
+        if config.model.dtype != "float32" and (self.first or not remote):  # in float32 the gap alone says it
             engines = len(config.sampler.servers) if remote else 1
             answers = ask(self.sampler, self.collector.stream.first, config.train.max_new_tokens, engines)
         self.updater.alarm.synced(weights, answers)
-
-    def start_sampler(self) -> None:
-        """Have the sampler hold the weights of the policy at the start of training."""
-        if sampler_backend(self.config.sampler.kind).remote:
-            self.load_weights()  # it may hold the weights of another run
-        elif not shares_weights(self.config):
-            self._tell_alarm(self.engine.stream())  # it was opened with them
 
 
 def limit_threads(config: RunConfig) -> None:
     """One thread a process where all is embedded: two on a busy machine are many times slower (docs/scales.md). Beside
     a GPU, an optimiser in main memory gets this rank's share of the cores; a launcher leaves each rank one thread."""
     if config.engine.offload and torch.cuda.is_available():
-        torch.set_num_threads(threads_of_a_rank(len(os.sched_getaffinity(0)), process_group.local_world_size()))
+        torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // process_group.local_world_size()))
     elif shares_weights(config):
         torch.set_num_threads(1)
-
-
-def threads_of_a_rank(cores: int, ranks: int) -> int:
-    """Share of a machine's cores for each of its ranks."""
-    return max(1, cores // ranks)
 
 
 @contextlib.contextmanager
 def open_state(config: RunConfig, run: RunFolder, prompts: PromptStream | None = None) -> Iterator[TrainState]:
     """Open a run at the newest checkpoint that it can go on from, and close it at the end. prompts: where they are made
-    already."""
+    already. Raises UserError where the GPU has too little memory left for the sampler."""
     torch.manual_seed(config.seed)
     device = pick_device(config.engine.device)
     latest, remarks = run.to_resume()
-    for remark in remarks if process_group.rank() == 0 else ():
-        sys.stderr.write(f"{spelt(remark)}\n")
+    if process_group.rank() == 0:
+        sys.stderr.writelines(f"{spelt(remark)}\n" for remark in remarks)
     source = str(latest or config.model.path)
-    objective = load_objective(config.objective)
-    roomy = planned(config, source, device, reference=objective.needs.initial_policy)
+    objective, gpus, roomy = load_objective(config.objective), gpus_here(device), config
+    own_memory = not sampler_backend(config.sampler.kind).shares_weights
+    if gpus.bytes and own_memory and config.sampler.memory_fraction is None:
+        roomy = with_share(config, shape_at(config, source), gpus, reference=objective.needs.initial_policy)
     with engine_backend(config.engine.kind).loading(config, source, device):
         policy = open_policy(config, latest, device)
     if config.model.gradient_checkpointing:
@@ -239,7 +231,7 @@ def open_state(config: RunConfig, run: RunFolder, prompts: PromptStream | None =
         state = TrainState(
             config, run, policy, engine, sampler, collector, updater, saver, device, rollouts, validation, progress
         )
-        state.start_sampler()
+        state.load_weights(opened=True)
         yield state
 
 
@@ -253,29 +245,6 @@ def open_rollouts(
         return Rollouts(collector, updater, device, start)
     beside = replace(collector, comm=process_group.beside(collector.comm))
     return PrefetchedRollouts(collector, updater, device, start, beside, BehaviorWeights(policy.model))
-
-
-def chosen_here(config: RunConfig) -> tuple[RunConfig, dict[str, str]]:
-    """Choose what a configuration leaves open for this machine, before anything is loaded, and why. One rank
-    looks at the memory that is free; several must choose alike before they meet, and go by their cards."""
-    if config.sampler.max_rows is not None and config.model.gradient_checkpointing is not None:
-        return config, {}
-    device = pick_device(config.engine.device)
-    gpus, shape = gpus_here(device), KNOWN.get(config.model.path) or shape_at(config, config.model.path)
-    if gpus.ranks > 1:
-        gpus = replace(gpus, taken=0.0)
-    reference = load_objective(config.objective).needs.initial_policy
-    return fill(config, shape, gpus, reference)
-
-
-def planned(config: RunConfig, source: str, device: torch.device, *, reference: bool) -> RunConfig:
-    """Plan the share of this rank's GPU for a sampler with memory of its own. Raises UserError where the plan, and what
-    other processes hold, leave it too little."""
-    gpus = gpus_here(device)
-    given = config.sampler.memory_fraction is not None
-    if not gpus.bytes or given or sampler_backend(config.sampler.kind).shares_weights:
-        return config
-    return with_share(config, shape_at(config, source), gpus, reference=reference)
 
 
 def gpus_here(device: torch.device) -> Gpus:

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from tepo.common.errors import Diverged
 from tepo.common.randomness import derive
-from tepo.config.run_config import RunConfig, TrainConfig
-from tepo.objectives import Needs, Objective, Plan
+from tepo.config.run_config import RunConfig
+from tepo.objectives import Objective, Plan
 from tepo.objectives.batch import all_sum
 from tepo.policy.logprobs.hidden_states import hidden_states
 from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions
@@ -28,7 +28,7 @@ from tepo.training.rollout_batch import Dealer, FlatRollout, MiniBatch, even_chu
 
 @dataclass
 class Updater:
-    """An objective, the engine that trains on it, and the checks between them."""
+    """An objective, the engine that trains on it, and the passes and checks between them."""
 
     config: RunConfig
     objective: Objective
@@ -42,24 +42,17 @@ class Updater:
         budget, comm = self.config.engine.micro_batch_tokens, self.engine.comm
         return Dealer(budget) if comm is None else Dealer(budget, comm.rank, comm.world_size)
 
-    @property
-    def passes(self) -> "ForwardPasses":
-        """Forward passes with what the objective needs."""
-        train, dtype = self.config.train, self.config.model.dtype
-        return ForwardPasses(self.engine, self.initial, self.objective.needs, train, dtype, self.dealer)
-
     def prepare(self, mini_batch: MiniBatch) -> Plan:
         """Denominators and selections over the full mini-batch and all ranks. An objective that selects tokens by
         current log-probs and entropies needs them of all tokens first; those of a single micro-batch serve its loss."""
         batch, rollout = mini_batch.batch, mini_batch.rollout
         if self.objective.needs.prepass:
             if mini_batch.single:
-                current = [self.passes.statistics(rollout, mini_batch.sequences)]
+                current = [self.statistics(rollout, mini_batch.sequences)]
                 mini_batch.current = current[0]
             else:
                 with torch.no_grad():
-                    parts = map(mini_batch.sequences_at, mini_batch.micro_batches)
-                    current = [self.passes.statistics(rollout, part) for part in parts]
+                    current = [self.statistics(rollout, part) for part in mini_batch.parts]
             logprobs = torch.cat([part.logprobs.detach() for part in current])
             entropies = [part.entropies.detach() for part in current if part.entropies is not None]
             known = len(entropies) == len(current)
@@ -70,7 +63,7 @@ class Updater:
     def log_probs(self, mini_batch: MiniBatch, indices: Sequence[int]) -> TokenStatistics:
         """Log-probs of a micro-batch under the current policy, with gradient, and what else the objective needs."""
         current, mini_batch.current = mini_batch.current, None  # its graph must not outlive the backward
-        return current or self.passes.statistics(mini_batch.rollout, mini_batch.sequences_at(indices))
+        return current or self.statistics(mini_batch.rollout, mini_batch.sequences_at(indices))
 
     def check_finite(self, losses: Sequence[Tensor], tokens: Tensor, step: int) -> bool:
         """Stop all ranks before a NaN of one reaches the optimiser; False when `tokens` is 0: a gradient of zeros would
@@ -90,37 +83,33 @@ class Updater:
         """Look at one group after the last update of a run, which no rollout follows that would find out.
 
         Raises Diverged, on all ranks, where log-probs are not numbers."""
-        logprobs = self.passes.statistics(rollout, rollout.sequences_of([0])).logprobs
+        logprobs = self.statistics(rollout, rollout.sequences_of([0])).logprobs
         if float(all_sum(logprobs.isnan().sum().double(), self.engine.comm)):
             raise Diverged("the policy's probabilities are not numbers after the last update")
 
     def check_gap(self, mini_batch: MiniBatch, logprobs: Sequence[Tensor]) -> dict[str, float]:
         """Compare sampler and trainer on the first mini-batch; logprobs: the trainer's [n] of each micro-batch.
         Raises RunFailed beyond the bound, with the likely cause."""
-        parts = [mini_batch.sequences_at(indices) for indices in mini_batch.micro_batches]
-        sampled = [mini_batch.batch.select(indices).sampler_logprobs for indices in mini_batch.micro_batches]
-        sampler = torch.cat([values for values in sampled if values is not None])
-        return self._compare(mini_batch.rollout, parts, (sampler, torch.cat(tuple(logprobs))), mini_batch.step)
+        return self._compare(mini_batch.rollout, mini_batch.parts, torch.cat(tuple(logprobs)), mini_batch.step)
 
-    def check_drawn(self, rollout: FlatRollout, step: int) -> dict[str, float]:
+    def check_drawn(self, rollout: FlatRollout) -> dict[str, float]:
         """Compare them on a full rollout, by the old log-probs that the trainer has just computed."""
         parts = self.dealer.own(rollout, range(rollout.sequence_count))
-        tokens = rollout.tokens_of(list(chain(*parts)))
-        return self._compare(rollout, parts, (rollout.sampler_logprobs[tokens], rollout.old_logprobs[tokens]), step)
+        return self._compare(rollout, parts, rollout.old_logprobs[rollout.tokens_of(list(chain(*parts)))], rollout.step)
 
     def drift(self, mini_batch: MiniBatch, logprobs: Sequence[Tensor]) -> dict[str, float]:
         """Distance of the policy from the one that sampled, on the first mini-batch; logprobs: as in `check_gap`."""
-        old = [mini_batch.batch.select(indices).old_logprobs for indices in mini_batch.micro_batches]
-        moved = (torch.cat(tuple(logprobs)) - torch.cat(old)).abs().double()
+        tokens = mini_batch.rollout.tokens_of(list(chain(*mini_batch.parts)))
+        moved = (torch.cat(tuple(logprobs)) - mini_batch.rollout.old_logprobs[tokens]).abs().double()
         sums = torch.stack([moved.sum(), torch.ones_like(moved).sum()])
         total, count = all_sum(sums, self.engine.comm).tolist()
         steps = min(self.config.train.staleness, mini_batch.step - 1)
         return {"training/staleness": float(steps), "training/stale_log_ratio": total / count}
 
     def _compare(
-        self, rollout: FlatRollout, parts: Sequence[Sequence[int]], logprobs: tuple[Tensor, Tensor], step: int
+        self, rollout: FlatRollout, parts: Sequence[Sequence[int]], logprobs: Tensor, step: int
     ) -> dict[str, float]:
-        """Ask the alarm about this rank's sequences; logprobs: of sampler and trainer [n], in the order of `parts`."""
+        """Ask the alarm about this rank's sequences; logprobs: of the trainer [n], in the order of `parts`."""
 
         def score(temperature: float) -> Tensor:
             options, pieces = StatisticsOptions(temperature=temperature, need_entropy=False), []
@@ -130,28 +119,16 @@ class Updater:
             return torch.cat(pieces)
 
         pairs = [rollout.tokens_as_sampled(sequence) for part in parts for sequence in part]
-        return self.alarm.check(*logprobs, Evidence(score, pairs, self.engine.model), where=f"step {step}")
+        sampler = rollout.sampler_logprobs[rollout.tokens_of(list(chain(*parts)))]
+        return self.alarm.check(sampler, logprobs, Evidence(score, pairs, self.engine.model), where=f"step {step}")
 
-
-@dataclass(frozen=True)
-class ForwardPasses:
-    """Passes of the trained model, and of the initial policy where the objective is anchored on it.
-
-    needs: of the objective. dtype: of the trained weights. dealer: shares the sequences out among the ranks."""
-
-    engine: Engine
-    initial: nn.Module | None
-    needs: Needs
-    train: TrainConfig
-    dtype: str
-    dealer: Dealer
-
+    # forward passes, with what the objective needs ------------------------------------------------------------------
     def statistics(self, rollout: FlatRollout, part: Sequence[int]) -> TokenStatistics:
         """Log-probs of some sequences, and what else the objective needs. None at all still runs the model on the
         shortest, and keeps its graph: every rank of a sharded model must take part in every pass."""
-        needs, pushed = self.needs, part or [rollout.shortest]
+        needs, pushed = self.objective.needs, part or [rollout.shortest]
         options = StatisticsOptions(
-            temperature=self.train.temperature,
+            temperature=self.config.train.temperature,
             entropy_gradient=needs.entropy_gradient and torch.is_grad_enabled(),
             reference=rollout.reference(pushed) if needs.full_kl else None,
         )
@@ -169,11 +146,11 @@ class ForwardPasses:
         round apart by more than GSPO's clip distances, the trainer computes them on its own path (reading A2). So it
         does for a rollout that waits for its step: later, nothing could tell the sampler's error from what the policy
         has moved."""
-        needs = self.needs
+        needs = self.objective.needs
         # Two things that are compared: a difference must not be rounding, nor 0 by definition.
         compared = needs.sampler_logprobs or (needs.entropies and needs.old_entropies)
         passes = 0
-        own = compared or self.dtype != "float32" or self.train.staleness > 0
+        own = compared or self.config.model.dtype != "float32" or self.config.train.staleness > 0
         if needs.full_kl and needs.full_kl_anchor == "old":
             rollout.old_distribution = self._old_distribution(rollout)
             rollout.old_logprobs = rollout.old_distribution.gather(1, rollout.targets()[:, None])[:, 0]
@@ -195,7 +172,7 @@ class ForwardPasses:
                     rollout.old_distribution = self._distribution(rollout, initial)
                     passes += 1
                 if needs.initial_logprobs:
-                    options = StatisticsOptions(temperature=self.train.temperature, need_entropy=False)
+                    options = StatisticsOptions(temperature=self.config.train.temperature, need_entropy=False)
                     rollout.initial_logprobs = self._scored(
                         rollout, lambda part: token_statistics(initial, rollout.pack(part), options).logprobs
                     )
@@ -206,10 +183,10 @@ class ForwardPasses:
         """Log-probs [N, V] of the full vocabulary under the policy that sampled. The first update needs a pass over the
         first mini-batch with these very weights: where that is one micro-batch, its graph is kept for it. Not for a
         rollout that waits: its first update has other weights."""
-        model, temperature = self.engine.model, self.train.temperature
-        runs = even_chunks(rollout.group_count, self.train.mini_batches)
+        model, temperature = self.engine.model, self.config.train.temperature
+        runs = even_chunks(rollout.group_count, self.config.train.mini_batches)
         first = rollout.sequences_of(runs[0])
-        waits = self.train.staleness > 0
+        waits = self.config.train.staleness > 0
         if waits or self.engine.comm is not None or len(self.dealer.own(rollout, first)) > 1:
             return self._distribution(rollout, model)
         packed = rollout.pack(first)
@@ -221,7 +198,7 @@ class ForwardPasses:
 
     def _distribution(self, rollout: FlatRollout, model: nn.Module, after: int = 0) -> Tensor:
         """Log-probs [n, V] of the full vocabulary for the sequences number `after` and up."""
-        temperature = self.train.temperature
+        temperature = self.config.train.temperature
         return self._scored(
             rollout, lambda part: reference_logprobs(model, rollout.pack(part), temperature=temperature), after
         )

@@ -7,15 +7,12 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tepo.common.errors import UserError
 from tepo.common.text import counted, install_line
-
-if TYPE_CHECKING:
-    from tepo.reporting.progress import Screen
 
 _PACKAGES = ("torch", "transformers", "hydra-core", "typer", "pandas", "math-verify", "antlr4-python3-runtime")
 _EXTRAS = {"bitsandbytes": "bitsandbytes", "datasets": "hub", "wandb": "wandb", "peft": "lora"}
@@ -27,6 +24,7 @@ _PROGRAMS = {
 _TRITON = "Triton's kernels on a GPU: apt-get install gcc python3-dev"
 _STORE = "Folder of runs, each of which is checked file by file (default: none)."
 _SELFTEST = "Run each installed engine for real (about a minute), and the kernels of a GPU."
+_LEFT_OUT = "(--no-selftest leaves this out)"
 
 
 def doctor(
@@ -38,92 +36,24 @@ def doctor(
     Shows also the scales that fit, what is missing and how to get it; with --store the damaged runs of a store; then
     each installed engine for two steps, and on a GPU the kernels of attention and of the log-prob against torch. Exit
     code 1 when one fails or a run is damaged."""
-    from tepo.reporting.progress import Screen, say
-
-    console, checks = Screen(), [*_packages(), *_programs(), *_machine(store or Path("runs"))]
+    checks = [*_packages(), *_machine(store or Path("runs"))]
     for what, state, _ in checks:
-        say(f"{what:24} {state}", console)
+        print(f"{what:24} {state}")
     for what, _, fix in checks:
         if fix:
-            say(f"{what}: {fix}", console)
-    passed = store is None or _store_whole(console, store)
+            print(f"{what}: {fix}")
+    passed = store is None or _store_whole(store)
     if selftest:
-        passed &= _engines_work(console)
-        passed &= _kernels_work(console)
+        passed &= _engines_work()
+        passed &= _kernels_work()
     else:
-        say("GPU part: not run (--no-selftest)", console)
+        print("GPU part: not run (--no-selftest)")
     if not passed:
         raise typer.Exit(1)
 
 
-def _store_whole(console: "Screen", store: Path) -> bool:
-    """Print which runs of a store are damaged, where, and what to do; then how many there are."""
-    from tepo.reporting.progress import say
-    from tepo.store.find_run import runs
-    from tepo.studies.store_check import check_contents
-
-    found, damaged = Counter[str](), 0
-    for run in runs(store):
-        try:
-            with console.status(f"run {run.path.name}: every file is read"):
-                found[check_contents(run)] += 1
-        except UserError as error:
-            at_work = False
-            with suppress(UserError):  # links lead out of it, or the file system has no locks
-                at_work = os.access(run.path, os.W_OK) and run.busy()  # on a read-only disk nobody is
-            if at_work:
-                found["in the hands of another process, not checked"] += 1
-                continue
-            damaged += 1
-            say(f"run {run.path.name:20} DAMAGED: {error}", console)
-    states = "".join(f"; {number} {state}" for state, number in found.items())
-    say(f"store {store}: {counted(found.total() + damaged, 'run')}, {damaged} damaged{states}", console)
-    return not damaged
-
-
-def _kernels_work(console: "Screen") -> bool:
-    """Print for each kernel whether it is as exact on the GPU as it has to be. True without a GPU, which is said."""
-    import torch
-
-    from tepo.policy.kernel_check import CHECKS
-    from tepo.reporting.progress import say
-
-    if not torch.cuda.is_available():
-        say("GPU part: not run, there is no GPU here; nothing above says anything about one", console)
-        return True
-    passed = True
-    for name, check in CHECKS.items():
-        try:
-            with console.status(f"GPU, {name}: against torch (--no-selftest leaves this out)"):
-                wrong = [
-                    f"{what} {error:.2g}, at most {bound:.2g}" for what, error, bound in check() if not error <= bound
-                ]
-        except Exception as error:  # whatever a kernel, a driver or a compiler may raise
-            wrong = [f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"]
-        say(f"GPU, {name:31} {'FAILS: ' + '; '.join(wrong) if wrong else 'works'}", console)
-        passed &= not wrong
-    say("GPU part: speed and memory are measured by `python -m perf.gpu` of the source tree", console)
-    return passed
-
-
-def _engines_work(console: "Screen") -> bool:
-    """Print for each engine whether it samples, updates, syncs, saves and resumes."""
-    from tepo.jobs.selftest import pairs, selftest
-    from tepo.reporting.progress import say
-
-    passed = True
-    for sampler, engine in pairs():
-        name = f"sampler={sampler} engine={engine}"
-        with console.status(f"{name}: sampling, updating, saving, resuming (--no-selftest leaves this out)"):
-            outcome = selftest(sampler, engine)
-        state = {None: "skipped", True: "works", False: "FAILS"}[outcome.passed]
-        say(f"{name:36} {state}: {outcome.detail}", console)
-        passed &= outcome.passed is not False
-    return passed
-
-
 def _packages() -> Iterator[tuple[str, str, str]]:
-    """Versions, and how to get what is missing: (what, state, advice)."""
+    """Versions of packages and paths of programs, and how to get what is missing: (what, state, advice)."""
     from importlib.metadata import PackageNotFoundError, version
 
     from tepo.common.registry import untested
@@ -140,10 +70,6 @@ def _packages() -> Iterator[tuple[str, str, str]]:
             yield package, version(package), "; ".join(untested({package: fix}))
         except PackageNotFoundError:
             yield package, "missing", fix
-
-
-def _programs() -> Iterator[tuple[str, str, str]]:
-    """Paths, and how to get what is missing: (what, state, advice)."""
     header = Path(sysconfig.get_path("include")) / "Python.h"
     compiler = os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang")  # in Triton's order
     found = {program: (shutil.which(program), fix) for program, fix in _PROGRAMS.items()}
@@ -177,3 +103,68 @@ def _machine(store: Path) -> Iterator[tuple[str, str, str]]:
         yield f"GPU {index}", f"{name}, {free / 2**30:.0f} of {total / 2**30:.0f} GiB free", ""
     for name, said in scales_here(sizes, memory):
         yield f"scale {name}", said, ""
+
+
+def _store_whole(store: Path) -> bool:
+    """Print which runs of a store are damaged, where, and what to do; then how many there are."""
+    from tepo.reporting.progress import waiting
+    from tepo.store.find_run import runs
+    from tepo.studies.store_check import check_contents
+
+    found, damaged = Counter[str](), 0
+    for run in runs(store):
+        try:
+            with waiting(f"run {run.path.name}: every file is read"):
+                found[check_contents(run)] += 1
+        except UserError as error:
+            at_work = False
+            with suppress(UserError):  # links lead out of it, or the file system has no locks
+                at_work = os.access(run.path, os.W_OK) and run.busy()  # on a read-only disk nobody is
+            if at_work:
+                found["in the hands of another process, not checked"] += 1
+                continue
+            damaged += 1
+            print(f"run {run.path.name:20} DAMAGED: {error}")
+    states = "".join(f"; {number} {state}" for state, number in found.items())
+    print(f"store {store}: {counted(found.total() + damaged, 'run')}, {damaged} damaged{states}")
+    return not damaged
+
+
+def _engines_work() -> bool:
+    """Print for each engine whether it samples, updates, syncs, saves and resumes."""
+    from tepo.jobs.selftest import pairs, selftest
+    from tepo.reporting.progress import waiting
+
+    passed = True
+    for sampler, engine in pairs():
+        name = f"sampler={sampler} engine={engine}"
+        with waiting(f"{name}: sampling, updating, saving, resuming {_LEFT_OUT}"):
+            outcome = selftest(sampler, engine)
+        state = {None: "skipped", True: "works", False: "FAILS"}[outcome.passed]
+        print(f"{name:36} {state}: {outcome.detail}")
+        passed &= outcome.passed is not False
+    return passed
+
+
+def _kernels_work() -> bool:
+    """Print for each kernel whether it is as exact on the GPU as it has to be. True without a GPU, which is said."""
+    import torch
+
+    from tepo.policy.kernel_check import CHECKS
+    from tepo.reporting.progress import waiting
+
+    if not torch.cuda.is_available():
+        print("GPU part: not run, there is no GPU here; nothing above says anything about one")
+        return True
+    passed = True
+    for name, check in CHECKS.items():
+        try:
+            with waiting(f"GPU, {name}: against torch {_LEFT_OUT}"):
+                figures = [(what, error, bound) for what, error, bound in check() if not error <= bound]
+            wrong = [f"{what} {error:.2g}, at most {bound:.2g}" for what, error, bound in figures]
+        except Exception as error:  # whatever a kernel, a driver or a compiler may raise
+            wrong = [f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"]
+        print(f"GPU, {name:31} {'FAILS: ' + '; '.join(wrong) if wrong else 'works'}")
+        passed &= not wrong
+    print("GPU part: speed and memory are measured by `python -m perf.gpu` of the source tree")
+    return passed

@@ -1,18 +1,13 @@
 """`tepo eval` and `tepo responses`: models measured, and what they answered."""
 
 import os
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
 from tepo.common.errors import UserError, unknown_name
-from tepo_cli.cli_options import Quiet, Store, Trust, unbundled
-
-if TYPE_CHECKING:
-    from tepo.store.stored_responses import Answer
-
+from tepo_cli.cli_options import How, Quiet, Store, Trust, unbundled
 
 _BENCHMARKS = (
     "Benchmarks (`tepo list`), NAME:SUBSET for a part of one, or all; none for a configuration, whose data name them."
@@ -22,34 +17,6 @@ _MODEL = (
     "for its untrained policy, 'train OVERRIDES' for its finished run, with the sampler that it trains with. Several, "
     "each behind its own -m, share one loaded engine."
 )
-_DRY_RUN = "Show what would be evaluated and the first prompt as the model sees it."
-_WRAP = "Around a request: auto (chat template if there is one), base or raw. Default: the run's, else auto."
-_OUT = "Folder for the results (default: eval/ of the run, or of base-… in the store)."
-
-
-@dataclass(frozen=True)
-class How:
-    """Options of a measurement; a configuration says all of it itself."""
-
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N problems of each.")] = None
-    dry_run: Annotated[bool, typer.Option("--dry-run", help=_DRY_RUN)] = False
-    backend: Annotated[str, typer.Option(help="auto, torch, vllm or vllm_server.")] = "auto"
-    tensor_parallel: Annotated[int, typer.Option(min=1, help="GPUs one copy of the model is cut over (vllm).")] = 1
-    data_parallel: Annotated[int, typer.Option(min=1, help="Copies of the model side by side (vllm).")] = 1
-    dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto"
-    revision: Annotated[str | None, typer.Option(help="Commit of a hub model.")] = None
-    wrap: Annotated[str | None, typer.Option(help=_WRAP)] = None
-    thinking: Annotated[
-        bool | None, typer.Option(help="Reasoning mode of models that have one.", show_default=False)
-    ] = None
-    seed: Annotated[int, typer.Option(help="Of the sampling.")] = 0
-    out: Annotated[Path | None, typer.Option(help=_OUT)] = None
-
-    @property
-    def given(self) -> list[str]:
-        """The options that are not what they are by default."""
-        changed = (one.name for one in fields(self) if getattr(self, one.name) != one.default)
-        return [f"--{name.replace('_', '-')}" for name in changed]
 
 
 @unbundled
@@ -87,34 +54,9 @@ def evaluate(
     if len(models) > 1 and (how.out or how.revision):
         where = "--out" if how.out else "--revision"
         raise UserError("one folder or commit for several models", where=where, fix="a command for each model")
-    from tepo.evaluation.settings import Settings
-    from tepo.jobs.measure import Request, measure, shared_engine
-    from tepo.reporting.progress import benchmark_bar
-    from tepo.sampling.backends import SamplerOptions
-    from tepo.store.run_folder import RunFolder
-    from tepo_cli.show_scores import find_target, show_evaluations, show_scores
+    from tepo_cli.show_scores import evaluate_models
 
-    chosen, requests = SamplerOptions(how.backend, how.dtype, how.tensor_parallel, how.data_parallel), []
-    for target in [find_target(model, store, how.revision) for model in models]:
-        thinks = target.thinking if how.thinking is None else how.thinking
-        settings = Settings({"weights": target.weights.name}, how.seed, how.limit, how.wrap or target.wrap, thinks)
-        request = Request(target.weights, chosen, settings, RunFolder(how.out.resolve()) if how.out else target.run)
-        requests.append((request, target.expand(benchmarks)))
-    if how.dry_run:
-        for request, names in requests:
-            show_evaluations(names, request)
-        return
-    with shared_engine(requests) as engine:
-        for request, names in requests:
-            before = request.run.measured()
-            with benchmark_bar(len(names), quiet) as report:
-                results = measure(request, names, report, engine)
-            # a base and a model from elsewhere have no card to renew
-            if request.run.measured() != before and request.run.config_file.is_file():
-                from tepo.jobs.model_card import write_card  # needs torch
-
-                write_card(request.run)
-            show_scores(results, request)
+    evaluate_models(models, benchmarks, how, store, quiet=quiet)
 
 
 _RUN = "A run: its folder, its id or the beginning of it (`tepo list`), or base-… for an untrained policy."
@@ -126,7 +68,6 @@ def responses(
     benchmark: Annotated[str, typer.Argument(help="The benchmark, as its folder in eval/ is called.")],
     vs: Annotated[str | None, typer.Option(help="Another run, shown below it.", show_default=False)] = None,
     show: Annotated[Literal["all", "right", "wrong", "disagree"], typer.Option(help=_SHOW)] = "all",
-    problem: Annotated[str | None, typer.Option(help="This problem alone.", show_default=False)] = None,
     store: Store = Path("runs"),
 ) -> None:
     """Print stored responses with their verdicts.
@@ -139,10 +80,6 @@ def responses(
     if show == "disagree" and vs is None:
         raise UserError("with what?", where="--show disagree", fix="--vs RUN")
     read = {name: {one.id: one for one in answered(_evaluation(name, benchmark, store))} for name in (run, vs) if name}
-    if problem is not None and problem not in read[run]:
-        raise UserError(
-            f"no problem {problem!r}", where=f"{run}, {benchmark}", fix=f"for example {next(iter(read[run]))}"
-        )
     for name, one in read[run].items():
         sides = {who: problems[name] for who, problems in read.items() if name in problems}
         chosen = {
@@ -151,19 +88,15 @@ def responses(
             "right": any(answer.right for answer in one.answers),
             "wrong": not all(answer.right for answer in one.answers),
         }
-        if chosen[show] and problem in (None, name):
+        if chosen[show]:
             print(f"{name}  {one.prompt.strip()}  gold answer {one.gold}")
             for who, side in sides.items():
-                print("\n".join([f"  {who}: {side.right} of {side.samples} right", *map(_line, side.different)]))
-
-
-def _line(entry: "tuple[Answer, int]") -> str:
-    answer, count = entry
-    times = f" x {count}" if count > 1 else ""
-    cut = "" if answer.finished else ", cut off at the length limit"
-    verdict = "right" if answer.right else "wrong"
-    text = answer.text.strip().replace("\n", "\n        ")
-    return f"    {verdict}{times} ({answer.reason}, {answer.tokens} tokens{cut}):\n        {text}"
+                print(f"  {who}: {side.right} of {side.samples} right")
+                for answer, count in side.different:
+                    verdict = ("right" if answer.right else "wrong") + (f" x {count}" if count > 1 else "")
+                    cut = "" if answer.finished else ", cut off at the length limit"
+                    text = answer.text.strip().replace("\n", "\n        ")
+                    print(f"    {verdict} ({answer.reason}, {answer.tokens} tokens{cut}):\n        {text}")
 
 
 def _evaluation(name: str, benchmark: str, store: Path) -> Path:

@@ -2,14 +2,11 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tepo_cli.cli_options import Quiet
-
-if TYPE_CHECKING:
-    from tepo.policy.model.load_policy import Policy
 
 app = typer.Typer(help="Models to train from: fetch a small one, or warm-start one.", no_args_is_help=True)
 _NAME = "Which base: laptop, laptop_sparse, laptop_chains, another size (laptop_50k …), or smollm2-135m-words."
@@ -54,11 +51,15 @@ def warmstart(
     from tepo.common.errors import unknown_name
     from tepo.common.files import write_json
     from tepo.common.provenance import facts
+    from tepo.config.compose import compose, options
+    from tepo.jobs.measure import measure_in_memory
     from tepo.policy.model.fetch import fetch as fetched
     from tepo.policy.model.load_policy import Policy
     from tepo.policy.model.model_location import CACHE, cached_folder
     from tepo.policy.warmstart import PRETRAINED, RECIPES, SIZES, save_base, train
-    from tepo.reporting.progress import bar, say
+    from tepo.problems.benchmarks import load_benchmark
+    from tepo.reporting.progress import bar, benchmark_bar, say
+    from tepo_cli.screen import show
 
     known = RECIPES | SIZES | PRETRAINED
     if name not in known:
@@ -77,32 +78,20 @@ def warmstart(
     save_base(folder, model, tokenizer, record)
     took = f"{record['tokens']:,} tokens, {record['cpu_seconds']:.0f} CPU-seconds"
     say(f"{folder}: {took}, last loss {record['losses'][-1]:.3f}")
-    if measure:
-        scores = _measure(name, Policy(model, tokenizer), quiet)
-        write_json(folder / "recipe.json", record | {"scores": scores})
-
-
-def _measure(name: str, policy: "Policy", quiet: bool) -> dict[str, dict[str, float]]:
-    """Scores on the benchmarks of all data that start from a base, those of data=laptop for its other sizes; shown with
-    their plain means."""
-    from rich.table import Table
-
-    from tepo.config.compose import compose, options
-    from tepo.jobs.measure import measure_in_memory
-    from tepo.problems.benchmarks import load_benchmark
-    from tepo.reporting.progress import benchmark_bar
-    from tepo_cli.screen import fixed, show
-
+    if not measure:
+        return
     data = [compose([f"data={option}"]).data for option in options("data")]
     names = [benchmark for one in data if one.base.endswith(f":{name}") for benchmark in one.benchmarks]
-    benchmarks = [replace(load_benchmark(one), samples=8) for one in names or compose(["data=laptop"]).data.benchmarks]
-    with benchmark_bar(len(benchmarks), quiet) as report:
-        results = measure_in_memory(policy, benchmarks, report=report)
+    names = names or list(compose(["data=laptop"]).data.benchmarks)  # of its other sizes
+    with benchmark_bar(len(names), quiet) as report:
+        benchmarks = [replace(load_benchmark(one), samples=8) for one in names]
+        results = measure_in_memory(Policy(model, tokenizer), benchmarks, report=report)
     scores = {result.benchmark: result.scores for result in results}
+    write_json(folder / "recipe.json", record | {"scores": scores})
     keys = ("avg@8", "pass@8", "mean_tokens")
     means = {key: sum(row[key] for row in scores.values()) / len(scores) for key in keys}
-    table = Table(*map(fixed, ("benchmark", "avg@8 %", "pass@8 %", "tokens")))
-    for label, row in [*scores.items(), ("mean", means)]:
-        table.add_row(label, f"{100 * row['avg@8']:.1f}", f"{100 * row['pass@8']:.1f}", f"{row['mean_tokens']:.0f}")
-    show(table, stderr=True)
-    return scores
+    rows = [
+        (label, f"{100 * row['avg@8']:.1f}", f"{100 * row['pass@8']:.1f}", f"{row['mean_tokens']:.0f}")
+        for label, row in [*scores.items(), ("mean", means)]
+    ]
+    show(("benchmark", "avg@8 %", "pass@8 %", "tokens"), rows, stderr=True)

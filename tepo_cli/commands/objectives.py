@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -19,16 +19,6 @@ _OTHER = "The objective or run to compare it with (default: the one that it is l
 _CHECK = "Instead: check its gradient, and what it depends on."
 _FORMATS = ("text", "latex")
 _LINES = 40  # of a reward's file
-_AS_SHIPPED = "As shipped. Scales and studies set some values anew: `tepo explain RUN`."
-
-
-class Named(NamedTuple):
-    """A row; `run` is a line about the run that trained it, empty for one as shipped. rewards: of the user's own that
-    it trained on, by name, as the run's configuration keeps them."""
-
-    row: "Row"
-    run: str = ""
-    rewards: Mapping[str, Any] = {}
 
 
 def explain(
@@ -54,96 +44,81 @@ def explain(
     if form not in _FORMATS:
         raise unknown_name("format", form, _FORMATS, where="--format")
     if objective is None:
-        _show_equations()
-        return
-    from tepo.objectives.explain import explain as explained
-    from tepo.objectives.explain import to_latex, to_text
+        from tepo.formula.row import load_row, names
+        from tepo.formula.typeset import equation
+        from tepo_cli.screen import show
 
+        rows = [(name, "\n".join(equation(load_row(name)))) for name in names()]
+        show(("objective", "equation"), rows, "objectives", wrapped=("equation",), lines=True)
+        return
     words = [*(settings or ()), *formula_words(formula)]
-    this = _named(objective, changes_of(words), store)
+    row, run, rewards = _named(objective, words, store)
     if check:
-        _check(this.row)
+        _check(row)
         return
-    explanation = explained(this.row, _named(vs, {}, store).row if vs else None)
-    if this.run:
-        print(("% " if form == "latex" else "") + this.run)
-    print(to_latex(explanation) if form == "latex" else to_text(explanation, width))
-    if this.rewards and form == "text":
-        print(f"\n{_shown_rewards(this.rewards)}")
-    if form == "text" and not (this.run or words):
-        print(f"\n{_AS_SHIPPED}")
+    other = _named(vs, [], store)[0] if vs else None
+    if form == "latex":
+        from tepo.formula.typeset import to_latex
 
+        print(f"% {run}\n" * bool(run) + to_latex(row))
+        return
+    from tepo.objectives.explain import to_text
 
-def _show_equations() -> None:
-    """Print all objectives, each with the lines of its formula."""
-    from rich.table import Table
-
-    from tepo.formula.lines import equation
-    from tepo.formula.row import load_row, names
-    from tepo_cli.screen import fixed, show
-
-    table = Table(fixed("objective"), "equation", title="objectives", show_lines=True)
-    for name in names():
-        table.add_row(name, "\n".join(equation(load_row(name))))
-    show(table)
+    print("\n".join([*[run] * bool(run), to_text(row, other, width)]))
+    _show_rewards(rewards)
+    if not (run or words):
+        print("\nAs shipped. Scales and studies set some values anew: `tepo explain RUN`.")
 
 
 def _check(row: "Row") -> None:
     """Print whether an objective's gradient and what it depends on are right; exit code 1 where they are not."""
-    from rich.table import Table
-
     from tepo.objectives import Objective
     from tepo.objectives.check import check_objective
-    from tepo_cli.screen import fixed, show
+    from tepo_cli.screen import show
 
-    table = Table(fixed("check"), fixed("result"), "what", title=f"objective {row.name}")
     checks = check_objective(Objective(**row.parts))
-    for one in checks:
-        table.add_row(one.name, "fail" if one.wrong else "pass", one.wrong or one.what)
-    show(table)
+    rows = [(one.name, "fail" if one.wrong else "pass", one.wrong or one.what) for one in checks]
+    show(("check", "result", "what"), rows, f"objective {row.name}", wrapped=("what",))
     if failed := sum(bool(one.wrong) for one in checks):
         typer.echo(f"{failed} of {len(checks)} checks fail: docs/library.md says what each means", err=True)
         raise typer.Exit(1)
 
 
-def changes_of(words: Sequence[str]) -> dict[str, str]:
-    """Names and values of words such as beta=0.1, objective.beta=0.1 and J=w*A. Raises UserError for other words."""
-    found = {}
-    for word in words:
-        name, sign, value = word.partition("=")
-        if not sign:
-            fix = "write beta=1 to set a constant, J='w*A' a line, --vs NAME for an objective to compare with"
-            raise UserError(f"not a setting of an objective: {word!r}", fix=fix)
-        found[name.strip().removeprefix("objective.")] = value.strip()
-    return found
-
-
-def _shown_rewards(rewards: Mapping[str, Any]) -> str:
-    """Rewards of a user's own, each with its weight and the first lines of its file, which is not executed."""
+def _show_rewards(rewards: Mapping[str, Any]) -> None:
+    """Print rewards of a user's own, each with its weight and the first lines of its file, which is not executed."""
     from tepo.common.files import content_hash
 
-    lines = ["reward: the mean, by weight, of"]
+    if rewards:
+        print("\nreward: the mean, by weight, of")
     for name, one in rewards.items():
         text, source = str(one.get("text", "")).splitlines(), "the grader's verdict"
         if text:
             source = f"{one['function']} in {one['file']}, text {content_hash(one['text'])}"
-        lines.append(f"  {name}, weight {one['weight']:g}: {source}")
-        lines += [f"    {line}".rstrip() for line in text[:_LINES]]
-        lines += [f"    … {len(text) - _LINES} more lines in the run's config.json"] if len(text) > _LINES else []
-    return "\n".join(lines)
+        print(f"  {name}, weight {one['weight']:g}: {source}")
+        print("".join(f"    {line}".rstrip() + "\n" for line in text[:_LINES]), end="")
+        if len(text) > _LINES:
+            print(f"    … {len(text) - _LINES} more lines in the run's config.json")
 
 
-def _named(name: str, changes: Mapping[str, str], store: Path) -> Named:
-    """The row of that name or file with changes of its own, or the one that a run trained."""
+def _named(name: str, words: Sequence[str], store: Path) -> tuple["Row", str, Mapping[str, Any]]:
+    """The row of that name or file, changed by words such as beta=0.1, objective.beta=0.1 and J=w*A, or the one that a
+    run trained, with a line about the run and the rewards of the user's own that it trained on."""
     from dataclasses import replace
 
     from tepo.common.text import counted
     from tepo.formula.row import load_row, names
     from tepo.store.find_run import find_run, nearest_run
 
+    changes = {}
+    for word in words:
+        key, sign, value = word.partition("=")
+        if not sign:
+            fix = "write beta=1 to set a constant, J='w*A' a line, --vs NAME for an objective to compare with"
+            raise UserError(f"not a setting of an objective: {word!r}", fix=fix)
+        changes[key.strip().removeprefix("objective.")] = value.strip()
     shipped = name.replace("-", "_")
     if shipped in names() or name.endswith((".yaml", ".yml")):
-        return Named(load_row(shipped if shipped in names() else Path(name), changes))
+        return load_row(shipped if shipped in names() else Path(name), changes), "", {}
     run = find_run(name, store)
     if run is None:
         near = nearest_run(name, store)
@@ -157,7 +132,7 @@ def _named(name: str, changes: Mapping[str, str], store: Path) -> Named:
     trained = row_of_run(full["objective"], run.path)
     made_of = f"model {full['model']['name']}, data {full['data']['name']}, seed {full['seed']}"
     line = f"run {run.path.name}: {made_of}, {counted(full['train']['steps'], 'step')}, {status}"
-    return Named(replace(trained, name=f"{run.path.name} ({trained.name})"), line, full["data"].get("reward", {}))
+    return replace(trained, name=f"{run.path.name} ({trained.name})"), line, full["data"].get("reward", {})
 
 
 def row_of_run(objective: Mapping[str, Any], run: Path) -> "Row":

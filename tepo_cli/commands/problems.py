@@ -12,20 +12,13 @@ import typer
 from tepo.common.errors import RunFailed, UserError, unknown_name
 from tepo_cli.cli_options import Store
 
+_SETS = "Benchmarks, training sets or files of problems (default: every set that is not generated)."
+_PAIRS = "List every pair above 0.8: benchmark problem, training problem, Jaccard index."
 app = typer.Typer(help="Problem sets and answers: verify, grade, regrade.", no_args_is_help=True)
 
 
 @app.command()
-def verify(
-    names: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Benchmarks, training sets or files of problems (default: every set that is not generated).",
-            show_default=False,
-        ),
-    ] = None,
-    golds: Annotated[bool, typer.Option(help="Also list golds that the grader cannot read.")] = True,
-) -> None:
+def verify(names: Annotated[list[str] | None, typer.Argument(help=_SETS, show_default=False)] = None) -> None:
     """Check the problem sets and print their hashes.
 
     They are read from files, TEPO_DATA or the hub. A set that is not the pinned one is an error that names the rows;
@@ -46,7 +39,7 @@ def verify(
     for number, name in enumerate(chosen, 1):
         say(f"{number} of {len(chosen)}: {name}")
         try:
-            wrong += [name] if _verified(name, golds, skip_generated=not names) else []
+            wrong += [name] if _verified(name, skip_generated=not names) else []
         except UserError as error:
             typer.echo(f"{name}: NOT VERIFIED\n  " + str(error).replace("\n", "\n  "))
             failed[name] = error
@@ -56,7 +49,7 @@ def verify(
         raise RunFailed(f"golds to mend in {', '.join(wrong)}", fix="see the lines about them")
 
 
-def _verified(name: str, golds: bool, *, skip_generated: bool) -> bool:
+def _verified(name: str, *, skip_generated: bool) -> bool:
     """Print what there is to say of one set; tell whether it is the caller's and has golds to mend. Raises UserError
     when it is broken, not there or not the pinned one."""
     from tepo.common import paths
@@ -86,32 +79,24 @@ def _verified(name: str, golds: bool, *, skip_generated: bool) -> bool:
     for line in read.lines() if own else ():
         typer.echo(f"  {line}")
     with Grader(options) as grader:
-        found = find(problems, grader, math.inf if golds else 0.0)
-    unread = found.unread if golds else ()
+        found = find(problems, grader, math.inf)
     for line in found.several:
         typer.echo(f"  {line}")
-    if unread:
-        typer.echo(f"  golds that the grader cannot read: {', '.join(unread)}")
+    if found.unread:
+        typer.echo(f"  golds that the grader cannot read: {', '.join(found.unread)}")
     if found.repeated:
         typer.echo(f"  remark: {counted(len(found.repeated), 'problem')} more than once, {some_of(found.repeated)}")
-    return own and bool(unread or found.several)
+    return own and bool(found.unread or found.several)
 
 
 @app.command()
 def contamination(
     training: Annotated[str, typer.Argument(help="A training set, or a file NAME.jsonl.")] = "dapo_math",
-    rows: Annotated[
-        bool,
-        typer.Option("--rows", help="List every pair above 0.8: benchmark problem, training problem, Jaccard index."),
-    ] = False,
-    write_list: Annotated[
-        Path | None, typer.Option(help="Write the ids of the training problems to leave out, one a line.")
-    ] = None,
+    rows: Annotated[bool, typer.Option("--rows", help=_PAIRS)] = False,
 ) -> None:
     """Count benchmark problems that a training set holds.
 
     They are there almost verbatim (Jaccard index of 24-character shingles); counted by benchmark."""
-    from tepo.common.files import write_atomic
     from tepo.problems.benchmarks import load_benchmark
     from tepo.problems.contamination import SAME, SIMILAR, overlaps
     from tepo.problems.training_sets import dataset_benchmarks, load_training_problems
@@ -130,12 +115,10 @@ def contamination(
     if rows:
         for overlap in same:
             typer.echo(f"{overlap.problem} {overlap.training} {overlap.jaccard:.3f}")
-    if write_list:
-        lines = [f"{problem.id}\n" for problem in problems if problem.id in out]
-        write_atomic(write_list, "".join(lines), "--write-list FILE")
 
 
 _CHUNK = 512
+_GIVEN_UP = "; {} ran out of the grader's budget and count as wrong"
 _NAMED = 20  # bad rows
 
 
@@ -179,13 +162,9 @@ def grade(
                 lines.clear()
     if output is not None:
         write_atomic(output, "".join(lines), "--output FILE")
-    spent = _given_up(given_up(one.reason for one in verdicts))
-    right = sum(one.correct for one in verdicts)
-    sys.stderr.write(f"{right} of {len(rows)} right{spent}; {grader.fingerprint}\n")
-
-
-def _given_up(number: int) -> str:
-    return f"; {number} ran out of the grader's budget and count as wrong" if number else ""
+    lost, right = given_up(one.reason for one in verdicts), sum(one.correct for one in verdicts)
+    said = f"{right} of {len(rows)} right{_GIVEN_UP.format(lost) if lost else ''}"
+    sys.stderr.write(f"{said}; {grader.fingerprint}\n")
 
 
 def _rows(file: str) -> list[dict[str, Any]]:
@@ -256,5 +235,6 @@ def regrade(
             print(f"  {flip.problem} sample {flip.sample}: {verdicts}; {answers}")
         before, after = f"{100 * change.before:.2f}", f"{100 * change.after:.2f}"
         accuracy = f"{before} -> {after}" if change.flips else f"{after}, as before"
-        rest = f"{_given_up(change.timeouts)}{' (nothing written)' if dry_run else ''}"
+        rest = _GIVEN_UP.format(change.timeouts) if change.timeouts else ""
+        rest += " (nothing written)" if dry_run else ""
         print(f"{folder}: {len(change.flips)} of {change.samples} verdicts flipped; accuracy {accuracy}{rest}")

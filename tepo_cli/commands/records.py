@@ -47,10 +47,10 @@ def show(names: Names = None, scale: Scale = "laptop") -> None:
 
     A line a folder, or with names a line a run, and whether it counts as one of today's plan; then the content is
     compared with its hash too."""
-    from tepo_cli.show_records import show_folders, show_runs
+    from tepo_cli.show_records import show_folders, show_recorded
 
     if names:
-        show_runs(names, scale)
+        show_recorded(names, scale)
     else:
         show_folders()
 

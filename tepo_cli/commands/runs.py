@@ -22,12 +22,10 @@ def listing(
 
     With --watch the runs that are being trained and those that have just ended are shown: start it beside a study. In a
     pipe it looks once."""
-    if watch:
-        from tepo_cli.show_live_runs import show_live_runs
+    from tepo_cli.show_runs import show_live_runs, show_names, show_runs
 
+    if watch:
         show_live_runs(store)
     else:
-        from tepo_cli.show_runs import show_names, show_runs
-
         show_names()
         show_runs(store, every)

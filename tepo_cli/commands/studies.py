@@ -92,8 +92,11 @@ def reproduce(
 
 def _show_plan(asked: Asked, slots: "Slots", planned: "Planned", check: bool = False) -> None:
     """Print the runs with their ids, and the jobs that Slurm would be given. check: that every row can be made."""
+    from tepo.launch.local import unfinished
+    from tepo.launch.sbatch import job_script
+    from tepo.studies.plan import unique
     from tepo_cli.screen import say_wrapped
-    from tepo_cli.show_plan import count, show_jobs, show_units
+    from tepo_cli.show_plan import count, show_units
 
     units = [unit for _, units in planned for unit in units]
     if check:
@@ -102,7 +105,8 @@ def _show_plan(asked: Asked, slots: "Slots", planned: "Planned", check: bool = F
         check_rows(units)
     say_wrapped(count(units))
     show_units(units)
-    show_jobs(units, slots, asked.store)
+    if slots.slurm is not None and (jobs := unfinished(unique(units))):
+        print(job_script(slots.slurm, len(jobs), asked.store.absolute() / "slurm" / "DATE-PID"), end="")
 
 
 @unbundled

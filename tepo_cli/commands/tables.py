@@ -53,7 +53,7 @@ def figure(
 ) -> None:
     """Draw figures from what the store holds.
 
-    Of a study all that was measured: differences, maps, curves, step times. Of the papers one, or `all` whose rows were
+    Of a study all that was measured: differences, maps, curves. Of the papers one, or `all` whose rows were
     run; it names the others, and ends with exit code 1 if there are any. It never trains (`tepo ablate` does)."""
     from tepo.analysis.charts import study_charts
     from tepo.analysis.tables import study_table

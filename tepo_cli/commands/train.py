@@ -24,7 +24,6 @@ _SHOW_TOKENS = "With --dry-run: check all prompts, and list the tokens of the fi
 
 
 def train(
-    context: typer.Context,
     overrides: Overrides = None,
     store: StoreOfRun = None,
     evaluate: Annotated[bool, typer.Option("--evaluate", help=_EVALUATE)] = False,
@@ -48,7 +47,7 @@ def train(
         from tepo.jobs.job import RunJob
         from tepo_cli.train_run import run_training
 
-    run_training(RunJob(config, evaluate=evaluate, validate=validate, quiet=quiet), context.obj)
+    run_training(RunJob(config, evaluate=evaluate, validate=validate, quiet=quiet))
 
 
 def describe_run(config: "RunConfig", *, tokens: bool = False) -> None:

@@ -20,6 +20,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import NamedTuple
 
+import vl_convert
+
 from tepo.common import paths
 from tepo.config.compose import compose
 from tepo.launch import forkserver
@@ -55,14 +57,15 @@ _WARM = (
     "pandas",
     "pyarrow.dataset",
     "scipy.stats",
+    "tepo.analysis.page",
     "tepo.jobs.model_card",
     "tepo.problems.procedural",
     "tepo.reporting.charts.curves",
     "tepo.sampling.backends.torch",
     "tepo.sampling.embedded.torch_sampler",
     "tepo.training.engine.backends.torch",
+    "tepo.studies.record_runs",
     "tepo.training.engine.torch_engine",
-    "vl_convert",
 )
 DEATH, KILLED, FULL = "death", "SIGKILL", "ENOSPC from then on"
 _SAMPLED = {  # of each so many calls, evenly spread; ENOSPC and death have every call
@@ -105,6 +108,9 @@ def run_trials(folder: Path, every: int = 1, workers: int = 2) -> Iterator[Outco
     for name in _WARM:
         importlib.import_module(name)
     compose(["objective=gspo", *_WORDS])  # Hydra's part of it is kept
+    # charts, which have a hash of what they show, are not drawn: in a new process that takes longer than all else
+    vl_convert.vegalite_to_svg = lambda made: "<svg></svg>"
+    vl_convert.javascript_bundle = lambda *given, **named: ""
     bench = _Bench(folder)
     deaths = {place: key for command in COMMANDS for place, key in bench.record(command).items()}
     again: dict[tuple[str, str], str] = {}

@@ -5,9 +5,7 @@ alone or as a rank of torchrun.
 
 Runs the jobs one after the other, each in a store OUT/name; vLLM is started once for all, by the first that needs it.
 Greedy responses to one prompt are all alike and leave nothing to learn, so response i begins with a given token:
-nothing, the answer at once, a digit … and is greedy from there. After each sync rank 0 writes the largest difference
-between the sampler's log-probs of the last responses and a plain forward pass of the weights that it was given, in
-OUT/name/sync.json.
+nothing, the answer at once, a digit … and is greedy from there.
 """
 
 import json
@@ -22,7 +20,6 @@ from tepo.config.compose import compose
 from tepo.policy.model.load_policy import load_policy
 from tepo.sampling.sampler import Response, SamplingParams
 from tepo.training import setup
-from tepo.training.distributed import process_group
 from tepo.training.loop import train
 from tests.integration.tiny import logprobs
 
@@ -37,14 +34,12 @@ class Branching:
 
     side_by_side = None  # it is given complete groups
 
-    def __init__(self, sampler, apart: list[float]):
-        self.sampler, self.apart = sampler, apart
-        self.plain: Any = load_policy("package:laptop")
-        self.first = [
-            [] if text is None else self.plain.tokenizer(text, add_special_tokens=False)["input_ids"] for text in FIRST
-        ]
-        self.drawn: list[tuple[list[int], list[int]]] = []
-        self.score = sampler.score  # the gap alarm's
+    def __init__(self, sampler):
+        self.sampler = sampler
+        tokenizer: Any = load_policy("package:laptop").tokenizer
+        self.first = [[] if text is None else tokenizer(text, add_special_tokens=False)["input_ids"] for text in FIRST]
+        self.score, self.sync = sampler.score, sampler.sync
+        self.sleep, self.close = sampler.sleep, sampler.close
 
     def start(self, params):
         self.params, self.jobs = params, []
@@ -68,9 +63,9 @@ class Branching:
             [*first, *map(int, response.tokens)]
             for response, first in zip(greedy, self.first[:n] * len(prompts), strict=True)
         ]
-        self.drawn = list(zip([list(prompt) for prompt in prompts for _ in range(n)], begun, strict=True))
+        drawn = list(zip([list(prompt) for prompt in prompts for _ in range(n)], begun, strict=True))
         responses = []
-        for (_, tokens), response, scores in zip(self.drawn, greedy, self._scores(), strict=True):
+        for (_, tokens), response, scores in zip(drawn, greedy, self._scores(drawn), strict=True):
             given = len(tokens) - len(response.tokens)
             responses.append(
                 Response(
@@ -84,47 +79,29 @@ class Branching:
         self.jobs = []
         return [(number, responses[index * n : (index + 1) * n]) for index, number in enumerate(numbers)]
 
-    def _scores(self):
-        """The sampler's log-probs of the last responses; the embedded one has no way of scoring but its model."""
+    def _scores(self, drawn: list[tuple[list[int], list[int]]]):
+        """The sampler's log-probs of responses; the embedded one has no way of scoring but its model."""
         if self.score is not None:
-            return self.score(self.drawn)
-        return [logprobs(self.sampler.model, *pair).numpy() for pair in self.drawn]
-
-    def sync(self, weights):
-        self.sampler.sync(weights)
-        self.plain.model.load_state_dict(weights)
-        pairs = zip(self._scores(), self.drawn, strict=True)
-        self.apart.append(
-            max(float(np.abs(scores - logprobs(self.plain.model, *pair).numpy()).max()) for scores, pair in pairs)
-        )
-
-    def sleep(self):
-        self.sampler.sleep()
-
-    def close(self):
-        self.sampler.close()
+            return self.score(drawn)
+        return [logprobs(self.sampler.model, *pair).numpy() for pair in drawn]
 
 
 def main(out: Path, jobs: dict[str, list[str]]) -> None:
     torch.set_num_threads(1)
     make: Any = setup.make_sampler
     started: dict[str, Any] = {}
+
+    def make_sampler(config, *given):
+        if config.sampler.kind == "torch":
+            return Branching(make(config, *given))
+        sampler = started["vllm"] = started.get("vllm") or make(config, *given)
+        sampler.sync(load_policy("package:laptop").model.state_dict())  # not the weights of the job before
+        sampler.close = lambda: None
+        return Branching(sampler)
+
+    setup.make_sampler = make_sampler
     for name, overrides in jobs.items():
-        apart: list[float] = []
-
-        def make_sampler(config, *given, apart=apart):
-            if config.sampler.kind == "torch":
-                sampler = make(config, *given)
-            else:
-                sampler = started["vllm"] = started.get("vllm") or make(config, *given)
-                sampler.sync(load_policy("package:laptop").model.state_dict())  # not the weights of the job before
-                sampler.close = lambda: None
-            return Branching(sampler, apart)
-
-        setup.make_sampler = make_sampler
         train(compose([*RUN, *overrides, f"store={out / name}"]))
-        if process_group.rank() == 0:
-            (out / name / "sync.json").write_text(json.dumps(apart))
 
 
 if __name__ == "__main__":

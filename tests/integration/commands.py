@@ -151,12 +151,15 @@ def program(
     return Started(_run_module, name, *map(str, words), cwd=cwd, own_signal=own_signal, **environment)
 
 
-def ranks(name: str, *words: str | Path) -> list[Started]:
-    """Start `python -m name words` as ranks 0 and 1, without a launcher that would end one for the other."""
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+        return probe.getsockname()[1]
+
+
+def ranks(name: str, *words: str | Path) -> list[Started]:
+    """Start `python -m name words` as ranks 0 and 1, without a launcher that would end one for the other."""
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     return [program(name, *words, RANK=rank, LOCAL_RANK=rank, **shared) for rank in "01"]
 
 

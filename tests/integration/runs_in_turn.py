@@ -2,12 +2,11 @@
 
     python -m tests.integration.runs_in_turn '[["seed=1", "sampler=vllm", …, "MEASURED"], …]'
 
-Words in capitals are of this program: the run is MEASURED; so is the BASE, as if each rank had a machine of its own;
-rollouts are drawn IN TURN with the updates and not beside them.
+Words in capitals are of this program: the run is MEASURED; rollouts are drawn IN TURN with the updates and not beside
+them.
 """
 
 import json
-import os
 import sys
 
 import torch
@@ -16,19 +15,15 @@ from tepo.config.compose import compose
 from tepo.jobs.job import RunJob
 from tepo.training import setup
 from tepo.training.rollout.rollout_source import Rollouts
-from tepo_cli.train_run import run_base
 
-MEASURED, BASE, IN_TURN = "MEASURED", "BASE", "IN TURN"
+MEASURED, IN_TURN = "MEASURED", "IN TURN"
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
     beside = setup.open_rollouts
     for words in json.loads(sys.argv[1]):
-        config = compose([word for word in words if word not in (MEASURED, BASE, IN_TURN)])
+        config = compose([word for word in words if word not in (MEASURED, IN_TURN)])
         setup.open_rollouts = (lambda *given: Rollouts(*given[:4])) if IN_TURN in words else beside
         job = RunJob(config, evaluate=MEASURED in words, quiet=True)
         if (rows := job.train()) is not None:
             job.measure(rows)
-        if BASE in words:
-            os.environ["LOCAL_WORLD_SIZE"] = "1"
-            run_base(config, quiet=True)

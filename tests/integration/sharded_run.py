@@ -81,18 +81,18 @@ def main(model: str, out: Path) -> None:
     engine = backend.open(config, policy)
 
     def read() -> dict[str, float]:
-        return {name: float(value.sum()) for name, value in engine.stream().items()}
+        return {name: float(value.sum()) for name, value in engine.weights().items()}
 
     read()
     read_weights, reading = growth(read)
     saved = load_file(Path(model) / "model.safetensors")
-    same = all(torch.equal(value, saved[name]) for name, value in engine.stream().items() if name in saved)
+    same = all(torch.equal(value, saved[name]) for name, value in engine.weights().items() if name in saved)
     model_files._WORTH_SHARING = 1 << 20
 
     checkpoint, rank, world_size = out / "checkpoint", process_group.rank(), process_group.world_size()
 
     def write() -> None:
-        write_files(checkpoint, model_files.model_files(policy, engine.stream(), checkpoint, rank, world_size))
+        write_files(checkpoint, model_files.model_files(policy, engine.weights(), checkpoint, rank, world_size))
 
     if rank == 0:
         model_files.write_beside_weights(policy, checkpoint)

@@ -9,7 +9,7 @@ import yaml
 from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.sources import read_problem_file
-from tests.integration.commands import python, tepo
+from tests.integration.commands import alone, tepo
 from tests.integration.published import make_sets, write_rows
 
 pytestmark = pytest.mark.disaster
@@ -28,40 +28,21 @@ def test_contamination_counts_and_lists_by_benchmark(tmp_path: Path) -> None:
     copy = Problem("copy", long.format("\\textbf{101}").replace("number", "NUMBER,"), "1")
     own = tmp_path / "own.jsonl"
     write_rows(own, [copy, Problem("other", "How many primes lie between ten and twenty, both included?", "4")])
-    done = tepo("data", "contamination", own, "--rows", "--write-list", tmp_path / "list.txt", **sets)
+    done = tepo("data", "contamination", own, "--rows", **sets)
     counts = {line.split()[0]: line.split()[1:] for line in done.stdout.splitlines() if line.split()[1:2] == ["3"]}
     assert len(counts) == 8
     assert counts["aime24"] == ["3", "0", "0"]
     assert "math500-1 copy 1.000" in done.stdout
     assert f"1 of 2 problems of {own} are left out" in done.stdout
-    assert (tmp_path / "list.txt").read_text() == "copy\n"
 
 
-OFFLINE = {"HF_HUB_OFFLINE": "1", "TEPO_DATA": ""}
-NOWHERE = "http://127.0.0.1:9"
-UNREACHABLE = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": NOWHERE, "HTTPS_PROXY": NOWHERE, "NO_PROXY": "", "TEPO_DATA": ""}
-NAMES = ("math500", "aime24")
-# One interpreter for both names, and one for each environment: the libraries read it when they are imported.
-EVALUATE = """
-import sys
-from tepo_cli.main import main
-_, store, *names = sys.argv
-for name in names:
-    sys.argv = ["tepo", "eval", name, "--model", "package:laptop", "--store", store]
-    try:
-        main()
-    except SystemExit as ended:
-        print(ended.code)
-"""
-
-
-@pytest.mark.parametrize("environment", [OFFLINE, UNREACHABLE], ids=["offline", "unreachable"])
-def test_without_a_network_one_message_names_tepo_data(tmp_path: Path, environment: dict[str, str]) -> None:
+def test_without_a_network_one_message_names_tepo_data(tmp_path: Path) -> None:
+    """With a hub that cannot be reached; told to be offline: tests/unit/problems/test_benchmarks.py."""
     pytest.importorskip("datasets")
-    done = python("-c", EVALUATE, tmp_path / "runs", *NAMES, **environment, HF_HOME=str(tmp_path))
-    assert done.stdout == "2\n2\n"
-    assert done.stderr.count("error:") == 2
-    for name in NAMES:
-        assert f"could not load {name}" in done.stderr
-        assert f"set TEPO_DATA to a folder with {name}.jsonl" in done.stderr
-    assert "Traceback" not in done.stderr
+    nowhere = "http://127.0.0.1:9"
+    hub = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": nowhere, "HTTPS_PROXY": nowhere, "HF_HOME": str(tmp_path)}
+    words = ("eval", "math500", "--model", "package:laptop", "--store", tmp_path / "runs")
+    said = alone(*words, **hub, NO_PROXY="", TEPO_DATA="", code=2).stderr  # read when the libraries are imported
+    assert said.count("error:") == 1
+    assert "could not load math500" in said
+    assert "set TEPO_DATA to a folder with math500.jsonl" in said

@@ -11,6 +11,7 @@ import torch
 from tepo.store.run_id import base_id
 from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
+from tests.decoys import executed, lay
 from tests.integration.commands import started, tepo, until
 from tests.processes import children, runs, words_of
 from tests.unit.training.small import small, write
@@ -33,7 +34,7 @@ def evaluated(folder: Path, model: Path, *words: str, before: str = "") -> Path:
     store = folder / "-".join(["runs", *words, *before.split(":")]).replace("--", "")
     models = [part for one in (before, str(model)) if one for part in ("--model", one)]
     known = {"TEPO_PATH": str(folder), "VLLM_LOGGING_LEVEL": "INFO"}
-    done = tepo("eval", "greedy", "drawn", *models, "--store", store, "--quiet", *words, **known)
+    done = tepo("eval", "greedy", "drawn", *models, "--store", store, "--quiet", *words, cwd=folder, **known)
     assert done.stdout.count("│ greedy ") == len(models) / 2
     assert (done.stdout + done.stderr).count("Initializing a V1 LLM engine") == ("vllm" in words and len(words) == 2)
     return store / base_id(str(model), None) / "eval"
@@ -74,7 +75,9 @@ def test_greedy_scores_are_the_torch_backends(folder: Path, model: Path, inside:
 
 
 def test_two_servers_give_the_same(folder: Path, model: Path, inside: Path) -> None:
+    lay(folder, folder / "mark")  # modules in the current folder, which no server imports
     copies = evaluated(folder, model, "--backend", "vllm", "--data-parallel", "2")
+    assert executed(folder / "mark") == []
     compare(inside, copies)
     compare(inside, copies, "drawn")
     assert len(list((copies / ".servers").glob("server_*.log"))) == 2

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from tepo.common.errors import UserError
 from tepo.common.files import replace_folder, take_lock, write_atomic
 from tests.failing_calls.supervisor import KILL, Call, supervised, unavailable
-from tests.integration.commands import python
+from tests.integration.commands import program
 
 _REASON = unavailable()
 pytestmark = pytest.mark.skipif(bool(_REASON), reason=_REASON)
@@ -99,7 +99,7 @@ def test_a_file_system_without_locks_is_said(tmp_path: Path, number: int) -> Non
 def test_a_run_its_evaluation_page_and_record_end_with_the_same_bits_or_one_message() -> None:
     """Every third call with ENOSPC and with a death before it; a sample of the other faults. A change to how the store
     writes is tried with all of them: `python -m tests.failing_calls`."""
-    said = python("-m", "tests.failing_calls", "--every", "3", code=0, seconds=1800).stdout
+    said = program("tests.failing_calls", "--every", "3").end(1800).stdout
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in said.splitlines() if line.startswith("│")]
     trials = {(kind, fault): int(count) for kind, fault, count, *_ in rows}
     kinds = {"write", "fsync", "rename", "unlink", "mkdir", "open"}

@@ -1,6 +1,7 @@
 """A rank is asked to stop or dies in the middle of a run: the others end with one message, and the run goes on, also on
 another number of ranks."""
 
+import contextlib
 import json
 import os
 import re
@@ -16,8 +17,9 @@ from safetensors.torch import load_file
 
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed.liveness import SILENT
-from tests.integration.commands import Started, program, ranks, started, tepo, until
-from tests.unit.training.small import SMALL, assert_same_run, small
+from tests.integration.commands import Started, free_port, program, ranks, started, tepo, until
+from tests.processes import runs
+from tests.unit.training.small import SMALL, assert_same_run, small, write
 
 pytestmark = [pytest.mark.disaster, pytest.mark.deepspeed]
 
@@ -25,6 +27,7 @@ STEPS = 14  # twice three before a kill, and some more to go on with
 WORDS = ("engine=deepspeed", f"train.steps={STEPS}", "train.checkpoint_every=2", "train.max_rounds=4")
 LAUNCHED = ("engine=deepspeed", "train.steps=18", "train.checkpoint_every=20", "train.max_rounds=4")
 OWN = Path(__file__).parents[2] / "examples" / "own_method"
+SOON = 30.0  # in place of SILENT
 BOUND = SILENT + 60  # seconds until the other rank has ended by itself, without a launcher
 
 
@@ -74,15 +77,17 @@ def test_under_a_launcher_ranks_stop_alike_and_a_lost_one_is_named(tmp_path: Pat
     with the bits of an undisturbed one."""
     run = RunFolder.of(small(tmp_path / "disturbed", *LAUNCHED))
 
-    def launched(store: str) -> Started:
+    write(tmp_path / "sitecustomize.py", f"from tepo.training.distributed import liveness\nliveness.SILENT = {SOON}\n")
+
+    def launched(store: str, **environment: str) -> Started:
         torchrun = ("--nproc-per-node", "2", "--standalone", "-m", "tepo_cli")
         words = ("train", *SMALL, *LAUNCHED, f"store={tmp_path / store}", "--quiet")
-        return program("torch.distributed.run", *torchrun, *words)
+        return program("torch.distributed.run", *torchrun, *words, **environment)
 
-    def trained() -> tuple[Started, int]:
+    def trained(**environment: str) -> tuple[Started, int]:
         """It has gone on for a step; its second rank."""
         done = len(run.metrics())
-        process = launched("disturbed")
+        process = launched("disturbed", **environment)
         until(lambda: len(run.metrics()) > done, process)
         assert process.poll() is None, process.end(code=None)
         return process, json.loads((run.path / "ranks" / "rank_00001.json").read_text())["pid"]
@@ -99,10 +104,14 @@ def test_under_a_launcher_ranks_stop_alike_and_a_lost_one_is_named(tmp_path: Pat
         assert run.checkpoints()[-1] == run.metrics()[-1]["training/global_step"]  # every step that was finished
 
     for number in (signal.SIGKILL, signal.SIGSTOP):
-        process, other = trained()
+        process, other = trained(PYTHONPATH=str(tmp_path))
+        first = json.loads((run.path / "ranks" / "rank_00000.json").read_text())["pid"]
         os.kill(other, number)
         begin = time.monotonic()
-        errors = process.end(BOUND + 60, code=1).stderr  # the launcher waits for 30 s before it kills
+        until(lambda first=first: not runs(first), process, BOUND)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(other, signal.SIGKILL)  # else the launcher waits for 30 s before it does
+        errors = process.end(60, code=1).stderr
         # the launcher's SIGTERM may come before the connection is seen to be broken
         why = "" if number == signal.SIGSTOP else "(the connection |ended from outside)"
         assert re.search(f"error: rank 0 of 2: {why}", errors), errors
@@ -111,23 +120,19 @@ def test_under_a_launcher_ranks_stop_alike_and_a_lost_one_is_named(tmp_path: Pat
         assert "the same command goes on from the last checkpoint" in errors
         assert run.manifest()["status"] == "failed"
         assert "is missing since 20" in run.manifest()["error"]
-        assert (time.monotonic() - begin > SILENT) == (number == signal.SIGSTOP)
+        assert (time.monotonic() - begin > SOON) == (number == signal.SIGSTOP)
 
     for store in ("disturbed", "whole"):
         launched(store).end()
     assert_same_run(run.path, RunFolder.of(small(tmp_path / "whole", *LAUNCHED)).path)
     rows = run.metrics()
-    assert all(row["perf/slowest_rank"] in (0.0, 1.0) and row["perf/slowest_rank_lag_s"] >= 0 for row in rows)
     assert not (run.path / "ranks").exists()
     assert list((run.path / "checkpoints").iterdir()) == [run.checkpoint(len(rows))]
 
 
 def test_ranks_that_read_different_files_train_nothing(tmp_path: Path) -> None:
     """As on two machines whose copies of a file differ, or when it is edited while the ranks start."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     both = []
     for rank, width in enumerate(("0.2", "0.3")):
         shutil.copytree(OWN, tmp_path / str(rank))

@@ -132,16 +132,8 @@ def test_a_run_trains_the_same_with_one_engine_of_two_ranks(runs: list[RunConfig
             assert np.allclose(value, expected[name], atol=1e-5)
 
 
-def test_waiting_and_what_was_lost_are_those_of_both_ranks(runs: list[RunConfig]) -> None:
+def test_the_throughput_of_a_rank_counts_both(runs: list[RunConfig]) -> None:
     for row in RunFolder.of(runs[-1]).metrics():
-        shares = {name: value for name, value in row.items() if name.startswith("perf/bubble/")}
-        assert {"perf/bubble/gen", "perf/bubble/update_actor", "perf/bubble/step"} <= shares.keys()
-        assert all(0 <= share < 1 for share in shares.values())
-        assert shares["perf/bubble/step"] > 0
-        assert row["perf/slowest_rank"] in (0, 1)
-        assert row["perf/max_memory_rank"] in (0, 1)
-        assert row["perf/preemptions"] == 0
-        assert row["perf/aborted_tokens"] >= row["perf/left_over"]
         assert row["perf/throughput"] == pytest.approx(row["perf/total_num_tokens"] / row["timing_s/step"] / 2)
 
 

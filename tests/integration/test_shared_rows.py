@@ -1,4 +1,4 @@
-"""Rows of a study that only lack benchmarks are measured in one process, with one engine: as each alone."""
+"""Several runs that one command measures, with one engine: as each alone."""
 
 import json
 import shutil
@@ -61,13 +61,17 @@ def measured(unit: Unit) -> list[dict]:
     return [{key: value for key, value in row.items() if key != "logprob"} for row in rows]
 
 
+def named(units: list[Unit]) -> list[str]:
+    """Options that name the units to `tepo eval`."""
+    kinds = ["base" if unit.row.objective is None else "train" for unit in units]
+    return [f"--model={' '.join([kind, *unit.overrides])}" for kind, unit in zip(kinds, units, strict=True)]
+
+
 @pytest.mark.vllm
-def test_a_study_measures_its_trained_rows_with_one_engine(folder: Path) -> None:
+def test_rows_are_measured_with_one_engine(folder: Path) -> None:
     units = trained(folder, "vllm")
-    words = [part for word in (*WORDS, "sampler=vllm") for part in ("--set", word)]
-    tepo("ablate", "mine", "--store", folder / "runs", *words, VLLM_LOGGING_LEVEL="INFO")
-    logs = [unit.in_store.log.read_text() for unit in units if unit.in_store.log.is_file()]
-    assert [log.count("Initializing a V1 LLM engine") for log in logs] == [1]
+    done = tepo("eval", *named(units), "--store", folder / "runs", "--quiet", VLLM_LOGGING_LEVEL="INFO")
+    assert (done.stdout + done.stderr).count("Initializing a V1 LLM engine") == 1
     for unit in units:
         assert unit.done()
         assert [cost.benchmarks for cost in unit.in_store.costs()] == [2]
@@ -82,8 +86,7 @@ def test_a_study_measures_its_trained_rows_with_one_engine(folder: Path) -> None
 def test_one_that_cannot_be_measured_leaves_the_others(folder: Path) -> None:
     """With the embedded sampler, whose results are equal to the bit."""
     units = trained(folder, "torch")
-    kinds = ["base" if unit.row.objective is None else "train" for unit in units]
-    runs = [f"--model={' '.join([kind, *unit.overrides])}" for kind, unit in zip(kinds, units, strict=True)]
+    runs = named(units)
     shutil.move(units[1].in_store.manifest_file, folder / "away.json")
     with units[0].in_store.lock("measure"):
         done = tepo("eval", *runs, "--store", folder / "runs", "--quiet", code=1)

@@ -17,6 +17,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
 from tests.integration.commands import Started, ranks, started, tepo, until
 from tests.integration.slurm_cluster import cluster, start_node, stop_daemon, until_idle
+from tests.integration.test_decoys import User
 from tests.unit.objectives.own_examples import follow
 from tests.unit.training.small import SMALL, assert_same_run, few_problems, lasting, small, write
 
@@ -200,12 +201,20 @@ def test_nodes_that_have_trained_do_not_end_a_longer_measuring(tmp_path: Path, s
 
 
 @pytest.mark.slurm
+@pytest.mark.disaster
+def test_jobs_execute_no_decoy(tmp_path: Path, slurm: Path) -> None:
+    user = User(tmp_path)
+    user.environment |= {"SLURM_CONF": os.environ["SLURM_CONF"]}
+    user.types("ablate decoyed --launcher slurm")
+
+
+@pytest.mark.slurm
 def test_what_the_cluster_does_not_have_is_one_message(tmp_path: Path, slurm: Path) -> None:
     env = study(tmp_path, "train.steps=1", text=ROW)
     for words, message in {
-        ("--slurm", "partition=mian"): "unknown partition 'mian'",
-        ("--gpus", "2"): "1 node with 2 GPUs asked for in partition main, but a node has at most 1 GPUs",
-        ("--slurm", "nodes=3"): "3 nodes asked for in partition main, but it has 2 such",
+        ("--slurm", "partition=mian"): "Slurm refused the jobs",
+        ("--gpus", "2"): "1 node with 2 GPUs and 1 CPU asked for, and there are 0 such",
+        ("--slurm", "nodes=3"): "3 nodes with 0 GPUs and 1 CPU asked for, and there are 2 such",
         ("--slurm", "acount=lab"): "did you mean 'account'",
         ("--slurm", "mem=900G"): "Slurm refused the jobs",
     }.items():

@@ -12,7 +12,7 @@ import torch
 from tepo.common.errors import UserError
 from tepo.integrations.trl import ALIASES, REPLACED, ObjectiveTrainer, warn_of_one_update
 from tepo.objectives import Objective, load_objective
-from tests.integration.commands import python
+from tests.integration.commands import ranks
 from tests.integration.trl_run import SAMPLED_OFF, Watch, sampled, settings, train, with_fixed_completions
 
 TRLS_EPS = 1e-4  # what TRL adds to a group's deviation
@@ -84,7 +84,7 @@ def test_trains(row, tmp_path):
     for alias, name in ALIASES.items():
         if alias != "kl" or row == "tepo":
             assert [step[alias] for step in steps] == [step[name] for step in steps]
-    assert {"reward", "clip_ratio/low_mean", "clip_ratio/high_mean"} <= steps[0].keys()
+    assert "reward" in steps[0]
     assert steps[0]["actor/entropy_change"] == pytest.approx(0, abs=1e-6)
     assert abs(steps[1]["actor/entropy_change"]) > 1e-3
     if row == "tepo":
@@ -197,8 +197,8 @@ def test_every_setting_named_exists(tmp_path):
 @pytest.mark.disaster
 def test_processes_change_nothing(tmp_path):
     """Two processes with one micro-batch each and one process with two, on the same completions."""
-    script = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "-m")
-    python(*script, "tests.integration.trl_run", tmp_path, seconds=900)
+    for rank in ranks("tests.integration.trl_run", tmp_path):
+        rank.end(900)
     for row in ("tepo", "gtpo", "clip_cov"):
         one = with_fixed_completions(tmp_path, row, gradient_accumulation_steps=2)
         two = torch.load(tmp_path / f"{row}.pt")

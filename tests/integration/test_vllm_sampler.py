@@ -9,7 +9,7 @@ import torch
 from tepo.common.errors import RunFailed, UserError
 from tepo.policy.model.lora import adapters_off, add_adapters, full_state
 from tepo.sampling.gap import Evidence, GapAlarm
-from tepo.sampling.sampler import GivenUp, Job, SamplingParams
+from tepo.sampling.sampler import Job, SamplingParams
 from tepo.sampling.vllm.response_groups import sample_seed
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, VllmSampler
 from tests.integration.tiny import EOS, logprobs, nearby, prompts, save, tiny_model
@@ -58,6 +58,9 @@ def test_logprobs_are_the_trainers(engine, temperature):
     model, sampler = engine
     drawn = draw(sampler, temperature=temperature)
     assert torch.allclose(sampled(drawn), trainer(model, drawn, temperature or 1.0), atol=1e-4)
+    for prompt, response in drawn if temperature == 0.0 else ():
+        logits = model(torch.tensor([prompt + response.tokens.tolist()])).logits[0, len(prompt) - 1 : -1]
+        assert logits.argmax(-1).tolist() == response.tokens.tolist()
 
 
 def test_responses_stop_where_they_should(engine):
@@ -112,17 +115,6 @@ def test_a_response_depends_on_its_key_and_index_alone(engine):
     twins = sampler.sample([asked[0], asked[0]], [5, 6], SamplingParams(n=4, temperature=1.0, max_new_tokens=12))
     assert len({response.tokens.tobytes() for group in twins for response in group}) == 8
     assert len({sample_seed(key, index) for key in range(-50, 50) for index in range(16)}) == 1600
-
-
-def test_greedy_is_the_arg_max(engine):
-    model, sampler = engine
-    prompt = prompts(1, 20, seed=3)[0]
-    group = sampler.sample([prompt], [1], SamplingParams(n=2, temperature=0.0, max_new_tokens=8))[0]
-    ids = torch.tensor([prompt])
-    for token in group[0].tokens:
-        assert int(model(ids).logits[0, -1].argmax()) == token
-        ids = torch.cat([ids, torch.tensor([[int(token)]])], 1)
-    assert np.array_equal(group[0].tokens, group[1].tokens)
 
 
 def test_sync_reaches_every_weight_and_the_cache(engine):
@@ -292,10 +284,7 @@ def test_an_aborted_queue_leaves_the_engine_free_and_can_be_used_again(engine):
     assert scheduler.has_unfinished_requests()
     with pytest.raises(RuntimeError, match="still running"):
         sampler.sync(model.state_dict())
-    lost = queue.abort()
-    assert 1 <= lost.tokens <= 2 * 64, "a token or two of each row"
-    assert lost.preemptions == 0
-    assert queue.abort() == GivenUp(0, 0), "each is said once"
+    queue.abort()
     assert not sampler.llm.llm_engine.has_unfinished_requests()
     assert not scheduler.has_unfinished_requests()
     assert queue.finished() == []
@@ -352,23 +341,3 @@ def test_prompts_that_do_not_fit_into_one_step(engine):
     groups = sampler.sample(asked, range(64), SamplingParams(n=1, temperature=1.0, max_new_tokens=4))
     drawn = [(prompt, response) for prompt, [response] in zip(asked, groups, strict=True)]
     assert torch.allclose(sampled(drawn), trainer(model, drawn), atol=1e-4)
-
-
-def test_tokens_and_preemptions_of_a_queue_are_the_engines(tmp_path):
-    """A cache of few blocks: rows lose theirs to others and begin again. Counted beside it: every call that preempts,
-    and what a queue that runs to its end returns."""
-    options = EngineOptions(save(tiny_model(0, tied=True), tmp_path), "float32", 384, max_rows=16)
-    sampler = VllmSampler(options, [], memory_fraction=0.0055)
-    try:
-        scheduler = sampler.llm.llm_engine.engine_core.engine_core.scheduler
-        seen, preempt = [], scheduler._preempt_request
-        scheduler._preempt_request = lambda request, *rest, **named: (seen.append(1), preempt(request, *rest, **named))
-        queue = sampler.start(SamplingParams(n=1, temperature=1.0, max_new_tokens=240))
-        queue.add(jobs(prompts(16, 100)))
-        done = gathered(queue)
-        assert sum(len(one.tokens) for _, group in done for one in group) == 16 * 240
-        lost = queue.abort()
-        assert len(seen) > 0
-        assert lost == GivenUp(0, len(seen))
-    finally:
-        sampler.close()

@@ -49,5 +49,5 @@ def test_offline_mirror_holds_every_step(tmp_path: Path, monkeypatch: pytest.Mon
     assert config["objective"]["formula"]["kl"] == "kl_old"  # what the loss is computed with
     written = RunFolder(folder).metrics()
     assert [int(row["training/global_step"]) for row in rows] == [1, 2]
-    for name in ("critic/score/mean", "perf/throughput", "timing_per_token_ms/update_actor", "perf/aborted_tokens"):
+    for name in ("critic/score/mean", "perf/throughput", "timing_per_token_ms/update_actor", "perf/left_over"):
         assert [float(row[name]) for row in rows] == [row[name] for row in written]

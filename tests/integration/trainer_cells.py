@@ -5,6 +5,7 @@ Where an adapter refuses a row, what its error says to give is given, as a user 
 
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,8 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.common.randomness import derive
-from tepo.integrations.trainers import in_words, with_changes
-from tepo.objectives import Groups, Objective, TokenBatch
+from tepo.integrations.trainers import in_words
+from tepo.objectives import Groups, Objective, TokenBatch, load_objective
 from tepo.objectives.testing.case import LIMIT, TabularCase, make_case
 
 Run = Callable[[str, dict[str, Any], dict[str, Any], dict[str, Any]], None]
@@ -67,7 +68,7 @@ def case_of_cells() -> TabularCase:
 def by_hand(row: Objective, case: TabularCase, uid: Tensor, salt: int = 0) -> tuple[Tensor, Tensor, Tensor]:
     """Advantages, loss and gradient by the logits."""
     advantages = row.advantages(case.groups())
-    batch = TokenBatch(**vars(case.batch(row, advantages)) | {"uid": uid})
+    batch = replace(case.batch(row, advantages), uid=uid)
     loss = row.loss(batch, row.prepare(batch, salt=salt)).loss
     return advantages, loss.detach(), torch.autograd.grad(loss, case.logits)[0]
 
@@ -86,7 +87,7 @@ def run_verl(name: str, changes: dict[str, Any], told: dict[str, Any], settings:
     from tepo.integrations import verl
     from tests.integration.test_verl import actor
 
-    case, row = case_of_cells(), with_changes(name, changes)
+    case, row = case_of_cells(), load_objective(name, changes)
     registered = verl.register(name, changes, f"cell_{name}", **told)
     mask = torch.arange(case.limit) < case.lengths[:, None]
 
@@ -129,7 +130,7 @@ def run_prime_rl(name: str, changes: dict[str, Any], told: dict[str, Any], setti
     from tepo.integrations.prime_rl import advantages, loss
     from tests.unit.integrations.test_prime_rl import LossInputs
 
-    case, row = case_of_cells(), with_changes(name, changes)
+    case, row = case_of_cells(), load_objective(name, changes)
     case.sampler_logits = case.old_logits  # the policy that sampled is the old one, by the sampler's log-probs
     old, made = case.chosen(case.old_logits), torch.zeros(len(case.tokens), dtype=torch.float64)
     for group in case.group_ids.unique():
@@ -164,7 +165,7 @@ def run_trl(folder: Path) -> Run:
     def run(name: str, changes: dict[str, Any], told: dict[str, Any], settings: dict[str, Any]) -> None:
         from tests.integration import trl_run
 
-        row = with_changes(name, changes)
+        row = load_objective(name, changes)
         rate = 1e-5 if name in ("gspo", "gspo_token", "luspo") else 1e-3  # their bounds would hold every response
         steps: list[tuple[Tensor, Tensor]] = []
 

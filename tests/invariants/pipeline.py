@@ -134,6 +134,6 @@ def run(
     initial = make_policy(dtype) if objective.needs.initial_policy else None
     updater = Updater(config, objective, engine, alarm, initial)
     rollout = FlatRollout(groups, torch.device("cpu"))
-    updater.passes.compute_old_logprobs(rollout)
+    updater.compute_old_logprobs(rollout)
     metrics = update(updater, rollout, 1, StepMetrics())
     return engine.kept, {name: value for name, value in metrics.items() if name.startswith("actor/")}, engine.backwards

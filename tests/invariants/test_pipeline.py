@@ -7,15 +7,17 @@ from pathlib import Path
 import pytest
 import torch
 
+from tepo.formula.language import AVERAGES, FUNCTIONS, GIVEN, GROUPS
 from tepo.objectives import load_objective
 from tepo.objectives.testing.case import distance
 from tepo.objectives.testing.simulated_ranks import on_ranks
 from tepo.sampling.gap import GapAlarm
 from tepo.training.rollout_batch import FlatRollout
 from tepo.training.update import Updater
+from tests.integration.commands import ranks as started
 from tests.invariants.pipeline import WHOLE, KeepingEngine, configuration, make_groups, make_policy, run, turned
-from tests.invariants.ranks import run_ranks
 from tests.invariants.rows import covering, variants
+from tests.invariants.rows import parts as parts_of
 
 ROWS = variants()
 FEW = covering()
@@ -24,6 +26,15 @@ FEW = covering()
 @pytest.fixture(scope="module")
 def groups():
     return make_groups()
+
+
+def test_few_objectives_reach_every_name_and_function():
+    """Every row is asked by tests/unit/objectives/test_formula_check.py, without the path."""
+    reached = set().union(*map(parts_of, FEW.values()))
+    assert reached == set().union(*map(parts_of, ROWS.values()))
+    assert reached >= {*FUNCTIONS, *GIVEN} - {"N", "B"}  # which averages read
+    assert reached >= {f"average {name}" for name in (*AVERAGES, GROUPS)}
+    assert len(FEW) <= len(ROWS) / 3
 
 
 @pytest.mark.parametrize("label", FEW)
@@ -47,17 +58,10 @@ def test_float32(label, groups):
         assert distance(gradients[0], expected[0]) <= 1e-6, budget
 
 
-@pytest.mark.parametrize("label", ["grpo_dapo", "tepo", "clip_cov, many", "kl_cov, many", "steer"])
-def test_one_response_a_micro_batch(label, groups):
-    expected, _, _ = run(ROWS[label], groups, WHOLE, torch.float64)
-    gradients, _, parts = run(ROWS[label], groups, 1, torch.float64)
-    assert parts == 2 * 20
-    assert distance(gradients[0], expected[0]) <= 1e-12
-    assert distance(gradients[1], expected[1]) <= 1e-12
-
-
 def test_two_ranks(groups, tmp_path: Path):
-    found = run_ranks("tests.invariants.pipeline_ranks", tmp_path / "gradients.pt")
+    for rank in started("tests.invariants.pipeline_ranks", tmp_path / "gradients.pt"):
+        rank.end(240)
+    found = torch.load(tmp_path / "gradients.pt")
     assert set(found) == set(FEW)
     for label, (gradients, metrics) in found.items():
         expected, alone, _ = run(FEW[label], groups, WHOLE, torch.float64)
@@ -103,5 +107,5 @@ def run_old_values(groups, comm):
     alarm = GapAlarm(1e9, temperature=1.0, dtypes=("float32", "float32"))
     config = replace(config, model=replace(config.model, dtype="bfloat16"))  # the trainer's own values are computed
     rollout = FlatRollout(groups, torch.device("cpu"))
-    Updater(config, objective, KeepingEngine(models[0], comm), alarm, models[1]).passes.compute_old_logprobs(rollout)
+    Updater(config, objective, KeepingEngine(models[0], comm), alarm, models[1]).compute_old_logprobs(rollout)
     return sum(pushed), rollout.old_logprobs, rollout.initial_logprobs

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from tepo.common.errors import UserError
-from tepo.common.schema.location import Keys, Location
+from tepo.common.schema.reader import Keys, Location
 from tepo.common.written import WrittenFloat, WrittenInt
 
 _DEEPEST = 50  # levels

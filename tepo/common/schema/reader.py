@@ -2,14 +2,56 @@
 
 import math
 import types
-from collections.abc import Callable, Mapping
-from dataclasses import MISSING, Field, field, fields, is_dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, Field, dataclass, field, fields, is_dataclass
 from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
-from tepo.common.errors import UserError
-from tepo.common.schema.location import Location
+from tepo.common.errors import UserError, unknown_name
 from tepo.common.written import WrittenNumber
+
+Keys = tuple[str | int, ...]
+
+
+@dataclass(frozen=True)
+class Location:
+    """The keys down to a value, and what names them in a message: `origin(keys)` is a file with its line, say."""
+
+    origin: Callable[[Keys], str]
+    keys: Keys = ()
+
+    def at(self, *keys: str | int) -> "Location":
+        """The location of what lies below."""
+        return Location(self.origin, self.keys + keys)
+
+    @property
+    def key(self) -> str:
+        """`rows[0].label`."""
+        parts = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in self.keys)
+        return parts.removeprefix(".")
+
+    def __str__(self) -> str:
+        origin = self.origin(self.keys)
+        return origin if not self.keys or origin.startswith(self.key) else f"{origin} ({self.key})"
+
+    def error(self, what: str, fix: str = "") -> UserError:
+        """A mistake here."""
+        return UserError(what, where=str(self), fix=fix)
+
+    def unknown(self, kind: str, name: Any, known: Any) -> UserError:
+        """A name here that does not exist, with the nearest one."""
+        return unknown_name(kind, str(name), known, where=str(self))
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Put this location in front of what a UserError of somebody else says."""
+        try:
+            yield
+        except UserError as error:
+            where = f"{self}: {error.where}" if error.where else str(self)
+            raise UserError(error.what, where=where, fix=error.fix) from None
+
 
 REQUIRED: Any = MISSING  # the default of an option that must be written
 
@@ -18,23 +60,10 @@ class Exclusive(float):
     """A bound that is itself outside."""
 
 
-def option(
-    default: Any,
-    meaning: str,
-    *,
-    source: str = "",
-    choices: tuple[str, ...] = (),
-    low: float | None = None,
-    high: float | None = None,
-    when: Callable[[Any], bool] | None = None,
-) -> Any:
-    """A dataclass field that a person may write.
-
-    choices: the words it takes, where its type is no Literal. low, high: bounds of a number, or of each number in a
-    list or mapping; a number must be finite unless `high` is infinite. source: where the default comes from.
-    when: a condition on the other fields of its object, without which the field has no effect.
-    """
-    metadata = {"meaning": meaning, "source": source, "choices": choices, "low": low, "high": high, "when": when}
+def option(default: Any, meaning: str, *, low: float | None = None, high: float | None = None) -> Any:
+    """A dataclass field that a person may write. low, high: bounds of a number, or of each number in a list or mapping;
+    a number must be finite unless `high` is infinite."""
+    metadata = {"meaning": meaning, "low": low, "high": high}
     if isinstance(default, dict | list):
         return field(default_factory=default.copy, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -45,30 +74,22 @@ def derived(default: Any, meaning: str) -> Any:
     return field(default=default, metadata={"meaning": meaning, "derived": True})
 
 
-def in_force(options: Any, name: str) -> bool:
-    """Tell whether a field has an effect beside the others of its object."""
-    when = next(part.metadata.get("when") for part in fields(options) if part.name == name)
-    return when is None or bool(when(options))
-
-
 T = TypeVar("T")
 Schema = Mapping[str, tuple[Any, Field[Any]]]
 
 
-def read(kind: type[T], value: Any, at: Location, *, owner: str = "") -> T:
+def read(kind: type[T], value: Any, at: Location) -> T:
     """The dataclass that a mapping means; dataclasses, lists and mappings below it are checked too.
-
-    owner: what has the keys in a message, where their full dotted names do not say it. Raises UserError for an unknown
-    or missing key and a value of the wrong type or range, or that the class itself refuses."""
+    Raises UserError for an unknown or missing key and a value of the wrong type or range, or that the class refuses."""
     if not isinstance(value, Mapping):
         raise _wrong("is a mapping", value, {}, at)
     schema, found = _schema(cast(Any, kind)), {}
-    prefix = "" if owner or not at.keys else f"{at.key}."
+    prefix = f"{at.key}." if at.keys else ""
     for key in value:
         meta = schema[key][1].metadata if key in schema else None
         if meta is None:
             known = [prefix + name for name, (_, part) in schema.items() if not part.metadata.get("derived")]
-            raise at.at(str(key)).unknown(f"key of {owner}" if owner else "key", f"{prefix}{key}", known)
+            raise at.at(str(key)).unknown("key", f"{prefix}{key}", known)
         if meta.get("derived"):
             raise at.at(key).error(f"the key {key!r} is not allowed here", fix=meta["meaning"])
     for name, (hint, part) in schema.items():
@@ -81,29 +102,6 @@ def read(kind: type[T], value: Any, at: Location, *, owner: str = "") -> T:
             found[name] = _value(hint, value[name], part.metadata, at.at(name))
     with at.named():
         return kind(**found)
-
-
-def read_kind(kinds: Mapping[str, type], value: Any, at: Location, tag: str = "kind") -> Any:
-    """The dataclass that `{kind: NAME, key: value …}`, or NAME alone, means. tag: the key that names the kind."""
-    if isinstance(value, str):
-        value = {tag: value}
-    if not isinstance(value, Mapping):
-        raise _wrong(f"must be a mapping like {{{tag}: {next(iter(kinds))}}}", value, {}, at)
-    given = dict(value)
-    name = given.pop(tag, None)
-    if name is None:
-        valid = f"add {at.at(tag).key}=…; valid: {', '.join(sorted(kinds))}"
-        raise at.error(f"{at.at(tag).key} is missing", fix=valid)
-    if not isinstance(name, str) or name not in kinds:
-        raise at.at(tag).unknown(at.at(tag).key, name, kinds)
-    for key in given:  # a kind was changed and the keys of the old one stayed
-        owners = [other for other, kind in kinds.items() if key in _schema(kind)]
-        if owners and name not in owners:
-            what = f"{at.key}.{key} belongs to {tag}: {', '.join(owners)}, not to {tag}: {name}"
-            command = f"on the command line objective.{at.key}={name}"
-            fix = f"write {at.key}: {{{tag}: {name}}} ({command}), which starts the axis anew"
-            raise at.at(key).error(what, fix=fix)
-    return read(kinds[name], given, at, owner=f"{at.key} ({tag}: {name})")
 
 
 @cache
@@ -174,8 +172,7 @@ def _scalar(kind: type, value: Any, meta: Mapping[str, Any], at: Location) -> An
     """Text, true or false, or a number. A word that means one (off, 1e-3) counts: YAML 1.1 and Hydra differ in them."""
     plain = isinstance(value, str | int | float) and not isinstance(value, bool)
     if kind is str and plain:
-        text = value.text if isinstance(value, WrittenNumber) else str(value)
-        return _chosen(text, meta["choices"], at) if meta.get("choices") else text
+        return value.text if isinstance(value, WrittenNumber) else str(value)
     if kind is bool:
         truth = _TRUTHS.get(value.lower()) if isinstance(value, str) else value
         if isinstance(truth, bool):

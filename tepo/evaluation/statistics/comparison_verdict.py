@@ -6,7 +6,7 @@ from enum import StrEnum
 import numpy as np
 
 LEVEL = 0.95
-FEWEST_SEEDS = 3  # of a verdict: two give one by luck in up to 8% of studies (perf/statistics_calibration.py)
+FEWEST_SEEDS = 3  # of a verdict: two give one by luck more often than they say
 
 
 class DeltaVerdict(StrEnum):

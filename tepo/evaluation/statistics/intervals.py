@@ -39,7 +39,7 @@ class Tails:
     The squared error of a mean is a sum of two variances, estimated from few seeds and from many problems. One t with
     Satterthwaite's degrees of freedom trusts a few seeds that happen to agree: it then has many degrees of freedom just
     where the error is too small. Here the tail is that of each part's own t, weighted by its share of the variance, as
-    Cochran's test (1964) weights the critical values. perf/statistics_calibration.py shows what either does.
+    Cochran's test (1964) weights the critical values. A test has what either does.
 
     Numbers, or arrays of one shape. scipy has no such mixture, so its quantile is found by halving."""
 
@@ -117,7 +117,7 @@ def estimate(cells: Mapping[str, np.ndarray], weights: Mapping[str, float] | Non
     if seeds == 1:  # which says nothing about their spread
         return Estimate.of_variances(mean, 0.0, 1, of_problems, freedom)
     # the noise e / (SP) counts twice: a touch wide, where subtracting it once would leave too small an error whenever a
-    # few seeds happen to agree (perf/statistics_calibration.py)
+    # few seeds happen to agree
     return Estimate.of_variances(mean, of_seeds, seeds - 1, of_problems, freedom)
 
 

@@ -78,10 +78,7 @@ def gradient(
 
 class GradientSums:
     """Gradients of hidden [N, H] and weight [V, H], summed over tiles in float32 (float64); None where not needed.
-
-    Tiles come with all rows of some columns before the next columns,
-    so one slice of the weight's gradient is open at a time.
-    """
+    Tiles come with all rows of some columns before the next, so one slice of the weight's gradient is open."""
 
     def __init__(self, hidden: Tensor, weight: Tensor, for_hidden: bool, for_weight: bool, columns: int):
         wide = torch.promote_types(hidden.dtype, torch.float32)
@@ -137,16 +134,11 @@ def _triton(logits: Tensor) -> bool:
 
 @functools.cache
 def kernels_run(device: torch.device) -> bool:
-    """Tell whether a Triton kernel runs on the device; where it does not, a warning says why and what to install.
-
-    Triton builds its driver with a C compiler and Python's headers at the first launch, and slim images have neither.
-    """
+    """Tell whether a Triton kernel runs on the device; where it does not, a warning says why and what to install: slim
+    images have no C compiler and no headers of Python's, with which Triton builds its driver."""
     try:
-        state, targets = (
-            RunningSums.empty(torch.zeros(1, 1, device=device)),
-            torch.zeros(1, dtype=torch.int64, device=device),
-        )
-        _kernels().accumulate(torch.zeros(1, 1, device=device), state, targets, 1.0)
+        one, targets = torch.zeros(1, 1, device=device), torch.zeros(1, dtype=torch.int64, device=device)
+        _kernels().accumulate(one, RunningSums.empty(one), targets, 1.0)
     except Exception as error:  # Triton's, the compiler's, the loader's
         why = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:200]}"
         what = f"Triton's kernels do not run here ({why}): log-probs take torch's passes, which are slower"

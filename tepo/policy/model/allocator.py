@@ -1,7 +1,7 @@
 """Memory of a process: freed pieces are kept on a CPU, and segments grow on a GPU.
 
-An update on CPU frees and takes the same few megabytes dozens of times; glibc gives them back to the system and every
-return costs page faults: about a tenth of an update at laptop scale (docs of `mallopt`).
+An update on CPU frees and takes the same few megabytes dozens of times. glibc gives them back to the system, and the
+page faults cost about a tenth of an update at laptop scale (docs of `mallopt`).
 """
 
 import ctypes

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from tepo.policy.packing.block_layout import Attention, SegmentBlock, SegmentLayout
+from tepo.policy.packing.block_layout import Attention, SegmentBlock
 
 
 class Heads(NamedTuple):
@@ -57,7 +57,13 @@ class BlockAttention(torch.autograd.Function):
             _split_product(ds.transpose(1, 2), qb, block, heads, dk)
         dk.mul_(ctx.how.scale)
         query_grad = dq.index_select(0, layout.query_slots).mul_(ctx.how.scale)
-        key_grad, value_grad = (_gather_keys(padded, layout).view(key_shape) for padded in (dk, dv))
+        # of the flat key rows: their own segment's, and for prompts that of every response
+        key_grad, value_grad = (
+            padded.index_select(0, layout.key_slots)
+            .index_add_(0, layout.prompt_rows, padded.index_select(0, layout.prompt_slots))
+            .view(key_shape)
+            for padded in (dk, dv)
+        )
         return query_grad.view(query_shape), key_grad, value_grad, None
 
 
@@ -94,9 +100,3 @@ def _split_product(left: Tensor, right: Tensor, block: SegmentBlock, heads: Head
     else:
         product = torch.bmm(left, right).view(block.size, heads.key, -1, heads.size)
         out[block.keys].view(block.size, -1, heads.key, heads.size).copy_(product.transpose(1, 2))
-
-
-def _gather_keys(padded: Tensor, layout: SegmentLayout) -> Tensor:
-    """Gradient of the flat key rows: their own segment's, and for prompts that of every response."""
-    flat = padded.index_select(0, layout.key_slots)
-    return flat.index_add_(0, layout.prompt_rows, padded.index_select(0, layout.prompt_slots))

@@ -7,13 +7,13 @@ are known by name in `records/bases.json`, so that a run is found among the reco
     {"base-laptop_1m": {"hash": "9c0f…", "made": {"command": "tepo model warmstart laptop_1m", "cpu": …, "scores": …}}}
 """
 
+import importlib.util
 import logging
 import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -148,19 +148,19 @@ def _ask_hub_once() -> None:
 
 def not_loaded(what: str, error: Exception, path: str) -> UserError:
     """The message for a model or tokenizer that transformers does not load, with the likely cause."""
-    chain = list(_chain(error))
+    chain: list[BaseException] = [error]
+    while (cause := chain[-1].__cause__) is not None:
+        chain.append(cause)
     told = "\n".join(map(str, chain))
     if "trust_remote_code" in told:
         fix = "read it first; `tepo eval … --trust` executes it, in training model.trust_remote_code=true"
         return UserError(f"{what}: it comes with code of its own, not executed without --trust", where=path, fix=fix)
-    lacking = next((str(one.name) for one in chain if isinstance(one, ModuleNotFoundError)), "")
-    if (found := re.search(r"pip install (?:-\S+ )*(\w[\w.-]*\w)", told)) and not _installed(found[1]):
-        lacking = found[1]
+    lacking = [str(one.name) for one in chain if isinstance(one, ModuleNotFoundError)]
     if "tokenizer.model" in told or "tiktoken" in told:  # without one of them transformers reads such a file as another
-        lacking = " ".join(name for name in ("sentencepiece", "protobuf", "tiktoken") if not _installed(name))
+        lacking = [name for name in ("sentencepiece", "tiktoken") if importlib.util.find_spec(name) is None]
     if lacking:
-        what = f"{what}: it takes a Python package that is not installed ({lacking})"
-        return UserError(what, where=path, fix=f"pip install {lacking}")
+        what = f"{what}: it takes Python packages that are not installed ({', '.join(lacking)})"
+        return UserError(what, where=path, fix=f"pip install {' '.join(lacking)}")
     if "instantiate the backend tokenizer" in told:
         return no_vocabulary(path)
     if _on_hub(path):
@@ -176,28 +176,13 @@ def no_vocabulary(path: str) -> UserError:
     return UserError(what, where=path, fix="add tokenizer.json, from where the weights are from")
 
 
-def _installed(distribution: str) -> bool:
-    try:
-        return bool(metadata.version(distribution))
-    except metadata.PackageNotFoundError:
-        return False
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and those that it was raised from."""
-    while error is not None:
-        yield error
-        error = error.__cause__
-
-
-def _said(error: Exception) -> str:
-    """The first sentence of an error, or of one behind it, that says something without what stands above or below."""
-    for one in _chain(error):
-        text = f"it lacks {one}" if isinstance(one, KeyError) else str(one)
-        first = re.split(r"(?<=[^.][.!])\s|\n", text.strip(), maxsplit=1)[0].strip()
-        if first and first[-1] not in ":," and not re.search(r"\b(above|below|following|one of)\b", first):
-            return first.rstrip(".")
-    return type(error).__name__
+def _said(error: BaseException) -> str:
+    """The first sentence of an error, or of the one behind it where that points to what stands above or below."""
+    text = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+    first = re.split(r"(?<=[^.][.!])\s|\n", text.strip(), maxsplit=1)[0].strip()
+    if first and first[-1] not in ":," and not re.search(r"\b(above|below|following|one of)\b", first):
+        return first.rstrip(".")
+    return _said(error.__cause__) if error.__cause__ else type(error).__name__
 
 
 def check_folder(folder: Path) -> None:

@@ -1,8 +1,7 @@
 """Attention over the packed layout, for any Hugging Face decoder that takes an attention function.
 
-Registered with transformers under the name `tepo_packed`. Called with a `packed_layout`, each response attends to its
-prompt and itself; called without one (generation, a plain forward) it is transformers' own SDPA with its usual masks,
-so a model prepared here behaves as before everywhere else.
+Called with a `packed_layout`, each response attends to its prompt and itself; called without one (generation, a plain
+forward) it is transformers' own SDPA with its usual masks.
 """
 
 from typing import Any

@@ -66,11 +66,6 @@ class Shape:
         several hold the same one."""
         return 2 * self.layers * max(self.kv_heads // parts, 1) * self.head_dim
 
-    def divisible(self, parts: int) -> bool:
-        """Tell whether the heads can be shared out to so many GPUs, the key-value heads too, or each of them to
-        several."""
-        return self.heads % parts == 0 and max(self.kv_heads, parts) % min(self.kv_heads, parts) == 0
-
     @classmethod
     def of_config(cls, config: Any) -> "Shape":
         """From a transformers configuration."""

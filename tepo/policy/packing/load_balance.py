@@ -39,15 +39,18 @@ class Sequences:
 
     def cost(self, part: Sequence[int]) -> float:
         """Cost of a part, each of its prompts counted once."""
-        chosen = np.asarray(part, dtype=np.int64)
-        _, first = np.unique(self.groups[chosen], return_index=True)
-        return float(self.costs[chosen].sum() + self.prompt_costs[chosen[first]].sum())
+        chosen, firsts = self._chosen(part)
+        return float(self.costs[chosen].sum() + self.prompt_costs[firsts].sum())
 
     def pushed(self, part: Sequence[int]) -> int:
         """Tokens of a part that go through the model, see `packing`."""
+        chosen, firsts = self._chosen(part)
+        return int(np.maximum(self.responses[chosen] - 1, 0).sum() + self.prompts[firsts].sum())
+
+    def _chosen(self, part: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Sequences of a part, and of each of its groups the first."""
         chosen = np.asarray(part, dtype=np.int64)
-        _, first = np.unique(self.groups[chosen], return_index=True)
-        return int(np.maximum(self.responses[chosen] - 1, 0).sum() + self.prompts[chosen[first]].sum())
+        return chosen, chosen[np.unique(self.groups[chosen], return_index=True)[1]]
 
     def fits(self, part: Sequence[int], budget: int) -> bool:
         """Tell whether a part is a micro-batch: one sequence may be above the budget."""

@@ -46,11 +46,6 @@ class Packed:
         }
         return replace(self, **moved)  # type: ignore[arg-type]
 
-    @property
-    def trained_share(self) -> float:
-        """Trained tokens over tokens pushed through the model."""
-        return len(self.targets) / max(len(self.tokens), 1)
-
 
 def pack(groups: Sequence[tuple[Tokens, Sequence[Tokens]]]) -> Packed:
     """Lay out groups (prompt, responses) flat. Prompts must have at least one token; an empty response trains nothing.

@@ -4,8 +4,24 @@ What counts as a bracket is a pattern with the groups `open` and `close`; what t
 escaped character) is passed over."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+Replacement = str | Callable[[re.Match[str]], str]
+Rules = list[tuple[re.Pattern[str], Replacement]]
+
+
+def rules(*rows: tuple[str | re.Pattern[str], Replacement]) -> Rules:
+    """A table of patterns and what stands in the place of what they match."""
+    return [(re.compile(pattern), replacement) for pattern, replacement in rows]
+
+
+def rewrite(text: str, table: Rules) -> str:
+    """The text after all rules of a table, in their order."""
+    for pattern, replacement in table:
+        text = pattern.sub(replacement, text)
+    return text
+
 
 _ENVIRONMENT = r"\{(?:[a-z]*matrix|array|cases)\}"
 BRACES = re.compile(r"(?P<open>\{)|(?P<close>\})")

@@ -22,6 +22,7 @@ _ASKED = "answer|result|value|area|volume|length|probability|sum|total|perimeter
 _LEAD = re.compile(
     rf"\\text\{{(?:(?:the )?(?:final )?(?:{_ASKED})(?: is)?:?|approximately|about|exactly|is)\}} ?(?=.)", re.IGNORECASE
 )
+_CONSTANT = re.compile(r"(.*\+ ?)([cC])")  # of an integration, which has either case: x^2 + C beside x^2 + c
 _NOT = re.compile(r"\\not(?![a-zA-Z])")
 _REAL = re.compile(r"[a-zA-Z] ?\\in ?\\mathbb\{R\}")
 _CONDITION = re.compile(r"\\\{ ?[a-z](?: ?\\in ?\\mathbb\{R\})? ?\\mid (.+[<>].+)\\\}")
@@ -89,8 +90,10 @@ class Comparer:
         if len(golds) == len(answers) == 1 and not signed:
             return self._element(golds[0], answers[0])
         if not signed or "\\neq" in gold + answer:
-            left, right = groups.listed_set(expansions(golds)[0]), groups.listed_set(expansions(answers)[0])
-            if left and right and (left.variable or right.variable or "\\cup" in gold + answer):
+            lists = expansions(golds)[0], expansions(answers)[0]
+            left, right = map(groups.solution_set, lists)
+            alone = any(len(texts) == 1 and "\\neq" in texts[0] for texts in lists)
+            if left and right and not alone and (left.variable or right.variable or "\\cup" in gold + answer):
                 return groups.same_sets(left, right, self)
         if DOTS in golds or DOTS in answers:
             return groups.same_elided(golds, answers, self, ordered=False)
@@ -119,7 +122,10 @@ class Comparer:
 
     def _element(self, gold: str, answer: str) -> bool:
         """One element on each side: a relation or a value."""
-        gold, answer = relations.with_constant(relations.exact_side(gold), relations.exact_side(answer))
+        gold, answer = relations.exact_side(gold), relations.exact_side(answer)
+        mine, theirs = _CONSTANT.fullmatch(gold), _CONSTANT.fullmatch(answer)
+        if mine and theirs and not re.search(r"(?<![a-zA-Z\\])[cC](?![a-zA-Z])", mine[1] + theirs[1]):
+            answer = f"{theirs[1]}{mine[2]}"
         if len(_NOT.findall(gold)) != len(_NOT.findall(answer)):
             return self.differ("negated relation")
         if relation(gold)[1] or relation(answer)[1]:
@@ -127,7 +133,7 @@ class Comparer:
         if relations.MODULUS.search(gold) and relations.MODULUS.search(answer):
             return relations.congruence(gold, answer, self)
         if any((inside := group(text)) and is_builder(inside) for text in (gold, answer)):
-            same = self._sets(gold, answer)
+            same = groups.same_solutions(gold, answer, self)
             return self._leaf(gold, answer) if same is None else same
         return self.value(gold, answer)
 
@@ -145,19 +151,15 @@ class Comparer:
         if left and right and (max(len(left.items), len(right.items)) > 1 or "{" in left.left + right.left):
             return groups.same_groups(left, right, self)
         gold, answer = strip_parentheses(gold), strip_parentheses(answer)
-        rows, others = groups.matrix(gold), groups.matrix(answer)
-        if rows and others:
-            return groups.same_matrices(rows, others, self)
+        if (entries := groups.same_matrices(gold, answer, self)) is not None:
+            return entries
         gold, answer = _LEAD.sub("", gold), _LEAD.sub("", answer)
-        if max(len(union(gold)), len(union(answer))) > 1 and (united := self._sets(gold, answer)) is not None:
-            return united
+        if max(len(union(gold)), len(union(answer))) > 1:
+            united = groups.same_solutions(gold, answer, self)
+            if united is not None:
+                return united
         same, note = same_amount(gold, answer, self._leaf)
         return same or (self.differ(note) if note != "different" else False)
-
-    def _sets(self, gold: str, answer: str) -> bool | None:
-        """Two sets of solutions; None where one is none."""
-        mine, theirs = groups.solution_set([gold]), groups.solution_set([answer])
-        return groups.same_sets(mine, theirs, self) if mine and theirs else None
 
     def _leaf(self, gold: str, answer: str) -> bool:
         """Two numbers or expressions, without their units."""

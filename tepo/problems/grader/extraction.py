@@ -43,7 +43,10 @@ def extract_answer(response: str, fallbacks: Sequence[str] = ()) -> str:
     start, _, content = boxes[-1]
     answers = [content]
     for previous in reversed(boxes[:-1]):
-        if not _explicit_list(response, previous[0], previous[1], start):
+        gap = _LIST_GAP.fullmatch(response, previous[1], start) if 0 < start - previous[1] <= _GAP_CHARS else None
+        # $x = \boxed{1}$ or $x = \boxed{2}$
+        before = _NAMED.search(response, max(0, previous[0] - _GAP_CHARS), previous[0])
+        if not gap or not gap["join"] or (gap["name"] and (before is None or before["name"] != gap["name"])):
             break
         answers.append(previous[2])
         start = previous[0]
@@ -100,16 +103,6 @@ def _content(text: str, position: int) -> tuple[int, str]:
     if stop is None:
         raise NoAnswer("unclosed box")
     return stop + 1, text[position + 1 : stop]
-
-
-def _explicit_list(response: str, opened: int, stop: int, start: int) -> bool:
-    if not 0 < start - stop <= _GAP_CHARS:
-        return False
-    match = _LIST_GAP.fullmatch(response, stop, start)
-    if not match or not match["join"]:
-        return False
-    before = _NAMED.search(response, max(0, opened - _GAP_CHARS), opened)  # $x = \boxed{1}$ or $x = \boxed{2}$
-    return not match["name"] or (before is not None and before["name"] == match["name"])
 
 
 def _without_box(response: str, fallbacks: Sequence[str]) -> str:

@@ -3,9 +3,8 @@ r"""Several values in one answer: items in order and in any order, elisions (1, 
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from itertools import accumulate, islice, pairwise, repeat, takewhile
+from itertools import accumulate, islice, pairwise, product, repeat, takewhile
 from operator import mul
 from typing import NamedTuple, Protocol, TypeVar
 
@@ -29,62 +28,47 @@ def is_variable(text: str) -> bool:
 class Comparison(Protocol):
     """The comparer, as kinds see it (`comparer.Comparer`). All texts are canonical."""
 
-    def same(self, gold: str, answer: str) -> bool:
-        """Answers of any kind."""
-
-    def value(self, gold: str, answer: str) -> bool:
-        """One value on each side: a group, a matrix, a quantity."""
-
-    def expressions(self, gold: str, answer: str) -> bool:
-        """Two expressions or relations, by sympy."""
-
-    def differ(self, note: str) -> bool:
-        """False, with the reason noted."""
+    def same(self, gold: str, answer: str) -> bool: ...
+    def value(self, gold: str, answer: str) -> bool: ...
+    def expressions(self, gold: str, answer: str) -> bool: ...
+    def differ(self, note: str) -> bool: ...
 
 
 DOTS = "\\ldots"
 _MOST_TERMS = 200
+Progression = tuple[str, Fraction, Fraction, Fraction | None]
+"""Kind, first, step and last: first, first+step (or first*step) … up to last; None when it goes on."""
 
 
-class Progression(NamedTuple):
-    """first, first+step (or first*step) … up to last; last None when it goes on."""
-
-    kind: str
-    first: Fraction
-    step: Fraction
-    last: Fraction | None
-
-    def terms(self) -> list[Fraction] | None:
-        """All terms, None when there are too many."""
-        values = [self.first]
-        while self.last not in (None, values[-1]) and len(values) <= _MOST_TERMS:
-            values.append(values[-1] + self.step if self.kind == "sum" else values[-1] * self.step)
-        return values if values[-1] == self.last and len(values) <= _MOST_TERMS else None
-
-
-def progression(items: list[str]) -> Progression | None:
+def _progression(items: list[str]) -> Progression | None:
     """The arithmetic or geometric progression a list with one elision means, if its written terms fit one."""
-    if items.count(DOTS) != 1:
-        return None
-    cut = items.index(DOTS)
     numbers = [parse_number(item) for item in items if item != DOTS]
-    if cut < 2 or any(number is None for number in numbers):
+    place = items.index(DOTS) if items.count(DOTS) == 1 else 0
+    if place < 2 or any(number is None for number in numbers):
         return None
     values = [number.value for number in numbers if number]
-    head, tail = values[:cut], values[cut:]
-    step = head[1] - head[0]
+    head, tail = values[:place], values[place:]
+    step, last = head[1] - head[0], tail[-1] if tail else None
     runs = all(b - a == step for part in (head, tail) for a, b in pairwise(part))
     counts = [(value - head[-1]) / step for value in tail] if step else []
     if step and runs and all(count.denominator == 1 and count > 0 for count in counts):
-        return Progression("sum", head[0], step, tail[-1] if tail else None)
-    if cut >= 3 and all(head):
+        return "sum", head[0], step, last
+    if place >= 3 and all(head):
         factor = head[1] / head[0]
         if abs(factor) not in (0, 1) and all(b == a * factor for a, b in pairwise(head)):
             reached = islice(accumulate(repeat(factor, _MOST_TERMS), mul, initial=head[0]), 1, None)
             within = takewhile(lambda value: abs(factor) < 1 or abs(value) <= abs(tail[-1]), reached)
             if not tail or tail[-1] in within:
-                return Progression("product", head[0], factor, tail[-1] if tail else None)
+                return "product", head[0], factor, last
     return None
+
+
+def _terms(kind: str, first: Fraction, step: Fraction, last: Fraction | None) -> list[str]:
+    """All terms of a progression, none when there are too many."""
+    values = [first]
+    while last not in (None, values[-1]) and len(values) <= _MOST_TERMS:
+        values.append(values[-1] + step if kind == "sum" else values[-1] * step)
+    return list(map(str, values)) if values[-1] == last and len(values) <= _MOST_TERMS else []
 
 
 Item = TypeVar("Item")
@@ -103,7 +87,7 @@ def same_in_any_order(golds: list[str], answers: list[str], compare: Comparison)
 
 def same_elided(golds: list[str], answers: list[str], compare: Comparison, *, ordered: bool) -> bool:
     """Lists with \\ldots: as progressions where their terms fit one, else term by term."""
-    mine, theirs = progression(golds), progression(answers)
+    mine, theirs = _progression(golds), _progression(answers)
     if mine and theirs:
         return mine == theirs or compare.differ("elided sequence")
     if golds.count(DOTS) == answers.count(DOTS):
@@ -111,30 +95,28 @@ def same_elided(golds: list[str], answers: list[str], compare: Comparison, *, or
             a == b or (DOTS not in (a, b) and compare.same(a, b)) for a, b in zip(golds, answers, strict=True)
         )
         return same or compare.differ("elided sequence")
-    terms = mine.terms() if mine else theirs.terms() if theirs else None
-    if terms is None or (mine and DOTS in answers) or (theirs and DOTS in golds):
+    written = _terms(*(mine or theirs or ("sum", Fraction(0), Fraction(0), None)))
+    other = answers if mine else golds
+    if not written or DOTS in other:
         return compare.differ("elided sequence")
-    written = [str(term) for term in terms]
     same_items = same_in_order if ordered else same_in_any_order
     return same_items(written, answers, compare) if mine else same_items(golds, written, compare)
 
 
 def pair_off(left: Sequence[Item], right: Sequence[Item], same: Callable[[Item, Item], bool]) -> bool:
     """Do the items pair off, in any order? Identical ones are paired first, so that few pairs need comparing."""
-    if len(left) != len(right):
-        return False
     candidates, rest = list(left), []
     for item in right:
         if item in candidates:
             candidates.remove(item)
         else:
             rest.append(item)
-    for item in rest:
+    for item in rest if len(left) == len(right) else ():
         match = next((index for index, candidate in enumerate(candidates) if same(candidate, item)), None)
         if match is None:
             return False
         del candidates[match]
-    return True
+    return len(left) == len(right)
 
 
 SIGN = re.compile(r"\\pm(?![a-zA-Z])|\\mp(?![a-zA-Z])|\+ ?/ ?-")
@@ -145,24 +127,23 @@ def expansions(parts: list[str]) -> list[list[str]]:
     r"""The lists a list with \pm stands for: signs taken together, and, with several of them, each by itself."""
     if not any(SIGN.search(part) for part in parts):
         return [list(dict.fromkeys(parts))]
+
+    def woven(signs: Sequence[str]) -> str:
+        text = pieces[0]
+        for sign, piece in zip(signs, pieces[1:], strict=True):
+            leading = sign == "+" and re.search(r"(?:^|[=(,{])\s*$", text)
+            text += ("" if leading else sign) + piece.lstrip()
+        return text
+
     together: list[str] = []
     apart: list[str] = []
     for part in parts:
         signs = SIGN.findall(part)[:_MAX_SIGNS]
         pieces = SIGN.split(part, maxsplit=len(signs))
-        for flip in (False, True) if signs else (False,):
-            together.append(_woven(pieces, ["+" if (sign == "\\mp") == flip else "-" for sign in signs]))
-        for number in range(2 ** len(signs)):
-            apart.append(_woven(pieces, ["+-"[number >> index & 1] for index in range(len(signs))]))
+        for plus, minus in ("+-", "-+") if signs else ("+-",):
+            together.append(woven([minus if sign == "\\mp" else plus for sign in signs]))
+        apart += [woven(chosen[::-1]) for chosen in product("+-", repeat=len(signs))]
     return [together] if len(apart) == len(together) else [together, apart]
-
-
-def _woven(pieces: list[str], signs: list[str]) -> str:
-    text = pieces[0]
-    for sign, piece in zip(signs, pieces[1:], strict=True):
-        leading = sign == "+" and re.search(r"(?:^|[=(,{])\s*$", text)
-        text += ("" if leading else sign) + piece.lstrip()
-    return text
 
 
 _POINT = re.compile(r"^[A-Z]'? ?(?=\()")
@@ -180,30 +161,30 @@ def unnamed_point(text: str) -> str:
     return _POINT.sub("", text)
 
 
+def _neighbours(names: list[str]) -> bool:
+    """Are these letters that follow each other in the alphabet?"""
+    return all(map(len, names)) and all(len(a + b) == 2 and ord(b) - ord(a) == 1 for a, b in pairwise(names))
+
+
 def as_tuple(text: str) -> str:
     """x = y = 4 as (4, 4), where the letters follow each other; other text as it is."""
-    sides, signs = relation(text)
-    names = sides[:-1]
-    letters = len(names) > 1 and set(signs) == {"="} and all(len(name) == 1 for name in names)
-    neighbours = letters and all(ord(b) - ord(a) == 1 for a, b in pairwise(names))
-    valued = neighbours and sides[-1] and not is_symbol(sides[-1])
-    return f"({', '.join([sides[-1]] * len(names))})" if valued else text
+    (*names, value), signs = relation(text)
+    valued = len(names) > 1 and set(signs) == {"="} and _neighbours(names) and value and not is_symbol(value)
+    return f"({', '.join([value] * len(names))})" if valued else text
 
 
 def by_letter(parts: list[str]) -> list[str]:
     """Assignments to neighbouring letters in the order of the alphabet (y=1, x=2 as x=2, y=1),
     as a tuple would have them."""
-    names = [match[1] if (match := ASSIGNMENT.match(part)) else "" for part in parts]
-    ordered = sorted(names)
-    neighbours = all(names) and all(ord(right) - ord(left) == 1 for left, right in pairwise(ordered))
-    return [part for _, part in sorted(zip(names, parts, strict=True))] if neighbours else parts
+    named = sorted((match[1] if (match := ASSIGNMENT.match(part)) else "", part) for part in parts)
+    return [part for _, part in named] if _neighbours([name for name, _ in named]) else parts
 
 
 def assignments(text: str) -> list[str] | None:
     """(m, n) = (3, 5) as m = 3, n = 5; None for anything else."""
     sides, signs = relation(text)
     names, values = (tuple_items(side) or [] for side in sides) if signs == ["="] else ([], [])
-    if not names or len(names) != len(values) or not all(is_symbol(name) for name in names):
+    if not names or len(names) != len(values) or not all(map(is_symbol, names)):
         return None
     return [f"{name} = {value}" for name, value in zip(names, values, strict=True)]
 
@@ -234,8 +215,8 @@ def _brackets(piece: Bracketed) -> tuple[str, str]:
 _MATRIX = re.compile(r"\\begin\{([a-zA-Z]*)(?:matrix|array)\}(?:\{[^{}]*\})?(.*)\\end\{\1(?:matrix|array)\}", re.DOTALL)
 
 
-def matrix(text: str) -> tuple[str, list[list[str]]] | None:
-    """(kind, rows of entries) of a matrix environment; the kind is "v" for determinants and "" for everything else."""
+def _matrix(text: str) -> tuple[bool, list[list[str]]] | None:
+    """(is it a determinant, rows of entries) of a matrix environment or of lists in a list."""
     inner = strip_parentheses(text)
     if inner.startswith("[") and inner.endswith("]"):
         inner = inner[1:-1].strip()
@@ -244,42 +225,41 @@ def matrix(text: str) -> tuple[str, list[list[str]]] | None:
         outer = group(text)
         lists = [group(item) for item in outer.items] if outer and outer.left + outer.right == "[]" else []
         found = [list(row.items) for row in lists if row and row.left + row.right == "[]"]
-        return ("", found) if len(lists) == len(found) > 1 else None
+        return (False, found) if len(lists) == len(found) > 1 else None
     rows = [[entry.strip() for entry in row.split("&")] for row in ROW.split(match[2].strip()) if row.strip()]
-    return ("v" if match[1] in ("v", "V") else ""), rows
+    return match[1] in ("v", "V"), rows
 
 
-def same_matrices(gold: tuple[str, list[list[str]]], answer: tuple[str, list[list[str]]], compare: Comparison) -> bool:
-    """Entry by entry."""
-    if gold[0] != answer[0] or [len(row) for row in gold[1]] != [len(row) for row in answer[1]]:
-        return compare.differ("shape")
-    return all(all(map(compare.same, mine, theirs)) for mine, theirs in zip(gold[1], answer[1], strict=True))
-
-
-_IF = re.compile(r"^(?:\\text\{,? ?(?:if|for|when|whenever|where) ?([^{}]*)\}|\\text\{,? ?(?:otherwise|else)\})")
-_CASES = re.compile(r"\\begin\{cases\}(.*)\\end\{cases\}", re.DOTALL)
-
-
-def piecewise(text: str) -> list[tuple[str, str]] | None:
-    r"""(value, condition) pairs of a canonical definition by cases; the condition of `\text{otherwise}` is empty."""
-    match = _CASES.fullmatch(text) if text.startswith("\\begin{cases}") else None
-    if not match:
+def same_matrices(gold: str, answer: str, compare: Comparison) -> bool | None:
+    """Entry by entry. None unless both are matrices."""
+    mine, theirs = _matrix(gold), _matrix(answer)
+    if not mine or not theirs:
         return None
-    rows = [row.partition("&") for row in ROW.split(match[1])]
-    return [(value.strip().rstrip(", "), _condition(condition.strip())) for value, _, condition in rows]
+    if mine[0] != theirs[0] or [len(row) for row in mine[1]] != [len(row) for row in theirs[1]]:
+        return compare.differ("shape")
+    return all(all(map(compare.same, left, right)) for left, right in zip(mine[1], theirs[1], strict=True))
 
 
-def _condition(text: str) -> str:
-    r"""n \text{is even} as n \text{even}; without the word that leads it in."""
-    text = _IF.sub(lambda match: f"\\text{{{match[1]}}}" if match[1] else "", text, count=1)
-    text = re.sub(r"\\text\{(?:is|are) ?", r"\\text{", text).replace("\\text{}", "")
-    return "" if text in ("otherwise", "else") else text.strip()
+_CASES = re.compile(r"\\begin\{cases\}(.*)\\end\{cases\}", re.DOTALL)
+_IF = re.compile(r"^(?:\\text\{,? ?(?:if|for|when|whenever|where) ?([^{}]*)\}|\\text\{,? ?(?:otherwise|else)\})")
+
+
+def _cases(text: str) -> list[tuple[str, str]]:
+    r"""(value, condition) pairs of a definition by cases, n \text{is even} as n \text{even}; the condition of
+    `\text{otherwise}` is empty."""
+    found = []
+    match = _CASES.fullmatch(text) if text.startswith("\\begin{cases}") else None
+    for value, _, condition in (row.partition("&") for row in (ROW.split(match[1]) if match else ())):
+        condition = _IF.sub(lambda match: f"\\text{{{match[1]}}}" if match[1] else "", condition.strip(), count=1)
+        condition = re.sub(r"\\text\{(?:is|are) ?", r"\\text{", condition).replace("\\text{}", "").strip()
+        found.append((value.strip().rstrip(", "), "" if condition in ("otherwise", "else") else condition))
+    return found
 
 
 def same_cases(gold: str, answer: str, compare: Comparison) -> bool | None:
     """The same values under the same conditions, in any order; "otherwise" is the one condition that the other side
     writes out. None unless both are definitions by cases."""
-    golds, answers = piecewise(gold), piecewise(answer)
+    golds, answers = _cases(gold), _cases(answer)
     if not golds or not answers:
         return None
     free = all(any(not condition for _, condition in side) for side in (golds, answers))
@@ -302,12 +282,9 @@ FLIPPED = {"<": ">", ">": "<", "\\leq": "\\geq", "\\geq": "\\leq"} | {sign: sign
 """Signs read from the right; membership, divisibility and inclusion have no such reading here."""
 
 
-@dataclass(frozen=True, slots=True)
-class SolutionSet:
-    """`pieces`: intervals and finite sets whose union it is; `variable` is None when the answer names none."""
-
-    variable: str | None
-    pieces: tuple[Bracketed, ...]
+class SolutionSet(NamedTuple):
+    variable: str | None  # None when the answer names none
+    pieces: tuple[Bracketed, ...]  # intervals and finite sets whose union it is
 
 
 def interval_of_chain(text: str) -> SolutionSet | None:
@@ -315,18 +292,16 @@ def interval_of_chain(text: str) -> SolutionSet | None:
     sides, signs = relation(text)
     if signs == ["\\neq"] and is_symbol(sides[0]) and sides[1]:
         return SolutionSet(sides[0], (_interval("-\\infty", sides[1]), _interval(sides[1], "\\infty")))
-    if not signs or any(sign not in ORDER for sign in signs) or not all(sides):
+    directions = {ORDER[sign][0] if sign in ORDER else sign for sign in signs}
+    if directions not in ({"<"}, {">"}) or len(signs) > 2 or not all(sides):
         return None
-    if len({ORDER[sign][0] for sign in signs}) != 1 or len(signs) > 2:
-        return None
-    if ORDER[signs[0]][0] == ">":
+    if directions == {">"}:
         sides, signs = sides[::-1], [FLIPPED[sign] for sign in reversed(signs)]
     first, last = ORDER[signs[0]][1], ORDER[signs[-1]][1]
-    low, high = sides[0], sides[-1]
+    low, middle, high = sides[0], sides[1], sides[-1]
     if len(signs) == 2:
-        if not is_variable(sides[1]) or sides[1] in (low, high):
-            return None
-        return SolutionSet(sides[1], (_interval(low, high, first, last),))
+        known = is_variable(middle) and middle not in (low, high)
+        return SolutionSet(middle, (_interval(low, high, first, last),)) if known else None
     if inside := _ABSOLUTE.fullmatch(low):  # |x| < a
         return SolutionSet(inside[1], (_interval(f"-({high})", high, first, first),))
     if inside := _ABSOLUTE.fullmatch(high):  # a < |x|
@@ -343,55 +318,46 @@ def _interval(low: str, high: str, from_low: bool = False, to_high: bool = False
 
 
 def solution_set(texts: list[str]) -> SolutionSet | None:
-    """The set a list of inequalities, one membership, a set-builder or a union of intervals describes; the pieces of a
-    list are united, except that two that overlap into an interval (x>2 and x<5) are intersected."""
-    parts = [part for part in map(_one, texts) if part]
-    if len(parts) < len(texts) or len({part.variable for part in parts}) != 1:
+    r"""The set a list of inequalities, one membership, a set-builder or a union of intervals describes; the pieces of a
+    list are united, except that two that overlap into an interval (x>2 and x<5) are intersected. Points may be taken
+    out of it, or, of a list, out of the line: x>0, x \neq 1."""
+    removed = [relation(text) for text in texts if "\\neq" in text] if len(texts) > 1 else []
+    parts = [_one(text) for text in texts if not removed or "\\neq" not in text]
+    names = {part.variable for part in parts if part} if parts else {sides[0] for sides, _ in removed}
+    if None in parts or len(names) != 1 or any(signs != ["\\neq"] for _, signs in removed):
         return None
-    pieces = tuple(piece for part in parts for piece in part.pieces)
+    (name,), points = names, [sides[1] for sides, _ in removed]
+    if not parts:
+        line = _line_without(points) if name and is_symbol(name) else None
+        return SolutionSet(name, line) if line else None
+    pieces = [piece for part in parts if part for piece in part.pieces]
     if len(parts) == len(pieces) == 2:
         below = [piece for piece in pieces if piece.items[0] == "-\\infty"]
         above = [piece for piece in pieces if piece.items[-1] == "\\infty"]
         if len(below) == len(above) == 1 and below[0] is not above[0]:
             low, high = parse_number(above[0].items[0]), parse_number(below[0].items[1])
             if low and high and low.value < high.value:
-                pieces = (Bracketed(above[0].left, (above[0].items[0], below[0].items[1]), below[0].right),)
-    return SolutionSet(parts[0].variable, pieces)
-
-
-def listed_set(texts: list[str]) -> SolutionSet | None:
-    r"""The same for a list that may take points out of an interval or of the line: x>0, x \neq 1."""
-    conditions = [text for text in texts if "\\neq" not in text]
-    if len(conditions) == len(texts):
-        return solution_set(texts)
-    removed = [relation(text) for text in texts if "\\neq" in text]
-    if not conditions:
-        names, points = {sides[0] for sides, _ in removed}, [sides[1] for sides, signs in removed if signs == ["\\neq"]]
-        if not 1 < len(texts) == len(points) or len(names) > 1 or not is_symbol(min(names)):
-            return None
-        line = _line_without(points)
-        return SolutionSet(min(names), line) if line else None
-    full = solution_set(conditions)
-    if not full or any((sides[0], signs) != (full.variable, ["\\neq"]) for sides, signs in removed):
+                pieces = [Bracketed(above[0].left, (above[0].items[0], below[0].items[1]), below[0].right)]
+    if any(sides[0] != name for sides, _ in removed):
         return None
-    return SolutionSet(full.variable, _without(full.pieces, [sides[1] for sides, _ in removed]))
+    return SolutionSet(name, tuple(_without(pieces, points)))
 
 
-def _without(pieces: Sequence[Bracketed], points: list[str]) -> tuple[Bracketed, ...]:
+def _without(pieces: list[Bracketed], points: list[str]) -> list[Bracketed]:
     """Intervals without points; all of one where no point is inside."""
     for point in points:
-        pieces = [part for piece in pieces for part in _cut_at(piece, point)]
-    return tuple(pieces)
-
-
-def _cut_at(piece: Bracketed, point: str) -> list[Bracketed]:
-    first, last = piece.items[0], piece.items[-1]
-    low, high, cut = parse_number(first), parse_number(last), parse_number(point)
-    below = first == "-\\infty" or (low and cut and low.value < cut.value)
-    above = last in ("\\infty", "+\\infty") or (high and cut and cut.value < high.value)
-    if piece.left == "{" or cut is None or not below or not above:
-        return [piece]
-    return [Bracketed(piece.left, (first, point), ")"), Bracketed("(", (point, last), piece.right)]
+        cut, parts = parse_number(point), []
+        for piece in pieces:
+            first, last = piece.items[0], piece.items[-1]
+            low, high = parse_number(first), parse_number(last)
+            below = first == "-\\infty" or (low and cut and low.value < cut.value)
+            above = last in ("\\infty", "+\\infty") or (high and cut and cut.value < high.value)
+            if piece.left == "{" or cut is None or not below or not above:
+                parts.append(piece)
+            else:
+                parts += [Bracketed(piece.left, (first, point), ")"), Bracketed("(", (point, last), piece.right)]
+        pieces = parts
+    return pieces
 
 
 def _one(text: str) -> SolutionSet | None:
@@ -401,21 +367,19 @@ def _one(text: str) -> SolutionSet | None:
         return SolutionSet(sides[0], inner.pieces) if inner else None
     if signs:
         return interval_of_chain(text)
-    pieces = [group(piece) for piece in union(text)]
-    if any(piece is None for piece in pieces):
+    pieces = [piece for piece in map(group, union(text)) if piece]
+    if len(pieces) < len(union(text)):
         match = _PUNCTURED.fullmatch(text)
         removed = group(match[1]) if match else None
         line = _line_without(list(removed.items)) if removed and removed.left == "{" else None
         return SolutionSet(None, line) if line else None
-    groups = [piece for piece in pieces if piece]
-    if len(groups) == 1 and groups[0].left == "{":  # perhaps {x | x>2} or {x : x>2}
-        match = _BUILDER.fullmatch(",".join(groups[0].items))
+    if len(pieces) == 1 and pieces[0].left == "{":  # perhaps {x | x>2} or {x : x>2}
+        match = _BUILDER.fullmatch(",".join(pieces[0].items))
         if match and is_symbol(match[1]):
             return interval_of_chain(match[2].strip())
-        return SolutionSet(None, (groups[0],)) if not match and not is_builder(groups[0]) else None
-    if any(piece.left != "{" and len(piece.items) != 2 for piece in groups):
-        return None
-    return SolutionSet(None, tuple(groups))
+        return SolutionSet(None, tuple(pieces)) if not match and not is_builder(pieces[0]) else None
+    paired = all(piece.left == "{" or len(piece.items) == 2 for piece in pieces)
+    return SolutionSet(None, tuple(pieces)) if paired else None
 
 
 def is_builder(piece: Bracketed) -> bool:
@@ -432,7 +396,7 @@ def _line_without(points: list[str]) -> tuple[Bracketed, ...] | None:
         signed += [bare, f"-{bare}"] if point.startswith("\\pm") else [point]
     if len(signed) == 1:
         return _interval("-\\infty", signed[0]), _interval(signed[0], "\\infty")
-    pieces = _without([_interval("-\\infty", "\\infty")], signed)
+    pieces = tuple(_without([_interval("-\\infty", "\\infty")], signed))
     return pieces if len(pieces) == len(signed) + 1 else None
 
 
@@ -441,3 +405,9 @@ def same_sets(mine: SolutionSet, theirs: SolutionSet, compare: Comparison) -> bo
     if mine.variable and theirs.variable and mine.variable != theirs.variable:
         return compare.differ("variable")
     return pair_off(mine.pieces, theirs.pieces, lambda left, right: same_groups(left, right, compare))
+
+
+def same_solutions(gold: str, answer: str, compare: Comparison) -> bool | None:
+    """None where one is no set of solutions."""
+    mine, theirs = solution_set([gold]), solution_set([answer])
+    return same_sets(mine, theirs, compare) if mine and theirs else None

@@ -164,13 +164,11 @@ def _number(key: str) -> str | None:
 
 
 def without_articles(text: str) -> str:
-    r"""The text with its words in lower case and without articles, "all" and "is":
-    \text{All multiples of} 3 as \text{multiples of}3."""
-
-    def plain(match: re.Match[str]) -> str:
-        return f"\\text{{{' '.join(_IDLE.sub(' ', match[1]).split()).casefold() or match[1]}}}"
-
-    return TEXT.sub(plain, text).replace("} ", "}").replace(" \\text", "\\text")
+    r"""\text{All multiples of} 3 as \text{multiples of}3: without articles, "all" and "is", in lower case."""
+    text = TEXT.sub(
+        lambda match: f"\\text{{{' '.join(_IDLE.sub(' ', match[1]).split()).casefold() or match[1]}}}", text
+    )
+    return text.replace("} ", "}").replace(" \\text", "\\text")
 
 
 def same_words(gold: str, answer: str, compare: Comparison) -> bool | None:
@@ -295,13 +293,6 @@ def date(text: str) -> tuple[str, int, str | None] | None:
     return ((match[1] or match[4])[:3].lower(), int(match[2] or match[3]), match[5]) if match else None
 
 
-def _of_day(clock: tuple[int, int, int, str]) -> int:
-    hour = clock[0] % 24
-    if clock[3] and hour <= 12:
-        hour = hour % 12 + (12 if clock[3] == "p" else 0)
-    return hour
-
-
 def same_date(gold: str, answer: str, compare: Comparison) -> bool | None:
     """A gold without a year leaves it open."""
     day, given = date(gold), date(answer)
@@ -322,9 +313,13 @@ def same_clock(gold: str, answer: str, compare: Comparison) -> bool | None:
     """Two times of day; one of them is no number and no ratio."""
     clock, shown = clock_time(gold), clock_time(answer)
     if clock and shown:  # a missing a.m./p.m. matches either, 15:30 is 3:30 p.m.
-        of_day = (clock[3] and shown[3]) or max(clock[0], shown[0]) > 12
-        same_hour = _of_day(clock) == _of_day(shown) if of_day else clock[0] == shown[0]
-        return same_hour and clock[1:3] == shown[1:3]
+        hours = [moment[0] for moment in (clock, shown)]
+        if (clock[3] and shown[3]) or max(hours) > 12:
+            hours = [hour % 24 for hour in hours]
+            for index, half in enumerate((clock[3], shown[3])):
+                if half and hours[index] <= 12:
+                    hours[index] = hours[index] % 12 + (12 if half == "p" else 0)
+        return hours[0] == hours[1] and clock[1:3] == shown[1:3]
     if any(moment and ":" in text and (moment[3] or ":0" in text) for moment, text in ((clock, gold), (shown, answer))):
         return compare.differ("clock time")
     return None

@@ -27,13 +27,11 @@ _MANTISSA = rf"(?:{_DIGITS})?(?:\.\d*)?"
 _POWER = r"(?:[eE]([+-]?\d{1,6})|(?:\\times|\\cdot|[xX])10\^(?:\{([+-]?\d{1,6})\}|(\d)))"
 _DECIMAL = re.compile(rf"([+-]?)({_MANTISSA}){_POWER}?")
 _TEN = re.compile(r"([+-]?)10\^(?:\{([+-]?\d{1,6})\}|(\d))")
-_FRACTION = re.compile(r"([+-]?)\\frac\{([^{}]+)\}\{([^{}]+)\}")
-_MIXED = re.compile(r"([+-]?)(\d+) ?\\frac\{(\d+)\}\{(\d+)\}|([+-]?)(\d+) (\d+)/(\d+)")
-_SLASH = re.compile(r"([+-]?)\(?([+-]?[\d.,]+)\)?/\(?([+-]?[\d.,]+)\)?")
+_QUOTIENT = re.compile(r"([+-]?)(?:\\frac\{([^{}]+)\}\{([^{}]+)\}|\(?([+-]?[\d.,]+)\)?/\(?([+-]?[\d.,]+)\)?)")
+_MIXED = re.compile(r"([+-]?)(\d+)(?: ?\\frac\{(\d+)\}\{(\d+)\}| (\d+)/(\d+))")
 _REPEATING = re.compile(
     r"([+-]?)(\d*)\.(\d*)(?:\\(?:overline|bar|overbar|dot)\{?(\d+)\}?|\((\d+)\)|\\dot\{(\d)\}(\d*)\\dot\{(\d)\})(?:\\ldots)?"
 )
-_SPACED = re.compile(r"\d \d")
 _TRAILING = re.compile(r"([+-]?)(\d*)\.(\d{3,})\\ldots")
 
 
@@ -73,64 +71,54 @@ def same_number(gold: Exact, answer: Exact, relative: Fraction, absolute: Fracti
 
 @lru_cache(maxsize=20_000)
 def parse_number(text: str) -> Exact | None:
-    """The number a canonical text is, or None. Never computes a power beyond 10^MAX_EXPONENT."""
+    r"""The number a canonical text is, or None: also 0.1\overline{6}, 0.(3), 0.\dot{1}4285\dot{7}, and 0.333\ldots when
+    its digits end in a visible repetition. Never computes a power beyond 10^MAX_EXPONENT."""
     if not text or len(text) > MAX_DIGITS:
         return None
     if text.isdigit() and text.isascii():
         return Exact(Fraction(int(text)))
-    if match := _MIXED.fullmatch(text):
-        sign, *figures = match.groups()[:4] if match[2] else match.groups()[4:]
-        whole, count, parts = map(int, figures)
-        return Exact(_signed(sign, whole + Fraction(count, parts))) if parts else None
-    if " " in text:
-        if _SPACED.search(text):  # 4 2 is not 42; groups of three were joined before
-            return None
-        text = text.replace(" ", "")
-    if match := _DECIMAL.fullmatch(text):
-        return _decimal(match)
+    mixed = _MIXED.fullmatch(text)
+    if mixed is None and re.search(r"\d \d", text):  # 4 2 is not 42; groups of three were joined before
+        return None
+    text = text.replace(" ", "") if mixed is None else text
+    sign = -1 if text.startswith("-") else 1
+    if mixed:
+        whole, count, parts = (int(figures) for figures in mixed.groups()[1:] if figures)
+        return Exact(sign * (whole + Fraction(count, parts))) if parts else None
+    if _DECIMAL.fullmatch(text):
+        return _decimal(text)
     if match := _TEN.fullmatch(text):
         power = int(match[2] or match[3])
-        return Exact(_signed(match[1], Fraction(10) ** power)) if abs(power) <= MAX_EXPONENT else None
-    match = _FRACTION.fullmatch(text) or _SLASH.fullmatch(text)
-    if not match:
-        return _repeating(text)
-    above, below = _DECIMAL.fullmatch(match[2]), _DECIMAL.fullmatch(match[3])
-    top, bottom = above and _decimal(above), below and _decimal(below)
-    return Exact(_signed(match[1], top.value / bottom.value)) if top and bottom and bottom.value else None
-
-
-def _signed(sign: str, value: Fraction) -> Fraction:
-    return -value if sign == "-" else value
-
-
-def _decimal(match: re.Match[str]) -> Exact | None:
-    sign, mantissa = match[1], match[2].replace(",", "")
-    power = int(match[3] or match[4] or match[5] or 0)
-    integer, _, decimals = mantissa.partition(".")
-    if not (integer or decimals) or abs(power) > MAX_EXPONENT:
-        return None
-    scale = Fraction(10) ** power
-    value = _signed(sign, Fraction(int(integer + decimals), 10 ** len(decimals)) * scale)
-    rounded = bool(decimals) or bool(match[3] or match[4] or match[5])
-    return Exact(value, scale / 10 ** len(decimals) if rounded else Fraction(0), len((integer + decimals).lstrip("0")))
-
-
-def _repeating(text: str) -> Exact | None:
-    r"""0.1\overline{6}, 0.(3), 0.\dot{1}4285\dot{7}, and 0.333\ldots when its digits end in a visible repetition."""
+        return Exact(sign * Fraction(10) ** power) if abs(power) <= MAX_EXPONENT else None
+    if match := _QUOTIENT.fullmatch(text):
+        sign = -1 if match[1] == "-" else 1
+        top, bottom = _decimal(match[2] or match[4]), _decimal(match[3] or match[5])
+        return Exact(sign * top.value / bottom.value) if top and bottom and bottom.value else None
     match = _REPEATING.fullmatch(text) or _TRAILING.fullmatch(text)
     if not match:
         return None
-    sign, integer, decimals = match.groups()[:3]
-    if match.re is _REPEATING:
-        period = match[4] or match[5] or match[6] + match[7] + match[8]
-    else:
+    integer, decimals, *written = match.groups()[1:]
+    if not written:
         periods = (decimals[-length:] for length in range(1, len(decimals) // 2 + 1))
-        period = next((end for end in periods if decimals.endswith(end * (3 if len(end) == 1 else 2))), "")
-        if not period:
-            return None
-    shift = 10 ** len(decimals)
-    whole = Fraction(int((integer or "0") + decimals), shift)
-    return Exact(_signed(sign, whole + Fraction(int(period), shift * (10 ** len(period) - 1))))
+        written = [next((end for end in periods if decimals.endswith(end * (3 if len(end) == 1 else 2))), "")]
+    period, shift = "".join(filter(None, written)), 10 ** len(decimals)
+    if not period:
+        return None
+    whole_part = Fraction(int((integer or "0") + decimals), shift)
+    return Exact(sign * (whole_part + Fraction(int(period), shift * (10 ** len(period) - 1))))
+
+
+def _decimal(text: str) -> Exact | None:
+    match = _DECIMAL.fullmatch(text)
+    sign, mantissa, *powers = match.groups() if match else ("", "")
+    power = next((figures for figures in powers if figures), None)
+    integer, _, decimals = mantissa.replace(",", "").partition(".")
+    if not (integer or decimals) or abs(int(power or 0)) > MAX_EXPONENT:
+        return None
+    scale = Fraction(10) ** int(power or 0)
+    value = Fraction(int(integer + decimals), 10 ** len(decimals)) * scale
+    ulp = scale / 10 ** len(decimals) if decimals or power else Fraction(0)
+    return Exact(-value if sign == "-" else value, ulp, len((integer + decimals).lstrip("0")))
 
 
 _TOKEN = re.compile(
@@ -233,16 +221,15 @@ class _Reader:
         self.largest, self.smallest = 0.0, math.inf
 
     def value(self) -> Any:
-        value = self._sum()
-        if self._index != len(self._tokens):
-            raise Unknown
-        return value
+        return self._until("")
 
     def _peek(self) -> str:
         return self._tokens[self._index] if self._index < len(self._tokens) else ""
 
-    def _next(self) -> str:
+    def _next(self, *expected: str) -> str:
         token = self._peek()
+        if expected and token not in expected:
+            raise Unknown
         self._index += 1
         return token
 
@@ -301,16 +288,14 @@ class _Reader:
             raise Unknown
         return self._keep(base**exponent)
 
-    def _group(self) -> Any:
-        if self._next() != "{":
-            raise Unknown
-        return self._until("}")
-
     def _until(self, end: str) -> Any:
         value = self._sum()
-        if self._next() != end:
-            raise Unknown
+        self._next(end)
         return value
+
+    def _group(self) -> Any:
+        self._next("{")
+        return self._until("}")
 
     def _atom(self) -> Any:
         token = self._next()

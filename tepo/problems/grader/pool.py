@@ -37,12 +37,9 @@ _STALLED = 20
 """Wall-clock seconds per CPU second of the budget after which a worker counts as stalled."""
 
 
-class _Try(NamedTuple):
-    first: bool  # the smaller allowance of work
-    share: float  # of the option `timeout`
-
-
-_FIRST, _SECOND, _ALONE = _Try(True, 0.5), _Try(False, 0.5), _Try(False, 1.0)
+_Try = tuple[bool, float]
+_FIRST, _SECOND, _ALONE = (True, 0.5), (False, 0.5), (False, 1.0)
+"""Tries: whether with the smaller allowance of work, and the share of the option `timeout`."""
 _AGAIN = "again"
 """Reason of a first try whose work a second may let through."""
 
@@ -90,30 +87,12 @@ class _Worker:
         self.task, self.ready, self.served = None, False, 0
         self.due = self.stalled = time.monotonic() + _START_SECONDS
 
-    def meet(self, judge: int) -> None:
-        """A process that judges is there."""
-        self.forget()
-        with contextlib.suppress(ProcessLookupError):  # killed at once: the next one is on its way
-            self.judge, self.handle, self.ready = judge, os.pidfd_open(judge), True
-
     def kill(self) -> None:
         """Kill what judges; `process` forks another."""
         if self.handle is not None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self.handle, signal.SIGKILL)
         self.forget()
-
-    def over(self) -> str:
-        """The reason that the budget is spent; "" while it is not. The CPU clock is read only when it may have reached
-        the limit."""
-        now = time.monotonic()
-        if now < self.due:
-            return ""
-        if now >= self.stalled:
-            return "stalled"
-        left = self.limit - self.cpu_seconds()
-        self.due = min(now + max(left, 1 / _TICKS), self.stalled)
-        return "" if left > 0 else "timeout"
 
     def renew(self) -> None:
         """Replace what judges by one that has judged nothing."""
@@ -213,12 +192,13 @@ class Pool:
         self._write(worker, self._settings)
         return worker
 
-    def _send(self, worker: _Worker, task: int, request: dict[str, Any], one: _Try, before: float = 0.0) -> None:
+    def _send(self, worker: _Worker, task: int, request: dict[str, Any], kind: _Try, before: float = 0.0) -> None:
         """before: CPU seconds of an earlier try."""
-        seconds, now = one.share * self._options.timeout, time.monotonic()
+        (first, share), now = kind, time.monotonic()
+        seconds = share * self._options.timeout
         worker.task, worker.began, worker.before = task, worker.cpu_seconds(), before
         worker.limit, worker.due, worker.stalled = worker.began + seconds, now + seconds, now + _STALLED * seconds
-        self._write(worker, json.dumps({**request, "first": one.first}).encode() + b"\n")
+        self._write(worker, json.dumps({**request, "first": first}).encode() + b"\n")
 
     def _write(self, worker: _Worker, line: bytes) -> None:
         assert worker.process.stdin
@@ -246,9 +226,18 @@ class Pool:
             self._hear(worker, bytes(line), outcomes)
         if not worker.busy:
             return
-        reason = "crash" if worker.received.endswith(b"\0") else worker.over()
-        if not reason:
+        now = time.monotonic()
+        if worker.received.endswith(b"\0"):
+            reason = "crash"
+        elif now < worker.due:
             return
+        elif now >= worker.stalled:
+            reason = "stalled"
+        elif (left := worker.limit - worker.cpu_seconds()) > 0:  # read only when it may have reached the limit
+            worker.due = min(now + max(left, 1 / _TICKS), worker.stalled)
+            return
+        else:
+            reason = "timeout"
         if not worker.ready:
             self._drop([worker])
             fix = "python -c 'import math_verify' with the same interpreter, and raise memory_mb"
@@ -266,7 +255,10 @@ class Pool:
                 outcomes[worker.task], worker.task = PoolOutcome(False, "crash", 0.0), None
                 self._drop([worker])
             else:
-                worker.meet(int(line.split()[1]))
+                worker.forget()
+                with contextlib.suppress(ProcessLookupError):  # killed at once: the next one is on its way
+                    judge = int(line.split()[1])
+                    worker.judge, worker.handle, worker.ready = judge, os.pidfd_open(judge), True
         elif worker.task is not None:  # else of one that was killed as it wrote
             value, reason, seconds = json.loads(line)
             if reason == _AGAIN:

@@ -3,10 +3,9 @@ commands under one name with braces around their arguments, plain notation (sqrt
 
 import re
 import unicodedata
-from collections.abc import Callable
 from functools import lru_cache
 
-from tepo.problems.grader.brackets import BRACES, PARENTHESES, balanced, closing
+from tepo.problems.grader.brackets import BRACES, PARENTHESES, balanced, closing, rewrite, rules
 from tepo.problems.grader.wording import words_as_notation
 
 _SIGNS = """
@@ -25,12 +24,16 @@ _PLAIN = {
 }  # fmt: skip
 _TABLE = str.maketrans({sign: f"\\{name} " for sign, name in re.findall(r"([^\s,]) (\w+)", _SIGNS)} | _PLAIN)
 
-_ROOT = re.compile(r"([√∛∜])\s*(?:\(|(\{)|(\d+(?:\.\d+)?|[a-zA-Z]|\\pi))?")
-_INDEX = {"√": "", "∛": "[3]", "∜": "[4]"}
 _UP = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ", "0123456789+-()ni")
 _DOWN = str.maketrans("₀₁₂₃₄₅₆₇₈₉₊₋", "0123456789+-")
-_UP_RUN, _DOWN_RUN = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ]+"), re.compile("[₀₁₂₃₄₅₆₇₈₉₊₋]+")
 _VULGAR = re.compile("[¼-¾⅐-⅞↉]")
+_SCRIPTS = rules(
+    ("[⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁽⁾ⁿⁱ]+", lambda run: "^{" + run.group().translate(_UP) + "}"),
+    ("[₀₁₂₃₄₅₆₇₈₉₊₋]+", lambda run: "_{" + run.group().translate(_DOWN) + "}"),
+)
+_ROOT = re.compile(r"([√∛∜])\s*(\d+(?:\.\d+)?|[a-zA-Z]|\\pi)?")
+_PLAIN_ROOT = re.compile(r"(?<![a-zA-Z])(?:(?:np|math|numpy|sp|sympy)\.)?\\?(sqrt|cbrt)\s*()(?=\()")
+_DEGREES = {"√": "", "∛": "[3]", "∜": "[4]", "sqrt": "", "cbrt": "[3]"}
 
 
 def to_latex(text: str) -> str:
@@ -40,24 +43,18 @@ def to_latex(text: str) -> str:
     for vulgar in _VULGAR.findall(text):
         above, _, below = unicodedata.normalize("NFKC", vulgar).partition("\u2044")
         text = text.replace(vulgar, f"\\frac{{{above}}}{{{below}}}")
-    text = _UP_RUN.sub(lambda run: "^{" + run.group().translate(_UP) + "}", text)
-    text = _DOWN_RUN.sub(lambda run: "_{" + run.group().translate(_DOWN) + "}", text)
-    text = _roots(text).translate(_TABLE)
+    text = _rooted(rewrite(text, _SCRIPTS), _ROOT).translate(_TABLE)
     return unicodedata.normalize("NFKC", text).translate(_TABLE)
 
 
-def _roots(text: str) -> str:
-    """√2 -> \\sqrt{2}, √(x+1) -> \\sqrt{x+1}, ∛x -> \\sqrt[3]{x}."""
-    while match := _ROOT.search(text):
-        command, end = "\\sqrt" + _INDEX[match[1]], match.end()
-        if match[3]:
-            command += f"{{{match[3]}}}"
-        elif match[2]:
-            end -= 1
-        elif match.group().endswith("("):
-            close = closing(text, end - 1, PARENTHESES)
+def _rooted(text: str, root: re.Pattern[str]) -> str:
+    """√2 -> \\sqrt{2}, sqrt(x+1) -> \\sqrt{x+1}, ∛x -> \\sqrt[3]{x}."""
+    while match := root.search(text):
+        command, end = "\\sqrt" + _DEGREES[match[1]] + (f"{{{match[2]}}}" if match[2] else ""), match.end()
+        if not match[2] and text[end : end + 1] == "(":
+            close = closing(text, end, PARENTHESES)
             close = len(text) if close is None else close
-            command, end = f"{command}{{{text[end:close]}}}", close + 1
+            command, end = f"{command}{{{text[end + 1 : close]}}}", close + 1
         text = text[: match.start()] + command + text[end:]
     return text
 
@@ -127,40 +124,10 @@ _REMOVED = re.compile(
     rf"|\\!|(?P<mark>{_MARKS})"
 )
 """What does not print; in the place of a mark, which does, a space is left: 1\\checkmark 2 is not 12."""
-_COLOUR = re.compile(r"\\(?:text)?color\s*\{[^{}]*\}")
-_DIGITS_IN_TEXT = re.compile(r"\\text\{(\d[\d,]*(?:\.\d+)?)\}|\\text\{(\d+)(?:st|nd|rd|th)\}")
-_LETTERS = re.compile(r"\\text\{ ?([A-H](?:(?:, ?(?:and |or )?| and | or | ?& ?)[A-H])+) ?\}")
-_ORDINAL = re.compile(r"(?<=\d) ?(?:\^ ?\{? ?\\text\{(?:st|nd|rd|th)\} ?\}?|\\text\{(?:st|nd|rd|th)\})")
-_NULL_FENCE = re.compile(r"\\(?:left|right)\s*\.")
-_TEXT = re.compile(
-    r"\\(?:text(?:rm|bf|it|sf|tt|normal|up)?|mbox|hbox|mathrm|textnormal|operatorname\*?)\s*\{([^{}]*)\}"
-)
 WORD_FUNCTIONS = (
     "arcsin|arccos|arctan|arccot|sinh|cosh|tanh|coth|sin|cos|tan|cot|sec|csc|ln|log|lg|exp|max|min|gcd|lcm|det|deg|cis"
 )
-_OPERATOR = re.compile(rf"\\text\{{({WORD_FUNCTIONS})\}}(?=\s*(?:[({{_^\\]|\d|[a-z](?![a-zA-Z])))")
-_ACCENT = re.compile(
-    r"\\(vec|overrightarrow|hat|widehat|bar|tilde|overline)(?:\s+|(?=\{))(?:\{\s*\{?([a-zA-Z]{1,2})\}?\s*\}|([a-zA-Z])(?![a-zA-Z]))"
-)
-_UNIT_FRACTION = re.compile(r"\\frac\{\\text\{([^{}]*)\}\}\{\\text\{([^{}]*)\}\}")
-_INFIX = re.compile(r"\{([^{}]*)\\(choose|over)(?![a-zA-Z])([^{}]*)\}")
-_BARE_ROOT = re.compile(r"\\sqrt\s*(\[[^\[\]]*\])?\s*(\d|[a-zA-Z]|\\[a-zA-Z]+)")
 SPACES = re.compile(r"(?:(?<!\\)\\[,;:> ]|\\q?quad(?![a-zA-Z])|~|\\(?:thin|med|thick)space(?![a-zA-Z])|\s)+")
-_FRAC = re.compile(r"\\[dtc]?(frac|binom)(?![a-zA-Z])\s*")
-
-
-def simplified_macros(text: str) -> str:
-    r"""\mathrm{cm} as \text{cm}, {n \choose k} as \binom{n}{k}, \frac12 as \frac{1}{2}; without sizes and fonts."""
-    text = _REMOVED.sub(lambda match: " " if match["mark"] else "", _NULL_FENCE.sub("", _COLOUR.sub("", text)))
-    text = _TEXT.sub(_spaced, text)
-    text = _OPERATOR.sub(r"\\\1 ", text)
-    text = re.sub(r"\\text\{([ie])\}", r"\1", text).replace("\\text{}", " ")
-    text = text.replace("\\text{.}", ".").replace("\\text{,}", ",")
-    text = _DIGITS_IN_TEXT.sub(r"\1\2", text)
-    text = _ORDINAL.sub(" ", _LETTERS.sub(lambda match: ", ".join(re.findall("[A-H]", match[1])), text))
-    names = {"choose": "binom", "over": "frac"}
-    text = _INFIX.sub(lambda match: f"\\{names[match[2]]}{{{match[1].strip()}}}{{{match[3].strip()}}}", text)
-    return _UNIT_FRACTION.sub(r"\\text{\1/\2}", _arguments(_ACCENT.sub(_accented, text)))
 
 
 def _spaced(match: re.Match[str]) -> str:
@@ -178,21 +145,41 @@ def _accented(match: re.Match[str]) -> str:
     return letter if letter in "ijk" and name in ("vec", "hat") else f"\\{name}{{{letter}}}"
 
 
-def _arguments(text: str) -> str:
-    r"""Braces around the arguments of \frac, \binom and \sqrt: `\frac12`, `\frac 1{x}`, `\sqrt3`."""
-    pieces = _FRAC.split(text)
-    if len(pieces) > 1:
-        text = pieces[0]
-        for name, piece in zip(pieces[1::2], pieces[2::2], strict=True):
-            first, rest = _argument(piece)
-            second, rest = _argument(rest)
-            text += f"\\{name}{{{first}}}{{{second}}}" + rest if first and second else f"\\{name}" + piece
-    return braced_roots(text)
+_ABOVE = {"choose": "binom", "over": "frac"}
+_MACROS = rules(
+    (r"\\(?:text)?color\s*\{[^{}]*\}|\\(?:left|right)\s*\.", ""),
+    (_REMOVED, lambda match: " " if match["mark"] else ""),
+    (r"\\(?:text(?:rm|bf|it|sf|tt|normal|up)?|mbox|hbox|mathrm|textnormal|operatorname\*?)\s*\{([^{}]*)\}", _spaced),
+    (rf"\\text\{{({WORD_FUNCTIONS})\}}(?=\s*(?:[({{_^\\]|\d|[a-z](?![a-zA-Z])))", r"\\\1 "),
+    (r"\\text\{([ie])\}", r"\1"),
+    (r"\\text\{\}", " "),
+    (r"\\text\{([.,])\}", r"\1"),
+    (r"\\text\{(\d[\d,]*(?:\.\d+)?)\}|\\text\{(\d+)(?:st|nd|rd|th)\}", r"\1\2"),
+    (r"\\text\{ ?([A-H](?:(?:, ?(?:and |or )?| and | or | ?& ?)[A-H])+) ?\}",
+     lambda match: ", ".join(re.findall("[A-H]", match[1]))),
+    (r"(?<=\d) ?(?:\^ ?\{? ?\\text\{(?:st|nd|rd|th)\} ?\}?|\\text\{(?:st|nd|rd|th)\})", " "),
+    (r"\{([^{}]*)\\(choose|over)(?![a-zA-Z])([^{}]*)\}",
+     lambda match: f"\\{_ABOVE[match[2]]}{{{match[1].strip()}}}{{{match[3].strip()}}}"),
+    (r"\\(vec|overrightarrow|hat|widehat|bar|tilde|overline)(?:\s+|(?=\{))"
+     r"(?:\{\s*\{?([a-zA-Z]{1,2})\}?\s*\}|([a-zA-Z])(?![a-zA-Z]))", _accented),
+)  # fmt: skip
+r"""\mathrm{cm} as \text{cm}, {n \choose k} as \binom{n}{k}; without sizes and fonts."""
+_FRACTION = re.compile(r"\\[dtc]?(frac|binom)(?![a-zA-Z])\s*")
+_BRACED_ROOT = (
+    r"\\sqrt\s*(\[[^\[\]]*\])?\s*(\d|[a-zA-Z]|\\[a-zA-Z]+)",
+    lambda match: f"\\sqrt{match[1] or ''}{{{match[2]}}}",
+)
+_ARGUMENTS_BRACED = rules(_BRACED_ROOT, (r"\\frac\{\\text\{([^{}]*)\}\}\{\\text\{([^{}]*)\}\}", r"\\text{\1/\2}"))
 
 
-def braced_roots(text: str) -> str:
-    r"""\sqrt3 as \sqrt{3}."""
-    return _BARE_ROOT.sub(lambda match: f"\\sqrt{match[1] or ''}{{{match[2]}}}", text)
+def _with_arguments(text: str) -> str:
+    r"""Braces around the arguments of \frac and \binom: `\frac12`, `\frac 1{x}`."""
+    text, *pieces = _FRACTION.split(text)
+    for name, piece in zip(pieces[::2], pieces[1::2], strict=True):
+        first, rest = _argument(piece)
+        second, rest = _argument(rest)
+        text += f"\\{name}{{{first}}}{{{second}}}" + rest if first and second else f"\\{name}" + piece
+    return text
 
 
 def _argument(text: str) -> tuple[str, str]:
@@ -209,43 +196,32 @@ def _argument(text: str) -> tuple[str, str]:
     return ("", text) if end is None else (text[1:end].strip(), text[end + 1 :])
 
 
-_PLAIN_FUNCTION = re.compile(
-    rf"(?<![a-zA-Z\\{{])(?:(?:np|math|numpy|sp|sympy)\.)?(a(?:rc)?(?:sin|cos|tan)h?|{WORD_FUNCTIONS})(?=\s*[({{\\\d]|\s+[a-zA-Z]\b|_|\^)"
-)
+_MODULE = r"(?<![a-zA-Z\\{])(?:(?:np|math|numpy|sp|sympy)\.)?"
 _NAMES = "alpha|beta|gamma|delta|theta|lambda|sigma|omega|phi|pi|infty|rho|tau"
-_PLAIN_NAME = re.compile(rf"(?<![a-zA-Z\\{{])(?:(?:np|math|numpy|sp|sympy)\.)?({_NAMES})(?![a-zA-Z])")
-_SIGNED_INFINITY = re.compile(r"(?:\\text\{ ?)?\b(negative|minus|positive|plus) (?:infinity|inf)\b ?\}?", re.IGNORECASE)
-_INFINITY = re.compile(r"(?<![a-zA-Z\\])(?:infinity|inf|oo)(?![a-zA-Z])|\\text\{(?:infinity|inf)\}", re.IGNORECASE)
-_PLAIN_ROOT = re.compile(r"(?<![a-zA-Z])(?:(?:np|math|numpy|sp|sympy)\.)?\\?(sqrt|cbrt)\s*(?=\()")
-_PLAIN_BARE_ROOT = re.compile(r"(?<![a-zA-Z\\])sqrt(?=\s*[{\d])")
-
-
-def plain_notation_as_latex(text: str) -> str:
-    """sqrt(2) and np.arcsin(x) as LaTeX commands, pi and infinity as symbols."""
-    negative = ("negative", "minus")
-    text = _SIGNED_INFINITY.sub(lambda match: f"{'-' * (match[1].lower() in negative)}\\infty ", text)
-    text = _INFINITY.sub(r"\\infty ", text)
-    while match := _PLAIN_ROOT.search(text):
-        end = closing(text, match.end(), PARENTHESES)
-        end = len(text) if end is None else end
-        index_part = "[3]" if match[1] == "cbrt" else ""
-        text = f"{text[: match.start()]}\\sqrt{index_part}{{{text[match.end() + 1 : end]}}}{text[end + 1 :]}"
-    text = _PLAIN_BARE_ROOT.sub(r"\\sqrt", text)
-    text = _PLAIN_FUNCTION.sub(lambda match: "\\" + re.sub(r"^a(?=sin|cos|tan)", "arc", match[1]) + " ", text)
-    text = _PLAIN_NAME.sub(r"\\\1 ", text)
-    return braced_roots(text)
-
-
+_PLAIN_INFINITY = rules(
+    (r"(?i)(?:\\text\{ ?)?\b(negative|minus|positive|plus) (?:infinity|inf)\b ?\}?",
+     lambda match: f"{'-' * (match[1].lower() in ('negative', 'minus'))}\\infty "),
+    (r"(?i)(?<![a-zA-Z\\])(?:infinity|inf|oo)(?![a-zA-Z])|\\text\{(?:infinity|inf)\}", r"\\infty "),
+)  # fmt: skip
+_PLAIN_NOTATION = rules(
+    (r"(?<![a-zA-Z\\])sqrt(?=\s*[{\d])", r"\\sqrt"),
+    (rf"{_MODULE}(a(?:rc)?(?:sin|cos|tan)h?|{WORD_FUNCTIONS})(?=\s*[({{\\\d]|\s+[a-zA-Z]\b|_|\^)",
+     lambda match: "\\" + re.sub(r"^a(?=sin|cos|tan)", "arc", match[1]) + " "),
+    (rf"{_MODULE}({_NAMES})(?![a-zA-Z])", r"\\\1 "),
+    _BRACED_ROOT,
+)  # fmt: skip
+"""sqrt(2) and np.arcsin(x) as LaTeX commands, pi and infinity as symbols."""
 _ESCAPES = {"\f": "\\f", "\b": "\\b", "\v": "\\v", "\a": "\\a"}
 """Control characters that a JSON or Python string made of \\frac, \\boxed, \\vec and \\alpha."""
 _CONTROL = str.maketrans({**_ESCAPES, "\0": " ", "\u200b": "", "\ufeff": "", "\u2061": "", "\u00a0": " "})
 _CONTROL_SPACE = re.compile(r"(?<!\\)\\(?: |$)")
-_DOUBLED = re.compile(r"\\\\(?=[a-zA-Z])")
-_DOLLAR_TEXT = re.compile(r"\\(?:text|mathrm|mbox|textrm)\s*\{\s*(\\\$|€|£|¥|₹)")
-_SCRIPT_IN_TEXT = re.compile(r"(\\(?:text|mathrm|mbox|textrm)\s*\{[^{}]*)\^\s*\{(-?\d)\}")
-_THIN_COMMA = re.compile(r"\{,\}\s*|,\s*\\!\s*")
-_MINUTES = re.compile(r"(?<![\d.])(\d{1,3}) ?\^\{\\circ\} ?(\d{1,2}) ?(?:'|\^\{\\prime\})$")
-_DEGREE_ABOVE = re.compile(r"\\frac\{((?:(?!\\(?:sin|cos|tan|cot|sec|csc))[^{}])*)\^\{\\circ\}\}\{([^{}]*)\}")
+_BEFORE = rules(
+    (r"\\(?:text|mathrm|mbox|textrm)\s*\{\s*(\\\$|€|£|¥|₹)", r"\1\\text{"),
+    (r"(\\(?:text|mathrm|mbox|textrm)\s*\{[^{}]*)\^\s*\{(-?\d)\}", r"\1}^{\2}\\text{"),
+)
+_CHARACTERS = rules(
+    (r"\{,\}\s*|,\s*\\!\s*", ","), (r"\{:\}", ":"), (r"\\\$", r"\\text{dollar}"), (r"\$", " "), (r"\\%", "%")
+)  # fmt: skip
 _SOME = r"(?:for|where|with|and|for all|for any|for some)?"
 _INTEGERS = re.compile(
     rf"(?:,\s*\(?|\s*\(|,?\s*\\text\{{ ?{_SOME} ?\}})\s*[a-z](?:\s*,\s*[a-z])*"
@@ -256,9 +232,6 @@ _INTEGERS = re.compile(
 _ALL_TEXT = re.compile(r"\\text\{([^{}]*\d[^{}]*)\}")
 _ISO_INTERVAL = re.compile(r"([\[\]])([^\[\](),]+,[^\[\](),]+)([\[\]])")
 _ISO_INTERVALS = re.compile(rf"(?:[a-zA-Z] ?\\in ?)?{_ISO_INTERVAL.pattern}(?: ?\\cup ?{_ISO_INTERVAL.pattern})*")
-_GROUPED = re.compile(r"(?<![\d.,])(\d{1,3})((?: \d{3})+)(?!\d|\s*(?:/|\\frac))")
-_LONG_POWER = re.compile(r"\^\s*(-?\d{2,}|-\d|-[a-zA-Z])")
-_PAREN_POWER = re.compile(r"\^\s*\(([^()]*)\)")
 _COMMANDS: dict[str, str] = {
     name: written
     for names, written in {
@@ -270,24 +243,34 @@ _COMMANDS: dict[str, str] = {
     }.items()
     for name in names.split()
 }  # fmt: skip
-_SYNONYMS: tuple[tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]], ...] = (
-    (re.compile(r"\\not\s*=|\\ne(?![a-zA-Z])|!=|\\not\s*\\eq(?![a-zA-Z])|=\s*/\s*="), r"\\neq "),
-    (re.compile(r"\\not\s*\\in(?![a-zA-Z])"), r"\\notin "),
-    (re.compile(r"\\not\s*<|\\nless(?![a-zA-Z])"), r"\\geq "),
-    (re.compile(r"\\not\s*>|\\ngtr(?![a-zA-Z])"), r"\\leq "),
-    (re.compile(r"\\(?:not\s*\\leq?|nleq)(?![a-zA-Z])"), ">"),
-    (re.compile(r"\\(?:not\s*\\geq?|ngeq)(?![a-zA-Z])"), "<"),
-    (re.compile(r"<=|=<"), r"\\leq "),
-    (re.compile(r">="), r"\\geq "),
-    (re.compile(r"\\([a-zA-Z]+)"), lambda match: _COMMANDS.get(match[1], match.group())),
-    (re.compile(r"\.\.\.+"), r"\\ldots "),
-    (re.compile(r"\\(?:var)(?=epsilon|phi|theta|rho|sigma)"), r"\\"),
-    (re.compile(r"\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})"), r"^{\\circ}"),
-    (re.compile(r"\\tbinom|\\dbinom"), r"\\binom"),
-    (re.compile(r"(?<![a-zA-Z\\])rac(?=\{)"), r"\\frac"),
-    (re.compile(r"\\mathbb\s*([A-Z])"), r"\\mathbb{\1}"),
-    (re.compile(r"\\mathbb\{R\} ?(?:\^ ?(?:\+|\{ ?\+ ?\})|_ ?\{ ?> ?0 ?\})"), r"(0,\\infty )"),
+_SYNONYMS = rules(
+    (r"\\not\s*=|\\ne(?![a-zA-Z])|!=|\\not\s*\\eq(?![a-zA-Z])|=\s*/\s*=", r"\\neq "),
+    (r"\\not\s*\\in(?![a-zA-Z])", r"\\notin "),
+    (r"\\not\s*<|\\nless(?![a-zA-Z])", r"\\geq "),
+    (r"\\not\s*>|\\ngtr(?![a-zA-Z])", r"\\leq "),
+    (r"\\(?:not\s*\\leq?|nleq)(?![a-zA-Z])", ">"),
+    (r"\\(?:not\s*\\geq?|ngeq)(?![a-zA-Z])", "<"),
+    (r"<=|=<", r"\\leq "),
+    (r">=", r"\\geq "),
+    (r"\\([a-zA-Z]+)", lambda match: _COMMANDS.get(match[1], match.group())),
+    (r"\.\.\.+", r"\\ldots "),
+    (r"\\(?:var)(?=epsilon|phi|theta|rho|sigma)", r"\\"),
+    (r"\^\s*(?:\\circ(?![a-zA-Z])|\{\s*\\circ\s*\})", r"^{\\circ}"),
+    (r"\\tbinom|\\dbinom", r"\\binom"),
+    (r"(?<![a-zA-Z\\])rac(?=\{)", r"\\frac"),
+    (r"\\mathbb\s*([A-Z])", r"\\mathbb{\1}"),
+    (r"\\mathbb\{R\} ?(?:\^ ?(?:\+|\{ ?\+ ?\})|_ ?\{ ?> ?0 ?\})", r"(0,\\infty )"),
+    (r"\*\*", "^"),
+    (r"\*", r" \\cdot "),
+    (r"\^\s*\(([^()]*)\)|\^\s*(-?\d{2,}|-\d|-[a-zA-Z])", r"^{\1\2}"),
+    (r"(?<![\d.,])\d{1,3}(?: \d{3})+(?!\d|\s*(?:/|\\frac))", lambda match: match.group().replace(" ", "")),
 )
+_LAST = rules(
+    (r"(?<![\d.])(\d{1,3}) ?\^\{\\circ\} ?(\d{1,2}) ?(?:'|\^\{\\prime\})$",
+     lambda match: f"\\frac{{{60 * int(match[1]) + int(match[2])}}}{{60}}^{{\\circ}}"),
+    (SPACES, " "),
+    (r"\\frac\{((?:(?!\\(?:sin|cos|tan|cot|sec|csc))[^{}])*)\^\{\\circ\}\}\{([^{}]*)\}", r"\\frac{\1}{\2}^{\\circ}"),
+)  # fmt: skip
 _BRACKETS = [("\\(", "\\)"), ("\\[", "\\]")]
 _PAIRS = [("$$", "$$"), ("\\$", "\\$"), ("$", "$"), *_BRACKETS, ("**", "**"), ("`", "`"), ('"', '"')]
 
@@ -316,30 +299,18 @@ def strip_delimiters(text: str) -> str:
 @lru_cache(maxsize=20_000)
 def canonical(text: str) -> str:
     """The canonical spelling; single spaces are kept, because 1 4/5, 5 cm and 10 080 need them."""
-    text = text.translate(_CONTROL) if not text.isprintable() else text
+    text = text if text.isprintable() else text.translate(_CONTROL)
     if "\\ " in text or text.endswith("\\"):  # a space in LaTeX; at an end it would be left as a lone backslash
         text = _CONTROL_SPACE.sub(" ", text)
-    if "\\begin" in text or "\\\\" in text:
-        text = flattened(text)
-    if "\\\\" in text and "matrix" not in text and "array" not in text and "cases" not in text:
-        text = _DOUBLED.sub(r"\\", text)
-    text = _SCRIPT_IN_TEXT.sub(r"\1}^{\2}\\text{", _DOLLAR_TEXT.sub(r"\1\\text{", text)) if "\\" in text else text
-    text = strip_delimiters(balanced(to_latex(text)))
-    text = _THIN_COMMA.sub(",", text).replace("{:}", ":").replace("\\$", "\\text{dollar}")
-    text = text.replace("$", " ").replace("\\%", "%")
+    text = flattened(text)
+    if not any(environment in text for environment in ("matrix", "array", "cases")):
+        text = re.sub(r"\\\\(?=[a-zA-Z])", r"\\", text)
+    text = rewrite(strip_delimiters(balanced(to_latex(rewrite(text, _BEFORE)))), _CHARACTERS)
     if "\\" in text:
-        text = simplified_macros(text)
-    text = SPACES.sub(" ", text).strip()
-    if any(character.isalpha() for character in text):
-        text = plain_notation_as_latex(text)
-    for pattern, replacement in _SYNONYMS:
-        text = pattern.sub(replacement, text)
-    text = text.replace("**", "^").replace("*", " \\cdot ")
-    text = _LONG_POWER.sub(r"^{\1}", _PAREN_POWER.sub(r"^{\1}", text))
-    text = _GROUPED.sub(lambda match: match[1] + match[2].replace(" ", ""), text)
-    text = _INTEGERS.sub("", text) or text
-    text = _MINUTES.sub(lambda match: f"\\frac{{{60 * int(match[1]) + int(match[2])}}}{{60}}^{{\\circ}}", text)
-    text = _unwrapped(strip_delimiters(_DEGREE_ABOVE.sub(r"\\frac{\1}{\2}^{\\circ}", SPACES.sub(" ", text))))
+        text = rewrite(_with_arguments(rewrite(text, _MACROS)), _ARGUMENTS_BRACED)
+    text = _rooted(rewrite(SPACES.sub(" ", text).strip(), _PLAIN_INFINITY), _PLAIN_ROOT)
+    text = rewrite(rewrite(text, _PLAIN_NOTATION), _SYNONYMS)
+    text = _unwrapped(strip_delimiters(rewrite(_INTEGERS.sub("", text) or text, _LAST)))
     return words_as_notation(text) if any(character.isalpha() for character in text) else text
 
 

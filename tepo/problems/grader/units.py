@@ -2,8 +2,8 @@ r"""Units of measurement, and quantities with one: `8 \text{ inches}^2`, `\$36`,
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
+from typing import NamedTuple
 
 from tepo.problems.grader.brackets import TEXT
 from tepo.problems.grader.numbers import parse_number
@@ -35,7 +35,6 @@ _COMPOUND = {
     "kmph": (("km", 1), ("h", -1)), "fps": (("ft", 1), ("s", -1)),
     "sqft": (("ft", 2),), "sqm": (("m", 2),), "cc": (("cm", 3),),
 }  # fmt: skip
-_GENERIC = {"unit", "u"}
 _FILLERS = {"of", "a", "an", "the", "each", "in", "about", "approximately"}
 _SHAPES = {"square": 2, "sq": 2, "cubic": 3, "cu": 3}
 _AFTER = {"squared": 2, "cubed": 3}
@@ -57,21 +56,10 @@ _TOGETHER = re.compile(r"\b(k?m)(?=[sh] ?\^ ?\{?-)")
 _WORD = re.compile(r"([a-zA-Z$¢%]+)\.?|\^\s*\{?(-?\d)\}?|(?<=[a-zA-Z])([23])(?!\d)|(/|\bper\b)|\\cdot|[\s.~-]|(.)")
 
 
-@dataclass(frozen=True, slots=True)
-class UnitOfMeasure:
-    """`dimension`: sorted (base dimension, power); `factor` to the base units; `name` holds words outside the table.
-    A generic unit ("units", "square units") has neither."""
-
-    dimension: tuple[tuple[str, int], ...]
-    factor: Fraction
-    name: str = ""
-
-    @property
-    def generic(self) -> bool:
-        return not self.dimension and not self.name
-
-    def is_only(self, name: str) -> bool:
-        return self.dimension == ((name, 1),)
+class UnitOfMeasure(NamedTuple):
+    dimension: tuple[tuple[str, int], ...]  # sorted (base dimension, power); a generic unit ("square units") has none
+    factor: Fraction  # to the base units
+    name: str = ""  # words outside the table
 
 
 def known(word: str) -> str | None:
@@ -111,8 +99,8 @@ def parse_unit(text: str) -> UnitOfMeasure | None:
     if not powers:
         return None
     if not table:
-        generic = all(name in _GENERIC for name, _ in powers)
-        return UnitOfMeasure((), Fraction(1), "" if generic else " ".join(name for name, _ in powers))
+        words = [name for name, _ in powers]
+        return UnitOfMeasure((), Fraction(1), "" if {"unit", "u"}.issuperset(words) else " ".join(words))
     dimension: dict[str, int] = {}
     factor = Fraction(1)
     for name, power in powers:
@@ -155,7 +143,14 @@ def quantity(text: str, *, letters: bool = False) -> tuple[str, UnitOfMeasure | 
     head, tail = text[:start].strip(), text[start:]
     if _TRIGONOMETRIC.search(head):
         return text, None
-    unit = parse_unit(TEXT.sub(r" \1 ", tail)) if _is_unit(tail, letters=letters) else None
+    words = re.findall(r"[a-zA-Z$¢]+", tail)
+    if "\\text" in tail or "^{\\circ}" in tail or "%" in tail:
+        named = True
+    elif len(words) == 1 and len(words[0]) == 1:
+        named = words[0] in "$¢" or (letters and known(words[0]) is not None)
+    else:  # short unknown bare words are variables
+        named = all(known(word) or (len(word) >= 3 and len(words) <= 4) or word.lower() == "of" for word in words)
+    unit = parse_unit(TEXT.sub(r" \1 ", tail)) if named else None
     return (text, None) if unit is None else (head.rstrip("- "), unit)
 
 
@@ -177,24 +172,13 @@ def _tail(text: str) -> int | None:
     return start
 
 
-def _is_unit(tail: str, *, letters: bool) -> bool:
-    """A lone bare letter and short unknown bare words are variables;
-    what stands in `\\text{}` or is in the table is a unit."""
-    if "\\text" in tail or "^{\\circ}" in tail or "%" in tail:
-        return True
-    words = re.findall(r"[a-zA-Z$¢]+", tail)
-    if len(words) == 1 and len(words[0]) == 1:
-        return words[0] in "$¢" or (letters and known(words[0]) is not None)
-    return all(known(word) or (len(word) >= 3 and len(words) <= 4) or word.lower() == "of" for word in words)
-
-
-Leaf = Callable[[str, str], bool]
 _SPACED_LETTER = re.compile(r"(.+) [msgL]")
 _POUNDS = {parse_unit("pound"), parse_unit("lb")}
 """Pounds are money until the other side weighs."""
+_PERCENT, _DEGREES, _RADIANS, _CELSIUS = (((name, 1),) for name in ("percent", "angle", "angle-rad", "temperature-c"))
 
 
-def same_amount(gold: str, answer: str, leaf: Leaf) -> tuple[bool, str]:
+def same_amount(gold: str, answer: str, leaf: Callable[[str, str], bool]) -> tuple[bool, str]:
     """(equal, why not). A unit may be missing on one side; two units must agree, converted where the table can."""
     left, mine = quantity(gold)
     right, theirs = quantity(answer)
@@ -203,54 +187,43 @@ def same_amount(gold: str, answer: str, leaf: Leaf) -> tuple[bool, str]:
         right, theirs = (right, theirs) if theirs else quantity(answer, letters=True)
     if mine is None and theirs is None:
         left, right = _without_letter(left, right), _without_letter(right, left)
-    if (mine is None and theirs is None) or (mine and mine.generic) or (theirs and theirs.generic):
-        return leaf(left, right), "different"
-    if (mine and mine.is_only("percent")) or (theirs and theirs.is_only("percent")):
-        return _percent(left, mine, right, theirs, leaf)
-    if mine is None or theirs is None:
-        return leaf(left, right) or _angles(left, mine, right, theirs, leaf), "different"
-    if mine.name or theirs.name:
-        return mine.name == theirs.name and leaf(left, right), "unit"
-    if {mine, theirs} == _POUNDS:
-        return leaf(left, right), "unit"
-    if mine.dimension != theirs.dimension:
-        return _angles(left, mine, right, theirs, leaf), "unit"
-    return leaf(left, right if mine.factor == theirs.factor else _scaled(right, theirs.factor / mine.factor)), "unit"
+    pairs, note = _readings(left, mine, right, theirs)
+    return any(leaf(*pair) for pair in pairs), note
+
+
+def _readings(
+    left: str, mine: UnitOfMeasure | None, right: str, theirs: UnitOfMeasure | None
+) -> tuple[list[tuple[str, str]], str]:
+    """Pairs of numbers one of which must agree, and what to note where none does."""
+    plain, dimensions = [(left, right)], [unit.dimension if unit else None for unit in (mine, theirs)]
+    if dimensions == [None, None] or any(unit and not unit.dimension and not unit.name for unit in (mine, theirs)):
+        return plain, "different"
+    if _PERCENT in dimensions:
+        if mine and theirs:
+            return plain if mine.dimension == theirs.dimension else [], "unit"
+        # 50% is 0.5; it is 50 too when the sign was left out, which a number below 1 cannot mean
+        hundredth, number = Fraction(1, 100), parse_number(right if mine else left)
+        scaled = (_scaled(left, hundredth), right) if mine else (left, _scaled(right, hundredth))
+        return [scaled, *(plain if number and abs(number.value) >= 1 else [])], "different"
+    if mine and theirs and (mine.name or theirs.name or {mine, theirs} == _POUNDS):
+        return plain if mine.name == theirs.name else [], "unit"
+    if mine and theirs and mine.dimension == theirs.dimension:
+        return [(left, right if mine.factor == theirs.factor else _scaled(right, theirs.factor / mine.factor))], "unit"
+    radian = [unit.dimension == _RADIANS if unit else "\\pi" in text for unit, text in ((mine, left), (theirs, right))]
+    angles = []
+    if dimensions[0] == _DEGREES and radian[1]:  # 90^\circ is \pi/2, written with \pi or with the word
+        angles = [(f"\\frac{{{left}\\pi}}{{180}}", right)]
+    elif dimensions[1] == _DEGREES and radian[0]:
+        angles = [(left, f"\\frac{{{right}\\pi}}{{180}}")]
+    elif {*dimensions} == {_DEGREES, _CELSIUS}:
+        angles = plain
+    return (angles, "unit") if mine and theirs else (plain + angles, "different")
 
 
 def _without_letter(text: str, other: str) -> str:
     r"""\frac{37}{4} m beside a bare number: with a space between, the letter is a unit."""
     match = _SPACED_LETTER.fullmatch(text)
     return match[1] if match and parse_number(match[1]) and parse_number(other) else text
-
-
-def _angles(left: str, mine: UnitOfMeasure | None, right: str, theirs: UnitOfMeasure | None, leaf: Leaf) -> bool:
-    r"""Degrees against radians: 90^\circ is \pi/2, written with \pi or with the word;
-    25^\circ is 25 degrees Celsius."""
-    if mine and mine.is_only("angle") and _is_radian(theirs, right):
-        return leaf(f"\\frac{{{left}\\pi}}{{180}}", right)
-    if theirs and theirs.is_only("angle") and _is_radian(mine, left):
-        return leaf(left, f"\\frac{{{right}\\pi}}{{180}}")
-    return bool(
-        mine and theirs and {mine.dimension, theirs.dimension} == {(("angle", 1),), (("temperature-c", 1),)}
-    ) and leaf(left, right)
-
-
-def _is_radian(unit: UnitOfMeasure | None, text: str) -> bool:
-    return unit.is_only("angle-rad") if unit else "\\pi" in text
-
-
-def _percent(
-    left: str, mine: UnitOfMeasure | None, right: str, theirs: UnitOfMeasure | None, leaf: Leaf
-) -> tuple[bool, str]:
-    """50% is 50% and 0.5; it is 50 too when the sign was left out, which a number below 1 cannot mean."""
-    if mine and theirs:
-        return mine.dimension == theirs.dimension and leaf(left, right), "unit"
-    hundredth = Fraction(1, 100)
-    if leaf(*((_scaled(left, hundredth), right) if mine else (left, _scaled(right, hundredth)))):
-        return True, ""
-    number = parse_number(right if mine else left)
-    return number is not None and abs(number.value) >= 1 and leaf(left, right), "different"
 
 
 def _scaled(text: str, factor: Fraction) -> str:

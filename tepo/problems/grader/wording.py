@@ -5,7 +5,7 @@ import re
 from fractions import Fraction
 from itertools import pairwise
 
-from tepo.problems.grader.brackets import encloses
+from tepo.problems.grader.brackets import encloses, rewrite, rules
 from tepo.problems.grader.units import DOUBTS, HEDGES, REFUSALS, known, parse_unit
 
 _NO_ANSWER = (
@@ -22,16 +22,8 @@ _ASSURED = (
     r"|not \\?[\dA-Z])\b)"
 )
 """Stands before the words of a remark: not those of one that takes the answer back or binds it to cases."""
-_LEAD = re.compile(
-    rf"^\\text\{{{_NAMED}[^{{}}]*\b(?:is|are|equals?):?\}} ?(?=.)"
-    rf"|^\\text\{{{_NAMED}[^{{}}]*\}} ?[a-zA-Z] ?\\text\{{(?:is|equals?):?\}} ?(?=.)"
-    rf"|^\\text\{{{_NAMED}"
-    r"(?![^{}]*\b(?i:not|base|at least|at most|than)\b)[^{}]*[a-zA-Z]{2,}:\} ?(?=.)"
-)
-_REMARK = re.compile(
-    rf"(?<=.) ?\\text\{{,? ?\({_ASSURED}"
-    r"(?![^{}]*\b(?:base|mod|binary|ternary|octal|decimal|hex(?:adecimal)?)\b)([^{}()]*)\)\}$"
-)
+
+
 _END = r"\)?$"
 _START = r"(?<=.) ?,? ?\(?"
 _QUANTIFIERS = re.compile(
@@ -48,7 +40,6 @@ _DECLARED = re.compile(
 _WORDS = re.compile(r"\\text\{[^{}]*\}|\\[a-zA-Z]+")
 _LETTER = re.compile(r"[a-zA-Z]")
 _OPEN_IN_TEXT = re.compile(r"\\text\{ ?\(([^{}()]+)\}")
-_OR_IN_TEXT = re.compile(r"\\text\{ ?\((or|equivalently|or equivalently),? ([^{}()]+)\)\}$")
 _ABOUT = r"approximately|approx\.?|about|roughly"
 _ASIDE = re.compile(
     rf"(?<=[^(,;\s]) ?(?P<group>\( ?(?:\\approx(?![a-zA-Z])"
@@ -57,7 +48,19 @@ _ASIDE = re.compile(
 _ALTERNATIVE = re.compile(
     r"(?<=[^(,;\s]) ?(?P<group>\( ?\\text\{ ?(?:or|equivalently|or equivalently),?\} ?(?P<other>.*)\))$"
 )
-_ROUGHLY = re.compile(rf"(?<=[^(,;\s]) ?,? ?\\text\{{,? ?(?:or|which is|i\.e\.?)? ?(?:{_ABOUT})\}} ?\d[\d.]*$")
+_REMARKS = rules(
+    (r"\\text\{ ?\((or|equivalently|or equivalently),? ([^{}()]+)\)\}$", r"(\\text{\1} \2)"),
+    (rf"^\\text\{{{_NAMED}[^{{}}]*\b(?:is|are|equals?):?\}} ?(?=.)"
+     rf"|^\\text\{{{_NAMED}[^{{}}]*\}} ?[a-zA-Z] ?\\text\{{(?:is|equals?):?\}} ?(?=.)"
+     rf"|^\\text\{{{_NAMED}"
+     r"(?![^{}]*\b(?i:not|base|at least|at most|than)\b)[^{}]*[a-zA-Z]{2,}:\} ?(?=.)", ""),
+    (rf"(?<=.) ?\\text\{{,? ?\({_ASSURED}"
+     r"(?![^{}]*\b(?:base|mod|binary|ternary|octal|decimal|hex(?:adecimal)?)\b)([^{}()]*)\)\}$",
+     lambda match: match.group() if " " not in (word := match[1].strip()) and (len(word) < 4 or known(word)) else ""),
+    # (a remark of one word may be a unit or a name: (cm), (x))
+    (rf"(?<=[^(,;\s]) ?,? ?\\text\{{,? ?(?:or|which is|i\.e\.?)? ?(?:{_ABOUT})\}} ?\d[\d.]*$", ""),
+)  # fmt: skip
+"""Lead-ins and remarks that go; (or Y) becomes a second spelling: X or Y."""
 _BOUNDS = {
     "\\geq": "at least|no less than|no fewer than|not less than|a minimum of",
     "\\leq": "at most|no more than|not more than|up to|a maximum of",
@@ -94,8 +97,7 @@ def without_remarks(text: str) -> str:
     """Canonical text without a lead-in and without remarks behind; (or Y) becomes a second spelling: X or Y."""
     if "\\text" not in text and "\\approx" not in text:
         return text
-    text = _OR_IN_TEXT.sub(r"(\\text{\1} \2)", text)
-    text = _ROUGHLY.sub("", _REMARK.sub(_unless_unit, _LEAD.sub("", text)))
+    text = rewrite(text, _REMARKS)
     if not text.endswith(")"):
         return text
     text = _OPEN_IN_TEXT.sub(r"(\\text{\1}", text)
@@ -104,12 +106,6 @@ def without_remarks(text: str) -> str:
         if match and encloses(match["group"]):
             text = text[: match.start()] + (f" \\text{{or}} {match['other']}" if "other" in pattern.groupindex else "")
     return text
-
-
-def _unless_unit(match: re.Match[str]) -> str:
-    """A remark of one word goes only if it cannot be a unit or a name: (cm), (x)."""
-    inside = match[1].strip()
-    return "" if " " in inside or (len(inside) >= 4 and known(inside) is None) else match.group()
 
 
 def bounded(text: str) -> str:

@@ -108,7 +108,7 @@ def _load(settings: dict[str, Any]) -> Any:
 def _answer(judge: Any, line: bytes) -> tuple[bool, str]:
     """(correct, reason) for a request {"gold", "answer", "first"}, (parsable, problem) for {"check", "first"};
     "again" as the reason of a first try that a second may let through."""
-    from tepo.problems.grader.symbolic.allowance import OutOfWork, allowance, too_long_to_read
+    from tepo.problems.grader.symbolic.allowance import OutOfWork, allowance, count
 
     request = json.loads(line)
     try:
@@ -117,7 +117,7 @@ def _answer(judge: Any, line: bytes) -> tuple[bool, str]:
                 return judge.check(request["check"])  # type: ignore[no-any-return]
             return judge.grade(request["gold"], request["answer"])  # type: ignore[no-any-return]
     except OutOfWork:
-        return False, "again" if request["first"] and not too_long_to_read() else "too much work"
+        return False, "again" if request["first"] and count.reading >= 0 else "too much work"
     except MemoryError:
         return False, "memory"
     except RecursionError:

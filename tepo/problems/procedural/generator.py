@@ -81,7 +81,7 @@ def _draw(task: Task, random: Random, split: Split, seen: Set[str]) -> tuple[Ope
     low, high = HASH_RANGES[split]
     for _ in range(round(_TRIES / (high - low))):
         operands = task.draw(random)
-        prompt = task.prompt(operands)
+        prompt = task.form(*operands)
         if split_of(prompt) == split:
             result = operands, prompt
             if prompt not in seen:

@@ -1,21 +1,17 @@
 """What a kind of generated problems is."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from random import Random
+from typing import NamedTuple
 
 Operands = tuple[int, ...]
 Slip = Callable[[int, Sequence[int]], int]  # (right result, plausible wrong ones) -> the result that is written
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """`draw(random)` gives operands, `prompt(operands)` their text,
-    `chain(operands, slip)` the working and the answer."""
-
+class Task(NamedTuple):
     draw: Callable[[Random], Operands]
-    prompt: Callable[[Operands], str]
-    chain: Callable[[Operands, Slip], tuple[str, int]]
+    form: Callable[..., str]  # the prompt of these operands
+    chain: Callable[[Operands, Slip], tuple[str, int]]  # the working and the answer
 
 
 def exact(value: int, wrong: Sequence[int]) -> int:

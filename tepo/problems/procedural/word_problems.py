@@ -93,7 +93,7 @@ class Sizes:
     most: int = 150  # of any result
 
 
-KINDS = {
+STORIES = {
     "words": (_SEEN, Sizes()),
     "otherwords": (_OTHER, Sizes()),
     "largewords": (_SEEN, Sizes((100, 400), (20, 200), (2, 4), 999)),
@@ -104,7 +104,7 @@ def _outcome(value: int, kind: int, number: int) -> int:
     return (value + number, value - number, value * number, value // number)[kind]
 
 
-def draw(random: Random, scenes: Sequence[Scene], steps: int, sizes: Sizes) -> Operands:
+def draw_story(scenes: Sequence[Scene], steps: int, sizes: Sizes, random: Random) -> Operands:
     """The operands of a story whose results are whole, positive and not too large."""
     scene = random.randrange(len(scenes))
     value = random.randint(*sizes.first)
@@ -119,7 +119,7 @@ def draw(random: Random, scenes: Sequence[Scene], steps: int, sizes: Sizes) -> O
     return tuple(operands)
 
 
-def tell(operands: Operands, scenes: Sequence[Scene]) -> str:
+def tell(scenes: Sequence[Scene], *operands: int) -> str:
     """The story and its question."""
     scene = scenes[operands[0]]
     words = {"n": _NAMES[operands[1]], "t": _THINGS[operands[2]]}

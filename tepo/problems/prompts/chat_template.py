@@ -11,7 +11,7 @@ from typing import Any
 from tepo.common.errors import RunFailed, UserError
 from tepo.common.text import spelt
 from tepo.problems.grader.options import GraderOptions
-from tepo.problems.grader.pool import Pool, PoolOutcome
+from tepo.problems.grader.pool import Pool
 
 PLAIN = "wrap=base asks in plain text (model.wrap, --wrap)"
 _FIX = f"another template (chat_template.jinja of the model), or {PLAIN}"
@@ -39,8 +39,17 @@ class ChatTemplate:
 
     def __init__(self, tokenizer: Any, thinking: bool | None):
         self.where, self.thinking, self.parts = str(tokenizer.name_or_path), thinking, False
-        self.source = self._source(tokenizer.chat_template)
-        self.given: dict[str, Any] = {name: _plain(value) for name, value in tokenizer.special_tokens_map.items()}
+        given = tokenizer.chat_template
+        source = given.get("default") if isinstance(given, Mapping) else given
+        if source is None and isinstance(given, Mapping):
+            raise self._error(f"has several versions ({', '.join(map(str, given))}), and none is called default")
+        if not isinstance(source, str):
+            raise self._error(f"is no text: {given!r}")
+        self.source = source
+        self.given: dict[str, Any] = {
+            name: list(map(str, value)) if isinstance(value, list) else str(value)
+            for name, value in tokenizer.special_tokens_map.items()
+        }
         if thinking is not None and "enable_thinking" in self.source:
             self.given["enable_thinking"] = thinking
         elif thinking is not None and "think>" not in self.source:
@@ -57,15 +66,6 @@ class ChatTemplate:
         # Distilled reasoning models (DeepSeek-R1-Distill): the template opens the thought, or leaves that to the model.
         opened = [text if text.endswith("<think>\n") else text + "<think>\n" for text in texts]
         return opened if self.thinking else [text + "\n</think>\n\n" for text in opened]
-
-    def _source(self, given: Any) -> str:
-        source = given.get("default") if isinstance(given, Mapping) else given
-        if isinstance(source, str):
-            return source
-        if isinstance(given, Mapping):
-            what = f"has several versions ({', '.join(map(str, given))}), and none is called default"
-            raise self._error(what)
-        raise self._error(f"is no text: {given!r}")
 
     def _choose_form(self) -> None:
         """Find whether the template takes a message as text or as a list of parts: it drops the other one without a
@@ -110,7 +110,12 @@ class ChatTemplate:
         given = {**self.given, "add_generation_prompt": opened}
         texts: list[str] = []
         for start in range(0, len(chats), _BATCH):  # one by one: the first that fails is the last
-            outcome = _run({"template": self.source, "given": given, "chats": chats[start : start + _BATCH]})
+            try:
+                part = {"template": self.source, "given": given, "chats": chats[start : start + _BATCH]}
+                outcome = _pool().run([part])[0]
+            except RunFailed:
+                fix = "python -c 'import transformers, jinja2' with the same interpreter"
+                raise RunFailed("the process that renders chat templates did not start", fix=fix) from None
             if outcome.reason in _OVER:
                 raise self._error(_OVER[outcome.reason])
             if outcome.reason:
@@ -126,15 +131,3 @@ class ChatTemplate:
 def _pool() -> Pool:
     """One worker for all templates of this process: its start takes a second."""
     return Pool(_BUDGET, "tepo.problems.prompts.template_worker", {})
-
-
-def _run(request: dict[str, Any]) -> PoolOutcome:
-    try:
-        return _pool().run([request])[0]
-    except RunFailed:
-        fix = "python -c 'import transformers, jinja2' with the same interpreter"
-        raise RunFailed("the process that renders chat templates did not start", fix=fix) from None
-
-
-def _plain(value: Any) -> Any:
-    return [str(one) for one in value] if isinstance(value, list) else str(value)

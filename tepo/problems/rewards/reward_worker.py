@@ -4,6 +4,7 @@ The files are executed once a worker. What judges is a fork of that, and judges 
 response before it: variables of the module are as after loading, the generators of `random` and numpy are seeded.
 Started by the grader's pool (see `pool`), never imported by the parent."""
 
+import contextlib
 import inspect
 import json
 import math
@@ -56,33 +57,26 @@ def _module(file: str, text: str, name: str) -> types.ModuleType | _Broken:
 
 
 def _reward(module: types.ModuleType | _Broken, file: str, name: str) -> Callable[[Problem, str], float]:
-    function = getattr(module, name, None)
+    function: Any = getattr(module, name, None)
     if isinstance(module, _Broken):
         broken = str(module)
     elif not callable(function):
         there = [key for key, value in vars(module).items() if inspect.isfunction(value)]
         broken = f"{file}: no function {name!r}" + (f"; there are: {', '.join(there)}" if there else "")
-    elif not _takes_two(function):
-        shown = inspect.signature(function)
-        broken = f"{_place(function, file)}: {name}{shown} does not take a problem and a response"
     else:
-        return lambda problem, response: _checked(function(problem, response), _place(function, file))
+        try:
+            with contextlib.suppress(ValueError):  # written in C: it has no signature
+                inspect.signature(function).bind(None, None)
+            return lambda problem, response: _checked(function(problem, response), _place(function, file))
+        except TypeError:
+            shown = inspect.signature(function)
+            broken = f"{_place(function, file)}: {name}{shown} does not take a problem and a response"
 
     def unusable(problem: Problem, response: str) -> float:
         raise _Broken(broken)
 
     unusable.__doc__ = broken
     return unusable
-
-
-def _takes_two(function: Any) -> bool:
-    try:
-        inspect.signature(function).bind(None, None)
-    except TypeError:
-        return False
-    except ValueError:  # written in C: it has no signature
-        return True
-    return True
 
 
 def _place(function: Any, file: str) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from altair.utils.schemapi import debug_mode
 
-from tepo.reporting.charts.style import Looks, line_look, rows_of, selected, shortened, sizes
+from tepo.reporting.charts.style import Looks, line_look, rows_of, selected, sizes
 
 AXES = {
     "steps": "training step",
@@ -116,7 +116,7 @@ def training_curves(
         ]
     kept = frame[["method", "seed", "run", "at", "last", *(panel.name for panel in shown)]]
     made.usermeta = sizes(legend=list(lifted or rows))
-    short = {panel.name: shortened(kept[panel.name].to_numpy(), _DIGITS) for panel in shown}
+    short = {panel.name: kept[panel.name].map(lambda value: float(f"{value:.{_DIGITS}g}")) for panel in shown}
     made.datasets = {_DATA: rows_of(kept.assign(**short))}
     return made
 

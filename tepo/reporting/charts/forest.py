@@ -1,7 +1,8 @@
-"""Differences with their intervals: of rows to their baseline, of the paper's printed ones beside ours, and of
-registered claims. The label of a line stands above it, so that none is cut on a phone."""
+"""Differences with their intervals: of rows to their baseline, and of registered claims. The label of a line stands
+above it, so that none is cut on a phone."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ import pandas as pd
 
 from tepo.evaluation.statistics.comparison_verdict import DeltaVerdict
 from tepo.evaluation.statistics.region import RegionVerdict
-from tepo.reporting.charts.style import FAINT, INK, REGION, Looks, colour_of, panels, selected, sizes, values, wrapped
+from tepo.reporting.charts.style import FAINT, REGION, selected, sizes, values, wrapped
 
 _OPEN = ("#767676", "circle")
 _MARKS: dict[str, tuple[str, str]] = {
@@ -38,9 +39,13 @@ def claims(frame: pd.DataFrame) -> alt.ConcatChart | alt.LayerChart:
     claim says. frame: as in `differences` with unit, seeds (list) and regions (list of pairs, which may be infinite);
     method is the sentence, and verdict the outcome."""
     words = list(dict.fromkeys(frame["verdict"]))
-    units = [_forest(part, f"A above B, {unit}", words=words) for unit, part in frame.groupby("unit", sort=False)]
-    several = panels(units, columns=1).resolve_scale(x="independent", y="independent") if len(units) > 1 else units[0]
-    return several.properties(usermeta=sizes(beside=_BESIDE))
+    units = [_forest(part, f"A above B, {unit}", words) for unit, part in frame.groupby("unit", sort=False)]
+    made = units[0]
+    if len(units) > 1:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # one selection for all panels is meant
+            made = alt.concat(*units, columns=1).resolve_scale(x="independent", y="independent")
+    return made.properties(usermeta=sizes(beside=_BESIDE))
 
 
 def outcomes(frame: pd.DataFrame) -> alt.LayerChart:
@@ -65,27 +70,8 @@ def outcomes(frame: pd.DataFrame) -> alt.LayerChart:
     )
 
 
-def printed_and_measured(frame: pd.DataFrame, looks: Looks, baseline: str) -> alt.ConcatChart:
-    """Printed differences of the paper and those measured here, in panels with axes of their own that are never joined,
-    as other models on other problems give them. frame: method, paper, delta, low, high, verdict and said."""
-    title = f"points against {baseline}"
-    printed = frame[["method"]].assign(
-        delta=frame["paper"], low=math.nan, high=math.nan, verdict="", said=frame["paper"].map("{:+.2f}".format)
-    )
-    printed["said"] = printed["said"].str.replace("-", "−")
-    sides = [
-        _forest(part, title, looks).properties(title=name, width=_WIDTH - 80)
-        for name, part in (("The paper printed", printed), ("Measured here", frame))
-    ]
-    made = panels(sides, columns=2).resolve_scale(x="independent", y="independent")
-    return made.properties(usermeta=sizes(beside=_BESIDE))
-
-
-def _forest(
-    frame: pd.DataFrame, axis: str, looks: Looks | None = None, words: Sequence[str] | None = None
-) -> alt.LayerChart:
-    """looks: where given, points have the colours of their rows, and else those of their verdicts. words: verdicts of
-    all panels, by default those of the frame."""
+def _forest(frame: pd.DataFrame, axis: str, words: Sequence[str] = ()) -> alt.LayerChart:
+    """words: verdicts of all panels, by default those of the frame."""
     low, high = _scale(frame)
     rows = frame.copy()
     rows["label"] = [wrapped(label, _LETTERS) for label in frame["method"]]
@@ -98,7 +84,7 @@ def _forest(
     lines = max((text.count("\n") + 1 for text in rows["label"]), default=1)
     texts = (lines + bool((rows["said"] != "").any())) * _LINE
     height, below = texts + _PLOT, texts / 2  # of a row, and from its middle to what is drawn
-    data = values(rows.drop(columns=[name for name in ("regions", "seeds", "unit", "paper") if name in rows]))
+    data = values(rows.drop(columns=[name for name in ("regions", "seeds", "unit") if name in rows]))
     shaded = [
         {"method": row.method, "from": max(first, low), "to": min(last, high)}
         for row in frame.itertuples()
@@ -127,15 +113,14 @@ def _forest(
     number = base.mark_text(**top, color=FAINT, yOffset=-height / 2 + 2 + lines * _LINE)
     said = alt.Chart(values(pd.DataFrame(shaded))).mark_rule(color=REGION, strokeWidth=14, yOffset=below)
     each = alt.Chart(values(pd.DataFrame(seeds))).mark_tick(color=FAINT, height=7, thickness=1, yOffset=below)
-    colour, shape = _colour_and_shape(rows, looks, words or list(dict.fromkeys(rows["verdict"])))
+    shown = [word for word in words or dict.fromkeys(rows["verdict"]) if word]
+    colour, shape = _verdict_scales(shown, alt.Legend(title=None, direction="horizontal") if shown else None)
     layers = [
         *([said.encode(y=y, x=x("from"), x2="to:Q")] if "regions" in frame else []),
         base.mark_tick(color=FAINT, height=_PLOT, thickness=1, yOffset=below, opacity=1).encode(
             x=x("zero"), opacity=alt.value(1)
         ),
-        base.mark_rule(strokeWidth=2, yOffset=below, color=INK if looks else alt.Undefined).encode(
-            x=x("from"), x2="to:Q", tooltip=tips, **({} if looks else {"color": colour})
-        ),
+        base.mark_rule(strokeWidth=2, yOffset=below).encode(x=x("from"), x2="to:Q", tooltip=tips, color=colour),
         *(
             base.transform_filter(f"datum.{side}")
             .mark_point(shape=f"triangle-{side}", filled=True, size=60, yOffset=below)
@@ -152,15 +137,6 @@ def _forest(
     ]
     made = alt.layer(*layers).add_params(chosen)
     return made.properties(width=_WIDTH, height=height * len(rows))
-
-
-def _colour_and_shape(rows: pd.DataFrame, looks: Looks | None, words: Sequence[str]) -> tuple[Any, Any]:
-    if looks is not None:
-        labels = list(rows["method"])
-        colours = [colour_of(label, looks) for label in labels]
-        return alt.Color("method:N", scale=alt.Scale(domain=labels, range=colours), legend=None), alt.value("circle")
-    shown = [word for word in words if word]
-    return _verdict_scales(shown, alt.Legend(title=None, direction="horizontal") if shown else None)
 
 
 def _verdict_scales(words: Sequence[str], legend: alt.Legend | None) -> tuple[alt.Color, alt.Shape]:

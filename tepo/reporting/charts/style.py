@@ -7,14 +7,12 @@ import hashlib
 import json
 import math
 import textwrap
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 import altair as alt
-import numpy as np
 import pandas as pd
 
 from tepo.common.text import spelt
@@ -53,16 +51,14 @@ Chart = Any  # one of Altair's: Chart, LayerChart or ConcatChart
 
 @dataclass(frozen=True)
 class NamedChart:
-    """A chart. name: of its file, unique in its study. kind: differences, claims, printed, map, lines, settings, curves
-    or times. ends: of curves, where they end, a line a row; of others the study's table has the numbers. instead: name
-    of a chart that says no more than this one."""
+    """A chart. name: of its file, unique in its study. kind: differences, claims, map or curves. ends: of curves, where
+    they end, a line a row; of others the study's table has the numbers."""
 
     name: str
     kind: str
     caption: str
     chart: Chart
     ends: pd.DataFrame = field(default_factory=pd.DataFrame, compare=False)
-    instead: str = ""
 
 
 Looks = Mapping[str, tuple[str, Look | None]]
@@ -70,27 +66,16 @@ Looks = Mapping[str, tuple[str, Look | None]]
 
 
 def rows_of(frame: pd.DataFrame, digits: int = _DIGITS) -> list[dict[str, Any]]:
-    """The rows for JSON: missing and infinite numbers as null, others with few digits, texts as `_spelt`."""
-    columns = []
-    for name in frame:
-        if frame[name].dtype.kind == "f":
-            rounded = shortened(frame[name].to_numpy(), digits)
-            columns.append([value if math.isfinite(value) else None for value in rounded.tolist()])
-        else:
-            column = [None if value != value else value for value in frame[name].tolist()]
-            # of many rows the texts are few
-            texts = {value: _spelt(value) for value in set(column) if isinstance(value, str)}
-            columns.append([texts.get(value, value) if isinstance(value, str) else value for value in column])
+    """The rows for JSON: missing and infinite numbers as null, others with so many digits, texts as `_spelt`."""
+    texts = {text: _spelt(text) for name in frame for text in set(frame[name]) if isinstance(text, str)}  # few of many
+
+    def plain(value: Any) -> Any:
+        if isinstance(value, float):
+            return float(f"{value:.{digits}g}") if math.isfinite(value) else None
+        return texts.get(value, value) if isinstance(value, str) else value
+
+    columns = [list(map(plain, frame[name].tolist())) for name in frame]
     return [dict(zip(frame.columns, row, strict=True)) for row in zip(*columns, strict=True)]
-
-
-def shortened(numbers: np.ndarray, digits: int) -> np.ndarray:
-    """Numbers with so many significant digits. Infinite and missing ones stay what they are."""
-    with np.errstate(all="ignore"):
-        places = digits - 1 - np.floor(np.log10(np.abs(numbers)))
-        scale = 10.0 ** np.abs(places)
-        short = np.where(places >= 0, np.rint(numbers * scale) / scale, np.rint(numbers / scale) * scale)
-    return np.where((numbers == 0) | ~np.isfinite(short), numbers, short)
 
 
 def values(frame: pd.DataFrame, digits: int = _DIGITS) -> alt.InlineData:
@@ -103,20 +88,6 @@ def selected(faint: float = 0.12, plain: float = 1.0) -> tuple[alt.Parameter, al
     not selected. plain: of the rest."""
     chosen = alt.selection_point(name="method", fields=["method"], on="click", bind="legend")
     return chosen, alt.OpacityValue(faint, condition={"param": "method", "value": plain, "empty": True})
-
-
-def panels(charts: Sequence[Any], columns: int, chosen: alt.Parameter | None = None) -> alt.ConcatChart:
-    """Charts as the panels of one, which share their selection. chosen: where they have none yet."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # one selection for all is meant
-        made: alt.ConcatChart = alt.concat(*charts, columns=columns)
-        return made.add_params(chosen) if chosen is not None else made
-
-
-def colour_of(label: str, looks: Looks) -> str:
-    """The colour of a row."""
-    method, own = looks[label]
-    return (own or look(method)).colour
 
 
 def line_look(looks: Looks, lifted: Sequence[str] = ()) -> dict[str, Any]:
@@ -149,13 +120,6 @@ def label_lines(letters: int) -> str:
 
 _LEGEND = 42  # letters of a line of a legend
 LEGEND_LINES = label_lines(_LEGEND)
-
-
-def row_axis(letters: int, **more: Any) -> alt.Axis:
-    """An axis on the left whose labels are rows in lines, around the middle of their row."""
-    lines = label_lines(letters)
-    offset = {"condition": {"test": "true", "expr": f"-6.5 * (length({lines}) - 1)"}, "value": 0}
-    return alt.Axis(labelExpr=lines, labelOffset=offset, ticks=False, **more)
 
 
 def sizes(left: Sequence[str] = (), legend: Sequence[str] = (), beside: int = 55) -> dict[str, int]:
@@ -245,14 +209,6 @@ def svg(chart: Chart, width: int | None = None) -> str:
     return text.replace("</svg>", f"<!-- chart {digest(chart)} --></svg>")
 
 
-def png(chart: Chart, scale: float = 2.0) -> bytes:
-    """The chart as a PNG image, white behind it; scale: pixels for each of its units."""
-    import vl_convert
-
-    made: bytes = vl_convert.vegalite_to_png({**specification(chart), "background": "white"}, scale=scale)
-    return made
-
-
 def drawn(chart: Chart, format: str) -> bytes | str:
     """The chart as the content of a file of one of FORMATS. HTML holds Vega and needs no network; JSON is the
     specification with its data."""
@@ -262,7 +218,8 @@ def drawn(chart: Chart, format: str) -> bytes | str:
         case "svg":
             return svg(chart)
         case "png":
-            return png(chart)
+            image: bytes = vl_convert.vegalite_to_png({**specification(chart), "background": "white"}, scale=2.0)
+            return image
         case "pdf":
             made: bytes = vl_convert.vegalite_to_pdf(specification(chart))
             return made

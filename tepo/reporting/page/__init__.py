@@ -13,36 +13,31 @@ from markupsafe import Markup, escape
 from tepo.config.differences import settings_apart
 from tepo.reporting.charts.style import NamedChart, specification, svg, vega
 from tepo.reporting.headline import headline
-from tepo.reporting.page.equations import Method
 from tepo.reporting.page.packed import packed
 from tepo.reporting.page.runs import PageRun, run_rows
 from tepo.reporting.page.sample_data import RunSamples, pack_samples
 from tepo.reporting.page.token_data import token_data
 from tepo.reporting.tables import html_table
 from tepo.reporting.tables.provenance_note import made_by
-from tepo.reporting.tables.render import markdown, tabular, tidy_csv
 from tepo.reporting.tables.table import Table
 
 _ENDS = 12  # rows of the table that stands for curves where no script runs
-_OPEN = ("claims", "differences", "map", "settings")  # kinds of charts that a study opens with
-_WIDTHS = {"broad": 760, "narrow": 355}  # pixels of the picture on the first screen
+_OPEN = ("claims", "differences", "map")  # kinds of charts that a study opens with
+_WIDTH = 760  # pixels of the picture on the first screen
 
 
 @dataclass(frozen=True)
 class PageHead:
-    """First screen. title: what the page is about. asked, finding, ran, cost: a sentence each. terms: those of the
-    screen, each with its meaning. caveat: what results like these cannot say. repeat: commands. notes: from the file
-    of a study."""
+    """First screen, beside what was found."""
 
-    title: str
-    asked: str = ""
-    finding: str = ""
+    title: str  # what the page is about
+    asked: str = ""  # the question
     ran: str = ""
     cost: str = ""
-    terms: Mapping[str, str] = field(default_factory=dict)
-    caveat: str = ""
-    repeat: Sequence[str] = ()
-    notes: Sequence[str] = ()
+    terms: Mapping[str, str] = field(default_factory=dict)  # those of the screen, each with its meaning
+    caveat: str = ""  # what results like these cannot say
+    repeat: Sequence[str] = ()  # commands
+    notes: Sequence[str] = ()  # from the file of a study
 
 
 @dataclass(frozen=True)
@@ -67,7 +62,7 @@ class PageContent:
     runs: Sequence[PageRun] = ()
     samples: Sequence[RunSamples] = ()
     picture: NamedChart | None = None
-    methods: Sequence[Method] = ()
+    methods: Sequence[Mapping[str, Any]] = ()
 
 
 def build_page(content: PageContent) -> str:
@@ -92,20 +87,10 @@ def build_page(content: PageContent) -> str:
     environment.filters["packed"] = packed
     return environment.get_template("page.html.j2").render(
         head=head,
-        finding=head.finding or next((study.finding for study in studies if study.finding), head.title),
-        picture=picture and _chart(picture) | {"drawn": _pictures(picture)},
+        finding=next((study.finding for study in studies if study.finding), head.title),
+        picture=picture and _chart(picture) | {"drawn": _drawn(picture)},
         methods=content.methods,
         studies=[_study(study, set(names), picture) for study in studies],
-        texts=packed(
-            {
-                f"table-{study.table.name}": {
-                    "LaTeX": "\n\n".join(map(tabular, study.table.blocks)),
-                    "Markdown": markdown(study.table),
-                    "CSV": tidy_csv(study.table),
-                }
-                for study in studies
-            }
-        ),
         runs=run_rows(runs),
         made_by=made_by([session for run in runs for session in run.sessions]),
         unrecorded=sum(not run.sessions for run in runs),
@@ -120,14 +105,13 @@ def build_page(content: PageContent) -> str:
 
 def _study(study: PageStudy, runs: set[str], picture: NamedChart | None) -> dict[str, Any]:
     """Content of a study's part of the page. lead: the chart that stands open."""
-    shown = [one for one in study.charts if picture is None or one.name not in (picture.name, picture.instead)]
+    shown = [one for one in study.charts if picture is None or one.name != picture.name]
     charts = [_chart(one) for one in shown]
     lead = [one for one in charts if one["kind"] in _OPEN][: int(len(shown) == len(study.charts))]
     return {
         "name": study.table.name,
         "title": study.table.title,
         "finding": study.finding,
-        "wide": html_table.is_wide(study.table),
         "table": Markup(html_table.body(study.table, runs)),
         "lead": lead,
         "charts": [chart for chart in charts if chart not in lead],
@@ -145,10 +129,7 @@ def _chart(one: NamedChart) -> dict[str, Any]:
     }
 
 
-def _pictures(one: NamedChart) -> dict[str, Markup]:
-    """The picture as SVG for a broad screen and a narrow one, which scripts replace by the chart."""
+def _drawn(one: NamedChart) -> Markup:
+    """The picture as SVG, which scripts replace by the chart."""
     label = f'<svg role="img" aria-label="{escape(one.caption)}" '
-    return {
-        name: Markup(svg(one.chart, width).replace("<svg ", label, 1))  # Vega gives no ids that could stand twice
-        for name, width in _WIDTHS.items()
-    }
+    return Markup(svg(one.chart, _WIDTH).replace("<svg ", label, 1))

@@ -84,13 +84,6 @@ async function reveal() {
 }
 addEventListener("hashchange", reveal);
 
-for (const copy of document.querySelectorAll("[data-texts]")) copy.addEventListener("click", async (event) => {
-  if (!event.target.matches("button")) return;
-  const text = JSON.parse(await unpack("table-texts"))[copy.dataset.texts][event.target.textContent];
-  const said = await navigator.clipboard.writeText(text).then(() => "copied", () => "this browser does not let a page copy");
-  copy.querySelector("[role=status]").textContent = said;
-});
-
 const number = (value) => (value === null || value === undefined ? "–" : String(Number(value.toPrecision(3))).replace("-", "−"));
 
 // Two runs side by side: what they answered to the same problem.

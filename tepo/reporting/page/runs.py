@@ -25,37 +25,32 @@ class PageRun:
     command: str = ""
 
 
-@dataclass(frozen=True)
-class RunRow:
-    """Runs that differ in their seeds alone. settings: what is not as in most runs. seeds: seed, id and facts."""
-
-    label: str
-    settings: str
-    command: str
-    seeds: tuple[tuple[int, str, str], ...]
-
-
-def run_rows(runs: Sequence[PageRun]) -> list[RunRow]:
-    """Runs of one label and the same settings but the seed are a row."""
+def run_rows(runs: Sequence[PageRun]) -> list[dict[str, Any]]:
+    """Runs that differ in their seeds alone are a row: label, the settings that are not as in most runs, command, and
+    (seed, id, facts) of each."""
     rows: dict[tuple[Any, ...], list[PageRun]] = {}
     settings: dict[tuple[Any, ...], dict[str, str]] = {}
+    counts: dict[str, Counter[str]] = {}
     for run in runs:
         own = {typed(key): value for key, value in flat(run.config).items() if not key.startswith(NOT_A_SETTING)}
         row = (run.label, *own.items())
         rows.setdefault(row, []).append(run)
         settings[row] = own
-    counts: dict[str, Counter[str]] = {}
     for own in settings.values():
         for key, value in own.items():
             counts.setdefault(key, Counter())[value] += 1
     usual = {key: values.most_common(1)[0][0] for key, values in counts.items()}
-    return [
-        RunRow(
-            members[0].label,
-            ", ".join(f"{name}={own[name]}" for name in usual if name in own and own[name] != usual[name]),
-            members[0].command,
-            tuple((run.seed, run.id, run.facts) for run in members),
+    made = []
+    for row, members in rows.items():
+        unusual = [
+            f"{name}={value}" for name in usual if (value := settings[row].get(name, usual[name])) != usual[name]
+        ]
+        made.append(
+            {
+                "label": members[0].label,
+                "settings": ", ".join(unusual),
+                "command": members[0].command,
+                "seeds": [(run.seed, run.id, run.facts) for run in members],
+            }
         )
-        for row, members in rows.items()
-        for own in (settings[row],)
-    ]
+    return made

@@ -20,19 +20,9 @@ class RunSamples:
     benchmarks: Mapping[str, Sequence[ProblemAnswers]]
 
 
-@dataclass(frozen=True)
-class PackedSamples:
-    """text: of `packed`. runs, shown: on the page. left_out: runs that are not. total: problems that are stored."""
-
-    text: str
-    runs: int
-    left_out: int
-    shown: int
-    total: int
-
-
-def pack_samples(runs: Sequence[RunSamples], budget: int = BYTES) -> PackedSamples:
+def pack_samples(runs: Sequence[RunSamples], budget: int = BYTES) -> dict[str, Any]:
     """The first problems of each benchmark, the same share of all, so that the text has at most `budget` characters.
+    Beside it the number of runs, of runs left out, of problems shown, and of all that are stored.
 
     A problem on the page has all its samples of all runs."""
     known = [run for run in runs if run.benchmarks]
@@ -42,7 +32,8 @@ def pack_samples(runs: Sequence[RunSamples], budget: int = BYTES) -> PackedSampl
         kept = [entry for problems in _by_problem(known, share).values() for entry in problems]
         text = packed({"runs": [[run.id, run.label] for run in known], "problems": kept})
         if len(text) <= budget or not kept:
-            return PackedSamples(text, len(known), len(runs) - len(known), len(kept), total)
+            counts = {"runs": len(known), "left_out": len(runs) - len(known), "shown": len(kept), "total": total}
+            return {"text": text} | counts
         share *= min(0.9, 0.95 * budget / len(text))
 
 

@@ -50,14 +50,8 @@ def token_data(shown: Sequence[tuple[str, TokenDump]]) -> dict[str, Any]:
 
 
 def _response(response: TokenResponse) -> dict[str, Any]:
-    return {
-        "prompt": response.prompt,
-        "answer": response.answer,
-        "reward": response.reward,
-        "finished": response.finished,
-        "tokens": response.tokens,
-        "values": {name: [_short(number) for number in numbers] for name, numbers in response.values.items()},
-    }
+    values = {name: [_short(number) for number in numbers] for name, numbers in response.values.items()}
+    return vars(response) | {"values": values}
 
 
 def _short(number: float | None) -> float | None:

@@ -49,27 +49,18 @@ _ENDED = "†"
 
 @dataclass(frozen=True)
 class RowSpec:
-    """A row of a study.
+    """A row of a study."""
 
-    key: what the samples' `row` column holds. method: the objective, it fixes the colour; UNTRAINED for the base model,
-    which has no seeds. section: a heading over neighbouring rows (a panel). model: rows of different models are blocks
-    of their own, ranked and compared apart. setting: in a sweep, each axis and the row's value: likewise.
-    benchmarks: keys of those it is measured on, the same in all rows of a block; empty: all of the table.
-    endings: of its runs that ended before their last step, with the seed. same_as: label of the row of its model and
-    setting whose runs its own are, until rounding parts them; empty: none.
-    """
-
-    key: str
+    key: str  # what the samples' `row` column holds
     label: str
-    method: str = ""
-    section: str = ""
-    model: str = ""
+    method: str = ""  # the objective, which fixes the colour; UNTRAINED for the base model, which has no seeds
+    model: str = ""  # rows of different models are blocks of their own, ranked and compared apart
     look: Look | None = None  # the row's own; None: its method's
-    setting: Mapping[str, str] = field(default_factory=dict)
-    benchmarks: Sequence[str] = ()
-    endings: tuple[str, ...] = ()
+    setting: Mapping[str, str] = field(default_factory=dict)  # in a sweep, each axis and the row's value: as models
+    benchmarks: Sequence[str] = ()  # that it is measured on, the same in all rows of a block; empty: all of the table
+    endings: tuple[str, ...] = ()  # of its runs that ended before their last step, with the seed
     measured: tuple[str, ...] = ()  # ids of its runs and benchmarks
-    same_as: str = ""
+    same_as: str = ""  # label of the row of its model and setting whose runs its own are, until rounding parts them
 
     @property
     def shown(self) -> str:
@@ -79,28 +70,22 @@ class RowSpec:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """Content of a table: its blocks, rows and columns.
+    """Content of a table."""
 
-    rows: in the study's order; a row without samples becomes dashes. benchmarks: key -> printed name, in column order;
-    samples of others are left out. baseline: label of the row that the other rows of a model and setting are compared
-    with (adds the columns Δ and Verdict). family: comparisons that verdicts are corrected over, None for those of these
-    rows. reference: row key -> printed row of the paper, shown in a block of its own under the paper's benchmark names.
-    """
-
-    rows: Sequence[RowSpec]
-    benchmarks: Mapping[str, str]
+    rows: Sequence[RowSpec]  # in the study's order; a row without samples becomes dashes
+    benchmarks: Mapping[str, str]  # key -> printed name, in column order; samples of others are left out
     name: str
     title: str
-    baseline: str | None = None
-    family: int | None = None
+    baseline: str | None = None  # label of the row that the others of a model and setting are compared with
+    family: int | None = None  # comparisons that verdicts are corrected over, None for those of these rows
+    # row key -> printed row of the paper, shown in a block of its own under the paper's benchmark names
     reference: Mapping[str, PaperRow] = field(default_factory=dict)
     notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
 class _TablePart:
-    """The rows of a model and setting, which are ranked and compared with each other, and their columns. baseline: the
-    one that the others are compared with."""
+    """The rows of a model and setting, which are ranked and compared with each other."""
 
     title: str
     rows: Sequence[RowSpec]
@@ -133,29 +118,28 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
     frame = pd.DataFrame(columns=list(COLUMNS))
     if not samples.empty:
         check_frame(samples)
-        shown = samples["row"].isin([row.key for row in spec.rows]) & samples["benchmark"].isin(list(spec.benchmarks))
-        frame = samples[shown][list(COLUMNS)]
+        wanted = samples["row"].isin([row.key for row in spec.rows]) & samples["benchmark"].isin(list(spec.benchmarks))
+        frame = samples[wanted][list(COLUMNS)]
     parts = _parts(spec, frame)
     ranked_blocks = [_block(part) for part in parts]
     blocks = _without_equal_mean([block for block, _ in ranked_blocks])
     compared = [part for part in parts if part.baseline]
     family = sum(len(part.rows) - 1 for part in compared) if spec.family is None else spec.family
-    comparisons: list[RowComparison] = []
-    if spec.baseline:
-        pairs = [pair for part in compared for pair in _pairs(part)]
-        differences = corrected([pair.difference() for pair in pairs], family)
-        measured = {pair.row: (one, pair) for one, pair in zip(differences, pairs, strict=True)}
-        for place, part in enumerate(parts):
-            blocks[place], found = _compared(blocks[place], part, spec, measured)
-            comparisons += found
+    pairs: list[Pair] = []
+    for part in compared:
+        rows = set(part.samples["row"])
+        if part.baseline and part.baseline.key in rows and len(rows) > 1 and part.complete:
+            pairs += pair_rows(part.by_seed(), part.baseline.key)
+    measured = {one.row: one for one in corrected([pair.difference() for pair in pairs], family)}
+    shown = [_compared(block, part, spec, measured) for block, part in zip(blocks, parts, strict=True)]
     printed = [_printed_block(part.rows, spec.reference) for part in parts]
     told_apart = [reach for _, reach in ranked_blocks if reach]
     return Table(
         spec.name,
         spec.title,
-        (*(_marked(block, part) for block, part in zip(blocks, parts, strict=True)), *filter(None, printed)),
+        (*(block for block, _ in shown), *filter(None, printed)),
         (*_notes(frame, spec, parts, blocks, told_apart, family), *spec.notes),
-        tuple(comparisons),
+        tuple(one for _, comparisons in shown for one in comparisons),
     )
 
 
@@ -174,42 +158,27 @@ def _parts(spec: TableSpec, frame: pd.DataFrame) -> list[_TablePart]:
     return parts
 
 
-def _pairs(part: _TablePart) -> list[Pair]:
-    """Rows beside their baseline."""
-    measured = set(part.samples["row"])
-    if part.baseline is None or part.baseline.key not in measured or len(measured) < 2 or not part.complete:
-        return []
-    return pair_rows(part.by_seed(), part.baseline.key)
-
-
 def _compared(
-    block: TableBlock, part: _TablePart, spec: TableSpec, measured: Mapping[str, tuple[Difference, Pair]]
+    block: TableBlock, part: _TablePart, spec: TableSpec, measured: Mapping[str, Difference]
 ) -> tuple[TableBlock, list[RowComparison]]:
-    """The block of a part with the columns Δ and Verdict, and what they show."""
+    """The block of a part with the columns Δ and Verdict, if the table has a baseline, and what they show. Rows of
+    which a run ended before its last step are marked, and those that are another one."""
     baseline = next((row for row in block.rows if part.baseline and row.key == part.baseline.key), None)
+    same = {row.key for row in part.rows if row.same_as} | {key for group in equal_rows(block) for key in group}
     rows, comparisons = [], []
     for row, own in zip(block.rows, part.rows, strict=True):
         text, cell = BASELINE if row is baseline else "", MISSING
         if baseline is not None and row is not baseline:
             printed = [spec.reference[one.key].average for one in (row, baseline) if one.key in spec.reference]
             paper = printed[0] - printed[1] if len(printed) == 2 else None
-            comparisons.append(RowComparison(row, baseline, paper, *measured.get(row.key, (None, None))))
+            comparisons.append(RowComparison(row, baseline, paper, measured.get(row.key)))
             text, cell = comparisons[-1].words, comparisons[-1].cell
-        rows.append(replace(row, cells=(*row.cells, cell, Cell(text=IDENTICAL if own.same_as and text else text))))
-    against = f"Against {spec.baseline}"
-    added = (Column("delta", "Δ Avg.", Kind.DELTA, against), Column(VERDICT, "Verdict", Kind.TEXT, against))
-    columns = (*block.columns, *added)
-    return replace(block, columns=columns, rows=tuple(rows), baseline=spec.baseline or ""), comparisons
-
-
-def _marked(block: TableBlock, part: _TablePart) -> TableBlock:
-    """The block with marks at rows of which a run ended before its last step, and at those that are another one."""
-    same = {row.key for row in part.rows if row.same_as} | {key for group in equal_rows(block) for key in group}
-    rows = []
-    for row, own in zip(block.rows, part.rows, strict=True):
-        marks = [_ENDED] * bool(own.endings) + [SAME] * (row.key in same)
-        rows.append(replace(row, label=" ".join([row.label, *marks])))
-    return replace(block, rows=tuple(rows))
+        added = (cell, Cell(text=IDENTICAL if own.same_as and text else text)) if spec.baseline else ()
+        label = " ".join([row.label, *[_ENDED] * bool(own.endings), *[SAME] * (row.key in same)])
+        rows.append(replace(row, label=label, cells=(*row.cells, *added)))
+    columns = (Column("delta", "Δ Avg.", Kind.DELTA), Column(VERDICT, "Verdict", Kind.TEXT)) if spec.baseline else ()
+    shown = replace(block, columns=(*block.columns, *columns), rows=tuple(rows), baseline=spec.baseline or "")
+    return shown, comparisons
 
 
 def equal_rows(block: TableBlock, known: Collection[str] = ()) -> list[list[str]]:
@@ -227,8 +196,7 @@ def _block(part: _TablePart) -> tuple[TableBlock, float | None]:
     scores = summarize(part.samples) if len(part.samples) else pd.DataFrame(columns=["row", "benchmark"])
     if not part.complete:
         scores = scores[~scores["benchmark"].isin((AVERAGE, MEAN))]
-    columns = [Column(key, name, group="Benchmarks") for key, name in part.benchmarks.items()]
-    columns += [Column(key, name, group="All of them") for key, name in ((AVERAGE, "Avg."), (MEAN, "Mean"))]
+    columns = [Column(key, name) for key, name in (*part.benchmarks.items(), (AVERAGE, "Avg."), (MEAN, "Mean"))]
     measured = {
         (line.row, line.benchmark): percent_cell(line.mean, line.low, line.high, line.samples)
         for line in scores.itertuples()
@@ -240,7 +208,6 @@ def _block(part: _TablePart) -> tuple[TableBlock, float | None]:
             row.shown,
             tuple(measured.get((row.key, column.key), MISSING) for column in columns),
             row.method,
-            row.section,
             row.look,
             row.measured,
             tuple(map(int, seeds.get(row.key, ()))),
@@ -299,7 +266,6 @@ def _printed_block(rows: Sequence[RowSpec], reference: Mapping[str, PaperRow]) -
             paper.label,
             (*(Cell(paper.scores[key]) for key in PAPER_BENCHMARKS), Cell(paper.average)),
             row.method,
-            row.section,
             row.look,
         )
         for row, paper in printed

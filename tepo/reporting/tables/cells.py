@@ -1,9 +1,9 @@
 """Writing of cells: the value and the interval, plain or in the marks of a format."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from tepo.reporting.tables.table import Cell, Column, Kind, TableBlock, rounded, sections
+from tepo.reporting.tables.table import Cell, Column, Kind, TableBlock, rounded
 
 
 def format_value(cell: Cell, column: Column, decimals: int) -> str:
@@ -50,16 +50,12 @@ class Markup:
         text = template % self.escape(format_value(cell, column, decimals))
         return text + (self.interval % self.escape(interval) if interval else "")
 
-    def lines(self, block: TableBlock) -> Iterator[tuple[str, list[list[str]]]]:
-        """Each section of a block with its rows: the label and the cells, written."""
-        for section, rows in sections(block.rows):
-            yield (
-                self.escape(section),
-                [
-                    [
-                        self.escape(row.label),
-                        *(self.cell(*pair, block.decimals) for pair in zip(row.cells, block.columns, strict=True)),
-                    ]
-                    for row in rows
-                ],
-            )
+    def rows(self, block: TableBlock) -> list[list[str]]:
+        """The label and the cells of each row, written."""
+        return [
+            [
+                self.escape(row.label),
+                *(self.cell(*pair, block.decimals) for pair in zip(row.cells, block.columns, strict=True)),
+            ]
+            for row in block.rows
+        ]

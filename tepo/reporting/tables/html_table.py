@@ -1,27 +1,14 @@
 """Tables as an HTML fragment: semantic, readable without scripts, which only copy it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from html import escape
-from itertools import groupby
 
 from tepo.common.text import counted
 from tepo.reporting.colours import Look, look
 from tepo.reporting.tables.cells import Markup
-from tepo.reporting.tables.table import (
-    BASELINE,
-    SAME,
-    VERDICT,
-    Cell,
-    Column,
-    Kind,
-    Table,
-    TableBlock,
-    TableRow,
-    sections,
-)
+from tepo.reporting.tables.table import BASELINE, SAME, VERDICT, Cell, Column, Kind, Table, TableBlock, TableRow
 
 _MARKUP = Markup(escape, "<b>%s</b>", "<u>%s</u>", " <small>%s</small>")
-_WIDE = 13  # columns that an upright sheet of A4 has room for
 
 
 def swatch(own: Look | None, method: str) -> str:
@@ -38,8 +25,7 @@ def swatch(own: Look | None, method: str) -> str:
 
 def render(table: Table) -> str:
     """The table under its title."""
-    name, wide = escape(table.name), " wide" if is_wide(table) else ""
-    head = f'<section class="result{wide}" id="table-{name}"><h2>{escape(table.title)}</h2>'
+    head = f'<section class="result" id="table-{escape(table.name)}"><h2>{escape(table.title)}</h2>'
     return f"{head}{body(table)}</section>\n"
 
 
@@ -48,11 +34,6 @@ def body(table: Table, runs: Collection[str] = ()) -> str:
     notes = "".join(f"<li>{escape(note)}</li>" for note in table.notes)
     blocks = "".join(_block(block, runs) for block in table.blocks)
     return f'{blocks}{_to_fill(table)}<ul class="notes">{notes}</ul>'
-
-
-def is_wide(table: Table) -> bool:
-    """Tell whether an upright sheet of A4 has no room for its columns."""
-    return any(len(block.columns) > _WIDE for block in table.blocks)
 
 
 def _unmeasured(row: TableRow) -> bool:
@@ -74,30 +55,16 @@ def _block(block: TableBlock, runs: Collection[str]) -> str:
     """Columns of comparisons come before those of benchmarks: on a narrow screen the last ones lie out of sight."""
     compared = ("delta", VERDICT)
     block = block.with_columns(sorted(range(len(block.columns)), key=lambda at: block.columns[at].key not in compared))
-    groups = [(name, len(list(part))) for name, part in groupby(column.group for column in block.columns)]
-    begins = [" first" * bool(name and not at) for name, size in groups for at in range(size)]  # a class of its cells
-    heads = "".join(
-        f'<th scope="colgroup" colspan="{size}">{escape(name)}</th>' if name else f'<td colspan="{size}"></td>'
-        for name, size in groups
-    )
-    titles = "".join(
-        f'<th scope="col" class="{column.kind}{first}">{escape(column.title)}</th>'
-        for column, first in zip(block.columns, begins, strict=True)
-    )
-    bodies = []
-    for section, rows in sections(block.rows):
-        span = len(block.columns) + 1
-        head = f'<tr class="section"><th colspan="{span}"><span>{escape(section)}</span></th></tr>' if section else ""
-        bodies.append(f"<tbody>{head}{''.join(_row(block, row, begins, runs) for row in rows)}</tbody>")
+    titles = "".join(f'<th scope="col" class="{column.kind}">{escape(column.title)}</th>' for column in block.columns)
+    rows = "".join(_row(block, row, runs) for row in block.rows)
     notes = "".join(f'<p class="note">{escape(note)}</p>' for note in block.notes)
-    over = f'<tr class="groups"><td></td>{heads}</tr>' if any(name for name, _ in groups) else ""
     return (
         f'<div class="block"><div class="scroll"><table><caption><span>{escape(block.title)}</span></caption>'
-        f'<thead>{over}<tr><th scope="col">Method</th>{titles}</tr></thead>{"".join(bodies)}</table></div>{notes}</div>'
+        f'<thead><tr><th scope="col">Method</th>{titles}</tr></thead><tbody>{rows}</tbody></table></div>{notes}</div>'
     )
 
 
-def _row(block: TableBlock, row: TableRow, begins: Sequence[str], runs: Collection[str]) -> str:
+def _row(block: TableBlock, row: TableRow, runs: Collection[str]) -> str:
     label = escape(block.label(row)).replace(f" {SAME}", " <small>identical</small>")
     run = next((part for name in row.measured if (part := name.partition("/")[0]) in runs), None)
     label = f'<a href="#run-{escape(run)}">{label}</a>' if run else f"<span>{label}</span>"
@@ -105,18 +72,17 @@ def _row(block: TableBlock, row: TableRow, begins: Sequence[str], runs: Collecti
     head = f'<th scope="row"{seeds}><span class="label">{swatch(row.look, row.method)}{label}</span></th>'
     if _unmeasured(row):
         return f'<tr>{head}<td class="missing none" colspan="{len(row.cells)}">not measured</td></tr>'
-    triples = zip(row.cells, block.columns, begins, strict=True)
-    return f"<tr>{head}{''.join(_cell(cell, column, block.decimals, first) for cell, column, first in triples)}</tr>"
+    pairs = zip(row.cells, block.columns, strict=True)
+    return f"<tr>{head}{''.join(_cell(cell, column, block.decimals) for cell, column in pairs)}</tr>"
 
 
-def _cell(cell: Cell, column: Column, decimals: int, first: str) -> str:
+def _cell(cell: Cell, column: Column, decimals: int) -> str:
     """With the interval and the responses behind a value as its tooltip."""
     value = _MARKUP.cell(cell, column, decimals)
     if column.kind is Kind.TEXT:
-        return f'<td class="text{first}">{value}</td>'
+        return f'<td class="text">{value}</td>'
     if cell.mean is None:
-        return f'<td class="missing{first}">{value}</td>'
+        return f'<td class="missing">{value}</td>'
     of = f", {counted(cell.n, 'response')}" if cell.n else ""
     ends = "" if cell.low is None else f' title="95%: {cell.low:.2f} to {cell.high:.2f}{of}"'
-    kind = f' class="{first.strip()}"' if first else ""
-    return f'<td{kind} data-value="{cell.mean:.6g}"{ends}>{value}</td>'
+    return f'<td data-value="{cell.mean:.6g}"{ends}>{value}</td>'

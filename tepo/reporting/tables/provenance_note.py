@@ -1,5 +1,6 @@
 """Software and machines that made the results on a page, in words, from the sessions of `tepo.common.provenance`."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,44 +15,36 @@ def made_by(sessions: Sequence[Session]) -> list[str]:
     """A line for each software and hardware behind the results: which, from when to when (UTC)."""
     groups: dict[str, list[Session]] = {}
     for session in sessions:
-        groups.setdefault(f"{_software(session)}; {_hardware(session)}", []).append(session)
-    return [f"{words}; {_dates(group)}." for words, group in groups.items()]
+        words = ", ".join(f"{label} {value}" for label, value in _values(session).items() if value != "none")
+        groups.setdefault(words, []).append(session)
+    lines = []
+    for words, group in groups.items():
+        start = min(str(session.get("started")) for session in group)
+        end = max((str(session["ended"]) for session in group if session.get("ended")), default="(no end on record)")
+        first, last = (time[:16].replace("T", " ") if "T" in time else time for time in (start, end))
+        lines.append(f"{words}; {first} to {last} UTC.")
+    return lines
 
 
 def mixed(sessions: Sequence[Session]) -> str | None:
     """One line that says in what the versions or machines behind a table differ; None where they are the same."""
-    said = [f"{label} {' and '.join(values)}" for label, values in _values(sessions).items() if len(values) > 1]
+    every = list(map(_values, sessions))
+    values_of = {label: dict.fromkeys(values[label] for values in every) for label in (every[0] if every else ())}
+    said = [f"{label} {' and '.join(values)}" for label, values in values_of.items() if len(values) > 1]
     return f"These rows were made by different versions or machines: {'; '.join(said)}." if said else None
 
 
-def _values(sessions: Sequence[Session]) -> dict[str, list[str]]:
-    """Label -> the different values, in order of appearance. Hosts are left out: machines of one make count as one."""
-    values_of = {name or key: [_shown(session.get(key)) for session in sessions] for key, name in NAMES.items()}
-    values_of["commit"] = [_commit(session) or "none" for session in sessions]
-    values_of["threads"] = [_shown(session.get("threads")) for session in sessions]
-    values_of["CPU"] = [cpu(session) for session in sessions]
-    values_of["GPUs"] = [_shown(session.get("gpus")) for session in sessions]
-    return {label: list(dict.fromkeys(values)) for label, values in values_of.items()}
-
-
-def _software(session: Session) -> str:
-    versions = [f"{name or key} {session[key]}" for key, name in NAMES.items() if session.get(key)]
-    commit = _commit(session)
-    if not versions:
-        return "unknown versions"
-    return ", ".join([versions[0] + (f" (commit {commit})" if commit else ""), *versions[1:]])
-
-
-def _commit(session: Session) -> str:
-    """Twelve digits of the commit, and whether something differs from it."""
+def _values(session: Session) -> dict[str, str]:
+    """What may decide the digits of a result, by its label. Hosts are left out: machines of one make count as one."""
     commit = str(session.get("commit") or "")[:12]
-    return commit + (", changed" if commit and session.get("dirty") else "")
-
-
-def _hardware(session: Session) -> str:
-    threads = session.get("threads")
-    parts = [f"{threads} thread{'' if threads == 1 else 's'} on {cpu(session)}"]
-    return ", ".join(parts + ([f"{_shown(session['gpus'])} in the machine"] if session.get("gpus") else []))
+    gpus = Counter(map(str, session.get("gpus") or ())).items()
+    values = {name or key: session.get(key) for key, name in NAMES.items()}
+    values |= {
+        "commit": commit and commit + ", changed" * bool(session.get("dirty")),
+        "threads": session.get("threads"),
+    }
+    values |= {"CPU": cpu(session), "GPUs": ", ".join(f"{count} x {name}" for name, count in gpus)}
+    return {label: str(value or "none") for label, value in values.items()}
 
 
 def cpu(session: Session) -> str:
@@ -59,22 +52,3 @@ def cpu(session: Session) -> str:
     flags = str(session.get("flags") or "").split()
     widest = next((shown for flag, shown in _WIDEST.items() if flag in flags), "")
     return f"{session.get('cpu') or 'an unknown CPU'}" + (f" ({widest})" if widest else "")
-
-
-def _dates(sessions: Sequence[Session]) -> str:
-    """First start and last end, to the minute."""
-    starts = sorted(str(session.get("started")) for session in sessions)
-    ends = sorted(str(session["ended"]) for session in sessions if session.get("ended"))
-    return f"{_minute(starts[0])} to {_minute(ends[-1]) if ends else '(no end on record)'} UTC"
-
-
-def _minute(time: str) -> str:
-    return time[:16].replace("T", " ")
-
-
-def _shown(value: Any) -> str:
-    """A version, a number, or a list of GPUs counted by name."""
-    if isinstance(value, list):
-        counted = {name: value.count(name) for name in dict.fromkeys(map(str, value))}
-        return ", ".join(f"{count} x {name}" for name, count in counted.items()) or "none"
-    return "none" if value is None else str(value)

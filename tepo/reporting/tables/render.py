@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 FORMATS = ("terminal", "markdown", "latex", "csv", "html")
-_CSV = ("block", "section", "row", "label", "column", "title", "value", "low", "high", "n", "text")
+_CSV = ("block", "row", "label", "column", "title", "value", "low", "high", "n", "text")
 _SPREADSHEET = re.compile(r"[=+\-@＝＋－＠\t\n]")  # where a spreadsheet takes a text that begins so for a formula
 _NUMBER = re.compile(r"[+-]?\d+(\.\d+)?(e[+-]?\d+)?", re.IGNORECASE)
 _MARKDOWN = str.maketrans({character: "\\" + character for character in "\\`*_[]<>|"})
@@ -88,10 +88,7 @@ def markdown(table: Table) -> str:
     for block in table.blocks:
         align = [":--", *(":--" if column.kind is Kind.TEXT else "--:" for column in block.columns)]
         grid = [["", *(markdown_text(column.title) for column in block.columns)], align]
-        for section, rows in marks.lines(block):
-            if section:
-                grid.append([f"*{section}*", *([""] * len(block.columns))])
-            grid += rows
+        grid += marks.rows(block)
         lines += [f"**{markdown_text(block.title)}**", "", *(f"| {' | '.join(cells)} |" for cells in grid), ""]
         if block.notes:
             lines += [*(f"- {markdown_text(note)}" for note in block.notes), ""]
@@ -123,11 +120,7 @@ def tabular(block: TableBlock) -> str:
     align = "".join("l" if column.kind is Kind.TEXT else "r" for column in block.columns)
     lines = [rf"\begin{{tabular}}{{l{align}}}", r"\toprule"]
     lines += [" & ".join(["", *(latex_text(column.title) for column in block.columns)]) + r" \\"]
-    for section, rows in marks.lines(block):
-        lines.append(r"\midrule")
-        if section:
-            lines.append(rf"\multicolumn{{{len(block.columns) + 1}}}{{l}}{{\textit{{{section}}}}} \\")
-        lines += [" & ".join(cells) + r" \\" for cells in rows]
+    lines += [r"\midrule", *(" & ".join(cells) + r" \\" for cells in marks.rows(block))]
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"])
 
 
@@ -145,6 +138,6 @@ def tidy_csv(table: Table) -> str:
     writer.writerow(_CSV)
     for block, row, column, cell in table.cells():
         numbers = ("" if value is None else f"{value:.6g}" for value in (cell.mean, cell.low, cell.high))
-        texts = block.title, row.section, row.key, row.label, column.key, column.title
+        texts = block.title, row.key, row.label, column.key, column.title
         writer.writerow((*map(quoted, texts), *numbers, cell.n or "", quoted(cell.text)))
     return out.getvalue()

@@ -6,14 +6,12 @@ own, under the paper's benchmark names. `tepo.reporting.tables.build_table` make
 """
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from itertools import groupby
-from operator import attrgetter
 
 from tepo.common.text import counted
-from tepo.evaluation.statistics.comparison import Difference, Pair
+from tepo.evaluation.statistics.comparison import Difference
 from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, DeltaVerdict
 from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.reporting.colours import Look
@@ -29,18 +27,12 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Cell:
-    """mean, low, high: percent (points for a delta); low/high: ends of the 95% interval, None when there is none.
-
-    n: samples behind the mean. rank: 1 best of its column or not told apart from it, 2 second, 0 otherwise. text: of
-    TEXT columns, and in place of a mean that cannot be stated.
-    """
-
-    mean: float | None = None
-    low: float | None = None
+    mean: float | None = None  # percent; points for a delta
+    low: float | None = None  # ends of the 95% interval, None when there is none
     high: float | None = None
-    n: int = 0
-    rank: int = 0
-    text: str = ""
+    n: int = 0  # samples behind the mean
+    rank: int = 0  # 1 best of its column or not told apart from it, 2 second, 0 otherwise
+    text: str = ""  # of TEXT columns, and in place of a mean that cannot be stated
 
 
 MISSING = Cell()
@@ -65,48 +57,36 @@ def percent_cell(mean: float, low: float, high: float, samples: int = 0) -> Cell
 
 @dataclass(frozen=True)
 class Column:
-    """group: a heading over neighbouring columns."""
-
     key: str
     title: str
     kind: Kind = Kind.SCORE
-    group: str = ""
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """`section` opens a group of rows ("Panel E: ..."); a new value prints a heading. `look`: colour and dash in
-    figures and on the page, the same for this row everywhere; None: that of `method`. measured: ids of the runs and
-    benchmarks behind it, by which it is known in other tables; empty: in this table alone. seeds: those measured, as
-    they are declared. sentence: what it is about, where the label is a name."""
-
     key: str
     label: str
     cells: tuple[Cell, ...]
     method: str = ""
-    section: str = ""
-    look: Look | None = None
-    measured: tuple[str, ...] = ()
-    seeds: tuple[int, ...] = ()
-    sentence: str = ""
+    look: Look | None = None  # in figures and on the page, the same for this row everywhere; None: that of `method`
+    measured: tuple[str, ...] = ()  # ids of the runs and benchmarks behind it
+    seeds: tuple[int, ...] = ()  # those measured
+    sentence: str = ""  # what it is about, where the label is a name
 
 
 @dataclass(frozen=True)
 class TableBlock:
-    """Rows under one set of columns. decimals: digits printed after the point, and the precision of ties. part: the
-    model or setting that the title says, where a table has several. baseline: label of the row that the others are
-    compared with. axis: what the columns are values of, in a sweep's table of rows x settings. drawn: the axis over
-    whose values, draws of a population, the rows are compared."""
+    """Rows under one set of columns."""
 
     title: str
     columns: tuple[Column, ...]
     rows: tuple[TableRow, ...]
-    decimals: int = 1
+    decimals: int = 1  # digits printed after the point, and the precision of ties
     notes: tuple[str, ...] = ()
-    part: str = ""
-    baseline: str = ""
-    axis: str = ""
-    drawn: str = ""
+    part: str = ""  # the model or setting that the title says, where a table has several
+    baseline: str = ""  # label of the row that the others are compared with
+    axis: str = ""  # what the columns are values of, in a sweep's table of rows x settings
+    drawn: str = ""  # the axis over whose values, draws of a population, the rows are compared
 
     def label(self, row: TableRow) -> str:
         """The row's label without the setting that the title says already."""
@@ -126,15 +106,12 @@ class TableBlock:
 
 @dataclass(frozen=True)
 class RowComparison:
-    """A row beside the baseline of its block. paper: the printed difference of their averages, in points; None where
-    the paper has not both. measured: ours, with the runs that it is estimated from; None where a row was not
-    measured."""
+    """A row beside the baseline of its block."""
 
     row: TableRow
     baseline: TableRow
-    paper: float | None
-    measured: Difference | None
-    pair: Pair | None = field(default=None, compare=False, repr=False)
+    paper: float | None  # the printed difference of their averages, in points; None where the paper has not both
+    measured: Difference | None  # ours; None where a row was not measured
 
     @property
     def cell(self) -> Cell:
@@ -150,15 +127,12 @@ class RowComparison:
 
 @dataclass(frozen=True)
 class Table:
-    """name: the study ("panel_e"), also the stem of files. notes: one line each, printed below everything.
-    comparisons: what the columns Δ and Verdict show. command: what runs what was not measured; empty: nothing lacks."""
-
-    name: str
+    name: str  # the study ("panel_e"), also the stem of files
     title: str
     blocks: tuple[TableBlock, ...]
-    notes: tuple[str, ...] = ()
-    comparisons: tuple[RowComparison, ...] = ()
-    command: str = ""
+    notes: tuple[str, ...] = ()  # one line each, printed below everything
+    comparisons: tuple[RowComparison, ...] = ()  # what the columns Δ and Verdict show
+    command: str = ""  # what runs what was not measured; empty: nothing lacks
 
     def cells(self) -> Iterator[tuple[TableBlock, TableRow, Column, Cell]]:
         """Every cell with its place, block after block and row after row."""
@@ -230,8 +204,3 @@ def rounded(value: float, decimals: int) -> float:
     """As printed. A share of samples often lies between two printed figures (70.75). The order of a sum must not choose
     one of them: the same share is the same figure in every table."""
     return round(round(value, _EXACT), decimals)
-
-
-def sections(rows: Sequence[TableRow]) -> list[tuple[str, list[TableRow]]]:
-    """Neighbouring rows of one section together, in order."""
-    return [(section, list(group)) for section, group in groupby(rows, key=attrgetter("section"))]

@@ -17,7 +17,7 @@ from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.evaluation.statistics.comparison_verdict import DeltaVerdict
 from tepo.reporting.progress import Screen
 from tepo.reporting.tables.cells import format_interval, format_value
-from tepo.reporting.tables.table import Cell, Column, Kind, Table, TableBlock, sections, verdict_in
+from tepo.reporting.tables.table import Cell, Column, Kind, Table, TableBlock, verdict_in
 
 _STYLE = {1: "bold", 2: "underline"}
 _VERDICT: dict[str, str] = {DeltaVerdict.BETTER: "green", DeltaVerdict.WORSE: "red"}
@@ -34,7 +34,6 @@ def render(table: Table) -> RenderableType:
             replace(
                 row,
                 label=spelt(row.label),
-                section=spelt(row.section),
                 cells=tuple(replace(cell, text=spelt(cell.text)) if cell.text else cell for cell in row.cells),
             )
             for row in block.rows
@@ -116,10 +115,6 @@ def _grid(block: TableBlock, label: int) -> Grid:
             no_wrap=not prose,
             min_width=max(map(cell_len, parts), default=0),  # no number and no word is cut
         )
-    values = iter(cells)
-    for section, rows in sections(block.rows):
-        if section:
-            grid.add_row(Text(section, style="italic"))
-        for row in rows:
-            grid.add_row(Text(row.label), *next(values))
+    for row, line in zip(block.rows, cells, strict=True):
+        grid.add_row(Text(row.label), *line)
     return grid

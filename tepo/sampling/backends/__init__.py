@@ -1,10 +1,10 @@
 """The samplers by name: `sampler.kind=NAME` is the module NAME of this folder.
 
-A module declares a `SamplerBackend`: how the sampler is checked and opened, what memory it takes, what advice it gives.
-The planner reads it, so these files import torch and the like inside functions. To add a sampler: its file here, and
+The planner reads these files, so they import torch and the like inside functions. To add a sampler: its file here, and
 `tepo/config/sampler/NAME.yaml`.
 """
 
+import importlib.util
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tepo.common import registry
 from tepo.common.errors import unknown_name
-from tepo.config.run_config import RunConfig, SamplerConfig
+from tepo.config.run_config import RunConfig
 from tepo.policy.model.shapes import Shape
 
 if TYPE_CHECKING:
@@ -69,22 +69,14 @@ class SamplerBackend(Protocol):
         return
 
     def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
-        """The sampler of a training run, holding the policy's weights.
-
-        source: the folder or hub id they were loaded from. exchange: a folder that sampling servers see too.
-        """
+        """The sampler of a training run, holding the policy's weights. source: the folder or hub id they were loaded
+        from. exchange: a folder that sampling servers see too."""
         ...
 
     def open_model(self, path: str, options: "SamplerOptions", scratch: Path) -> AbstractContextManager["Sampler"]:
-        """A sampler of a model (folder, hub id, package:NAME) for an evaluation. scratch: a folder for logs.
-
-        Raises UserError for options that it does not have, or a model that does not load.
-        """
+        """A sampler of a model (folder, hub id, package:NAME) for an evaluation. scratch: a folder for logs. Raises
+        UserError for options that it does not have, or a model that does not load."""
         ...
-
-    def preferred(self) -> bool:
-        """Tell whether an evaluation takes it where none is named: installed, on a machine that it was made for."""
-        return False
 
     def memory(self, config: RunConfig, shape: Shape, room: Room) -> SamplerMemory:
         """Memory that it takes, from the sizes of the model."""
@@ -138,7 +130,7 @@ class SamplerOptions:
         """The kind, `auto` replaced. Raises UserError for an unknown one."""
         kinds = sampler_kinds()
         if self.kind == "auto":
-            return next((kind for kind in kinds if sampler_backend(kind).preferred()), SamplerConfig().kind)
+            return "vllm" if self.device() == "cuda" and importlib.util.find_spec("vllm") else "torch"
         if self.kind not in kinds:
             raise unknown_name("backend", self.kind, ("auto", *kinds))
         return self.kind

@@ -1,7 +1,6 @@
 """sampler=vllm: one vLLM engine inside each training process, or one for 2, 4 or 8 neighbouring processes."""
 
 import contextlib
-import importlib.util
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -56,7 +55,8 @@ class VllmBackend(SamplerBackend):
             raise _cannot_cut(config, f"{ranks} ranks cannot share engines of {size}")
         if shape is not None:
             check_length(config.model.path, longest_sequence(config), shape.positions)
-            if not shape.divisible(size):
+            kv = sorted((shape.kv_heads, size))  # key-value heads are shared out, or each of them lies on several ranks
+            if shape.heads % size or kv[1] % kv[0]:
                 heads = f"{shape.heads} heads and {shape.kv_heads} key-value heads"
                 raise _cannot_cut(config, f"{heads} cannot be cut over {size} GPUs")
 
@@ -65,9 +65,9 @@ class VllmBackend(SamplerBackend):
         here = int(os.environ.get("LOCAL_WORLD_SIZE", size))  # not every launcher says it
         if here % size:
             raise _cannot_cut(config, f"an engine of {size} ranks would lie on several nodes, which have {here} each")
-        from tepo.sampling.vllm.vllm_sampler import check_installed
+        from tepo.sampling.vllm.vllm_sampler import vllm_folder
 
-        check_installed()
+        vllm_folder()
 
     def open(self, config: RunConfig, policy: "Policy", source: str, exchange: Path) -> "Sampler":
         from tepo.sampling.stop_tokens import stop_tokens
@@ -96,13 +96,6 @@ class VllmBackend(SamplerBackend):
 
         with contextlib.closing(VllmSampler(*engine_of(path, options), memory_fraction=options.memory)) as sampler:
             yield sampler
-
-    def preferred(self) -> bool:
-        if importlib.util.find_spec("vllm") is None:
-            return False
-        import torch
-
-        return torch.cuda.is_available()
 
     def memory(self, config: RunConfig, shape: Shape, room: Room) -> SamplerMemory:
         """Its share of the GPU, of which its part of the weights and work leave the cache: the share that is given,

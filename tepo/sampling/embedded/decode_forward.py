@@ -119,12 +119,14 @@ class Stepper:
         decoder, arena = work.decoder, work.arena
         self.rows, self.window = hidden.shape
         self.position, self.turns = position, turns
-        self.cache, self.work, self.scale = cache, work, decoder.head_dim**-0.5
+        self.work, self.scale = work, decoder.head_dim**-0.5
+        self.tokens, self.column = (torch.zeros(n, dtype=torch.int64, device=decoder.device) for n in (self.rows, 1))
         self.mask = torch.where(hidden, MASKED, 0.0).to(decoder.dtype)[:, None, None]
         group, kv_heads = decoder.group, decoder.kv_heads
-        layers = [cache.layer(index, self.rows, self.window) for index in range(len(decoder.layers))]
-        keys, values = [key for key, _ in layers], [value for _, value in layers]
-        self.new = self.work.qkv[:, :, group:]
+        # of each layer [rows, kv_heads, window, 2, head_dim]
+        self.written = cache.data[:, : self.rows, :, : self.window].unbind(0)
+        keys, values = ([part[..., side, :] for part in self.written] for side in (0, 1))
+        self.new = self.work.qkv[:, :, group:].unsqueeze(2)
         # bfloat16 needs a kernel that keeps the scores in float32; at float32 two products and a softmax are faster.
         self.fused = decoder.dtype != torch.float32
         if self.fused:
@@ -142,19 +144,20 @@ class Stepper:
         self.attended_flat = self.attended.view(self.rows, -1)[:, : decoder.heads * decoder.head_dim]
 
     def step(self, tokens: Tensor, column: int) -> Tensor:
-        """Read tokens [rows], written at `column`;
-        normed hidden states [rows, H] in a buffer that the next step overwrites."""
-        places = self.cache.data[:, : self.rows, :, column].unbind(0)
-        self.mask[..., column].zero_()
-        turns = self.turns.index_select(0, self.position + column)
-        return self.forward(tokens, turns, lambda index: places[index].copy_(self.new))
+        """Read tokens [rows], written at `column`; normed hidden states [rows, H] in a buffer that the next step
+        overwrites."""
+        self.tokens.copy_(tokens)
+        self.column.fill_(column)
+        return self._run()
 
-    def forward(self, tokens: Tensor, turns: Tensor, write: Callable[[int], object]) -> Tensor:
-        """The step without its bookkeeping.
-        `write(layer index)` puts `self.new`, the tokens' keys and values, into the cache."""
+    def _run(self) -> Tensor:
+        """The same operations on the same memory at each step, which a graph can hold: the place of the column is found
+        on the device."""
+        self.mask.index_fill_(-1, self.column, 0)
+        turns = self.turns.index_select(0, self.position + self.column)
 
         def attend(index: int) -> Tensor:
-            write(index)
+            self.written[index].index_copy_(2, self.column, self.new)
             if self.fused:
                 return F.scaled_dot_product_attention(
                     self.q, self.keys[index], self.values[index], attn_mask=self.mask
@@ -163,41 +166,10 @@ class Stepper:
             torch.bmm(torch.softmax(self.scores, -1, out=self.scores), self.values[index], out=self.attended)
             return self.attended_flat
 
-        return self.work.forward(tokens, turns, attend)
+        return self.work.forward(self.tokens, turns, attend)
 
 
-class StaticStep:
-    """A `Stepper` whose inputs lie in buffers, the column too:
-    every step of its window is the same operations on the same memory.
-
-    The same arithmetic as `Stepper.step`, and what a graph of it can hold;
-    only the place of the column is found on the device.
-    """
-
-    def __init__(self, stepper: Stepper):
-        self.stepper, self.rows, self.window = stepper, stepper.rows, stepper.window
-        device = stepper.mask.device
-        self.tokens, self.column = (torch.zeros(size, dtype=torch.int64, device=device) for size in (self.rows, 1))
-        # each [rows, kv_heads, window, 2, head_dim]
-        self.layers = stepper.cache.data[:, : self.rows, :, : self.window].unbind(0)
-        self.new = stepper.new.unsqueeze(2)
-
-    def step(self, tokens: Tensor, column: int) -> Tensor:
-        """See `Stepper.step`."""
-        self.tokens.copy_(tokens)
-        self.column.fill_(column)
-        return self._run()
-
-    def _run(self) -> Tensor:
-        stepper = self.stepper
-        stepper.mask.index_fill_(-1, self.column, 0)
-        turns = stepper.turns.index_select(0, stepper.position + self.column)
-        return stepper.forward(
-            self.tokens, turns, lambda index: self.layers[index].index_copy_(2, self.column, self.new)
-        )
-
-
-class GraphedStep(StaticStep):
+class GraphedStep(Stepper):
     """Its first step runs as it is, which readies cuBLAS;
     the second is captured, and from then on the graph is replayed.
 
@@ -206,10 +178,8 @@ class GraphedStep(StaticStep):
     where another graph was captured with it (pytorch issue 193402).
     """
 
-    def __init__(self, stepper: Stepper):
-        super().__init__(stepper)
-        self.graph: torch.cuda.CUDAGraph | None = None
-        self.warm = False
+    graph: torch.cuda.CUDAGraph | None = None
+    warm = False
 
     def _run(self) -> Tensor:
         if not self.warm:

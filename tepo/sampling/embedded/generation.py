@@ -1,7 +1,6 @@
 """One batch of rows from prompts to responses: prefill once a prompt, then one token of every live row a step."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import torch
@@ -12,7 +11,7 @@ from tepo.common.randomness import mix, uniform
 from tepo.sampling.embedded.decode_forward import GraphedStep, Stepper, Workspace, prefill
 from tepo.sampling.embedded.decoder import Decoder
 from tepo.sampling.embedded.kv_cache import GROWTH, Arena, KeyValueCache
-from tepo.sampling.sampler import Response, SamplingParams
+from tepo.sampling.sampler import Job, Response, SamplingParams
 
 # The columns looked at grow by this many at a time; fewer times where each captures a graph.
 _WINDOW, _GRAPHED_WINDOW = 8, GROWTH
@@ -21,47 +20,34 @@ _PREFILL = 8192  # prompt tokens read at a time
 _LOGITS = 1 << 24  # elements of the logits held at a time
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
-    """State that the batches of a call share."""
-
-    decoder: Decoder
-    arenas: tuple[Arena, ...]  # for the cache, and for what a step computes
-    stop: Sequence[int]  # ids that end a response
-    graphs: bool  # steps as CUDA graphs
-
-
 class Generation:
-    """`params.n` samples of each prompt, from its number in `firsts` on;
-    a row is (prompt, sample), the live ones come first in the cache.
+    """`params.n` samples of each job, until one of all ids in `params.stop`; a row is (prompt, sample), the live ones
+    come first in the cache. arenas: for the cache, and for what a step computes. graphs: steps as CUDA graphs.
 
     A row holds its prompt in the columns 0 …, then a gap up to the longest prompt, then its response: so all rows write
     the same column at the same step.
     """
 
     def __init__(
-        self,
-        shared: Shared,
-        prompts: Sequence[Sequence[int]],
-        keys: Sequence[int],
-        params: SamplingParams,
-        firsts: Sequence[int],
+        self, decoder: Decoder, arenas: tuple[Arena, ...], jobs: Sequence[Job], params: SamplingParams, *, graphs: bool
     ):
-        decoder, count = shared.decoder, params.n
-        self.decoder, self.arenas, self.count, self.graphs = decoder, shared.arenas, count, shared.graphs
+        self.decoder, self.arenas, self.graphs, self.count = decoder, arenas, graphs, params.n
         self.temperature, self.max_new_tokens = params.temperature, params.max_new_tokens
 
         def integers(values: Sequence[int]) -> Tensor:
             return torch.tensor(values, dtype=torch.int64, device=decoder.device)
 
-        self.prompts = [integers(prompt) for prompt in prompts]
-        lengths = [len(prompt) for prompt in prompts]
-        self.lengths, self.width = integers(lengths).repeat_interleave(count), max(lengths)
+        self.prompts = [integers(job.prompt) for job in jobs]
+        lengths = [len(job.prompt) for job in jobs]
+        self.lengths, self.width = integers(lengths).repeat_interleave(params.n), max(lengths)
         columns = torch.arange(self.width, device=decoder.device)
         self.gap = columns >= self.lengths[:, None]
-        self.keys = mix(integers(keys)[:, None], integers(firsts)[:, None] + integers(range(count))).flatten()
+        keys, firsts = (
+            integers(values)[:, None] for values in ([job.key for job in jobs], [job.first for job in jobs])
+        )
+        self.keys = mix(keys, firsts + integers(range(params.n))).flatten()
         self.stops = torch.zeros(len(decoder.head), dtype=torch.bool, device=decoder.device)
-        self.stops[integers(shared.stop)] = True
+        self.stops[integers(params.stop)] = True
         self.turns = decoder.turns(self.width + self.max_new_tokens)[:, None, None]
         self.record: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
 
@@ -105,7 +91,7 @@ class Generation:
         ]
         return cache, torch.cat(hidden).repeat_interleave(self.count, dim=0)
 
-    def _stepper(self, cache: KeyValueCache, row: Tensor, column: int) -> Stepper | GraphedStep:
+    def _stepper(self, cache: KeyValueCache, row: Tensor, column: int) -> Stepper:
         """The decoder of the live rows, looking at the columns so far and at the next few."""
         step = _GRAPHED_WINDOW if self.graphs else _WINDOW
         window = min(cache.capacity, -(-(column + 1) // step) * step)
@@ -114,8 +100,8 @@ class Generation:
         hidden[:, : self.width] = self.gap[row]
         hidden[:, self.width : column] = False
         work = Workspace(self.decoder, self.arenas[1], len(row))
-        stepper = Stepper(work, cache, hidden, self.lengths[row] - self.width, self.turns)
-        return GraphedStep(stepper) if self.graphs else stepper
+        kind = GraphedStep if self.graphs else Stepper
+        return kind(work, cache, hidden, self.lengths[row] - self.width, self.turns)
 
     def _draw(self, hidden: Tensor, row: Tensor, step: int) -> Tensor:
         """One token a row, its log-probability and entropy noted."""

@@ -1,5 +1,4 @@
-"""Key-value cache of the embedded sampler: its size, for the sampler and the memory planner alike, the arena whose
-memory is used again, and the static cache that lives in one. A plan reads the sizes, and does not wait for torch."""
+"""Key-value cache of the embedded sampler, and its size for the memory planner, which does not wait for torch."""
 
 import math
 from typing import TYPE_CHECKING
@@ -15,11 +14,7 @@ RESERVE = 0.1  # of a GPU's memory, left to what a step computes, graphs and fra
 
 def row_bytes(numbers: int, itemsize: int, tokens: int, *, gpu: bool) -> int:
     """Bytes of one row's cache: `numbers` keys and values of `itemsize` bytes for each of `tokens` tokens, prompt and
-    response.
-
-    A GPU's cache is made at its full length. A CPU's grows by copying and is counted twice, for the moment in which it
-    does.
-    """
+    response. A GPU's is made at its full length; a CPU's grows by copying, and is counted twice."""
     return (1 if gpu else 2) * numbers * itemsize * (tokens + GROWTH)
 
 
@@ -77,12 +72,6 @@ class KeyValueCache:
     def capacity(self) -> int:
         """Columns: the tokens a row can hold."""
         return self.data.shape[3]
-
-    def layer(self, index: int, rows: int, columns: int) -> "tuple[Tensor, Tensor]":
-        """Views of the keys and of the values of the first rows and columns,
-        each [rows, kv_heads, columns, head_dim]."""
-        part = self.data[index, :rows, :, :columns]
-        return part[..., 0, :], part[..., 1, :]
 
     def move(self, source: "Tensor", target: "Tensor", used: int) -> None:
         """Overwrite rows `target` by rows `source`, first `used` columns.

@@ -1,7 +1,8 @@
 """The embedded sampler: batched generation inside the training process, on the live weights."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,10 +12,9 @@ from torch import Tensor
 from torch.nn.attention import sdpa_kernel
 
 from tepo.common.errors import UserError
-from tepo.sampling.embedded.batch_queue import Waves
 from tepo.sampling.embedded.decode_forward import KERNELS
 from tepo.sampling.embedded.decoder import Decoder, check_supported, longest
-from tepo.sampling.embedded.generation import Generation, Shared
+from tepo.sampling.embedded.generation import Generation
 from tepo.sampling.embedded.kv_cache import CPU_BYTES, Arena, gpu_cache_bytes, row_bytes
 from tepo.sampling.sampler import Job, Response, Sampler, SamplingParams
 from tepo.sampling.stop_tokens import stop_tokens
@@ -36,10 +36,10 @@ class TorchSampler(Sampler):
     def __init__(self, model: Any, tokenizer: Any, *, max_rows: int = 1024, graphs: bool = True):
         check_supported(model.config)
         self.model, self.max_rows, self.graphs = model, max_rows, graphs
-        self.arenas: tuple[Arena, ...] | None = None  # two, see `Shared`
+        self.arenas: tuple[Arena, ...] | None = None  # two, see `Generation`
         self.stop = stop_tokens(model, tokenizer)
 
-    def start(self, params: SamplingParams) -> Waves:
+    def start(self, params: SamplingParams) -> "Waves":
         """See `Sampler.start`. Raises UserError for a negative temperature, or for lengths and counts below 1."""
         if params.n < 1 or params.max_new_tokens < 1 or params.temperature < 0:
             what = f"n is {params.n}, max_new_tokens {params.max_new_tokens}, temperature {params.temperature}"
@@ -52,16 +52,16 @@ class TorchSampler(Sampler):
         with torch.inference_mode(), sdpa_kernel(KERNELS):
             decoder = Decoder(self.model)
             arenas = self.arenas = self.arenas or tuple(Arena(decoder.dtype, decoder.device) for _ in range(2))
-            stop = sorted({*self.stop, *params.stop})
-            shared = Shared(decoder, arenas, stop, self.graphs and decoder.device.type == "cuda")
+            params = replace(params, stop=tuple({*self.stop, *params.stop}))
+            graphs = self.graphs and decoder.device.type == "cuda"
             room = self._room(decoder, len(jobs[0].prompt) + params.max_new_tokens)
             batches = math.ceil(len(jobs) / max(1, room // params.n))
             jobs = jobs[: math.ceil(len(jobs) / batches)]
-            prompts, keys = [job.prompt for job in jobs], [job.key for job in jobs]
             groups: list[list[Response]] = [[] for _ in jobs]
             for first in range(0, params.n, room):
                 part = replace(params, n=min(room, params.n - first))
-                responses = Generation(shared, prompts, keys, part, [job.first + first for job in jobs]).run()
+                moved = [replace(job, first=job.first + first) for job in jobs]
+                responses = Generation(decoder, arenas, moved, part, graphs=graphs).run()
                 for index, group in enumerate(groups):
                     group += responses[index * part.n : (index + 1) * part.n]
             for arena in arenas:
@@ -95,6 +95,7 @@ class TorchSampler(Sampler):
         return max(1, min(self.max_rows, swift, free_bytes(decoder.device) // per_row))
 
     def _check(self, params: SamplingParams, jobs: Sequence[Job]) -> None:
+        """Raise UserError for an empty prompt or a length beyond the model."""
         limit = longest(self.model.config)
         max_new_tokens = max(((job.params or params).max_new_tokens for job in jobs), default=0)
         for job in jobs:
@@ -102,8 +103,52 @@ class TorchSampler(Sampler):
                 raise UserError(f"prompt {job.number} is empty", fix="give every prompt at least one token")
             if len(job.prompt) + max_new_tokens > limit:
                 what = f"a prompt of {len(job.prompt)} tokens and {max_new_tokens} new ones exceed the {limit}"
-                fix = "lower the response length, or take another model"
-                raise UserError(f"{what} the model can attend to", fix=fix)
+                raise UserError(f"{what} the model can attend to", fix="shorter responses, or another model")
+
+
+class Waves:
+    """`tepo.sampling.sampler.Queue`: the jobs of one `add` are a wave, sampled together and with no others; each
+    `finished` runs one batch.
+
+    Which rows run together decides the shapes of their products, and so the last bits of their results. So that the
+    bits of a response depend on its `add` alone, a wave never takes in rows of another, whatever is queued, finished or
+    aborted.
+
+    check: raises UserError for jobs that cannot be sampled. run: samples as many of the first jobs as fit together, at
+    least one, and gives their groups.
+    """
+
+    def __init__(
+        self, check: Callable[[Sequence[Job]], None], run: Callable[[Sequence[Job]], Sequence[list[Response]]]
+    ):
+        self.check, self.run = check, run
+        self.waves: deque[list[Job]] = deque()
+
+    def add(self, jobs: Sequence[Job]) -> None:
+        """See `Queue.add`. Raises UserError for an empty prompt or a length beyond the model."""
+        self.check(jobs)
+        if jobs:
+            # Longest first: rows side by side are padded to the longest prompt among them.
+            self.waves.append(sorted(jobs, key=lambda job: -len(job.prompt)))
+
+    def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
+        """The groups of the next batch. It runs to its end however few `seconds` are given."""
+        if not self.waves:
+            return []
+        wave = self.waves[0]
+        groups = self.run(wave)
+        self.waves[0] = wave[len(groups) :]
+        if not self.waves[0]:
+            self.waves.popleft()
+        return [(job.number, group) for job, group in zip(wave, groups, strict=False)]
+
+    def drop(self, numbers: Collection[int]) -> None:
+        """See `Queue.drop`. A wave is dropped only as a whole: a smaller one would be cut into other batches."""
+        self.waves = deque(wave for wave in self.waves if not {job.number for job in wave} <= set(numbers))
+
+    def abort(self) -> None:
+        """Drop the waves, and what is left of one that was begun."""
+        self.waves.clear()
 
 
 def free_bytes(device: torch.device) -> int:

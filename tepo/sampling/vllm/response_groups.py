@@ -62,11 +62,6 @@ class ResponseGroups:
         """Forget jobs, of which some may not be in flight."""
         self.drawn = {number: drawn for number, drawn in self.drawn.items() if number not in numbers}
 
-    @property
-    def waiting_tokens(self) -> int:
-        """Tokens of the responses whose groups are not complete."""
-        return sum(len(response.tokens) for _, drawn in self.drawn.values() for response in drawn.values())
-
     def put(self, number: int, index: int, response: Response) -> list[tuple[int, list[Response]]]:
         """Take a response; its group, where that is now complete."""
         params, drawn = self.drawn[number]
@@ -75,11 +70,6 @@ class ResponseGroups:
             return []
         del self.drawn[number]
         return [(number, [drawn[index] for index in sorted(drawn)] * (params.n // len(drawn)))]
-
-
-def fewest(under_way: Sequence[int]) -> int:
-    """The engine that takes the next group, by the responses in flight at each: of equals the first."""
-    return min(range(len(under_way)), key=under_way.__getitem__)
 
 
 def _draws(params: SamplingParams) -> int:

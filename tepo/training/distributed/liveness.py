@@ -30,7 +30,6 @@ class Activity:
 
     def __init__(self) -> None:
         self.section = "start"  # by the names of `timing_s/*`
-        self.waits: dict[str, float] = {}  # seconds in collectives of ours, by section
         self.spent: dict[str, float] = {}  # seconds in the blocks of a section that nobody has taken yet
 
     @contextlib.contextmanager
@@ -43,15 +42,6 @@ class Activity:
         finally:
             self.section = before
             self.spent[section] = self.spent.get(section, 0.0) + time.monotonic() - start
-
-    @contextlib.contextmanager
-    def meeting(self) -> Iterator[None]:
-        """Count a block as waiting for other ranks, in a collective."""
-        start = time.monotonic()
-        try:
-            yield
-        finally:
-            self.waits[self.section] = self.waits.get(self.section, 0.0) + time.monotonic() - start
 
 
 ACTIVITY = Activity()
@@ -81,20 +71,10 @@ class Seen:
     at: float
     clock: str
 
-    @property
-    def missing(self) -> str:
-        return f"{self.sign.who} is missing since {self.clock}"
-
-    @property
-    def dead(self) -> bool:
-        """Tell whether the process has ended; of one on another machine, whether it has missed three signs."""
-        if self.sign.host != socket.gethostname():
-            return time.monotonic() - self.at > 3 * EVERY
-        try:
-            state = Path(f"/proc/{self.sign.pid}/stat").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return True
-        return state.rpartition(")")[2].split()[0] in "ZX"
+    def missing(self, seconds: float) -> str:
+        """Say so, where it gave no sign for so long; else empty."""
+        late = time.monotonic() - self.at > seconds
+        return f"{self.sign.who} is missing since {self.clock}" if late else ""
 
 
 class LostRank(RunFailed):
@@ -164,21 +144,20 @@ class Heartbeat:
 
     def verdict(self) -> str:
         """Say who is missing, and since when; empty as long as nobody is."""
-        silent = (seen.missing for seen in self.seen.values() if time.monotonic() - seen.at > SILENT)
-        who = next(silent, "")
+        who = next(filter(None, (seen.missing(SILENT) for seen in self.seen.values())), "")
         return who and f"{who}; a rank without a sign of life is given up after {SILENT:.0f} s"
 
     def gone(self) -> str:
-        """Say, after a connection broke, who has ended, how and when; what the others were at where that does not
-        show."""
+        """Say, after a connection broke, who has ended, how and when: by its last sign, or by the lack of three. What
+        the others were at where that does not show."""
         until = time.monotonic() + 4 * EVERY
         self.look()
         while time.monotonic() < until and self.seen:
             for seen in self.seen.values():
                 if seen.sign.ended:
                     return f"{seen.sign.who} ended at {seen.clock}: {seen.sign.ended}"
-                if seen.dead:
-                    return seen.missing
+                if who := seen.missing(3 * EVERY):
+                    return who
             time.sleep(0.1)
             self.look()
         return "; ".join(f"{seen.sign.who} was in {seen.sign.section}" for seen in self.seen.values())

@@ -19,7 +19,7 @@ from torch import Tensor
 from tepo.common import signals
 from tepo.common.errors import UserError
 from tepo.training.distributed.comm import Comm
-from tepo.training.distributed.liveness import ACTIVITY, Activity, LostRank, gone
+from tepo.training.distributed.liveness import LostRank, gone
 
 _TIMEOUT = timedelta(minutes=30)  # the longest a rank may wait for another where signs of life decide nothing
 _GLOO_INTERFACE = "GLOO_SOCKET_IFNAME"
@@ -170,39 +170,24 @@ def _lost(what: str) -> LostRank:
 
 
 class TorchComm:
-    """`Comm` over torch.distributed; values may lie on any device. group: None for that of all.
-    activity: of the thread that meets the other ranks."""
+    """`Comm` over torch.distributed; values may lie on any device. group: None for that of all."""
 
-    def __init__(self, device: torch.device, group: dist.ProcessGroup | None = None, activity: Activity = ACTIVITY):
-        self.device, self.group, self.activity = device, group, activity
+    def __init__(self, device: torch.device, group: dist.ProcessGroup | None = None):
+        self.device, self.group = device, group
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
-
-    @contextlib.contextmanager
-    def _meeting(self) -> Iterator[None]:
-        """A collective, apart from what this rank's own GPU has still to do: the host runs ahead of it."""
-        self._settle()
-        with self.activity.meeting():
-            yield
-            self._settle()
-
-    def _settle(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
     def all_sum(self, value: Tensor) -> Tensor:
         """Elementwise sum over ranks, where the value lay."""
         total = value.detach().clone().to(self.device)
-        with self._meeting():
-            dist.all_reduce(total, group=self.group)
-            return total.to(value.device)
+        dist.all_reduce(total, group=self.group)
+        return total.to(value.device)
 
     def all_gather(self, value: Tensor) -> list[Tensor]:
         """The 1-D tensors of all ranks in rank order; lengths may differ."""
         own = value.detach().contiguous().to(self.device)
         sizes = [torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(self.world_size)]
-        with self._meeting():
-            dist.all_gather(sizes, torch.tensor([len(own)], device=self.device), group=self.group)
-            lengths = [int(size) for size in sizes]
+        dist.all_gather(sizes, torch.tensor([len(own)], device=self.device), group=self.group)
+        lengths = [int(size) for size in sizes]
         padded = own.new_zeros(max(lengths))
         padded[: len(own)] = own
         parts = [torch.empty_like(padded) for _ in range(self.world_size)]
@@ -212,8 +197,7 @@ class TorchComm:
     def all_gather_object(self, value: Any) -> list[Any]:
         """Picklable values of all ranks in rank order."""
         values: list[Any] = [None] * self.world_size
-        with self._meeting():
-            dist.all_gather_object(values, value, group=self.group)
+        dist.all_gather_object(values, value, group=self.group)
         return values
 
     def barrier(self) -> None:
@@ -226,4 +210,4 @@ def beside(comm: Comm | None) -> Comm | None:
     between those of the first thread, in another order on each rank. All ranks call it."""
     if comm is None:
         return None
-    return TorchComm(torch.device("cpu"), dist.new_group(backend="gloo", timeout=_TIMEOUT), Activity())
+    return TorchComm(torch.device("cpu"), dist.new_group(backend="gloo", timeout=_TIMEOUT))

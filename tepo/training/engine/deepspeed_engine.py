@@ -1,4 +1,4 @@
-"""Training over several ranks with DeepSpeed: ZeRO 0-3, optional offload, bf16 weights on fp32 masters.
+"""Training over several ranks with DeepSpeed: ZeRO 1-3, optional offload, bf16 weights on fp32 masters.
 
 Two habits of DeepSpeed are undone: it divides gradients by the number of ranks (the loss is multiplied by it first)
 and by accumulation steps (there are none: `managed_gradient_accumulation` off, `step` is the only boundary). Nothing is
@@ -55,12 +55,10 @@ def settings(config: RunConfig, hidden: int) -> dict[str, Any]:
     """DeepSpeed's configuration. hidden: the model's width, which sets what ZeRO-3 does not bother to shard (norms)."""
     stage = config.engine.zero_stage
     offload = {"device": "cpu", "pin_memory": torch.cuda.is_available()} if config.engine.offload else None
-    zero: dict[str, Any] = {"stage": stage, "overlap_comm": False}
+    zero: dict[str, Any] = {"stage": stage, "overlap_comm": False, "offload_optimizer": offload}
     if stage == 3:
         zero |= {"stage3_param_persistence_threshold": 10 * hidden, "offload_param": offload}
         zero["memory_efficient_linear"] = False  # it would replace torch's function for the rest of the process
-    if stage > 0:
-        zero["offload_optimizer"] = offload
     bf16 = config.model.dtype == "bfloat16"
     types: dict[str, Any] = {"communication_data_type": "fp32"}
     if bf16:
@@ -68,7 +66,7 @@ def settings(config: RunConfig, hidden: int) -> dict[str, Any]:
     return {
         "train_micro_batch_size_per_gpu": 1,  # only counted, never used: micro-batches are ours
         "managed_gradient_accumulation": False,
-        "gradient_clipping": config.train.grad_clip if stage > 0 else 0.0,
+        "gradient_clipping": config.train.grad_clip,
         "zero_optimization": zero,
         "zero_allow_untested_optimizer": True,
         "zero_force_ds_cpu_optimizer": False,
@@ -101,23 +99,6 @@ class _Routed:
         return self._engine
 
 
-class _PlainAdamW(torch.optim.AdamW):
-    """AdamW that clips, and leaves an update with a non-finite gradient out: what ZeRO's optimisers do, for stage 0."""
-
-    overflow = False
-    norm = 0.0
-
-    def __init__(self, parameters: Any, grad_clip: float, **options: Any):
-        super().__init__(parameters, **options)
-        self.grad_clip = grad_clip
-
-    def step(self, closure: Any = None) -> Any:
-        parameters = [parameter for group in self.param_groups for parameter in group["params"]]
-        self.norm = float(nn.utils.clip_grad_norm_(parameters, self.grad_clip))
-        self.overflow = not self.norm < float("inf")
-        return None if self.overflow else super().step(closure)
-
-
 class DeepSpeedEngine:
     """Implements `tepo.training.engine.engine.Engine`; every rank makes one from the same weights."""
 
@@ -130,10 +111,7 @@ class DeepSpeedEngine:
         self.stage, self.offload, self.policy = config.engine.zero_stage, config.engine.offload, model
         train = config.train
         options = optimizer_state.adamw_options(train)
-        if self.stage == 0:
-            optimizer: torch.optim.AdamW = _PlainAdamW(model.parameters(), train.grad_clip, **options)
-        else:
-            optimizer = torch.optim.AdamW(model.parameters(), **options, fused=config.engine.offload or None)
+        optimizer = torch.optim.AdamW(model.parameters(), **options, fused=config.engine.offload or None)
         self.engine, *_ = deepspeed.initialize(
             model=_Root(model), optimizer=optimizer, config=settings(config, model.config.hidden_size)
         )
@@ -164,12 +142,12 @@ class DeepSpeedEngine:
         if self.stage == 3:
             self._keep_head()  # a skipped update leaves it sharded
         optimizer = self.engine.optimizer
-        norm = optimizer.norm if self.stage == 0 else float(self.engine.get_global_grad_norm())
+        norm = float(self.engine.get_global_grad_norm())
         skipped = bool(optimizer.overflow)
         moved: float | Tensor = 0.0
-        if not skipped:  # each rank looks at its shards, at a sample of what is offloaded; at stage 0 it has all of it
-            squares = squared_update(self._adam(), self._flats(), sampled=self.offload).to(self.comm.device)
-            moved = ((squares if self.stage == 0 else self.comm.all_sum(squares)) / self.size).sqrt()
+        if not skipped:  # each rank looks at its shards, at a sample of what is offloaded
+            squares = squared_update(self.adam, self._flats(), sampled=self.offload).to(self.comm.device)
+            moved = (self.comm.all_sum(squares) / self.size).sqrt()
         return {
             "actor/grad_norm": norm,
             "actor/grad_clipped": float(not skipped and norm > self.grad_clip),
@@ -177,35 +155,18 @@ class DeepSpeedEngine:
             "actor/skipped": float(skipped),
         }
 
-    def stream(self) -> Mapping[str, Tensor]:
-        """See `Engine.stream`: under ZeRO-3 one tensor of it is in memory at a time."""
-        return self.weights() if self.stage < 3 else Streamed(self.policy)
-
-    def weights(self) -> dict[str, Tensor]:
-        """The full state_dict on every rank. ZeRO-3 gathers a parameter at a time into main memory: 2 bytes a parameter
-        and rank for bf16; the other stages give the live tensors."""
-        if self.stage < 3:
-            return {name: value.detach() for name, value in self.policy.state_dict().items()}
-        from deepspeed.runtime.zero import GatheredParameters
-
-        full: dict[str, Tensor] = {}
-        copies: dict[int, Tensor] = {}
-        for name, parameter in self.policy.named_parameters(remove_duplicate=False):
-            if id(parameter) not in copies:
-                with GatheredParameters([parameter]):
-                    copies[id(parameter)] = parameter.detach().to("cpu", copy=True)
-            full[name] = copies[id(parameter)]
-        self._keep_head()
-        return full | {
-            name: value.detach() for name, value in self.policy.named_buffers() if name in self.policy.state_dict()
-        }
+    def weights(self) -> Mapping[str, Tensor]:
+        """See `Engine.weights`: under ZeRO-3 one tensor of it is in memory at a time."""
+        if self.stage == 3:
+            return Streamed(self.policy)
+        return {name: value.detach() for name, value in self.policy.state_dict().items()}
 
     def load(self, folder: Path) -> None:
         """Take the state that any engine wrote; every rank reads its part."""
         parameters = dict(self.policy.named_parameters())
         for flat in self._flats():  # states of zeros, where the first update would make them
             zeros = {key: torch.zeros_like(flat, dtype=torch.float32) for key in optimizer_state.KEYS}
-            self._adam().state[flat] = {"step": torch.zeros(()), **zeros}
+            self.adam.state[flat] = {"step": torch.zeros(()), **zeros}
         if hasattr(self.engine.optimizer, "_lazy_init_hp_params_optimizer_state"):
             self.engine.optimizer._lazy_init_hp_params_optimizer_state()
         halves = {name: _numbers(value) for name, value in parameters.items() if value.dtype != torch.float32}
@@ -220,11 +181,10 @@ class DeepSpeedEngine:
                 self._put(parameters[piece.name], piece)
 
     def state(self) -> Iterator[Piece]:
-        """Return nothing before the first update but masters. At stage 0, where every rank has all, they share it
-        out."""
-        states, comm = self._states(), self.comm
-        for number, (name, parameter) in enumerate(self.policy.named_parameters()):
-            share = self._share(parameter, number % comm.world_size == comm.rank)
+        """Return nothing before the first update but masters."""
+        states = self._states()
+        for name, parameter in self.policy.named_parameters():
+            share = self._share(parameter)
             if share is None:
                 continue
             start, size = share
@@ -236,7 +196,7 @@ class DeepSpeedEngine:
     def close(self) -> None:
         """DeepSpeed's own `destroy` leaves the parameters, and at stage 3 all else: parameters, hooks and optimiser
         refer to each other where Python's garbage collection does not see it. So each lets go of what it holds."""
-        engine, adam = self.engine, self._adam()
+        engine, adam = self.engine, self.adam
         engine.destroy()
         adam.state.clear()
         adam.param_groups.clear()
@@ -247,10 +207,8 @@ class DeepSpeedEngine:
         vars(engine).clear()
 
     # the optimiser's state of a parameter; DeepSpeed keeps it in flat shards ----------------------------------------
-    def _share(self, parameter: nn.Parameter, chosen: bool) -> tuple[int, int] | None:
+    def _share(self, parameter: nn.Parameter) -> tuple[int, int] | None:
         """Place of this rank's numbers in the flattened parameter: the first, and how many; None without any."""
-        if self.stage == 0:
-            return (0, parameter.numel()) if chosen else None
         if self.stage == 3:
             shard, full = parameter.ds_tensor.numel(), parameter.ds_numel  # type: ignore[attr-defined]
             start = shard * self.comm.rank
@@ -262,8 +220,6 @@ class DeepSpeedEngine:
     def _own(self, parameter: nn.Parameter, key: str) -> Tensor:
         """This rank's numbers of a state (`master`: of the float32 weights), flat: the live tensor, but a copy on the
         device at stage 3, which may be padded."""
-        if self.stage == 0:
-            return self._adam().state[parameter][key].view(-1)
         name = None if key == "master" else key
         if self.stage == 3:
             return parameter._z3_optimizer.get_local_fp32_param(parameter, name).detach().view(-1)  # type: ignore[attr-defined]
@@ -271,7 +227,7 @@ class DeepSpeedEngine:
 
     def _put(self, parameter: nn.Parameter, piece: Piece) -> None:
         """Keep of a piece what is this rank's."""
-        share = self._share(parameter, chosen=True)
+        share = self._share(parameter)
         if share is None:
             return
         own, values = piece.overlap(*share)
@@ -291,14 +247,16 @@ class DeepSpeedEngine:
         for name in names:
             if hasattr(optimizer, name):
                 return list(getattr(optimizer, name))
-        return list(self.policy.parameters())
+        raise AssertionError(f"{type(optimizer).__name__} keeps its shards elsewhere")
 
-    def _adam(self) -> torch.optim.AdamW:
-        return self.engine.optimizer if self.stage == 0 else self.engine.optimizer.optimizer
+    @property
+    def adam(self) -> torch.optim.AdamW:
+        """torch's, inside of ZeRO's optimiser."""
+        return self.engine.optimizer.optimizer
 
     def _states(self) -> list[dict[str, Tensor]]:
         """AdamW's state of each shard, empty before the first update."""
-        state = self._adam().state
+        state = self.adam.state
         return [state[flat] for flat in self._flats() if flat in state]
 
 

@@ -38,14 +38,9 @@ class Engine(Protocol):
         out)."""
         ...
 
-    def stream(self) -> Mapping[str, Tensor]:
-        """`weights()` for who reads each tensor once, in order, and keeps none. Every rank reads all of them: under
-        ZeRO-3 a tensor is gathered when it is read."""
-        ...
-
-    def weights(self) -> dict[str, Tensor]:
-        """The full state_dict on every rank (`lm_head.weight` present also for tied models);
-        live tensors where possible."""
+    def weights(self) -> Mapping[str, Tensor]:
+        """The full state_dict (`lm_head.weight` present also for tied models): live tensors, and under ZeRO-3 such as
+        are gathered when they are read, so every rank reads all of them in order, and keeps none."""
         ...
 
     def state(self) -> Iterable[Piece]:

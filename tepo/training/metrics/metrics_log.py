@@ -10,12 +10,14 @@ from tepo.common.text import install_line
 from tepo.config.compose import to_dict
 from tepo.config.run_config import RunConfig
 from tepo.store.run_folder import RunFolder
-from tepo.training.metrics.token_counts import MACHINE
 
 Report = Callable[[int, dict[str, Any]], None]
 
 # What differs between two equal runs; everything else is bit-identical.
-VOLATILE = ("timing_s/", "perf/gpu", "perf/left_over", *MACHINE)
+VOLATILE = (
+    *("timing_s/", "timing_per_token_ms/", "perf/gpu", "perf/cpu", "perf/throughput", "perf/mfu/", "perf/max_memory"),
+    "perf/left_over",
+)
 
 
 class MetricsLog:

@@ -11,10 +11,10 @@ from torch import Tensor
 from tepo.formula.formula import Bounds
 from tepo.objectives import Loss, Metrics, TokenBatch
 from tepo.objectives.batch import all_sum
-from tepo.objectives.segments import segment_sum
+from tepo.objectives.functions import segment_sum
 from tepo.training.distributed.comm import Comm
 from tepo.training.distributed.liveness import ACTIVITY, Activity
-from tepo.training.metrics.token_counts import TokenCounts
+from tepo.training.metrics.throughput import TokenCounts
 from tepo.training.metrics.token_dump import KeptTokens, per_token
 from tepo.training.resources.memory import TAKEN
 from tepo.training.rollout_batch import MiniBatch
@@ -86,7 +86,6 @@ class StepMetrics:
         self._values: dict[str, list[float | Tensor]] = {}
         self._core_cpu = 0.0
         self._started, self._cpu_started = time.perf_counter(), time.process_time()
-        self._waits = dict(activity.waits)
         activity.section = "step"
 
     @contextlib.contextmanager
@@ -123,11 +122,6 @@ class StepMetrics:
         assert self._metrics is not None
         updates = {name: float(np.mean([float(value) for value in values])) for name, values in self._values.items()}
         return self._metrics.means(comm) | updates
-
-    @property
-    def waits(self) -> dict[str, float]:
-        """Seconds that this rank has waited for others since the step began, by section."""
-        return {section: spent - self._waits.get(section, 0.0) for section, spent in self.activity.waits.items()}
 
     def timings(self) -> dict[str, float]:
         """Wall seconds by section under verl's names `timing_s/*`;

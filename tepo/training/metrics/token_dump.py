@@ -2,10 +2,10 @@
 (format: docs/tables.md, tepo.store.stored_tokens)."""
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -30,18 +30,19 @@ def per_token(batch: TokenBatch, out: Loss) -> dict[str, Tensor]:
     return {name: value for name, value in named.items() if value is not None and value.shape == shape}
 
 
-def token_entries(
-    rollout: FlatRollout, kept: Sequence[KeptTokens], tokenizer: PreTrainedTokenizerBase
-) -> Iterator[dict[str, Any]]:
-    """One entry of the file for each sequence, in the order in which they were trained."""
+def write_token_dump(
+    path: Path, objective: str, rollout: FlatRollout, kept: Sequence[KeptTokens], tokenizer: PreTrainedTokenizerBase
+) -> None:
+    """Write the file of a step by rename, with an entry for each sequence in the order in which they were trained."""
     decode = cache(lambda token: tokenizer.decode([token]))
+    responses = []
     for sequences, named in kept:
         lengths = [int(rollout.lengths[sequence]) for sequence in sequences]
         columns = {name: torch.split(value.float().cpu(), lengths) for name, value in named.items()}
         for index, sequence in enumerate(sequences):
             number, member = divmod(sequence, rollout.group_size)
             group = rollout.groups[number]
-            yield {
+            entry = {
                 "prompt": group.prompt.problem.prompt,
                 "answer": group.prompt.problem.answer,
                 "reward": float(group.rewards[member]),
@@ -53,9 +54,6 @@ def token_entries(
                     for name, pieces in columns.items()
                 },
             }
-
-
-def write_token_dump(path: Path, step: int, objective: str, entries: Iterable[dict[str, Any]]) -> None:
-    """Write the file of a step by rename; entries: of `token_entries`."""
-    data = {"format": FORMAT, "step": step, "objective": objective, "responses": list(entries)}
+            responses.append(entry)
+    data = {"format": FORMAT, "step": rollout.step, "objective": objective, "responses": responses}
     write_atomic(path, json.dumps(data, ensure_ascii=False, separators=(",", ":")))

@@ -242,11 +242,6 @@ def sequence_bytes(config: RunConfig, shape: Shape) -> int:
     return number_bytes(config.model.dtype) * numbers * longest_sequence(config)
 
 
-def tokens_at_once(config: RunConfig) -> int:
-    """Tokens of the largest micro-batch: the setting, or the longest sequence where that is more."""
-    return max(config.engine.micro_batch_tokens, longest_sequence(config))
-
-
 def layer_bytes(shape: Shape, size: int) -> int:
     """Bytes that autograd keeps per token of one layer; size: bytes of a number.
 
@@ -265,7 +260,8 @@ def _activations(config: RunConfig, shape: Shape, size: int) -> tuple[float, flo
     inputs of layers are kept, and one layer at a time is made again. LoRA also keeps the products with A of a layer's
     seven matrices; its output matrix is frozen.
     """
-    tokens, rank = tokens_at_once(config), config.model.lora_rank
+    # of the largest micro-batch: the setting, or the longest sequence where that is more
+    tokens, rank = max(config.engine.micro_batch_tokens, longest_sequence(config)), config.model.lora_rank
     layer = tokens * (layer_bytes(shape, size) + 7 * rank * size)
     temporary = tokens * 2 * size * (shape.inner + shape.hidden)
     if config.model.gradient_checkpointing:

@@ -5,13 +5,13 @@ sampled. Which groups are trained is decided in `dynamic_sampling`.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor, wait
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import chain, groupby, islice
 from operator import itemgetter
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,15 +20,14 @@ from tepo.common.errors import Diverged
 from tepo.common.randomness import derive
 from tepo.config.run_config import RunConfig
 from tepo.problems.grader import Grader, given_up
-from tepo.problems.problem import Problem
 from tepo.problems.rewards.own_rewards import OwnRewards, check_failures
 from tepo.sampling.engine_ranks import EngineOfRank
-from tepo.sampling.sampler import GivenUp, Job, Response, Sampler, SamplingParams
+from tepo.sampling.sampler import Job, Response, Sampler, SamplingParams
 from tepo.store.early_stop import EarlyStop, Kind
 from tepo.training.distributed.comm import Comm
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.dynamic_sampling import DynamicSampling
-from tepo.training.rollout.group_stats import GroupStats, Rollout
+from tepo.training.rollout.group_stats import Rollout
 from tepo.training.rollout.prompt_queue import PromptQueue
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.rollout_batch import Group, Prompt
@@ -47,16 +46,14 @@ class NoMixedGroups(EarlyStop):
 
     def __init__(self, rollout: Rollout, step: int, examples: Sequence[Group]):
         self.examples = examples
-        count, right, wrong = rollout.consumed, rollout.all_right, rollout.all_wrong
+        count, right, wrong = rollout.consumed, rollout.all_have(1.0), rollout.all_have(0.0)
         kind: Kind = "no signal"
         why = f"none of {count} prompts gave both right and wrong responses ({right} all right, {wrong} all wrong)"
         if wrong == count:
             kind, why = "collapse", f"all responses to the {count} prompts drawn were wrong"
             if step == 1:
-                cut = sum(stats.cut for stats in rollout.stats)
-                share = f"{cut} of {sum(len(stats.lengths) for stats in rollout.stats)}"
                 why += ", and none was ever right: look at the golds (`tepo data verify`), the form of the prompts and "
-                why += f"train.max_new_tokens ({share} responses were cut off)"
+                why += f"train.max_new_tokens ({rollout.cut} of {len(rollout.lengths)} responses were cut off)"
         elif right == count:
             kind, why = "saturation", f"all responses to the {count} prompts drawn were right"
         super().__init__(kind, step, why)
@@ -109,22 +106,18 @@ class Collector:
                     failures += failed if part // size < start + count else ()
                 check_failures(failures, count * size)
                 in_flight.give_up(shared.give_up(choice.end))
-        metrics.work.given_up.append(in_flight.lost_beyond(choice.end))
         taken = set(choice.taken)
         own = [
-            (part, GroupStats.of(group), group if part // size in taken else None)
+            (part, group if part // size in taken else group.without_logprobs())
             for part, group in in_flight.groups.items()
             if part < choice.end * size
         ]
-        groups: list[Group] = []
-        stats: list[GroupStats] = []
         parts = sorted(self._gather(own, metrics), key=itemgetter(0))
-        for _, same in groupby(parts, key=lambda part: part[0] // size):  # a group, put together from its parts
-            _, of_parts, drawn = zip(*same, strict=True)
-            stats.append(GroupStats.joined(of_parts))
-            if drawn[0]:
-                groups.append(Group.joined(drawn))
-        rollout = Rollout(groups, stats, choice.start + choice.added - choice.end, self.own.names if self.own else ())
+        drawn = [  # each put together from its parts
+            Group.joined([group for _, group in same]) for _, same in groupby(parts, key=lambda part: part[0] // size)
+        ]
+        groups = [group for group in drawn if group.prompt.number in taken]
+        rollout = Rollout(groups, drawn, choice.start + choice.added - choice.end, self.own.names if self.own else ())
         if not rollout.groups:
             raise NoMixedGroups(rollout, step, [group for _, group in sorted(in_flight.groups.items())[:_EXAMPLES]])
         return rollout
@@ -176,8 +169,6 @@ class InFlight:
         self.sampled: dict[int, Prompt] = {}
         self.judged: list[Future[list[tuple[int, Group]]]] = []
         self.groups: dict[int, Group] = {}
-        self.tokens: dict[int, int] = {}
-        self.lost: GivenUp | None = None
 
     def add(self, parts: Sequence[int]) -> None:
         """Start the parts that this engine is to draw; there may be none."""
@@ -205,7 +196,6 @@ class InFlight:
                     (part, self.sampled.pop(part, None), responses)
                     for part, responses in self.queue.finished(self.seconds)
                 ]
-            self.tokens |= {part: sum(len(response.tokens) for response in rows) for part, _, rows in ended}
             wanted = [(part, prompt, rows) for part, prompt, rows in ended if prompt]
             if wanted and self.collector.engine.leads:
                 self.judged.append(self.aside.submit(self._grade, wanted))
@@ -225,54 +215,34 @@ class InFlight:
 
     def close(self) -> None:
         """Give up what is still under way."""
-        self.lost = self.queue.abort()
+        self.queue.abort()
         self.aside.shutdown(cancel_futures=True)
-
-    def lost_beyond(self, end: int) -> GivenUp | None:
-        """Tokens that this engine drew for nothing, once closed: what its queue gave up, and prompts from `end` on."""
-        if not self.collector.engine.leads:
-            return GivenUp(0, 0)
-        if self.lost is None:
-            return None
-        unused = sum(tokens for part, tokens in self.tokens.items() if part >= end * self.size)
-        return GivenUp(self.lost.tokens + unused, self.lost.preemptions)
 
     def _grade(self, ended: Sequence[tuple[int, Prompt, list[Response]]]) -> list[tuple[int, Group]]:
         """Grade parts: groups with their rewards."""
         texts = self.collector.stream.decode([row for _, _, responses in ended for row in responses])
         problems = [prompt.problem for _, prompt, responses in ended for _ in responses]
-        if self.collector.own:
-            return self._score(self.collector.own, ended, list(zip(problems, texts, strict=True)))
-        golds = [problem.answer for problem in problems]
-        verdicts = iter(self.collector.grader.grade(list(zip(golds, texts, strict=True))))
-        groups = []
+        own, groups = self.collector.own, []
+        if own is None:
+            golds = [problem.answer for problem in problems]
+            judged: Iterator[Any] = iter(self.collector.grader.grade(list(zip(golds, texts, strict=True))))
+        else:
+            judged = iter(own.score(list(zip(problems, texts, strict=True))))
         for part, prompt, responses in ended:
-            own = list(islice(verdicts, len(responses)))
-            rewards = np.array([verdict.correct for verdict in own], dtype=np.float32)
-            group = Group(prompt, responses, rewards, given_up(verdict.reason for verdict in own))
-            groups.append((part, self._noisy(part, group)))
-        return groups
-
-    def _score(
-        self,
-        own: OwnRewards,
-        ended: Sequence[tuple[int, Prompt, list[Response]]],
-        answers: Sequence[tuple[Problem, str]],
-    ) -> list[tuple[int, Group]]:
-        """Take rewards of a user's own of parts. answers: problem and text of each response."""
-        scored = iter(own.score(answers))
-        groups = []
-        for part, prompt, responses in ended:
-            found = list(islice(scored, len(responses)))
-            group = Group(
-                prompt,
-                responses,
-                np.array([own.mean(one.rewards) for one in found], dtype=np.float32),
-                sum(one.given_up for one in found),
-                named=np.array([one.rewards for one in found], dtype=np.float32),
-                weights=own.weights,
-                failures=tuple(one.failure for one in found if one.failure),
-            )
+            found = list(islice(judged, len(responses)))
+            if own is None:
+                rewards = np.array([verdict.correct for verdict in found], dtype=np.float32)
+                group = Group(prompt, responses, rewards, given_up(verdict.reason for verdict in found))
+            else:
+                group = Group(
+                    prompt,
+                    responses,
+                    np.array([own.mean(one.rewards) for one in found], dtype=np.float32),
+                    sum(one.given_up for one in found),
+                    named=np.array([one.rewards for one in found], dtype=np.float32),
+                    weights=own.weights,
+                    failures=tuple(one.failure for one in found if one.failure),
+                )
             groups.append((part, self._noisy(part, group)))
         return groups
 

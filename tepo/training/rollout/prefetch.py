@@ -22,7 +22,8 @@ from tepo.training.distributed.liveness import Activity
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.rollout_source import Rollouts, Sampled
-from tepo.training.rollout.run_progress import Progress, StepRollout
+from tepo.training.rollout.run_progress import Progress
+from tepo.training.rollout_batch import FlatRollout
 from tepo.training.update import Updater
 
 _LOOK = 0.25  # seconds between two looks for the thread's end, each of which is a sign of life
@@ -53,7 +54,7 @@ class PrefetchedRollouts(Rollouts):
         self.beside, self.behavior = beside, behavior
 
     @contextlib.contextmanager
-    def next(self, step: int, metrics: StepMetrics) -> Iterator[StepRollout]:
+    def next(self, step: int, metrics: StepMetrics) -> Iterator[FlatRollout]:
         """Yield the rollout of a step, and sample up to that of `staleness` steps later beside the block.
 
         Raises also what the sampling raises, even where the block raises Diverged or EarlyStop: in turn, the rollouts
@@ -64,59 +65,51 @@ class PrefetchedRollouts(Rollouts):
                 yield rollout
                 return
             self.behavior.keep()
-            with self._sampling(step, last, metrics) as sampled:
-                yield rollout
-            if sampled.result():
-                with self.behavior.back():
-                    self._score(sampled.result(), metrics)
+            done, failed = Future[Sampled](), threading.Event()
 
-    @contextlib.contextmanager
-    def _sampling(self, step: int, last: int, metrics: StepMetrics) -> Iterator["Future[Sampled]"]:
-        """Sample in a thread, which has ended when the block has."""
-        done: Future[Sampled] = Future()
-        failed = threading.Event()
+            def never_asked() -> bool:  # to stop
+                if failed.is_set():  # before the ranks meet
+                    raise Abandoned
+                return False
 
-        def never_asked() -> bool:  # to stop
-            if failed.is_set():  # before the ranks meet
-                raise Abandoned
-            return False
+            def run() -> None:
+                began = time.perf_counter()
+                try:
+                    own = StepMetrics(activity=Activity())
+                    sampled = self._sample(replace(self.beside, asked=never_asked), step, last, own)
+                    metrics.seconds["gen_beside"] = time.perf_counter() - began
+                    done.set_result(sampled)
+                except BaseException as error:  # the other thread raises it
+                    done.set_exception(error)
 
-        def run() -> None:
-            began = time.perf_counter()
+            threading.Thread(target=run, daemon=True, name="sampling ahead").start()
             try:
-                own = StepMetrics(activity=Activity())
-                sampled = self._sample(replace(self.beside, asked=never_asked), step, last, own)
-                metrics.work.given_up += own.work.given_up
-                metrics.seconds["gen_beside"] = time.perf_counter() - began
-                done.set_result(sampled)
-            except BaseException as error:  # the other thread raises it
-                done.set_exception(error)
-
-        threading.Thread(target=run, daemon=True, name="sampling ahead").start()
-        try:
-            yield done
-        except (Diverged, EarlyStop):
-            _await(done, step, metrics)
-            raise
-        except BaseException:
-            failed.set()
-            wait([done], _GIVE_UP)
-            raise
-        _await(done, step, metrics)
+                yield rollout
+            except (Diverged, EarlyStop):
+                _await(done, step, metrics)
+                raise
+            except BaseException:
+                failed.set()
+                wait([done], _GIVE_UP)
+                raise
+            if sampled := _await(done, step, metrics):
+                with self.behavior.back():
+                    self._score(sampled, metrics)
 
 
-def _await(done: "Future[Sampled]", step: int, metrics: StepMetrics) -> None:
+def _await(done: "Future[Sampled]", step: int, metrics: StepMetrics) -> Sampled:
     """Wait for the thread's end. Raises what ended it."""
     before = metrics.seconds.get("gen", 0.0)
     while not done.done():
         with metrics.time("gen"):
             wait([done], _LOOK)
     try:
-        done.result()
+        sampled = done.result()
     except Diverged as error:  # it sampled with the weights after the step before
         raise diverged(error, step - 1) from error
     waited = metrics.seconds.get("gen", 0.0) - before
     metrics.work.hidden = max(0.0, metrics.seconds["gen_beside"] - waited)
+    return sampled
 
 
 class BehaviorWeights:

@@ -9,7 +9,7 @@ from tepo.store.early_stop import EarlyStop, check_rewards
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.group_stats import Rollout
-from tepo.training.rollout.run_progress import Progress, StepRollout
+from tepo.training.rollout.run_progress import Progress
 from tepo.training.rollout_batch import FlatRollout
 from tepo.training.update import Updater
 
@@ -39,7 +39,7 @@ class Rollouts:
         return Progress(step, self.prompts, self.consumed, tuple(self.waiting), self.rewards, self.early_stop)
 
     @contextlib.contextmanager
-    def next(self, step: int, metrics: StepMetrics) -> Iterator[StepRollout]:
+    def next(self, step: int, metrics: StepMetrics) -> Iterator[FlatRollout]:
         """Yield the rollout of a step to a block that updates the policy on it.
 
         Raises EarlyStop where there is none, as no group of the step is mixed, or where the rewards have stayed below
@@ -77,10 +77,10 @@ class Rollouts:
     def _score(self, sampled: Sampled, metrics: StepMetrics) -> None:
         """Take the old values of rollouts, which then wait for their step. The model has the weights that sampled."""
         for step, rollout in sampled:
-            flat = FlatRollout(rollout.groups, self.device)
-            metrics.work.sampled += sum(sum(stats.lengths) for stats in rollout.stats)
+            flat = FlatRollout(rollout.groups, self.device, step, rollout.metrics())
+            metrics.work.sampled += sum(rollout.lengths)
             with metrics.time("old_log_prob"):
-                metrics.work.score(flat, self.updater.passes.compute_old_logprobs(flat))
+                metrics.work.score(flat, self.updater.compute_old_logprobs(flat))
                 # A rollout that waits is compared now: at its updates, the policy will not be the one that sampled.
-                gap = self.updater.check_drawn(flat, step) if self.train.staleness else {}
-            self.waiting.append(StepRollout(step, flat, rollout.metrics() | gap))
+                flat.metrics |= self.updater.check_drawn(flat) if self.train.staleness else {}
+            self.waiting.append(flat)

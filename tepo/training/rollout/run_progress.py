@@ -22,22 +22,13 @@ _OLD = ("old_logprobs", "old_entropies", "old_distribution", "initial_logprobs")
 
 
 @dataclass(frozen=True, slots=True)
-class StepRollout:
-    """The rollout that a step trains, with the values of the policy that sampled it. metrics: of the draw."""
-
-    step: int
-    rollout: FlatRollout
-    metrics: dict[str, float]
-
-
-@dataclass(frozen=True, slots=True)
 class Progress:
     """How far a run is."""
 
     step: int = 0  # the last finished one
     prompts: int = 0  # drawn so far
     consumed: int = 0  # those of the last rollout; 0: there was none
-    pending: tuple[StepRollout, ...] = ()  # the rollouts of the next steps, in order, as many as are drawn
+    pending: tuple[FlatRollout, ...] = ()  # the rollouts of the next steps, in order, as many as are drawn
     rewards: tuple[float, ...] = ()  # of each finished step, the mean over the responses that it trained or dropped
     early_stop: EarlyStop | None = None  # why no more is drawn; what is pending is trained first
 
@@ -48,13 +39,13 @@ class Progress:
         return {"prompts": self.prompts, "consumed": self.consumed, **ending}
 
 
-def write_pending(folder: Path, pending: Sequence[StepRollout]) -> None:
+def write_pending(folder: Path, pending: Sequence[FlatRollout]) -> None:
     """Add the rollouts to a checkpoint's folder, as `rollouts/step_000005.safetensors` and `.json`."""
     for number, waiting in enumerate(pending):
         file = folder / "rollouts" / f"step_{waiting.step:06d}.safetensors"
         if number == 0:
             file.parent.mkdir()
-        save_file(dict(_tensors(waiting.rollout)), file)
+        save_file(dict(_tensors(waiting)), file)
         write_json(file.with_suffix(".json"), {"step": waiting.step, "metrics": waiting.metrics})
 
 
@@ -71,16 +62,16 @@ def resume(run: RunFolder, checkpoint: Path | None, stream: PromptStream, device
     return Progress(saved["step"], saved["prompts"], saved["consumed"], pending, rewards, early_stop)
 
 
-def read_pending(folder: Path, stream: PromptStream, device: torch.device) -> tuple[StepRollout, ...]:
+def read_pending(folder: Path, stream: PromptStream, device: torch.device) -> tuple[FlatRollout, ...]:
     """The rollouts of a checkpoint's folder, by step. Prompts are those of the stream with the same numbers."""
-    pending: list[StepRollout] = []
+    pending: list[FlatRollout] = []
     for file in sorted((folder / "rollouts").glob("*.safetensors")):
         saved, tensors = parse_json(file.with_suffix(".json").read_bytes()), load_file(file)
-        rollout = FlatRollout(_groups(tensors, stream), device)
+        rollout = FlatRollout(_groups(tensors, stream), device, saved["step"], saved["metrics"])
         for name in _OLD:
             if name in tensors:
                 setattr(rollout, name, tensors[name].to(device))
-        pending.append(StepRollout(saved["step"], rollout, saved["metrics"]))
+        pending.append(rollout)
     return tuple(pending)
 
 

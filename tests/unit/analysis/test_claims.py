@@ -10,7 +10,7 @@ from scipy import optimize, stats
 
 from tepo.analysis.charts import claims_charts
 from tepo.analysis.claim_outcomes import ClaimOutcome
-from tepo.analysis.claims_table import claim_line, claims_table, summary
+from tepo.analysis.claims_table import claims_table, summary
 from tepo.evaluation.statistics.region import RegionVerdict
 from tepo.reporting.headline import headline
 from tepo.reporting.tables.table import Table
@@ -213,7 +213,7 @@ def test_times_that_no_run_lived_to_see_give_no_number(tmp_path: Path) -> None:
     (said,) = table.blocks[0].notes
     assert "All 8 runs of A never reach it: no difference in steps can be stated, at least +8" in said
     assert "16 runs, 8 of A ended early. " in said
-    drawn = claims_charts(list(map(claim_line, found.values())))
+    drawn = claims_charts(list(found.values()))
     assert [one.name for one in drawn] == ["claims-outcomes"], "the outcome, and no difference"
 
 

@@ -1,7 +1,5 @@
-"""The page of everything on record: small, quick to load, and short on paper."""
+"""The page of everything on record: small, and quick to load."""
 
-import base64
-import re
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from tests.unit.reporting.chromium import Page, chromium
 
 pytestmark = [pytest.mark.chromium, pytest.mark.slow, pytest.mark.disaster]
 
-BYTES, SECONDS, SHEETS = 3_000_000, 2, 40
+BYTES, SECONDS = 3_000_000, 2
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +27,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_it_is_small_quick_and_short(path: Path) -> None:
+def test_it_is_small_and_quick(path: Path) -> None:
     """Seconds of CPU time, which on a machine that does nothing else is the time one waits."""
     assert path.stat().st_size <= BYTES
     with chromium() as window:
@@ -40,8 +38,6 @@ def test_it_is_small_quick_and_short(path: Path) -> None:
         assert _seconds(window) - before < SECONDS
         assert window.all(".chart-wrapper svg"), "what stands open is drawn"
         assert window.all("details:not([open]) .chart svg") == [], "what is folded is drawn when it is opened"
-        sheets = window.command("Page.printToPDF", preferCSSPageSize=True)["data"]
-        assert len(re.findall(rb"/Type /Page\b", base64.b64decode(sheets))) <= SHEETS
         assert window.console() == []
 
 

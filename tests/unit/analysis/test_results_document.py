@@ -14,7 +14,7 @@ from tepo.reporting.charts.style import digest
 from tepo.reporting.headline import headline
 from tepo.reporting.page import PageContent, PageHead, PageStudy
 from tepo.reporting.tables.table import VERDICT, Cell, Column, Kind, Table, TableBlock, TableRow
-from tepo.store.facts import Gathered
+from tepo.store.facts import facts_from
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
 from tests.unit.test_documentation import ROOT
@@ -58,7 +58,7 @@ def row(label: str, *cells: str | float) -> TableRow:
     return TableRow(label, label, tuple(typed))
 
 
-NOTHING = Gathered().facts()
+NOTHING = facts_from([], [], [])
 SCORES = (Column("add3", "add3"), Column(AVERAGE, "Avg."))
 MEASURED = (*SCORES, Column("delta", "Δ Avg.", Kind.DELTA), Column(VERDICT, "Verdict", Kind.TEXT))
 FIRST = TableBlock("Measured: a", MEASURED, (row("one, a", 10, 50, 0, "baseline"), row("two, a", 20, 51, 1, "worse")))

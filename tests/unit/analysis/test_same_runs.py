@@ -2,12 +2,12 @@
 alone."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from tepo.analysis.same_runs import STEPS, SameRuns, same_runs
+from tepo.analysis.same_runs import STEPS, same_runs
 from tepo.common.errors import UserError
 from tepo.studies.plan import Unit, make_plan
 from tepo.studies.study import Study, parse_study
@@ -57,7 +57,7 @@ def made(study: Study, store: Path, **twins: tuple[Sequence[float], Sequence[flo
     return units
 
 
-def alike(study: Study, units: Sequence[Unit]) -> SameRuns:
+def alike(study: Study, units: Sequence[Unit]) -> tuple[Mapping[str, str], Sequence[str]]:
     return same_runs(study, "laptop", units, facts_of(study, units))
 
 
@@ -65,9 +65,9 @@ def test_a_declared_twin_is_marked_until_rounding_parts_it(tmp_path: Path) -> No
     study = parsed(tmp_path)
     late = ((*REWARDS[:STEPS], 0.1, 0.2), (*[one * (1 + 3e-5) for one in ENTROPIES[:STEPS]], 0.1, 0.1))
     units = made(study, tmp_path / "runs", twin=late)
-    found = alike(study, units)
-    assert found.same_as == {"laptop/twin": "plain"}
-    assert found.notes == []
+    same_as, notes = alike(study, units)
+    assert same_as == {"laptop/twin": "plain"}
+    assert notes == []
     table = table_from_store(study, units)
     words = {row.key: row.cells[-1].text for row in table.blocks[0].rows}
     assert words["laptop/twin"] == "identical here"
@@ -83,19 +83,19 @@ def test_another_objective_at_a_small_rate_is_no_twin(seeds: tuple[int, ...], tm
     for unit in units:
         if unit.row.label == "twin" and unit.seed not in seeds:  # one seed that differs is enough
             trained(unit, [reward + 0.01 * unit.seed for reward in REWARDS])
-    found = alike(study, units)
-    assert found.same_as == {}
-    assert found.notes == ["Declared by `same_as:` to train as plain does, but their runs part within 4 steps: twin."]
+    same_as, notes = alike(study, units)
+    assert same_as == {}
+    assert notes == ["Declared by `same_as:` to train as plain does, but their runs part within 4 steps: twin."]
 
 
 def test_one_seed_or_too_few_steps_say_nothing(tmp_path: Path) -> None:
     study = parsed(tmp_path)
     units = [unit for unit in made(study, tmp_path / "runs") if unit.seed == 0]
-    assert (alike(study, units).same_as, alike(study, units).notes) == ({}, [])
+    assert alike(study, units) == ({}, [])
     short = make_plan(study, "laptop", store=tmp_path / "short", overrides=["train.steps=3"])
     for unit in short:
         trained(unit, REWARDS)
-    assert (alike(study, short).same_as, alike(study, short).notes) == ({}, [])
+    assert alike(study, short) == ({}, [])
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ rows: [{{label: plain, objective: grpo_dapo}}, {{label: other, objective: {other
 scales: {{laptop: {{models: [laptop], seeds: [0, 1], overrides: [train.steps=2, "data.benchmarks=[add3]"]}}}}
 """
 METRICS = {"critic/score/mean": 0.5, "timing_s/step": 2.0, "timing_s/gen": 1.5, "training/responses": 32}
-CHARTS = ["mine-differences", "mine-curves", "mine-times"]
+CHARTS = ["mine-differences", "mine-curves"]
 BEGINS = {"svg": b"<svg ", "pdf": b"%PDF-", "png": b"\x89PNG", "html": b"<!DOCTYPE html>", "json": b"{"}
 
 

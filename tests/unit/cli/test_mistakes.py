@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
-from typer.core import TyperCommand
 from typer.testing import CliRunner
 
 from tepo.common.errors import UserError
@@ -27,7 +25,6 @@ from tests.unit.store.test_store_check import WORDS
 from tests.unit.studies.measured import finish
 from tests.unit.training.small import write
 
-CONTEXT = typer.Context(TyperCommand("train"))
 UNTRAINABLE = {
     "objective.betta=1": "'beta'",
     "train.max_new_tokens=100000": "the model has 256 positions",
@@ -37,7 +34,7 @@ BASES = ["package:laptop", "package:laptop_sparse"]
 
 
 def training(word: str, dry_run: bool) -> Callable[[Path], Any]:
-    return lambda store: train(CONTEXT, [word, f"store={store}"], dry_run=dry_run)
+    return lambda store: train([word, f"store={store}"], dry_run=dry_run)
 
 
 def called(*words: str) -> Callable[[Path], Any]:
@@ -52,6 +49,8 @@ def called(*words: str) -> Callable[[Path], Any]:
         (called("table", "panel-q"), "panel_"),
         (called("ablate", "panel-e", "--scale", "labtop"), "'laptop'"),
         (called("ablate", "panel-e", "--slurm", "minutes=5"), "add --launcher slurm"),
+        (called("ablate", "panel-e", "--seeds", "a,b"), "not a list of seeds"),
+        (called("list", "--watch"), "no such folder"),
         (called("eval", "ad3", "--model", "package:laptop"), "add3"),
         (called("eval", "add3", "--model", "nowhere/at/all"), "no model"),
         (called("explain", "tepo", "gspo"), "--vs NAME"),

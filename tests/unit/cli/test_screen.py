@@ -24,6 +24,7 @@ from tepo.store.run_id import RECIPE
 from tepo.store.samples_file import table_of, write_table
 from tepo.studies.plan_studies import plan_all
 from tepo_cli import screen
+from tepo_cli.cli_options import Asked
 from tepo_cli.commands.train import train
 from tepo_cli.main import main
 from tepo_cli.show_plan import show_units
@@ -60,6 +61,12 @@ def test_a_plan_has_a_line_a_row_over_its_seeds(tmp_path: Path, capsys: pytest.C
     assert len(lines) == 5
     assert re.search(r"0, 1, 2 +│ 1 x done, 2 x 36 steps +│ 7 benchmarks", lines[0])
     assert re.search(r"0, 1, 2 +│ 36 steps +│ 7 benchmarks", lines[1])
+
+
+def test_data_is_an_override_of_every_row_and_comes_last() -> None:
+    asked = Asked(override=["data=laptop", "train.steps=2"], data="laptop_sparse", store=Path("runs"))
+    ((_, units),) = asked.plan(["panel-e"])
+    assert {(unit.config.data.name, unit.config.train.steps) for unit in units} == {("laptop_sparse", 2)}
 
 
 @pytest.mark.usefixtures("narrow")

@@ -26,10 +26,6 @@ def test_in_a_pipe_it_looks_once(tmp_path: Path) -> None:
     assert line == f"{folder.path.name}  tepo  0  2/8  reward 50.0%  entropy 0.500  length 31  12 s  running"
 
 
-def test_a_store_that_is_not_there_is_a_mistake(tmp_path: Path) -> None:
-    assert "no such folder" in alone(*WATCH, tmp_path / "no", code=2).stderr
-
-
 @pytest.mark.slow
 def test_in_a_terminal_it_follows_the_run_until_ctrl_c(tmp_path: Path) -> None:
     folder = run(tmp_path, 0, "running", [0.25])

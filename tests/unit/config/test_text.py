@@ -70,13 +70,10 @@ def test_text_in_lists() -> None:
     ("word", "message"),
     [
         ("train.steps=4#0", "train.steps must be a whole number, not '4#0'"),
-        ("train.learning_rate=ü", "train.learning_rate must be a number, not 'ü'"),
         ("data.tasks.add3=1'2", 'data.tasks.add3 must be a number, not "1\'2"'),
         ("seed=1,2", "1,2 lists several values, and a run has one"),
-        ("train.steps=range(1,3)", "lists several values, and a run has one"),
         ("data.reward={short: {file: a#b.py}}", "is no list or mapping that can be read"),
         ("objective.J=[w,", "J: no expression"),
-        ("wandb.group=a${", "what stands in"),
         ("wandb.group=${nothing}", "what stands in"),
         ("wandb.group=\udcff", "no text in UTF-8"),
         ("wandb.group=a\0", "no text in UTF-8"),
@@ -87,19 +84,6 @@ def test_no_message_is_that_of_a_parser(word: str, message: str) -> None:
         compose([word])
     assert message in caught.value.what
     assert not any(name in str(caught.value) for name in ("Exception", "alternative", "mismatched", "annotation"))
-
-
-def test_what_a_message_suggests_works(tmp_path: Path) -> None:
-    (tmp_path / "a,b.py").write_text("def reward(problem, response):\n    return 1.0\n")
-    with pytest.raises(UserError) as caught:
-        compose([f"data.reward={{short: {{file: {tmp_path}/a,#b.py}}}}"])
-    (word,) = shlex.split(caught.value.fix.partition("as in ")[2])
-    assert word == 'data.reward={short: {file: "a,b.py"}}'
-    assert "short" in compose([word.replace("a,b", f"{tmp_path}/a,b")]).data.reward
-    with pytest.raises(UserError) as caught:
-        compose(["wandb.group=a${b"])
-    assert r"'\${'" in caught.value.fix
-    assert compose([r"wandb.group=a\${b"]).wandb.group == "a${b"
 
 
 @pytest.mark.parametrize("name", ["1e5", "007", "true", "a,b", "ü#x", "it's"])

@@ -12,7 +12,7 @@ from tepo.common.randomness import uniform
 from tepo.problems.benchmarks import Benchmark
 from tepo.problems.problem import Problem
 from tepo.problems.sources import Procedural
-from tepo.sampling.embedded.batch_queue import Waves
+from tepo.sampling.embedded.torch_sampler import Waves
 from tepo.sampling.sampler import Job, Response, SamplingParams
 
 

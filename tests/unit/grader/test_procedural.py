@@ -5,8 +5,9 @@ import hashlib
 import random
 import re
 
+from tepo.common.paths import names
 from tepo.policy.warmstart import CHARACTERS
-from tepo.problems.benchmarks import benchmark_names, load_benchmark
+from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader import Grader, GraderOptions
 
 COUNT = 2500
@@ -35,7 +36,7 @@ def drawn(golds: list[str]) -> list[tuple[str, str]]:
 
 def test_golds_are_integers_and_what_a_policy_can_write_is_judged_as_before() -> None:
     """The pairs judged right under revision 7, counted and hashed; they were printed by that revision."""
-    procedural = [one for one in map(load_benchmark, benchmark_names()) if one.procedural]
+    procedural = [one for one in map(load_benchmark, names("evals")) if one.procedural]
     golds = [problem.answer for one in procedural for problem in one.load_problems()]
     assert len(procedural) >= 13
     assert all(re.fullmatch(r"[0-9]{1,18}", gold) for gold in golds)

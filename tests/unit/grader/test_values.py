@@ -68,65 +68,6 @@ def test_no_linear_relation_holds_among_the_values_of_the_points() -> None:
                     assert abs(total) > unit // 10**6
 
 
-@pytest.mark.parametrize(
-    ("gold", "answer"),
-    [
-        ("x_2(x_3-x_1)", r"\frac{2x_2}{7}"),
-        (r"\ln(a+d)", r"\ln(b+c)"),
-        (r"\frac{x_1+x_4}{2}", r"\frac{x_2+x_3}{2}"),
-        (r"\alpha+\beta", "a+C"),
-        ("a!+b+c+d+m", "a!+b+c+d+a+1"),  # the fifth unknown was the first plus one
-        ("2^{67000}", "2^{67000}+1"),
-        (LONG, LONG[:-1] + "2"),
-        ("2^{4000}", str(2**4000 + 1)),
-        (r"123456789012345678 \cdot 123456789012345678", r"123456789012345677 \cdot 123456789012345679"),
-        ("10000!", "10000!+1"),
-        ("7", r"7\text{ (wrong)}"),
-        ("7", r"7\text{ (this is not the answer)}"),
-        ("7", r"\text{The wrong answer is }7"),
-        ("7", r"7\text{ (or 8)}"),
-        ("y^2=4x", "4x"),
-        ("x+y=3", "3"),
-        ("xy=3", "3"),
-        ("-x=3", "3"),
-        ("5:30", "1/2/3"),
-        ("1/2/3", "5:30"),
-    ],
-)  # fmt: skip
-def test_what_only_looks_equal_is_refused(grader: Grader, gold: str, answer: str) -> None:
-    assert judged(grader, gold, answer)[0] is False
-
-
-@pytest.mark.parametrize(
-    ("gold", "answer"),
-    [
-        ("x_2(x_3-x_1)", "x_2x_3-x_1x_2"),
-        (r"\ln(a+d)", r"\ln(d+a)"),
-        ("2^{67000}", "4^{33500}"),
-        (LONG, f"{LONG[:-1]}0+1"),
-        ("2^{4000}", str(2**4000)),
-        ("10000!", r"10000\cdot 9999!"),
-        ("7", r"7\text{ (minimum)}"),
-        ("7", r"7\text{ (since }n>0)"),
-        ("1/2", r"1/2\text{ (or 0.5)}"),
-        ("y=4x", "4x"),
-        ("f(x)=4x", "4x"),
-        ("(x,y)=(1,2)", "(1,2)"),
-        (r"\angle ABC=30", "30"),
-        ("|AB|=5", "5"),
-        (r"\tan A=2", "2"),
-        (r"\frac{dy}{dx}=3x", "3x"),
-        (r"\text{Area}=3", "3"),
-        ("3", "x+y=3"),
-        ("y^2=4x", "4x=y^2"),
-        ("5:30", "5:30"),
-        ("2:3", "2/3"),
-    ],
-)
-def test_what_is_equal_stays_accepted(grader: Grader, gold: str, answer: str) -> None:
-    assert judged(grader, gold, answer)[0] is True
-
-
 def test_what_cannot_be_told_apart_at_the_digits_allowed_is_given_up(grader: Grader) -> None:
     assert judged(grader, "2^{67000}", r"2^{67000}+\sqrt{2}") == (False, "too much work")
     assert judged(grader, "2^{67000}", r"3^{67000}+\sqrt{2}") == (False, "different")

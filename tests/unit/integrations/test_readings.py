@@ -3,7 +3,7 @@
 import pytest
 
 from tepo.common.errors import UserError
-from tepo.integrations.trainers import PRIME_RL, TRL, VERL, check_version, reads, split, with_changes
+from tepo.integrations.trainers import PRIME_RL, TRL, VERL, check_version, reads, split
 from tepo.objectives import load_objective, names
 from tests.integration.commands import python
 
@@ -17,7 +17,7 @@ def test_a_reading_needs_no_more_than_is_given(name):
             with pytest.raises(UserError, match="does not give"):
                 peer.check(row)
         else:
-            peer.check(with_changes(row, reading))
+            peer.check(load_objective(row, reading))
             assert not reading or peer.lacks(row)
 
 
@@ -28,15 +28,15 @@ def test_tepo_by_covariance_for_verl():
     reading = VERL.reading(row)
     assert reading == {"M": "(A > 0) & (-cov_b(logp, A) < -tol)"}
     with pytest.raises(UserError, match="does not give the mini-batch before") as caught:
-        VERL.check(with_changes(row, reading), {})
+        VERL.check(load_objective(row, reading), {})
     assert caught.value.fix == "say it here: micro_batch=True"
-    VERL.check(with_changes(row, reading), {"mini_batch": True})
+    VERL.check(load_objective(row, reading), {"mini_batch": True})
     assert PRIME_RL.reading(row) is None  # one response has one advantage: no covariance
 
 
 @pytest.mark.parametrize("anchor", ["kl_old", "kl_initial"])
 def test_an_exact_kl_for_trl(anchor):
-    row = with_changes("tepo_kl_all", {"kl": anchor})
+    row = load_objective("tepo_kl_all", {"kl": anchor})
     estimate = {"kl_old": "k3(d)", "kl_initial": "k3(logp - logp_initial)"}[anchor]
     assert TRL.reading(row) == {"kl": estimate}
 
@@ -84,16 +84,16 @@ def test_terms_that_verl_adds(changes, left, settings):
     ],
 )
 def test_what_a_row_reads(name, changes, read):
-    assert reads(with_changes(name, changes)) == read
+    assert reads(load_objective(name, changes)) == read
 
 
 def test_changes_are_checked():
     with pytest.raises(UserError, match="unknown name of the formula 'lowe'"):
-        with_changes("tepo", {"lowe": 1})
+        load_objective("tepo", {"lowe": 1})
     with pytest.raises(UserError, match="nothing reads tol"):
-        with_changes("tepo_kl_all", {"tol": 1})
+        load_objective("tepo_kl_all", {"tol": 1})
     for source in ("tepo", load_objective("tepo")):
-        assert with_changes(source, {"beta": 1}).constants["beta"] == 1
+        assert load_objective(source, {"beta": 1}).constants["beta"] == 1
 
 
 @pytest.mark.parametrize(("peer", "command"), [("trl", 'pip install "tepo\\[trl\\]"'), ("verl", 'pip install "verl')])

@@ -1,5 +1,6 @@
 """The sentence about what runs have cost."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -31,7 +32,10 @@ def test_shares_over_distinct_runs_and_over_the_parts_of_a_resumed_one(tmp_path:
     )
 
 
-@pytest.mark.parametrize("content", ['[{"data": "lap', '[{"who": 1}]', "7"])
+COST = Cost("laptop", "", steps=1, benchmarks=0, cpu_s=1, training_s=1, measuring_s=1, tokens=1)
+
+
+@pytest.mark.parametrize("content", ['[{"data": "lap', '[{"who": 1}]', "7", json.dumps([vars(COST) | {"cpu_s": "x"}])])
 def test_a_damaged_record_is_named(tmp_path: Path, content: str) -> None:
     write(tmp_path / "run/cost.json", content)
     with pytest.raises(UserError, match=r"damaged[^\0]*cost\.json[^\0]*move it away"):

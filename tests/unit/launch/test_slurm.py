@@ -9,10 +9,10 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.launch import slurm_job
-from tepo.launch.sbatch import NodeKind, SlurmOptions, fitted, gpus, slurm_options
+from tepo.launch.sbatch import SlurmOptions, fitted, gpus, slurm_options
 from tests.integration.commands import tepo
 
-CLUSTER = [NodeKind("gpu", 4, 96, 8), NodeKind("gpu", 2, 32, 4), NodeKind("cpu", 9, 64, 0)]
+CLUSTER = ["gpu|4|96|gpu:h100:8(S:0-1)", "gpu|2|32|gpu:4", "cpu|9|64+|(null)"]
 
 
 @pytest.fixture
@@ -74,22 +74,20 @@ def test_each_gpu_has_its_cpus(count: int, cpus: int | None) -> None:
     assert fitted(SlurmOptions(gpus=count), CLUSTER).cpus == cpus
     assert fitted(SlurmOptions(gpus=count, cpus=7), CLUSTER).cpus == 7
     assert fitted(SlurmOptions(gpus=count), []).cpus == cpus  # no sinfo
-    small = [NodeKind("gpu", 4, 64, 8)]
-    assert fitted(SlurmOptions(gpus=count), small).cpus == (cpus and min(cpus, 64))
+    assert fitted(SlurmOptions(gpus=count), ["gpu|4|64|gpu:8"]).cpus == (cpus and min(cpus, 64))
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"partition": "gpus"}, "did you mean 'gpu'"),
-        ({"partition": "gpu", "gpus": 16}, "1 node with 16 GPUs asked for in partition gpu, but a node has at most 8"),
-        ({"gpus": 8, "nodes": 5}, "5 nodes with 8 GPUs asked for in partition cpu or gpu, but it has 4 such"),
-        ({"partition": "cpu", "gpus": 1}, "in partition cpu, but a node has at most 0 GPUs and 64 CPUs"),
-        ({"gpus": 8}, "1 node with 8 GPUs asked for in partition cpu, but"),
+        ({"partition": "gpu", "gpus": 16}, "1 node with 16 GPUs and 1 CPU asked for, and there are 0 such"),
+        ({"gpus": 8, "nodes": 5}, "5 nodes with 8 GPUs and 1 CPU asked for, and there are 4 such"),
+        ({"partition": "cpu", "cpus": 65}, "sinfo, partition cpu"),
+        ({"gpus": 8}, "sinfo, partition by default"),
     ],
 )
 def test_what_the_cluster_does_not_have(options: dict, message: str) -> None:
-    usual = [] if "nodes" in options else [NodeKind("cpu", 1, 64, 0, default=True)]  # where a job goes that names none
+    usual = [] if "nodes" in options else ["cpu*|1|64|(null)"]  # where a job goes that names none
     with pytest.raises(UserError) as caught:
         fitted(SlurmOptions(**options), [*CLUSTER, *usual])
     assert message in str(caught.value)

@@ -8,8 +8,8 @@ import re
 from pathlib import Path
 
 from tepo.formula.language import AVERAGES, FUNCTIONS, GIVEN, GROUPS, WORDS
-from tepo.formula.lines import SUMS, equation
-from tepo.formula.row import differences, load_row, names
+from tepo.formula.row import changed_lines, load_row, names
+from tepo.formula.typeset import SUMS, equation
 
 PAGE = Path(__file__).parents[3] / "docs" / "formula.md"
 
@@ -26,7 +26,7 @@ def methods() -> str:
             " ".join(row.about.split()).partition(": ")[0].rstrip("."),
             f", like `{row.like}`" * bool(row.like),
         )
-        lines = differences(row, row.base) if row.base else equation(row)
+        lines = [here for here, _ in changed_lines(row, row.base) if here] if row.base else equation(row)
         found.append(f"- **{row.name}**{like}: {title}. {', '.join(f'`{line}`' for line in lines)}\n")
     return "".join(found)
 

@@ -13,7 +13,7 @@ import torch
 from tepo.common import paths
 from tepo.common.schema.document import load
 from tepo.objectives import Needs, Objective, load_objective, names
-from tepo.objectives.inputs import PER_TOKEN
+from tepo.objectives.batch import PER_TOKEN
 from tepo.objectives.testing.case import TabularCase, make_case
 
 DOCS = Path(__file__).parents[3] / "docs"

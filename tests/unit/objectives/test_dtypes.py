@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tepo.objectives import Groups, TokenBatch, load_objective, names
-from tepo.objectives.inputs import PER_TOKEN
+from tepo.objectives.batch import PER_TOKEN
 from tepo.objectives.testing.case import make_case
 
 HALF = [torch.bfloat16, torch.float16]

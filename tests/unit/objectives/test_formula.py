@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from tepo.common.errors import UserError
-from tepo.formula.row import differences, load_row, row_of
+from tepo.formula.row import changed_lines, load_row, row_of
 from tepo.objectives import Objective, load_objective, names
-from tepo.objectives.testing.case import TabularCase, distance, make_case
+from tepo.objectives.testing.case import TabularCase, make_case
 
 A = "(R - mean_g(R)) / (std_g(R) + 1e-6)"
 
@@ -29,12 +29,8 @@ def gradient(made: Objective, case: TabularCase, salt: int = 0) -> Tensor:
 @pytest.mark.parametrize(
     ("J", "said", "under"),
     [
-        ("A*logpp", "unknown name 'logpp'", "logpp"),
         ("A*Logp", "did you mean 'logp'?", "Logp"),
-        ("A*(A > 0 & d > 1)", "brackets around each", "A > 0 & d > 1"),
         ("(A)(d)", "no function", "(A)(d)"),
-        ("mean_b(T)*A*d", "mean_b(responses(…))", "T"),
-        ("A*d**99", "an exponent beyond 8", "99"),
         ("A*d + " + "(" * 60 + "d" + ")" * 60, "nested more than 40 deep", "("),
         ("А*logp", "cyrillic capital letter a", "А"),
         ("A*logp if A else 0", "where(", "A*logp if A else 0"),
@@ -44,19 +40,14 @@ def gradient(made: Objective, case: TabularCase, salt: int = 0) -> Tensor:
         ("0 < d < 1", "two comparisons", "0 < d < 1"),
         ("not d", "~(…)", "not d"),
         ("A*(A & d)", "no condition", "A"),
-        ("where(A, d, 0)", "wants a condition", "A"),
-        ("mean_g(d)*A", "mean_g is of the rollout, and d is of the loss", "d"),
         ("top_b(H, d)*A*d", "wants a constant", "d"),
         ("A*log(-1)*d", "no number", "log(-1)"),
-        ("sg(d)*A", "J has no gradient", "sg(d)*A"),
         ("logp", "reads nothing of the rollout", "logp"),
         ("A*logp + sg(R*mean_g(H_old))*d", "several values of the rollout", ""),
         ("A*logp + kl_old + kl_initial", "kl_old and kl_initial", ""),
         ("lambda: 0", "not of this language", "lambda: 0"),
-        ("A*logp\u200b", "zero width space", "\u200b"),
         ("A*logp # - d", "no comment here", "#"),
         ("", "write an expression", ""),
-        ("comb(d, 2.5)*A", "whole number", "2.5"),
         ("A*d*1e999", "a number out of range", "1e999"),
         ("A*logp + mine", "reads", ""),
     ],
@@ -107,24 +98,9 @@ def test_doubling_lines_stay_small():
     assert len(list(made._j.below())) < 200
 
 
-def test_a_condition_times_a_number_keeps_float64():
-    case = make_case(1)
-    one, other = (gradient(formula(J), case) for J in ("(A > 0)*0.001*k3(d)", "where(A > 0, 0.001*k3(d), 0)"))
-    assert distance(one, other) <= 1e-15
-
-
 def test_what_a_condition_leaves_out_may_be_infinite():
     case = make_case(1)
     assert gradient(formula("A*d - (A > 5)*log(sg(0*d))"), case).isfinite().all()
-
-
-@pytest.mark.parametrize(
-    ("average", "same"), [("1/N", "tokens"), ("1/(B*T)", "responses"), ("1/B", "sums"), ("1/(B*L)", "budget")]
-)
-def test_an_average_is_an_expression(average: str, same: str):
-    case = make_case(1)
-    one, other = (gradient(formula("A*d", average=name), case) for name in (average, same))
-    assert torch.equal(one, other)
 
 
 # files ----------------------------------------------------------------------------------------------------------------
@@ -134,14 +110,13 @@ def write(folder: Path, text: str, name: str = "mine.yaml") -> Path:
 
 
 def test_a_row_shows_what_it_changes():
-    assert differences(load_row("tepo_kl_all"), load_row("tepo")) == ["M: 1"]
-    assert differences(load_row("gspo"), load_row("grpo_dapo")) == [
-        "w: exp(mean_i(d))",
-        "low = 0.0003",
-        "high = 0.0004",
-        "average: responses",
+    assert changed_lines(load_row("tepo_kl_all"), load_row("tepo")) == [
+        ("M: 1", "M: (A > 0) & (dH < -tol)"),
+        ("", "tol = 1e-06"),
     ]
-    assert not differences(load_row("tepo"), load_row("tepo"))
+    changed = [here for here, _ in changed_lines(load_row("gspo"), load_row("grpo_dapo"))]
+    assert changed == ["w: exp(mean_i(d))", "low = 0.0003", "high = 0.0004", "average: responses"]
+    assert not changed_lines(load_row("tepo"), load_row("tepo"))
 
 
 def test_every_constant_has_a_source_and_every_row_says_what_it_is():
@@ -181,13 +156,6 @@ def test_no_bound_hides_a_number_that_is_none(J: str):
     assert made.loss(case.batch(made), made.prepare(case.batch(made))).loss.isnan()
 
 
-def test_constants_are_folded_to_what_tensors_give():
-    case = make_case(0)
-    for n in (-1, 2, 2.5, 7):
-        folded, computed = (formula(f"A*d*comb({text}, 2)") for text in (f"{n}", f"0*T + {n}"))
-        torch.testing.assert_close(gradient(folded, case), gradient(computed, case))
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -202,14 +170,11 @@ def test_constants_are_folded_to_what_tensors_give():
         ),
         ("like: tepo\nformula:\n  M: (A > 0\n", "no expression\n  (A > 0\n  ^\nin: {file}:3 (formula.M)"),
         ("like: tepo\nformula:\n  a b: d\n", "'a b' is no name"),
-        ("like: tepo\nconstants: {beta: abc}\n", "'abc' is no number"),
-        ("like: tepo\nconstants: {betta: 1}\n", "nothing reads betta"),
         ("like: tepo\nformula:\n  Q: d\n", "nothing reads Q"),
         ("like: teppo\n", "did you mean 'tepo'?"),
         ("like: mine\n", "circle"),
         ("like: tepo\nconstant: {beta: 1}\n", "unknown key of an objective"),
         ("like: tepo\nconstants: {beta: {value: 1, sorce: x}}\n", "unknown key of a constant"),
-        ("like: tepo\nkeep: all\n", "keep: 'all' is not known"),
         ("formula: J\n", "a mapping of names"),
     ],
 )
@@ -239,10 +204,8 @@ def test_changes_set_constants_and_lines():
         ({"J": "w*A", "beta": 2}, "nothing reads beta\nin: objective.beta"),
         ({"beta": "much"}, "'much' is no number\nin: objective.beta=much"),
         ({"beta": float("nan")}, "nan is no number"),
-        ({"beta": True}, "True is no number"),
         ({"w": "exp(e)"}, "w: unknown name 'e'\n  exp(e)\n      ^\nin: objective.w"),
         ({"average": "token"}, "did you mean 'tokens'?"),
-        ({"keep": "finnished"}, "keep: 'finnished' is not known\nin: objective.keep\ntry: keep: finished"),
         ({"penalty.coefficient": 1}, "unknown name of the formula 'penalty.coefficient'"),
     ],
 )
@@ -250,10 +213,3 @@ def test_changes_that_cannot_be_meant(changes: dict, said: str):
     with pytest.raises(UserError) as caught:
         load_objective("tepo", changes)
     assert said in str(caught.value)
-
-
-def test_an_unknown_row():
-    with pytest.raises(UserError, match="did you mean 'tepo_no_kl'"):
-        load_objective("tepo_nokl")
-    with pytest.raises(UserError, match="cannot be read"):
-        load_objective("none/other.yaml")

@@ -1,17 +1,12 @@
-"""`tepo explain --check`: every row passes, and each check fails where what it is for is broken, in a function of a
-user's own or in the formula at work."""
-
-from dataclasses import replace
-from typing import Any
+"""`tepo explain --check`: every row and reading passes, and each check fails where what it is for is broken in a
+function of a user's own."""
 
 import pytest
-import torch
-from torch import Tensor
 
 from tepo.common.errors import UserError
-from tepo.formula.needs import Needs
-from tepo.objectives import Groups, Loss, Objective, Plan, TokenBatch, load_objective, names
+from tepo.objectives import Objective, load_objective
 from tepo.objectives.check import CHECKS, check_objective, check_runs
+from tests.invariants.rows import variants
 
 HEAD = """
 import torch
@@ -33,9 +28,9 @@ def failed(objective: Objective) -> dict[str, str]:
     return {check.name: check.wrong for check in check_objective(objective) if check.wrong}
 
 
-@pytest.mark.parametrize("name", names())
-def test_every_row_passes(name: str) -> None:
-    assert failed(load_objective(name)) == {}
+@pytest.mark.parametrize("label", variants())
+def test_every_row_and_reading_passes(label: str) -> None:
+    assert failed(variants()[label]) == {}
 
 
 TOKEN = "A*exp(f(d))"
@@ -98,87 +93,8 @@ def test_what_is_wrong_names_the_files() -> None:
     assert "(own.py:7)" in beyond
 
 
-class Broken(Objective):
-    """tepo, whose KL acts where its entropy falls, with one fault."""
-
-    @classmethod
-    def made(cls) -> Objective:
-        return cls(**{name: getattr(load_objective("tepo"), name) for name in cls.__dataclass_fields__})
-
-
-class WrongSlope(Broken):
-    def loss(self, batch: TokenBatch, plan: Plan) -> Loss:
-        out = super().loss(batch, plan)
-        return replace(out, loss=out.loss.detach() + 1.1 * (out.loss - out.loss.detach()))
-
-
-class Unguarded(Broken):
-    def _nan_guard(self, batch: TokenBatch) -> Tensor:
-        return torch.ones(())
-
-
-class Forgiving(Broken):
-    def advantages(self, groups: Groups, comm: Any = None) -> Tensor:
-        return super().advantages(groups, comm).nan_to_num()
-
-
-class Silent(Broken):
-    @property
-    def needs(self) -> Needs:
-        return replace(super().needs, entropies=False)
-
-
-class Greedy(Broken):
-    @property
-    def needs(self) -> Needs:
-        return replace(super().needs, sampler_logprobs=True)
-
-
-class Curt(Broken):
-    """Says nothing of what is missing."""
-
-    def loss(self, batch: TokenBatch, plan: Plan) -> Loss:
-        batch.entropies.sum()  # type: ignore[union-attr]
-        return super().loss(batch, plan)
-
-
-class Divided(Broken):
-    """By the tokens of the micro-batch."""
-
-    def prepare(self, batch: TokenBatch, comm: Any = None, salt: int = 0) -> Plan:
-        return super().prepare(batch, None, salt)
-
-
-BROKEN: dict[type[Broken], tuple[str, str]] = {
-    WrongSlope: ("gradient", "from finite differences"),
-    Unguarded: ("nan", "a NaN in `entropies` makes a loss that is a number"),
-    Forgiving: ("nan", "a NaN reward makes an advantage that is a number"),
-    Silent: ("needs", "it reads what `needs` does not name: the objective tepo reads `entropies`"),
-    Greedy: ("needs", "`needs` names sampler_logprobs, and nothing misses it"),
-    Curt: ("needs", "without `entropies` it ends with: AttributeError"),
-    Divided: ("ranks", "two ranks: the gradient differs"),
-}
-
-
-@pytest.mark.parametrize("kind", BROKEN, ids=lambda kind: kind.__name__)
-def test_a_broken_formula_is_found(kind: type[Broken]) -> None:
-    check, says = BROKEN[kind]
-    assert says in CHECKS[check](kind.made())
-
-
-def test_a_gradient_of_entropies_that_is_not_named() -> None:
-    class Hidden(Objective):
-        @property
-        def needs(self) -> Needs:
-            return replace(super().needs, entropy_gradient=False)
-
-    shipped = load_objective("tepo_max_entropy")
-    made = Hidden(**{name: getattr(shipped, name) for name in Objective.__dataclass_fields__})
-    assert failed(made) == {"needs": "it depends on the gradient of the entropies, which `needs` does not name"}
-
-
 def test_every_check_was_seen_to_fail() -> None:
-    assert {check for check, *_ in [*FAULTS.values(), *BROKEN.values()]} == set(CHECKS)
+    assert {check for check, *_ in FAULTS.values()} == set(CHECKS)
 
 
 def test_advantages_without_a_baseline_are_not_asked_for_0() -> None:

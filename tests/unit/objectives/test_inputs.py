@@ -1,5 +1,6 @@
 """What an objective is given: what `needs` names and nothing else, checked, detached, and never waited for."""
 
+from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -8,7 +9,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from tepo.common.errors import UserError
-from tepo.objectives import Groups, TokenBatch, load_objective
+from tepo.objectives import Groups, Needs, TokenBatch, load_objective
 from tepo.objectives.testing.case import make_case
 from tests.invariants.rows import variants
 from tests.unit.objectives.flat import by_hand, tensor
@@ -24,48 +25,29 @@ def test_nothing_but_the_policy_has_a_gradient(label):
     batch = case.batch(objective)
     leaves = {name: getattr(batch, name).detach().clone().requires_grad_() for name in LEAVES}
     expected = objective.loss(batch, objective.prepare(batch)).loss
-    attached = TokenBatch(**vars(case.batch(objective)) | {name: 1 * leaf for name, leaf in leaves.items()})
+    attached = replace(case.batch(objective), **{name: 1 * leaf for name, leaf in leaves.items()})
     loss = objective.loss(attached, objective.prepare(attached)).loss
     assert torch.equal(loss, expected)
     found = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
     assert found == (None,) * len(leaves)
 
 
-@pytest.mark.parametrize("name", ["grpo_dapo", "gspo", "tepo_kl_all", "cispo"])
-def test_the_current_log_probs_as_the_old_ones(name):
-    """On-policy training with one tensor for both: the ratio is 1, the gradient -A/N on each token."""
-    logprobs = tensor(-1, -2, -0.5).requires_grad_()
-    objective = load_objective(name, {"average": "tokens"})
-    batch = TokenBatch(logprobs, tensor(1, 1, -2), torch.tensor([2, 1]), logprobs=logprobs)
-    (gradient,) = torch.autograd.grad(objective.loss(batch, objective.prepare(batch)).loss, logprobs)
-    torch.testing.assert_close(gradient, tensor(-1, -1, 2) / 3, rtol=0, atol=1e-15)
-
-
-def test_a_mask_selects():
+def test_numbers_or_a_mask_select():
     objective, batch = load_objective("gspo"), by_hand([1, 2, 3, 4], [1, 1, -1, 2], [1, 2, 1])
     plan = objective.prepare(batch)
-    for chosen in (torch.tensor([False, True, True]), [False, True, True], [1, 2], torch.tensor([1, 2]), range(1, 3)):
+    for chosen in (torch.tensor([False, True, True]), [False, True, True], torch.tensor([1, 2]), range(1, 3)):
         part = batch.select(chosen)
         assert (part.lengths.tolist(), part.advantages.tolist()) == ([2, 1], [1, -1, 2])
         assert plan.select(chosen).lengths.tolist() == [2, 1]
     assert batch.select([]).lengths.tolist() == batch.select(torch.zeros(3) > 0).lengths.tolist() == []
-
-
-@pytest.mark.parametrize(
-    ("chosen", "what"),
-    [
+    for other, what in (
         (torch.tensor([True, False]), "a mask of 2 responses for a batch of 3"),
         ([0, 3], "there is no response 3 in a batch of 3"),
         ([True, 2], "there is no response True in a batch of 3"),
-        (torch.tensor([0.5]), "there is no response 0.5 in a batch of 3"),
-    ],
-)
-def test_a_choice_that_is_none(chosen, what):
-    objective, batch = load_objective("gspo"), by_hand([1, 2, 3, 4], [1, 1, -1, 2], [1, 2, 1])
-    for holder in (batch, objective.prepare(batch)):
-        with pytest.raises(UserError) as caught:
-            holder.select(chosen)
-        assert (caught.value.what, caught.value.where) == (what, f"{type(holder).__name__}.select")
+    ):
+        for holder in (batch, plan):
+            with pytest.raises(UserError, match=what):
+                holder.select(other)
 
 
 class Asked(TorchDispatchMode):
@@ -104,44 +86,53 @@ def test_a_batch_on_a_device_is_made_without_a_look_at_its_values():
 
 
 # needs ----------------------------------------------------------------------------------------------------------------
-def test_what_prepare_needs_the_current_log_probs_for():
-    """All else of `needs` is asked of every row by `needs` of tepo/objectives/check.py."""
+def lacking(given: Any, names: Iterable[str]) -> Any:
+    """A rollout or a batch without what need not be given and has one of these names."""
+    optional = {part.name for part in fields(given) if part.default is None} & set(names)
+    return replace(given, **dict.fromkeys(optional))
+
+
+@pytest.mark.parametrize("label", ROWS)
+def test_what_needs_names_is_read_and_nothing_else(label: str) -> None:
+    """And what is missing is said, with what is expected."""
+    objective, case = ROWS[label], make_case(3, repeat=4)
+    needs, groups, batch = objective.needs, case.groups(), case.batch(ROWS[label])
+
+    def run(*without: str, **changes: Any) -> torch.Tensor:
+        given, rollout = lacking(replace(batch, **changes), without), lacking(groups, without)
+        before = given if needs.prepass else lacking(given, ("logprobs", "entropies", "full_kl"))
+        loss = objective.loss(given, objective.prepare(before, salt=3)).loss
+        gradient = torch.autograd.grad(loss, case.logits, retain_graph=True)[0]
+        return torch.cat([objective.advantages(rollout), gradient.flatten()])
+
+    expected = run()
+    assert torch.equal(run(*{part.name for part in fields(Needs)} - set(needs.given)), expected)
+    if not needs.entropy_gradient:
+        assert torch.equal(run(entropies=batch.entropies.detach()), expected)
+    for name in needs.given:
+        with pytest.raises(UserError, match=f"reads `{name}`, which is not given; expected: ") as caught:
+            run(name)
+        assert caught.value.fix.startswith(("give TokenBatch(", "give Groups("))
+
+
+def test_what_prepare_needs_the_current_log_probs_for() -> None:
     looking = {label for label, objective in ROWS.items() if objective.needs.prepass}
     of_ships = {"steer", "clip_cov", "kl_cov", "top_entropy", "top_entropy_v2"}
     assert {label for label in looking if "," not in label} == of_ships
-    of_plans = {"tepo, covariance", "tepo, mean over the mask", "steer, filtered"}
-    assert of_plans <= looking
+    assert {"tepo, covariance", "tepo, mean over the mask", "steer, filtered"} <= looking
     assert ROWS["tepo, exact KL to the initial policy"].needs.full_kl_anchor == "initial"
-    assert ROWS["tepo, exact KL"].needs.full_kl_anchor == "old"
-
-
-@pytest.mark.parametrize(
-    ("name", "missing"), [("steer", "old_entropies"), ("dr_grpo", "max_new_tokens"), ("kl_cov", "uid")]
-)
-def test_what_is_missing_is_named_with_what_is_expected(name: str, missing: str) -> None:
-    """`tepo explain --check` asks of every row that it reads what it needs and nothing else."""
-    objective, case = load_objective(name), make_case(3)
-    batch = replace(case.batch(objective), **{missing: None})
-    with pytest.raises(UserError, match=f"reads `{missing}`, which is not given; expected: ") as error:
-        objective.loss(batch, objective.prepare(batch))
-    assert error.value.fix.startswith(f"give TokenBatch({missing}=…)")
-    with pytest.raises(UserError, match=r"(?s)reads `old_entropies`.*give Groups\(old_entropies=…\)"):
-        load_objective("gtpo").advantages(replace(case.groups(), old_entropies=None))
 
 
 def batch_with(**values: Any) -> TokenBatch:
-    objective, case = load_objective("tepo"), make_case(3)
-    return TokenBatch(**vars(case.batch(objective)) | values)
+    return replace(make_case(3).batch(load_objective("tepo")), **values)
 
 
 TOKENS, COUNT = 24, 9
 SHAPES = [
     ("entropies", torch.ones(4, 6), "has the shape [4, 6]; expected: float [N] = [24], one a response token"),
-    ("logprobs", torch.ones(23), "has the shape [23]; expected: float [N] = [24], one a response token"),
     ("old_logprobs", [0.0] * TOKENS, "is no tensor but list; expected: float [N] = [24], one a response token"),
     ("advantages", torch.ones(()), "has the shape []; expected: float [N], one a response token"),
     ("lengths", torch.ones(COUNT), "is float32; expected: int64 [S], one a response"),
-    ("uid", torch.arange(8), "has the shape [8]; expected: int64 [S] = [9], one a response"),
     ("uid", torch.arange(COUNT).int(), "is int32; expected: int64 [S] = [9], one a response"),
     ("group_ids", torch.ones(COUNT), "is float32; expected: integer [S] = [9], one a response"),
     ("finished", torch.ones(COUNT), "is float32; expected: bool [S] = [9], one a response"),

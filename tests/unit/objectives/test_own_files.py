@@ -20,7 +20,7 @@ from tepo.objectives.check import CHECKS, check_runs
 from tepo.store.checkpoint_files import TensorFile
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
-from tepo.studies.plan import forget
+from tepo.studies.plan import composed
 from tepo.studies.plan_studies import plan_all
 from tepo.training.checkpoints.saver import Saver
 from tepo.training.preflight import check_settings
@@ -120,17 +120,6 @@ def test_a_run_keeps_the_text_which_is_executed_on_request_alone(own: Path, monk
     assert mark.exists()
 
 
-def test_a_stored_path_in_place_of_the_text_is_no_run(own: Path) -> None:
-    config = compose(["objective=erf", f"store={own}/runs"])
-    run = RunFolder.of(config)
-    run.create(config)
-    saved = json.loads(run.config_file.read_text())
-    saved["full"]["objective"]["functions"] = str(own / "functions" / "erf.py")
-    run.config_file.write_text(json.dumps(saved))
-    with pytest.raises(UserError, match="not the one that the run is called after"):
-        run.check_config()
-
-
 def test_a_file_that_changes_after_the_plan_is_another_run(own: Path) -> None:
     (own / "ablations").mkdir()
     study = "title: T\nrows: [{label: A, objective: erf}]\nscales: {laptop: {models: [laptop], seeds: [0]}}\n"
@@ -142,7 +131,7 @@ def test_a_file_that_changes_after_the_plan_is_another_run(own: Path) -> None:
     changed(own, "x.erf()", "x.sin()")
     assert unit.id not in (now := why(unit, "exit code 1"))
     assert now.startswith("a file that it is made of changed after the plan: it is run ")
-    forget()  # as `tepo.run` does each time
+    composed.cache_clear()  # as `tepo.run` does each time
     ((_, (later,)),) = plan_all(["few"], "laptop", store=own / "runs")
     assert f"run {later.id} now" in now
 
@@ -159,26 +148,6 @@ def test_a_run_is_shown_whatever_became_of_the_file_of_its_objective(own: Path) 
     assert "J: A*erf((w - 1)/width)" in card_of(run)
     (own / "functions" / "mine.py").rename(own / "elsewhere.py")
     assert "its Python is in the run's `config.json`" in card_of(run)
-
-
-@pytest.mark.parametrize("named", ["objective.functions=", "objective="])
-def test_a_study_that_names_strange_python_asks(named: str, own: Path) -> None:
-    """By its words, or by a file of an objective that names it."""
-    strange = own / "strange.py"
-    strange.write_text(f"{CODE}\n# of somebody else\n")
-    row = (own / "objective" / "erf.yaml").read_text().replace("functions: erf", f"functions: {strange}")
-    (own / "experiments").mkdir()
-    (own / "experiments" / "strange.yaml").write_text(row)
-    words = f"objective: grpo_dapo, overrides: ['objective.functions={strange}', 'objective.J=A*erf(w)']"
-    of = "objective: ./strange.yaml" if named == "objective=" else words
-    study = f"title: T\nrows: [{{label: A, {of}}}]\nscales: {{laptop: {{models: [laptop], seeds: [0]}}}}\n"
-    (own / "experiments" / "few.yaml").write_text(study)
-    ((_, (unit,)),) = plan_all(["few"], "laptop", store=own / "runs")
-    with pytest.raises(UserError, match=f"the study names code that is not yours: {named}") as caught:
-        unit.as_typed()
-    assert "--trust executes it" in caught.value.fix
-    strange.rename(own / "functions" / "mine.py")  # the reader's own by now
-    assert unit.as_typed()
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,10 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.formula.row import load_row
+from tepo.formula.typeset import to_latex
 from tepo.objectives import Groups, Objective, load_objective
 from tepo.objectives.check import check_objective, check_runs, unsplit
-from tepo.objectives.explain import explain, to_latex
+from tepo.objectives.explain import to_text
 from tepo.objectives.testing.case import make_case
 from tests.unit.objectives.flat import by_hand, coefficients
 from tests.unit.objectives.own_examples import examples, follow
@@ -94,13 +95,14 @@ def test_the_example_of_the_repository_needs_no_python(monkeypatch: pytest.Monke
 
 def test_they_are_explained(folder: Path) -> None:
     follow("quantile", folder)
-    made = explain(load_row("quantile"))
-    assert made.stages["mini-batch"] == ("quantile_b(H, share)",)
-    assert made.names["quantile_b(…)"] == "The value below which a share of the mini-batch's tokens are."
-    assert r"\operatorname{quantile\_b}(H_{i,t}, \mathrm{share})" in to_latex(made)
+    row = load_row("quantile")
+    text, latex = to_text(row), to_latex(row)
+    assert "before the first backward pass\n  quantile_b(H, share)\n" in text
+    assert "quantile_b(…)  The value below which a share of the mini-batch's tokens are." in text
+    assert r"\operatorname{quantile\_b}(H_{i,t}, \mathrm{share})" in latex
     write(folder, FILE, "functions/soft.py")
     row = write(folder, "like: grpo_dapo\nfunctions: soft\nformula: {J: A*(w - mean_b(soft(d)))}\n")
-    shown = to_latex(explain(load_row(row)))
+    shown = to_latex(load_row(row))
     assert r"\operatorname{mean}_{(j,s) \in \mathrm{batch}}(\operatorname{soft}(d_{j,s}))" in shown
 
 
@@ -132,20 +134,6 @@ def test_an_argument_that_may_be_left_out() -> None:
     torch.testing.assert_close(gradient(mine()), plain)
 
 
-def test_a_condition_on_responses_comes_to_their_tokens() -> None:
-    text = (
-        FILE.replace('"token number?"', '"token condition"')
-        .replace("width=2.0", "kept")
-        .replace("width * torch.tanh(x / width)", "torch.where(kept, x, 0 * x)")
-    )
-    made, plain = mine(text, "soft(d, T > 2)*A"), Objective("mine", {"A": A, "J": "where(T > 2, d, 0)*A"}, {})
-    assert torch.equal(gradient(made), gradient(plain))
-    made = mine(text, "A*d", A="soft(H_old, R > 0)")
-    case = make_case(5)
-    kept = (case.rewards > 0)[case.groups().sequence]
-    assert torch.equal(made.advantages(case.groups()), torch.where(kept, case.entropy(case.old_logits), 0.0))
-
-
 def write(folder: Path, text: str, name: str = "objective/mine.yaml") -> Path:
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text(text)
@@ -153,14 +141,6 @@ def write(folder: Path, text: str, name: str = "objective/mine.yaml") -> Path:
 
 
 LIKE = "like: grpo_dapo\nfunctions: {}\nformula: {{J: A*exp(soft(d))}}\n"
-
-
-@pytest.mark.parametrize("named", ["soft", "../functions/soft.py", "[soft, ../functions/soft.py]"])
-def test_a_name_or_a_path_finds_the_file(named: str, folder: Path) -> None:
-    file = write(folder, FILE, "functions/soft.py")
-    row = load_row(write(folder, LIKE.format(named)))
-    assert row.functions == {str(file): FILE}
-    assert row.formula.read >= {str(file), "J", "A"}
 
 
 def test_what_is_like_a_row_has_its_functions(folder: Path) -> None:
@@ -282,15 +262,3 @@ def test_what_a_function_of_a_rollout_gives_is_checked(name: str, takes: str, gi
     with pytest.raises(UserError) as caught:
         made.advantages(make_case(5).groups())
     assert said in caught.value.what
-
-
-def test_a_plain_number_is_one() -> None:
-    text = FILE.replace('takes="token number?", gives="token"', 'takes="token", gives="number"')
-    made = mine(text.replace("def soft", "def one_b").replace(RETURN, "    return 2"), "A*d*one_b(d)")
-    plain = Objective("mine", {"A": A, "J": "A*d*2"}, {})
-    assert torch.equal(gradient(made), gradient(plain))
-
-
-def test_what_is_gone_once_the_file_has_run() -> None:
-    with pytest.raises(UserError, match="soft is None once its file has run"):
-        gradient(mine(f"{FILE}\nsoft = None\n"))

@@ -1,4 +1,5 @@
-"""Selections over the mini-batch: covariance, top k with ties over ranks, stateless draws; and the rows that select."""
+"""Selections over the mini-batch: top k with ties, stateless draws, and the rows that select. Splits and ranks are
+asked by the checks of every row."""
 
 import math
 from dataclasses import replace
@@ -7,36 +8,9 @@ import pytest
 import torch
 
 from tepo.objectives import Objective, TokenBatch, load_objective
-from tepo.objectives.selection import covariance, draws, top_tokens
+from tepo.objectives.functions import draws, top_tokens
 from tepo.objectives.testing.case import make_case
 from tests.unit.objectives.flat import by_hand, tensor
-
-
-class Ranks:
-    """Collectives over parts held in one process: what the other ranks would have sent."""
-
-    def __init__(self, others: list[torch.Tensor]):
-        self.others = list(others)
-
-    def all_gather(self, value: torch.Tensor) -> list[torch.Tensor]:
-        return [value, self.others.pop(0)]
-
-    def all_sum(self, value: torch.Tensor) -> torch.Tensor:
-        return value + self.others.pop(0)
-
-
-def test_covariance_by_hand():
-    logprobs, advantages = tensor(-1, -3, -2, -2), tensor(1, -1, 1, 3)
-    assert covariance(logprobs, advantages, None).tolist() == [0.0, 2.0, 0.0, 0.0]
-
-
-def test_covariance_takes_its_means_over_all_ranks():
-    others = Ranks([tensor(-5.0 * 4, 8.0, 4.0)])  # four tokens there: log-probs sum to -20, advantages to 8
-    found = covariance(tensor(-1.0, -3.0), tensor(1.0, -1.0), others)
-    mean_log, mean_advantage = -24 / 6, 8 / 6
-    assert found.tolist() == pytest.approx(
-        [(-1 - mean_log) * (1 - mean_advantage), (-3 - mean_log) * (-1 - mean_advantage)]
-    )
 
 
 @pytest.mark.parametrize(
@@ -49,31 +23,13 @@ def test_top_tokens_breaks_ties_by_the_smaller_draw(count, expected):
     assert found.int().tolist() == expected
 
 
-def test_top_tokens_over_ranks():
-    """Two ranks, top 3 of six: this one holds the first and, by its draw, one of the two tied at 2."""
-    ranks = Ranks([tensor(4, 2, 1), tensor(0.5, 0.8, 0.1)])
-    found = top_tokens(tensor(5, 2, 0), tensor(0.3, 0.7, 0.2), 3, ranks)
-    assert found.tolist() == [True, True, False]
-    ranks = Ranks([tensor(5, 2, 0), tensor(0.3, 0.7, 0.2)])
-    assert top_tokens(tensor(4, 2, 1), tensor(0.5, 0.8, 0.1), 3, ranks).tolist() == [True, False, False]
-
-
-def test_draws_depend_on_salt_uid_and_position_alone():
-    batch = make_case(0).batch(load_objective("clip_cov"))
-    number = draws(batch, 5)
-    chosen = [4, 0, 6]
-    part = batch.select(chosen)
-    starts = (batch.lengths.cumsum(0) - batch.lengths).tolist()
-    expected = torch.cat([number[starts[i] : starts[i] + int(batch.lengths[i])] for i in chosen])
-    assert torch.equal(draws(part, 5), expected)
-    assert not torch.equal(draws(batch, 6), number)
-    assert number.unique().shape == number.shape
-
-
-def test_draws_are_uniform():
-    number = draws(make_case(0, repeat=400).batch(load_objective("grpo_dapo")), 1)
+def test_draws_are_uniform_and_others_with_another_salt():
+    batch = make_case(0, repeat=400).batch(load_objective("grpo_dapo"))
+    number = draws(batch, 1)
     assert number.mean().item() == pytest.approx(0.5, abs=0.02)
     assert torch.histc(number, 10, 0, 1).min() > 0.08 * len(number)
+    assert number.unique().shape == number.shape
+    assert not torch.equal(draws(batch, 6), number)
 
 
 # rows -----------------------------------------------------------------------------------------------------------------

@@ -14,11 +14,6 @@ def entropy(z: Tensor) -> Tensor:
     return -(torch.softmax(z, 0) * torch.log_softmax(z, 0)).sum()
 
 
-def policy(*probabilities: float) -> Tensor:
-    """Logits."""
-    return torch.tensor(probabilities, dtype=torch.float64).log()
-
-
 def table(seed: int) -> tuple[Tensor, Tensor]:
     """Random logits and advantages."""
     generator = torch.Generator().manual_seed(seed)
@@ -88,14 +83,6 @@ def test_equation_18_holds_to_first_order_for_the_natural_gradient(seed):
     torch.testing.assert_close(fisher @ (a - 0.7), policy_gradient(z, a))
 
 
-def test_equation_18_fails_for_the_plain_gradient_that_equation_16_writes():
-    """The covariance is positive, and the plain gradient step raises the entropy."""
-    z, a = policy(0.7, 0.2, 0.1), torch.tensor([0.0, 1.0, -2.0], dtype=torch.float64)
-    assert covariance(z, a) > 0.1
-    for eta in (1e-3, 1e-1):
-        assert entropy(z + eta * policy_gradient(z, a)) > entropy(z) > entropy(z + eta * a)
-
-
 @pytest.mark.parametrize("seed", SEEDS)
 def test_inner_product_of_one_token(seed):
     """<grad H, A grad log pi_a> = -A (u_a - E_pi[u]) with u = pi (log pi + H): the exact form of Lemma 3.2's
@@ -106,20 +93,6 @@ def test_inner_product_of_one_token(seed):
     for action, advantage in itertools.product(range(6), (1.0, -2.0)):
         product = (slope(entropy, z) * sampled_gradient(z, action, advantage)).sum()
         torch.testing.assert_close(product, -advantage * (u[action] - (pi * u).sum()))
-
-
-@pytest.mark.parametrize("advantage", [1.0, -1.0])
-@pytest.mark.parametrize(
-    ("z", "action", "holds"),
-    [(policy(0.97, 0.02, 0.01), 0, True), *((policy(0.9, 0.08, 0.02), action, False) for action in (1, 2))],
-)
-def test_lemma_3_2_holds_for_confident_tokens_and_fails_for_unlikely_ones(z, action, holds, advantage):
-    """A > 0 lowers the entropy where it holds, A < 0 raises it; elsewhere it is the other way round. log pi + H is
-    positive at the confident token, not negative as the proof says."""
-    assert not holds or z[0] + entropy(z) > 0
-    for step in (1e-3, 1e-2):
-        change = entropy(z + step * sampled_gradient(z, action, advantage)) - entropy(z)
-        assert (change * advantage < 0) == holds
 
 
 def test_the_mask_of_equation_4_picks_confident_tokens():

@@ -1,14 +1,13 @@
-"""What is measured of the code itself: mutants differ in one thing, statements are counted, answers are scored."""
+"""What is measured of the code itself: mutants differ in one thing, statements are counted, questions have answers."""
 
 import ast
+import csv
 from pathlib import Path
 
-import pytest
 import yaml
 
-from perf import house
-from perf.house import names, part_of, questions, score, statements
-from perf.mutants import RECORD, drawn, mutants_of
+from perf.house import ROOT, names, sizes
+from perf.mutants import drawn, mutants_of
 from tests.integration.commands import python
 from tests.unit.test_documentation import defined
 
@@ -60,26 +59,18 @@ def test_a_draw_is_its_seed_s_and_a_longer_one_goes_on(tmp_path: Path) -> None:
     assert set(first) == set(other) == set(mutants_of("tepo/room/a.py", TINY.encode()))
 
 
-def test_what_a_process_enters_is_recorded(tmp_path: Path) -> None:
-    (tmp_path / "one.py").write_text("def inner():\n    return 1\n\ndef never():\n    return 2\n")
-    code = f"{RECORD}\nrecord({f'{tmp_path}/'!r}, {f'{tmp_path}/log'!r})\nimport one; one.inner(); one.inner()"
-    python("-c", code, PYTHONPATH=str(tmp_path))
-    assert (tmp_path / "log").read_text() == "one.py\t<module>\none.py\tinner\n"
-
-
 def test_a_mutant_meets_the_tests_that_enter_its_function(tmp_path: Path) -> None:
     tree = tmp_path / "tree"
     for name, text in {
         "tepo/__init__.py": "",
         "tepo/room/a.py": "".join(f"def {name}(x):\n    return x < 3\n" for name in ("held", "loose", "never")),
-        "tests/unit/room/test_a.py": "from tepo.room.a import held\ndef test_a():\n    assert held(2) > held(3)\n",
+        "tests/unit/room/test_a.py": "import subprocess, sys\ndef test_a():\n    code = 'from tepo.room.a import held; "
+        "assert held(2) > held(3)'\n    subprocess.run([sys.executable, '-c', code], check=True)\n",
         "tests/unit/room/test_b.py": "from tepo.room.a import loose\ndef test_b():\n    assert loose(0)\n",
     }.items():
         (tree / name).parent.mkdir(parents=True, exist_ok=True)
         (tree / name).write_text(text)
     code = f"""
-import pytest
-import yaml
 from pathlib import Path
 from perf.mutants import drawn, look, try_mutants
 tree, looks = Path({str(tree)!r}), {{}}
@@ -94,36 +85,23 @@ print(*try_mutants(tree, chosen, look(tree, "room", looks), looks), sep="\\n")
     ]
 
 
-def test_statements_names_and_parts(tmp_path: Path) -> None:
-    assert statements(TINY) == 10
-    (tmp_path / "tepo").mkdir()
-    (tmp_path / "tepo/a.py").write_text(TINY)
-    shown = ["tepo/a.py", "  class Limit", "    __repr__(self)", "    clipped(self, value, grün)"]
-    assert list(names(tmp_path)) == shown
-    files = {
-        "tepo/api.py": "tepo",
-        "tepo/config/data/x.py": "tepo/config",
-        "tepo_cli/commands/a.py": "tepo_cli",
-        "tests/unit/a/b/c.py": "tests/unit/a",
-        "tests/unit/x.py": "tests/unit",
-        "tests/data/x.py": "tests/data",
-    }
-    assert {file: part_of(Path(file)) for file in files} == files
+def test_sizes_and_names(tmp_path: Path) -> None:
+    for file in ("tepo/a.py", "tepo/room/deep/b.py", "tests/unit/a/b/c.py", "tests/data/x.py"):
+        (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / file).write_text(TINY)
+    found = sizes(tmp_path)
+    parts = {"tepo": 1, "tepo/room": 1, "all of tepo/": 2, "tests/unit/a": 1, "tests/data": 1, "all of tests/": 2}
+    assert {part: row["files"] for part, row in found.items()} == parts
+    assert {row["statements"] / row["files"] for row in found.values()} == {10}
+    shown = ["  class Limit", "    __repr__(self)", "    clipped(self, value, grün)"]
+    assert list(names(tmp_path)) == ["tepo/a.py", *shown, "tepo/room/deep/b.py", *shown]
 
 
-def names_in(path: Path) -> set[str]:
-    """What is defined in a file: of Python, or the lines of a formula."""
-    text = path.read_text()
-    return set(yaml.safe_load(text)["formula"]) if path.suffix == ".yaml" else set(defined(text))
-
-
-def test_answers_are_scored_and_the_true_ones_exist() -> None:
-    asked, root = questions(), house.ROOT
+def test_the_answers_to_the_questions_exist() -> None:
+    with (ROOT / "perf/results/house_questions.tsv").open(newline="") as text:
+        asked = list(csv.DictReader(text, delimiter="\t"))
     assert len(asked) == 30
-    assert [file for _, file, name in asked if name not in names_in(root / file)] == []
-    right = [f"{file}: {name}" for _, file, name in asked]
-    assert score(right) == {"asked": 30, "file": 30, "name": 30}
-    assert score([f"`{right[0]}`", right[1] + "x", *["?"] * 28]) == {"asked": 30, "file": 2, "name": 1}
-    for answers, message in ((right[1:], "longer"), ([line.replace(":", "\t") for line in right], "not FILE:NAME")):
-        with pytest.raises(ValueError, match=message):
-            score(answers)
+    for row in asked:
+        path = ROOT / row["file"]
+        text = path.read_text()
+        assert row["name"] in (yaml.safe_load(text)["formula"] if path.suffix == ".yaml" else defined(text)), row

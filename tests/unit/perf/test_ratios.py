@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from perf import __main__ as table
-from perf.machine import cpu_kind
-from perf.ratios import SHAPES, BenchmarkRow, beside, in_turn, products
+from perf.ratios import SHAPES, BenchmarkRow, beside, cpu_kind, in_turn, products
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import resolve
 
@@ -88,23 +87,14 @@ def test_the_worst_run_is_kept_with_the_spread(results: Path, higher: bool, wors
     assert entry["spread"]["a"] == pytest.approx(1 / 3)
 
 
-def test_each_kind_of_cpu_keeps_its_own_results(results: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    on(INTEL, monkeypatch)
-    table.write("cli", True, [[row(4.0)]])
-    on(AMD, monkeypatch)
-    table.write("cli", True, [[row(3.0)]])
-    table.write("cli", True, [[row(2.0)]])
-    kept = {cpu: [kept["ratio"] for kept in entry["rows"]] for cpu, entry in table.stored("cli", True).items()}
-    assert kept == {INTEL: [4.0], AMD: [2.0]}
-
-
-def test_stored_figures_are_printed_with_their_cpu(
+def test_each_kind_of_cpu_keeps_its_own_results_and_they_are_printed_with_it(
     results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for cpu, ratio in ((INTEL, 4.0), (AMD, 3.0)):
+    for cpu, ratio in ((INTEL, 4.0), (AMD, 3.0), (AMD, 2.0)):
         on(cpu, monkeypatch)
         table.write("cli", True, [[row(ratio), row(ratio, name="b")]])
-    capsys.readouterr()
+    kept = {cpu: [kept["ratio"] for kept in entry["rows"]] for cpu, entry in table.stored("cli", True).items()}
+    assert kept == {INTEL: [4.0] * 2, AMD: [2.0] * 2}
     monkeypatch.setattr("sys.argv", ["perf", "--stored", "--short", "cli"])
     table.main()
     lines = capsys.readouterr().out.splitlines()[1:]
@@ -128,19 +118,15 @@ def test_the_bare_products_are_those_of_the_shipped_policy() -> None:
     products(8)()
 
 
-def test_committed_baselines_guard_every_short_benchmark() -> None:
-    for name in table.GUARDED:
-        assert table.stored(name, True), name
-        for cpu, entry in table.stored(name, True).items():
-            assert any(kept["guarded"] for kept in entry["rows"]), (name, cpu)
-
-
-def test_committed_results_say_their_cpu() -> None:
+def test_committed_results_say_their_cpu_and_guard_every_short_benchmark() -> None:
     for path in table.RESULTS.glob("*.json"):
         if not path.name.startswith(("gpu_", "house")):
             entries = json.loads(path.read_text())
-            assert entries, path
             assert all(entry["machine"]["cpu"] == cpu for cpu, entry in entries.items()), path
+    for name in table.GUARDED:
+        entries = table.stored(name, True)
+        assert entries, name
+        assert all(any(kept["guarded"] for kept in entry["rows"]) for entry in entries.values()), name
 
 
 def test_sides_take_turns_and_the_ratio_is_the_median_of_pairs() -> None:

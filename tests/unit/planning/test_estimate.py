@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from tepo.config.compose import compose
-from tepo.config.run_config import RunConfig
 from tepo.planning import estimate
 from tepo.planning.estimate import decoding, measuring_time, operations_share, step_time
 from tepo.planning.fit import Fit, fit
 from tepo.planning.gpus import Machine, machines
 from tepo.policy.model.shapes import KNOWN, Shape
-from tepo.training.resources.gpu_cards import A100, H20, H100, H200, Card
+from tepo.training.resources.gpu_cards import H20, H100, H200
 from tepo.training.resources.memory import GIB, Gpus, memory
 from tests.integration.commands import python
 
@@ -170,30 +169,6 @@ def test_an_offloaded_optimiser_takes_time() -> None:
 def test_what_is_drawn_beside_the_updates_hides_the_shorter_of_both() -> None:
     turn, beside = (paper("8 H100", "sampler=vllm_server", f"train.staleness={one}").time for one in (0, 1))
     assert beside.total == pytest.approx(turn.total - min(turn.rollout, turn.updates + turn.reductions))
-
-
-def test_no_step_beats_the_bandwidth_of_its_longest_response() -> None:
-    for name in ("8 A100", "8 H100", "8 H200"):
-        least = 8192 * 2 * (SEVEN.parameters - SEVEN.head_parameters) / BY_NAME[name].card.bandwidth
-        assert paper(name).time.rollout > least
-
-
-def test_a_smaller_card_is_nearer_to_what_it_could_do() -> None:
-    """Nothing is slower than by the ratio of the peaks and of the bandwidths; wide models are alike on all."""
-    assert operations_share(1024, A100) > operations_share(1024, H100)
-    assert operations_share(3584, A100) == operations_share(3584, H100) == 0.5
-    shares = [operations_share(hidden, Card("x", GIB, 1e14, 1e12)) for hidden in (128, 576, 1024, 2048, 8192)]
-    assert shares == sorted(shares)
-
-
-def test_longer_and_more_benchmarks_take_longer() -> None:
-    def measuring(*names: str) -> float:
-        config: RunConfig = compose(["scale=single_gpu", f"data.benchmarks=[{','.join(names)}]"])
-        return measuring_time(config, KNOWN[config.model.path], BY_NAME["1 L40S"])
-
-    times = [measuring(name) for name in ("minerva:tokens100", "minerva:tokens500", "minerva")]
-    assert times == sorted(times)
-    assert estimate.START < times[0] < times[-1] < measuring("minerva", "math500")
 
 
 @pytest.mark.parametrize(

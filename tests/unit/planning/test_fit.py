@@ -15,20 +15,13 @@ from tepo.planning.gpus import Machine, machines
 from tepo.policy.model.shapes import KNOWN, Shape, shape_of
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study
-from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.gpu_cards import H100, Card
 from tepo.training.resources.memory import GIB, TAKEN
-from tepo_cli.show_fit import hours_on, show_cards, show_fit, show_fits
+from tepo_cli.show_fit import show_fit, show_fits
 
 CONFIGS = {name: compose(["scale=paper", f"model={name}"]) for name in options("model") if name != "laptop"}
 BY_NAME = {machine.name: machine for machine in machines()}
 LARGE = [machine for machine in machines() if machine.card.bytes > 70 * GIB]
-
-
-def test_every_machine_of_the_plan_is_there() -> None:
-    large = {(gpu, ranks) for gpu in ("A100", "H100", "H200") for ranks in (1, 8, 16)}
-    small = {(gpu, ranks) for gpu in ("RTX 4090", "A100 40GB", "L40S") for ranks in (1, 8)}  # 24, 40, 48 GB
-    assert {(machine.card.name, machine.ranks) for machine in machines()} == large | small
 
 
 @pytest.mark.parametrize("model", CONFIGS)
@@ -64,15 +57,6 @@ def test_ranks_that_do_not_divide_the_mini_batch_are_said() -> None:
     assert fit(CONFIGS["qwen2.5-7b"], three).changes == ("train.mini_batch_prompts=15",)
 
 
-def test_what_the_engine_refuses_does_not_fit() -> None:
-    """ZeRO 0 keeps no float32 masters: what would make it fit must be a stage that does."""
-    plain = compose(["scale=paper", "engine.zero_stage=0"])
-    for machine in LARGE:
-        found = fit(plain, machine)
-        assert found.problem
-        engine_backend("deepspeed").check_settings(changed(plain, found.changes), machine.ranks)
-
-
 def test_a_reference_policy_is_counted() -> None:
     assert not needs_reference(compose(["scale=paper", "objective=tepo"]))
     assert needs_reference(compose(["scale=paper", "objective=grpo"]))
@@ -97,10 +81,6 @@ def test_the_plan_says_what_does_not_fit_and_what_would(capsys: pytest.CaptureFi
     phases = "rollout + old log-probs + updates + reductions + rest"
     assert f"seconds of a step ({phases}): 8 A100 " in " ".join(said.split())
     assert "a faster layout, by the same estimate: " in " ".join(said.split())
-    for part in ("weights", "gradients", "optimiser", "activations", "logits", "sampler", "cache"):
-        assert part in said
-    for phase in ("loading", "sampling", "syncing", "updating"):
-        assert f"{phase}: " in said  # what it assumes
 
 
 def test_what_runs_on_gpus_took_stands_beside_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -153,30 +133,6 @@ def test_offload_is_what_is_left_for_a_smaller_card_and_deepspeed_for_the_smalle
     assert fit(changed(rounded, found.changes), card(17)).problem == ""
 
 
-def test_settings_that_take_the_same_share_a_table(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A learning rate takes nothing; the length of a response does, and the title says which it is."""
-    (tmp_path / "experiments").mkdir()
-    monkeypatch.setenv("TEPO_PATH", str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "200")
-    titles = []
-    for lengths in ("[8192]", "[4096, 8192]"):
-        (tmp_path / "experiments" / "mine.yaml").write_text(
-            "title: x\nrows: [{label: a, objective: grpo_dapo}]\n"
-            f"vary: {{train.learning_rate: [5e-7, 1e-6], train.max_new_tokens: {lengths}}}\n"
-            "scales:\n  paper: {models: [qwen2.5-7b], seeds: [2]}\n"
-        )
-        show_fits(make_plan(load_study("mine"), "paper", store=tmp_path))
-        shown = " ".join(capsys.readouterr().err.split())  # a title is as wide as its table, and wraps
-        titles.append(re.findall(r"qwen2\.5-7b[^:]*: GiB of each GPU,", shown))
-    (one,), (short, long) = titles
-    assert one.startswith("qwen2.5-7b: GiB")
-    for title, length in ((short, 4096), (long, 8192)):
-        own = "; ".join(f"learning_rate={rate}, max_new_tokens={length}" for rate in ("5e-7", "1e-6"))
-        assert title.startswith(f"qwen2.5-7b, {own}: GiB")
-
-
 def test_an_engine_that_does_not_fit_on_a_gpu_is_cut() -> None:
     """Beside the trainer of a 32B, a share of 0.5 holds no weights; on half of the GPU each of four holds a quarter."""
     config = compose(["scale=paper", "model=qwen2.5-32b", "sampler.memory_fraction=0.5"])
@@ -200,34 +156,16 @@ def test_a_plan_leaves_a_gibibyte_of_each_gpu() -> None:
             assert after.problem or after.memory.peak <= machine.card.bytes - GIB
 
 
-def test_the_plan_names_what_it_chooses(capsys: pytest.CaptureFixture[str]) -> None:
-    show_fit(compose(["scale=single_gpu"]), card="rtx4090")
-    said = " ".join(capsys.readouterr().err.split())
-    one = r"\(1 RTX 4090\)"
-    checkpointing = (
-        r"model.gradient_checkpointing is null, so it becomes true: the updates take 34.8 of 21.\d GiB without "
-    )
-    assert re.search(checkpointing + one, said)
-    assert re.search(rf"sampler.max_rows is null, so it becomes \d+: [\d.]+ GiB of cache, .* a row.* {one}", said)
-    show_fit(compose(["scale=single_gpu", "sampler.max_rows=64"]), card="rtx4090")
-    assert "max_rows is null" not in capsys.readouterr().err
-
-
 def test_a_plan_of_one_card_shows_that_card_alone(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """With what it chooses, and why."""
     units = make_plan(load_study("panel-e"), "paper", store=tmp_path)[:1]
     show_fits(units, "h100", 8)
     shown = capsys.readouterr().err
     assert " 8 H100 " in shown
-    assert "optimiser" not in shown  # the parts are behind --verbose
     assert not re.search(r"A100|H200|L40S|RTX|2 x 8|\b1 H100", shown)
-    single = make_plan(load_study("panel-e"), "single_gpu", store=tmp_path)[:1]
-    show_fits(single, "rtx4090", 3, verbose=True)
-    show_cards(single, hours_on(single, "rtx4090", 3), 3)
-    shown = capsys.readouterr().err
-    assert "optimiser" in shown
-    assert "RTX 4090" in shown
-    assert "on 3" in shown
-    assert not re.search(r"A100|H100|H200|L40S|on 8", shown)
+    show_fit(compose(["scale=single_gpu"]), card="rtx4090")
+    said = " ".join(capsys.readouterr().err.split())
+    assert re.search(r"max_rows is null, so it becomes \d+: [\d.]+ GiB of cache, .* a row.* \(1 RTX 4090\)", said)
     with pytest.raises(UserError, match="unknown card 'h101'") as caught:
         show_fits(units, "h101")
     assert "did you mean 'h100'" in caught.value.fix

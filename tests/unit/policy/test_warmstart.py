@@ -9,7 +9,9 @@ from random import Random
 
 import pytest
 import torch
-from transformers import AutoModelForCausalLM
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
@@ -18,12 +20,15 @@ from tepo.jobs.measure import measure_in_memory
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import resolve
 from tepo.policy.warmstart import (
+    BOX_CLOSE,
+    BOX_OPEN,
+    CHARACTERS,
     RECIPES,
+    VOCABULARY,
     Phase,
     Recipe,
     build_model,
     build_tokenizer,
-    learning_rate,
     make_batch,
     response_text,
     save_base,
@@ -48,6 +53,38 @@ def _one_thread():
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+PIECES = st.lists(st.sampled_from([BOX_OPEN, BOX_CLOSE, *CHARACTERS]), max_size=40)
+
+
+@pytest.fixture(scope="module", params=["built", "shipped"])
+def tokenizer(request):
+    return (
+        build_tokenizer(256)
+        if request.param == "built"
+        else AutoTokenizer.from_pretrained(resolve("package:laptop"), trust_remote_code=False)
+    )
+
+
+def test_every_token_is_one_id(tokenizer):
+    assert len(tokenizer) == len(VOCABULARY) == 42
+    for index, token in enumerate(VOCABULARY):
+        assert tokenizer(token)["input_ids"] == [index]
+    assert (tokenizer.pad_token_id, tokenizer.bos_token_id, tokenizer.eos_token_id) == (0, 1, 2)
+
+
+@given(pieces=PIECES)
+def test_round_trip(tokenizer, pieces):
+    ids = tokenizer("".join(pieces))["input_ids"]
+    assert [VOCABULARY[index] for index in ids] == pieces
+    assert tokenizer.decode(ids) == "".join(pieces)
+    assert tokenizer.decode([*ids, tokenizer.eos_token_id], skip_special_tokens=True) == "".join(pieces)
+
+
+def test_nothing_is_added_and_unknown_characters_are_dropped(tokenizer):
+    assert tokenizer.decode(tokenizer("3+4=")["input_ids"]) == "3+4="
+    assert tokenizer.decode(tokenizer("3é+4=\n")["input_ids"]) == "3+4="
 
 
 def test_labels_stand_on_response_tokens_only():
@@ -104,14 +141,6 @@ def test_phases_follow_one_another():
     assert [recipe.phase(step).guesses for step in range(recipe.steps)] == [0, 0, 0, 0.5, 0.5]
     assert [phase.steps for phase in RECIPES["laptop"].shortened(100).phases] == [80, 20]
     assert [phase.steps for phase in RECIPES["laptop"].shortened(1).phases] == [1, 1]
-
-
-def test_the_schedule_rises_and_falls():
-    recipe = Recipe(tasks={}, phases=(Phase(100),), learning_rate=1.0, warmup_steps=10)
-    rates = [learning_rate(recipe, step) for step in range(100)]
-    assert rates[0] == pytest.approx(0.1)
-    assert max(rates) == rates[9]
-    assert rates[-1] == pytest.approx(0.01)
 
 
 def test_a_warm_start_is_a_function_of_its_recipe(tmp_path):

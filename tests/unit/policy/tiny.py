@@ -2,19 +2,10 @@
 
 import numpy as np
 import torch
-from transformers import (
-    LlamaConfig,
-    LlamaForCausalLM,
-    MistralConfig,
-    MistralForCausalLM,
-    PreTrainedModel,
-    Qwen2Config,
-    Qwen2ForCausalLM,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import PreTrainedModel
 
 from tepo.policy.packing.packing import Tokens
+from tests.unit.sampling.tiny import FAMILIES
 
 VOCABULARY = 23
 Group = tuple[Tokens, list[Tokens]]
@@ -32,12 +23,7 @@ _SIZES = {
 
 def make_model(family: str, dtype: torch.dtype = torch.float32, **changes: object) -> PreTrainedModel:
     """A random model of a family, two key-value heads unless changed."""
-    config, model = {
-        "qwen2": (Qwen2Config, Qwen2ForCausalLM),
-        "qwen3": (Qwen3Config, Qwen3ForCausalLM),
-        "llama": (LlamaConfig, LlamaForCausalLM),
-        "mistral": (MistralConfig, MistralForCausalLM),
-    }[family]
+    model, config, _ = FAMILIES[family]
     torch.manual_seed(5)
     head = {"head_dim": 8} if family != "qwen2" else {}
     return model(config(**{**_SIZES, **head, "sliding_window": None, **changes})).to(dtype).eval()

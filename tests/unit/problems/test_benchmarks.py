@@ -6,22 +6,18 @@ from dataclasses import replace
 import pytest
 
 from tepo.common.errors import UserError
+from tepo.common.paths import names
 from tepo.problems import hashes
-from tepo.problems.benchmarks import benchmark_names, load_benchmark, parse_benchmark
+from tepo.problems.benchmarks import load_benchmark, parse_benchmark
 from tepo.problems.hashes import pick_pinned, row_hashes, set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.sources import Dataset, Fields, load_dataset_problems, read_problem_file
 from tepo.problems.splits import HASH_RANGES
 
-PAPER = {
-    "aime24": (30, 32),
-    "aime25": (30, 32),
-    "amc": (83, 32),
-    "math500": (500, 1),
-    "omni_math": (2821, 1),
-    "olympiadbench": (675, 1),
-    "minerva": (272, 1),
-}
+SETS = {  # problems, samples and tokens
+    "aime24": (30, 32, 8192), "aime25": (30, 32, 8192), "amc": (83, 32, 8192), "math500": (500, 1, 8192),
+    "omni_math": (2821, 1, 8192), "olympiadbench": (675, 1, 8192), "minerva": (272, 1, 8192), "gsm8k": (1319, 1, 2048),
+}  # fmt: skip
 PROCEDURAL = "procedural: {tasks: {add3: 1}, seed: 1}"
 GOOD = f"title: T\n{PROCEDURAL}\ncount: 4\nsamples: 2\ntemperature: 1.0\nmax_new_tokens: 8\n"
 
@@ -44,10 +40,10 @@ def toy(tmp_path, monkeypatch):
     return problems, write
 
 
-@pytest.mark.parametrize("name", sorted(PAPER))
-def test_the_papers_protocol(name):
-    benchmark, (count, samples) = load_benchmark(name), PAPER[name]
-    assert (benchmark.count, benchmark.samples, benchmark.max_new_tokens) == (count, samples, 8192)
+@pytest.mark.parametrize("name", sorted(SETS))
+def test_the_protocol(name):
+    benchmark, (count, samples, tokens) = load_benchmark(name), SETS[name]
+    assert (benchmark.count, benchmark.samples, benchmark.max_new_tokens) == (count, samples, tokens)
     assert (benchmark.temperature, benchmark.prompt) == (0.6 if samples == 32 else 0.0, "boxed")
     assert (len(benchmark.dataset.revision or ""), len(hashes.pinned_rows(name))) == (40, count)
     assert benchmark.provenance
@@ -55,8 +51,8 @@ def test_the_papers_protocol(name):
 
 
 def test_every_shipped_benchmark_is_valid():
-    assert set(PAPER) < set(benchmark_names())
-    assert len({load_benchmark(name).fingerprint for name in benchmark_names()}) == len(benchmark_names())
+    assert set(SETS) < set(names("evals"))
+    assert len({load_benchmark(name).fingerprint for name in names("evals")}) == len(names("evals"))
 
 
 @pytest.mark.parametrize(
@@ -181,38 +177,32 @@ def test_the_hub_through_a_local_data_set(toy, tmp_path, monkeypatch):
         load_dataset_problems(replace(source, path=str(tmp_path / "nothing")), "toy", 4, "x")
 
 
-def test_hub_answers_in_their_shapes(tmp_path, monkeypatch):
+def test_hub_answers_in_their_shapes(tmp_path):
     pytest.importorskip("datasets")
+    from tepo.problems.sources import read_hub
+
+    def read(fields, *rows):
+        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        found = read_hub(Dataset("json", split="train", data_files=(str(path),), fields=fields), "a")
+        return [(one.id, one.prompt, one.answer, one.family) for one in found]
+
     rows = [
         {"problem": " p ", "answer": r"so \boxed{7} holds"},
         {"problem": "r", "answer": r"first \boxed{1}, then \boxed{\frac{1}{2}}."},
     ]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "b.jsonl").write_text(
-        "".join(json.dumps({"problem": "p", "answer": [value], "s": ["x", "y"]}) + "\n" for value in (142.0, 0.5))
-    )
-    from tepo.problems.sources import read_hub
-
-    source = Dataset("json", split="train", data_files=(str(tmp_path / "a.jsonl"),), fields=Fields(boxed=True))
-    boxed = read_hub(source, "a")
-    assert [(problem.prompt, problem.answer) for problem in boxed] == [("p", "7"), ("r", r"\frac{1}{2}")]
-    listed = read_hub(
-        Dataset("json", split="train", data_files=(str(tmp_path / "b.jsonl"),), fields=Fields(family="s")), "b"
-    )
-    assert [(problem.id, problem.answer, problem.family) for problem in listed] == [
-        ("b-0", "142", "x; y"),
-        ("b-1", "0.5", "x; y"),
-    ]
-    rows += [{"problem": "q", "answer": r"so \boxed{1} holds, not \boxed{3"}, {"problem": None, "answer": "no box"}]
-    (tmp_path / "c.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    assert read(Fields(boxed=True), *rows) == [("a-0", "p", "7", ""), ("a-1", "r", r"\frac{1}{2}", "")]
+    listed = [{"problem": "p", "answer": [value], "s": ["x", "y"]} for value in (142.0, 0.5)]
+    assert read(Fields(family="s"), *listed) == [("a-0", "p", "142", "x; y"), ("a-1", "p", "0.5", "x; y")]
+    broken = [{"problem": "q", "answer": r"so \boxed{1} holds, not \boxed{3"}, {"problem": None, "answer": "no box"}]
     with pytest.raises(UserError, match="row 2: the gold answer is empty\nrow 3: no problem"):
-        read_hub(replace(source, data_files=(str(tmp_path / "c.jsonl"),)), "c")
+        read(Fields(boxed=True), *rows, *broken)
 
 
-@pytest.mark.parametrize("name", sorted(PAPER))
+@pytest.mark.parametrize("name", sorted(SETS))
 def test_the_real_sets_are_the_pinned_ones(real_sets, name):
     problems = load_benchmark(name).load_problems()
-    assert [problem.id for problem in problems] == [f"{name}-{index}" for index in range(PAPER[name][0])]
+    assert [problem.id for problem in problems] == [f"{name}-{index}" for index in range(SETS[name][0])]
 
 
 def test_the_papers_omni_math(real_sets):

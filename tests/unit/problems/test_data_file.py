@@ -131,24 +131,21 @@ def test_the_noise_of_a_computer_is_named_and_a_long_decimal_is_not(grader: Grad
     assert [one.split()[0] for one in unread] == list(answers[:2])
 
 
-@pytest.mark.parametrize(
-    ("gold", "answer"),
-    [
-        ("A. 5", "5"),
-        ("A. 5", "A"),
-        (r"B) \frac{1}{2}", "0.5"),
-        (r"\text{(C)} 12", "(C)"),
-        (r"\frac{dM}{dt}=kM", r"\frac{dM}{dt}=Mk"),
-        (r"x \not\equiv 1 \pmod 3", r"x \not\equiv 4 \pmod 3"),
-        (r"\Pr[X=2] = \frac14", "0.25"),
-        ("March 14", "14th of March"),
-        ("5 km/h", r"5 \text{ kilometers per hour}"),
-        ("101_2", "101"),
-    ],
+READ = (
+    r"A. 5",
+    r"B) \frac{1}{2}",
+    r"\text{(C)} 12",
+    r"\frac{dM}{dt}=kM",
+    r"x \not\equiv 1 \pmod 3",
+    r"\Pr[X=2] = \frac14",
+    r"March 14",
+    r"5 km/h",
+    r"101_2",
 )
-def test_a_gold_that_another_text_matches_can_be_read(gold: str, answer: str, grader: Grader) -> None:
-    assert grader.grade([(gold, f"\\boxed{{{answer}}}")])[0].correct
-    assert grader.check_golds([gold]) == []
+
+
+def test_a_gold_that_another_text_matches_can_be_read(grader: Grader) -> None:
+    assert grader.check_golds(READ) == []
 
 
 def test_golds_are_read_within_a_budget_and_plain_ones_without_a_worker() -> None:
@@ -204,22 +201,11 @@ def test_a_file_without_a_gold_that_can_be_read_is_refused(tmp_path: Path) -> No
     assert check_golds(compose([])) == ""
 
 
-def test_more_problems_held_out_than_there_are(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"data\.held_out=3 leaves none of 2 problems to train on"):
-        check_golds(compose([f"data={write(tmp_path, '1', '2')}", "data.held_out=3"]))
-
-
-@pytest.mark.parametrize(("answers", "wrong"), [(("1", "2", "1"), False), (("1", "None"), True)])
-def test_verify_ends_with_1_where_golds_are_to_be_mended(
-    answers: tuple[str, ...], wrong: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    name = write(tmp_path, *answers, prompts="abaaaaaaaa" if not wrong else "")
-    if not wrong:
-        verify([name])
-        assert "remark: 1 problem more than once, r0, r2: the same problem with" in capsys.readouterr().out
-        return
+def test_verify_ends_with_1_where_golds_are_to_be_mended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    verify([write(tmp_path, "1", "2", "1", prompts="aba")])
+    assert "remark: 1 problem more than once, r0, r2: the same problem with" in capsys.readouterr().out
     with pytest.raises(UserError, match="golds to mend in") as caught:
-        verify([name])
+        verify([write(tmp_path, "1", "None")])
     assert caught.value.exit_code == 1
     assert "None is no answer" in capsys.readouterr().out
 

@@ -9,9 +9,9 @@ from tokenizers import AddedToken, normalizers
 from transformers import AutoTokenizer
 
 from tepo.common.errors import UserError
-from tepo.common.paths import PACKAGE
+from tepo.common.paths import PACKAGE, names
 from tepo.config.compose import compose, options
-from tepo.problems.benchmarks import benchmark_names, load_benchmark
+from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.grader.extraction import extract_answer
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import BOXED_INSTRUCTION, AskedPrompts, encode_prompts, render_prompt
@@ -47,6 +47,8 @@ def tokenizer(template: str | None = None) -> Any:
         (None, "1+1", {"prompt": "Solve {problem} now.", "wrap": "raw"}, "Solve 1+1 now."),
         (None, "1+1", {"prompt": "Solve {problem} now."}, "Question:\nSolve 1+1 now.\n\nAnswer:\n"),
         (PLAIN, "1+1", {"prompt": "Solve {problem} now."}, "<user>Solve 1+1 now.<assistant>"),
+        ({"default": PLAIN, "tools": "{{ no }}"}, "1+1?", {"prompt": "boxed"}, f"<user>{REQUEST}<assistant>"),
+        ("{{ strftime_now('%d %b %Y') }}" + PLAIN, "1", {"prompt": "{problem}"}, "26 Jul 2024<user>1<assistant>"),
         (
             None,
             r"{problem} {request} \frac{1}{2}",
@@ -120,7 +122,7 @@ ODD = [
 
 def test_token_ids_of_ordinary_prompts_are_those_of_the_tokenizer_alone() -> None:
     """Of all shipped sets that need no network, with the tokenizers of the bases and with a chat template."""
-    generated = [one for one in map(load_benchmark, benchmark_names()) if one.procedural and one.prompt == "raw"]
+    generated = [one for one in map(load_benchmark, names("evals")) if one.procedural and one.prompt == "raw"]
     sets = [one.load_problems()[:40] for one in generated]
     sets += [training_problems(compose([f"data={name}"]))[:300] for name in options("data") if "laptop" in name]
     assert len(sets) > 8
@@ -216,24 +218,10 @@ def turns(content: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("template", "message"),
-    [
-        (turns("{{ m.content | lower }}"), "leaves it out or changes it"),
-        (turns("{{ m.content[:60] }}"), r"the text of 2 problems \(p0, p1\)"),
-        (turns("{{ m.content | replace('<', '') }}"), r"the text of 1 problem \(p1\)"),
-        (turns("{{ m.content }} {{ m.content }}"), "writes it 2 times"),
-        (turns("{% if m.role != 'user' %}{{ m.content }}{% endif %}"), "leaves it out or changes it"),
-    ],
-)
-def test_a_template_that_loses_the_statement_is_refused(template: str, message: str) -> None:
-    made = byte_tokenizer(template, special=("<|im_start|>", "<|im_end|>"), eos_token="<|endoftext|>")
-    assert re.search(message, refused(made, "How many?", "Is 1<2?"))
-
-
-@pytest.mark.parametrize(
     ("normalizer", "statement", "message"),
     [
         (None, "three apples", "has no a, e, h, l, p, r, s, t, which"),
+        (None, "1 + 2 Y", "has no Y, which"),
         (None, "求和", "has no 和, 求, which the prompts use"),
         (normalizers.Replace("+", ""), "1 + 2", r"changes 1 problem \(p0\)|has no \+"),
         (normalizers.Replace("1 2", "2"), "1 2 + 3", r"changes 1 problem \(p0\)"),  # each of its letters is there
@@ -245,21 +233,13 @@ def test_a_tokenizer_that_loses_a_part_of_the_statement_is_refused(
 ) -> None:
     made = word_tokenizer("1", "2", "3", "+", "=", "what", "is", normalizer=normalizer)
     assert re.search(message, refused(made, statement, prompt="raw"))
+    assert "has no !, Y" in refused(made, "3", prompt="{problem} Y !", wrap="raw")
 
 
 def test_case_accents_and_spaces_are_the_tokenizers_affair() -> None:
     steps = normalizers.Sequence([normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase()])
     made = word_tokenizer("1", "2", "3", "+", "=", "what", "is", normalizer=steps)
     assert len(ask(made, "What  ÍS\n1+２ =", prompt="raw").tokens[0]) == 6
-
-
-def test_a_letter_that_the_shipped_bases_lack_is_not_dropped() -> None:
-    """Their tokenizer reads `What is 3+4?` as ` is 3+4`, and would ask for mx(3,4)."""
-    made = AutoTokenizer.from_pretrained(str(PACKAGE / "assets/laptop"))
-    assert len(ask(made, "3+4=", prompt="raw").tokens) == 1
-    assert refused(made, "What is 3+4?", prompt="raw").startswith("the model's tokenizer has no ?, W, h, which")
-    assert "has no á" in refused(made, "máx(3,4)=", prompt="raw")
-    assert "has no Y, !" in refused(made, "3+4=", prompt="{problem} Yes!", wrap="raw").replace("!, Y", "Y, !")
 
 
 @pytest.mark.parametrize("prompt", ["boxed", "raw"])
@@ -342,11 +322,16 @@ LOOP = (
         ("{{ messages.append(1) }}", "fails: access to attribute 'append'"),
         ("{% macro a() %}{{ a() }}{% endmacro %}{{ a() }}", "fails: maximum recursion depth"),
         (PARTS.replace("part.text", "part.text[:5]"), "leaves it out or changes it"),
+        (turns("{{ m.content | lower }}"), "leaves it out or changes it"),
+        (turns("{{ m.content[:60] }}"), r"the text of 2 problems \(p0, p1\)"),
+        (turns("{{ m.content | replace('<', '') }}"), r"the text of 1 problem \(p1\)"),
+        (turns("{{ m.content }} {{ m.content }}"), "writes it 2 times"),
+        (turns("{% if m.role != 'user' %}{{ m.content }}{% endif %}"), "leaves it out or changes it"),
     ],
 )
-def test_a_template_that_fails_is_one_sentence(template: Any, message: str) -> None:
+def test_a_template_that_fails_or_loses_the_statement_is_one_sentence(template: Any, message: str) -> None:
     made = byte_tokenizer(template, special=("<|im_start|>", "<|im_end|>"), eos_token="</s>")
-    assert re.search(message, refused(made, "1+1?"))
+    assert re.search(message, refused(made, "How many?", "Is 1<2?"))
     assert ask(made, "1+1?", wrap="base").tokens  # it is not looked at
 
 
@@ -355,17 +340,6 @@ def test_a_template_without_an_end_is_ended(on: str) -> None:
     """Also where only one statement brings it about."""
     made = byte_tokenizer(CHATML + f"{{% if {on} %}}{LOOP}{{% endif %}}", eos_token="</s>")
     assert "takes more than 2 CPU seconds" in refused(made, "1+1?", "9+9?")
-
-
-def test_one_of_several_versions_is_the_default() -> None:
-    both = {"default": CHATML, "tools": "{{ raise_exception('no') }}"}
-    shown = [render_prompt("1+1?", byte_tokenizer(one, eos_token="</s>"), prompt="boxed") for one in (both, CHATML)]
-    assert shown[0] == shown[1]
-
-
-def test_a_prompt_does_not_depend_on_the_day() -> None:
-    made = byte_tokenizer("{{ strftime_now('%d %b %Y') }}" + CHATML, eos_token="</s>")
-    assert render_prompt("1", made, prompt="boxed").startswith("26 Jul 2024")
 
 
 def test_control_tokens_are_marked() -> None:

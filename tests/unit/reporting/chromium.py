@@ -7,14 +7,10 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-SHEET = 687
-"""CSS pixels of the 182 mm between the margins of A4."""
 _OUTSIDE = """const page = document.documentElement, sideways = page.scrollWidth > page.clientWidth ? ["the page"] : [];
     return sideways.concat([...document.querySelectorAll("body *")].filter((one) => one.checkVisibility()
     && !one.closest(".skip") && !one.parentElement.closest("svg, .scroll, .equation")
     && one.getBoundingClientRect().right > page.clientWidth + 1).map((one) => one.outerHTML.slice(0, 80)))"""
-_CUT = """return [...document.querySelectorAll(".scroll, .chart")].filter((one) => one.checkVisibility()
-    && one.scrollWidth > one.clientWidth + 1).map((one) => one.textContent.slice(0, 80))"""
 _UNFOLD = "document.querySelectorAll('details:not(.vega-embed *)').forEach((one) => { one.open = true; })"
 _READY = """return !document.querySelector("#runs-fold[open]:not(:has(table))") &&
     [...document.querySelectorAll(".chart:not(:has(summary[aria-label]))")].every((one) => !one.checkVisibility())"""
@@ -34,12 +30,12 @@ class Page:
         """A command of Chromium's DevTools protocol."""
         return self.driver.execute_cdp_cmd(name, values)
 
-    def screen(self, width: int = 1400, *, scheme: str = "light", media: str = "") -> None:
-        """A screen, or with media "print" a sheet, of this many CSS pixels."""
+    def screen(self, width: int = 1400, *, scheme: str = "light") -> None:
+        """A screen of this many CSS pixels."""
         size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self.command("Emulation.setDeviceMetricsOverride", **size)
         features = [{"name": "prefers-color-scheme", "value": scheme}]
-        self.command("Emulation.setEmulatedMedia", media=media, features=features)
+        self.command("Emulation.setEmulatedMedia", features=features)
 
     def open(self, path: Path, width: int = 1400, *, part: str = "", scripts: bool = True, **screen: str) -> None:
         """Load a file on a screen of this width. part: the id that the address ends with. scripts: False until the next
@@ -69,12 +65,6 @@ class Page:
     def run(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)
 
-    def press(self, key: str) -> None:
-        """A key on whatever has the focus."""
-        from selenium.webdriver import ActionChains, Keys
-
-        ActionChains(self.driver).send_keys(getattr(Keys, key)).perform()
-
     def choose(self, selector: str, text: str) -> None:
         """Choose the first option with this text in it, as a user does."""
         self.run(_CHOOSE, selector, text)
@@ -88,10 +78,6 @@ class Page:
     def outside(self) -> list[str]:
         """What reaches beyond the window."""
         return self.run(_OUTSIDE)
-
-    def cut(self) -> list[str]:
-        """What is wider than the box that it scrolls in: on paper it is lost."""
-        return self.run(_CUT)
 
     def violations(self) -> list[str]:
         self.driver.set_script_timeout(300)  # seconds, of a machine that has other work

@@ -13,8 +13,8 @@ import pandas as pd
 from tepo.formula.row import load_row
 from tepo.reporting.charts.curves import STEP, curve_frame, ends, training_curves
 from tepo.reporting.charts.forest import differences
-from tepo.reporting.charts.step_times import step_time_frame, step_times
 from tepo.reporting.charts.style import Looks, NamedChart
+from tepo.reporting.charts.sweeps import sweep_map
 from tepo.reporting.page import PageContent, PageHead, PageStudy, build_page
 from tepo.reporting.page.equations import methods
 from tepo.reporting.page.runs import PageRun
@@ -25,7 +25,6 @@ from tepo.store.stored_tokens import TokenDump, TokenResponse
 
 NASTY = """</script><b title='"'>&amp;\\"""
 LONG = f"GRPO/DAPO {NASTY} beta=0.01, learning_rate=1e-4"
-FINDING = f"TEPO ends above {LONG}"
 LOOKS: Looks = {LONG: ("grpo_dapo", None), "TEPO": ("tepo", None)}
 
 
@@ -80,8 +79,7 @@ def metrics(labels: Looks, seeds: int = 2, steps: int = 4) -> pd.DataFrame:
         for seed in range(seeds)
         for step in range(1, steps + (seed == 0))
     ]
-    times = {"timing_s/step": 2.0, "timing_s/gen": 1.2, "timing_s/update_actor": 0.7}
-    return pd.DataFrame(rows, columns=names).assign(**times)
+    return pd.DataFrame(rows, columns=names)
 
 
 def curves_chart(name: str, steps: pd.DataFrame, looks: Looks) -> NamedChart:
@@ -90,22 +88,24 @@ def curves_chart(name: str, steps: pd.DataFrame, looks: Looks) -> NamedChart:
 
 
 def charts() -> list[NamedChart]:
-    """A comparison, curves and times, all with the same two methods."""
+    """A comparison, curves and a map, all with the same two methods."""
     line = {"low": math.nan, "high": math.nan, "said": f"+3.0 {NASTY}"}
     rows = [{"method": LONG, "delta": -2.0, "verdict": "worse"}, {"method": "TEPO", "delta": 3.0, "verdict": "better"}]
     frame, steps = pd.DataFrame([row | line for row in rows]), metrics(LOOKS)
+    cells = frame.assign(value="1", mean=50.0, interval="±1", ended=0, runs="0: run-1", lost=1.0)
     return [
         NamedChart("panel_e-differences", "differences", f"differences {NASTY}", differences(frame, "points")),
         curves_chart("panel_e-curves", steps, LOOKS),
-        NamedChart("panel_e-times", "times", f"times {NASTY}", step_times(step_time_frame(steps))),
+        NamedChart("panel_e-map", "map", f"map {NASTY}", sweep_map(cells, "rate")),
     ]
 
 
 def page(table: Table) -> str:
     """The page about the table, with the runs of two of its rows."""
     said = {name: f"{name} {NASTY}" for name in ("title", "asked", "ran", "cost", "caveat")}
-    terms = {f"term {NASTY}": f"meaning {NASTY}"}
-    head = PageHead(**said, terms=terms, finding=FINDING, repeat=[f"repeat {NASTY}"], notes=[f"note {NASTY}"])
+    head = PageHead(
+        **said, terms={f"term {NASTY}": f"meaning {NASTY}"}, repeat=[f"repeat {NASTY}"], notes=[f"note {NASTY}"]
+    )
     dumps = [dump(4, mask=False)], [dump(1), dump(4)]
     runs = [
         PageRun(

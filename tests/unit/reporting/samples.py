@@ -8,9 +8,9 @@ from tepo.reporting.tables.build_table import RowSpec
 BENCHMARKS = {"add3": "add3", "gcd": "gcd"}
 ROWS = (
     RowSpec("a", "GRPO/DAPO", "grpo_dapo"),
-    RowSpec("b", "TEPO-w/o. KL", "tepo_no_kl", "Panel E"),
-    RowSpec("c", "KL(A > 0 ∧ ΔH < 0) 100% [x_y]", "tepo", "Panel E"),
-    RowSpec("d", "Not run", "gspo", "Panel E"),
+    RowSpec("b", "TEPO-w/o. KL", "tepo_no_kl"),
+    RowSpec("c", "KL(A > 0 ∧ ΔH < 0) 100% [x_y]", "tepo"),
+    RowSpec("d", "Not run", "gspo"),
 )
 
 

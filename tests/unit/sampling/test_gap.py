@@ -20,9 +20,10 @@ def test_gap_is_what_its_names_say():
     s, t = torch.tensor([-1.0, -2.0, -0.5, -4.0]), torch.tensor([-1.5, -2.0, -0.4, -1.0])
     gap = Gap.measure(s, t, bound=0.02)
     apart = (s.exp() - t.exp()).abs().double()
-    assert gap.probs_mean == pytest.approx(float(apart.mean()), rel=1e-6)
-    assert gap.probs_std == pytest.approx(float(apart.std(correction=0)), rel=1e-5)
-    assert gap.correlation == pytest.approx(float(torch.corrcoef(torch.stack([s.exp(), t.exp()]))[0, 1]), rel=1e-5)
+    correlation = float(torch.corrcoef(torch.stack([s.exp(), t.exp()]))[0, 1])
+    assert gap.metrics["training/rollout_probs_diff_mean"] == pytest.approx(float(apart.mean()), rel=1e-6)
+    assert gap.metrics["training/rollout_probs_diff_std"] == pytest.approx(float(apart.std(correction=0)), rel=1e-5)
+    assert gap.metrics["training/rollout_actor_probs_pearson_corr"] == pytest.approx(correlation, rel=1e-5)
     assert (gap.mean, gap.max, gap.share) == (pytest.approx(0.9), pytest.approx(3.0), pytest.approx(0.5))
 
 
@@ -54,7 +55,7 @@ def test_ranks_add_up():
     s, t = -torch.rand(30).double(), -torch.rand(30).double()
     shares = [slice(0, 7), slice(7, 30)]
     for gap in on_two_ranks(lambda comm: Gap.measure(s[shares[comm.rank]], t[shares[comm.rank]], 1e-3, comm)):
-        assert gap.metrics() == pytest.approx(Gap.measure(s, t, 1e-3).metrics())
+        assert gap.metrics == pytest.approx(Gap.measure(s, t, 1e-3).metrics)
 
 
 def test_a_few_far_off_tokens_ring_although_the_mean_is_small():

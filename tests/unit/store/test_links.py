@@ -13,7 +13,6 @@ from tepo.store.find_run import costs
 from tepo.store.live_runs import live_runs
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan import Unit
-from tepo.studies.store_check import other_versions
 from tepo_cli.main import main
 from tests.unit.store.test_store_check import WORDS, finished_run
 
@@ -189,7 +188,6 @@ def test_lists_mark_it_and_go_on(
     assert "3 runs, 2 damaged; 1 without weights" in " ".join(shown.split())
     assert live_runs(store)[0].id == unit.id
     assert costs(store) == []
-    assert other_versions(store) == []
     assert tree(tmp_path) == before
 
 

@@ -11,7 +11,6 @@ import pytest
 from tepo.common.errors import RunFailed, UserError
 from tepo.common.paths import PACKAGE
 from tepo.config.compose import compose
-from tepo.problems.training_sets import load_training_problems, training_fingerprint
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id, settings
 from tepo.training import run_keeper
@@ -170,23 +169,3 @@ def test_a_half_trained_run_is_not_continued_on_other_problems(tmp_path: Path) -
     write(path, ROWS)  # the old file again: the old run goes on
     assert train(config) == old.path
     assert len(old.metrics()) == 3
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        (None, "no such file"),
-        ("", "holds no problems"),
-        ('{"id": 1, "problem": 3, "answer": "4"}', "line 1: the problem is no text"),
-        ('{"id": 1, "problem": "1+1=", "answer": null}', "line 1: no answer"),
-        ('{"id": 1, "problem": "1+1=", "answer": "2"}\n{"id": 2}', "line 2: no problem, answer"),
-    ],
-)
-def test_a_file_that_is_missing_or_broken_is_one_message(tmp_path: Path, text: str | None, message: str) -> None:
-    path = tmp_path / "a.jsonl"
-    if text is not None:
-        path.write_text(text)
-    for ask in (training_fingerprint, load_training_problems):
-        with pytest.raises(UserError, match=message) as caught:
-            ask(str(path))
-        assert caught.value.exit_code == 2

@@ -10,7 +10,7 @@ import numpy as np
 from tepo.analysis.claim_outcomes import ClaimOutcome, judge_claims
 from tepo.store.early_stop import Ending
 from tepo.store.evaluation_result import RightAnswers
-from tepo.store.facts import Facts, Gathered, Known, curves_of, scores_of
+from tepo.store.facts import Facts, Known, curves_of, facts_from, scores_of
 from tepo.studies.claims import Claims, study_of
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import plan_studies
@@ -55,19 +55,19 @@ def facts(
     ending: Callable[[Unit], Ending | None] = lambda unit: None,
 ) -> Facts:
     """What runs say that are measured on 60 problems with four samples, each right with this chance."""
-    gathered = Gathered()
+    runs, scores, steps = [], [], []
     for unit in unique(unit for part in units for unit in part):  # claims share runs
         known = Known("store", finished=True, ending=ending(unit))
         row = {"run": unit.id, "tuning": False, "done": unit not in missing, "stale": False}
-        gathered.runs.append(row | vars(known))
+        runs.append(row | vars(known))
         drawn = np.random.default_rng([unit.seed, crc32(unit.row.label.encode())])
         for name in unit.benchmarks:
             right = tuple(map(int, drawn.binomial(4, chance(unit), 60)))
             answers = RightAnswers(tuple(f"p{number}" for number in range(60)), right, 4)
-            gathered.scores.append(scores_of(unit.id, name, answers, "g", "{}", 0))
+            scores.append(scores_of(unit.id, name, answers, "g", "{}", 0))
         if rows := list(curves(unit)):
-            gathered.curves.append(curves_of(unit.id, rows))
-    return gathered.facts()
+            steps.append(curves_of(unit.id, rows))
+    return facts_from(runs, scores, steps)
 
 
 def judged(claims: Claims, units: Sequence[Sequence[Unit]], known: Facts) -> dict[str, ClaimOutcome]:

@@ -13,7 +13,7 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.paper.reference import load_table
 from tepo.store.excerpt import pack_excerpt
 from tepo.store.records import CONTENT, check_content, read_frames, write_frames
-from tepo.studies.plan import Unit, make_plan
+from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts, record_folders
 from tepo.studies.record_runs import plan_by_folder, recorded_names
@@ -59,19 +59,6 @@ def test_every_row_composes_and_its_objective_loads(scale: str, tmp_path: Path) 
         if study.rows[0].reference is not None:
             table = table_from_store(study, units, scale)
             assert table.blocks[-1].title.startswith("As printed")
-
-
-def test_a_mix_of_data_makes_runs_of_its_own(tmp_path: Path) -> None:
-    """The same rows on the sparse mix: other runs, another base, the mix's own benchmarks."""
-    default, sparse = (
-        make_plan(load_study("table4"), "laptop", store=tmp_path, overrides=words)
-        for words in ((), ("data=laptop_sparse",))
-    )
-    assert not {unit.id for unit in default} & {unit.id for unit in sparse}
-    for unit in sparse:
-        _check(unit)
-        assert unit.config.model.path == "package:laptop_sparse"
-        assert unit.config.train.max_new_tokens == unit.config.data.max_new_tokens == 120
 
 
 @pytest.mark.parametrize(

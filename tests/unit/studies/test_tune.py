@@ -1,7 +1,5 @@
 """A study with `tune:`: the settings that are drawn, the units of both phases, the choice, and what mistakes say."""
 
-import math
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -15,7 +13,6 @@ from tepo.launch.local import command
 from tepo.reporting.tables.render import as_text
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all, plan_studies
-from tepo.studies.planned_facts import read_facts
 from tepo.studies.study import Study, load_study, parse_study
 from tepo.studies.tune import DEFAULT
 from tepo.studies.tuning_result import tuned_rows, undecided
@@ -90,20 +87,6 @@ def test_even_draws_follow_from_the_file_alone(tmp_path: Path) -> None:
         for one, other in zip(drawn, others, strict=True):
             assert other.overrides[: len(one.overrides)] == one.overrides
     assert study(tmp_path, ROWS % "" + text.replace("1e-3", "2e-3") + SCALES % "").tune_at("laptop").settings != drawn
-
-
-def test_even_draws_fill_every_axis(tmp_path: Path) -> None:
-    """One in each part of a range, but for the rounding to three digits, and each value about as often."""
-    tune = even(tmp_path).tune_at("laptop")
-    points = [one.point for one in tune.settings]
-    shares = sorted(math.log(float(point["learning_rate"]) / 3e-5) / math.log(1e-3 / 3e-5) for point in points)
-    for part, share in enumerate(shares):
-        assert part / 16 - 1e-3 <= share <= (part + 1) / 16 + 1e-3
-    assert sorted(Counter(point["epochs"] for point in points).values()) == [5, 5, 6]
-    space = "{train.learning_rate: {uniform: [0, 1]}, train.grad_clip: {uniform: [0, 1]}}"
-    square = study(tmp_path, ROWS % "" + f"tune: {{draws: 16, seeds: [50], space: {space}}}\n" + SCALES % "")
-    points = [map(float, one.point.values()) for one in square.tune_at("laptop").settings]
-    assert len({(int(4 * one), int(4 * other)) for one, other in points}) == 16, "what scrambling must keep"
 
 
 def test_the_largest_gap_is_named_with_its_ends(tmp_path: Path) -> None:
@@ -246,18 +229,6 @@ def test_a_validation_on_other_problems_counts_as_none(tmp_path: Path) -> None:
         unit.validation()
 
 
-def test_test_scores_have_no_say_in_the_choice(tmp_path: Path) -> None:
-    """Measuring a run that chooses on its benchmarks, whatever comes out, changes nothing."""
-    mine = tuned(tmp_path)
-    units = planned(mine, tmp_path)
-    for number, unit in enumerate(units[1:]):
-        validate(unit, number / 100)
-    before = [row.chosen for row in tuned_rows(units, mine.tune_at("laptop"))]
-    for number, unit in enumerate(units[1:]):
-        finish(unit, 1 - number / 20)
-    assert [row.chosen for row in tuned_rows(units, mine.tune_at("laptop"))] == before == [2, 2]
-
-
 # the table ------------------------------------------------------------------------------------------------------------
 def test_the_table_shows_what_is_there(tmp_path: Path) -> None:
     mine = tuned(tmp_path)
@@ -328,13 +299,6 @@ def test_the_command_line_cannot_set_what_is_tuned_or_report_what_has_chosen(tmp
         plan_all(["tuned"], "laptop", store=tmp_path, overrides=["train.epochs=1"])
     with pytest.raises(UserError, match="seed 50 chooses the settings"):
         plan_all(["tuned"], "laptop", store=tmp_path, seeds=[7, 50])
-
-
-def test_records_of_the_shipped_study_are_read(tmp_path: Path) -> None:
-    """Its draws are those that were run: nothing that came later changes them."""
-    ((_, units),), _ = read_facts(plan_all(["tuned"], "laptop", store=tmp_path), "laptop", records=True)
-    assert len(units) == 128 + 64
-    assert all(unit.done() for unit in units)
 
 
 def test_the_second_search_of_the_shipped_methods(tmp_path: Path) -> None:

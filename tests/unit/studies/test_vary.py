@@ -41,16 +41,6 @@ def test_axes_cross_each_other_and_the_rows(tmp_path: Path) -> None:
         assert bounds == {"paper": (0.2, 0.28), "tight": (0.02, 0.028)}[unit.row.setting.point["clip"]]
 
 
-def test_a_run_that_another_study_has_is_the_same_run(tmp_path: Path) -> None:
-    """Also where the setting is the default, and where an override has it in other words."""
-    mine = study(tmp_path, ROWS % "" + "vary: {train.learning_rate: [1e-4, 4.0e-4]}\n" + SCALES % "")
-    swept = {unit.label: unit.id for unit in make_plan(mine, "laptop", store=tmp_path)}
-    plain = study(tmp_path, ROWS % "" + SCALES % "")
-    for words, setting in (((), "1e-4"), (("train.learning_rate=4e-4",), "0.0004")):
-        for unit in make_plan(plain, "laptop", store=tmp_path, overrides=words):
-            assert swept[f"{unit.label}, learning_rate={setting}"] == unit.id
-
-
 def test_a_scale_has_axes_of_its_own(tmp_path: Path) -> None:
     """An axis under a scale replaces the study's of that name; the others stay."""
     text = ROWS % "" + "vary: {train.learning_rate: [1e-4], train.epochs: [1, 2]}\n"

@@ -83,6 +83,38 @@ def assert_same_run(one: Path, other: Path) -> None:
     assert weights(one) == weights(other)
 
 
+# A sampler that draws with a copy of the weights; remote: as if it were outside of the run.
+COPYING = """
+from tepo.common.errors import UserError
+from tepo.policy.model.load_policy import load_policy
+from tepo.sampling.backends import SamplerMemory
+from tepo.sampling.embedded.torch_sampler import TorchSampler
+
+
+class Backend:
+    shares_weights = full_rows = False
+    remote = {remote}
+    part_rows = 8
+    packages = {{}}
+
+    def segments_may_grow(self, config):
+        return True
+
+    def check_settings(self, config, ranks):
+        pass
+
+    def check_available(self, config):
+        pass
+
+    def open(self, config, policy, source, exchange):
+        own = load_policy(source, dtype=config.model.dtype)
+        return TorchSampler(own.model, own.tokenizer, max_rows=config.sampler.max_rows)
+
+
+BACKEND = Backend()
+"""
+
+
 @contextmanager
 def own_backends(folder: Path, *added: tuple[ModuleType, str, str, str]) -> Iterator[None]:
     """Samplers and engines as files: the package of their kind, its group of the configuration, name and code."""

@@ -5,18 +5,14 @@ import json
 from pathlib import Path
 
 import pytest
-import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from tepo.common.errors import UserError
 from tepo.common.provenance import sessions
-from tepo.sampling.backends import sampler_backend
 from tepo.store.checkpoint_files import complete
 from tepo.store.run_folder import RunFolder
 from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
-from tests.unit.common.test_files import elsewhere
 from tests.unit.training.small import assert_same_run, interrupted, small
 
 
@@ -33,25 +29,6 @@ def test_a_run_that_leaves_settings_open_says_what_was_chosen_and_trains_the_sam
     assert stored["sampler"]["max_rows"] is stored["model"]["gradient_checkpointing"] is None
     assert run.path != usual
     assert_same_run(run.path, usual)
-
-
-def test_threads_are_those_of_the_trainer_whatever_its_sampler_sets(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """vLLM's worker leaves one thread to the process when it has loaded its model; here it leaves three."""
-    backend, threads, seen = sampler_backend("torch"), torch.get_num_threads(), []
-    opened = backend.open
-
-    def opens(*arguments: object) -> object:
-        torch.set_num_threads(3)
-        return opened(*arguments)
-
-    monkeypatch.setattr(type(backend), "open", lambda _, *arguments: opens(*arguments))
-    try:
-        train(small(tmp_path, "train.steps=1"), lambda step, row: seen.append(torch.get_num_threads()))
-    finally:
-        torch.set_num_threads(threads)
-    assert seen == [1]
 
 
 def test_a_run_leaves_metrics_and_a_checkpoint_that_loads(tmp_path: Path) -> None:
@@ -126,18 +103,6 @@ def test_an_interrupted_run_ends_as_an_undisturbed_one(tmp_path: Path, every: in
     assert refilled([row["rollout/prompts"] for row in RunFolder(whole).metrics()][1:])  # after the checkpoint
 
 
-def test_asking_for_a_damaged_or_missing_model_says_so(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no model and no checkpoint"):
-        final_model(tmp_path)
-    folder = train(small(tmp_path, "train.steps=1"))
-    checkpoint = RunFolder(folder).checkpoint(1)
-    (checkpoint / "tokenizer.json").unlink()
-    with pytest.raises(UserError, match="half-written"):
-        final_model(folder)
-    with pytest.raises(UserError, match="half-written"):
-        final_model(checkpoint)
-
-
 def test_a_finished_run_keeps_its_last_weights_and_nothing_to_resume_from(tmp_path: Path) -> None:
     seen: dict[int, list[int]] = {}
     run = RunFolder.of(small(tmp_path, "train.steps=4"))
@@ -155,15 +120,3 @@ def test_a_finished_run_keeps_its_last_weights_and_nothing_to_resume_from(tmp_pa
     assert not (last / "optimizer").exists()
     assert not (last / "rollouts").exists()
     assert AutoModelForCausalLM.from_pretrained(last).num_parameters() > 0
-
-
-def test_two_processes_do_not_train_one_run(tmp_path: Path) -> None:
-    config = small(tmp_path)
-    run = RunFolder.of(config)
-    with (
-        elsewhere(f"RunFolder(Path({str(run.path)!r})).lock()"),
-        pytest.raises(UserError, match="another process has this run"),
-    ):
-        train(config)
-    train(config)
-    assert run.finished()

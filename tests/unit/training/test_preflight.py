@@ -15,8 +15,6 @@ from tepo.config.compose import compose
 from tepo.jobs.job import RunJob
 from tepo.policy.model.load_policy import load_tokenizer
 from tepo.policy.model.shapes import KNOWN
-from tepo.problems.problem import Problem
-from tepo.problems.training_sets import split_off
 from tepo.sampling.backends import sampler_backend
 from tepo.training.distributed import process_group
 from tepo.training.engine.backends import engine_backend
@@ -24,7 +22,7 @@ from tepo.training.engine.deepspeed_engine import import_deepspeed
 from tepo.training.loop import train
 from tepo.training.preflight import check_disk
 from tepo.training.rollout.prompt_stream import PromptStream
-from tepo.training.setup import pick_device, threads_of_a_rank
+from tepo.training.setup import pick_device
 from tests.unit.training.small import small
 
 NOBODY = ("model.path=nobody/nothing", f"model.revision={40 * '0'}")  # which no cache holds
@@ -38,19 +36,6 @@ def test_ranks_that_do_not_divide_the_mini_batch() -> None:
     assert "start 2 or 4 ranks, or choose a multiple of 6" in caught.value.fix
 
 
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (["engine.zero_stage=4"], "must be between 0 and 3"),
-        (["engine.zero_stage=0", "model.dtype=bfloat16"], "no float32 masters"),
-        (["engine.zero_stage=0", "engine.offload=true"], "cannot offload"),
-    ],
-)
-def test_settings_that_deepspeed_would_refuse(overrides: list[str], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        engine_backend("deepspeed").check_settings(compose(["engine=deepspeed", *overrides]), 1)
-
-
 def test_a_launcher_with_the_embedded_engine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Each rank would train and write the same run by itself."""
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -60,21 +45,18 @@ def test_a_launcher_with_the_embedded_engine(monkeypatch: pytest.MonkeyPatch, tm
     assert not list(tmp_path.iterdir())
 
 
-def test_engines_are_looked_for_before_the_weights_are_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_what_a_run_comes_to_need_is_looked_for_before_the_weights_are_loaded(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Engines; the package that reads the problems, for training and for measuring; servers that answer."""
     monkeypatch.setitem(sys.modules, "vllm", None)
     for words, message in (
         (("sampler=vllm",), "vLLM is not installed"),
         (("sampler=vllm_server",), "no vLLM server is named"),
-        (("engine=deepspeed", "engine.zero_stage=0", "engine.offload=true"), "cannot offload"),
+        (("engine=deepspeed", "engine.optimizer=adamw_8bit"), "adamw alone"),
     ):
         with pytest.raises(UserError, match=message):
             train(small(tmp_path, *words, *NOBODY))
-
-
-def test_what_a_run_comes_to_need_is_looked_for_before_the_weights_are_loaded(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The package that reads the problems, for training and for measuring; servers that answer."""
     monkeypatch.setitem(sys.modules, "datasets", None)
     monkeypatch.delenv("TEPO_DATA", raising=False)
     with pytest.raises(UserError, match="`datasets` is not installed") as caught:
@@ -101,11 +83,6 @@ def test_advice_is_a_setting_that_can_be(tmp_path: Path) -> None:
         with pytest.raises(UserError) as refused:
             stream.check_model(positions, 100)
         assert refused.value.fix == f"{advice} train.max_prompt_tokens"
-    problems = [Problem(str(number), "1+1=", "2") for number in range(30)]
-    for more, advice in ((0, "problems with other statements"), (1, "data.held_out=1")):
-        with pytest.raises(UserError) as refused:
-            split_off([*problems, *(Problem("more", "1+2=", "3") for _ in range(more))], 30, "here")
-        assert refused.value.fix == advice
 
 
 def test_a_disk_that_is_too_small_for_the_checkpoints() -> None:
@@ -117,10 +94,6 @@ def test_a_disk_that_is_too_small_for_the_checkpoints() -> None:
         with pytest.raises(UserError, match=r"the disk has .* GB free, checkpoints take"):
             check_disk(config, free * one, kept)
     check_disk(compose(["scale=paper", "model.path=nobody/nothing"]), 0)
-
-
-def test_an_optimiser_in_main_memory_gets_its_share_of_the_cores() -> None:
-    assert [threads_of_a_rank(96, 8), threads_of_a_rank(16, 1), threads_of_a_rank(4, 8)] == [12, 16, 1]
 
 
 def test_deepspeed_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,6 @@ from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout_batch import FlatRollout, Group, even_chunks, mini_batches
 from tepo.training.update import Updater
 from tests.invariants.pipeline import LIMIT, WHOLE, KeepingEngine, configuration, make_groups, make_policy
-from tests.invariants.rows import variants
 from tests.unit.training.small import small
 
 GROUPS = make_groups()
@@ -41,7 +40,7 @@ def updater_of(source: str | Objective, engine: Any, budget: int = WHOLE) -> Upd
 
 def update(updater: Updater, rollout: FlatRollout, step: int, recorder: StepMetrics) -> dict[str, float]:
     """A rollout of the policy as it is: its old values, and all updates."""
-    updater.passes.compute_old_logprobs(rollout)
+    updater.compute_old_logprobs(rollout)
     return loop.update(updater, rollout, step, recorder)
 
 
@@ -95,7 +94,7 @@ def test_the_pass_shared_with_the_first_update_is_the_one_it_would_have_made() -
     for shared in (True, False):
         engine = TorchEngine(make_policy(torch.float32), configuration(len(GROUPS)).train)
         updater, rollout = updater_of(objective, engine), rollout_of()
-        updater.passes.compute_old_logprobs(rollout)
+        updater.compute_old_logprobs(rollout)
         assert rollout.kept is not None
         if not shared:
             rollout.kept = None
@@ -140,7 +139,7 @@ def test_whose_log_probs_are_the_old_ones(source: str, groups: list[Group], dtyp
     policy = make_policy(torch.float32)
     updater, rollout = updater_of(source, KeepingEngine(policy), 20), rollout_of(groups)
     updater.config = replace(updater.config, model=replace(updater.config.model, dtype=dtype))
-    updater.passes.compute_old_logprobs(rollout)
+    updater.compute_old_logprobs(rollout)
     assert torch.equal(rollout.old_logprobs, rollout.sampler_logprobs) == own
     assert not rollout.old_logprobs.requires_grad
     if not own:
@@ -156,7 +155,7 @@ def test_an_exact_kl_is_to_the_policy_that_is_named(anchor: str) -> None:
     current, initial = make_policy(torch.float32), make_policy(torch.float32, spread=0.2)
     updater, rollout = updater_of(objective, KeepingEngine(current)), rollout_of()
     updater.initial = initial if anchor == "initial" else None
-    updater.passes.compute_old_logprobs(rollout)
+    updater.compute_old_logprobs(rollout)
     with torch.no_grad():
         packed = rollout.pack(range(rollout.sequence_count))
         expected = reference_logprobs(current if anchor == "old" else initial, packed)
@@ -251,27 +250,6 @@ def test_a_loss_that_is_not_finite_on_another_rank_stops_this_one() -> None:
     engine = KeepingEngine(make_policy(torch.float32), Two())  # type: ignore[arg-type]
     with pytest.raises(Diverged, match="step 3: the loss is nan"):
         updater_of("grpo_dapo", engine).check_finite([torch.tensor(0.5)], torch.tensor(1.0, dtype=torch.float64), 3)
-
-
-@pytest.mark.parametrize("label", ["tepo, mean over the mask", "kl_cov, many", "steer"])
-def test_selections_look_at_the_whole_mini_batch_however_it_is_cut(label: str) -> None:
-    plans = []
-    for budget in (WHOLE, 20):
-        updater = updater_of(variants()[label], KeepingEngine(make_policy(torch.float64)), budget)
-        rollout = rollout_of()
-        updater.passes.compute_old_logprobs(rollout)
-        advantages = updater.objective.advantages(rollout.for_advantages(LIMIT))
-        mini_batch = next(mini_batches(rollout, advantages, updater.config.train, updater.dealer, 1))
-        assert (len(mini_batch.micro_batches) == 1) == (budget == WHOLE)
-        plans.append((updater.prepare(mini_batch), mini_batch))
-    (one, whole), (cut, parts) = plans
-    order = [sequence for places in parts.micro_batches for sequence in parts.sequences_at(places)]
-    assert sorted(order) == sorted(whole.sequences)
-    assert whole.sequences == parts.sequences
-    torch.testing.assert_close(cut.scale, one.scale, rtol=1e-9, atol=1e-12)
-    assert set(cut.values) == set(one.values) != set()
-    for number, value in one.values.items():
-        torch.testing.assert_close(cut.values[number].double(), value.double(), rtol=1e-9, atol=1e-12)
 
 
 def work(seconds: float) -> None:

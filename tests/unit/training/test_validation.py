@@ -81,15 +81,6 @@ def test_the_untrained_policy_is_measured_where_a_run_validates_on_its_way(tmp_p
     assert not any(name.startswith("start/") for name in once[0])
 
 
-def test_each_problem_s_right_responses_are_counted(tmp_path: Path, measured: RunFolder) -> None:
-    row = lasting(measured.path)[-1]
-    for name in small(tmp_path).data.benchmarks:
-        right = row[f"val-aux/{name}/right@4"]
-        assert len(right) == 6
-        assert max(right) <= 4
-        assert sum(right) / (6 * 4) == pytest.approx(row[f"val-core/{name}/acc/mean@4"])
-
-
 def test_the_share_is_that_of_an_evaluation_of_the_checkpoint(tmp_path: Path, measured: RunFolder) -> None:
     config, logged = small(tmp_path, *EVERY), lasting(measured.path)[2]
     policy = load_policy(str(measured.checkpoint(3)))
@@ -100,6 +91,8 @@ def test_the_share_is_that_of_an_evaluation_of_the_checkpoint(tmp_path: Path, me
             task = EvaluationTask(benchmark, grader, tmp_path / benchmark.name)
             (result,) = evaluate([task], sampler, policy.tokenizer, Settings())
             assert logged[f"val-core/{benchmark.name}/acc/mean@4"] == pytest.approx(result.accuracy)
+            right = logged[f"val-aux/{benchmark.name}/right@4"]  # of each problem
+            assert (len(right), sum(right)) == (6, pytest.approx(6 * 4 * result.accuracy))
             shares.append(result.accuracy)
     assert logged["val-core/average"] == pytest.approx(sum(shares) / len(shares))
 

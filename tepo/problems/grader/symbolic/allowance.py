@@ -11,7 +11,7 @@ be found out again. Computing: what sympy remembers is forgotten before it could
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial, wraps
+from functools import wraps
 from importlib import import_module
 from typing import Any, TypeVar
 
@@ -40,8 +40,6 @@ _PRIME_BITS = 1000
 """Of longer integers sympy does not ask whether they are prime (it would, of the argument of any logarithm)."""
 _TEXTS = 4096
 
-_ASKED: dict[str, Callable[[Any], bool | None]] = Integer._prop_handler  # type: ignore[attr-defined]
-
 evalf: Any = import_module("sympy.core.evalf")  # sympy.core has a function of that name
 
 Value = TypeVar("Value")
@@ -51,7 +49,7 @@ class OutOfWork(BaseException):
     """The allowance is spent. Not an Exception: sympy, math-verify and our own reader take those for "has no value"."""
 
 
-class _Count:
+class Count:
     """Ticks that are left, of which not all were spent for this answer alone: `kept` since sympy's memory is empty."""
 
     def __init__(self) -> None:
@@ -64,100 +62,76 @@ class _Count:
             raise OutOfWork
 
     def compute(self, ticks: int) -> None:
+        """Take the ticks of what is about to be computed. Raises OutOfWork where they are not left."""
         self.computing -= ticks
         self.kept += ticks
         if self.computing < 0:
             raise OutOfWork
 
 
-_count = _Count()
-_steps: dict[tuple[int, int], int] = {}
-_charged: set[tuple[int, int]] = set()
-"""What each step cost that the parser remembers (from a state, with a token), and the steps of this text."""
+count = Count()
 
 
-def _count_reading() -> None:
-    add, consume = ATNConfigSet.add, Parser.consume
-    known, find = ParserATNSimulator.getExistingTargetState, ParserATNSimulator.computeTargetState
-    start, sift = ParserATNSimulator.computeStartState, ParserATNSimulator.applyPrecedenceFilter
-
-    def added(self: Any, *args: Any) -> Any:
-        _count.read(_CONFIGURATION)
-        return add(self, *args)
-
-    def consumed(self: Any) -> Any:
-        _count.read(_TOKEN)
-        return consume(self)
-
-    def remembered(self: Any, state: Any, token: int) -> Any:
-        target = known(self, state, token)
-        if target is not None and (step := (id(state), token)) not in _charged:
-            _charged.add(step)
-            _count.read(_steps.get(step, 0))
-        return target
-
-    def found(self: Any, dfa: Any, state: Any, token: int) -> Any:
-        before = _count.reading
-        target = find(self, dfa, state, token)
-        step = (id(state), token)
-        _steps[step] = before - _count.reading
-        _charged.add(step)
-        return known(self, state, token) or target  # the one that is kept of equal states
-
-    def started(self: Any, state: Any, context: Any, full: bool) -> Any:
-        return start(self, state, context, full) if full else unpaid(start, self, state, context, full)
-
-    def sifted(self: Any, configs: Any) -> Any:
-        return unpaid(sift, self, configs)
-
-    ATNConfigSet.add, Parser.consume = added, consumed
-    ParserATNSimulator.getExistingTargetState, ParserATNSimulator.computeTargetState = remembered, found
-    ParserATNSimulator.computeStartState, ParserATNSimulator.applyPrecedenceFilter = started, sifted
-
-
-def unpaid(work: Callable[..., Value], *args: Any) -> Value:
-    """Reading that counts for no answer: that of a gold, and what the parser does once in its life."""
-    before, _count.reading = _count.reading, sys.maxsize
-    try:
-        return work(*args)
-    finally:
-        _count.reading = before
-
-
-def _count_computing() -> None:
-    build = Basic.__new__
-
-    def built(cls: type[Basic], *args: object) -> Basic:
-        _count.compute(_EXPRESSION + len(args) // _ARGUMENTS)
-        return build(cls, *args)
-
-    Basic.__new__ = built  # type: ignore[assignment, method-assign]
-    for kind in ("prime", "composite"):
-        _ASKED[kind] = partial(_of_short, _ASKED[kind])
-    for product, ticks in _PRODUCTS.items():
-        product.eval = classmethod(charged(product.eval.__func__, ticks))
-    for owner, name, ticks in _LENGTHS:
-        setattr(owner, name, charged(getattr(owner, name), ticks))
-
-
-def _of_short(ask: Callable[[Any], bool | None], number: Any) -> bool | None:
-    return None if number.p.bit_length() > _PRIME_BITS else ask(number)
-
-
-def charged(work: Callable[..., Value], ticks: Callable[..., int]) -> Callable[..., Value]:
+def charged(
+    work: Callable[..., Value], ticks: Callable[..., int], take: Callable[[int], None] = count.compute
+) -> Callable[..., Value]:
     """A function that takes the ticks of its arguments before it works."""
 
     @wraps(work)
     def counted(*args: Any, **named: Any) -> Value:
-        _count.compute(ticks(*args, **named))
+        take(ticks(*args, **named))
         return work(*args, **named)
 
     return counted
 
 
-def _one_by_one(count: int) -> int:
+def unpaid(work: Callable[..., Value], *args: Any) -> Value:
+    """Reading that counts for no answer: that of a gold, and what the parser does once in its life."""
+    before, count.reading = count.reading, sys.maxsize
+    try:
+        return work(*args)
+    finally:
+        count.reading = before
+
+
+_steps: dict[tuple[int, int], int] = {}
+_charged: set[tuple[int, int]] = set()
+"""What each step cost that the parser remembers (from a state, with a token), and the steps of this text."""
+_known, _find = ParserATNSimulator.getExistingTargetState, ParserATNSimulator.computeTargetState
+_start, _sift = ParserATNSimulator.computeStartState, ParserATNSimulator.applyPrecedenceFilter
+
+
+def _remembered(self: Any, state: Any, token: int) -> Any:
+    target = _known(self, state, token)
+    if target is not None and (step := (id(state), token)) not in _charged:
+        _charged.add(step)
+        count.read(_steps.get(step, 0))
+    return target
+
+
+def _found(self: Any, dfa: Any, state: Any, token: int) -> Any:
+    before = count.reading
+    target = _find(self, dfa, state, token)
+    step = (id(state), token)
+    _steps[step] = before - count.reading
+    _charged.add(step)
+    return _known(self, state, token) or target  # the one that is kept of equal states
+
+
+def _started(self: Any, state: Any, context: Any, full: bool) -> Any:
+    return _start(self, state, context, full) if full else unpaid(_start, self, state, context, full)
+
+
+ATNConfigSet.add = charged(ATNConfigSet.add, lambda *_: _CONFIGURATION, count.read)
+Parser.consume = charged(Parser.consume, lambda *_: _TOKEN, count.read)
+ParserATNSimulator.getExistingTargetState, ParserATNSimulator.computeTargetState = _remembered, _found
+ParserATNSimulator.computeStartState = _started
+ParserATNSimulator.applyPrecedenceFilter = lambda self, configs: unpaid(_sift, self, configs)
+
+
+def _one_by_one(factors: int) -> int:
     """Ticks of a product whose factors are multiplied one after another."""
-    return count // 16 + count * count // 60_000
+    return factors // 16 + factors * factors // 60_000
 
 
 def _of_binomial(cls: type, n: Any, k: Any) -> int:
@@ -169,7 +143,7 @@ def _of_powers(cls: type, x: Any, k: Any) -> int:
     return 2 * abs(k.p) + k.p * k.p // 1000 if k.is_Integer else 0
 
 
-def _of_long(bits: int) -> int:
+def _of_long(x: Any, bits: int) -> int:
     """Ticks of a function of numbers of this length."""
     return bits // _BITS * (1 + bits // 16_000)
 
@@ -186,18 +160,16 @@ def _of_pi(a: int, b: int, level: int, verbose: Any) -> int:
     return terms + terms * terms // _LONG
 
 
-_PRODUCTS: dict[Any, Callable[..., int]] = {
-    factorial: lambda cls, n: abs(n.p) // _FACTORS + n.p * n.p // 4_000_000 if n.is_Integer else 0,
-    factorial2: lambda cls, n: _one_by_one(abs(n.p)) if n.is_Integer else 0,
-    binomial: _of_binomial,
-    RisingFactorial: _of_powers,
-    FallingFactorial: _of_powers,
-    gamma: lambda cls, n: _one_by_one(abs(n.p) // 2) if n.is_Rational and n.q == 2 else 0,
-}
-_LENGTHS: tuple[tuple[Any, str, Callable[..., int]], ...] = (
+_COSTS: tuple[tuple[Any, str, Callable[..., int]], ...] = (
+    (factorial, "eval", lambda cls, n: abs(n.p) // _FACTORS + n.p * n.p // 4_000_000 if n.is_Integer else 0),
+    (factorial2, "eval", lambda cls, n: _one_by_one(abs(n.p)) if n.is_Integer else 0),
+    (binomial, "eval", _of_binomial),
+    (RisingFactorial, "eval", _of_powers),
+    (FallingFactorial, "eval", _of_powers),
+    (gamma, "eval", lambda cls, n: _one_by_one(abs(n.p) // 2) if n.is_Rational and n.q == 2 else 0),
     (primetest, "is_strong_bpsw_prp", lambda n: (int(n).bit_length() // 100) ** 3 // 12),
-    (gammazeta, "real_stirling_series", lambda x, prec: _of_long(prec)),
-    (libelefun, "log_agm", lambda x, prec: _of_long(prec)),
+    (gammazeta, "real_stirling_series", _of_long),
+    (libelefun, "log_agm", _of_long),
     (libelefun, "bspe", lambda a, b: (b - a) // _TERMS if a == 0 else 0),
     (factortools, "dup_zz_zassenhaus", lambda f, domain: len(f) ** 3 // 5),
     (rootoftools, "dup_isolate_complex_roots_sqf", lambda f, *_, **__: 15 * len(f) ** 3),
@@ -211,8 +183,14 @@ _LENGTHS: tuple[tuple[Any, str, Callable[..., int]], ...] = (
 )
 """What is computed as a product of many factors, with long numbers or with polynomials of high degree; the ticks of
 their arguments."""
-_count_reading()
-_count_computing()
+Basic.__new__ = charged(Basic.__new__, lambda cls, *args: _EXPRESSION + len(args) // _ARGUMENTS)  # type: ignore[method-assign]
+for _owner, _name, _ticks in _COSTS:
+    _work = getattr(_owner, _name)
+    _function = getattr(_work, "__func__", None)  # of a class method
+    setattr(_owner, _name, classmethod(charged(_function, _ticks)) if _function else charged(_work, _ticks))
+for _kind in ("prime", "composite"):
+    _asked: dict[str, Callable[[Any], bool | None]] = Integer._prop_handler  # type: ignore[attr-defined]
+    _asked[_kind] = lambda number, ask=_asked[_kind]: ask(number) if number.p.bit_length() <= _PRIME_BITS else None  # type: ignore[misc]
 
 
 def remembered(read: Callable[[str], Value]) -> Callable[[str], Value]:
@@ -223,15 +201,15 @@ def remembered(read: Callable[[str], Value]) -> Callable[[str], Value]:
     def once(text: str) -> Value:
         if text in results:
             value, reading, computing = results[text]
-            _count.read(reading)
-            _count.compute(computing)
+            count.read(reading)
+            count.compute(computing)
             return value
         if len(results) >= _TEXTS:
             results.clear()
         _charged.clear()
-        before = _count.reading, _count.computing
+        before = count.reading, count.computing
         value = read(text)
-        results[text] = value, before[0] - _count.reading, before[1] - _count.computing
+        results[text] = value, before[0] - count.reading, before[1] - count.computing
         return value
 
     return once
@@ -241,21 +219,11 @@ def remembered(read: Callable[[str], Value]) -> Callable[[str], Value]:
 def allowance(*, first: bool) -> Iterator[None]:
     """At most the ticks of a first or second try inside, each draw of sympy's random points the same. Raises OutOfWork
     where they are spent, and at the end if something on the way swallowed that."""
-    if _count.kept > REMEMBERED:
+    if count.kept > REMEMBERED:
         clear_cache()
-        _count.kept = 0
+        count.kept = 0
     seed(0)
-    _count.reading, _count.computing = READING, FIRST if first else FIRST + REMEMBERED
+    count.reading, count.computing = READING, FIRST if first else FIRST + REMEMBERED
     yield
-    if min(_count.reading, _count.computing) < 0:
+    if min(count.reading, count.computing) < 0:
         raise OutOfWork
-
-
-def charge(ticks: int) -> None:
-    """Take the ticks of what is about to be computed. Raises OutOfWork where they are not left."""
-    _count.compute(ticks)
-
-
-def too_long_to_read() -> bool:
-    """Did the latest answer exceed what may be read? A second try would end at the same place."""
-    return _count.reading < 0

@@ -5,8 +5,9 @@ Two expressions that agree to 32 digits at six points without relations between 
 many as their terms can hide, are equal in practice. One point where they differ proves that they are not. Both are
 cheaper than simplification, which math-verify uses."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
+from types import MappingProxyType
 
 import mpmath
 import sympy
@@ -58,8 +59,7 @@ def is_scalar(value: object) -> bool:
 
 def same_value(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
     """True or False where the values tell, None where they cannot be computed."""
-    gold, answer = _named(gold), _named(answer)
-    symbols = sorted(gold.free_symbols | answer.free_symbols, key=lambda symbol: symbol.name)
+    gold, answer, symbols = _named(gold, answer)
     if not symbols:
         return _same_constant(gold, answer)
     agreed: list[Point] = []
@@ -84,8 +84,7 @@ def same_value(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
 def ratio(left: sympy.Expr, right: sympy.Expr) -> sympy.Expr | None:
     """The constant left / right is at every sample point, None if it is not constant
     (or cannot be computed, or is zero)."""
-    left, right = _named(left), _named(right)
-    symbols = sorted(left.free_symbols | right.free_symbols, key=lambda symbol: symbol.name)
+    left, right, symbols = _named(left, right)
     met: list[tuple[Point, sympy.Expr]] = []
     for point, _ in _points(left, right, symbols):
         above, below = value_at(left, point), value_at(right, point)
@@ -97,17 +96,11 @@ def ratio(left: sympy.Expr, right: sympy.Expr) -> sympy.Expr | None:
     if len(met) < (_ENOUGH if symbols else 1):
         return None
     digits = _digits_needed(left, right, met[0][0])
-    values = [value_at(side, _exactly(point, digits), digits) for point, _ in met[:2] for side in (left, right)]
-    closer = [value for value in values if value is not None]
+    closer = [value for point, _ in met[:2] for value in _closely(left, right, point, digits) if value is not None]
     if digits > DIGITS and len(closer) == 4:
         above, below, other, under = closer
         return met[0][1] if _close(above / below, other / under, _tolerance(digits)) else None
     return met[0][1]
-
-
-def constant(expression: sympy.Expr, digits: int = DIGITS) -> sympy.Expr | None:
-    """The numeric value of an expression without symbols, None if it has none."""
-    return value_at(expression, {}, digits)
 
 
 def is_undefined(expression: sympy.Basic) -> bool:
@@ -118,21 +111,24 @@ def is_undefined(expression: sympy.Basic) -> bool:
     zeros += [part.args[0] for part in expression.atoms(sympy.log)]
     zeros += [sympy.cos(part.args[0], evaluate=False) for part in expression.atoms(sympy.tan, sympy.sec)]
     zeros += [sympy.sin(part.args[0], evaluate=False) for part in expression.atoms(sympy.cot, sympy.csc)]
-    values = [constant(part, 5) for part in zeros if not part.free_symbols]
+    values = [value_at(part, digits=5) for part in zeros if not part.free_symbols]
     return any(value is not None and _vanishes(value) for value in values)
 
 
-def as_fraction(value: sympy.Expr) -> Fraction | None:
-    """An evaluated real number as an exact fraction of its printed value."""
-    real, imaginary = value.as_real_imag()
-    if not _vanishes(imaginary) or not real.is_finite:
+def as_fraction(expression: sympy.Expr) -> Fraction | None:
+    """A real number without symbols as an exact fraction of its printed value."""
+    value = value_at(expression, digits=60)
+    if value is None or not _is_real(value):
         return None
+    real = value.as_real_imag()[0]
     rational = sympy.Rational(real) if real.is_Float else real
     return Fraction(int(rational.p), int(rational.q)) if rational.is_Rational else None
 
 
-def value_at(expression: sympy.Expr, point: Point, digits: int = DIGITS) -> sympy.Expr | None:
-    """A finite complex number, or None."""
+def value_at(
+    expression: sympy.Expr, point: Mapping[sympy.Symbol, sympy.Expr] = MappingProxyType({}), digits: int = DIGITS
+) -> sympy.Expr | None:
+    """A finite complex number, or None; without a point that of an expression without symbols."""
     try:
         stepped = point and expression.has(*_ROUNDING) and all(value.is_Rational for value in point.values())
         if stepped or expression.has(*_UNSOLVED, sympy.factorial2, Gcd, Lcm):
@@ -148,10 +144,15 @@ def value_at(expression: sympy.Expr, point: Point, digits: int = DIGITS) -> symp
     return value if all(part.is_Float or part.is_Rational for part in (real, imaginary)) else None
 
 
-def _named(expression: sympy.Expr) -> sympy.Expr:
-    """Applications of unknown functions, f(x) or I(0), as symbols of their own."""
-    calls = {call: sympy.Symbol(str(call)) for call in expression.atoms(AppliedUndef)}
-    return expression.xreplace(calls) if calls else expression
+def _named(*sides: sympy.Expr) -> tuple[sympy.Expr, sympy.Expr, list[sympy.Symbol]]:
+    """Both sides, with applications of unknown functions, f(x) or I(0), as symbols of their own; all their symbols."""
+    left, right = (
+        side.xreplace(calls)
+        if (calls := {call: sympy.Symbol(str(call)) for call in side.atoms(AppliedUndef)})
+        else side
+        for side in sides
+    )
+    return left, right, sorted(left.free_symbols | right.free_symbols, key=lambda symbol: symbol.name)
 
 
 def _points(left: sympy.Expr, right: sympy.Expr, symbols: Sequence[sympy.Symbol]) -> Iterator[tuple[Point, bool]]:
@@ -190,7 +191,7 @@ def _points(left: sympy.Expr, right: sympy.Expr, symbols: Sequence[sympy.Symbol]
     if (both.has(*_BENT) or _rooted(both)) and not steep:
         # the largest whole numbers written, also as powers, without those that the sample points reach anyway
         written = [part for part in both.atoms(sympy.Integer, sympy.Pow) if part.is_integer and not part.free_symbols]
-        values = [abs(value) for part in written if (value := constant(part)) is not None and _is_real(value)]
+        values = [abs(value) for part in written if (value := value_at(part)) is not None and _is_real(value)]
         for scale in sorted({int(value) for value in values if 3 < value < 10**30})[-_SCALES:]:
             for shift in _INSIDE, _OUTSIDE:
                 yield at(shift, scale), True
@@ -205,14 +206,16 @@ def _same_constant(gold: sympy.Expr, answer: sympy.Expr) -> bool | None:
     if gold.has(sympy.oo, -sympy.oo) or answer.has(sympy.oo, -sympy.oo):
         value = gold.doit()
         return bool(value == answer.doit() and value != sympy.nan)
-    left, right = constant(gold), constant(answer)
+    left, right = value_at(gold), value_at(answer)
     if left is None or right is None:
         return None
     if not _close(left, right):
         return False
-    first, second = _rational(gold), _rational(answer)
-    if first is not None and second is not None:
-        return bool(first == second)
+    if all(atom.is_Rational for side in (gold, answer) for atom in side.atoms(sympy.Atom)):
+        # where there are roots, long numbers would be factored
+        values = [side.doit() for side in (gold, answer) if not _rooted(side)]
+        if len(values) == 2 and all(value.is_Rational for value in values):
+            return bool(values[0] == values[1])
     return _same_closely(gold, answer, {})
 
 
@@ -222,7 +225,7 @@ def _same_closely(gold: sympy.Expr, answer: sympy.Expr, point: Point) -> bool | 
     digits = _digits_needed(gold, answer, point)
     if digits == DIGITS:
         return True
-    left, right = (value_at(side, _exactly(point, digits), digits) for side in (gold, answer))
+    left, right = _closely(gold, answer, point, digits)
     return None if left is None or right is None else _close(left, right, _tolerance(digits))
 
 
@@ -233,22 +236,14 @@ def _digits_needed(gold: sympy.Expr, answer: sympy.Expr, point: Point) -> int:
     return 100 + hidden if hidden or not (gold.has(*_UNSOLVED) or answer.has(*_UNSOLVED)) else DIGITS
 
 
-def _exactly(point: Point, digits: int) -> Point:
-    """The same point for a computation in more digits."""
-    return {symbol: value if value.is_Rational else sympy.Float(value, digits) for symbol, value in point.items()}
+def _closely(left: sympy.Expr, right: sympy.Expr, point: Point, digits: int) -> list[sympy.Expr | None]:
+    """The values at the same point in more digits."""
+    exact = {symbol: value if value.is_Rational else sympy.Float(value, digits) for symbol, value in point.items()}
+    return [value_at(side, exact, digits) for side in (left, right)]
 
 
 def _tolerance(digits: int) -> sympy.Float:
     return sympy.Float(10, digits) ** (20 - digits)
-
-
-def _rational(expression: sympy.Expr) -> sympy.Rational | None:
-    """The exact value of an expression in rational numbers alone, None where there are roots (long numbers would be
-    factored) or others."""
-    if not all(atom.is_Rational for atom in expression.atoms(sympy.Atom)) or _rooted(expression):
-        return None
-    value = expression.doit()
-    return value if value.is_Rational else None
 
 
 def _hidden_digits(expression: sympy.Expr, point: Point) -> int:
@@ -296,10 +291,7 @@ def _close(left: sympy.Expr, right: sympy.Expr, tolerance: sympy.Float = _AGREE)
 _FIGURES = 50
 with mpmath.workdps(_FIGURES + 5):
     _MPMATH = Arithmetic(mpmath.mpc, mpmath.sqrt, mpmath.mpc(+mpmath.pi), mpmath.mpc(+mpmath.e), mpmath.mpc(0, 1))
-_BELOW = (sympy.StrictLessThan, sympy.LessThan)
-_ABOVE = (sympy.StrictGreaterThan, sympy.GreaterThan)
-_ORDERED = (*_BELOW, *_ABOVE)
-_STRICT = (sympy.StrictLessThan, sympy.StrictGreaterThan)
+_ORDERED = (sympy.StrictLessThan, sympy.LessThan, sympy.StrictGreaterThan, sympy.GreaterThan)
 _SUMS = (sympy.Sum, sympy.Product, sympy.Integral)
 """Inequalities with these are not solved: sympy recurses in them until the stack is full."""
 
@@ -366,10 +358,7 @@ class Judge:
         decimal = bool(written and written.ulp) or bool(given and given.ulp)
         if not decimal and not self._relative and not self._absolute:
             return False
-        first, second = constant(left, 60), constant(right, 60)
-        if first is None or second is None:
-            return False
-        mine, theirs = as_fraction(first), as_fraction(second)
+        mine, theirs = as_fraction(left), as_fraction(right)
         if mine is None or theirs is None:
             return False
         difference = abs(mine - theirs)
@@ -412,10 +401,10 @@ def _equations(left: sympy.Equality, right: sympy.Equality) -> bool:
 
 def _inequalities(left: sympy.core.relational.Relational, right: sympy.core.relational.Relational) -> bool:
     """Inequalities are the same when one is a multiple of the other, the sign turned for a negative factor."""
-    if isinstance(left, _STRICT) != isinstance(right, _STRICT):
+    if ("=" in left.rel_op) != ("=" in right.rel_op):
         return False
     mine, theirs = left.lhs - left.rhs, right.lhs - right.rhs
-    if isinstance(left, _BELOW) != isinstance(right, _BELOW):
+    if left.rel_op[0] != right.rel_op[0]:
         theirs = -theirs
     factor = ratio(mine, theirs) if is_scalar(mine) and is_scalar(theirs) else None
     return factor is not None and bool(factor.is_positive)

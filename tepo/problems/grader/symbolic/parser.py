@@ -11,7 +11,8 @@ from latex2sympy2_extended import NormalizationConfig, normalize_latex
 from latex2sympy2_extended.latex2sympy2 import _Latex2Sympy
 from math_verify.parser import get_last_eq
 
-from tepo.problems.grader.symbolic.allowance import charge, remembered
+from tepo.problems.grader.brackets import rewrite, rules
+from tepo.problems.grader.symbolic.allowance import count, remembered
 
 _BIT_PAIRS = 300_000  # of two integers, that one tick brings together
 
@@ -24,7 +25,7 @@ class Gcd(sympy.Function):
         if not all(isinstance(number, sympy.Integer) for number in numbers):
             return None
         lengths = sorted(number.p.bit_length() for number in numbers)
-        charge(len(lengths) * lengths[-1] * lengths[-2:][0] // _BIT_PAIRS)
+        count.compute(len(lengths) * lengths[-1] * lengths[-2:][0] // _BIT_PAIRS)
         return sympy.Integer(cls.compute(*(number.p for number in numbers)))
 
 
@@ -38,54 +39,13 @@ _CONFIG = NormalizationConfig(
 """Like math-verify's own, without its unit removal (units are compared before)
 and its box search (done in `extraction`)."""
 
-_DECIMAL = re.compile(r"(?<![\w.])(\d*)\.(\d+)(?![\d.])")
-_DEGREES = re.compile(r"(\d+(?:\.\d+)?|\([^()]*\)|[a-zA-Z])\s*\^\{\\circ\}")
-_CIS = re.compile(
-    r"\\cis\s*(?:\(((?:[^()]|\([^()]*\))*)\)|\{([^{}]*)\}|(\\frac\{[^{}]*\}\{[^{}]*\}|\\[a-zA-Z]+|[a-z](?![a-zA-Z])))"
-)
-_VECTOR = re.compile(r"\\(vec|hat|bar|tilde|overline)\{([a-zA-Z]+)\}")
-_REAL_ROOT = re.compile(r"\\sqrt\s*\[(\d*[13579])\]\s*\{\s*-([^{}+-]*)\}")
-_FACTORIAL_POWER = re.compile(r"(\d+|(?<![a-zA-Z])[a-zA-Z])!\s*\^")
-_SPACED_DIGITS = re.compile(r"(?<![_^\d.])\d+[ \"]+\d+(?!\d*\s*(?:/|\\frac))")
-_BARE_SCRIPT = re.compile(r"([\^_])\s*([a-zA-Z0-9])")
-_INVERSE = re.compile(r"\\(sin|cos|tan|cot|sec|csc)\s*\^\s*\{\s*-\s*1\s*\}")
-_CHOOSE = re.compile(r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}")
 _GROUP = r"\{(?:[^{}]|\{[^{}]*\})*\}"
-_BINOMIAL = rf"\\binom\s*{_GROUP}\s*{_GROUP}"
-_AFTER_NUMBER = re.compile(rf"({_BINOMIAL}|\\frac\{{\d+\}}\{{\d+\}})\s*(?=[\d(]|\\(?:binom|frac)(?![a-zA-Z]))")
-_SIDE_BY_SIDE = re.compile(r"([\d)]|\\pi)\s*(?=\(|\\binom(?![a-zA-Z]))|(\))\s*(?=\d|\\frac(?![a-zA-Z]))")
-"""Numbers side by side, (2)(3) or 3\\binom{4}{2}, are a mixed number to the parser: it adds them."""
+_INDEX = rf"\s*_\s*(?:{_GROUP}|\w)"
 _GREEK = r"\\(?:pi|theta|alpha|beta|gamma|phi|omega|lambda|mu|sigma|tau|delta|rho)(?![a-zA-Z])"
 _FACTOR = rf"(?:\d++|[a-zA-Z]|{_GREEK}|\\frac{_GROUP}{_GROUP}|\\sqrt(?:\[\d+\])?{_GROUP}|{_GROUP})(?:[_^]{_GROUP})*"
 _FUNCTION = rf"\\(?:(?:arc)?(?:sin|cos|tan|cot|sec|csc)|sinh|cosh|tanh|ln|log|exp)(?![a-zA-Z])(?:\s*[_^]\s*{_GROUP})*"
-_ARGUMENT = re.compile(rf"({_FUNCTION})\s*((?:{_FACTOR}\s*)+)(?=\\(?:cdot|times)(?![a-zA-Z]))")
-"""What stands before a written multiplication sign: \\sin x \\cdot y is (\\sin x) y, and \\sin(xy) to the parser."""
-_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])")
-_INDEX = rf"\s*_\s*(?:{_GROUP}|\w)"
-_COMMAND_OR_CAPITAL = re.compile(
-    r"\\(?:text|operatorname|mathbb|begin|end)\s*\{[^{}]*\}"
-    rf"|\\[a-zA-Z]+(?:{_INDEX})?"
-    rf"|([a-zA-Z])\s*_\s*({_GROUP}|\\[a-zA-Z]+|\w)|([A-Z])"
-)
+_SPACED_DIGITS = re.compile(r"(?<![_^\d.])\d+[ \"]+\d+(?!\d*\s*(?:/|\\frac))")
 _KEPT = re.compile(r"\\(?:log|sum|prod|int|lim|max|min|gcd|lcm|ln|sup|inf|text|operatorname|mathbb|begin|end)(?![a-z])")
-
-
-def prepare(text: str) -> str:
-    """Respell what the parser gets wrong: decimals as exact fractions, degrees as radians, capitals (the parser folds
-    case) and wordy subscripts as plain subscripts."""
-    text = _THOUSANDS.sub(lambda match: match.group().replace(",", ""), text)
-    text = _DEGREES.sub(r"(\\frac{\1\\pi}{180})", text)
-    text = _DECIMAL.sub(lambda match: f"(\\frac{{{int(match[1] + match[2])}}}{{{10 ** len(match[2])}}})", text)
-    text = _BARE_SCRIPT.sub(r"\1{\2}", text)
-    text = _VECTOR.sub(lambda match: f"{match[2][0]}_{{{match[2][1:]}{match[1]}}}", text)
-    text = _FACTORIAL_POWER.sub(r"(\1!)^", text)
-    text = _INVERSE.sub(r"\\arc\1 ", _CHOOSE.sub(r"\\binom{\1}{\2}", text))
-    text = _REAL_ROOT.sub(r"(-\\sqrt[\1]{\2})", text)
-    text = _ARGUMENT.sub(r"\1(\2)", text)
-    text = _SIDE_BY_SIDE.sub(r"\1\2 \\cdot ", _AFTER_NUMBER.sub(r"\1 \\cdot ", text))
-    text = _CIS.sub(r"e^{i(\1\2\3)}", text)
-    text = text.replace("%", "\\cdot\\frac{1}{100}").replace("'", "^{\\prime}")
-    return _COMMAND_OR_CAPITAL.sub(_symbol, text)
 
 
 def _symbol(match: re.Match[str]) -> str:
@@ -115,7 +75,32 @@ def _plain(index: str) -> str:
     )
 
 
-_COMPLEX = re.compile(r"(?<![a-zA-Z\\])i(?![a-zA-Z])")
+_RESPELT = rules(
+    (r"(?<![\d.,])\d{1,3}(?:,\d{3})+(?![\d,])", lambda match: match.group().replace(",", "")),
+    (r"(\d+(?:\.\d+)?|\([^()]*\)|[a-zA-Z])\s*\^\{\\circ\}", r"(\\frac{\1\\pi}{180})"),
+    (r"(?<![\w.])(\d*)\.(\d+)(?![\d.])",
+     lambda match: f"(\\frac{{{int(match[1] + match[2])}}}{{{10 ** len(match[2])}}})"),
+    (r"([\^_])\s*([a-zA-Z0-9])", r"\1{\2}"),
+    (r"\\(vec|hat|bar|tilde|overline)\{([a-zA-Z]+)\}", lambda match: f"{match[2][0]}_{{{match[2][1:]}{match[1]}}}"),
+    (r"(\d+|(?<![a-zA-Z])[a-zA-Z])!\s*\^", r"(\1!)^"),
+    (r"\{\s*([^{}]+?)\s*\\choose\s*([^{}]+?)\s*\}", r"\\binom{\1}{\2}"),
+    (r"\\(sin|cos|tan|cot|sec|csc)\s*\^\s*\{\s*-\s*1\s*\}", r"\\arc\1 "),
+    (r"\\sqrt\s*\[(\d*[13579])\]\s*\{\s*-([^{}+-]*)\}", r"(-\\sqrt[\1]{\2})"),
+    # what stands before a written multiplication sign: \sin x \cdot y is (\sin x) y, and \sin(xy) to the parser
+    (rf"({_FUNCTION})\s*((?:{_FACTOR}\s*)+)(?=\\(?:cdot|times)(?![a-zA-Z]))", r"\1(\2)"),
+    # numbers side by side, (2)(3) or 3\binom{4}{2}, are a mixed number to the parser: it adds them
+    (rf"(\\binom\s*{_GROUP}\s*{_GROUP}|\\frac\{{\d+\}}\{{\d+\}})\s*(?=[\d(]|\\(?:binom|frac)(?![a-zA-Z]))",
+     r"\1 \\cdot "),
+    (r"([\d)]|\\pi)\s*(?=\(|\\binom(?![a-zA-Z]))|(\))\s*(?=\d|\\frac(?![a-zA-Z]))", r"\1\2 \\cdot "),
+    (r"\\cis\s*(?:\(((?:[^()]|\([^()]*\))*)\)|\{([^{}]*)\}|(\\frac\{[^{}]*\}\{[^{}]*\}|\\[a-zA-Z]+|[a-z](?![a-zA-Z])))",
+     r"e^{i(\1\2\3)}"),
+    (r"%", r"\\cdot\\frac{1}{100}"),
+    (r"'", r"^{\\prime}"),
+    (r"\\(?:text|operatorname|mathbb|begin|end)\s*\{[^{}]*\}" rf"|\\[a-zA-Z]+(?:{_INDEX})?"
+     rf"|([a-zA-Z])\s*_\s*({_GROUP}|\\[a-zA-Z]+|\w)|([A-Z])", _symbol),
+)  # fmt: skip
+"""What the parser gets wrong: decimals as exact fractions, degrees as radians, capitals (the parser folds case) and
+wordy subscripts as plain subscripts."""
 
 
 @remembered
@@ -123,7 +108,7 @@ def to_sympy(text: str) -> sympy.Basic | sympy.MatrixBase | None:
     """The expression a canonical text means, None when the parser cannot read it. i is the imaginary unit."""
     if _SPACED_DIGITS.search(text):  # 4 2 would be read as 42
         return None
-    latex = normalize_latex(prepare(text), config=_CONFIG)
+    latex = normalize_latex(rewrite(text, _RESPELT), config=_CONFIG)
     parsed = _parse(latex)
     if parsed is None and (last := get_last_eq(latex)) != latex:
         parsed = _parse(last)

@@ -6,7 +6,7 @@ The planner reads it, so these files import torch and the like inside functions.
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -39,12 +39,9 @@ class EngineMemory:
 class EngineBackend(Protocol):
     """Declarations of an engine."""
 
-    shares_weights: bool
-    """The policy that it was opened with keeps its weights in full, so that a sampler can read them there."""
-    several_ranks: bool
-    """An engine that trains over more than one process."""
-    packages: Mapping[str, str]
-    """Distributions, of which it needs one, and how to get each."""
+    shares_weights: bool  # its policy keeps its weights in full, so that a sampler can read them there
+    several_ranks: bool  # it trains over more than one process
+    packages: Mapping[str, str] = {}  # distributions, of which it needs one, and how to get each
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:
         """Raises UserError for settings, or ranks, that it cannot work with. Looks at nothing but them."""
@@ -56,7 +53,7 @@ class EngineBackend(Protocol):
 
     def loading(self, config: RunConfig, source: str, device: "torch.device") -> AbstractContextManager[None]:
         """A block in which the policy is loaded, for an engine that cuts it over the ranks from the start."""
-        ...
+        return nullcontext()
 
     def open(self, config: RunConfig, policy: "Policy") -> "Engine":
         """The engine of a run, training the policy."""

@@ -1,4 +1,4 @@
-"""engine=deepspeed: ZeRO 0 to 3 over the ranks that a launcher started, with optional offload."""
+"""engine=deepspeed: ZeRO 1 to 3 over the ranks that a launcher started, with optional offload."""
 
 import importlib.util
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ _LIVE = 1_000_000_000  # numbers of gathered weights that ZeRO-3 lets lie (stage
 _SUB_GROUP = 1_000_000_000  # numbers that ZeRO-3 updates at once
 
 
-class DeepSpeedBackend:
+class DeepSpeedBackend(EngineBackend):
     """See `EngineBackend`."""
 
     shares_weights = False  # ZeRO-3 shards them
@@ -32,20 +32,12 @@ class DeepSpeedBackend:
     def check_settings(self, config: RunConfig, ranks: int) -> None:
         """Refuse what DeepSpeed would refuse in its own words or quietly do badly, and ranks that cannot share a
         mini-batch evenly."""
-        stage, offload = config.engine.zero_stage, config.engine.offload
         if config.model.lora_rank:
             what, fix = "DeepSpeed trains all weights here, no adapters", "engine=torch, or model.lora_rank=0"
             raise UserError(what, where=f"model.lora_rank={config.model.lora_rank}", fix=fix)
         if config.engine.optimizer != "adamw":
             where, fix = f"engine.optimizer={config.engine.optimizer}", "engine.optimizer=adamw, or engine=torch"
             raise UserError("DeepSpeed updates with adamw alone", where=where, fix=fix)
-        if stage == 0 and config.model.dtype == "bfloat16":
-            what = "ZeRO stage 0 keeps no float32 masters for bfloat16 weights"
-            fix = "engine.zero_stage=1: as fast, and less memory"
-            raise UserError(what, where="engine.zero_stage=0", fix=fix)
-        if stage == 0 and offload:
-            fix = "engine.zero_stage=1, 2 or 3"
-            raise UserError("ZeRO stage 0 cannot offload", where="engine.offload=true", fix=fix)
         size = config.train.mini_batch_prompts
         if size % ranks:
             fitting = [str(count) for count in range(1, min(ranks, size) + 1) if size % count == 0][-2:]
@@ -83,10 +75,6 @@ class DeepSpeedBackend:
         offloaded = (16 + size * (stage == 3)) * shape.parameters * node_ranks / ranks if config.engine.offload else 0.0
         host = offloaded + (size * n * node_ranks if stage == 3 else 0.0)
         copies = 0.0 if stage == 3 else size * n * node_ranks
-        if stage == 0:
-            return EngineMemory(
-                size * n, 4 * n, (12 if size == 2 else 8) * n, host=host, loading=size * n, load_host=copies
-            )
         optimiser = (12 * n) / ranks  # ZeRO keeps masters in float32 too
         bucket = 6 * min(_BUCKET, n)
         gradients = 4 * n / ranks + bucket if stage >= 2 else 4 * n + bucket

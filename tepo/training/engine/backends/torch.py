@@ -1,7 +1,5 @@
 """engine=torch: the embedded engine, one process and one device."""
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from tepo.common.errors import UserError
@@ -10,20 +8,17 @@ from tepo.policy.model.shapes import Shape, number_bytes
 from tepo.training.engine.backends import EngineBackend, EngineMemory
 
 if TYPE_CHECKING:
-    import torch
-
     from tepo.policy.model.load_policy import Policy
     from tepo.training.engine.engine import Engine
 
 _MOMENTS_8BIT = 2 * (1 + 4 / 256)  # bytes of both moments of a number: one each, and a float32 scale for 256 of them
 
 
-class TorchEngineBackend:
+class TorchEngineBackend(EngineBackend):
     """See `EngineBackend`."""
 
     shares_weights = True
     several_ranks = False
-    packages: Mapping[str, str] = {}
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:
         if ranks > 1:
@@ -42,15 +37,9 @@ class TorchEngineBackend:
 
             check_installed()
         if config.engine.optimizer == "adamw_8bit":
-            import torch
+            from tepo.training.engine.torch_engine import import_bitsandbytes
 
-            from tepo.training.engine.master_adamw import check_8bit
-
-            check_8bit("cuda" if config.engine.device != "cpu" and torch.cuda.is_available() else "cpu")
-
-    def loading(self, config: RunConfig, source: str, device: "torch.device") -> AbstractContextManager[None]:
-        """Do nothing."""
-        return nullcontext()
+            import_bitsandbytes()
 
     def open(self, config: RunConfig, policy: "Policy") -> "Engine":
         from tepo.training.engine.torch_engine import TorchEngine
@@ -68,25 +57,21 @@ class TorchEngineBackend:
         adapters = float(shape.adapter_parameters(config.model.lora_rank))
         weights, trained = size * (n + adapters), adapters or n
         largest = 4.0 * (config.model.lora_rank * shape.inner if adapters else shape.head_parameters)
+        eight_bit = config.engine.optimizer == "adamw_8bit"
+        optimiser = (4 * (size == 2) + (_MOMENTS_8BIT if eight_bit else 8)) * trained
+        step, host = largest * eight_bit, 0.0
         if config.engine.offload:
-            return EngineMemory(
-                weights, 4 * trained, 0.0, host=12 * trained + largest, loading=weights, load_host=weights
-            )
-        masters = 4 * trained * (size == 2)
-        if config.engine.optimizer == "adamw_8bit":
-            optimiser = masters + _MOMENTS_8BIT * trained
-            return EngineMemory(weights, 4 * trained, optimiser, largest, loading=weights, load_host=weights)
-        return EngineMemory(weights, 4 * trained, masters + 8 * trained, loading=weights, load_host=weights)
+            optimiser, step, host = 0.0, 0.0, 12 * trained + largest
+        return EngineMemory(weights, 4 * trained, optimiser, step, host, loading=weights, load_host=weights)
 
     def remedies(self, config: RunConfig) -> list[str]:
         """8-bit moments take no time, updates on the CPU seconds; DeepSpeed offloads gradients too, last weights."""
         if config.engine.offload:
             return ["engine.kind=deepspeed", "engine.zero_stage=3"]
-        if config.engine.optimizer == "adamw_8bit":
-            offload = "engine.optimizer=adamw engine.offload=true"
-            return [offload, f"engine.kind=deepspeed {offload}", "engine.zero_stage=3"]
-        offload = "engine.offload=true"
-        return ["engine.optimizer=adamw_8bit", offload, f"engine.kind=deepspeed {offload}", "engine.zero_stage=3"]
+        eight_bit = config.engine.optimizer == "adamw_8bit"
+        offload = "engine.optimizer=adamw engine.offload=true" if eight_bit else "engine.offload=true"
+        first = [] if eight_bit else ["engine.optimizer=adamw_8bit"]
+        return [*first, offload, f"engine.kind=deepspeed {offload}", "engine.zero_stage=3"]
 
 
 BACKEND: EngineBackend = TorchEngineBackend()

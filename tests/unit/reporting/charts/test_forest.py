@@ -1,4 +1,4 @@
-"""Differences, claims and printed numbers: each point where its number is, and what lies beyond the scale marked."""
+"""Differences and claims: each point where its number is, and what lies beyond the scale marked."""
 
 import math
 from collections.abc import Sequence
@@ -9,8 +9,8 @@ import pytest
 
 from tepo.evaluation.statistics.comparison_verdict import DeltaVerdict
 from tepo.evaluation.statistics.region import RegionVerdict
-from tepo.reporting.charts.forest import claims, differences, outcomes, printed_and_measured
-from tepo.reporting.charts.style import Chart, specification
+from tepo.reporting.charts.forest import claims, differences, outcomes
+from tepo.reporting.charts.style import Chart
 from tests.unit.reporting.charts.drawing import LABELS, items, opacities, said, scales, selections, unread
 
 NAN, INF = math.nan, math.inf
@@ -129,31 +129,13 @@ def test_claims_at_a_glance_have_a_mark_each_and_a_line_an_outcome() -> None:
     assert unread(chart, ["holds: 2", "refuted: 1"], 355) == []
 
 
-def test_what_was_printed_and_measured_share_no_axis() -> None:
-    looks = {"a": ("tepo", None), "b": ("gspo", None), "c": ("grpo", None)}
-    chart = printed_and_measured(frame(USUAL, paper=[1.25, -2.0, 0.0]), looks, "GRPO")
-    domains = list(dict.fromkeys(tuple(scale["domain"]) for scale in scales(chart, "x")))
-    for panel, values, (low, high) in zip((0, 1), ((1.25, -2.0, 0.0), (-3.0, 0.5, 2.0)), domains, strict=True):
-        points = [item["x"] for item in items(chart, "symbol", panel)]
-        assert points == pytest.approx([340 * (value - low) / (high - low) for value in values])
-    assert specification(chart)["resolve"]["scale"]["x"] == "independent"
-    assert scales(chart, "color")[0] == {"domain": ["a", "b", "c"], "range": ["#D55E00", "#0072B2", "#000000"]}
-    assert selections(chart) == [("method", ["method"])]
-    assert unread(chart, ["+1.25", "−2.00", "+0.00", "The paper printed", "Measured here"], 355) == []
-
-
 @pytest.mark.parametrize("width", [355, 760])
-@pytest.mark.parametrize("kind", ["differences", "claims", "printed"])
-def test_every_label_is_read_in_full(kind: str, width: int) -> None:
+def test_every_label_is_read_in_full(width: int) -> None:
     count = len(LABELS)
     rows = frame([(1.0, 0.0, 2.0)] * count, seeds=[[1.0]] * count, regions=[[(1.0, INF)]] * count)
-    rows = rows.assign(method=LABELS, paper=1.0, unit="points")
-    chart = {
-        "differences": lambda: differences(rows, LABELS[0]),
-        "claims": lambda: claims(rows),
-        "printed": lambda: printed_and_measured(rows, dict.fromkeys(LABELS, ("tepo", None)), "GRPO"),
-    }[kind]()
-    assert unread(chart, LABELS, width) == []
+    rows = rows.assign(method=LABELS, unit="points")
+    for chart in (differences(rows, LABELS[0]), claims(rows)):
+        assert unread(chart, LABELS, width) == []
 
 
 def test_a_chosen_method_stands_out() -> None:

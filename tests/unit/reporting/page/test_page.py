@@ -15,7 +15,7 @@ from tepo.reporting.tables.table import Table
 from tests.unit.reporting.pages import LONG, NASTY, page, unpacked
 
 HEAD = ("title", "asked", "ran", "cost", "caveat", "term", "meaning", "repeat", "note")
-HOSTILE = (*HEAD, "below", "lacks", "row", "differences", "curves", "times", "outcome", "command", "tepo", "GRPO/DAPO")
+HOSTILE = (*HEAD, "below", "lacks", "row", "differences", "curves", "map", "outcome", "command", "tepo", "GRPO/DAPO")
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline' 'unsafe-eval'; img-src data: blob:"
 
 
@@ -82,23 +82,22 @@ def test_a_strangers_text_is_text_everywhere(text: str, document: Document, list
     assert "<b title" not in text
     shown = document.shown + listed.shown
     assert [word for word in HOSTILE if f"{word} {NASTY}" not in shown] == []
-    names = ("samples", "token-data", "data-panel_e-times", "table-texts")
-    samples, tokens, times, texts = (unpacked(document.packed[name]) for name in names)
+    names = ("samples", "token-data", "data-panel_e-map")
+    samples, tokens, cells = (unpacked(document.packed[name]) for name in names)
     assert tokens["dumps"][1]["responses"][1]["tokens"][2] == samples["problems"][2][4][0][0] == NASTY
-    assert LONG in next(iter(times["datasets"].values()))[0].values()
-    assert NASTY in texts["table-panel_e"]["CSV"].replace('""', '"')
+    assert LONG in next(iter(cells["datasets"].values()))[0].values()
 
 
 def test_each_formula_stands_once_with_its_constants() -> None:
     row = load_row("tepo")
     rows = {"TEPO": row, "again": row, "β = 1": row.changed({"beta": 1}), "GSPO": load_row("gspo")}
     first, second, third = methods([(label, None, one) for label, one in rows.items()])
-    assert (first.label, second.label, third.label) == ("TEPO", "β = 1", "GSPO")
-    assert all(line.startswith("<math") and "\\" not in line for line in (first.objective, *first.lines))
-    assert "<mn>0.001</mn>" in first.said
-    assert "<mn>1</mn>" in second.said
-    assert "$" not in first.said
-    assert first.departs
+    assert (first["label"], second["label"], third["label"]) == ("TEPO", "β = 1", "GSPO")
+    assert all(line.startswith("<math") and "\\" not in line for line in (first["objective"], *first["lines"]))
+    assert "<mn>0.001</mn>" in first["said"]
+    assert "<mn>1</mn>" in second["said"]
+    assert "$" not in first["said"]
+    assert first["departs"]
 
 
 def test_runs_stand_by_their_settings_of_which_the_unusual_are_named() -> None:
@@ -107,5 +106,5 @@ def test_runs_stand_by_their_settings_of_which_the_unusual_are_named() -> None:
         for n, (label, seed, beta) in enumerate((("A", 0, 1.0), ("A", 1, 1.0), ("A", 0, 2.0), ("B", 0, 1.0)))
     ]
     usual, other, last = run_rows(runs)
-    assert usual.seeds == ((0, "0", "fact 0"), (1, "1", "fact 1"))
-    assert (usual.settings, other.settings, last.settings) == ("", "objective.beta=2.0", "")
+    assert usual["seeds"] == [(0, "0", "fact 0"), (1, "1", "fact 1")]
+    assert (usual["settings"], other["settings"], last["settings"]) == ("", "objective.beta=2.0", "")

@@ -1,4 +1,4 @@
-"""What can be done with the page in a real browser: charts, links, copies, runs side by side and tokens."""
+"""What can be done with the page in a real browser: charts, links, runs side by side and tokens."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from tests.unit.reporting.pages import LONG, NASTY
 
 pytestmark = [pytest.mark.chromium, pytest.mark.slow]
 
-CURVES, COPY = "#figure-panel_e-curves", "#table-panel_e"
+CURVES = "#figure-panel_e-curves"
 SHOWN = """[...new Set([...document.querySelectorAll("figure")].map((figure) => ["GRPO", "TEPO"].map((name) => {
     const marks = figure.querySelectorAll(
         `:is(text, [aria-roledescription="line mark"])[aria-label*="method: ${name}"]`
@@ -23,8 +23,6 @@ PANELS = f"""document.querySelector(".fold:has({CURVES})").open = true;
     return new Set(titles.map((one) => one.getBoundingClientRect().left)).size"""
 SEEN = """const box = document.querySelector(arguments[0])?.getBoundingClientRect();
     return box && box.top >= 0 && box.bottom <= innerHeight"""
-CLICK = """navigator.clipboard.writeText = (text) => { window.copied = text; return Promise[arguments[0]](); };
-    [...document.querySelectorAll("#table-panel_e button")].find((one) => one.textContent === arguments[1]).click()"""
 COLOURS = "return [...document.querySelectorAll('#response span')].map((one) => one.style.backgroundColor)"
 
 
@@ -66,18 +64,9 @@ def test_charts_are_drawn_when_they_are_seen_and_share_the_method_that_is_chosen
 def test_a_link_to_a_run_opens_the_list_of_runs(window: Page, path: Path) -> None:
     window.open(path, part="#run-run-2")
     window.wait(SEEN, "#run-run-2")
-    window.run(f"scrollTo(0, 0); document.querySelector('{COPY} a').click()")
+    window.run("scrollTo(0, 0); document.querySelector('#table-panel_e a').click()")
     window.wait(SEEN, "#run-run-1")
     assert len(window.all("#runs table")) == 1
-
-
-def test_a_table_is_copied_or_the_page_says_that_it_may_not(fresh: Page) -> None:
-    copied, refused = ("resolve", "copied"), ("reject", "this browser does not let a page copy")
-    parts = {"Markdown": "| GRPO/DAPO |", "CSV": "block,section,row", "LaTeX": r"\toprule"}
-    for (name, part), (settled, said) in zip(parts.items(), (copied, refused, copied), strict=True):
-        fresh.run(CLICK, settled, name)
-        fresh.wait(f"return document.querySelector('{COPY} [role=status]').textContent === arguments[0]", said)
-        assert part in fresh.run("return window.copied")
 
 
 def test_two_runs_side_by_side(fresh: Page) -> None:

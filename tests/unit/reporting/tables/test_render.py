@@ -47,13 +47,10 @@ def test_a_text_that_a_spreadsheet_would_compute_is_quoted_and_numbers_are_not()
 def test_text_is_no_markup_and_its_controls_are_spelt_out() -> None:
     label, shown = "[bold]a[/bold]:warning:\x1b[31m\x9b1m\u202e", "[bold]a[/bold]:warning:\\x1b[31m\\x9b1m\\u202e"
     block = TableBlock(
-        label,
-        (Column("c", label, Kind.TEXT),),
-        (TableRow("r", label, (Cell(text=label),), section=label),),
-        notes=(label,),
+        label, (Column("c", label, Kind.TEXT),), (TableRow("r", label, (Cell(text=label),)),), notes=(label,)
     )
     text = as_text(Table("t", label, (block,), (label,)), "terminal", 200)
-    assert text.count(shown) == 8  # titles, heading, section, label, cell, notes
+    assert text.count(shown) == 7  # titles, heading, label, cell, notes
     assert not set(text) & set("\x1b\x9b\u202e")
 
 

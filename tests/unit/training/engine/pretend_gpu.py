@@ -112,15 +112,15 @@ def resumed(engine: TorchEngine) -> list[str]:
     ]
     with mock.patch.object(optimizer_state, "read", return_value=iter(state)):
         engine.load(Path())
-    return sorted({f"{kind} {value.device}" for kind, _, value in engine.optimizer.state()})
+    return sorted({f"{piece.kind} {piece.value.device}" for piece in engine.state()})
 
 
 def offloaded() -> list[str]:
     """Devices of weights and state after an update of an engine that keeps its optimiser in main memory."""
     model, config = nn.Linear(8, 4, dtype=torch.bfloat16, device=DEVICE), compose(["engine.offload=true"])
     engine = TorchEngine(model, config.train, config.engine)
-    engine.optimizer.step({name: torch.empty(p.shape, device=DEVICE) for name, p in engine.parameters.items()}, 1e-3)
-    held = [("weight", model.weight), *((kind, value) for kind, _, value in engine.optimizer.state())]
+    engine.update({name: torch.empty(p.shape, device=DEVICE) for name, p in engine.parameters.items()}, 1e-3)
+    held = [("weight", model.weight), *((piece.kind, piece.value) for piece in engine.state())]
     return sorted({f"{kind} {value.device}" for kind, value in held})
 
 

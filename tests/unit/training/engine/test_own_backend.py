@@ -17,44 +17,19 @@ from tepo.policy.model.shapes import KNOWN
 from tepo.sampling import backends as samplers
 from tepo.training.engine import backends as engines
 from tepo.training.loop import train
-from tests.unit.training.small import assert_same_run, own_backends, small
+from tests.unit.training.small import COPYING, assert_same_run, own_backends, small
 
-SAMPLER = '''
-"""It samples from a copy of the weights, decodes a GiB a row, and refuses more than 99 rows."""
-import contextlib
-from tepo.common.errors import UserError
-from tepo.policy.model.load_policy import load_policy
-from tepo.sampling.backends import SamplerMemory
-from tepo.sampling.embedded.torch_sampler import TorchSampler
+SAMPLER = (
+    COPYING.format(remote=False)
+    + '''
 
-
-class Backend:
-    shares_weights = remote = full_rows = False
-    part_rows = 8
+class Copied(Backend):
+    """It decodes a GiB a row, and refuses more than 99 rows."""
     packages = {"no-such-package": "write it"}
-
-    def segments_may_grow(self, config):
-        return True
 
     def check_settings(self, config, ranks):
         if config.sampler.max_rows > 99:
             raise UserError("copied decodes at most 99 rows", where="sampler.max_rows", fix="sampler.max_rows=99")
-
-    def check_available(self, config):
-        pass
-
-    def open(self, config, policy, source, exchange):
-        own = load_policy(source)
-        return TorchSampler(own.model, own.tokenizer, max_rows=config.sampler.max_rows)
-
-    @contextlib.contextmanager
-    def open_model(self, path, options, scratch):
-        own = load_policy(path, dtype=options.resolved_dtype())
-        with contextlib.closing(TorchSampler(own.model, own.tokenizer, max_rows=options.max_rows)) as sampler:
-            yield sampler
-
-    def preferred(self):
-        return False
 
     def memory(self, config, shape, room):
         return SamplerMemory(config.sampler.max_rows * 2.0**30, config.sampler.max_rows * 2.0**30)
@@ -63,8 +38,9 @@ class Backend:
         return ["sampler.max_rows=4"]
 
 
-BACKEND = Backend()
+BACKEND = Copied()
 '''
+)
 ENGINE = '''
 """The embedded engine under another name, for at most two ranks, with an optimiser that needs twice the room."""
 from contextlib import nullcontext

@@ -7,7 +7,7 @@ import pytest
 
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
-from tepo.training.rollout.group_stats import GroupStats, Rollout
+from tepo.training.rollout.group_stats import Rollout
 from tepo.training.rollout_batch import Group, Prompt
 
 
@@ -25,8 +25,7 @@ def test_a_rollout_counts_all_that_was_consumed() -> None:
     first, last = group(1, [1, 0, 0, 0], [1, 2, 3, 4], cut=1), group(4, [1, 1, 1, 0], [9, 1, 1, 1], timeouts=1)
     dropped = [group(0, [1] * 4, [2] * 4), group(2, [0] * 4, [5] * 4, cut=4, timeouts=2), group(3, [0] * 4, [1] * 4)]
     consumed = sorted([first, last, *dropped], key=lambda group: group.prompt.number)
-    assert [GroupStats.of(group).mixed for group in consumed] == [False, True, False, False, True]
-    rollout = Rollout([first, last], [GroupStats.of(group) for group in consumed], left_over=7)
+    rollout = Rollout([first, last], [one.without_logprobs() for one in consumed], left_over=7)
     assert rollout.metrics() == pytest.approx(
         {
             "critic/score/mean": (1 + 1 / 4 + 3 / 4) / 5,
@@ -61,19 +60,20 @@ def test_rewards_of_ones_own_and_noise_are_told_apart() -> None:
         )
         for number, one in enumerate(plain)
     ]
-    metrics = Rollout(noisy, [GroupStats.of(one) for one in noisy], names=("a", "b")).metrics()
+    metrics = Rollout(noisy, noisy, names=("a", "b")).metrics()
     assert metrics["critic/score/mean"] == (1 + 0.25) / 2
     assert metrics["critic/score/best@2"] == 1
     assert metrics["critic/rewards/mean"] == metrics["critic/rewards/kept_mean"] == 0.125
     assert (metrics["rollout/flipped"], metrics["reward/failed"]) == (2, 1)
     assert (metrics["reward/a/mean"], metrics["reward/b/mean"]) == (0.125, 0.5)
-    assert all(GroupStats.of(one).mixed for one in noisy)
     joined = Group.joined(noisy)
-    assert GroupStats.of(joined) == GroupStats.joined([GroupStats.of(one) for one in noisy])
+    assert joined.true_rewards == [1, 0.25, 1, 0.25]
+    assert (joined.rewards.tolist(), joined.named.tolist()) == ([0, 0.25] * 2, [[0, 0], [0.25, 1]] * 2)
+    assert joined.failures == noisy[1].failures
 
 
 @pytest.mark.parametrize(("size", "expected"), [(6, [6, 3]), (2, [2]), (1, []), (16, [16, 8, 4, 2])])
 def test_the_best_of_k_is_for_the_group_and_its_halves(size: int, expected: list[int]) -> None:
     drawn = group(0, [1] + [0] * (size - 1), [1] * size)
-    names = [name for name in Rollout([drawn], [GroupStats.of(drawn)]).metrics() if "best@" in name]
+    names = [name for name in Rollout([drawn], [drawn]).metrics() if "best@" in name]
     assert names == [f"critic/score/best@{k}" for k in expected]

@@ -24,40 +24,12 @@ from tepo.sampling import backends
 from tepo.store.early_stop import EarlyStop
 from tepo.store.run_folder import RunFolder
 from tepo.training import loop
-from tepo.training.distributed.liveness import ACTIVITY
 from tepo.training.loop import train
 from tepo.training.metrics.step_metrics import StepMetrics
-from tepo.training.rollout.collector import Collector, InFlight
+from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.prefetch import BehaviorWeights
-from tests.unit.training.small import interrupted, lasting, own_backends, small, weights
+from tests.unit.training.small import COPYING, interrupted, lasting, own_backends, small, weights
 
-SAMPLER = """
-from tepo.policy.model.load_policy import load_policy
-from tepo.sampling.embedded.torch_sampler import TorchSampler
-
-
-class Backend:
-    shares_weights = full_rows = False
-    remote = {remote}
-    part_rows = 8
-    packages = {{}}
-
-    def segments_may_grow(self, config):
-        return True
-
-    def check_settings(self, config, ranks):
-        pass
-
-    def check_available(self, config):
-        pass
-
-    def open(self, config, policy, source, exchange):
-        own = load_policy(source, dtype=config.model.dtype)
-        return TorchSampler(own.model, own.tokenizer)
-
-
-BACKEND = Backend()
-"""
 WORDS = ("train.steps=3", "train.learning_rate=1e-3", "train.staleness=1")
 WORDS += ("train.prompts_per_step=4", "train.mini_batch_prompts=2", "train.max_new_tokens=30")
 SECONDS = 60  # for what must come
@@ -67,7 +39,7 @@ SECONDS = 60  # for what must come
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder for runs with `sampler=near` and `sampler=far`. Those that nothing disturbs are made once."""
     folder = tmp_path_factory.mktemp("ahead")
-    own = [(backends, "sampler", name, SAMPLER.format(remote=name == "far")) for name in ("near", "far")]
+    own = [(backends, "sampler", name, COPYING.format(remote=name == "far")) for name in ("near", "far")]
     with own_backends(folder, *own):
         yield folder / "runs"
 
@@ -166,24 +138,6 @@ def test_old_values_of_other_weights_than_those_that_sampled_are_found(
     monkeypatch.setattr(BehaviorWeights, "back", lambda behavior: contextlib.nullcontext())
     with pytest.raises(RunFailed, match="sampler and trainer disagree"):
         train(small(store, *WORDS, "train.learning_rate=1e-6", "sampler=far"))
-
-
-def test_signs_of_life_are_of_the_thread_that_trains(
-    tmp_path: Path, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Groups are graded while the other thread samples, and this one is held before its updates."""
-    grade, sections = InFlight._grade, set()
-
-    def seen(under_way: InFlight, *arguments: Any) -> Any:
-        if under_way.step > 1:
-            sections.add(ACTIVITY.section)
-        return grade(under_way, *arguments)
-
-    monkeypatch.setattr(InFlight, "_grade", seen)
-    config = small(tmp_path, *WORDS, "train.steps=2", "sampler=far")
-    Order(config, "sampling", monkeypatch)
-    train(config)
-    assert sections == {"step"}
 
 
 @pytest.mark.parametrize("first", ["sampling", "training"])

@@ -1,30 +1,14 @@
 """The queue that all ranks share: what is drawn once, by whom, and what is given up."""
 
-from collections import Counter
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
-from tepo.config.compose import compose
-from tepo.objectives.testing.simulated_ranks import SimulatedRank, on_ranks
-from tepo.training.metrics.step_metrics import StepMetrics
-from tepo.training.rollout.collector import Collector
-from tepo.training.rollout.group_stats import Rollout
 from tepo.training.rollout.prompt_queue import PromptQueue
-from tests.unit.training.rollout.clocked_ranks import (
-    AtOnce,
-    ClockedRank,
-    ClockedSampler,
-    Engine,
-    Judge,
-    Stream,
-    Workload,
-)
 
 SIZE = 4
-TOKEN = 0.01  # seconds
 
 
 @given(ranks=st.integers(1, 5), side_by_side=st.integers(1, 9), seed=st.integers(0, 2**32))
@@ -73,53 +57,3 @@ def test_a_sampler_that_decodes_blocks_is_dealt_them_by_place(ended: bool) -> No
         shared.ended([40, 48, 56])
     shared.add(range(15, 18))
     assert shared.deal() == [[60, 68], [64]]
-
-
-def collected(engines: list[Engine], workload: Workload, margin: float = 1.2, before: int = 0) -> list[Rollout]:
-    """The rollout of each rank, of which each has an engine."""
-    words = (f"train.prompts_per_step=6 train.samples_per_prompt={SIZE} sampler.margin={margin}").split()
-    config = compose(["scale=paper", *words, "train.mini_batch_prompts=3"])
-
-    def collect(simulated: SimulatedRank) -> Rollout:
-        engine = engines[simulated.rank]
-        sampler, comm = ClockedSampler(engine, workload), ClockedRank(simulated, engine)
-        collector = Collector(config, Stream(), sampler, Judge(), comm, AtOnce)  # type: ignore[arg-type]
-        return collector.collect(100, 1, before, StepMetrics())
-
-    return on_ranks(collect, len(engines))
-
-
-@settings(max_examples=15, deadline=None)
-@given(
-    speeds=st.lists(st.sampled_from([1.0, 2.0, 5.0]), min_size=1, max_size=5),
-    margin=st.sampled_from([1.0, 1.2, 3.0]),
-    before=st.integers(0, 30),
-    seed=st.integers(0, 1000),
-)
-def test_the_same_groups_for_any_ranks_speeds_and_margin(
-    speeds: list[float], margin: float, before: int, seed: int
-) -> None:
-    workload = Workload(SIZE, seed)
-    mixed = [number for number in range(100, 160) if 0 < workload.group(number)[1] < SIZE][:6]
-    engines = [Engine(times * TOKEN) for times in speeds]
-    for rollout in collected(engines, workload, margin, before):
-        assert [group.prompt.number for group in rollout.groups] == mixed
-        lengths = [[len(response.tokens) for response in group.responses] for group in rollout.groups]
-        assert lengths == [workload.group(number)[0] for number in mixed]
-        assert [sum(group.rewards) for group in rollout.groups] == [workload.group(n)[1] for n in mixed]
-        assert rollout.consumed == mixed[-1] - 99
-    drawn = Counter(number for engine in engines for number, _ in engine.given)
-    assert set(drawn.values()) == {1}
-    assert set(drawn) >= set(range(100 * SIZE, (mixed[-1] + 1) * SIZE))
-    for engine in engines:
-        assert not engine.running
-        assert not engine.waiting
-
-
-def test_a_slow_engine_draws_fewer() -> None:
-    """It has as many under way as the others, and ends fewer of them."""
-    engines = [Engine(times * TOKEN) for times in (1, 3, 1)]
-    collected(engines, Workload(SIZE, kept=0.2))
-    first, slow, last = (len(engine.given) for engine in engines)
-    assert slow < 0.7 * min(first, last)
-    assert abs(first - last) < 0.2 * first

@@ -124,7 +124,7 @@ def test_every_equation_of_a_clean_chain_holds(name):
 def test_a_terse_chain_leaves_any_steps_out_and_keeps_the_answer(name, operands, chains):
     task, random = TASKS[name], Random(0)
     answer = task.chain(operands, exact)[1]
-    example = Example(Problem("x", task.form.format(*operands), str(answer), name), operands)
+    example = Example(Problem("x", task.form(*operands), str(answer), name), operands)
     assert {example.terse(random, 0.5) for _ in range(300)} == {f"{chain}\\boxed{{{answer}}}" for chain in chains}
     assert example.terse(random, 0.0) == example.solution()
 
@@ -209,7 +209,7 @@ def test_prompts_and_ids_are_unique_and_weights_hold():
 
 
 def test_a_split_without_any_prompt_says_so(monkeypatch):
-    monkeypatch.setitem(TASKS, "one", Task(lambda random: (3, 4), "{}+{}=", TASKS["add2"].chain))
+    monkeypatch.setitem(TASKS, "one", Task(lambda random: (3, 4), "{}+{}=".format, TASKS["add2"].chain))
     for other in set(SPLITS) - {split_of("3+4=")}:
         with pytest.raises(UserError, match=f"no prompt in the {other} split"):
             generate({"one": 1}, 1, 0, other)

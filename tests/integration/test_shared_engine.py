@@ -16,7 +16,7 @@ from tepo.config.run_config import RunConfig
 from tepo.policy.model.model_location import resolve
 from tepo.store.run_folder import RunFolder
 from tests.integration.commands import program, ranks
-from tests.integration.runs_in_turn import BASE, MEASURED
+from tests.integration.runs_in_turn import MEASURED
 from tests.integration.shared_engine_run import MANY, Drawn
 from tests.integration.tiny import logprobs, nearby, tiny_model
 from tests.unit.training.small import SMALL, few_problems
@@ -106,12 +106,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[RunConfig]:
     common = (*RUN, f"model.path={with_an_even_number_of_heads(folder / 'model')}")
     extras = (("sampler.tensor_parallel=2",), ("sampler.tensor_parallel=2", "engine.zero_stage=3"), ())
     words = [[*common, f"store={folder / str(number)}", *extra] for number, extra in enumerate(extras)]
-    last = [*words[0], BASE]
     with pytest.MonkeyPatch.context() as patch:
         for name, value in few_problems(folder).items():
             patch.setenv(name, value)
         patch.setenv("LOCAL_WORLD_SIZE", "2")  # as torchrun sets it
-        for rank in ranks("tests.integration.runs_in_turn", json.dumps([*words[:2], [*words[2], MEASURED], last])):
+        for rank in ranks("tests.integration.runs_in_turn", json.dumps([*words[:2], [*words[2], MEASURED]])):
             rank.end(500)
     return [compose(each) for each in words]
 
@@ -137,14 +136,11 @@ def test_the_throughput_of_a_rank_counts_both(runs: list[RunConfig]) -> None:
         assert row["perf/throughput"] == pytest.approx(row["perf/total_num_tokens"] / row["timing_s/step"] / 2)
 
 
-def test_the_first_rank_measures_a_run_and_the_base(runs: list[RunConfig]) -> None:
-    """Each in a process of its own, which sees no launcher; the CPU time of that is counted. The run is measured by an
-    engine for each rank of the machine, the base, on machines with one rank each, by one in the process."""
-    trained, base = RunFolder.of(runs[-1]), RunFolder.of_base(runs[0])
-    assert RunFolder.of(runs[0]).measured() == []
-    for run in (trained, base):
-        assert run.measured() == ["add3"]
-        (cost,) = json.loads((run.path / "cost.json").read_text())
-        assert cost["benchmarks"] == 1
-        assert cost["measuring_s"] > 1  # an import of vLLM alone takes more
-        assert len(list(run.server_logs.glob("server_*.log"))) == (2 if run is trained else 0)
+def test_the_first_rank_measures_a_run_by_an_engine_for_each_rank_of_the_machine(runs: list[RunConfig]) -> None:
+    """In a process of its own, whose CPU time is counted."""
+    run = RunFolder.of(runs[-1])
+    assert (RunFolder.of(runs[0]).measured(), run.measured()) == ([], ["add3"])
+    (cost,) = run.costs()
+    assert cost.benchmarks == 1
+    assert cost.measuring_s > 1  # an import of vLLM alone takes more
+    assert len(list(run.server_logs.glob("server_*.log"))) == 2

@@ -78,10 +78,10 @@ def test_a_tuned_study_from_plan_to_page_survives_a_kill(tmp_path: Path) -> None
     lines = list(csv.DictReader(run("table", "--format", "csv").splitlines()))
     settings = {line["label"]: line["value"] or line["text"] for line in lines if line["column"] == "setting"}
     assert settings == {"untrained": "", **chosen}
-    assert "/figure-my_tuning-settings.svg" in run("figure", "--out", tmp_path / "figures")
+    assert "/figure-my_tuning-differences.svg" in run("figure", "--out", tmp_path / "figures")
     run("report", "--out", tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
-    assert "<figcaption>Validation accuracy over learning_rate; " in page
+    assert "Validation accuracy over learning_rate" in page
     assert page.count("<figcaption>Training curves<") == 1
 
 

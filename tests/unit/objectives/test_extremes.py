@@ -117,8 +117,9 @@ def test_what_is_no_number_reaches_the_loss_where_it_is_read(label):
     always = ("logprobs", "old_logprobs", "advantages")
     for name in PER_TOKEN:
         read = name in always or getattr(objective.needs, name)
-        for place, value in ((2, torch.inf), (0, torch.nan), (-1, torch.nan)):
-            if name != "full_kl" or value != torch.inf:  # which may be infinite, off the anchor's support
+        for place, value in ((2, torch.inf), (1, -torch.inf), (0, torch.nan), (-1, torch.nan)):
+            may_be = {torch.inf: name == "full_kl", -torch.inf: name == "full_kl" or name.endswith("logprobs")}
+            if not may_be.get(value):  # off the anchor's support, and log 0
                 loss = loss_of(objective, case, **{name: broken(getattr(batch, name), place, value)})
                 assert loss.isnan() == read, (name, value)
     if "old_entropies" in objective.inputs["rollout"]:

@@ -43,6 +43,7 @@ LOCAL, LINE_21 = "sg(exp(mean_i(d)))*(1 + d - sg(d))", "sg(exp(mean_i(d)))*(1 + 
         ("sg(exp(prefix_mean_i(d)))*(1 + d - sg(d))", PREFIX, PREFIX),
         # the full gradient of token j is the sum of p_t/t over t >= j
         ("exp(prefix_mean_i(d))", PREFIX, [sum(PREFIX[t] / (t + 1) for t in range(j, 3)) for j in range(3)]),
+        ("clip(exp(d), sg(mean_i(exp(d))) - 0.1, 2)", [1.2, 1.1, 1.5], [1.2, 0.0, 1.5]),  # a bound of each response
         ("exp(sum_i(d))", [1.62] * 3, [3 * 1.62] * 3),  # each token carries the terms of all three
     ],
 )

@@ -137,5 +137,5 @@ def test_new_problems_are_of_the_test_split_and_mostly_others() -> None:
 @pytest.mark.slow
 def test_the_command(own: Path, tmp_path: Path) -> None:
     shown = tepo("table", "claims", "--store", tmp_path / "runs", "--records", "--format", "csv").stdout
-    assert "Your own claims,,first,first,runs,Runs,,,,,0 of 16" in shown
-    assert "Claims,,active_clip,active_clip,claim,Verdict,,,,,holds" in shown
+    assert "Your own claims,first,first,runs,Runs,,,,,0 of 16" in shown
+    assert "Claims,active_clip,active_clip,claim,Verdict,,,,,holds" in shown

@@ -171,6 +171,14 @@ def test_all_right_or_all_wrong_is_not_certain(problems, all_right):
     assert estimate_share(halves, {"a": 3.0, "b": 1.0}).low == pytest.approx(exact)
 
 
+def test_an_interval_ends_where_shares_do():
+    few = np.zeros((2, 40))
+    few[0, 0] = 0.25
+    rare, usual = estimate_share({"b": few}), estimate_share({"b": 1 - few})
+    assert rare.mean < rare.half  # by the error alone it would reach below
+    assert (rare.low, usual.high) == (0.0, 1.0)
+
+
 def test_standard_error_adds_seeds_and_problems():
     random = np.random.default_rng(2)
     a, b = 0.3 * random.standard_normal((5, 80)) + 0.4 * random.standard_normal((5, 1)), random.standard_normal((5, 30))

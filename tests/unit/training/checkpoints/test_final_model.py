@@ -7,7 +7,6 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.policy.model.model_location import resolve
-from tepo.store.run_folder import RunFolder
 from tepo.training.checkpoints.final_model import final_model
 from tests.unit.training.small import interrupted, small
 
@@ -26,4 +25,3 @@ def test_a_folder_is_a_model_a_run_or_neither(tmp_path: Path) -> None:
     for folder in (model, tmp_path):
         with pytest.raises(UserError, match="no model and no checkpoint there"):
             final_model(folder)
-    assert RunFolder(run.path).checkpoints()

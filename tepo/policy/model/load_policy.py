@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
-from transformers.integrations import is_deepspeed_zero3_enabled
 
 from tepo.common.errors import UserError, unknown_name
 from tepo.policy.model.allocator import keep_freed_memory
@@ -38,9 +37,7 @@ def load_policy(
     if dtype not in DTYPES:
         raise unknown_name("dtype", dtype, DTYPES)
     source = resolve(path)
-    # what cuts a model over ranks as it is loaded has looked at its files before
-    checked = load_options if is_deepspeed_zero3_enabled() else check_weights
-    options = checked(path, revision, trust_remote_code)
+    options = check_weights(path, revision, trust_remote_code)
     tokenizer = load_tokenizer(path, revision, trust_remote_code)
     try:
         model = AutoModelForCausalLM.from_pretrained(source, dtype=DTYPES[dtype], use_safetensors=True, **options)

@@ -1,23 +1,31 @@
 """Comparison of the weights in a model's files with the model that its configuration describes, before they are loaded.
 
 transformers fills what is missing with random numbers and leaves out what it does not know, and vLLM opens the files
-itself. So the headers of the files are compared first: transformers loads tensors without content, on torch's meta
-device, and says what did not fit.
+itself. So the headers of the files are compared first, by transformers' own rules for names and conversions: it loads
+tensors without content, on torch's meta device, into a model that is there too.
 """
 
+import re
+import sys
 from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
 from transformers import AutoConfig, PreTrainedModel
+from transformers.conversion_mapping import get_model_conversion_mapping
+from transformers.core_model_loading import convert_and_load_state_dict_in_model
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
+from transformers.modeling_utils import LoadStateDictConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
 from transformers.utils import logging
 from transformers.utils.hub import cached_file
 
 from tepo.common.errors import UserError
+from tepo.common.text import counted, spelt
 from tepo.policy.model.model_location import (
     ADAPTERS,
     INDEX,
@@ -40,9 +48,9 @@ Shapes = Mapping[str, tuple[Path, tuple[int, ...]]]
 
 
 def check_weights(path: str, revision: str | None = None, trust_remote_code: bool = False) -> dict[str, Any]:
-    """Raise UserError unless the files of a model hold each of its tensors once, in its shape, and no others but those
-    that its class in transformers declares ignorable. A head that is tied to the embeddings may be absent. The files of
-    a hub's model are downloaded first. Returns the options to load it with."""
+    """Raise UserError unless the files of a model hold each of its tensors once, in its shape, and no others. A head
+    that is tied to the embeddings may be absent; what the model's class in transformers declares ignorable is named in
+    a line on stderr. The files of a hub's model are downloaded first. Returns the options to load it with."""
     source, options = resolve(path), load_options(path, revision, trust_remote_code)
     logging.disable_progress_bar()  # one bar a process: ours
     try:
@@ -58,37 +66,18 @@ def check_weights(path: str, revision: str | None = None, trust_remote_code: boo
     if getattr(config, "quantization_config", None):
         what = "the weights are quantised, and their tensors are not those of the model"
         raise UserError(what, where=path, fix="take the original in bfloat16 or float32")
-    shapes, loud = _shapes(folder), logging.get_verbosity()
-    logging.set_verbosity(logging.CRITICAL)  # it would print its own report of what is wrong
+    shapes = _shapes(folder)
     try:
-        kind: Any = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(config), None)
-        if options["trust_remote_code"] and (code := getattr(config, "auto_map", {}).get("AutoModelForCausalLM")):
-            kind = get_class_from_dynamic_module(code, source, revision=options["revision"])
-        if kind is None:
-            raise ValueError(f"model_type {config.model_type} is no causal language model")
-        empty = {name: torch.empty(shape, device="meta") for name, (_, shape) in shapes.items()}
-        how: Any = {"device_map": "meta", "output_loading_info": True, "ignore_mismatched_sizes": True}
-        model, found = kind.from_pretrained(None, config=config, state_dict=empty, **how)
+        model = _without_content(config, source, options)
+        found = _compare(model, shapes)
     except Exception as error:
         raise not_loaded("the model does not load", error, path) from error
-    finally:
-        logging.set_verbosity(loud)
-    prefix = f"{model.base_model_prefix}."
-    # transformers takes a tied head for embeddings that are not there, and vLLM does not
-    tied = model.all_tied_weights_keys.values()
-    parts = {
-        "missing": found["missing_keys"] | {name for name in tied if not {name, name.removeprefix(prefix)} & {*shapes}},
-        "too many": found["unexpected_keys"],
-        "of another shape": [
-            f"{name} ({' x '.join(map(str, given))} in place of {' x '.join(map(str, wanted))})"
-            for name, given, wanted in found["mismatched_keys"]
-        ],
-        "under two names": [name for name in shapes if prefix + name in shapes],
-    }
-    if wrong := "; ".join(f"{len(names)} {how}: {_named(sorted(names))}" for how, names in parts.items() if names):
-        what = f"the weights are not those of config.json ({wrong})"
+    if wrong := found.wrong():
+        what = f"the weights are not those of config.json: {found.cause(shapes)} ({wrong})"
         raise UserError(what, where=path, fix="give the files of one and the same model: download or save it again")
     _check_tied(model, shapes, path)
+    if found.ignorable:
+        _say_once(f"{path}: left out, as the model has no use for them: {_named(found.ignorable)}\n")
     return options
 
 
@@ -101,6 +90,20 @@ def _downloaded(name: str, commit: str) -> Path:
         cached_file(name, path.name, revision=commit)
     check_no_adapters(folder)
     return folder
+
+
+def _without_content(config: Any, source: str, options: Mapping[str, Any]) -> PreTrainedModel:
+    """The model of a configuration on the meta device."""
+    code = getattr(config, "auto_map", {}).get("AutoModelForCausalLM")
+    kind: Any
+    if code and options["trust_remote_code"]:
+        kind = get_class_from_dynamic_module(code, source, revision=options["revision"])
+    elif type(config) in MODEL_FOR_CAUSAL_LM_MAPPING:
+        kind = MODEL_FOR_CAUSAL_LM_MAPPING[type(config)]
+    else:
+        raise ValueError(f"model_type {config.model_type} is no causal language model")
+    with torch.device("meta"):
+        return kind(config)
 
 
 def _shapes(folder: Path) -> Shapes:
@@ -123,6 +126,76 @@ def _shapes(folder: Path) -> Shapes:
     return found
 
 
+@dataclass(frozen=True)
+class _Found:
+    """Names of tensors."""
+
+    model: PreTrainedModel
+    missing: Collection[str]
+    unexpected: Collection[str]
+    ignorable: Collection[str]  # by the model's class
+    reshaped: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]  # with their shapes in the file and in the model
+    unreadable: Collection[str]
+    twice: Collection[str]
+
+    def wrong(self) -> str:
+        """All that is wrong with the tensors; empty where nothing is."""
+        shapes = [
+            f"{name} ({' x '.join(map(str, given))} in place of {' x '.join(map(str, wanted))})"
+            for name, (given, wanted) in self.reshaped.items()
+        ]
+        parts = {
+            "missing": self.missing,
+            "too many": self.unexpected,
+            "of another shape": shapes,
+            "not to be put together": self.unreadable,
+            "under two names": self.twice,
+        }
+        return "; ".join(f"{len(names)} {how}: {_named(names)}" for how, names in parts.items() if names)
+
+    def cause(self, shapes: Shapes) -> str:
+        """The likely cause, in words."""
+        config, every = self.model.config, self.model.state_dict()
+        said, there = _layers(every), _layers(shapes)
+        if self.twice:
+            return "they hold a tensor with the prefix of the model and without it"
+        if any("lora_" in name for name in self.unexpected):
+            return "they are adapters, or a model with adapters that are not merged"
+        if len(self.missing) >= len(every) - 1:
+            return "they are those of another model"
+        if self.reshaped:
+            given, wanted = next(iter(self.reshaped.values()))
+            if given[1:] == wanted[1:] and wanted[:1] == (getattr(config, "vocab_size", None),):
+                return f"it says vocab_size {wanted[0]}, they have {counted(given[0], 'row')}"
+            return "it is that of a model of another size"
+        if said != there:
+            return f"it says {counted(said, 'layer')}, they have {there}"
+        if self.missing and all(name.startswith("lm_head.") for name in self.missing):
+            return "they were saved without their head, or it lacks tie_word_embeddings: true"
+        if self.missing:
+            return "half a download, or a model that was saved in part"
+        return "they are those of another model, or of one with parts of its own"
+
+
+def _compare(model: PreTrainedModel, shapes: Shapes) -> _Found:
+    """Load the tensors without their content, as transformers would."""
+    empty = {name: torch.empty(shape, device="meta") for name, (_, shape) in shapes.items()}
+    conversions: Any = get_model_conversion_mapping(model)
+    load = LoadStateDictConfig(device_map={"": "meta"}, weight_mapping=conversions)
+    info, _ = convert_and_load_state_dict_in_model(model, empty, load)
+    absent, unknown = set(info.missing_keys), set(info.unexpected_keys)
+    model._adjust_missing_and_unexpected_keys(info)
+    return _Found(
+        model,
+        missing=sorted(absent - model.all_tied_weights_keys.keys() - info.conversion_errors.keys()),
+        unexpected=sorted(info.unexpected_keys),
+        ignorable=sorted(unknown - info.unexpected_keys),
+        reshaped={name: (tuple(given), tuple(wanted)) for name, given, wanted in sorted(info.mismatched_keys)},
+        unreadable=sorted(info.conversion_errors),
+        twice=sorted(name for name in shapes if f"{model.base_model_prefix}.{name}" in shapes),
+    )
+
+
 def _check_tied(model: PreTrainedModel, shapes: Shapes, path: str) -> None:
     """Raise UserError for a head that config.json ties to the embeddings, and that the files have otherwise: of the two
     each reader takes another one."""
@@ -138,6 +211,16 @@ def _check_tied(model: PreTrainedModel, shapes: Shapes, path: str) -> None:
             raise UserError(what, where=path, fix="tie_word_embeddings: false, if the model was trained so")
 
 
+def _layers(names: Collection[str]) -> int:
+    """Number of layers that names of tensors speak of."""
+    return len({found[1] for name in names if (found := re.search(r"\.(\d+)\.", f".{name}"))})
+
+
 def _named(names: Collection[str]) -> str:
     few = [name[:_LONG] for name in list(names)[:_FEW]]
     return ", ".join(few) + (f" and {len(names) - _FEW:,} more" if len(names) > _FEW else "")
+
+
+@cache
+def _say_once(line: str) -> None:
+    sys.stderr.write(spelt(line))

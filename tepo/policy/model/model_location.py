@@ -60,7 +60,7 @@ def load_options(path: str, revision: str | None, trust_remote_code: bool) -> di
         source = Path(resolve(path))
         code = ", ".join(sorted(file.name for file in source.glob("*.py"))) if source.is_dir() else f"at {commit}"
         trust.note(f"executes code that comes with the model {path}: {code or 'what its config.json names'}")
-    if _on_hub(path):
+    if on_hub(path):
         _ask_hub_once()
     return {"revision": commit, "trust_remote_code": bool(trust_remote_code)}
 
@@ -70,7 +70,7 @@ def pinned(path: str, revision: str | None) -> str | None:
     this branch or tag (by default the main branch) is in the cache, or on the hub. So what was downloaded once stays
     what the name means here. The revision of anything else is returned as it is. Raises UserError where nobody knows
     the commit."""
-    return _commit(path, revision) if _on_hub(path) and not _COMMIT.fullmatch(revision or "") else revision
+    return _commit(path, revision) if on_hub(path) and not _COMMIT.fullmatch(revision or "") else revision
 
 
 @cache
@@ -93,7 +93,8 @@ def _commit(path: str, name: str | None) -> str:
     return Path(cached).parent.name
 
 
-def _on_hub(path: str) -> bool:
+def on_hub(path: str) -> bool:
+    """Tell whether a path is the id of a model on the hub: no folder, and no base that ships or is on record."""
     there = Path(path).expanduser().exists()
     return bool(_HUB_ID.fullmatch(path)) and not there and path not in recorded_bases()
 
@@ -145,7 +146,7 @@ def not_loaded(what: str, error: Exception, path: str) -> UserError:
         return UserError(what, where=path, fix=f"pip install {' '.join(lacking)}")
     if "instantiate the backend tokenizer" in told:
         return no_vocabulary(path)
-    if _on_hub(path):
+    if on_hub(path):
         fix = "check the id, the network, HF_HOME, and HF_TOKEN where its owner asks for one"
     else:
         fix = "download or save the model again, or choose another: a causal language model in safetensors"

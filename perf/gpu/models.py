@@ -100,7 +100,7 @@ def rollout_of(case: Case, vocabulary: int, device: str) -> FlatRollout:
 
 
 def planned(words: list[str], size: float = Gpus().bytes) -> Memory:
-    """What `tepo plan` says of the memory of a run. size: bytes of the GPU."""
+    """The memory of a run by `tepo plan`. size: bytes of the GPU."""
     from tepo_cli.cli_options import compose_run
 
     config = compose_run(words, None)

@@ -182,7 +182,7 @@ def _columns(rows: Iterable[tuple[str, str]], width: int, between: str = "  ") -
 
 
 def names_of(row: Row, formula: Formula) -> dict[str, str]:
-    """What is given and what functions do, of all that the row reads."""
+    """The given names and the functions that the row reads, each with its meaning."""
     read, functions = words(row), called(formula.nodes.values())
     given = {name: GIVEN[name] for name in read if name in GIVEN}
     names = {name: one.doc + f", {WORDS[one.per]}" * bool(one.per) for name, one in given.items()}

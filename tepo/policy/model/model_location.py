@@ -112,7 +112,7 @@ def _commit(path: str, name: str | None) -> str:
 
 
 def on_hub(path: str) -> bool:
-    """Tell whether a path is the id of a model on the hub, and neither a folder nor a base on record."""
+    """Tell whether a path is the id of a model on the hub: no folder, and no base that ships or is on record."""
     there = Path(path).expanduser().exists()
     return bool(_HUB_ID.fullmatch(path)) and not there and path not in recorded_bases()
 

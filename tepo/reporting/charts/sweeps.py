@@ -1,4 +1,4 @@
-"""What a study varies: accuracy of rows x settings as a map."""
+"""The map of a sweep: accuracy of rows x settings."""
 
 import math
 

@@ -35,7 +35,7 @@ def mixed(sessions: Sequence[Session]) -> str | None:
 
 
 def _values(session: Session) -> dict[str, str]:
-    """What may decide the digits of a result, by its label. Hosts are left out: machines of one make count as one."""
+    """Facts that may decide the digits of a result, by label. Hosts are left out: machines of one make count as one."""
     commit = str(session.get("commit") or "")[:12]
     gpus = Counter(map(str, session.get("gpus") or ())).items()
     values = {name or key: session.get(key) for key, name in NAMES.items()}

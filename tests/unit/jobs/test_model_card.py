@@ -90,3 +90,11 @@ def test_the_licence_of_a_base_is_what_its_card_says(tmp_path: Path, monkeypatch
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
     assert base_licence("somebody/unknown") == ""
     assert "not stated where it was loaded from" in card_of(run_in(tmp_path / "runs", f"model.path={tmp_path}")[1])
+
+
+@pytest.mark.parametrize(("base", "named"), [("base-laptop_1m", None), ("Qwen/Qwen2.5-0.5B", "Qwen/Qwen2.5-0.5B")])
+def test_a_base_on_record_is_no_model_of_the_hub(base: str, named: str | None, tmp_path: Path) -> None:
+    """Its files are not here either; transformers would look for such an id there."""
+    text = card_of(run_in(tmp_path, f"model.path={base}", "model.revision=" + "0" * 40)[1])
+    assert yaml.safe_load(text.split("---")[1]).get("base_model") == named
+    assert f"The weights come from `{base}`, whose licence is not stated" in text

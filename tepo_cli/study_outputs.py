@@ -64,12 +64,12 @@ def show_claims(store: Path, format: str, *, records: bool = False) -> None:
     from tepo.analysis.claim_outcomes import judge_claims
     from tepo.analysis.claims_table import claims_table
     from tepo.store.find_run import costs
-    from tepo.studies.claims import SCALE, load_claims
+    from tepo.studies.claims import load_claims
     from tepo.studies.plan_studies import plan_all
     from tepo.studies.planned_facts import read_facts
     from tepo.studies.study import CLAIMS
 
-    planned, facts = read_facts(plan_all([CLAIMS], SCALE, store=store), SCALE, records=records)
+    planned, facts = read_facts(plan_all([CLAIMS], "laptop", store=store), "laptop", records=records)
     units = [units for _, units in planned]
     table = claims_table(judge_claims(load_claims(), units, facts), costs(store))
     _show_table(table, [unit for part in units for unit in part], format)

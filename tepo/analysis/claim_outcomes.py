@@ -11,6 +11,7 @@ from tepo.evaluation.statistics.comparison import AVERAGE, Difference, differenc
 from tepo.evaluation.statistics.over_environments import over_environments
 from tepo.evaluation.statistics.region import RegionDecision, RegionVerdict, judge_regions
 from tepo.evaluation.statistics.training_measures import (
+    CLIPPED,
     REALISED_KL,
     Rows,
     censored,
@@ -104,14 +105,15 @@ def _by_base(units: Sequence[Unit]) -> Mapping[str, Sequence[Unit]]:
 
 
 def _in_training(claim: Claim, units: Sequence[Unit], facts: Facts) -> _Result:
-    """A minus B on each seed; with bases the mean over the seeds of each base."""
+    """A minus B on each seed, or A where there is no B; with bases the mean over the seeds of each base."""
     gaps: list[float] = []
     times: tuple[list[float], list[float]] = [], []  # of A and of B, where the measure is one
     for part in _by_base(units).values():
         runs: dict[str, dict[int, Unit]] = {}
         for unit in part:
             runs.setdefault(row_key(unit), {})[unit.seed] = unit
-        (_, base), (name, other) = runs.items()
+        name, other = list(runs.items())[-1]
+        base = next(iter(runs.values()))
         # read as a record keeps them: the verdict must not depend on which of the two is there
         rows = {unit.id: facts.lasting(unit.id) for unit in part}
         if claim.measure == "entropy":
@@ -120,6 +122,8 @@ def _in_training(claim: Claim, units: Sequence[Unit], facts: Facts) -> _Result:
                 for run, known in rows.items()
             }
             by_seed = [entropy_gap(series[other[seed].id], series[base[seed].id]) for seed in other]
+        elif claim.b is None:
+            by_seed = [_figure(claim, rows[unit.id], unit) for unit in other.values()]
         else:
             a, b = ([_figure(claim, rows[side[seed].id], side[seed]) for seed in other] for side in (other, base))
             by_seed = [x - y for x, y in zip(a, b, strict=True)]
@@ -140,6 +144,8 @@ def _figure(claim: Claim, rows: Rows, unit: Unit) -> float:
     if claim.measure == "late_best":
         sizes = [int(name.removeprefix(BEST)) for name in rows[-1] if name.startswith(BEST)]
         return late_mean(rows, f"{BEST}{max(sizes)}") if sizes else float("nan")
+    if claim.measure == "clipped":
+        return float(np.mean([row[CLIPPED] for row in rows if row.get(CLIPPED) is not None]))
     if claim.measure == "realised_kl":
         return log_mean(rows, REALISED_KL)
     return min(_steps(claim, rows, unit), unit.config.train.steps) / 100  # by the rule of registered claims

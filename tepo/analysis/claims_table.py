@@ -41,7 +41,7 @@ def claims_table(judged: Sequence[ClaimOutcome], known: Sequence[Cost]) -> Table
             if one.claim.family.startswith(OWN) is own:
                 claim, cells = one.claim, _cells(one, known)[: len(columns)]
                 rows.append(TableRow(claim.name, claim.name, cells, sentence=claim.sentence))
-                pair = f"{claim.a.label} against {claim.b.label}"
+                pair = " against ".join(side.label for side in (claim.a, claim.b) if side)
                 said.append(f"{claim.name}: {claim.sentence.rstrip('.')}. {pair}. {_details(one)}".replace(" . ", " "))
         blocks += [TableBlock(title, columns, tuple(rows), notes=tuple(said))] if rows else []
     units = [unit for one in judged for unit in one.units]

@@ -8,6 +8,7 @@ steps left out, so that the reliable full chain is rare (the sparse mix). Measur
 
 import bisect
 import itertools
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -167,7 +168,8 @@ def make_batch(recipe: Recipe, step: int, tokenizer: PreTrainedTokenizerBase) ->
     """Token ids and labels [rows, T] of one step, padded on the right; labels are ids where a response token stands.
     A pretrained model is asked through its chat template.
 
-    The batch comes as a shorter and a longer half, which halves the padding (a fifth less time).
+    The batch comes as a shorter and a longer half, which halves the padding (a fifth less time); that of a pretrained
+    model in four parts, for its memory.
     """
     phase = recipe.phase(step)
     examples = generate_examples(recipe.tasks, recipe.batch, derive(recipe.seed, "warmstart", step), "train")
@@ -179,8 +181,8 @@ def make_batch(recipe: Recipe, step: int, tokenizer: PreTrainedTokenizerBase) ->
     prompts, (end, *_) = asked.tokens, (*asked.stop, tokenizer.eos_token_id)
     responses = [[*ids, end] for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
     rows = sorted(zip(prompts, responses, strict=True), key=lambda row: len(row[0]) + len(row[1]))
-    half = len(rows) // 2
-    return [_pad(part, int(tokenizer.pad_token_id)) for part in (rows[:half], rows[half:])]
+    size = math.ceil(len(rows) / (4 if recipe.model else 2))
+    return [_pad(rows[at : at + size], int(tokenizer.pad_token_id)) for at in range(0, len(rows), size)]
 
 
 def _pad(rows: Sequence[tuple[list[int], list[int]]], pad: int) -> tuple[Tensor, Tensor]:

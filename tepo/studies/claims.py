@@ -7,7 +7,8 @@
         sentence: what is claimed
         a: {label: "TEPO, tuned again", objective: tepo, overrides: [train.learning_rate=1.1e-4]}
         b: {label: "GRPO/DAPO, tuned again", objective: grpo_dapo, overrides: [train.learning_rate=1.9e-4]}
-        settings: [train.epochs=2]               # of both, over those of the laptop scale
+        scale: small_lm                          # laptop if not given
+        settings: [train.epochs=2]               # of both, over those of the scale
         rule: how the settings were chosen
         region: {at_least: 2}                    # of A minus B; or at_most: -2, between: [-2, 2], outside: [-2, 2]
         measure: accuracy                        # points; or one of `MEASURES`
@@ -18,7 +19,7 @@
         refuted_by: a difference below 2 points
     batches: {6: fixed order}                    # tested in the order of the file; else by Holm's procedure
 
-A claim is an ordinary study of two rows.
+A claim is an ordinary study of two rows, at one scale.
 """
 
 import math
@@ -43,9 +44,8 @@ from tepo.studies.vary import Vary, Words
 FEWEST_SEEDS = 8
 FEWEST_BASES = 5
 BASE = "base"  # the axis of a claim's bases
-SCALE = "laptop"
 OWN = f"own-{CLAIMS}"  # what names of batches of the user's own file begin with
-Measure = Literal["accuracy", "entropy", "late_entropy", "late_length", "late_best", "realised_kl", "steps_to"]
+Measure = Literal["accuracy", "entropy", "late_entropy", "late_length", "late_best", "realised_kl", "clipped", "steps_to"]
 MEASURES: dict[Measure, tuple[str, str]] = {
     "accuracy": ("points", ""),
     "entropy": ("hundredths of a nat", " of entropy at equal reward"),
@@ -53,6 +53,7 @@ MEASURES: dict[Measure, tuple[str, str]] = {
     "late_length": ("tokens", " a response in the last quarter of training"),
     "late_best": ("points", " of the best response of a group in the last quarter of training"),
     "realised_kl": ("percent", " of realised KL a rollout"),
+    "clipped": ("points", " of the share of tokens that a clip holds, of A itself"),
     "steps_to": ("steps", " to the threshold"),
 }
 """Unit of a measure, and what it is of, to be put behind the unit; accuracy is on the test problems after training."""
@@ -93,12 +94,13 @@ class Claim:
     sentence: str = option(REQUIRED, "what is claimed")
     refuted_by: str = option(REQUIRED, "the outcome that would refute it")
     a: Side = option(REQUIRED, "what the claim is about")
-    b: Side = option(REQUIRED, "what it is compared with")
     rule: str = option(REQUIRED, "how the settings were chosen")
-    region: StatedRegion = option(REQUIRED, "where A minus B lies by the claim")
+    region: StatedRegion = option(REQUIRED, "where A minus B lies by the claim, or A")
     seeds: tuple[int, ...] = option(REQUIRED, f"at least {FEWEST_SEEDS}, used for no choice", low=0)
     problems: int = option(REQUIRED, "seed of newly generated test problems", low=0)
+    b: Side | None = option(None, "what it is compared with; of `clipped` nothing")
     settings: tuple[str, ...] = option((), "overrides of both")
+    scale: str = option("laptop", "the scale, with the model that its file names")
     batch: int = option(1, "the claims of its file that it is registered and judged with", low=1)
     measure: Measure = option("accuracy", "after training on the test problems; the others are of training itself")
     threshold: float | None = option(None, "with steps_to: validation accuracy in percent", low=Exclusive(0), high=100)
@@ -192,8 +194,13 @@ def _check(claim: Claim, here: Location) -> None:
             check_words(words, here.at("bases", name))
     elif len(claim.seeds) < FEWEST_SEEDS:
         raise here.at("seeds").error(f"fewer than {FEWEST_SEEDS} seeds decide little", fix="name more fresh ones")
-    for key in ("a", "b"):
-        side = getattr(claim, key)
+    if (claim.b is None) != (claim.measure == "clipped"):
+        raise here.at("measure").error("`clipped` is of A alone", fix="name `b:` for any other measure, and for no `clipped`")
+    if claim.scale not in options("scale"):
+        raise here.at("scale").unknown("scale", claim.scale, options("scale"))
+    for key, side in (("a", claim.a), ("b", claim.b)):
+        if side is None:
+            continue
         if side.objective not in options("objective"):
             raise here.at(key, "objective").unknown("objective", side.objective, options("objective"))
         check_words(side.overrides, here.at(key, "overrides"))
@@ -201,14 +208,14 @@ def _check(claim: Claim, here: Location) -> None:
 
 
 def study_of(claim: Claim) -> Study:
-    """The study of two rows that decides a claim: B is the baseline, the benchmarks are those of its data with newly
-    generated problems."""
-    config = compose((f"scale={SCALE}", "model=laptop", *claim.settings))
+    """The study of two rows that decides a claim (of one without a B): B is the baseline, the benchmarks are those of its
+    data with newly generated problems."""
+    config = compose((f"scale={claim.scale}", *claim.settings))
     fresh = ",".join(f"{name}:problems{claim.problems}" for name in config.data.benchmarks)
-    sides = (claim.b, claim.a)
+    sides = (claim.b, claim.a) if claim.b else (claim.a,)
     rows = tuple(StudyRow(f"{claim.name}: {side.label}", side.objective, overrides=side.overrides) for side in sides)
     words = (*claim.settings, f"data.benchmarks=[{fresh}]")
-    scales = {SCALE: Scale(("laptop",), claim.seeds, words, drawn=BASE if claim.bases else "")}
+    scales = {claim.scale: Scale((config.model.name,), claim.seeds, words, drawn=BASE if claim.bases else "")}
     vary: Vary = {BASE: dict(claim.bases)} if claim.bases else {}
     return Study(
         claim.sentence, baseline=rows[0].label, rows=rows, scales=scales, vary=vary, name=claim.name, batch=claim.family

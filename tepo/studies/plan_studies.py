@@ -54,7 +54,7 @@ def plan_studies(
     planned: list[tuple[Study, list[Unit]]] = []
     for study in studies:
         given = (None, ()) if study.registered else (seeds, overrides)
-        units = make_plan(study, scale, store=store, seeds=given[0], overrides=given[1])
+        units = make_plan(study, study.own_scale(scale), store=store, seeds=given[0], overrides=given[1])
         if tune := study.tune_at(scale):
             units = with_chosen(units, tune, reporting_seeds(study, scale, seeds))
         for unit in units:

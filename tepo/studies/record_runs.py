@@ -21,7 +21,7 @@ from tepo.store.facts import Facts, curves_of, joined_curves, joined_scores
 from tepo.store.records import NAME, read_frames, stored, write_frames
 from tepo.store.run_id import RECIPE
 from tepo.store.thinned_metrics import thinned
-from tepo.studies.claims import OWN, SCALE, check_registered, claim_files, load_claims
+from tepo.studies.claims import OWN, check_registered, claim_files, load_claims
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned, plan_all
 from tepo.studies.planned_facts import Records, read_facts, record_folders
@@ -44,7 +44,7 @@ def plan_by_folder(names: Iterable[str], scale: str, store: Path, overrides: Seq
     plans: dict[str, list[tuple[Study, list[Unit]]]] = {}
     for name in names:
         if name == CLAIMS or name.rpartition("-")[0] in (CLAIMS, OWN):
-            for study, units in plan_all([CLAIMS], SCALE, store=store, overrides=overrides):
+            for study, units in plan_all([CLAIMS], scale, store=store, overrides=overrides):
                 if name in (CLAIMS, study.batch):
                     plans.setdefault(study.batch, []).append((study, units))
         else:

@@ -166,11 +166,16 @@ class Study:
         """Tell whether it decides a registered claim."""
         return bool(self.batch)
 
+    def own_scale(self, asked: str) -> str:
+        """The scale that is asked for, but for a registered claim, which has one."""
+        return next(iter(self.scales)) if self.registered else asked
+
     def scale(self, name: str) -> Scale:
         """The settings written for a scale, else those that its file makes of another (`tepo.studies.scales`). Raises
-        UserError for a scale that is not there, and for one that the study cannot be taken at."""
-        if name in self.scales:
-            return self.scales[name]
+        UserError for a scale that is not there, and for one that the study cannot be taken at. A registered claim has
+        one scale."""
+        if name in self.scales or self.registered:
+            return self.scales[self.own_scale(name)]
         taken = scale_studies(name)
         if taken.like not in self.scales:
             raise unknown_name("scale", name, self.scales, where=f"study {self.name}")

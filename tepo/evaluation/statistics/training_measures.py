@@ -18,6 +18,7 @@ _WINDOW = 5  # steps of the running mean of reward and entropy
 _LEVELS = 50  # of reward
 _STEP = "training/global_step"
 REALISED_KL = "actor/realised_kl_k3"  # how far the updates of a rollout take the policy
+CLIPPED = "actor/pg_clipfrac"
 
 Rows = Sequence[Mapping[str, Any]]
 

@@ -43,13 +43,13 @@ CLAIMS = {
 @pytest.mark.disaster  # judging them reads 400 runs and draws many bootstraps
 def test_five_claims(tmp_path: Path) -> None:
     from tepo.analysis.claim_outcomes import judge_claims
-    from tepo.studies.claims import SCALE, load_claims, study_of
+    from tepo.studies.claims import load_claims, study_of
     from tepo.studies.plan_studies import plan_studies
     from tepo.studies.planned_facts import read_facts
 
     claims = load_claims()
-    planned = plan_studies([study_of(claim) for claim in claims.claims], SCALE, store=tmp_path)
-    planned, facts = read_facts(planned, SCALE, records=True)
+    planned = plan_studies([study_of(claim) for claim in claims.claims], "laptop", store=tmp_path)
+    planned, facts = read_facts(planned, "laptop", records=True)
     judged = judge_claims(claims, [units for _, units in planned], facts)
     deltas = {one.claim.name: 100 * one.difference.delta for one in judged if one.difference}
     first, sparse = accuracies("claims-1"), late_entropies("claims-4")

@@ -7,7 +7,7 @@ import pytest
 from tepo.analysis.claim_outcomes import ClaimOutcome, judge_claims
 from tepo.analysis.claims_table import claims_table
 from tepo.reporting.headline import headline
-from tepo.studies.claims import SCALE, load_claims, study_of
+from tepo.studies.claims import load_claims, study_of
 from tepo.studies.plan_studies import plan_studies
 from tepo.studies.planned_facts import read_facts
 
@@ -34,8 +34,8 @@ TWO_ENDS = "(aggregation_and_ceiling, equal_kl_70_check, equal_kl_200_check)"
 @pytest.fixture(scope="module")
 def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ClaimOutcome]:
     claims, store = load_claims(), Path(tmp_path_factory.mktemp("none"))
-    planned = plan_studies([study_of(claim) for claim in claims.claims], SCALE, store=store)
-    planned, facts = read_facts(planned, SCALE, records=True)
+    planned = plan_studies([study_of(claim) for claim in claims.claims], "laptop", store=store)
+    planned, facts = read_facts(planned, "laptop", records=True)
     return {one.claim.name: one for one in judge_claims(claims, [units for _, units in planned], facts)}
 
 

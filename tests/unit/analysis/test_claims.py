@@ -193,6 +193,21 @@ def test_training_is_compared_late_and_by_the_steps_to_a_threshold(measure: str,
     assert recorded.decision == one.decision
 
 
+def test_a_share_of_clipped_tokens_is_compared_with_nothing(tmp_path: Path) -> None:
+    said = text(rare="{at_most: 1}\n    measure: clipped").replace("    b: {label: B, objective: grpo_dapo}\n", "")
+    claims, units = read(tmp_path, said)
+    assert [unit.row.label for unit in units[0]] == ["rare: A"] * 8
+
+    def curves(unit: Unit) -> list[dict[str, Any]]:
+        shares = 0.002, 0.004 + 0.001 * (unit.seed % 2)
+        return [{"training/global_step": step, "actor/pg_clipfrac": share} for step, share in enumerate(shares, 1)]
+
+    one = judged(claims, units, facts(units, curves=curves))["rare"]
+    assert 100 * one.decision.difference.delta == pytest.approx(0.325)
+    assert one.outcome is RegionVerdict.HOLDS
+    assert "rare: It works. A. " in claims_table([one], ()).blocks[0].notes[0]
+
+
 def test_times_that_no_run_lived_to_see_give_no_number(tmp_path: Path) -> None:
     """A collapses at step 50, far from the threshold that B reaches after 120 of 200 steps."""
     said = text(up="{at_most: -5}\n    measure: steps_to\n    threshold: 40")

@@ -40,6 +40,9 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (", 107]", ", 100]", "a seed is listed twice"),
         (", 107]", ", 107]\n    bases: {a: [train.warmup_steps=1]}", "fewer than 5 bases"),
         ("claims:\n", "batches: {2: fixed order}\nclaims:\n", "unknown batch '2'"),
+        ("{at_least: 5}", "{at_least: 5}\n    measure: clipped", "`clipped` is of A alone"),
+        ("    b: {label: B, objective: grpo_dapo}\n", "", "`clipped` is of A alone"),
+        ("    rule:", "    scale: lap\n    rule:", "unknown scale 'lap'"),
         ("objective: grpo_dapo", "objective: grpo_dap", "did you mean 'grpo_dapo'"),
         ("train.steps=2", "seed=2", "seed cannot be an override"),
         ("name: later", "name: active_clip", "two claims are named 'active_clip'"),
@@ -59,7 +62,8 @@ def test_claims_of_ones_own_stand_beside_those_that_ship(own: Path, tmp_path: Pa
     *shipped, first, later = load_claims().claims
     assert (shipped[0].name, shipped[0].family, first.family) == ("active_clip", "claims-1", "own-claims-1")
     assert ([one.name for one in (first, later)], first.in_order) == (["first", "later"], True)
-    assert not any(claim.in_order or claim.file == own for claim in shipped)
+    assert {claim.family for claim in shipped if claim.in_order} == {"claims-6"}
+    assert not any(claim.file == own for claim in shipped)
     assert folder_of("own-claims-1") == tmp_path / "records" / "own-claims-1"
     assert folder_of("claims-1") == paths.shipped("experiments").parent / "records" / "claims-1"
     plans = plan_by_folder(["own-claims-1"], "laptop", tmp_path / "runs")
@@ -70,7 +74,7 @@ def test_claims_of_ones_own_stand_beside_those_that_ship(own: Path, tmp_path: Pa
 
 def test_without_a_file_of_ones_own_there_are_those_that_ship(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEPO_PATH", str(paths.shipped("experiments").parent))  # one's own folder is the checkout
-    assert len(load_claims().claims) == 37
+    assert len(load_claims().claims) == 42
 
 
 SHOWN = ("smaller_step", "tuned_again", "bases", "long_sparse")  # made of runs of claims, and choose nothing by them
@@ -112,6 +116,13 @@ def test_claims_keep_their_seeds_and_settings_beside_other_studies(own: Path, tm
     assert {unit.config.train.steps for unit in units} == {2}
     assert units[0].config.data.benchmarks == ["add3:problems9"]
     assert {(unit.seed, unit.config.train.steps) for unit in panel[1]} == {(5, 3)}
+
+
+def test_a_claim_is_run_at_its_own_scale(own: Path, tmp_path: Path) -> None:
+    own.write_text(ONE.replace("    rule:", "    scale: single_gpu\n    rule:", 1))
+    planned = {study.name: units for study, units in plan_all(["claims"], "laptop", store=tmp_path)}
+    scales = {name: {unit.config.scale for unit in units} for name, units in planned.items()}
+    assert (scales["first"], scales["later"]) == ({"single_gpu"}, {"laptop"})
 
 
 def test_a_claim_over_bases_is_run_from_each_of_them(tmp_path: Path) -> None:

@@ -2,14 +2,14 @@
 
     python -m perf [--short] [--check | --runs N | --stored] [NAME …]
 
-Names: cli sampler update grader fused objective step limit vllm. Each runs in a process of its own, measures both sides
-in turn, and what counts is the ratio, never a time. Results go to perf/results/NAME.json, one entry for each kind of
-CPU (model and widest vector unit) with machine and versions. `--stored` prints what is committed, each figure with its
-CPU, and measures nothing. `--short` takes two minutes and leaves out what needs other environments. `--runs N` measures
-N times and keeps the worst of each ratio, which is how baselines are made: its spread over the runs is kept beside it.
-`--check` fails where a guarded row is beyond 1.6 times the committed baseline of its kind of CPU and stays so when it
-is measured once more with three times the turns. Other rows, and all rows on a kind of CPU without a baseline, are
-printed alone. It writes nothing.
+Names: cli sampler update grader fused objective step limit vllm small_lm. Each runs in a process of its own, measures
+both sides in turn, and what counts is the ratio, never a time. `small_lm` takes five minutes and is measured only where
+it is named. Results go to perf/results/NAME.json, one entry for each kind of CPU (model and widest vector unit) with
+machine and versions. `--stored` prints what is committed, each figure with its CPU, and measures nothing. `--short`
+takes two minutes and leaves out what needs other environments. `--runs N` measures N times and keeps the worst of each
+ratio, which is how baselines are made: its spread over the runs is kept beside it. `--check` fails where a guarded row
+is beyond 1.6 times the committed baseline of its kind of CPU and stays so when it is measured once more with three
+times the turns. Other rows, and all rows on a kind of CPU without a baseline, are printed alone. It writes nothing.
 """
 
 import argparse
@@ -37,8 +37,10 @@ BENCHMARKS = {  # the function of each: (turns, short) -> rows
     "limit": "laptop.limit",
     "step": "trl_step.measure",
     "vllm": "laptop.vllm",
+    "small_lm": "small_lm.measure",
 }
-GUARDED = tuple(BENCHMARKS)[:-2]  # those with guarded rows: what `--short` runs unless names are given
+GUARDED = tuple(BENCHMARKS)[:-3]  # those with guarded rows: what `--short` runs unless names are given
+UNNAMED = tuple(BENCHMARKS)[:-1]  # what is measured otherwise unless names are given
 
 
 def measure(name: str, turns: int, short: bool) -> None:
@@ -140,7 +142,7 @@ def main() -> None:
         parser.error("--check compares the short form: add --short")
     if given.turns:
         return measure(given.names[0], given.turns, given.short)
-    names = given.names or (GUARDED if given.short else tuple(BENCHMARKS))
+    names = given.names or (GUARDED if given.short else tuple(BENCHMARKS) if given.stored else UNNAMED)
     last = f"compared with, on {machine()['cpu']}" if given.check else "CPU"
     print(f"{'ours / peer':52} {'unit':14} {'ours':>10} {'peer':>10} {'ratio':>8} {'limit':>9} {'':7} {last}")
     if given.check:

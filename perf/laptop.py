@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM
 
 import tepo
 from perf.ratios import BenchmarkRow, Unavailable, beside, cpu_seconds, in_turn, products
@@ -95,7 +95,7 @@ def sampler(turns: int, short: bool) -> list[BenchmarkRow]:
     kinds, bare, steps = ("dynamic", "static"), len(prompts) * SAMPLES, 27
     plain = Policy(AutoModelForCausalLM.from_pretrained(LAPTOP, dtype=torch.float32).eval(), policy.tokenizer)
     sides = {"tepo": embedded(policy, prompts)} | {kind: generated(plain, prompts, kind) for kind in kinds}
-    found = in_turn(sides | {"bare": cpu_seconds(products(bare, False, steps))}, 3 * turns)
+    found = in_turn(sides | {"bare": cpu_seconds(products(policy.model.config, bare, False, steps))}, 3 * turns)
     best = [max(pair) for pair in zip(*(found[kind] for kind in kinds), strict=True)]
     costs, limit = [1e6 / one for one in found["tepo"]], [1e6 * one / (bare * steps) for one in found["bare"]]
     return [
@@ -169,7 +169,9 @@ def update(turns: int, short: bool) -> list[BenchmarkRow]:
 
         return run
 
-    works = {name: updated(loss) for name, loss in losses.items()} | {"bare": products(len(packed.targets))}
+    works = {name: updated(loss) for name, loss in losses.items()} | {
+        "bare": products(model.config, len(packed.targets))
+    }
     spent = in_turn({name: cpu_seconds(work) for name, work in works.items()}, 3 * turns, warm=2)
     rates = {name: [len(packed.targets) / one for one in spent[name]] for name in losses}
     share = len(packed.targets) / len(packed.tokens)
@@ -183,6 +185,7 @@ def update(turns: int, short: bool) -> list[BenchmarkRow]:
 def limit(turns: int, short: bool) -> list[BenchmarkRow]:
     """Training steps after the first, over two rounds in which the objectives take turns."""
     torch.set_num_threads(1)
+    shapes = AutoConfig.from_pretrained(LAPTOP)
 
     def steps(name: str) -> tuple[list[float], list[float]]:
         with tempfile.TemporaryDirectory() as store:
@@ -190,7 +193,7 @@ def limit(turns: int, short: bool) -> list[BenchmarkRow]:
             train(config)
             rows = RunFolder.of(config).metrics()[1:]
         tokens = median(row["perf/trained_tokens"] for row in rows) / (UPDATES / config.train.epochs)
-        once = cpu_seconds(products(int(tokens), times=UPDATES))
+        once = cpu_seconds(products(shapes, int(tokens), times=UPDATES))
         return [row["perf/cpu_s"] for row in rows], [once(turn) for turn in range(15)]
 
     found = in_turn({name: lambda turn, name=name: steps(name) for name in ("grpo_dapo", "tepo")}, 2, warm=0)

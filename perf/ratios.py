@@ -91,18 +91,29 @@ def cpu_seconds(work: Callable[[], Any]) -> Callable[[int], float]:
     return run
 
 
-# [inputs, outputs] of the laptop policy's linear layers: queries with keys and values, output, gate with up, down; head
-SHAPES = [(96, 96 + 2 * 32), (96, 96), (96, 512), (256, 96)] * 2 + [(96, 42)]
+def linear_shapes(config: Any) -> list[tuple[int, int]]:
+    """[inputs, outputs] of a llama-like model's linear layers, by its configuration: queries with keys and values,
+    output, gate with up, down; head."""
+    hidden, inner, heads = config.hidden_size, config.intermediate_size, config.num_attention_heads
+    width = getattr(config, "head_dim", None) or hidden // heads
+    projected = hidden, (heads + 2 * config.num_key_value_heads) * width
+    layer = [projected, (heads * width, hidden), (hidden, 2 * inner), (inner, hidden)]
+    return layer * config.num_hidden_layers + [(hidden, config.vocab_size)]
 
 
-def products(tokens: int, backward: bool = True, times: int = 1) -> Callable[[], None]:
-    """The matrix products of the laptop policy's linear layers over some tokens, one for each layer and two more in a
-    backward: a limit that a slower or faster CPU moves as it moves the cost beside it."""
+def products(
+    config: Any, tokens: int, backward: bool = True, times: int = 1, dtype: str = "float32"
+) -> Callable[[], None]:
+    """The matrix products of a model's linear layers over some tokens, one for each layer and two more in a backward: a
+    limit that a slower or faster CPU moves as it moves the cost beside it."""
     import torch
 
+    def matrix(*shape: int) -> "torch.Tensor":
+        return torch.randn(*shape).to(getattr(torch, dtype))
+
     cases = [
-        (torch.randn(tokens, rows), torch.randn(rows, columns), torch.randn(tokens, columns))
-        for rows, columns in SHAPES
+        (matrix(tokens, rows), matrix(rows, columns), matrix(tokens, columns))
+        for rows, columns in linear_shapes(config)
     ]
 
     def run() -> None:

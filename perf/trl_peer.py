@@ -1,7 +1,7 @@
 """TRL's GRPOTrainer as a process that does one RL step a line of its standard input, for `perf.trl_step`:
 
-    PYTHON perf/trl_peer.py JOB.json      JOB: model, prompts [{prompt, answer}], prompts_per_step, samples,
-                                          mini_batch, epochs, new_tokens, learning_rate, scratch
+    PYTHON perf/trl_peer.py JOB.json      JOB: model, dtype, prompts [{prompt, answer}], prompts_per_step,
+                                          samples, mini_batch, epochs, new_tokens, learning_rate, scratch
 
 Prints a JSON line when it is ready and one a step: CPU seconds of the process, and the tokens it sampled. Imports
 nothing of tepo. A step is from one generation to the next: everything the trainer does in between counts.
@@ -90,7 +90,7 @@ def serve(job: dict[str, Any]) -> None:
     tokenizer = AutoTokenizer.from_pretrained(job["model"])
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     trainer = Counted(
-        model=AutoModelForCausalLM.from_pretrained(job["model"], dtype=torch.float32),
+        model=AutoModelForCausalLM.from_pretrained(job["model"], dtype=getattr(torch, job["dtype"])),
         reward_funcs=reward,
         args=settings,
         train_dataset=Dataset.from_list(job["prompts"]),

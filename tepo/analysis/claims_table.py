@@ -155,7 +155,7 @@ def _details(one: ClaimOutcome) -> str:
             "On average over such bases; one more base, measured like these, lies in 95% of cases from "
             f"{low} to {high} {claim.unit}."
         )
-    baseline = one.units[0].row.label
+    baseline = one.units[0].row.label if claim.b else ""
     sides = Counter("B" if unit.row.label == baseline else "A" for unit in one.units if one.facts.of(unit.id).ending)
     ended = "".join(f", {number} of {side} ended early" for side, number in sorted(sides.items()))
     bases = f" from each of {len(claim.bases)} bases" if claim.bases else ""

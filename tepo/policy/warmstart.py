@@ -25,6 +25,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, Qwen2Config, 
 from tepo.common.errors import UserError
 from tepo.common.files import commit_folder, write_json
 from tepo.common.randomness import derive
+from tepo.policy.model.allocator import give_back
 from tepo.policy.model.load_policy import load_policy
 from tepo.problems.procedural.generator import Example, generate_examples
 from tepo.problems.prompt_format import encode_prompts
@@ -233,6 +234,8 @@ def train(
             with torch.autocast("cpu", torch.bfloat16, enabled=pretrained):
                 part_loss = _loss_sum(model, ids, labels, pretrained) / targets
             part_loss.backward()
+            if pretrained:
+                give_back()
             loss += part_loss.item()
             tokens += int(((ids != tokenizer.pad_token_id) | (labels != _IGNORED)).sum())
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)

@@ -48,6 +48,16 @@ class TensorFile:
         copies = {name: value.detach().to("cpu", copy=True).contiguous() for name, value in self.tensors.items()}
         return replace(self, tensors=copies, copied=True)
 
+    def waited_for(self) -> "TensorFile":
+        """With the tensors in main memory, copied where they lie elsewhere: nothing changes them until they are
+        written. Of those that are one and the same, as DeepSpeed's steps are, each is its own, as safetensors asks."""
+        tensors, seen = {}, set()
+        for name, value in self.tensors.items():
+            here = value.detach().to("cpu").contiguous()
+            tensors[name] = here.clone() if here.data_ptr() in seen else here
+            seen.add(here.data_ptr())
+        return replace(self, tensors=tensors)
+
     def write(self, folder: Path) -> int:
         """Write the tensors, which are in main memory, through to the disk. Returns the size of the file."""
         from safetensors.torch import save_file  # takes torch, which the commands that only read the store do without

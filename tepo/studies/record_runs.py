@@ -14,7 +14,15 @@ import pandas as pd
 from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.common.files import exclusive, parse_json, write_json
-from tepo.policy.model.model_location import BASES, RECIPE_FILE, base_fingerprint, read_bases
+from tepo.policy.model.model_location import (
+    BASES,
+    RECIPE_FILE,
+    base_fingerprint,
+    is_gone,
+    on_hub,
+    read_bases,
+    resolve,
+)
 from tepo.reporting.tables.provenance_note import cpu
 from tepo.store.early_stop import Ending
 from tepo.store.facts import Facts, curves_of, joined_curves, joined_scores
@@ -138,9 +146,9 @@ def _merged(old: Facts, new: Facts) -> Facts:
 def _record_bases(file: Path, units: Sequence[Unit]) -> None:
     known, bases = read_bases(file), {}
     for path, revision in {(unit.config.model.path, unit.config.model.revision) for unit in units}:
-        folder = Path(path).expanduser()
-        if path.startswith("package:") or not folder.is_dir():
+        if path.startswith("package:") or on_hub(path) or is_gone(path):
             continue
+        folder = Path(resolve(path))
         recipe = folder / RECIPE_FILE  # a base that `tepo model warmstart` made says how
         made = parse_json(recipe.read_bytes()).get("made", {}) if recipe.is_file() else {}
         bases[path] = {

@@ -125,7 +125,7 @@ def finish_step(state: TrainState, rollout: FlatRollout, metrics: StepMetrics, f
     if log:
         log.write(row)
     if step == config.train.steps or state.saver.is_due(step, config.train.checkpoint_every):
-        state.save()
+        state.save(over=step == config.train.steps)
     else:
         state.saver.check()
     if log:

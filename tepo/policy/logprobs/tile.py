@@ -6,6 +6,8 @@ On CPU a tile is passed over in strips that stay in the cache.
 import functools
 import importlib.util
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -25,7 +27,22 @@ def product(hidden: Tensor, weight: Tensor, buffer: Tensor) -> Tensor:
         return torch.mm(hidden, weight.t(), out=out)
     if hidden.is_cuda:
         return torch.mm(hidden, weight.t(), out_dtype=buffer.dtype, out=out)
-    return torch.mm(hidden.to(buffer.dtype), weight.to(buffer.dtype).t(), out=out)
+    with _narrow_products(hidden.dtype):
+        return torch.mm(hidden.to(buffer.dtype), weight.to(buffer.dtype).t(), out=out)
+
+
+@contextmanager
+def _narrow_products(dtype: torch.dtype) -> Iterator[None]:
+    """On a CPU, have products of what was bfloat16 multiply bfloat16, which loses nothing, and sum in float32: with
+    instructions for it that takes a third of the time."""
+    matmul = torch.backends.mkldnn.matmul
+    before = matmul.fp32_precision
+    if dtype == torch.bfloat16:
+        matmul.fp32_precision = "bf16"
+    try:
+        yield
+    finally:
+        matmul.fp32_precision = before
 
 
 def accumulate(logits: Tensor, state: RunningSums, targets: Tensor, scale: float) -> None:
@@ -106,7 +123,10 @@ class GradientSums:
 
 def _add_product(out: Tensor, left: Tensor, right: Tensor, first: bool) -> None:
     """out = left @ right, or out += with `first` False, accumulated in the dtype of `out`."""
-    if out.dtype == left.dtype or not out.is_cuda:
+    if not out.is_cuda:
+        with _narrow_products(right.dtype):
+            out.addmm_(left.to(out.dtype), right.to(out.dtype), beta=0.0 if first else 1.0)
+    elif out.dtype == left.dtype:
         out.addmm_(left.to(out.dtype), right.to(out.dtype), beta=0.0 if first else 1.0)
     elif first:
         torch.mm(left, right, out_dtype=out.dtype, out=out)

@@ -4,6 +4,7 @@ An update on CPU frees and takes the same few megabytes dozens of times. glibc g
 page faults cost about a tenth of an update at laptop scale (docs of `mallopt`).
 """
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -26,6 +27,13 @@ def keep_freed_memory() -> bool:
     except (AttributeError, TypeError, OSError):  # not glibc, or not a Unix
         return False
     return bool(mallopt(_MMAP_THRESHOLD, _LARGEST_KEPT)) and bool(mallopt(_TRIM_THRESHOLD, _KEEP))
+
+
+def give_back() -> None:
+    """Have glibc give back the pages it keeps between pieces in use, which grow to a gigabyte and more beside a model
+    of 135M parameters. What is kept for a tiny model is better kept: see above."""
+    with contextlib.suppress(AttributeError, TypeError, OSError):  # not glibc, or not a Unix
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def grow_segments() -> None:

@@ -3,9 +3,9 @@
 Hu et al. 2021 (arXiv 2106.09685). Which layers, alpha and how A and B begin: Schulman and Thinking Machines Lab, "LoRA
 Without Regret", 2025; so do TRL's guide and peft's `all-linear`, which leaves embeddings and output matrix alone.
 
-peft makes the layers and runs the trainer's passes. What reads weights by itself (the embedded sampler, the fused pass,
-`full_state`) takes them from `weight_of`, merged anew from the frozen weight. So the frozen weights never change, and
-no rounding adds up.
+peft makes the layers and runs the trainer's passes. What reads weights by itself (the embedded sampler, `full_state`)
+takes them from `weight_of`, merged anew from the frozen weight. So the frozen weights never change, and no rounding
+adds up.
 """
 
 import contextlib
@@ -54,8 +54,8 @@ def add_adapters(model: nn.Module, rank: int, alpha: float, seed: int) -> None:
 
 
 def weight_of(linear: Any) -> Tensor:
-    """The weight [out, in] that a linear layer multiplies by, with gradient. Of one whose adapter is on: merged, summed
-    in float32 and rounded once to the type of the frozen weight."""
+    """The weight [out, in] that a linear layer multiplies by. Of one whose adapter is on: merged, summed in float32 and
+    rounded once to the type of the frozen weight."""
     if not hasattr(linear, "lora_A") or linear.disable_adapters:
         return linear.weight
     weight, a, b = linear.base_layer.weight, linear.lora_A["default"].weight, linear.lora_B["default"].weight

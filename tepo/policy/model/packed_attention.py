@@ -17,7 +17,8 @@ from tepo.policy.model.kernel_attention import attend
 from tepo.policy.packing.block_layout import Attention, SegmentLayout
 
 NAME = "tepo_packed"
-_SHORT = 96  # keys up to which the block attention beats SDPA's kernel on CPU
+# keys up to which the block attention beats SDPA's kernel on a CPU, whose backward is slow in bfloat16
+_SHORT, _SHORT_NARROW = 96, 192
 
 
 def packed_attention(
@@ -41,14 +42,9 @@ def packed_attention(
         raise UserError(what, fix="use a Llama-like model")
     q, k, v = (tensor[0].transpose(0, 1) for tensor in (query, key, value))  # [M, H, D], views
     how = Attention(layout, q.shape[-1] ** -0.5 if scaling is None else scaling, kwargs.get("sliding_window"))
-    return attend_packed(q, k, v, how)[None], None
-
-
-def attend_packed(query: Tensor, key: Tensor, value: Tensor, how: Attention) -> Tensor:
-    """Attention over the packed layout: query [M, Hq, D], key and value [M, Hk, D] -> [M, Hq, D]."""
-    if not query.is_cuda and how.layout.longest_key <= _SHORT:
-        return BlockAttention.apply(query, key, value, how)
-    return attend(query, key, value, how)
+    short = _SHORT_NARROW if q.dtype.itemsize < 4 else _SHORT
+    way = BlockAttention.apply if not q.is_cuda and layout.longest_key <= short else attend
+    return way(q, k, v, how)[None], None
 
 
 def prepare(model: PreTrainedModel) -> None:

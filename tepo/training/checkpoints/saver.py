@@ -56,10 +56,10 @@ class Saver:
         due = time.monotonic() - self._written_at >= _BETWEEN
         return due if self.comm is None else self.comm.all_gather_object(due)[0]
 
-    def save(self, step: int, progress: dict[str, Any], files: Files) -> None:
+    def save(self, step: int, progress: dict[str, Any], files: Files, *, over: bool = False) -> None:
         """Begin a checkpoint. progress: what is kept beside the weights. files: those of this rank, for a folder into
-        which it may write small ones itself. Raises UserError where this checkpoint or the one before cannot be
-        written."""
+        which it may write small ones itself. over: nothing is trained any more, and what lies in main memory is not
+        copied. Raises UserError where this checkpoint or the one before cannot be written."""
         self.finish()
         self.step, self._written_at = step, math.inf
         scratch = self.run.scratch(step)
@@ -74,9 +74,9 @@ class Saver:
             for file in files(scratch):
                 room -= file.bytes
                 if room >= 0:
-                    held.append(file.copy())
+                    held.append(file.waited_for() if over else file.copy())
                 else:  # no memory for a copy: the training waits
-                    sizes[file.name] = file.copy().write(scratch)
+                    sizes[file.name] = file.waited_for().write(scratch)
         self._tasks = [self._thread.submit(self._write, step, held, sizes)]
         if self.rank == 0:
             self._tasks.append(self._thread.submit(self._commit, step, progress))

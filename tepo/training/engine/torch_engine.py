@@ -15,12 +15,13 @@ from torch import Tensor, nn
 from tepo.common.errors import UserError
 from tepo.common.registry import import_package
 from tepo.config.run_config import EngineConfig, TrainConfig
-from tepo.policy.model.allocator import empty
+from tepo.policy.model.allocator import empty, give_back
 from tepo.policy.model.lora import full_state
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.optimizer_state import Piece
 from tepo.training.engine.update_rms import squared_update
 
+_LARGE = 2**24  # parameters above which memory counts more than the time to take it again
 _OLDEST = (0, 50)  # the first bitsandbytes that also updates on a CPU
 _KINDS = ("master", "step", *optimizer_state.KEYS)
 _KINDS_8BIT = ("master", "step", "state1", "state2", "qmap1", "qmap2", "absmax1", "absmax2")  # bitsandbytes' names
@@ -106,6 +107,8 @@ class TorchEngine:
         self._sums.clear()
         for parameter in self.parameters.values():
             parameter.grad = None
+        if self.size > _LARGE and not total.is_cuda:
+            give_back()
         return {
             "actor/grad_norm": norm,
             "actor/grad_clipped": float(finite and norm > self.config.grad_clip),
@@ -133,7 +136,7 @@ class TorchEngine:
             before = masters[0].detach().clone() if self.eight_bit else None
             optimizer.step()
             if before is None:  # by AdamW's moments, which are exact; a sample of what is in main memory
-                squares.append(squared_update(optimizer, masters, sampled=self._buffer is not None))
+                squares.append(squared_update(optimizer, masters, sampled=not masters[0].is_cuda))
             else:
                 squares.append(torch.linalg.vector_norm(before.sub_(masters[0])).double().square())
             optimizer.zero_grad(set_to_none=True)

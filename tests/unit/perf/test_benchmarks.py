@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from perf import fused
-from perf.__main__ import BENCHMARKS, GUARDED
+from perf import fused, small_lm, trl_step
+from perf.__main__ import BENCHMARKS, GUARDED, UNNAMED
+from perf.ratios import Unavailable
 from tests.integration.commands import python
 
 ROOT = Path(__file__).parents[3]
@@ -22,15 +23,33 @@ NAMES = [
 @pytest.mark.disaster
 @pytest.mark.parametrize("name", NAMES)
 def test_a_benchmark_measures_both_sides(name: str) -> None:
-    if name == "step" and find_spec("trl") is None:
+    if name in ("step", "small_lm") and find_spec("trl") is None:
         pytest.skip("needs trl")
     known = {"OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false", "TEPO_PEERS_PYTHON": sys.executable}
     done = python("-m", "perf", name, "--turns", "1", "--short", cwd=ROOT, seconds=3600, **known)
     rows = json.loads(done.stdout.splitlines()[-1])
-    if name == "vllm" and isinstance(rows, str):
+    if name in ("vllm", "small_lm") and isinstance(rows, str):
         pytest.skip(rows)
     assert rows
     assert all(min(row["ours"], row["peer"], row["ratio"]) > 0 for row in rows), rows
+
+
+def test_a_real_model_is_measured_by_name_and_only_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "small_lm" in BENCHMARKS
+    assert "small_lm" not in (*GUARDED, *UNNAMED)
+    monkeypatch.setenv("TEPO_MODELS", str(tmp_path))
+    with pytest.raises(Unavailable, match=r"not in the cache .* smollm2-135m-words"):
+        small_lm.measure(1, True)
+
+
+def test_a_step_is_not_measured_without_trl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    bare = tmp_path / "python"  # of an environment without packages
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    bare.chmod(0o755)
+    for path, reason in ((tmp_path / "none", "no environment of the peers"), (bare, "has no trl")):
+        monkeypatch.setenv("TEPO_PEERS_PYTHON", str(path))
+        with pytest.raises(Unavailable, match=reason):
+            trl_step.measure(1, True)
 
 
 def test_the_other_benchmarks_run_in_ci() -> None:

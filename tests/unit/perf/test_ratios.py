@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from perf import __main__ as table
-from perf.ratios import SHAPES, BenchmarkRow, beside, cpu_kind, in_turn, products
+from perf.ratios import BenchmarkRow, beside, cpu_kind, in_turn, linear_shapes, products
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.model_location import resolve
 
@@ -114,8 +114,8 @@ def test_the_bare_products_are_those_of_the_shipped_policy() -> None:
     """Else the limit would be that of another model."""
     model = load_policy(resolve("package:laptop")).model
     linear = sum(module.weight.numel() for module in model.modules() if isinstance(module, torch.nn.Linear))
-    assert sum(inputs * outputs for inputs, outputs in SHAPES) == linear
-    products(8)()
+    assert sum(inputs * outputs for inputs, outputs in linear_shapes(model.config)) == linear
+    products(model.config, 8)()
 
 
 def test_committed_results_say_their_cpu_and_guard_every_short_benchmark() -> None:

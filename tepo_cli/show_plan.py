@@ -10,6 +10,7 @@ from tepo.launch.local import unfinished
 from tepo.reporting.progress import say
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
+from tepo.studies.study import scale_studies
 from tepo_cli.screen import say_wrapped, show
 
 if TYPE_CHECKING:
@@ -60,14 +61,14 @@ def show_price(
     from tepo.planning.laptop_cost import cpu_seconds, disk_bytes, probe, unpriced
     from tepo.store.find_run import costs
 
-    todo = unfinished(unique(units))
+    todo, one_core = unfinished(unique(units)), scale_studies(scale).one_core
     if not todo:
-        if scale == "laptop":
+        if one_core:
             say(count(units))
         return
     known = [one for one in costs(store) if any(one.prices(unit.config) for unit in todo)]  # others cost something else
     new = unpriced(todo, known)
-    if scale != "laptop" and new:  # a probe would load the model
+    if new and not one_core:  # a probe would load the model
         name = new[0].config.data.name
         say_wrapped(f"nothing like {new[0].label} on data={name} was measured in the store: no price from measurements")
         return
@@ -80,7 +81,7 @@ def show_price(
         basis.append("a probe of two steps" if len(new) == 1 else f"{len(new)} probes of two steps")
     seconds, disk = (of((*todo, *shortlists, *choices)) for of in (lambda every: cpu_seconds(every, known), disk_bytes))
     cpu = f"{_time(seconds, 'CPU ')}, about {_time(seconds / 2)} on two idle cores"
-    say_wrapped(f"{count(units, shortlists, choices)}: {cpu}" if scale == "laptop" else f"measured: {cpu}")
+    say_wrapped(f"{count(units, shortlists, choices)}: {cpu}" if one_core else f"measured: {cpu}")
     say_wrapped(f"{disk / 2**20:.0f} MiB of disk; from {' and '.join(basis)}")
     if shortlists:
         say_wrapped(f"then the best draws with the other tuning seeds, {counted(len(shortlists), 'run')}")

@@ -29,7 +29,7 @@ from tepo.store.stored_tokens import read_dump
 from tepo.studies.claims import load_claims
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
-from tepo.studies.study import CLAIMS
+from tepo.studies.study import CLAIMS, scale_studies
 
 _NAMED = 4  # models that the first sentence names
 _SHOWN = 12  # methods whose equations are shown
@@ -196,7 +196,7 @@ def _cost(units: Sequence[Unit], facts: Facts) -> str:
 def _caveat(trained: Sequence[Unit], facts: Facts, scale: str) -> str:
     """Limits of results like these, with the lengths and steps of these runs."""
     known = facts.curves[facts.curves["run"].isin({unit.id for unit in trained})]
-    if scale != "laptop" or known.empty:
+    if known.empty or not scale_studies(scale).one_core:
         return ""
     steps = ranges(unit.config.train.steps for unit in trained)
     longest = max(unit.config.train.max_new_tokens for unit in trained)

@@ -108,6 +108,7 @@ class ScaleStudies:
     """Settings of studies at a scale."""
 
     like: str | None = option(None, "the scale that a study is taken at which does not name this one")
+    one_core: bool = option(False, "a run takes one core of a CPU: plans are of its seconds, and of no GPU's")
     stand_ins: dict[str, str] = option({}, "model there: the model here")
     objectives: dict[str, Words] = option({}, "objective: overrides of every row that trains with it")
 

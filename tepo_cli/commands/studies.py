@@ -139,15 +139,17 @@ def plan(
     draws. The power is estimated from rows in the store with two seeds or more.
 
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
+    from tepo.studies.study import scale_studies
     from tepo.studies.tuning_result import undecided
     from tepo_cli.screen import say_wrapped
     from tepo_cli.show_plan import count, show_power_line, show_price, show_units
 
     scale, store = asked.scale, asked.store
+    one_core = scale_studies(scale).one_core
     if brief and verbose:
         raise UserError("a plan that is both short and long", where="--brief --verbose", fix="leave out one of them")
-    if scale == "laptop" and (card or gpus):
-        raise UserError("a plan on the laptop takes no GPU", where="--card, --gpus", fix="--scale single_gpu or paper")
+    if one_core and (card or gpus):
+        raise UserError("a plan of runs on one core takes no GPU", where="--card, --gpus", fix="--scale single_gpu or paper")
     if difference is not None:
         from tepo_cli.show_power import show_power
 
@@ -165,7 +167,7 @@ def plan(
         check_rows(units)
     later = undecided(planned, scale, asked.chosen_seeds)
     hours = []
-    if scale != "laptop":
+    if not one_core:
         from tepo_cli.show_fit import answer, hours_on, show_cards, show_disk, show_fits
 
         hours = hours_on(units, card, gpus)
@@ -176,12 +178,12 @@ def plan(
         for line in tune.gap_lines:
             say_wrapped(line)
     show_power_line(planned, scale, facts)
-    if scale != "laptop":
+    if not one_core:
         show_disk(units)
     if brief:
         return
-    if scale != "laptop":
+    if not one_core:
         show_cards(units, hours, gpus)
     show_units(units, rows=not verbose)
-    if scale != "laptop":
+    if not one_core:
         show_fits(units, card, gpus, verbose=verbose)

@@ -59,6 +59,7 @@ def describe_run(config: "RunConfig", *, tokens: bool = False) -> None:
     from tepo.config.compose import to_dict
     from tepo.reporting.progress import say
     from tepo.store.run_folder import RunFolder
+    from tepo.studies.study import scale_studies
     from tepo.training.preflight import check_golds, check_settings
 
     check_settings(config)
@@ -80,7 +81,7 @@ def describe_run(config: "RunConfig", *, tokens: bool = False) -> None:
     state = folder.outcome() + (f", {counted(steps[-1], 'step')} done" if steps else "")
     print(f"# plan: run {folder.path.name} in {folder.path}")
     print(f"# {size}, {counted(train.epochs * train.mini_batches, 'update')} each; {state}")
-    if config.scale != "laptop":
+    if not scale_studies(config.scale).one_core:
         from tepo_cli.show_fit import show_fit
 
         show_fit(config)

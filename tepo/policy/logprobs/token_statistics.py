@@ -1,14 +1,17 @@
 """Per-token statistics of the policy on a packed micro-batch: one forward for log-probs and entropies."""
 
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
 from tepo.common.errors import UserError
 from tepo.policy.logprobs import tile
-from tepo.policy.logprobs.hidden_states import hidden_states, output_matrix
 from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions, softmax_statistics
+from tepo.policy.model.packed_attention import prepare
+from tepo.policy.packing.block_layout import SegmentLayout
 from tepo.policy.packing.packing import Packed
 
 REFERENCE_BUDGET = 256 * 2**20  # bytes of stored old log-probs that a mini-batch may take
@@ -55,3 +58,23 @@ def reference_logprobs(
     wide = torch.promote_types(hidden.dtype, torch.float32)
     logits = tile.product(hidden, weight, hidden.new_empty(len(hidden) * len(weight), dtype=wide)).float()
     return torch.log_softmax(logits / temperature, dim=-1)
+
+
+def hidden_states(model: nn.Module, packed: Packed) -> Tensor:
+    """Last hidden states [N, H] at the positions that predict each response token."""
+    policy = cast(PreTrainedModel, model)
+    prepare(policy)
+    output = policy.get_decoder()(
+        input_ids=packed.tokens[None],
+        position_ids=packed.positions[None],
+        # four dimensions: transformers takes the mask for made and builds none
+        attention_mask=packed.tokens.new_empty(1, 1, 1, 1),
+        use_cache=False,
+        packed_layout=SegmentLayout(packed),
+    )
+    return output.last_hidden_state[0].index_select(0, packed.rows)
+
+
+def output_matrix(model: nn.Module) -> Tensor:
+    """The output matrix [V, H], tied to the embeddings or not."""
+    return cast(nn.Linear, cast(PreTrainedModel, model).get_output_embeddings()).weight

@@ -8,7 +8,6 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tepo.common.errors import UserError
-from tepo.policy.logprobs import hidden_states
 from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model import kernel_attention, packed_attention
@@ -52,8 +51,7 @@ def test_packed_equals_plain(family, changes, short, monkeypatch):
 
 def test_gradient_checkpointing_changes_nothing():
     model, packed = make_model("qwen2"), pack(make_groups())
-    with mock.patch.object(hidden_states, "takes_fused", return_value=False):
-        plain = gradients(model, token_statistics(model, packed).logprobs.sum())
+    plain = gradients(model, token_statistics(model, packed).logprobs.sum())
     model.gradient_checkpointing_enable()
     model.train()
     again = gradients(model, token_statistics(model, packed).logprobs.sum())

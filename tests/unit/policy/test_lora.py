@@ -9,11 +9,8 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from tepo.common.errors import RunFailed, UserError
 from tepo.config.compose import compose
-from tepo.policy.logprobs.hidden_states import module_hidden, takes_fused
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model.lora import adapters_off, add_adapters, base_revision, full_state, load_adapters, save_adapters
-from tepo.policy.model.packed_attention import prepare
-from tepo.policy.packing.block_layout import SegmentLayout
 from tepo.policy.packing.packing import pack
 from tepo.sampling.embedded.torch_sampler import TorchSampler
 from tepo.sampling.gap import Evidence, GapAlarm
@@ -32,7 +29,6 @@ PACKED = pack(make_groups(groups=3, longest=8))
 def adapted(family: str = "qwen2", dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     """A tiny model whose adapters have learnt something."""
     model = tiny_model(family).to(dtype)
-    prepare(model)
     add_adapters(model, RANK, 6.0, seed=1)
     torch.manual_seed(3)
     for name, parameter in model.named_parameters():
@@ -65,23 +61,15 @@ def test_merged_and_unmerged_are_one_policy(family: str) -> None:
     before = tiny_model(family)
     assert float((logprobs(plain) - logprobs(before)).abs().max()) > 0.1  # they do change it
     torch.testing.assert_close(logprobs(model), logprobs(plain), atol=1e-5, rtol=0)
-    hidden = module_hidden(model, PACKED, SegmentLayout(PACKED))  # by peft's layers
-    by_modules = token_statistics(model, PACKED, hidden=hidden).logprobs
-    torch.testing.assert_close(by_modules.detach(), logprobs(plain), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_only_adapters_have_gradients_and_the_fused_pass_has_the_same(family: str) -> None:
+def test_only_adapters_have_gradients(family: str) -> None:
     model = adapted(family)
-    found = []
-    for hidden in (None, module_hidden(model, PACKED, SegmentLayout(PACKED))):
-        loss = token_statistics(model, PACKED, hidden=hidden).logprobs.square().mean()
-        found.append(gradients(model, loss))
-    assert takes_fused(model) == (family != "llama")  # that one has biases in its feed-forward
-    assert found[0].keys() == {name for name, _ in model.named_parameters() if ".lora_" in name}
-    assert len(found[0]) == 2 * 7 * 2  # A and B, seven matrices, two layers
-    for name, gradient in found[0].items():
-        torch.testing.assert_close(gradient, found[1][name], atol=1e-5, rtol=1e-3)
+    found = gradients(model, token_statistics(model, PACKED).logprobs.square().mean())
+    assert found.keys() == {name for name, _ in model.named_parameters() if ".lora_" in name}
+    assert len(found) == 2 * 7 * 2  # A and B, seven matrices, two layers
+    assert all(float(gradient.abs().max()) > 0 for gradient in found.values())
 
 
 @pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-4), (torch.bfloat16, 0.1)])

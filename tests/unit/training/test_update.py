@@ -12,9 +12,8 @@ import torch
 from tepo.common.errors import Diverged, RunFailed
 from tepo.config.compose import compose
 from tepo.objectives import Objective, load_objective
-from tepo.policy.logprobs.hidden_states import hidden_states, output_matrix
 from tepo.policy.logprobs.softmax_at_temperature import softmax_statistics
-from tepo.policy.logprobs.token_statistics import reference_logprobs, token_statistics
+from tepo.policy.logprobs.token_statistics import hidden_states, output_matrix, reference_logprobs, token_statistics
 from tepo.policy.packing.packing import pack
 from tepo.sampling.gap import GapAlarm
 from tepo.store.run_folder import RunFolder

@@ -31,7 +31,7 @@ _WRAP = "Around a request: auto (chat template if there is one), base or raw. De
 _OUT = "Folder for the results (default: eval/ of the run, or of base-… in the store)."
 _RECORDS = "Read what the store lacks from records; there need be no store."
 
-Scale = Annotated[str, typer.Option(help="laptop, paper, or one of your own.")]
+Scale = Annotated[str, typer.Option(help="laptop, small_lm, single_gpu, paper, or one of your own.")]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Runs side by side, one thread (or --gpus) each.")]
 Store = Annotated[Path, typer.Option(help="Folder of runs.")]
 StoreOfRun = Annotated[Path | None, typer.Option(help="Folder of runs (default: runs/).")]

@@ -28,7 +28,7 @@ for _name in list(os.environ):  # what a shell, a CI service or a job happens to
 
 _DEV = "pip install -r requirements/dev.txt"
 _MODULES = {
-    **{name: ([name], "make engines") for name in ("vllm", "deepspeed", "verl")},
+    **{name: ([name], "make engines") for name in ("vllm", "deepspeed", "verl", "reasoning_gym")},
     **{name: ([name], _DEV) for name in ("bitsandbytes", "lm_eval", "peft")},
     "axe": (["axe_playwright_python"], _DEV),
     "jupyter": (["nbclient", "ipykernel", "ipywidgets"], _DEV),

@@ -26,7 +26,7 @@ from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.store.facts import Facts
 from tepo.store.stored_responses import answered
 from tepo.store.stored_tokens import read_dump
-from tepo.studies.claims import load_claims
+from tepo.studies.claims import Claims, load_claims
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
 from tepo.studies.study import CLAIMS, scale_studies
@@ -45,11 +45,13 @@ def render_all(
     every trained run of the plan. report: called with how many of its `parts` are done, and the name of the last."""
     ordinary = [(study, units) for study, units in planned if not study.registered]
     registered = [units for study, units in planned if study.registered]
+    batches = {study.batch for study, _ in planned}
     distinct = unique(unit for _, units in planned for unit in units)
     trained = [unit for unit in distinct if unit.row.objective is not None and facts.of(unit.id).trained]
     studies, tables = [], []
     if registered:
-        judged = judge_claims(load_claims(), registered, facts)
+        claims = Claims(tuple(claim for claim in load_claims().claims if claim.family in batches))
+        judged = judge_claims(claims, registered, facts)
         studies.append(PageStudy(claims_table(judged, ()), claims_charts(judged)))
     report(1, CLAIMS)
     for done, (study, units) in enumerate(ordinary, start=2):

@@ -34,7 +34,7 @@ from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned, plan_all
 from tepo.studies.planned_facts import Records, read_facts, record_folders
 from tepo.studies.store_check import check_contents
-from tepo.studies.study import CLAIMS, Study
+from tepo.studies.study import CLAIMS, Study, load_study
 
 
 @dataclass(frozen=True)
@@ -70,9 +70,14 @@ def folder_of(name: str) -> Path:
     return file.parent.parent / "records" / name
 
 
-def recorded_names() -> list[str]:
-    """The studies, and the batches of claims, that have records."""
-    return [folder.name for folder in record_folders()]
+def recorded_names(scale: str) -> list[str]:
+    """The studies, and the batches of claims, that have records and are taken at a scale."""
+    batches = {claim.family: claim.scale for claim in load_claims().claims}
+
+    def there(name: str) -> bool:
+        return batches[name] == scale if name in batches else scale in load_study(name).scales
+
+    return [name for name in (folder.name for folder in record_folders()) if there(name)]
 
 
 def record_study(folder: Path, planned: Planned) -> RecordCounts:

@@ -80,7 +80,7 @@ def check(
     from tepo_cli.show_records import show_agreement
 
     seed = secrets.randbelow(2**31) if draw is None else draw
-    plans = plan_by_folder(names or recorded_names(), scale, Path("runs"))
+    plans = plan_by_folder(names or recorded_names(scale), scale, Path("runs"))
     chosen, recorded = drawn([part for plan in plans.values() for part in plan], runs, seed)
     units = [unit for _, unit in chosen]
     if not units:

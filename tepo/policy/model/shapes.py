@@ -83,6 +83,7 @@ class Shape:
 
 _QWEN_7B = Shape(3584, 18_944, 28, 28, 4, 128, 152_064, positions=131_072)
 _QWEN_1B = Shape(1536, 8960, 28, 12, 2, 128, 151_936, tied=True, positions=131_072)
+_SMOL = "HuggingFaceTB/SmolLM2-135M-Instruct", "cache:smollm2-135m", "cache:smollm2-135m-words"
 KNOWN = {
     "Qwen/Qwen2.5-7B": _QWEN_7B,
     "deepseek-ai/DeepSeek-R1-Distill-Qwen-7B": _QWEN_7B,
@@ -96,6 +97,7 @@ KNOWN = {
     "Qwen/Qwen3-0.6B-Base": Shape(1024, 3072, 28, 16, 8, 128, 151_936, tied=True, positions=32_768),
     "Qwen/Qwen3-1.7B-Base": Shape(2048, 6144, 28, 16, 8, 128, 151_936, tied=True, positions=32_768),
     "meta-llama/Llama-3.2-1B": Shape(2048, 8192, 16, 32, 8, 64, 128_256, tied=True, positions=131_072),
+    **dict.fromkeys(_SMOL, Shape(576, 1536, 30, 9, 3, 64, 49_152, tied=True, positions=8192)),
     "HuggingFaceTB/SmolLM2-360M": Shape(960, 2560, 32, 15, 5, 64, 49_152, tied=True, positions=8192),
 }
 

@@ -17,7 +17,7 @@ BYTES, SECONDS = 3_000_000, 2
 @pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded")
-    plans = plan_by_folder(recorded_names(), "laptop", folder / "runs").values()
+    plans = plan_by_folder(recorded_names("laptop"), "laptop", folder / "runs").values()
     planned, facts = read_facts([part for plan in plans for part in plan], "laptop", records=True)
     reported: list[float] = []
     text = page(render_all(planned, facts, "laptop", lambda done, note: reported.append(done)))

@@ -1,6 +1,7 @@
 """Data as people have it: every form is read to the same problems, and what is left out is said."""
 
 import json
+import runpy
 from pathlib import Path
 
 import pandas
@@ -10,7 +11,7 @@ from pyarrow import parquet
 
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
-from tepo.problems.data_reader import read_data
+from tepo.problems.data_reader import GYM_SIZE, read_data
 from tepo.store.run_id import identity
 
 WANTED = [("What is 2 + 3?", "5"), ("What is 70 * 20?", "1400"), ("Half of 3?", "\\frac{3}{2}")]
@@ -128,3 +129,22 @@ def test_a_file_in_our_own_words_is_taken_whole_or_not_at_all(tmp_path):
     rows = [{"id": "a", "problem": "1 + 1?", "answer": "2"}, {"id": "b", "problem": "2 + 2?"}]
     with pytest.raises(UserError, match="line 2: no answer"):
         read_data(str(_write(tmp_path / "own.jsonl", rows)))
+
+
+@pytest.mark.reasoning_gym
+def test_a_task_of_reasoning_gym_brings_its_own_scorer() -> None:
+    """Problems and scores are those of the package itself."""
+    import reasoning_gym
+
+    problems = read_data("reasoning_gym:chain_sum").problems
+    made = reasoning_gym.create_dataset("chain_sum", size=GYM_SIZE, seed=0)
+    assert [one.prompt for one in problems[:20]] == [made[index]["question"] for index in range(20)]
+    config = compose(["data=reasoning_gym:chain_sum"])
+    (reward,) = config.data.reward.values()
+    score = runpy.run_path(reward.file)[reward.function]
+    gold = made[3]["answer"]
+    assert score(problems[3], f"It is \\boxed{{{gold}}}.") == 1.0
+    assert score(problems[3], f"So:\n{gold}") == 1.0
+    assert score(problems[3], f"It is \\boxed{{{int(gold) + 1}}}.") < 1.0
+    with pytest.raises(UserError, match="did you mean 'chain_sum'"):
+        read_data("reasoning_gym:chain_sun")

@@ -102,7 +102,7 @@ def column(name: str, values: pa.Array | list | None = None, at: int = 0, value:
 # the seam: facts of a store, facts of its records ---------------------------------------------------------------------
 def test_a_table_from_records_is_the_one_from_the_store(recorded: Path, own: Path, tmp_path: Path) -> None:
     assert recorded == own / "records" / "mine"
-    assert recorded_names()[0] == "mine"  # the user's own first, then those that ship
+    assert recorded_names("laptop")[0] == "mine"  # the user's own first, then those that ship
     ((study, stored),) = planned(tmp_path / "runs")
     theirs = facts_of(study, stored)
     units, ours = read(tmp_path / "empty")

@@ -59,8 +59,8 @@ def show_tables(planned: Planned, facts: Facts, scale: str, format: str) -> None
         _show_table(study_table(study, scale, units, facts), units, format)
 
 
-def show_claims(store: Path, format: str, *, records: bool = False) -> None:
-    """Print the registered claims; the family of a verdict is always the whole batch, however few were run."""
+def show_claims(store: Path, scale: str, format: str, *, records: bool = False) -> None:
+    """Print the claims registered at a scale; the family of a verdict is always the whole batch, however few were run."""
     from tepo.analysis.claim_outcomes import judge_claims
     from tepo.analysis.claims_table import claims_table
     from tepo.store.find_run import costs
@@ -69,9 +69,9 @@ def show_claims(store: Path, format: str, *, records: bool = False) -> None:
     from tepo.studies.planned_facts import read_facts
     from tepo.studies.study import CLAIMS
 
-    planned, facts = read_facts(plan_all([CLAIMS], "laptop", store=store), "laptop", records=records)
+    planned, facts = read_facts(plan_all([CLAIMS], scale, store=store), scale, records=records)
     units = [units for _, units in planned]
-    table = claims_table(judge_claims(load_claims(), units, facts), costs(store))
+    table = claims_table(judge_claims(load_claims(scale), units, facts), costs(store))
     _show_table(table, [unit for part in units for unit in part], format)
 
 

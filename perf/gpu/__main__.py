@@ -1,17 +1,17 @@
 """Ten minutes of one GPU: what of the GPU code works, how fast, against which limit.
 
-    python -m perf.gpu [PART …] [--without PART …] [--out DIR] [--model DIR] [--small]
+    python -m perf.gpu [PART …] [--without PART …] [--out DIR] [--small]
     python -m perf.gpu --stored
 
 Parts, the ones that settle most first: attention fused vllm vllm_head one_gpu resume sampler deepspeed, and on request
-two_gpus update smollm. Each runs in a process of its own with a time limit. What was found stands in one file,
+two_gpus update small_lm. Each runs in a process of its own with a time limit. What was found stands in one file,
 gpu_CARD.json (perf/results unless --out says where), after each part, also when it fails, misses a package or runs out
 of time; the others go on. The file holds versions, card, driver, figures and cleaned messages, and nothing of whose
 machine it was: send it back (docs/engines.md). Exit code 1 when a part did not work; a missing package is no excuse,
-but `--without` leaves parts out by name. A part whose hardware is missing is not run, and does not count. `--small`
-runs every part on the CPU at a small size, which says that the code runs and nothing about a GPU; its file goes to
-build/gpu_small. `--model` names the folder of SmolLM2-135M-Instruct for `smollm`. `--stored` prints the results that
-are kept, and for each part without one that it has not run on a GPU.
+but `--without` leaves parts out by name. A part whose hardware or model is missing is not run, and does not count.
+`--small` runs every part on the CPU at a small size, which says that the code runs and nothing about a GPU; its file
+goes to build/gpu_small. `--stored` prints the results that are kept, and for each part without one that it has not run
+on a GPU.
 """
 
 import argparse
@@ -40,7 +40,7 @@ TEN_MINUTES = {  # in the order in which they run: the file with the part's func
     "sampler": ("sampler", 60),
     "deepspeed": ("runs", 90),
 }
-PARTS = TEN_MINUTES | {"two_gpus": ("vllm", 300), "update": ("updates", 200), "smollm": ("smollm", 500)}
+PARTS = TEN_MINUTES | {"two_gpus": ("vllm", 300), "update": ("updates", 200), "small_lm": ("small_lm", 500)}
 NEVER = "not yet run on a GPU"
 PUBLISHED = "published beside: prime-rl, Qwen3-0.6B RL, 16k tokens, one H100: MFU 11.1%, 11.9k tokens/s, 12.5 GiB"
 _PATIENCE = 4  # times the limit for the small form: a shared CPU may be busy
@@ -87,7 +87,7 @@ def stored(folder: Path) -> list[str]:
 
 
 def run(parts: list[str], folder: Path, card: str, small: bool) -> bool:
-    """Run the parts one after the other; True when every one for which there is the hardware worked."""
+    """Run the parts one after the other; True when each worked that has its hardware and model here."""
     print(_HEAD, flush=True)
     states, begun = [], time.monotonic()
     path = folder / f"gpu_{re.sub(r'[^a-z0-9]+', '_', card.lower()).strip('_')}.json"
@@ -112,7 +112,6 @@ def main() -> None:
     parser.add_argument("parts", nargs="*", metavar="PART")
     parser.add_argument("--without", nargs="+", metavar="PART", default=[])
     parser.add_argument("--out", type=Path)
-    parser.add_argument("--model", type=Path)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--stored", action="store_true")
     parser.add_argument("--into", type=Path, help=argparse.SUPPRESS)  # the file of one part in this process
@@ -135,8 +134,6 @@ def main() -> None:
         card = torch.cuda.get_device_name() if torch.cuda.is_available() else ""
     if not card:
         parser.error("no GPU here: --small runs every part on the CPU at a small size, --stored prints what is kept")
-    if given.model:
-        os.environ["TEPO_GPU_MODEL"] = str(given.model.resolve())
     if given.small:
         os.environ["OMP_NUM_THREADS"] = "1"
     sys.exit(0 if run(parts, folder.resolve(), card, given.small) else 1)

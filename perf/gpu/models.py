@@ -20,6 +20,7 @@ from tepo.config.run_config import (
     TrainConfig,
     WandbConfig,
 )
+from tepo.policy.model.model_location import resolve
 from tepo.policy.model.packed_attention import prepare
 from tepo.policy.model.shapes import Shape
 from tepo.problems.problem import Problem
@@ -104,7 +105,7 @@ def planned(words: list[str], size: float = Gpus().bytes) -> Memory:
     from tepo_cli.cli_options import compose_run
 
     config = compose_run(words, None)
-    return memory(config, Shape.of_config(AutoConfig.from_pretrained(config.model.path)), Gpus(bytes=size))
+    return memory(config, Shape.of_config(AutoConfig.from_pretrained(resolve(config.model.path))), Gpus(bytes=size))
 
 
 # a policy that `tepo train` can load -------------------------------------------------------------------------------

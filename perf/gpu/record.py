@@ -26,7 +26,7 @@ _ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b")
 
 
 class NotRun(Exception):
-    """The machine lacks the hardware that a measurement is about."""
+    """The machine lacks the hardware or the model that a measurement is about."""
 
 
 @dataclass(frozen=True)

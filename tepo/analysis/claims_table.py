@@ -118,10 +118,12 @@ def _notes(judged: Sequence[ClaimOutcome]) -> list[str]:
             "In fixed order the claims of a batch are tested as the file has them, each at 5%, up to the first that "
             "does not hold: what stands behind it is not tested."
         )
-    if len({one.claim.family for one in judged}) > 1 and all(one.decision for one in judged):
-        together = judge_regions([one.difference for one in judged], [one.claim.tested for one in judged])
+    by_holm = [one for one in judged if not one.claim.in_order]
+    if len({one.claim.family for one in by_holm}) > 1 and all(one.decision for one in by_holm):
+        together = judge_regions([one.difference for one in by_holm], [one.claim.tested for one in by_holm])
         text = outcomes_text(Counter(str(one.outcome) for one in together if one))
-        notes.append(f"By Holm's procedure over all {len(judged)} together {text}.")
+        which = "all" if len(by_holm) == len(judged) else "the other"
+        notes.append(f"By Holm's procedure over {which} {len(by_holm)} together {text}.")
     notes.append(
         "Refuted means the end of the region, not the sign: smaller effects remain possible as far as the interval has "
         f"them. To compare the ends with: {printed_gains()}."

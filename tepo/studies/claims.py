@@ -45,7 +45,9 @@ FEWEST_SEEDS = 8
 FEWEST_BASES = 5
 BASE = "base"  # the axis of a claim's bases
 OWN = f"own-{CLAIMS}"  # what names of batches of the user's own file begin with
-Measure = Literal["accuracy", "entropy", "late_entropy", "late_length", "late_best", "realised_kl", "clipped", "steps_to"]
+Measure = Literal[
+    "accuracy", "entropy", "late_entropy", "late_length", "late_best", "realised_kl", "clipped", "steps_to"
+]
 MEASURES: dict[Measure, tuple[str, str]] = {
     "accuracy": ("points", ""),
     "entropy": ("hundredths of a nat", " of entropy at equal reward"),
@@ -100,7 +102,7 @@ class Claim:
     problems: int = option(REQUIRED, "seed of newly generated test problems", low=0)
     b: Side | None = option(None, "what it is compared with; of `clipped` nothing")
     settings: tuple[str, ...] = option((), "overrides of both")
-    scale: str = option("laptop", "the scale, with the model that its file names")
+    scale: str = option("laptop", "its scale, with the model that this names")
     batch: int = option(1, "the claims of its file that it is registered and judged with", low=1)
     measure: Measure = option("accuracy", "after training on the test problems; the others are of training itself")
     threshold: float | None = option(None, "with steps_to: validation accuracy in percent", low=Exclusive(0), high=100)
@@ -143,12 +145,13 @@ def claim_files() -> dict[str, Path]:
     return {CLAIMS: shipped} | ({} if first.samefile(shipped) else {OWN: first})
 
 
-def load_claims() -> Claims:
-    """The claims that ship and the user's own. Raises UserError naming file, line and key."""
+def load_claims(scale: str | None = None) -> Claims:
+    """The claims that ship and the user's own; with a scale those registered at it. Raises UserError naming file, line
+    and key."""
     claims: tuple[Claim, ...] = ()
     for prefix, path in claim_files().items():
         claims += read_claims(path, prefix, [claim.name for claim in claims]).claims
-    return Claims(claims)
+    return Claims(tuple(claim for claim in claims if scale in (None, claim.scale)))
 
 
 def read_claims(path: Path, prefix: str = CLAIMS, taken: Sequence[str] = ()) -> Claims:
@@ -195,7 +198,9 @@ def _check(claim: Claim, here: Location) -> None:
     elif len(claim.seeds) < FEWEST_SEEDS:
         raise here.at("seeds").error(f"fewer than {FEWEST_SEEDS} seeds decide little", fix="name more fresh ones")
     if (claim.b is None) != (claim.measure == "clipped"):
-        raise here.at("measure").error("`clipped` is of A alone", fix="name `b:` for any other measure, and for no `clipped`")
+        raise here.at("measure").error(
+            "`clipped` is of A alone", fix="name `b:` for any other measure, and for no `clipped`"
+        )
     if claim.scale not in options("scale"):
         raise here.at("scale").unknown("scale", claim.scale, options("scale"))
     for key, side in (("a", claim.a), ("b", claim.b)):
@@ -208,8 +213,8 @@ def _check(claim: Claim, here: Location) -> None:
 
 
 def study_of(claim: Claim) -> Study:
-    """The study of two rows that decides a claim (of one without a B): B is the baseline, the benchmarks are those of its
-    data with newly generated problems."""
+    """The study of two rows that decides a claim, of one row where it has no B: B is the baseline, the benchmarks are
+    those of its data with newly generated problems."""
     config = compose((f"scale={claim.scale}", *claim.settings))
     fresh = ",".join(f"{name}:problems{claim.problems}" for name in config.data.benchmarks)
     sides = (claim.b, claim.a) if claim.b else (claim.a,)

@@ -22,8 +22,9 @@ def plan_all(
     holds half a run or one of another version."""
     studies: list[Study] = []
     for name in names:
-        if name == CLAIMS or file_stem(name) not in study_names():  # all claims, or one of them
-            claimed = [study_of(claim) for claim in load_claims().claims if name in (CLAIMS, claim.name)]
+        if name == CLAIMS or file_stem(name) not in study_names():  # all claims of the scale, or one of them
+            claims = load_claims(scale if name == CLAIMS else None).claims
+            claimed = [study_of(claim) for claim in claims if name in (CLAIMS, claim.name)]
             if claimed or name == CLAIMS:
                 studies += claimed
                 continue

@@ -19,7 +19,6 @@ from tepo.store.evaluation_result import outdated
 from tepo.store.facts import Facts, Known, curves_of, facts_from, scores_of
 from tepo.store.records import CONTENT, opened, read_frames, read_index
 from tepo.store.run_id import RECIPE
-from tepo.studies.claims import load_claims
 from tepo.studies.plan import Unit, reporting_seeds, row_key
 from tepo.studies.plan_studies import Planned, plan_all, plan_studies
 from tepo.studies.study import CLAIMS, Study, load_study, study_names
@@ -91,8 +90,7 @@ def measured_studies(
 
 def _any_claim(scale: str, store: Path, records: bool) -> bool:
     """Tell whether all runs of a registered claim are measured."""
-    here = any(claim.scale == scale for claim in load_claims().claims)
-    planned = plan_all([CLAIMS], scale, store=store) if here else []
+    planned = plan_all([CLAIMS], scale, store=store)
     known, facts = read_facts(planned, scale, records=records)
     return any(part and all(facts.of(unit.id, tuning=unit.tuning).done for unit in part) for _, part in known)
 

@@ -14,15 +14,7 @@ import pandas as pd
 from tepo.common import paths
 from tepo.common.errors import UserError
 from tepo.common.files import exclusive, parse_json, write_json
-from tepo.policy.model.model_location import (
-    BASES,
-    RECIPE_FILE,
-    base_fingerprint,
-    is_gone,
-    on_hub,
-    read_bases,
-    resolve,
-)
+from tepo.policy.model.model_location import BASES, RECIPE_FILE, base_fingerprint, is_gone, on_hub, read_bases, resolve
 from tepo.reporting.tables.provenance_note import cpu
 from tepo.store.early_stop import Ending
 from tepo.store.facts import Facts, curves_of, joined_curves, joined_scores
@@ -48,13 +40,14 @@ class RecordCounts:
 
 def plan_by_folder(names: Iterable[str], scale: str, store: Path, overrides: Sequence[str] = ()) -> dict[str, Planned]:
     """The plans behind folders of records, by the name of the folder: a study, each panel of a table of panels, or a
-    batch of claims; `claims` are all batches. overrides: those that the studies were run with."""
+    batch of claims, which has its own scale; `claims` are all batches of the scale. overrides: those that the studies
+    were run with."""
     plans: dict[str, list[tuple[Study, list[Unit]]]] = {}
     for name in names:
         if name == CLAIMS or name.rpartition("-")[0] in (CLAIMS, OWN):
-            for study, units in plan_all([CLAIMS], scale, store=store, overrides=overrides):
-                if name in (CLAIMS, study.batch):
-                    plans.setdefault(study.batch, []).append((study, units))
+            named = [one.name for one in load_claims().claims if one.family == name] or [CLAIMS]
+            for study, units in plan_all(named, scale, store=store, overrides=overrides):
+                plans.setdefault(study.batch, []).append((study, units))
         else:
             planned = plan_all([name], scale, store=store, overrides=overrides)
             plans |= {study.name: [(study, units)] for study, units in planned}

@@ -52,7 +52,7 @@ def ablate(
         return
     planned = run_planned(lambda: asked.plan([study], words), asked.scale, slots)
     if any(one.registered for one, _ in planned):
-        show_claims(asked.store, format)
+        show_claims(asked.store, planned[0][0].own_scale(asked.scale), format)
     else:
         show_tables(*read_facts(planned, asked.scale, asked.chosen_seeds), asked.scale, format)
 
@@ -149,7 +149,9 @@ def plan(
     if brief and verbose:
         raise UserError("a plan that is both short and long", where="--brief --verbose", fix="leave out one of them")
     if one_core and (card or gpus):
-        raise UserError("a plan of runs on one core takes no GPU", where="--card, --gpus", fix="--scale single_gpu or paper")
+        raise UserError(
+            "a plan of runs on one core takes no GPU", where="--card, --gpus", fix="--scale single_gpu or paper"
+        )
     if difference is not None:
         from tepo_cli.show_power import show_power
 

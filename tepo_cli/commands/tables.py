@@ -25,7 +25,7 @@ def table(
 ) -> None:
     """Print a study's table from what the store holds.
 
-    A row that was not run is a dash. `claims` are those that ship and those of experiments/claims.yaml in a folder of
+    A row that was not run is a dash. `claims` are those of the scale that ship and those of experiments/claims.yaml in a folder of
     TEPO_PATH, each with its region, its difference and, when all of its runs are there, its verdict."""
     from tepo.reporting.tables.render import check_format
     from tepo.studies.study import CLAIMS
@@ -33,7 +33,7 @@ def table(
 
     check_format(format)
     if name == CLAIMS:
-        show_claims(asked.store, format, records=records)
+        show_claims(asked.store, asked.scale, format, records=records)
     else:
         show_tables(*asked.read([name], records), asked.scale, format)
 

@@ -35,7 +35,7 @@ def product(hidden: Tensor, weight: Tensor, buffer: Tensor) -> Tensor:
 def _narrow_products(dtype: torch.dtype) -> Iterator[None]:
     """On a CPU, have products of what was bfloat16 multiply bfloat16, which loses nothing, and sum in float32: with
     instructions for it that takes a third of the time."""
-    matmul = torch.backends.mkldnn.matmul
+    matmul: Any = torch.backends.mkldnn.matmul  # type: ignore[attr-defined]  # set on the module by hand
     before = matmul.fp32_precision
     if dtype == torch.bfloat16:
         matmul.fp32_precision = "bf16"

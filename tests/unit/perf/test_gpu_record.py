@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from perf.gpu.record import Figure, record, supervise
+from perf.gpu.small_lm import small_lm
 
 
 def one_then(error: Exception | None) -> Iterator[Figure]:
@@ -45,6 +46,16 @@ def test_how_a_part_ended_is_recorded_with_what_it_found(tmp_path: Path) -> None
 def test_a_limit_that_is_broken_makes_the_part_wrong(tmp_path: Path) -> None:
     record("part", lambda: iter([Figure("error", "", 3.0, 2.0, "<=")]), tmp_path / "a.json")
     assert json.loads((tmp_path / "a.json").read_text())["state"] == "wrong"
+
+
+def test_without_its_model_a_part_is_not_run_and_says_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TEPO_MODELS", str(tmp_path))
+    record("small_lm", lambda: small_lm("cpu", small=False), tmp_path / "a.json")
+    found = json.loads((tmp_path / "a.json").read_text())
+    assert (found["state"], found["figures"]) == ("not run", [])
+    assert "`tepo model fetch smollm2-135m`, then `tepo model warmstart smollm2-135m-words`" in found["note"]
 
 
 @pytest.fixture

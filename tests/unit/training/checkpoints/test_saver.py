@@ -61,6 +61,16 @@ def test_what_is_saved_is_the_state_at_that_moment(tmp_path: Path) -> None:
         assert load_file(run.checkpoint(step) / "model.safetensors")["a"].eq(step).all()
 
 
+def test_the_last_one_takes_no_memory_for_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What nobody trains any more is written from where it lies; two names of one tensor are two tensors in a file."""
+    run, live = RunFolder(tmp_path), torch.arange(9.0)
+    monkeypatch.setattr(TensorFile, "copy", lambda self: pytest.fail("a copy"))
+    with Saver(run) as saver:
+        saver.save(1, {}, lambda folder: [TensorFile("model.safetensors", {"a": live, "b": live})], over=True)
+    read = load_file(run.checkpoint(1) / "model.safetensors")
+    assert [name for name, one in read.items() if one.equal(live)] == ["a", "b"]
+
+
 def test_a_digest_is_of_what_training_had(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors of every kind, small files, one file that the training waited for."""
     tensors = {

@@ -60,7 +60,7 @@ def show_tables(planned: Planned, facts: Facts, scale: str, format: str) -> None
 
 
 def show_claims(store: Path, scale: str, format: str, *, records: bool = False) -> None:
-    """Print the claims registered at a scale; the family of a verdict is always the whole batch, however few were run."""
+    """Print the claims registered at a scale; the family of a verdict is the whole batch, however few were run."""
     from tepo.analysis.claim_outcomes import judge_claims
     from tepo.analysis.claims_table import claims_table
     from tepo.store.find_run import costs

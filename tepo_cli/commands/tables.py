@@ -25,8 +25,8 @@ def table(
 ) -> None:
     """Print a study's table from what the store holds.
 
-    A row that was not run is a dash. `claims` are those of the scale that ship and those of experiments/claims.yaml in a folder of
-    TEPO_PATH, each with its region, its difference and, when all of its runs are there, its verdict."""
+    A row that was not run is a dash. `claims` are those of the scale that ship and those of experiments/claims.yaml in
+    a folder of TEPO_PATH, each with its region, its difference and, when all of its runs are there, its verdict."""
     from tepo.reporting.tables.render import check_format
     from tepo.studies.study import CLAIMS
     from tepo_cli.study_outputs import show_claims, show_tables

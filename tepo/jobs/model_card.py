@@ -19,7 +19,7 @@ from tepo.config.differences import typed
 from tepo.config.run_config import RunConfig
 from tepo.evaluation.results import read_result
 from tepo.formula.row import present_row, row_of
-from tepo.policy.model.model_location import on_hub, resolve
+from tepo.policy.model.model_location import is_gone, on_hub, resolve
 from tepo.store.checkpoint_files import ADAPTER
 from tepo.store.evaluation_result import Result
 from tepo.store.run_folder import RunFolder
@@ -98,6 +98,8 @@ def base_licence(path: str) -> str:
 
     if path.startswith("package:"):
         return "apache-2.0"  # ours
+    if is_gone(path):
+        return ""
     cached = try_to_load_from_cache(path, CARD) if on_hub(path) else str(Path(resolve(path)) / CARD)
     try:
         stated = metadata_load(cached) if isinstance(cached, str) and Path(cached).is_file() else None

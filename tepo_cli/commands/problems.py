@@ -62,10 +62,10 @@ def _verified(name: str, *, skip_generated: bool) -> bool:
     from tepo.problems.hashes import set_hash
     from tepo.problems.training_sets import load_training_problems, training_names
 
-    pinned, options, own = "", GraderOptions(), is_own("data", name)
+    pinned, options, own, said = "", GraderOptions(), is_own("data", name), list[str]()
     if own:
         read = read_data(name, most=None)
-        problems = list(read.problems)
+        problems, said = list(read.problems), read.lines()
     elif name in training_names():
         problems = load_training_problems(name)
     else:
@@ -76,7 +76,7 @@ def _verified(name: str, *, skip_generated: bool) -> bool:
         pinned = "" if benchmark.hash or benchmark.procedural else f"; not pinned, as {name}.yaml has no `hash`"
         own = paths.find("evals", name.partition(":")[0]).parent != paths.shipped("evals")
     typer.echo(f"{name}: {counted(len(problems), 'problem')}, content {set_hash(problems)}{pinned}")
-    for line in read.lines() if own else ():
+    for line in said:
         typer.echo(f"  {line}")
     with Grader(options) as grader:
         found = find(problems, grader, math.inf)

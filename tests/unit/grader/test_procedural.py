@@ -36,7 +36,8 @@ def drawn(golds: list[str]) -> list[tuple[str, str]]:
 
 def test_golds_are_integers_and_what_a_policy_can_write_is_judged_as_before() -> None:
     """The pairs judged right under revision 7, counted and hashed; they were printed by that revision."""
-    procedural = [one for one in map(load_benchmark, names("evals")) if one.procedural]
+    told = {"words2", "words3", "otherwords2", "largewords2"}  # to another model, which has all characters
+    procedural = [one for one in map(load_benchmark, names("evals")) if one.procedural and one.name not in told]
     golds = [problem.answer for one in procedural for problem in one.load_problems()]
     assert len(procedural) >= 13
     assert all(re.fullmatch(r"[0-9]{1,18}", gold) for gold in golds)

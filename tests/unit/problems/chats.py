@@ -130,5 +130,6 @@ SHIPPED = {  # the models that are asked by their chat template, in the style of
     "deepseek-r1-distill-qwen-7b": "distilled",
     "mistral-7b-instruct-v0.2": "[INST]",
     "smollm2-135m": "base asked by ChatML",
+    "smollm2-135m-hub": "base asked by ChatML",
     "smollm2-135m-words": "base asked by ChatML",
 }

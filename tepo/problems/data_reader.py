@@ -26,7 +26,7 @@ from tepo.problems.sources import read_problem_file
 
 GYM_SIZE = 5000  # problems that are made of a task
 FIELDS = ("problem", "answer", "id", "family")
-# Names of columns, the first that is there; a dot goes into a mapping, as in verl's rows.
+# Names of columns, the first that is there, as `Final Answer` too; a dot goes into a mapping, as in verl's rows.
 _NAMES = {
     "problem": ("problem", "question", "prompt", "query", "instruction", "messages", "conversations", "input"),
     "answer": (
@@ -100,7 +100,8 @@ def _foreign(path: Path) -> bool:
             return False
     if not isinstance(first, Mapping) or "problem" in first:
         return isinstance(first, Mapping) and ("id" not in first or "answer" not in first)
-    return any(_at(first, column) is not None for column in _NAMES["problem"])
+    alike = _alike(first)
+    return any(_at(first, alike.get(column, column)) is not None for column in _NAMES["problem"])
 
 
 @lru_cache(maxsize=8)
@@ -191,14 +192,20 @@ def _at(row: Any, column: str) -> Any:
     return value
 
 
+def _alike(columns: Iterable[Any]) -> dict[str, Any]:
+    """Columns by their names as `_NAMES` would spell them."""
+    return {str(column).casefold().replace(" ", "_"): column for column in columns}
+
+
 def _columns(rows: Sequence[Any], where: str, fields: Mapping[str, str]) -> dict[str, str]:
     """Column of each field; an answer that only a conversation holds has that of the problem."""
     first = [row for row in rows[:100] if isinstance(row, Mapping)]
     there = sorted({key for row in first for key in row})
+    alike = _alike(there)
     fix = f"columns: {', '.join(there) or 'none'}; data.fields.problem=COLUMN, data.fields.answer=COLUMN"
     chosen: dict[str, str] = {}
     for name, likely in _NAMES.items():
-        for column in [fields[name]] if name in fields else likely:
+        for column in [fields[name]] if name in fields else (alike.get(one, one) for one in likely):
             if any(_at(row, column) is not None for row in first):
                 chosen[name] = column
                 break

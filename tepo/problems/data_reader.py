@@ -52,7 +52,7 @@ class ReadData:
     remarks: tuple[str, ...] = ()
 
     def lines(self) -> list[str]:
-        """What was read, for people: the columns, what was dropped and why, and the first rows."""
+        """Lines for people on what was read: the columns, what was dropped and why, and the first rows."""
         taken = ", ".join(f"{name} from {column}" for name, column in self.columns.items())
         said = [f"{counted(len(self.problems), 'problem')} ({taken})"]
         if self.dropped:

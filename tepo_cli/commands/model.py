@@ -43,7 +43,7 @@ def warmstart(
     measure: Annotated[bool, typer.Option(help="Measure the base on the benchmarks of its data.")] = True,
     quiet: Quiet = False,
 ) -> None:
-    """Warm-start a tiny policy on generated solutions.
+    """Warm-start a small policy on generated solutions.
 
     Train from it with `model.path=FOLDER`."""
     import torch

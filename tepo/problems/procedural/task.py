@@ -1,4 +1,4 @@
-"""What a kind of generated problems is."""
+"""A kind of generated problems."""
 
 from collections.abc import Callable, Sequence
 from random import Random

@@ -6,14 +6,15 @@ from collections.abc import Iterable, Sequence
 from tepo.common.text import counted, setting_text
 from tepo.config.run_config import RunConfig
 from tepo.launch.local import unfinished
-from tepo.planning.estimate import ASSUMPTIONS
 from tepo.planning.fit import Fit, fit, measured_peaks, needs_reference, takes
 from tepo.planning.gpus import Machine, chosen, machines, single_gpus
 from tepo.planning.study_totals import StudyHours, study_disk, study_hours
 from tepo.sampling.backends.vllm import ASLEEP, WORK
 from tepo.studies.plan import Unit, unique
 from tepo.training.engine.backends import engine_backend
-from tepo.training.resources.memory import CONTEXT, FRAGMENTS, GIB
+from tepo.training.resources.estimate import ASSUMPTIONS
+from tepo.training.resources.gpu_cards import GIB
+from tepo.training.resources.memory import CONTEXT, FRAGMENTS
 from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
 from tepo_cli.screen import say_wrapped, show
 
@@ -116,7 +117,7 @@ def _several_ranks(units: Iterable[Unit]) -> bool:
 
 def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | None, *, verbose: bool) -> None:
     """GiB of each GPU, seconds of a step and dollars of the run, on every machine; under the table what does not fit
-    and what would help, and where another layout is faster. settings: of a sweep, those that it holds for."""
+    and what would help, and the layouts. settings: of a sweep, those that it holds for."""
     reference, steps = needs_reference(config), config.train.steps
     several = engine_backend(config.engine.kind).several_ranks
     fits = [fit(config, machine, reference=reference) for machine in _machines(several, card, gpus)]
@@ -137,15 +138,11 @@ def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | No
             remedy = f"It would with {' '.join(one.changes)}{', servers on other GPUs' if servers else ''}."
         say_wrapped(f"{one.machine.name}: does not fit, {one.problem}. {remedy}")
     fits = [one for one in fits if not one.problem]
-    faster = [
-        (f"{seconds:.0f} s with {' '.join(words)}" if words else "", one)
-        for one in fits
-        for words, seconds in [one.fastest()]
-    ]
-    _say_by_machine("a faster layout, by the same estimate:", faster)
+    if not verbose:
+        _say_by_machine("layout:", ((_layout(one), one) for one in fits))
     if verbose and fits:
         for key in dict.fromkeys(key for one in fits for key in one.why):
-            _say_by_machine(f"{key} is null, so it becomes", ((one.why.get(key, ""), one) for one in fits))
+            _say_by_machine(f"{key} is left open, so it becomes", ((one.why.get(key, ""), one) for one in fits))
         told = []
         for one in fits:
             time = one.time
@@ -154,6 +151,11 @@ def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | No
             told.append(f"{one.machine.name} {' + '.join(f'{part:.0f}' for part in parts)}{beside}")
         phases = "rollout + old log-probs + updates + reductions + rest"
         say_wrapped(f"seconds of a step ({phases}): {'; '.join(told)}")
+
+
+def _layout(found: Fit) -> str:
+    """What was chosen, as words of a command line."""
+    return " ".join(f"{key}={text.partition(':')[0]}" for key, text in found.why.items())
 
 
 def _say_by_machine(what: str, said: Iterable[tuple[str, Fit]]) -> None:

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def chosen(value: T | None) -> T:
-    """A setting that may be null, where the planner has chosen for it (`tepo.training.resources.memory.fill`)."""
+    """A setting that may be null, where the planner has chosen for it (`tepo.training.resources.layout.fill`)."""
     assert value is not None, "a setting is null that the planner should have chosen"
     return value
 
@@ -87,8 +87,8 @@ class SamplerConfig:
     gap_bound: float | None = option(None, "mean absolute log-prob gap to the trainer that stops a run", low=POSITIVE)
     # null: what the planner says the trainer leaves; on a CPU 0.4
     memory_fraction: float | None = option(None, "vLLM's share of the GPU, or GiB of its cache on a CPU", low=POSITIVE)
-    # the last bits of its log-probs differ with it, as they do with the number of ranks
-    tensor_parallel: Literal[1, 2, 4, 8] = option(1, "number of neighbouring ranks that share a vLLM engine")
+    # null: the planner's choice; the last bits of log-probs differ with it, as they do with the number of ranks
+    tensor_parallel: Literal[1, 2, 4, 8] | None = option(1, "number of neighbouring ranks that share a vLLM engine")
     servers: list[str] = option([], "URLs of the servers (kind=vllm_server)")
     margin: float = option(1.2, "ratio of the prompts in flight to those expected to hold the missing groups", low=1)
 
@@ -99,8 +99,9 @@ class EngineConfig:
 
     kind: str = option("torch", "name of the engine, a module of tepo.training.engine.backends")
     device: Literal["auto", "cpu", "cuda"] = option("auto", "device of the training")
-    micro_batch_tokens: int = option(16384, "largest number of tokens of one forward pass", low=1)
-    zero_stage: int = option(2, "ZeRO stage of DeepSpeed: the state that GPUs share out", low=1, high=3)
+    # null, of both: the planner's choice
+    micro_batch_tokens: int | None = option(16384, "largest number of tokens of one forward pass", low=1)
+    zero_stage: int | None = option(2, "ZeRO stage of DeepSpeed: the state that GPUs share out", low=1, high=3)
     optimizer: Literal["adamw", "adamw_8bit"] = option(
         "adamw", "kind of optimizer; 8bit: moments in 8 bits (torch alone)"
     )

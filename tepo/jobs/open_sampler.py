@@ -27,17 +27,16 @@ def trainers_sampler(config: RunConfig, weights: Weights, run: RunFolder) -> Gen
     """The sampler that a configuration trains with, of the given weights, with the GPU for itself. Where ranks train
     with engines of their own, there are as many on the GPUs of this machine that the ranks had."""
     from tepo.training.distributed.process_group import local_world_size
-    from tepo.training.resources.memory import with_all
-    from tepo.training.setup import gpus_here, pick_device, shape_at
+    from tepo.training.resources.layout import with_all
+    from tepo.training.setup import gpus_here, laid_out, pick_device, shape_at
 
     sampler, gpus = config.sampler, local_world_size()
     backend, length = sampler_backend(sampler.kind), longest_sequence(config)
     if gpus > 1 and not (backend.shares_weights or backend.remote):
-        size = sampler.tensor_parallel
+        size = chosen(laid_out(config)[0].sampler.tensor_parallel)
         options = SamplerOptions(sampler.kind, config.model.dtype, size, gpus // size, max_length=length)
         return model_sampler(weights, options, run)
     # One sampler has this GPU for itself: its share and its rows are chosen where they are open.
-    config = replace(config, sampler=replace(sampler, tensor_parallel=1))
     here = gpus_here(pick_device(config.engine.device))
     if here.bytes or sampler.max_rows is None:
         config = with_all(config, shape_at(config, weights.path), here)

@@ -19,7 +19,7 @@ from tepo.sampling.backends import sampler_backend
 from tepo.studies.plan import Unit
 from tepo.training.engine.backends import engine_backend
 from tepo.training.preflight import check_benchmarks, check_golds, check_settings
-from tepo.training.resources.memory import GIB
+from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
 
 

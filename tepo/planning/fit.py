@@ -1,7 +1,6 @@
-"""Fit of a run on a machine, what would make it fit, and the layout with the shortest step: said before anything is
+"""Fit of a run on a machine, by the layout that is chosen there, and what would make it fit: said before anything is
 started."""
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,14 +9,15 @@ from typing import Any
 from tepo.common.errors import UserError
 from tepo.config.compose import compose, to_dict
 from tepo.config.run_config import RunConfig
-from tepo.planning.estimate import START, StepTime, measuring_time, step_time
-from tepo.planning.gpus import Machine, ranks_of
-from tepo.policy.model.shapes import Shape, number_bytes, shape_of
-from tepo.sampling.backends import RESERVE, longest_sequence, sampler_backend, sampler_kinds
+from tepo.planning.gpus import Machine
+from tepo.policy.model.shapes import Shape, shape_of
+from tepo.sampling.backends import longest_sequence, sampler_backend, sampler_kinds
 from tepo.studies.study import SCALES, load_study
 from tepo.training.engine.backends import engine_backend, shares_weights
+from tepo.training.resources.estimate import START, StepTime, measuring_time, step_time
 from tepo.training.resources.gpu_cards import Card
-from tepo.training.resources.memory import GIB, TAKEN, Gpus, Memory, fill, memory, sequence_bytes
+from tepo.training.resources.layout import fill, lacking
+from tepo.training.resources.memory import TAKEN, Memory, memory
 
 _DEVICE = ("model", "sampler", "engine", "train")  # the sections that memory and time depend on
 _FREE = ("learning_rate", "warmup_steps", "weight_decay", "adam_beta2", "grad_clip")  # but not on these of `train`
@@ -40,11 +40,11 @@ class Fit:
 
     @cached_property
     def time(self) -> StepTime:
-        return step_time(self.config, self.shape, self.machine, self.memory)
+        return step_time(self.config, self.shape, self.machine.of(self.config), self.memory)
 
     def hours(self, *, trained: bool) -> float:
         """Hours of a run or, not trained, of its base: the sampler's start, all steps, and the benchmarks."""
-        seconds = measuring_time(self.config, self.shape, self.machine)
+        seconds = measuring_time(self.config, self.shape, self.machine.of(self.config))
         if trained:
             start = 0.0 if shares_weights(self.config) else START
             seconds += start + self.config.train.steps * self.time.total
@@ -53,25 +53,6 @@ class Fit:
     def cost(self, steps: int) -> float:
         """Dollars of so many steps."""
         return self.time.total * steps / 3600 * self.machine.ranks * self.machine.card.price
-
-    def fastest(self) -> tuple[tuple[str, ...], float]:
-        """The overrides of the layout with the shortest step (GPUs of a sampling engine, tokens of a micro-batch, ZeRO
-        stage, with the rows that the cache then holds), and its seconds. An override must save a fiftieth."""
-        engine, tokens = self.asked.engine, self.asked.engine.micro_batch_tokens
-        several = self.machine.ranks > 1 and engine_backend(engine.kind).several_ranks
-        options = {
-            "sampler.tensor_parallel": (1, 2, 4, 8) if several else (self.asked.sampler.tensor_parallel,),
-            "engine.micro_batch_tokens": sorted({tokens, max(longest_sequence(self.asked), tokens // 2), 2 * tokens}),
-            "engine.zero_stage": (1, 2, 3) if several else (engine.zero_stage,),
-        }
-        best, least = self, self.time.total
-        for values in itertools.product(*options.values()):
-            layout = tuple(f"{key}={value}" for key, value in zip(options, values, strict=True))
-            words = tuple(word for word in layout if changed(self.asked, [word]) != self.asked)
-            found = check(changed(self.asked, words), self.shape, self.machine, reference=self.memory.reference > 0)
-            if not found.problem and (weighed := found.time.total * (1 + 0.02 * len(words))) < least:
-                best, least = replace(found, changes=words), weighed
-        return best.changes or (), best.time.total
 
 
 def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
@@ -90,14 +71,13 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
 
 def check(config: RunConfig, shape: Shape, machine: Machine, *, reference: bool) -> Fit:
     """The memory of a run on a machine, and what stands against it, the ranks and settings first."""
-    ranks = ranks_of(config, machine)
-    gpus = Gpus(ranks, min(ranks, machine.node_gpus), machine.card.bytes)
+    gpus = machine.of(config)
     filled, why = fill(config, shape, gpus, reference)
     needed = memory(filled, shape, gpus, reference=reference)
     try:
         engine_backend(config.engine.kind).check_settings(filled, gpus.ranks)
         sampler_backend(config.sampler.kind).check_settings(filled, gpus.ranks)
-        problem = _too_large(filled, shape, machine, needed)
+        problem = next((said for lacks, said in lacking(filled, shape, gpus, needed) if lacks > 0), "")
     except UserError as error:
         problem = error.what
     return Fit(config, filled, shape, machine, needed, problem, why)
@@ -116,25 +96,6 @@ def needs_reference(config: RunConfig) -> bool:
     return load_objective(config.objective).needs.initial_policy
 
 
-def _too_large(config: RunConfig, shape: Shape, machine: Machine, found: Memory) -> str:
-    """Sentence that names what does not fit into a GPU or a node; empty where all fits."""
-    of, left = f"of {machine.card.bytes / GIB:.0f}", machine.card.bytes - RESERVE
-    sampling, host = max(found.sampling, found.syncing), max(found.host, found.load_host)
-    if found.updating > left:
-        return f"the updates need {found.updating / GIB:.0f} GiB {of}"
-    if sampling > left:
-        return f"sampling needs {sampling / GIB:.0f} GiB {of} beside the trainer"
-    if found.loading > left:
-        return f"loading needs {found.loading / GIB:.0f} GiB {of}"
-    if found.cache is not None and found.cache < sequence_bytes(config, shape):
-        weights = number_bytes(config.model.dtype) * shape.parameters / config.sampler.tensor_parallel
-        room = f"{weights / GIB:.0f} GiB of weights and a sequence of full length"
-        return f"the sampler's {found.sampler / GIB:.0f} GiB do not hold {room}"
-    if host > machine.host:
-        return f"main memory of a node: {host / GIB:.0f} GiB of {machine.host / GIB:.0f}"
-    return ""
-
-
 def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
     """Overrides that save memory, alone and together, so that the costliest in time of each set is as cheap as can be;
     with a mini-batch that the ranks divide where they do not; at last a sampler on other GPUs."""
@@ -145,7 +106,7 @@ def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
         yield split
     # the trainer's: the cheapest in time first, and what changes no result before what rounds
     trainer = []
-    if config.engine.micro_batch_tokens > longest_sequence(config):
+    if (config.engine.micro_batch_tokens or 0) > longest_sequence(config):
         trainer.append(f"engine.micro_batch_tokens={longest_sequence(config)}")
     if config.model.gradient_checkpointing is False:
         trainer.append("model.gradient_checkpointing=true")

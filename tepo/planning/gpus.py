@@ -7,8 +7,8 @@ from tepo.common.errors import UserError, unknown_name
 from tepo.common.text import counted
 from tepo.config.run_config import RunConfig
 from tepo.training.engine.backends import engine_backend
-from tepo.training.resources.gpu_cards import A100, A100_40GB, H100, H200, L40S, RTX_4090, Card
-from tepo.training.resources.memory import GIB
+from tepo.training.resources.gpu_cards import A100, A100_40GB, GIB, H100, H200, L40S, RTX_4090, Card
+from tepo.training.resources.memory import Gpus
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,11 @@ class Machine:
     def name(self) -> str:
         one = f"{self.node_gpus} {self.card.name}"
         return f"{self.nodes} x {one}" if self.nodes > 1 else one
+
+    def of(self, config: RunConfig) -> Gpus:
+        """The GPUs that a run's engine uses."""
+        ranks = self.ranks if engine_backend(config.engine.kind).several_ranks else 1
+        return Gpus(ranks, min(ranks, self.node_gpus), self.card.bytes, card=self.card, host=self.host)
 
 
 def machines() -> list[Machine]:
@@ -61,8 +66,3 @@ def chosen(found: Sequence[Machine], card: str | None, gpus: int | None) -> list
 def single_gpus() -> list[Machine]:
     """One GPU of each kind, for runs that need no more."""
     return [machine for machine in machines() if machine.ranks == 1]
-
-
-def ranks_of(config: RunConfig, machine: Machine) -> int:
-    """GPUs of a machine that a run's engine uses."""
-    return machine.ranks if engine_backend(config.engine.kind).several_ranks else 1

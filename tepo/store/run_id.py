@@ -15,12 +15,14 @@ _UNHASHED = {
     "wandb": None,
     "data": "name base kind tasks problems fields exclude_contaminated held_out benchmarks "
     "max_prompt_tokens max_new_tokens",
-    "model": "name path revision",
+    "model": "name path revision gradient_checkpointing",
     # the objective holds the exact KL
     "train": "checkpoint_every token_dump_every validate_every validation_problems exact_kl",
     "grader": "workers recycle",
-    "sampler": "servers margin tensor_parallel memory_fraction",
-}  # labels, paths, what `identity` covers by its content, and what changes no result; None: the section
+    "sampler": "servers margin tensor_parallel memory_fraction max_rows",
+    "engine": "micro_batch_tokens zero_stage",
+}  # labels, paths, what `identity` covers by its content, and what changes no result but for rounding (the layout);
+# None: the section
 
 
 def identity(config: RunConfig) -> dict[str, Any]:

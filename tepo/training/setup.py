@@ -38,7 +38,9 @@ from tepo.training.engine.backends import engine_backend, shares_weights
 from tepo.training.engine.engine import Engine
 from tepo.training.metrics.metrics_log import MetricsLog
 from tepo.training.preflight import check_machine, check_settings
-from tepo.training.resources.memory import Gpus, fill, held_by_others, with_share
+from tepo.training.resources.gpu_cards import CARDS
+from tepo.training.resources.layout import fill, is_open, with_share
+from tepo.training.resources.memory import Gpus, held_by_others
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.prefetch import BehaviorWeights, PrefetchedRollouts
 from tepo.training.rollout.prompt_stream import PromptStream
@@ -74,15 +76,9 @@ def prepare(config: RunConfig, folder: RunFolder) -> PreparedRun:
 
     Raises UserError for settings that cannot be, or that this machine cannot meet."""
     check_settings(config)
-    if sampler_backend(config.sampler.kind).segments_may_grow(config):
+    chosen, reasons = laid_out(config)
+    if sampler_backend(config.sampler.kind).segments_may_grow(chosen):
         grow_segments()
-    chosen, reasons = config, dict[str, str]()
-    if config.sampler.max_rows is None or config.model.gradient_checkpointing is None:
-        gpus = gpus_here(pick_device(config.engine.device))
-        if gpus.ranks > 1:  # they must choose alike before they meet, and go by their cards, not by what is free
-            gpus = replace(gpus, taken=0.0)
-        shape = KNOWN.get(config.model.path) or shape_at(config, config.model.path)
-        chosen, reasons = fill(config, shape, gpus, load_objective(config.objective).needs.initial_policy)
     check_machine(chosen, folder.path)
     if not folder.started():  # a run that is refused leaves no folder
         check_weights(config.model.path, config.model.revision, config.model.trust_remote_code)
@@ -93,6 +89,20 @@ def prepare(config: RunConfig, folder: RunFolder) -> PreparedRun:
         tokenizer = load_tokenizer(model.path, model.revision, model.trust_remote_code)
         prompts = PromptStream(chosen, tokenizer)
     return PreparedRun(folder, config, chosen, reasons, prompts)
+
+
+def laid_out(config: RunConfig) -> tuple[RunConfig, dict[str, str]]:
+    """The configuration with the layout that it leaves open chosen for the GPUs of this run, and why, by setting."""
+    if not is_open(config):
+        return config, {}
+    gpus = gpus_here(pick_device(config.engine.device))
+    if gpus.ranks > 1:  # they must choose alike before they meet, and go by their cards, not by what is free
+        gpus = replace(gpus, taken=0.0)
+    shape = KNOWN.get(config.model.path) or shape_at(config, config.model.path)
+    found, reasons = fill(config, shape, gpus, load_objective(config.objective).needs.initial_policy)
+    if gpus.bytes and gpus.card is None:
+        reasons["card"] = f"{torch.cuda.get_device_name()}: of unknown speed, so an H100's is assumed"
+    return found, reasons
 
 
 @dataclass
@@ -197,7 +207,7 @@ def open_state(config: RunConfig, run: RunFolder, prompts: PromptStream | None =
         policy.model.train()  # transformers checkpoints in training mode alone; the supported models have no dropout
     with contextlib.ExitStack() as stack:
         engine = engine_backend(config.engine.kind).open(config, policy)
-        check_same_run(run, latest, engine.comm)
+        check_same_run(run, latest, config, engine.comm)
         if latest is not None:
             engine.load(latest)
         sampler = stack.enter_context(contextlib.closing(make_sampler(roomy, policy, resolve(source), run.exchange)))
@@ -250,11 +260,14 @@ def open_rollouts(
 
 def gpus_here(device: torch.device) -> Gpus:
     """GPUs of this run, of the size of this rank's, with what other processes hold of it; without bytes on a CPU."""
-    world = process_group.world_size(), process_group.local_world_size()
+    local = process_group.local_world_size()
+    world = max(process_group.world_size(), local), local  # the first is 1 in a process that measures with all GPUs
     if device.type != "cuda":
         return Gpus(*world)
     free, size = torch.cuda.mem_get_info(device)
-    return Gpus(*world, float(size), held_by_others(size, free, torch.cuda.memory_reserved(device)))
+    taken = held_by_others(size, free, torch.cuda.memory_reserved(device))
+    host = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    return Gpus(*world, float(size), taken, CARDS.get(torch.cuda.get_device_name(device)), host)
 
 
 def shape_at(config: RunConfig, source: str) -> Shape:
@@ -269,15 +282,17 @@ def shape_at(config: RunConfig, source: str) -> Shape:
         raise not_loaded("the model does not load", error, source) from error
 
 
-def check_same_run(run: RunFolder, latest: Path | None, comm: Comm | None) -> None:
-    """Raises RunFailed where another rank read other files than this one: it would train another run, or go on from
-    another checkpoint."""
+def check_same_run(run: RunFolder, latest: Path | None, config: RunConfig, comm: Comm | None) -> None:
+    """Raises RunFailed where another rank read other files than this one, so that it would train another run or go on
+    from another checkpoint, or chose another layout, as beside another kind of GPU."""
+    layout = config.sampler.tensor_parallel, config.engine.micro_batch_tokens, config.engine.zero_stage
     own = f"{run.path.name} at {latest.name}" if latest else run.path.name
+    own += f", layout {'/'.join(map(str, layout))}"
     found = [own] if comm is None else comm.all_gather_object(own)
     if len(set(found)) > 1:
         shown = ", ".join(f"rank {rank}: run {name}" for rank, name in enumerate(found))
-        fix = "give every machine the same TEPO_PATH, problems and model, and start again"
-        raise RunFailed(f"the ranks read different files ({shown})", where="a run over several ranks", fix=fix)
+        fix = "give every machine the same TEPO_PATH, problems, model and kind of GPU, and start again"
+        raise RunFailed(f"the ranks are not of one run ({shown})", where="a run over several ranks", fix=fix)
 
 
 def open_policy(config: RunConfig, latest: Path | None, device: torch.device) -> Policy:

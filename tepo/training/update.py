@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from tepo.common.errors import Diverged
 from tepo.common.randomness import derive
-from tepo.config.run_config import RunConfig
+from tepo.config.run_config import RunConfig, chosen
 from tepo.objectives import Objective, Plan
 from tepo.objectives.batch import all_sum
 from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions
@@ -38,7 +38,7 @@ class Updater:
     @property
     def dealer(self) -> Dealer:
         """Deals sequences to the ranks of the engine."""
-        budget, comm = self.config.engine.micro_batch_tokens, self.engine.comm
+        budget, comm = chosen(self.config.engine.micro_batch_tokens), self.engine.comm
         return Dealer(budget) if comm is None else Dealer(budget, comm.rank, comm.world_size)
 
     def prepare(self, mini_batch: MiniBatch) -> Plan:

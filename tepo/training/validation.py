@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tepo.common.errors import Diverged
-from tepo.config.run_config import RunConfig
+from tepo.config.run_config import RunConfig, chosen
 from tepo.problems.benchmarks import Benchmark, load_benchmark
 from tepo.problems.problem import Problem
 from tepo.store.evaluation_result import AVERAGE
@@ -87,7 +87,7 @@ class Validation:
         from tepo.sampling.engine_ranks import EngineOfRank
 
         config, shares, counts = self.config, {}, {}
-        engine = EngineOfRank.of(self.comm, config.sampler.tensor_parallel)
+        engine = EngineOfRank.of(self.comm, chosen(config.sampler.tensor_parallel))
         for benchmark, problems in self.sets:
             own = engine.share(problems)
             broken: Diverged | None = None

@@ -140,5 +140,5 @@ def test_ranks_that_read_different_files_train_nothing(tmp_path: Path) -> None:
         where = {"TEPO_PATH": str(row.parents[1]), "RANK": str(rank), "LOCAL_RANK": str(rank)}
         both.append(started("train", *words, **shared, **where))
     for done in [one.end(120, code=1) for one in both]:
-        assert "the ranks read different files (rank 0: run " in done.stderr
+        assert "the ranks are not of one run (rank 0: run " in done.stderr
     assert not list((tmp_path / "runs").glob("*/metrics.jsonl"))

@@ -41,6 +41,8 @@ def grow_segments() -> None:
     of many sizes. To be called before the first allocation. What the user has set stays."""
     if not set(_NAMES) & set(os.environ):
         os.environ[_OURS[0]] = _OURS[1]
+        if torch.cuda.is_initialized():  # the allocator read the variable when CUDA started
+            torch._C._accelerator_setAllocatorSettings(_OURS[1])  # as vLLM does (device_allocator/alloc_conf.py)
 
 
 def segments_grow(environment: Mapping[str, str]) -> bool:

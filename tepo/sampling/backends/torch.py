@@ -25,7 +25,7 @@ class TorchSamplerBackend(SamplerBackend):
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:
         """An engine that several ranks hold."""
-        if config.sampler.tensor_parallel > 1:
+        if (config.sampler.tensor_parallel or 1) > 1:
             where, fix = f"sampler.tensor_parallel={config.sampler.tensor_parallel}", "sampler=vllm, or leave it out"
             raise UserError("the embedded sampler is not cut over ranks", where=where, fix=fix)
 

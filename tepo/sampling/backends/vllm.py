@@ -50,7 +50,7 @@ class VllmBackend(SamplerBackend):
     def check_settings(self, config: RunConfig, ranks: int) -> None:
         """Ranks that cannot share engines evenly; a sequence that a known model cannot hold, and heads that cannot be
         cut: of others `VllmSampler` says so when it is opened."""
-        size, shape = config.sampler.tensor_parallel, KNOWN.get(config.model.path)
+        size, shape = config.sampler.tensor_parallel or 1, KNOWN.get(config.model.path)
         if ranks % size:
             raise _cannot_cut(config, f"{ranks} ranks cannot share engines of {size}")
         if shape is not None:
@@ -61,7 +61,7 @@ class VllmBackend(SamplerBackend):
                 raise _cannot_cut(config, f"{heads} cannot be cut over {size} GPUs")
 
     def check_available(self, config: RunConfig) -> None:
-        size = config.sampler.tensor_parallel
+        size = config.sampler.tensor_parallel or 1
         here = int(os.environ.get("LOCAL_WORLD_SIZE", size))  # not every launcher says it
         if here % size:
             raise _cannot_cut(config, f"an engine of {size} ranks would lie on several nodes, which have {here} each")
@@ -80,7 +80,7 @@ class VllmBackend(SamplerBackend):
             max_rows=chosen(config.sampler.max_rows),
             revision=config.model.revision,
             trust_remote_code=config.model.trust_remote_code,
-            tensor_parallel=config.sampler.tensor_parallel,
+            tensor_parallel=chosen(config.sampler.tensor_parallel),
         )
         stop = stop_tokens(policy.model, policy.tokenizer)
         return VllmSampler(options, stop, memory_fraction=config.sampler.memory_fraction or _CPU_GIB, sleep=True)
@@ -100,7 +100,7 @@ class VllmBackend(SamplerBackend):
     def memory(self, config: RunConfig, shape: Shape, room: Room) -> SamplerMemory:
         """Its share of the GPU, of which its part of the weights and work leave the cache: the share that is given,
         else what the trainer leaves, no more than all rows of full length could fill."""
-        size, ranks = number_bytes(config.model.dtype), config.sampler.tensor_parallel
+        size, ranks = number_bytes(config.model.dtype), chosen(config.sampler.tensor_parallel)
         rows, given = chosen(config.sampler.max_rows), config.sampler.memory_fraction
         own = size * shape.parameters / ranks + WORK + 16.0 * shape.vocabulary * max(rows - _WORK_ROWS, 0)
         full = rows * size * shape.cut_cache_numbers(ranks) * longest_sequence(config)
@@ -111,7 +111,7 @@ class VllmBackend(SamplerBackend):
     def remedies(self, config: RunConfig) -> tuple[str, ...]:
         """The plan's share of the GPU, then engines over several ranks, of which each holds a part of the weights."""
         share = () if config.sampler.memory_fraction is None else ("sampler.memory_fraction=null",)
-        larger = [size for size in (2, 4, 8) if size > config.sampler.tensor_parallel]
+        larger = [size for size in (2, 4, 8) if size > (config.sampler.tensor_parallel or 8)]
         return (*share, *(" ".join((*share, f"sampler.tensor_parallel={size}")) for size in larger))
 
 

@@ -26,7 +26,7 @@ class VllmServerBackend(SamplerBackend):
 
     def check_settings(self, config: RunConfig, ranks: int) -> None:
         """Any ranks; a plan needs no servers. A server cuts its model itself."""
-        if config.sampler.tensor_parallel > 1:
+        if (config.sampler.tensor_parallel or 1) > 1:
             where = f"sampler.tensor_parallel={config.sampler.tensor_parallel}"
             fix = "start the servers with --tensor-parallel-size, and leave it out here"
             raise UserError("servers have their own GPUs, which no ranks share", where=where, fix=fix)

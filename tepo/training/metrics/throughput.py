@@ -17,8 +17,7 @@ from tepo.config.run_config import ModelConfig
 from tepo.policy.model.shapes import Shape
 from tepo.training.distributed.comm import Comm
 from tepo.training.distributed.liveness import ACTIVITY
-from tepo.training.resources.gpu_cards import peak_operations
-from tepo.training.resources.memory import GIB
+from tepo.training.resources.gpu_cards import GIB, peak_operations
 from tepo.training.rollout_batch import FlatRollout
 
 ROLLOUT = ("gen", "reward", "gather")  # the sections of one phase, in which ranks sample, grade and meet

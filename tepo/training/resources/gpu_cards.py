@@ -1,8 +1,8 @@
 """GPUs by their makers' data sheets: the one table behind plans and MFU."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tepo.training.resources.memory import GIB
+GIB = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,23 +31,25 @@ H100 = Card("H100", 79.1 * GIB, 989e12, 3.35e12, price=2.5)
 H200 = Card("H200", 139.8 * GIB, 989e12, 4.8e12, price=3.5)
 H20 = Card("H20", 95 * GIB, 148e12, 4.0e12)
 
-_PEAKS = {
-    "NVIDIA A100-SXM4-40GB": A100_40GB.operations,
-    "NVIDIA A100-SXM4-80GB": A100.operations,
-    "NVIDIA A100-PCIE-40GB": A100_40GB.operations,
-    "NVIDIA A100 80GB PCIe": A100.operations,
-    "NVIDIA A800-SXM4-80GB": A100.operations,
-    "NVIDIA H100 80GB HBM3": H100.operations,
-    "NVIDIA H100 PCIe": 756e12,
-    "NVIDIA H100 NVL": 835e12,
-    "NVIDIA H800": H100.operations,
-    "NVIDIA H200": H200.operations,
-    "NVIDIA H20": H20.operations,
-    "NVIDIA L40S": L40S.operations,
-    "NVIDIA GeForce RTX 4090": RTX_4090.operations,
-}  # by the name that the driver gives: cards that share a part of it differ in their peak
+_PCIE = 32e9
+CARDS = {
+    "NVIDIA A100-SXM4-40GB": A100_40GB,
+    "NVIDIA A100-SXM4-80GB": A100,
+    "NVIDIA A100-PCIE-40GB": replace(A100_40GB, nvlink=_PCIE),
+    "NVIDIA A100 80GB PCIe": replace(A100, bandwidth=1.94e12, nvlink=_PCIE),
+    "NVIDIA A800-SXM4-80GB": replace(A100, nvlink=200e9),
+    "NVIDIA H100 80GB HBM3": H100,
+    "NVIDIA H100 PCIe": replace(H100, operations=756e12, bandwidth=2.0e12, nvlink=_PCIE),
+    "NVIDIA H100 NVL": replace(H100, operations=835e12, bandwidth=3.9e12, nvlink=300e9),
+    "NVIDIA H800": replace(H100, nvlink=200e9),
+    "NVIDIA H200": H200,
+    "NVIDIA H20": H20,
+    "NVIDIA L40S": L40S,
+    "NVIDIA GeForce RTX 4090": RTX_4090,
+}  # by the name that the driver gives: cards that share a part of it differ in their figures
 
 
 def peak_operations(driver_name: str, dtype: str) -> float | None:
     """Peak operations a second of a card with numbers of a type; None for an unknown card, and for float32."""
-    return _PEAKS.get(driver_name) if dtype in ("bfloat16", "float16") else None
+    card = CARDS.get(driver_name)
+    return card.operations if card and dtype in ("bfloat16", "float16") else None

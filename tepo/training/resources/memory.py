@@ -5,18 +5,15 @@ they declare themselves (`tepo.training.engine.backends`, `tepo.sampling.backend
 tests/integration/test_memory_peaks.py holds it against the allocations of real updates of small models.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any
+import math
+from dataclasses import dataclass
 
-from tepo.common.errors import UserError
-from tepo.config.run_config import RunConfig
+from tepo.config.run_config import RunConfig, chosen
 from tepo.policy.model.shapes import Shape, number_bytes
-from tepo.sampling.backends import Room, SamplerMemory, longest_sequence, sampler_backend
+from tepo.sampling.backends import Room, longest_sequence, sampler_backend
 from tepo.training.engine.backends import engine_backend, shares_weights
+from tepo.training.resources.gpu_cards import GIB, Card
 
-GIB = 2**30
-_PLAN = "`tepo plan` and `tepo train --dry-run` name what makes it fit; sampler.memory_fraction overrules the plan"
 _BUDGET = (
     128 << 20
 )  # bytes of logits above which tepo.policy.logprobs.softmax_at_temperature goes through the vocabulary in parts
@@ -24,22 +21,20 @@ TAKEN = "perf/gpu_gib_"  # metrics: and a section of the step; how much of the G
 CONTEXT = 1.5 * GIB  # CUDA, its libraries, communicators
 _BEGUN = 0.5 * GIB  # of these, what a process has taken that only asks how much is free: assumed
 FRAGMENTS = 0.05  # of what updates allocate and free: assumed, with segments that grow (tepo.policy.model.allocator)
-# vLLM captures graphs of at most 512 rows (config/vllm.py, before Blackwell): of more each step waits for the host
-_ROWS = (*range(512, 128, -32), *range(128, 32, -8), *range(32, 0, -4))
-_ROWS_ON_CPU, _ROWS_IN_FULL = 256, 1024  # without a GPU; of a sampler whose rows keep room for the longest sequence
-_UNDER_WAY = 8  # a row has room for an eighth of the longest sequence: half of the mean that plans assume
-_SURE = 0.9  # of the memory: activations that are not made again are most of a plan, and counted by hand
 
 
 @dataclass(frozen=True, slots=True)
 class Gpus:
     """GPUs of a run: `ranks` in all, `node_ranks` of them on a node, `bytes` of memory each (0: a CPU), of which other
-    processes hold `taken`."""
+    processes hold `taken`. card: their kind, None for one whose figures are not known. host: bytes of main memory of a
+    node."""
 
     ranks: int = 1
     node_ranks: int = 1
     bytes: float = 0.0
     taken: float = 0.0
+    card: Card | None = None
+    host: float = math.inf
 
 
 def held_by_others(size: float, free: float, reserved: float) -> float:
@@ -113,59 +108,9 @@ class Memory:
         return max(self.loading, self.sampling, self.syncing, self.updating)
 
 
-def fill(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool) -> tuple[RunConfig, dict[str, str]]:
-    """The configuration with the settings that it leaves open (null) chosen for these GPUs, and by key what was chosen
-    and why. Results depend on none of it but for rounding."""
-    why: dict[str, str] = {}
-    if config.sampler.max_rows is None:
-
-        def look(trial: RunConfig) -> tuple[float | None, float]:
-            found = memory(_with(trial, "model", gradient_checkpointing=True), shape, gpus, reference=reference)
-            return found.cache, max(found.sampling, found.syncing)
-
-        config, why["sampler.max_rows"] = _rows(config, shape, gpus, look)
-    if config.model.gradient_checkpointing is None:
-        plain, said = _with(config, "model", gradient_checkpointing=False), "false: no GPU"
-        if gpus.bytes:  # only where the updates do not fit without it for sure
-            room, without = _SURE * (gpus.bytes - gpus.taken), memory(plain, shape, gpus, reference=reference).updating
-            fits = without <= room
-            said = f"{str(not fits).lower()}: the updates take {without / GIB:.1f} of {room / GIB:.1f} GiB without"
-            plain = plain if fits else _with(config, "model", gradient_checkpointing=True)
-        config, why["model.gradient_checkpointing"] = plain, said
-    return config, why
-
-
-def _with(config: RunConfig, section: str, **settings: Any) -> RunConfig:
-    """The configuration with other settings of a section."""
-    return replace(config, **{section: replace(getattr(config, section), **settings)})
-
-
-def _rows(
-    config: RunConfig, shape: Shape, gpus: Gpus, look: Callable[[RunConfig], tuple[float | None, float]]
-) -> tuple[RunConfig, str]:
-    """The most rows that the cache has room for. look: bytes of the cache and of all while a configuration samples."""
-    if not gpus.bytes:
-        return _with(config, "sampler", max_rows=_ROWS_ON_CPU), f"{_ROWS_ON_CPU}: no GPU"
-    full_rows = sampler_backend(config.sampler.kind).full_rows  # it takes no more of them than fit
-    each = sequence_bytes(config, shape) / _UNDER_WAY
-    for rows in (_ROWS_IN_FULL, *_ROWS) if full_rows else _ROWS:
-        trial = _with(config, "sampler", max_rows=rows)
-        cache, peak = look(trial)
-        if cache is None:
-            return trial, f"{rows}: the sampler has GPUs of its own"
-        if peak <= gpus.bytes - gpus.taken and (full_rows or cache >= rows * each):
-            break
-    assert cache is not None
-    if full_rows:
-        return trial, f"{rows}: at most, of those that fit into {cache / GIB:.1f} GiB of cache"
-    room = f"{cache / GIB:.1f} GiB of cache, {each / 2**20:.0f} MiB a row"
-    return trial, f"{rows}: {room}" + (", and no graph holds more" if rows == _ROWS[0] else "")
-
-
 def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: bool = False) -> Memory:
-    """The memory of each GPU, with what the configuration leaves open chosen for it. reference: the objective keeps a
-    copy of the first policy."""
-    config, _ = fill(config, shape, gpus, reference)
+    """The memory of each GPU in a run that leaves nothing open. reference: the objective keeps a copy of the first
+    policy."""
     size = number_bytes(config.model.dtype)
     engine = engine_backend(config.engine.kind).memory(config, shape, gpus.ranks, gpus.node_ranks)
     activations, logits = _activations(config, shape, size)
@@ -195,50 +140,9 @@ def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: b
     )
 
 
-def with_share(config: RunConfig, shape: Shape, gpus: Gpus, *, reference: bool = False) -> RunConfig:
-    """The configuration with the share of a GPU that the plan leaves to the sampler, where none is given.
-
-    Raises UserError where that does not hold the weights and a sequence of full length.
-    """
-    config, _ = fill(config, shape, gpus, reference)
-    found = memory(config, shape, gpus, reference=reference)
-    return _given(config, shape, gpus, SamplerMemory(found.sampler, found.cache))
-
-
-def with_all(config: RunConfig, shape: Shape, gpus: Gpus) -> RunConfig:
-    """The same for a sampler that has the GPU for itself, as when a finished run is measured. On a CPU only its rows
-    are chosen, where they are open."""
-    room = Room(gpus.bytes, CONTEXT + gpus.taken, shared=False)
-
-    def look(trial: RunConfig) -> tuple[float | None, float]:
-        found = sampler_backend(trial.sampler.kind).memory(trial, shape, room)
-        return found.cache, found.total + CONTEXT
-
-    if config.sampler.max_rows is None:
-        config, _ = _rows(config, shape, gpus, look)
-    if not gpus.bytes:
-        return config
-    return _given(config, shape, gpus, sampler_backend(config.sampler.kind).memory(config, shape, room))
-
-
-def _given(config: RunConfig, shape: Shape, gpus: Gpus, found: SamplerMemory) -> RunConfig:
-    if config.sampler.memory_fraction is not None:
-        return config
-    if found.cache is not None and found.cache < sequence_bytes(config, shape):
-        what = f"{found.total / GIB:.1f} of {gpus.bytes / GIB:.0f} GiB are left for the sampler: too little for"
-        what += " the weights, its own work and the cache of one sequence"
-        fix = _PLAN
-        if gpus.taken:
-            what += f"; other processes hold {gpus.taken / GIB:.1f} GiB"
-            fix = f"end them, or choose another GPU with CUDA_VISIBLE_DEVICES; {_PLAN}"
-        raise UserError(what, where=f"sampler={config.sampler.kind}", fix=fix)
-    share = int(1000 * found.total / gpus.bytes) / 1000
-    return replace(config, sampler=replace(config.sampler, memory_fraction=share))
-
-
 def sequence_bytes(config: RunConfig, shape: Shape) -> int:
     """Keys and values of one prompt and response of full length, on each GPU of an engine."""
-    numbers = shape.cut_cache_numbers(config.sampler.tensor_parallel)
+    numbers = shape.cut_cache_numbers(chosen(config.sampler.tensor_parallel))
     return number_bytes(config.model.dtype) * numbers * longest_sequence(config)
 
 
@@ -261,7 +165,7 @@ def _activations(config: RunConfig, shape: Shape, size: int) -> tuple[float, flo
     seven matrices; its output matrix is frozen.
     """
     # of the largest micro-batch: the setting, or the longest sequence where that is more
-    tokens, rank = max(config.engine.micro_batch_tokens, longest_sequence(config)), config.model.lora_rank
+    tokens, rank = max(chosen(config.engine.micro_batch_tokens), longest_sequence(config)), config.model.lora_rank
     layer = tokens * (layer_bytes(shape, size) + 7 * rank * size)
     temporary = tokens * 2 * size * (shape.inner + shape.hidden)
     if config.model.gradient_checkpointing:

@@ -18,7 +18,7 @@ import numpy as np
 from tepo.common import signals
 from tepo.common.errors import Diverged
 from tepo.common.randomness import derive
-from tepo.config.run_config import RunConfig
+from tepo.config.run_config import RunConfig, chosen
 from tepo.problems.grader import Grader, given_up
 from tepo.problems.rewards.own_rewards import OwnRewards, check_failures
 from tepo.sampling.engine_ranks import EngineOfRank
@@ -77,7 +77,7 @@ class Collector:
     @property
     def engine(self) -> EngineOfRank:
         """Engine that this rank holds, alone or with its neighbours."""
-        return EngineOfRank.of(self.comm, self.config.sampler.tensor_parallel)
+        return EngineOfRank.of(self.comm, chosen(self.config.sampler.tensor_parallel))
 
     def collect(self, start: int, step: int, before: int, metrics: StepMetrics) -> Rollout:
         """Draw prompts from number `start` until the first `prompts_per_step` mixed groups in prompt order are known,

@@ -15,12 +15,13 @@ from tepo.planning.gpus import Machine, machines
 from tepo.policy.model.shapes import KNOWN, Shape, shape_of
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study
-from tepo.training.resources.gpu_cards import H100, Card
-from tepo.training.resources.memory import GIB, TAKEN
+from tepo.training.resources.gpu_cards import GIB, H100, Card
+from tepo.training.resources.memory import TAKEN
 from tepo_cli.show_fit import show_fit, show_fits
 
 CONFIGS = {name: compose(["scale=paper", f"model={name}"]) for name in options("model") if name != "laptop"}
 BY_NAME = {machine.name: machine for machine in machines()}
+ALONE = ("sampler.tensor_parallel=1", "engine.zero_stage=3")  # an engine on each GPU
 LARGE = [machine for machine in machines() if machine.card.bytes > 70 * GIB]
 
 
@@ -44,7 +45,7 @@ def test_the_papers_models_on_eight_gpus() -> None:
     small, large = CONFIGS["qwen2.5-7b"], CONFIGS["qwen3-14b"]
     assert "the updates need" in fit(small, BY_NAME["1 H100"]).problem
     assert fit(small, BY_NAME["8 H100"]).problem == ""
-    starved = fit(compose(["scale=paper", "model=qwen3-14b", "sampler.memory_fraction=0.4"]), BY_NAME["8 H100"])
+    starved = fit(compose(["scale=paper", "model=qwen3-14b", "sampler.memory_fraction=0.4", *ALONE]), BY_NAME["8 H100"])
     assert "GiB of weights and a sequence of full length" in starved.problem
     assert starved.changes == ("sampler.memory_fraction=null",)
     assert fit(large, BY_NAME["8 H100"]).problem == ""
@@ -60,9 +61,8 @@ def test_ranks_that_do_not_divide_the_mini_batch_are_said() -> None:
 def test_a_reference_policy_is_counted() -> None:
     assert not needs_reference(compose(["scale=paper", "objective=tepo"]))
     assert needs_reference(compose(["scale=paper", "objective=grpo"]))
-    plain, anchored = (
-        fit(CONFIGS["qwen2.5-7b"], BY_NAME["8 H100"], reference=reference).memory for reference in (False, True)
-    )
+    config = compose(["scale=paper", "engine.zero_stage=2"])
+    plain, anchored = (fit(config, BY_NAME["8 H100"], reference=reference).memory for reference in (False, True))
     assert anchored.updating - plain.updating == 2 * KNOWN["Qwen/Qwen2.5-7B"].parameters
 
 
@@ -80,7 +80,6 @@ def test_the_plan_says_what_does_not_fit_and_what_would(capsys: pytest.CaptureFi
     assert "good to a factor of 1.5" in " ".join(said.split())
     phases = "rollout + old log-probs + updates + reductions + rest"
     assert f"seconds of a step ({phases}): 8 A100 " in " ".join(said.split())
-    assert "a faster layout, by the same estimate: " in " ".join(said.split())
 
 
 def test_what_runs_on_gpus_took_stands_beside_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,7 +134,7 @@ def test_offload_is_what_is_left_for_a_smaller_card_and_deepspeed_for_the_smalle
 
 def test_an_engine_that_does_not_fit_on_a_gpu_is_cut() -> None:
     """Beside the trainer of a 32B, a share of 0.5 holds no weights; on half of the GPU each of four holds a quarter."""
-    config = compose(["scale=paper", "model=qwen2.5-32b", "sampler.memory_fraction=0.5"])
+    config = compose(["scale=paper", "model=qwen2.5-32b", "sampler.memory_fraction=0.5", *ALONE])
     found = fit(config, BY_NAME["8 H100"])
     assert "do not hold 61 GiB of weights" in found.problem
     assert found.changes == ("sampler.memory_fraction=null",)
@@ -165,7 +164,7 @@ def test_a_plan_of_one_card_shows_that_card_alone(capsys: pytest.CaptureFixture[
     assert not re.search(r"A100|H200|L40S|RTX|2 x 8|\b1 H100", shown)
     show_fit(compose(["scale=single_gpu"]), card="rtx4090")
     said = " ".join(capsys.readouterr().err.split())
-    assert re.search(r"max_rows is null, so it becomes \d+: [\d.]+ GiB of cache, .* a row.* \(1 RTX 4090\)", said)
+    assert re.search(r"max_rows is left open, so it becomes \d+: [\d.]+ GiB of cache, .* a row.* \(1 RTX 4090\)", said)
     with pytest.raises(UserError, match="unknown card 'h101'") as caught:
         show_fits(units, "h101")
     assert "did you mean 'h100'" in caught.value.fix

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 
 from tepo.config.compose import compose
-from tepo.planning.estimate import START, measuring_time
 from tepo.planning.fit import fit
 from tepo.planning.gpus import single_gpus
 from tepo.planning.study_totals import StudyHours, study_hours
 from tepo.studies.plan import make_plan
 from tepo.studies.study import load_study
+from tepo.training.resources.estimate import START, measuring_time
 from tepo_cli.show_fit import answer, hours_on
 
 CARDS = {one.card.name: one for one in single_gpus()}
@@ -29,7 +29,7 @@ def test_a_run_is_its_steps_and_its_benchmarks_and_a_base_its_benchmarks(tmp_pat
     base, *trained = found.runs
     config = compose(["scale=single_gpu"])
     fitted = fit(config, card)
-    assert base == pytest.approx(measuring_time(fitted.config, fitted.shape, card) / 3600)
+    assert base == pytest.approx(measuring_time(fitted.config, fitted.shape, card.of(fitted.config)) / 3600)
     assert trained == pytest.approx([base + (START + 200 * fitted.time.total) / 3600] * len(trained))
     assert 1 < trained[0] < 4  # what the scale promises of the shipped model on the smallest card
 

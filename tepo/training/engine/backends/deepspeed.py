@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tepo.common.errors import UserError
 from tepo.common.text import install_line
-from tepo.config.run_config import RunConfig
+from tepo.config.run_config import RunConfig, chosen
 from tepo.policy.model.shapes import Shape, number_bytes
 from tepo.training.engine.backends import EngineBackend, EngineMemory
 
@@ -70,7 +70,7 @@ class DeepSpeedBackend(EngineBackend):
     def memory(self, config: RunConfig, shape: Shape, ranks: int, node_ranks: int) -> EngineMemory:
         """AdamW's two moments and float32 masters in shards, buckets of gradients on their way, and what a step
         copies. Below stage 3 every rank loads the model into its main memory and moves it from there."""
-        size, n, stage = number_bytes(config.model.dtype), float(shape.parameters), config.engine.zero_stage
+        size, n, stage = number_bytes(config.model.dtype), float(shape.parameters), chosen(config.engine.zero_stage)
         # main memory: what is offloaded, and under ZeRO-3 the full copy of the weights of each rank at a checkpoint
         offloaded = (16 + size * (stage == 3)) * shape.parameters * node_ranks / ranks if config.engine.offload else 0.0
         host = offloaded + (size * n * node_ranks if stage == 3 else 0.0)
@@ -92,7 +92,7 @@ class DeepSpeedBackend(EngineBackend):
         return EngineMemory(weights, gradients, optimiser, step, host, loading, gathered, copies)
 
     def remedies(self, config: RunConfig) -> list[str]:
-        shard = ["engine.zero_stage=3"] if config.engine.zero_stage < 3 else []
+        shard = ["engine.zero_stage=3"] if (config.engine.zero_stage or 3) < 3 else []
         return shard + ([] if config.engine.offload else ["engine.offload=true"])
 
 

@@ -1,6 +1,6 @@
 """Seconds of a step and of measuring a run, in closed form: to a factor of 1.5, for choosing card, layout and budget.
 
-Held against what an H200 measured and a step that verl published (tests/unit/planning/test_estimate.py).
+Held against what an H200 measured and a step that verl published (tests/unit/training/resources/test_estimate.py).
 """
 
 import math
@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 from tepo.config.run_config import RunConfig, chosen
-from tepo.planning.gpus import Machine, ranks_of
 from tepo.policy.model.shapes import KNOWN, Shape, number_bytes
 from tepo.problems.benchmarks import load_benchmark
 from tepo.sampling.backends import longest_sequence, sampler_backend
 from tepo.training.engine.backends import shares_weights
-from tepo.training.resources.gpu_cards import H200, Card
-from tepo.training.resources.memory import Memory
+from tepo.training.resources.gpu_cards import H100, H200, Card
+from tepo.training.resources.memory import Gpus, Memory
 
 # assumed of the problems and the model
 RESPONSE_SHARE, SPREAD = 0.25, 0.8  # mean response, of train.max_new_tokens; deviation of its logarithm
@@ -64,12 +63,12 @@ class StepTime:
         return (max(phases) if self.beside else sum(phases)) + self.logprobs + self.rest
 
 
-def step_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory) -> StepTime:
-    """Seconds of a step of a configuration that leaves nothing open. Sampling servers are taken to be as many GPUs
-    again."""
-    train, ranks, card = config.train, ranks_of(config, machine), machine.card
+def step_time(config: RunConfig, shape: Shape, gpus: Gpus, memory: Memory) -> StepTime:
+    """Seconds of a step of a configuration that leaves nothing open; of a card whose figures are not known, as on an
+    H100. Sampling servers are taken to be as many GPUs again."""
+    train, ranks, card = config.train, gpus.ranks, gpus.card or H100
     mean, size = RESPONSE_SHARE * train.max_new_tokens, number_bytes(config.model.dtype)
-    engines = max(1, ranks // config.sampler.tensor_parallel)
+    engines = max(1, ranks // chosen(config.sampler.tensor_parallel))
     drawn = config.sampler.margin * train.prompts_per_step * train.samples_per_prompt / KEPT_SHARE
     rollout = (1 + TAIL) * decoding(
         config, shape, card, memory.cache, chosen(config.sampler.max_rows), drawn / engines, mean, train.max_new_tokens
@@ -80,16 +79,16 @@ def step_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory)
     speed = operations_share(shape.hidden, card) * (TOGETHER if ranks > 1 else 1.0) * card.operations * ranks
     forward = shape.forward_operations(tokens, squares) / speed
     count = train.epochs * train.mini_batches  # updates
-    micro = count * math.ceil(tokens / train.mini_batches / ranks / config.engine.micro_batch_tokens)
+    micro = count * math.ceil(tokens / train.mini_batches / ranks / chosen(config.engine.micro_batch_tokens))
     passes = 3 + chosen(config.model.gradient_checkpointing) - (config.model.lora_rank > 0)
     updates = max(train.epochs * passes * forward, micro * shape.layers * LAYER)
 
     trained = shape.adapter_parameters(config.model.lora_rank) or shape.parameters
     # an all-reduce is twice (n - 1)/n of the bytes; stage 3 scatters, and gathers weights twice. Each GPU of a node has
     # a share of the ring between nodes
-    numbers = 4 * (micro if config.engine.zero_stage > 1 else count) + count * size / 2
+    numbers = 4 * (micro if chosen(config.engine.zero_stage) > 1 else count) + count * size / 2
     sent = 2 * (ranks - 1) / ranks * trained * numbers
-    between = 1 / (card.network * machine.node_gpus) if machine.nodes > 1 else 0.0
+    between = 1 / (card.network * gpus.node_ranks) if ranks > gpus.node_ranks else 0.0
     reductions, offload = sent * (1 / card.nvlink + between) / NETWORK, 0.0
     if config.engine.offload:  # masters and moments read and written, the gradient read; both cross
         offload = count * trained / ranks * ((28 * MOVED + 4 + size) / HOST_BANDWIDTH + (4 + size) / LINK)
@@ -98,15 +97,15 @@ def step_time(config: RunConfig, shape: Shape, machine: Machine, memory: Memory)
     return StepTime(rollout, forward * (1 + (memory.reference > 0)), updates, reductions, offload, rest, beside)
 
 
-def measuring_time(config: RunConfig, shape: Shape, machine: Machine) -> float:
+def measuring_time(config: RunConfig, shape: Shape, gpus: Gpus) -> float:
     """Seconds of measuring a run on its benchmarks, which the GPUs of a node share; responses are as in training."""
     found = [load_benchmark(name) for name in config.data.benchmarks]
-    engines = max(1, min(ranks_of(config, machine), machine.node_gpus) // config.sampler.tensor_parallel)
+    engines = max(1, gpus.node_ranks // chosen(config.sampler.tensor_parallel))
     count = sum(one.count * one.samples for one in found) / engines
     limit = max((one.max_new_tokens for one in found), default=0)
     mean = min(RESPONSE_SHARE * config.train.max_new_tokens, limit)
     start = 0.0 if sampler_backend(config.sampler.kind).shares_weights else START
-    return start + (decoding(config, shape, machine.card, None, ROWS, count, mean, limit) if count else 0.0)
+    return start + (decoding(config, shape, gpus.card or H100, None, ROWS, count, mean, limit) if count else 0.0)
 
 
 def decoding(
@@ -115,12 +114,12 @@ def decoding(
     """Seconds in which an engine draws so many responses: its longest response, and before that begins what does not
     run beside it; each step takes the host's time, all weights and the cache of every row. cache: bytes of a GPU for
     it, None where it has the GPU for itself; rows: at most."""
-    tensor, sampler, size = config.sampler.tensor_parallel, config.sampler.kind, number_bytes(config.model.dtype)
+    tensor, size = chosen(config.sampler.tensor_parallel), number_bytes(config.model.dtype)
     weights, token = size * shape.parameters / tensor, size * shape.cut_cache_numbers(tensor)
     cache = max(LEFT * card.bytes - weights, 0.0) if cache is None else cache
     held = PROMPT + mean * math.exp(SPREAD**2) / 2  # tokens of a row, over its time
     longest = _longest(count, mean, limit)
-    if sampler_backend(sampler).full_rows:  # batches that run to their end
+    if sampler_backend(config.sampler.kind).full_rows:  # batches that run to their end
         rows = max(1, min(rows, int(cache / token / longest_sequence(config))))
         longest = _longest(min(count, rows), mean, limit)
         steps = math.ceil(count / rows) * longest

@@ -1,0 +1,226 @@
+"""The layout of a run on its GPUs: what a configuration leaves open (null) of how a run lies on them.
+
+GPUs of a sampling engine, tokens of a micro-batch, ZeRO stage: of those that fit, the ones with the shortest step by
+`tepo.training.resources.estimate`. Rows of the sampler and recomputation: by memory alone. Results depend on none of it
+but for rounding, so it is no part of a run's id.
+"""
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tepo.common.errors import UserError
+from tepo.config.run_config import RunConfig
+from tepo.policy.model.shapes import Shape, number_bytes
+from tepo.sampling.backends import RESERVE, Room, SamplerMemory, longest_sequence, sampler_backend
+from tepo.training.engine.backends import engine_backend
+from tepo.training.resources.estimate import step_time
+from tepo.training.resources.gpu_cards import GIB
+from tepo.training.resources.memory import CONTEXT, Gpus, Memory, memory, sequence_bytes
+
+_USUAL = {"sampler.tensor_parallel": 1, "engine.micro_batch_tokens": 16384, "engine.zero_stage": 2}  # without a GPU
+_TENSOR_PARALLEL, _ZERO_STAGES = (1, 2, 4, 8), (1, 2, 3)
+_WORTH = 0.02  # share of a step that a setting must save to be another than the usual one
+# vLLM captures graphs of at most 512 rows (config/vllm.py, before Blackwell): of more each step waits for the host
+_ROWS = (*range(512, 128, -32), *range(128, 32, -8), *range(32, 0, -4))
+_ROWS_ON_CPU, _ROWS_IN_FULL = 256, 1024  # without a GPU; of a sampler whose rows keep room for the longest sequence
+_UNDER_WAY = 8  # a row has room for an eighth of the longest sequence: half of the mean that plans assume
+_SURE = 0.9  # of the memory: activations that are not made again are most of a plan, and counted by hand
+_PLAN = "`tepo plan` and `tepo train --dry-run` name what makes it fit; sampler.memory_fraction overrules the plan"
+
+
+@dataclass(frozen=True)
+class _Trial:
+    """A layout. lacks: bytes that are missing for it; seconds: of a step."""
+
+    config: RunConfig
+    why: dict[str, str]
+    lacks: float
+    seconds: float
+    weighed: float
+
+
+def fill(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool) -> tuple[RunConfig, dict[str, str]]:
+    """The configuration with the settings that it leaves open (null) chosen for these GPUs, and by key what was chosen
+    and why. Where no layout fits, the one that lacks least. reference: the objective keeps a copy of the first
+    policy."""
+    choices = {key: values for key, values in _choices(config, gpus).items() if get(config, key) is None}
+    tried: dict[tuple[int, ...], _Trial] = {}
+    for values in itertools.product(*choices.values()):
+        trial = config
+        for key, value in zip(choices, values, strict=True):
+            trial = _with(trial, key, value)
+        trial, why = _rows_and_recomputation(trial, shape, gpus, reference)
+        if not (choices and gpus.bytes):
+            return trial, why
+        if not _allowed(trial, gpus.ranks):
+            continue
+        needed = memory(trial, shape, gpus, reference=reference)
+        seconds = step_time(trial, shape, gpus, needed).total
+        others = sum(_USUAL[key] != value for key, value in zip(choices, values, strict=True))
+        lacks = sum(max(bytes, 0.0) for bytes, _ in lacking(trial, shape, gpus, needed))
+        tried[values] = _Trial(trial, why, lacks, seconds, seconds * (1 + _WORTH * others))
+    if not tried:  # settings that cannot be, whatever the layout: who checks them says why
+        for key in choices:
+            config = _with(config, key, _USUAL[key])
+        return _rows_and_recomputation(config, shape, gpus, reference)
+    best = min(tried, key=lambda values: (tried[values].lacks, tried[values].weighed))
+    reasons = {
+        key: _reason(tried, best, place) for place, (key, values) in enumerate(choices.items()) if len(values) > 1
+    }
+    return tried[best].config, {**reasons, **tried[best].why}
+
+
+def is_open(config: RunConfig) -> bool:
+    """True where a configuration leaves a part of its layout open."""
+    return any(get(config, key) is None for key in (*_USUAL, "sampler.max_rows", "model.gradient_checkpointing"))
+
+
+def _choices(config: RunConfig, gpus: Gpus) -> dict[str, Sequence[int]]:
+    """Values of each setting that a closed form chooses, the usual first. One GPU, or an engine of one rank, has
+    nothing to cut."""
+    choices: dict[str, Sequence[int]] = {key: (value,) for key, value in _USUAL.items()}
+    if gpus.bytes:
+        usual, longest = _USUAL["engine.micro_batch_tokens"], longest_sequence(config)
+        tokens = dict.fromkeys((usual, max(longest, usual // 2), 2 * usual))
+        choices["engine.micro_batch_tokens"] = tuple(tokens)
+    if gpus.bytes and gpus.ranks > 1:
+        choices["sampler.tensor_parallel"] = tuple(size for size in _TENSOR_PARALLEL if gpus.node_ranks % size == 0)
+        choices["engine.zero_stage"] = tuple(sorted(_ZERO_STAGES, key=lambda stage: stage != 2))
+    return choices
+
+
+def _allowed(config: RunConfig, ranks: int) -> bool:
+    try:
+        engine_backend(config.engine.kind).check_settings(config, ranks)
+        sampler_backend(config.sampler.kind).check_settings(config, ranks)
+    except UserError:
+        return False
+    return True
+
+
+def _reason(tried: Mapping[tuple[int, ...], _Trial], best: tuple[int, ...], place: int) -> str:
+    """`4: 125 s a step by estimate; 1: 155 s, 2: 133 s, 8: no room`."""
+    least: dict[int, _Trial] = {}
+    for values, trial in tried.items():
+        known = least.get(values[place])
+        if known is None or (trial.lacks, trial.weighed) < (known.lacks, known.weighed):
+            least[values[place]] = trial
+    own = least.pop(best[place])
+    said = f"{own.seconds:.0f} s a step by estimate" if not own.lacks else "nothing fits, and this lacks least"
+    others = (f"{value}: {'no room' if one.lacks else f'{one.seconds:.0f} s'}" for value, one in sorted(least.items()))
+    return "; ".join(filter(None, (f"{best[place]}: {said}", ", ".join(others))))
+
+
+def lacking(config: RunConfig, shape: Shape, gpus: Gpus, found: Memory) -> Iterator[tuple[float, str]]:
+    """Bytes that each part of a run lacks on its GPUs (negative: are left), with the sentence that says it."""
+    of, left = f"of {gpus.bytes / GIB:.0f}", gpus.bytes - gpus.taken - RESERVE
+    sampling, host = max(found.sampling, found.syncing), max(found.host, found.load_host)
+    yield found.updating - left, f"the updates need {found.updating / GIB:.0f} GiB {of}"
+    yield sampling - left, f"sampling needs {sampling / GIB:.0f} GiB {of} beside the trainer"
+    yield found.loading - left, f"loading needs {found.loading / GIB:.0f} GiB {of}"
+    if found.cache is not None:
+        weights = number_bytes(config.model.dtype) * shape.parameters / (config.sampler.tensor_parallel or 1)
+        room = f"{weights / GIB:.0f} GiB of weights and a sequence of full length"
+        lacks = sequence_bytes(config, shape) - found.cache
+        yield lacks, f"the sampler's {found.sampler / GIB:.0f} GiB do not hold {room}"
+    yield host - gpus.host, f"main memory of a node: {host / GIB:.0f} GiB of {gpus.host / GIB:.0f}"
+
+
+def _rows_and_recomputation(
+    config: RunConfig, shape: Shape, gpus: Gpus, reference: bool
+) -> tuple[RunConfig, dict[str, str]]:
+    """Both by memory, where they are open, and why."""
+    why: dict[str, str] = {}
+    if config.sampler.max_rows is None:
+
+        def look(trial: RunConfig) -> tuple[float | None, float]:
+            found = memory(_with(trial, "model.gradient_checkpointing", True), shape, gpus, reference=reference)
+            return found.cache, max(found.sampling, found.syncing)
+
+        config, why["sampler.max_rows"] = _rows(config, shape, gpus, look)
+    if config.model.gradient_checkpointing is None:
+        plain, said = _with(config, "model.gradient_checkpointing", False), "false: no GPU"
+        if gpus.bytes:  # only where the updates do not fit without it for sure
+            room, without = _SURE * (gpus.bytes - gpus.taken), memory(plain, shape, gpus, reference=reference).updating
+            fits = without <= room
+            said = f"{str(not fits).lower()}: the updates take {without / GIB:.1f} of {room / GIB:.1f} GiB without"
+            plain = plain if fits else _with(config, "model.gradient_checkpointing", True)
+        config, why["model.gradient_checkpointing"] = plain, said
+    return config, why
+
+
+def get(config: RunConfig, key: str) -> Any:
+    """The value of `section.setting`."""
+    section, _, name = key.partition(".")
+    return getattr(getattr(config, section), name)
+
+
+def _with(config: RunConfig, key: str, value: Any) -> RunConfig:
+    section, _, name = key.partition(".")
+    return replace(config, **{section: replace(getattr(config, section), **{name: value})})
+
+
+def _rows(
+    config: RunConfig, shape: Shape, gpus: Gpus, look: Callable[[RunConfig], tuple[float | None, float]]
+) -> tuple[RunConfig, str]:
+    """The most rows that the cache has room for. look: bytes of the cache and of all while a configuration samples."""
+    if not gpus.bytes:
+        return _with(config, "sampler.max_rows", _ROWS_ON_CPU), f"{_ROWS_ON_CPU}: no GPU"
+    full_rows = sampler_backend(config.sampler.kind).full_rows  # it takes no more of them than fit
+    each = sequence_bytes(config, shape) / _UNDER_WAY
+    for rows in (_ROWS_IN_FULL, *_ROWS) if full_rows else _ROWS:
+        trial = _with(config, "sampler.max_rows", rows)
+        cache, peak = look(trial)
+        if cache is None:
+            return trial, f"{rows}: the sampler has GPUs of its own"
+        if peak <= gpus.bytes - gpus.taken and (full_rows or cache >= rows * each):
+            break
+    assert cache is not None
+    if full_rows:
+        return trial, f"{rows}: at most, of those that fit into {cache / GIB:.1f} GiB of cache"
+    room = f"{cache / GIB:.1f} GiB of cache, {each / 2**20:.0f} MiB a row"
+    return trial, f"{rows}: {room}" + (", and no graph holds more" if rows == _ROWS[0] else "")
+
+
+def with_share(config: RunConfig, shape: Shape, gpus: Gpus, *, reference: bool = False) -> RunConfig:
+    """The configuration, which leaves no layout open, with the share of a GPU that the plan leaves to the sampler,
+    where none is given.
+
+    Raises UserError where that does not hold the weights and a sequence of full length.
+    """
+    found = memory(config, shape, gpus, reference=reference)
+    return _given(config, shape, gpus, SamplerMemory(found.sampler, found.cache))
+
+
+def with_all(config: RunConfig, shape: Shape, gpus: Gpus) -> RunConfig:
+    """The same for a sampler that has one GPU for itself, as when a finished run is measured. Its rows are chosen where
+    they are open; on a CPU nothing else."""
+    config = _with(config, "sampler.tensor_parallel", 1)
+    room = Room(gpus.bytes, CONTEXT + gpus.taken, shared=False)
+
+    def look(trial: RunConfig) -> tuple[float | None, float]:
+        found = sampler_backend(trial.sampler.kind).memory(trial, shape, room)
+        return found.cache, found.total + CONTEXT
+
+    if config.sampler.max_rows is None:
+        config, _ = _rows(config, shape, gpus, look)
+    if not gpus.bytes:
+        return config
+    return _given(config, shape, gpus, sampler_backend(config.sampler.kind).memory(config, shape, room))
+
+
+def _given(config: RunConfig, shape: Shape, gpus: Gpus, found: SamplerMemory) -> RunConfig:
+    if config.sampler.memory_fraction is not None:
+        return config
+    if found.cache is not None and found.cache < sequence_bytes(config, shape):
+        what = f"{found.total / GIB:.1f} of {gpus.bytes / GIB:.0f} GiB are left for the sampler: too little for"
+        what += " the weights, its own work and the cache of one sequence"
+        fix = _PLAN
+        if gpus.taken:
+            what += f"; other processes hold {gpus.taken / GIB:.1f} GiB"
+            fix = f"end them, or choose another GPU with CUDA_VISIBLE_DEVICES; {_PLAN}"
+        raise UserError(what, where=f"sampler={config.sampler.kind}", fix=fix)
+    share = int(1000 * found.total / gpus.bytes) / 1000
+    return _with(config, "sampler.memory_fraction", share)

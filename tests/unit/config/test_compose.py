@@ -79,7 +79,7 @@ def test_the_run_id_changes_with_what_changes_the_result_and_nothing_else() -> N
     neutral = "store=elsewhere wandb.mode=offline grader.workers=3 sampler.margin=3 sampler.tensor_parallel=4 "
     neutral += "train.checkpoint_every=7 train.staleness=0 train.adam_beta2=0.999 data.benchmarks=[add3]"
     assert base == run_id(compose(neutral.split()))
-    text = "seed=1 objective=grpo_dapo objective.beta=2 data.tasks.add3=2 engine.micro_batch_tokens=99 "
+    text = "seed=1 objective=grpo_dapo objective.beta=2 data.tasks.add3=2 engine.offload=true "
     text += "train.steps=35 train.learning_rate=2e-4 train.epochs=1 train.staleness=1 train.adam_beta2=0.95"
     changes = text.split()
     ids = {run_id(compose([change])) for change in changes}

@@ -170,10 +170,13 @@ def plan(
     later = undecided(planned, scale, asked.chosen_seeds)
     hours = []
     if not one_core:
+        from tepo.studies.planned_facts import Records
         from tepo_cli.show_fit import answer, hours_on, show_cards, show_disk, show_fits
 
         hours = hours_on(units, card, gpus)
         said = f": {answer(units, hours, gpus)}" if hours else ""
+        if hours and not any(unit.id in Records.found().by_run for unit in units):
+            said += ", planned and not measured: none of these runs is on record"
         say_wrapped(count(units, *later) + said)
     show_price(units, scale, store, *later)
     for tune in filter(None, (study.tune_at(scale) for study, _ in planned)):

@@ -8,11 +8,15 @@ from tepo.config.compose import compose
 from tepo.planning.fit import fit
 from tepo.planning.gpus import single_gpus
 from tepo.planning.study_totals import StudyHours, study_hours
-from tepo.studies.plan import make_plan
+from tepo.studies.plan import make_plan, unique
+from tepo.studies.plan_studies import plan_all
+from tepo.studies.planned_facts import Records
 from tepo.studies.study import load_study
 from tepo.training.resources.estimate import START, measuring_time
 from tepo_cli.show_fit import answer, hours_on
 
+PAGE = Path(__file__).parents[3] / "docs/scales.md"
+TABLES = ("table1", "table2", "table3", "table4", "gtpo", "readings", "figures", *(f"panel-{one}" for one in "abcde"))
 CARDS = {one.card.name: one for one in single_gpus()}
 
 
@@ -58,3 +62,28 @@ def test_machines_of_several_gpus_are_paid_for_in_full(tmp_path: Path) -> None:
     fitted = fit(units[0].config, eight.machine)
     assert eight.dollars == pytest.approx(fitted.hours(trained=True) * 8 * 2.5)
     assert answer(units, [eight], 8) == f"{sum(eight.runs):.1f} h on 8 H100, about ${eight.dollars:.0f}"
+
+
+def test_hours_and_dollars_of_every_table_stand_on_the_page_as_they_are_planned(tmp_path: Path) -> None:
+    """At the layout that is chosen; said to be unmeasured as long as no run of the scale is on record."""
+
+    def cell(name: str, scale: str, card: str, gpus: int) -> str:
+        units = unique(unit for _, units in plan_all([name], scale, store=tmp_path) for unit in units)
+        ids.extend(unit.id for unit in units)
+        (found,) = hours_on(units, card, gpus)
+        if found.unfit:
+            return f"{', '.join(found.unfit)}: with changes"
+        return f"{found.clock(1):,.0f} h, ${found.dollars:,.0f}"
+
+    rows, ids = [], list[str]()
+    for name in TABLES:
+        cells = (
+            cell(name, *how) for how in (("paper", "h100", 8), ("single_gpu", "rtx4090", 1), ("single_gpu", "h100", 1))
+        )
+        rows.append(f"| {name} | {' | '.join(cells)} |")
+    text = PAGE.read_text()
+    head = "| planned, not measured | paper, 8 H100 | single_gpu, one RTX 4090 | single_gpu, one H100 |"
+    assert "\n".join(rows) in text, "docs/scales.md, What each table takes:\n" + "\n".join(
+        [head, "|---|---|---|---|", *rows]
+    )
+    assert (head in text) is not any(id in Records.found().by_run for id in ids)

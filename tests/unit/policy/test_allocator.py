@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import torch
 
 from tepo.config.compose import compose
 from tepo.policy.model.allocator import grow_segments
@@ -61,6 +62,15 @@ def test_segments_grow_unless_the_user_has_said_something(monkeypatch: pytest.Mo
         monkeypatch.delenv(name)
     grow_segments()
     assert os.environ.pop("PYTORCH_CUDA_ALLOC_CONF") == "expandable_segments:True"
+
+
+def test_an_allocator_that_has_started_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads the variable once, when CUDA starts, which choosing the layout may have made it do."""
+    told: list[str] = []
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch._C, "_accelerator_setAllocatorSettings", told.append)
+    grow_segments()
+    assert told == [os.environ.pop("PYTORCH_CUDA_ALLOC_CONF")] == ["expandable_segments:True"]
 
 
 @pytest.mark.vllm

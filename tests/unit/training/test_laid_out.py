@@ -1,0 +1,54 @@
+"""From the plan to the process that trains: the same layout, chosen where the GPUs are."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from tepo.config.compose import compose
+from tepo.planning.fit import fit
+from tepo.planning.gpus import machines
+from tepo.sampling.backends import sampler_backend
+from tepo.training import setup
+from tepo.training.resources.gpu_cards import H100
+from tepo.training.resources.memory import Gpus
+
+EIGHT = next(machine for machine in machines() if machine.name == "8 H100")
+
+
+@pytest.fixture
+def gpus(monkeypatch: pytest.MonkeyPatch) -> Gpus:
+    """Eight H100 as a rank sees them, one of them with another process on it."""
+    found = Gpus(8, 8, H100.bytes, taken=20e9, card=H100, host=EIGHT.host)
+    monkeypatch.setattr(setup, "gpus_here", lambda device: found)
+    return found
+
+
+@pytest.mark.parametrize("model", ["qwen2.5-7b", "qwen3-14b", "qwen2.5-32b"])
+def test_what_is_planned_is_what_is_trained(model: str, gpus: Gpus) -> None:
+    """Every rank goes by the cards, whatever else runs on its own."""
+    config = compose(["scale=paper", f"model={model}"])
+    planned = fit(config, EIGHT)
+    assert setup.laid_out(config) == (planned.config, planned.why)
+    assert not setup.is_open(planned.config)
+
+
+def test_a_configuration_that_leaves_nothing_open_asks_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup, "gpus_here", lambda device: pytest.fail("asked"))
+    config = compose()
+    assert setup.laid_out(config) == (config, {})
+
+
+def test_a_card_of_unknown_speed_is_said(gpus: Gpus, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(setup, "gpus_here", lambda device: replace(gpus, card=None))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Card of tomorrow")
+    _, why = setup.laid_out(compose(["scale=paper"]))
+    assert why["card"] == "Card of tomorrow: of unknown speed, so an H100's is assumed"
+
+
+@pytest.mark.vllm
+def test_whether_segments_grow_goes_by_the_engine_that_is_chosen(gpus: Gpus) -> None:
+    """With an engine over several GPUs they must not (vLLM shares its graph buffers between processes)."""
+    for words, grow in (([], False), (["sampler.tensor_parallel=1"], True)):
+        chosen, _ = setup.laid_out(compose(["scale=paper", *words]))
+        assert sampler_backend("vllm").segments_may_grow(chosen) is grow

@@ -11,17 +11,18 @@ from tepo.config.compose import compose, to_dict
 from tepo.config.run_config import RunConfig
 from tepo.planning.gpus import Machine
 from tepo.policy.model.shapes import Shape, shape_of
-from tepo.sampling.backends import longest_sequence, sampler_backend, sampler_kinds
+from tepo.sampling.backends import sampler_backend, sampler_kinds
 from tepo.studies.study import SCALES, load_study
 from tepo.training.engine.backends import engine_backend, shares_weights
 from tepo.training.resources.estimate import START, StepTime, measuring_time, step_time
 from tepo.training.resources.gpu_cards import Card
-from tepo.training.resources.layout import fill, lacking
+from tepo.training.resources.layout import USUAL, fill, get, lacking
 from tepo.training.resources.memory import TAKEN, Memory, memory
 
 _DEVICE = ("model", "sampler", "engine", "train")  # the sections that memory and time depend on
 _FREE = ("learning_rate", "warmup_steps", "weight_decay", "adam_beta2", "grad_clip")  # but not on these of `train`
 _SECTIONS = {"sampling": "gen", "updating": "update_actor"}  # a phase of the plan, a section of a step
+_LAYOUT = (*USUAL, "model.gradient_checkpointing")  # what of it decides whether a run fits
 _TABLES = ("table1", "table2")  # with all models of a scale
 
 
@@ -63,10 +64,11 @@ def fit(config: RunConfig, machine: Machine, *, reference: bool = False) -> Fit:
     if not found.problem:
         return found
 
-    def fits(words: tuple[str, ...]) -> bool:
-        return not check(changed(config, words), shape, machine, reference=reference).problem
-
-    return replace(found, changes=next(filter(fits, _remedies(config, machine.ranks)), None))
+    for words in _remedies(config, machine.ranks):
+        other = check(changed(config, words), shape, machine, reference=reference)
+        if not other.problem:
+            return replace(found, changes=_as_chosen(words, config, other.config))
+    return replace(found, changes=None)
 
 
 def check(config: RunConfig, shape: Shape, machine: Machine, *, reference: bool) -> Fit:
@@ -104,14 +106,10 @@ def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
     if size % ranks and engine.several_ranks:
         split = (f"train.mini_batch_prompts={max(round(size / ranks), 1) * ranks}",)
         yield split
-    # the trainer's: the cheapest in time first, and what changes no result before what rounds
-    trainer = []
-    if (config.engine.micro_batch_tokens or 0) > longest_sequence(config):
-        trainer.append(f"engine.micro_batch_tokens={longest_sequence(config)}")
-    if config.model.gradient_checkpointing is False:
-        trainer.append("model.gradient_checkpointing=true")
+    # another layout than the one that is given first: it changes no result
+    given = " ".join(f"{key}=null" for key in _LAYOUT if get(config, key) is not None)
     sets = [split]  # in the order of binary numbers whose last digit is the first remedy
-    for remedy in [*trainer, *engine.remedies(config)]:
+    for remedy in filter(None, [given, *engine.remedies(config)]):
         sets += [(*words, *remedy.split()) for words in sets]
     for words in sets:
         if words != split:
@@ -121,6 +119,19 @@ def _remedies(config: RunConfig, ranks: int) -> Iterator[tuple[str, ...]]:
     for kind in sampler_kinds():
         if sampler_backend(kind).remote:
             yield from ((*words, f"sampler.kind={kind}") for words in sets)
+
+
+def _as_chosen(words: Sequence[str], asked: RunConfig, config: RunConfig) -> tuple[str, ...]:
+    """The overrides with what `config` has where they leave the layout open, without what was asked anyway."""
+    chosen = []
+    for word in words:
+        key, _, value = word.partition("=")
+        if key in _LAYOUT and value == "null":
+            if get(config, key) != get(asked, key):
+                chosen.append(f"{key}={str(get(config, key)).lower()}")
+        else:
+            chosen.append(word)
+    return tuple(chosen)
 
 
 def changed(config: RunConfig, words: Sequence[str]) -> RunConfig:

@@ -109,10 +109,8 @@ class VllmBackend(SamplerBackend):
         return SamplerMemory(share, max(share - own, 0.0), ASLEEP * (room.device > 0))
 
     def remedies(self, config: RunConfig) -> tuple[str, ...]:
-        """The plan's share of the GPU, then engines over several ranks, of which each holds a part of the weights."""
-        share = () if config.sampler.memory_fraction is None else ("sampler.memory_fraction=null",)
-        larger = [size for size in (2, 4, 8) if size > (config.sampler.tensor_parallel or 8)]
-        return (*share, *(" ".join((*share, f"sampler.tensor_parallel={size}")) for size in larger))
+        """The plan's share of the GPU."""
+        return () if config.sampler.memory_fraction is None else ("sampler.memory_fraction=null",)
 
 
 def engine_of(path: str, options: SamplerOptions) -> "tuple[EngineOptions, list[int]]":

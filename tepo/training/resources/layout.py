@@ -19,8 +19,8 @@ from tepo.training.resources.estimate import step_time
 from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.memory import CONTEXT, Gpus, Memory, memory, sequence_bytes
 
-_USUAL = {"sampler.tensor_parallel": 1, "engine.micro_batch_tokens": 16384, "engine.zero_stage": 2}  # without a GPU
-_TENSOR_PARALLEL, _ZERO_STAGES = (1, 2, 4, 8), (1, 2, 3)
+USUAL = {"sampler.tensor_parallel": 1, "engine.micro_batch_tokens": 16384, "engine.zero_stage": 2}  # without a GPU
+_TENSOR_PARALLEL, _ZERO_STAGES = (1, 2, 4, 8), (2, 1, 3)
 _WORTH = 0.02  # share of a step that a setting must save to be another than the usual one
 # vLLM captures graphs of at most 512 rows (config/vllm.py, before Blackwell): of more each step waits for the host
 _ROWS = (*range(512, 128, -32), *range(128, 32, -8), *range(32, 0, -4))
@@ -58,12 +58,12 @@ def fill(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool) -> tuple[
             continue
         needed = memory(trial, shape, gpus, reference=reference)
         seconds = step_time(trial, shape, gpus, needed).total
-        others = sum(_USUAL[key] != value for key, value in zip(choices, values, strict=True))
+        others = sum(USUAL[key] != value for key, value in zip(choices, values, strict=True))
         lacks = sum(max(bytes, 0.0) for bytes, _ in lacking(trial, shape, gpus, needed))
         tried[values] = _Trial(trial, why, lacks, seconds, seconds * (1 + _WORTH * others))
     if not tried:  # settings that cannot be, whatever the layout: who checks them says why
         for key in choices:
-            config = _with(config, key, _USUAL[key])
+            config = _with(config, key, USUAL[key])
         return _rows_and_recomputation(config, shape, gpus, reference)
     best = min(tried, key=lambda values: (tried[values].lacks, tried[values].weighed))
     reasons = {
@@ -74,20 +74,21 @@ def fill(config: RunConfig, shape: Shape, gpus: Gpus, reference: bool) -> tuple[
 
 def is_open(config: RunConfig) -> bool:
     """True where a configuration leaves a part of its layout open."""
-    return any(get(config, key) is None for key in (*_USUAL, "sampler.max_rows", "model.gradient_checkpointing"))
+    return any(get(config, key) is None for key in (*USUAL, "sampler.max_rows", "model.gradient_checkpointing"))
 
 
 def _choices(config: RunConfig, gpus: Gpus) -> dict[str, Sequence[int]]:
-    """Values of each setting that a closed form chooses, the usual first. One GPU, or an engine of one rank, has
-    nothing to cut."""
-    choices: dict[str, Sequence[int]] = {key: (value,) for key, value in _USUAL.items()}
+    """Values of each setting that a closed form chooses, the usual first. One GPU has nothing to cut but what is
+    offloaded to main memory."""
+    choices: dict[str, Sequence[int]] = {key: (value,) for key, value in USUAL.items()}
     if gpus.bytes:
-        usual, longest = _USUAL["engine.micro_batch_tokens"], longest_sequence(config)
-        tokens = dict.fromkeys((usual, max(longest, usual // 2), 2 * usual))
-        choices["engine.micro_batch_tokens"] = tuple(tokens)
-    if gpus.bytes and gpus.ranks > 1:
+        usual, longest = USUAL["engine.micro_batch_tokens"], longest_sequence(config)
+        choices["engine.micro_batch_tokens"] = tuple(
+            dict.fromkeys((usual, max(longest, usual // 2), 2 * usual, longest))
+        )
         choices["sampler.tensor_parallel"] = tuple(size for size in _TENSOR_PARALLEL if gpus.node_ranks % size == 0)
-        choices["engine.zero_stage"] = tuple(sorted(_ZERO_STAGES, key=lambda stage: stage != 2))
+        if engine_backend(config.engine.kind).several_ranks and (gpus.ranks > 1 or config.engine.offload):
+            choices["engine.zero_stage"] = _ZERO_STAGES
     return choices
 
 

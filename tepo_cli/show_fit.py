@@ -8,12 +8,13 @@ from tepo.config.run_config import RunConfig
 from tepo.launch.local import unfinished
 from tepo.planning.estimate import ASSUMPTIONS
 from tepo.planning.fit import Fit, fit, measured_peaks, needs_reference, takes
-from tepo.planning.gpus import Machine, chosen, machines, single_gpus
+from tepo.planning.gpus import Machine, chosen, machines, ranks_of, single_gpus
 from tepo.planning.study_totals import StudyHours, study_disk, study_hours
 from tepo.sampling.backends.vllm import ASLEEP, WORK
 from tepo.studies.plan import Unit, unique
 from tepo.training.engine.backends import engine_backend
-from tepo.training.resources.memory import CONTEXT, FRAGMENTS, GIB
+from tepo.training.resources.memory import CONTEXT, FRAGMENTS, GIB, Gpus
+from tepo.training.resources.node_memory import PROCESS, node_memory
 from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
 from tepo_cli.screen import say_wrapped, show
 
@@ -143,6 +144,8 @@ def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | No
         for words, seconds in [one.fastest()]
     ]
     _say_by_machine("a faster layout, by the same estimate:", faster)
+    of_node = f"main memory of a node, of it {PROCESS / GIB:.0f} GiB a rank for its process:"
+    _say_by_machine(of_node, ((_main_memory(one), one) for one in fits))
     if verbose and fits:
         for key in dict.fromkeys(key for one in fits for key in one.why):
             _say_by_machine(f"{key} is null, so it becomes", ((one.why.get(key, ""), one) for one in fits))
@@ -154,6 +157,12 @@ def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | No
             told.append(f"{one.machine.name} {' + '.join(f'{part:.0f}' for part in parts)}{beside}")
         phases = "rollout + old log-probs + updates + reductions + rest"
         say_wrapped(f"seconds of a step ({phases}): {'; '.join(told)}")
+
+
+def _main_memory(one: Fit) -> str:
+    ranks = ranks_of(one.config, one.machine)
+    size = node_memory(one.config, one.shape, Gpus(ranks, min(ranks, one.machine.node_gpus)))
+    return f"{size / GIB:.0f} GiB"
 
 
 def _say_by_machine(what: str, said: Iterable[tuple[str, Fit]]) -> None:

@@ -1,6 +1,7 @@
 """Checks before a run has a folder and its weights are loaded, which takes minutes for a large model:
 a typo must not cost a run that fails after its start."""
 
+import contextlib
 import logging
 import shlex
 import shutil
@@ -15,7 +16,7 @@ from tepo.config.own_files import is_own
 from tepo.config.run_config import ModelConfig, RunConfig
 from tepo.objectives import load_objective
 from tepo.objectives.check import check_runs
-from tepo.policy.model.shapes import check_length, positions_of
+from tepo.policy.model.shapes import Shape, check_length, positions_of, shape_of
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.data_reader import read_data
 from tepo.problems.findings import SECONDS, Findings, find
@@ -27,6 +28,7 @@ from tepo.problems.training_sets import check_training_set, split_off
 from tepo.sampling.backends import sampler_backend
 from tepo.training.distributed import process_group
 from tepo.training.engine.backends import engine_backend
+from tepo.training.resources.memory import Gpus, memory, sequence_bytes
 from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
 
 
@@ -92,9 +94,10 @@ def _found(problems: tuple[Problem, ...], options: GraderOptions) -> Findings:
 
 def check_machine(config: RunConfig, folder: Path) -> None:
     """Raise UserError for what this machine lacks and the run would come to need: packages, servers, problems, ranks
-    that the engine can use, room for its checkpoints in `folder`'s disk. Says which versions were not tested, and
-    which golds cannot be read."""
+    that the engine can use and whose GPUs hold it, room for its checkpoints in `folder`'s disk. Says which versions
+    were not tested, and which golds cannot be read."""
     check_backends(config)
+    _check_alone(config)
     if config.data.kind == "problems":
         check_training_set(config.data.problems or "")
     if process_group.rank() == 0:
@@ -121,6 +124,44 @@ def check_backends(config: RunConfig) -> None:
     for backend in (engine_backend(config.engine.kind), sampler_backend(config.sampler.kind)):
         backend.check_settings(config, process_group.world_size())
         backend.check_available(config)
+
+
+def most_ranks(config: RunConfig, most: int) -> int:
+    """The largest number of ranks up to `most` that engine and sampler can share the run over, 1 at least."""
+    for ranks in range(most, 1, -1):
+        with contextlib.suppress(UserError):
+            for backend in (engine_backend(config.engine.kind), sampler_backend(config.sampler.kind)):
+                backend.check_settings(config, ranks)
+            return ranks
+    return 1
+
+
+def _check_alone(config: RunConfig) -> None:
+    """`check_alone` of a process that no launcher started."""
+    import torch
+
+    if process_group.world_size() > 1 or config.engine.device == "cpu" or not torch.cuda.is_available():
+        return
+    try:
+        shape = shape_of(config.model.path)
+    except UserError:  # nothing is said of a model whose shape is not known here
+        return
+    check_alone(config, shape, float(torch.cuda.get_device_properties(0).total_memory), torch.cuda.device_count())
+
+
+def check_alone(config: RunConfig, shape: Shape, card: float, visible: int) -> None:
+    """Raise UserError where by the plan the run does not fit on one GPU, which one process takes, but on several that
+    it sees, a rank each. card: bytes of a GPU. A sampler.memory_fraction of the user's own overrules the plan."""
+    ranks, reference = most_ranks(config, visible), load_objective(config.objective).needs.initial_policy
+
+    def fits(ranks: int) -> bool:
+        found = memory(config, shape, Gpus(ranks, ranks, card), reference=reference)
+        return found.peak <= card and (found.cache is None or found.cache >= sequence_bytes(config, shape))
+
+    if config.sampler.memory_fraction is None and not fits(1) and fits(ranks):
+        what = f"one process was started, on whose GPU the run does not fit by the plan; on {ranks} it would"
+        fix = f"torchrun --nproc-per-node {ranks} --no-python tepo train … starts a rank for each"
+        raise UserError(what, where=f"{config.model.path}, {visible} GPUs visible", fix=fix)
 
 
 def check_disk(config: RunConfig, free: float, kept: int = 0) -> None:

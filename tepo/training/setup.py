@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from tepo.common.errors import RunFailed, UserError
+from tepo.common.gpu_driver import check_driver
 from tepo.common.text import spelt
 from tepo.config.run_config import RunConfig
 from tepo.evaluation.responses import Tools
@@ -313,7 +314,10 @@ def _load(config: RunConfig, source: str, revision: str | None, device: torch.de
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one. Raises UserError when CUDA is asked for and missing."""
+    """`auto` is CUDA where there is one. Raises UserError when CUDA is asked for and missing, and for a GPU that torch
+    cannot use."""
+    if name != "cpu":
+        check_driver()
     if name == "cuda" and not torch.cuda.is_available():
         fix = "engine.device=cpu, or see `tepo doctor`"
         raise UserError("no CUDA device here", where="engine.device=cuda", fix=fix)

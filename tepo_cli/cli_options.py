@@ -98,7 +98,7 @@ class Where:
     jobs: Jobs = 1  # the same for every command: a laptop run takes one core, a GPU run what --gpus says
     launcher: Annotated[str, typer.Option(help="local or slurm.")] = "local"
     gpus: Annotated[
-        int | None, typer.Option(min=0, help="GPUs of a node for each run; 0: the CPU, or all that are visible.")
+        int | None, typer.Option(min=0, help="GPUs of a node for each run (default: what it can use); 0: the CPU.")
     ] = None
     slurm: Annotated[
         list[str] | None,
@@ -113,7 +113,7 @@ class Where:
 
         if self.launcher == "slurm":
             return Slots(self.launcher, self.jobs, slurm=slurm_options(self.gpus, self.slurm or ()))
-        slots = Slots(self.launcher, self.jobs, self.gpus or 0)
+        slots = Slots(self.launcher, self.jobs, self.gpus)
         if self.slurm:
             raise UserError("--slurm without Slurm", where="the command line", fix="add --launcher slurm")
         return slots

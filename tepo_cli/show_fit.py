@@ -15,6 +15,7 @@ from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.estimate import ASSUMPTIONS
 from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.memory import CONTEXT, FRAGMENTS
+from tepo.training.resources.node_memory import PROCESS, node_memory
 from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
 from tepo_cli.screen import say_wrapped, show
 
@@ -138,6 +139,8 @@ def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | No
             remedy = f"It would with {' '.join(one.changes)}{', servers on other GPUs' if servers else ''}."
         say_wrapped(f"{one.machine.name}: does not fit, {one.problem}. {remedy}")
     fits = [one for one in fits if not one.problem]
+    of_node = f"main memory of a node, of it {PROCESS / GIB:.0f} GiB a rank for its process:"
+    _say_by_machine(of_node, ((_main_memory(one), one) for one in fits))
     if not verbose:
         _say_by_machine("layout:", ((_layout(one), one) for one in fits))
     if verbose and fits:
@@ -156,6 +159,10 @@ def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | No
 def _layout(found: Fit) -> str:
     """What was chosen, as words of a command line."""
     return " ".join(f"{key}={text.partition(':')[0]}" for key, text in found.why.items())
+
+
+def _main_memory(found: Fit) -> str:
+    return f"{node_memory(found.config, found.shape, found.machine.of(found.config)) / GIB:.0f} GiB"
 
 
 def _say_by_machine(what: str, said: Iterable[tuple[str, Fit]]) -> None:

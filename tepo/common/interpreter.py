@@ -18,6 +18,12 @@ _ROOT = str(_PACKAGE.parent)
 _SAFE, _PATH = "PYTHONSAFEPATH", "PYTHONPATH"
 _FOLDERS = (_PATH, "PATH", "LD_LIBRARY_PATH")  # variables in which an empty entry is the current folder
 _LAUNCHER = ("RANK", "WORLD_SIZE", "MASTER_", "LOCAL_RANK", "GROUP_", "ROLE_", "TORCHELASTIC_", "TORCH_NCCL_")
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+    "OMP_WAIT_POLICY": "passive",
+    "TOKENIZERS_PARALLELISM": "false",
+}
 _ORIGIN = "import importlib.util as util; found = util.find_spec('tepo'); print(found and found.origin)"
 
 

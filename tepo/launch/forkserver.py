@@ -1,5 +1,6 @@
 """Local slots: a server process imports everything once and forks a process for each unit, so that a study of many
-short runs does not pay the imports of torch and transformers for each."""
+short runs does not pay the imports of torch and transformers for each. A unit with GPUs gets an interpreter of its own:
+CUDA does not survive a fork."""
 
 import os
 import runpy
@@ -15,12 +16,8 @@ from types import ModuleType
 from tepo.common import interpreter
 from tepo.common.files import explain_write_errors, no_link
 
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "MKL_NUM_THREADS": "1",
-    "OMP_WAIT_POLICY": "passive",
-    "TOKENIZERS_PARALLELISM": "false",
-}
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_NO_GPU = {_VISIBLE: ""}
 _WARM = [
     "tepo_cli.main",
     "tepo_cli.train_run",
@@ -32,8 +29,8 @@ _WARM = [
 
 
 def job_environment() -> dict[str, str]:
-    """Environment of a child with one thread a process, which is no rank of whoever starts it."""
-    return interpreter.environment(interpreter.without_launcher()) | ONE_THREAD
+    """Environment of a child with one thread and no GPU, which is no rank of whoever starts it."""
+    return interpreter.environment(interpreter.without_launcher()) | interpreter.ONE_THREAD | _NO_GPU
 
 
 def under_torchrun(words: Sequence[str], ranks: int, *how: str) -> list[str]:
@@ -50,15 +47,15 @@ def on_gpus(words: list[str], gpus: int) -> list[str]:
 def devices(slot: int, gpus: int) -> dict[str, str]:
     """The variable that shows slot number `slot` its own `gpus` GPUs of those this process sees, which are enough
     (`check_study`); nothing without GPUs."""
-    given = os.environ.get("CUDA_VISIBLE_DEVICES")
+    given = os.environ.get(_VISIBLE)
     mine = range(slot * gpus, (slot + 1) * gpus)
     names = given.split(",") if given else list(map(str, range(mine.stop)))
-    return {"CUDA_VISIBLE_DEVICES": ",".join(names[mine.start : mine.stop])} if gpus else {}
+    return {_VISIBLE: ",".join(names[mine.start : mine.stop])} if gpus else {}
 
 
 def start(words: Sequence[str], log: Path, environment: dict[str, str]) -> BaseProcess:
     """Run a child's command in a session of its own, its output at the end of `log`; `-m tepo_cli …` starts without
-    imports."""
+    imports, unless its environment shows it a GPU."""
     with explain_write_errors(log.parent):
         log.parent.mkdir(parents=True, exist_ok=True)
         open(log, "ab", opener=no_link).close()
@@ -79,9 +76,9 @@ def start(words: Sequence[str], log: Path, environment: dict[str, str]) -> BaseP
 
 
 def _serve() -> None:
-    """Start the server with one thread a process: libraries read these variables when they load. Ctrl-C and the end of
-    a terminal are ours alone to hear: the server would end in a traceback while it imports, and with it we could not
-    wait for its units."""
+    """Start the server with one thread a process and no GPU: libraries read these variables when they load. Ctrl-C and
+    the end of a terminal are ours alone to hear: the server would end in a traceback while it imports, and with it we
+    could not wait for its units."""
     forkserver.set_forkserver_preload(_WARM)
     before = dict(os.environ)
     main = threading.current_thread() is threading.main_thread()
@@ -89,7 +86,7 @@ def _serve() -> None:
     handlers = [signal.signal(number, signal.SIG_IGN) for number in deaf]
     try:
         with interpreter.settled():
-            os.environ.update(ONE_THREAD)
+            os.environ.update(interpreter.ONE_THREAD | _NO_GPU)
             forkserver.ensure_running()
     finally:
         for number, handler in zip(deaf, handlers, strict=True):
@@ -111,7 +108,7 @@ def _run(words: list[str], log: str, environment: dict[str, str], hang_up: signa
     os.environ.clear()
     os.environ.update(environment)
     ours = interpreter.command("-m", "tepo_cli")
-    if words[: len(ours)] != ours:
+    if words[: len(ours)] != ours or environment.get(_VISIBLE):
         os.execve(words[0], words, environment)
     sys.argv = words[len(ours) - 1 :]
     runpy.run_module("tepo_cli", run_name="__main__", alter_sys=True)

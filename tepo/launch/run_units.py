@@ -10,8 +10,8 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from tepo.common.errors import RunFailed, unknown_name
 from tepo.common.text import counted, setting_text
 from tepo.launch.local import UnitProgress, run_local, same_twice, unfinished
-from tepo.launch.sbatch import SlurmOptions, check_cluster
-from tepo.launch.slurm import run_slurm
+from tepo.launch.sbatch import SlurmOptions, check_slurm, nodes_here
+from tepo.launch.slurm import requests, run_slurm
 from tepo.reporting.progress import console, say
 from tepo.store.cost import Cost
 from tepo.studies.plan import Unit, unique
@@ -23,11 +23,11 @@ LAUNCHERS = ("local", "slurm")
 
 @dataclass(frozen=True)
 class Slots:
-    """Places for runs: `jobs` local slots with `gpus` GPUs each, or jobs of Slurm."""
+    """Places for runs: `jobs` local slots with `gpus` GPUs each (None: what the runs can use), or jobs of Slurm."""
 
     launcher: str = "local"
     jobs: int = 1
-    gpus: int = 0
+    gpus: int | None = None
     slurm: SlurmOptions | None = None
 
     def __post_init__(self) -> None:
@@ -74,20 +74,28 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
     todo = unfinished(unique(units))
 
     def note(text: str) -> None:
-        if not quiet:
+        if text and not quiet:
             say(text)
 
     if not todo:
         note(f"{counted(len(unique(units)), 'run')}: nothing to do, all is in the store")
         return
-    from tepo.launch.unit_checks import check_study  # imports torch
+    from torch.cuda import device_count
 
-    slurm = slots.slurm and check_cluster(slots.slurm)
-    check_study(todo, slots.jobs, slots.gpus, slurm)
+    from tepo.launch.unit_checks import check_study, gpus_of
+
+    slurm, gpus = None, slots.gpus or 0
+    if slots.slurm is not None:
+        check_slurm()
+        slurm = requests(todo, slots.slurm, nodes_here())
+    elif slots.gpus is None:
+        gpus, said = gpus_of(todo, slots.jobs, device_count())
+        note(said)
+    check_study(todo, slots.jobs, gpus, slurm)
     started = time.monotonic()
     with _bars(todo, quiet) as watch:
         if slurm is None:
-            failures = run_local(todo, slots.jobs, slots.gpus, watch)
+            failures = run_local(todo, slots.jobs, gpus, watch)
         else:
             failures = run_slurm(todo, slurm, todo[0].folder.parent, watch)
     for unit in todo:

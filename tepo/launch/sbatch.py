@@ -8,6 +8,8 @@ slurm.yaml, in ~/.config/tepo/ or a folder of TEPO_PATH; the nearer file wins ke
   sbatch: {reservation: tepo, gres: "gpu:h100:8"}   # any other option of sbatch
 """
 
+import contextlib
+import math
 import os
 import re
 import shlex
@@ -25,7 +27,10 @@ from tepo.common.text import counted
 from tepo.launch.slurm_job import in_shell
 
 _CPUS_PER_GPU = 12  # a rank, its share of the grader's workers and what feeds the GPU
-_SINFO = "%P|%D|%c|%G"  # partition, with a star behind the default; nodes; CPUs, 64+ where nodes differ; GPUs
+_SINFO = "%P|%D|%c|%m|%G"  # partition, with a star behind the default; nodes; CPUs, 64+ where nodes differ; MiB; GPUs
+_MEMORY = ("SBATCH_MEM_PER_NODE", "SBATCH_MEM_PER_CPU", "SBATCH_MEM_PER_GPU")  # of these sbatch takes one
+_NO_MEMORY = 1  # MiB that Slurm reports of a node whose memory it was not told
+_SECONDS = 20  # for an answer; without a configuration sinfo looks for one for a minute
 _GRACE = 300  # seconds: the updates of a step and a checkpoint of 7B on 8 H100, with room
 _PASSED = ("partition", "mem", "account", "qos", "constraint", "nodelist", "exclusive")  # to sbatch as they are
 
@@ -38,7 +43,7 @@ class SlurmOptions:
     gpus: int = option(0, "of each node", low=0)
     nodes: int = option(1, "for each run", low=1)
     cpus: int | None = option(None, "of each node; null: 12 for each GPU, as far as a node has them, else 1", low=1)
-    mem: str | None = option(None, "of each node, 900G say; 0: all of it; null: the cluster's default")
+    mem: str | None = option(None, "of each node, 900G say; 0: all of it; null: as planned for a run on GPUs")
     account: str | None = option(None, "who pays")
     qos: str | None = option(None, "quality of service")
     constraint: str | None = option(None, "features of the nodes")
@@ -127,35 +132,46 @@ def _join(values: dict[str, Any], nearer: Mapping[str, Any]) -> None:
         values[key] = {**values[key], **value} if both else value
 
 
-def check_cluster(options: SlurmOptions) -> SlurmOptions:
-    """The options with the CPUs that they leave open. Raises UserError without Slurm, and for nodes that the cluster
-    does not have: sbatch takes them, and lets the job wait for ever."""
+def check_slurm() -> None:
+    """Raises UserError without Slurm."""
     if shutil.which("sbatch") is None:
         fix = "run on a login node of the cluster, or use --launcher local"
         raise UserError("no Slurm on this machine: sbatch is missing", where="--launcher slurm", fix=fix)
-    # nothing where sinfo does not answer: sbatch says why
+
+
+def nodes_here() -> list[str]:
+    """The cluster's kinds of nodes, as sinfo prints them; none where it does not answer: sbatch says why."""
     command = ["sinfo", "--noheader", f"--format={_SINFO}"]
-    return fitted(options, subprocess.run(command, capture_output=True, text=True, check=False).stdout.splitlines())
+    with contextlib.suppress(FileNotFoundError, subprocess.TimeoutExpired):
+        return subprocess.run(command, capture_output=True, text=True, timeout=_SECONDS).stdout.splitlines()
+    return []
 
 
-def fitted(options: SlurmOptions, kinds: Sequence[str]) -> SlurmOptions:
-    """`check_cluster` on a cluster whose kinds of nodes sinfo prints like this."""
+def fitted(options: SlurmOptions, kinds: Sequence[str], memory: float = 0.0) -> SlurmOptions:
+    """The options with the CPUs and the memory that they leave open, on a cluster of these kinds of nodes. memory:
+    bytes that a run takes of each node, 0 where that is unknown. Raises UserError for nodes that the cluster does not
+    have: sbatch takes them, and lets the job wait for ever."""
     named = options.partition or os.environ.get("SBATCH_PARTITION")  # which sbatch reads too
     rows = [line.strip().split("|") for line in kinds]
     usual = [row for row in rows if row[0].endswith("*")] or rows
     inside = [row for row in rows if row[0].rstrip("*") in named.split(",")] if named else usual
-    sizes = [(int(nodes), int(cpus.rstrip("+"))) for _, nodes, cpus, gres in inside if gpus(gres) >= options.gpus]
-    fit = [(nodes, cpus) for nodes, cpus in sizes if cpus >= (options.cpus or 1)]
-    there = sum(nodes for nodes, _ in fit)
+    sizes = [[int(size.rstrip("+")) for size in sizes] for _, *sizes, gres in inside if gpus(gres) >= options.gpus]
+    fit = [(nodes, cpus, size) for nodes, cpus, size in sizes if cpus >= (options.cpus or 1)]
+    there = sum(nodes for nodes, _, _ in fit)
     if inside and there < options.nodes:
         each = f"{counted(options.gpus, 'GPU')} and {counted(options.cpus or 1, 'CPU')}"
         what = f"{counted(options.nodes, 'node')} with {each} asked for, and there are {there} such"
         where = f"sinfo, partition {named or 'by default'}"
         raise UserError(what, where=where, fix="ask for fewer GPUs or nodes, or name another partition")
-    if options.cpus or not options.gpus:
-        return options
-    wished = _CPUS_PER_GPU * options.gpus
-    return replace(options, cpus=min(wished, max((cpus for _, cpus in fit), default=wished)))
+    if options.gpus and not options.cpus:
+        wished = _CPUS_PER_GPU * options.gpus
+        options = replace(options, cpus=min(wished, max((cpus for _, cpus, _ in fit), default=wished)))
+    asked = os.environ.keys() | {f"SBATCH_{name.replace('-', '_').upper()}" for name in options.sbatch}
+    known = max((size for _, _, size in fit), default=0) > _NO_MEMORY
+    if memory and known and options.mem is None and asked.isdisjoint(_MEMORY):
+        enough = sum(nodes for nodes, _, size in fit if size >= memory / 2**20)
+        options = replace(options, mem=f"{math.ceil(memory / 2**30)}G" if enough >= options.nodes else "0")
+    return options
 
 
 def gpus(gres: str) -> int:

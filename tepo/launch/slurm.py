@@ -5,6 +5,7 @@ A job keeps the environment that Slurm gives it, and runs the same command line 
 output goes to `<run>/log.txt`; what Slurm itself prints, and how each job ended, to `<store>/slurm/<time>/`.
 """
 
+import contextlib
 import os
 import shutil
 import subprocess
@@ -18,9 +19,12 @@ from tepo.common import interpreter
 from tepo.common.errors import UserError
 from tepo.common.files import write_atomic, write_json
 from tepo.launch.local import Failure, UnitProgress, command, same_twice, state, why
-from tepo.launch.sbatch import SlurmOptions, job_script
+from tepo.launch.sbatch import SlurmOptions, fitted, gpus, job_script
 from tepo.launch.slurm_job import NO_STORE, SlurmJob, outcome_file
+from tepo.policy.model.shapes import shape_of
 from tepo.studies.plan import Unit
+from tepo.training.resources.memory import Gpus
+from tepo.training.resources.node_memory import node_memory
 
 _LOOK = 10.0  # seconds between questions to the controller, which all users of a cluster share
 _COLUMNS = ("JobArrayID", "State", "Reason", "NodeList", "exit_code")
@@ -70,11 +74,32 @@ def _failure(unit: Unit, job: str, row: _Row, said: Path) -> Failure:
     return Failure(unit, why(unit, f"job {job}: {row.state}; see {said}"))
 
 
+def requests(units: Sequence[Unit], options: SlurmOptions, kinds: Sequence[str]) -> SlurmOptions:
+    """The options of a study's jobs, shown or submitted: with the CPUs and the memory that they leave open, on a
+    cluster of these kinds of nodes (`nodes_here`). Raises UserError where the runs need GPUs and none are asked for,
+    and for nodes that are not there."""
+    needing = [unit.label for unit in units if unit.needs_gpu]
+    if needing and not options.gpus and not gpus(str(options.sbatch.get("gres", ""))):
+        fix = "--gpus N (slurm.yaml: gpus), or --set engine.device=cpu"
+        raise UserError("the runs need a GPU, and the jobs ask for none", where=f"row {needing[0]!r}", fix=fix)
+    return fitted(options, kinds, planned_memory(units, options))
+
+
+def planned_memory(units: Sequence[Unit], options: SlurmOptions) -> float:
+    """Bytes of main memory that the largest run takes of each node by the plan: 0 without GPUs, and where no model's
+    shape is known here."""
+    most, here = 0.0, Gpus(options.nodes * options.gpus, options.gpus)
+    for config in (unit.config for unit in units if options.gpus):
+        with contextlib.suppress(UserError):
+            most = max(most, node_memory(config, shape_of(config.model.path), here))
+    return most
+
+
 def run_slurm(
     units: Sequence[Unit], options: SlurmOptions, store: Path, watch: Callable[[dict[str, UnitProgress]], None]
 ) -> list[Failure]:
     """Submit units as one job array and wait for all; after two identical failures those that wait are cancelled.
-    options: as `check_cluster` gives them. Raises UserError when Slurm refuses the jobs or a node does not see the
+    options: as `requests` gives them. Raises UserError when Slurm refuses the jobs or a node does not see the
     store."""
     folder = store.absolute() / "slurm" / f"{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     jobs = []

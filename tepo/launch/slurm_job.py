@@ -26,11 +26,13 @@ from typing import Any
 
 from tepo.common import interpreter, signals
 from tepo.common.files import no_link, write_atomic, write_json
-from tepo.launch.forkserver import ONE_THREAD, on_gpus, under_torchrun
+from tepo.launch.forkserver import on_gpus, under_torchrun
 
 NO_STORE = 74  # exit code: a node does not see the folder; EX_IOERR of sysexits.h
 _NOTHING_STARTED = (NO_STORE, 126, 127)  # 126, 127: the shell has no such program
 _SIGNAL = 128  # exit codes from here: killed by a signal
+_PORT_TAKEN = 98  # exit code of a node: another program has the port at which the ranks were to meet; EADDRINUSE
+_PORTS = 3  # that are tried
 _VAIN = 3  # requeues one after the other without a finished step or benchmark
 _WAIT = 40  # seconds that the other nodes have to end when one has: torchrun gives its ranks 30
 _ALONE = "alone"  # in place of an address: on the first node, after the others
@@ -79,8 +81,11 @@ def lead(folder: Path) -> int:
         name = os.environ["SLURMD_NODENAME"]  # by whose address the other nodes reach this one, the first of the job
         shown = subprocess.run(["scontrol", "show", "node", name, "--oneliner"], capture_output=True, text=True)
         found = re.search(r"NodeAddr=(\S+)", shown.stdout)
-        address = f"{found[1] if found else name}:{_free_port(int(os.environ['SLURM_JOB_ID']))}"
-        code, codes = _on_nodes(folder, index, job, job.nodes, address)
+        for _ in range(_PORTS):  # one that is free now may be taken before the ranks meet
+            address = f"{found[1] if found else name}:{_free_port(int(os.environ['SLURM_JOB_ID']))}"
+            code, codes = _on_nodes(folder, index, job, job.nodes, address)
+            if codes[0] != _PORT_TAKEN:
+                break
     if job.alone and not code:
         code, codes = _on_nodes(folder, index, job, 1, _ALONE)
     if not (_for_now(code, codes) and not _in_vain(folder, index, Path(job.run)) and _requeued()):
@@ -137,13 +142,21 @@ def _free_port(job: int) -> int:
     range from which systems give ports to whoever asks for any."""
     for offset in range(1000):
         port = 15000 + (job * 13 + offset) % 15000
-        with socket.socket() as probe:
-            try:
-                probe.bind(("", port))
-            except OSError:
-                continue
-        return port
+        if not _taken(port):
+            return port
     raise SystemExit("error: no free port for the ranks to meet at")
+
+
+def _taken(port: int) -> bool:
+    """Tell whether another program has a port; connections that have ended do not count, as for torch's store."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("", port))
+            probe.listen()
+        except OSError:
+            return True
+    return False
 
 
 # on every node --------------------------------------------------------------------------------------------------------
@@ -158,7 +171,7 @@ def node(folder: Path, index: int, address: str) -> int:
             signals.pass_on(child.pid, launcher)
         asked.append(number)
 
-    environment = interpreter.environment() | ONE_THREAD
+    environment = interpreter.environment() | interpreter.ONE_THREAD
     if address == _ALONE:  # a process that measures takes so many GPUs, as one that has trained as a rank does
         environment["LOCAL_WORLD_SIZE"] = str(max(job.gpus, 1))
     end = partial(signals.end_with, os.getpid(), signal.SIGTERM)  # it must not outlive a node that is killed
@@ -167,8 +180,12 @@ def node(folder: Path, index: int, address: str) -> int:
     for number in signals.SIGNALS:
         signal.signal(number, pass_on)
     code = child.wait()
+    number = os.environ["SLURM_NODEID"]
     code = signals.EXIT_CODE if asked and code else code if code >= 0 else _SIGNAL - code
-    write_atomic(folder / f"{index}.node{os.environ['SLURM_NODEID']}", str(code))
+    meets = launcher and job.nodes > 1 and number == "0"
+    if code == 1 and meets and _taken(int(address.rpartition(":")[2])):
+        code = _PORT_TAKEN  # torchrun, which would have had it, has ended
+    write_atomic(folder / f"{index}.node{number}", str(code))
     return code
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tepo.common.errors import UserError
+from tepo.common.gpu_driver import check_driver
 from tepo.common.text import counted, spelt
 from tepo.config.run_config import RunConfig
 from tepo.launch.sbatch import SlurmOptions
@@ -18,8 +19,10 @@ from tepo.problems.training_sets import check_training_set
 from tepo.sampling.backends import sampler_backend
 from tepo.studies.plan import Unit
 from tepo.training.engine.backends import engine_backend
-from tepo.training.preflight import check_benchmarks, check_golds, check_settings
+from tepo.training.preflight import check_benchmarks, check_golds, check_settings, most_ranks
 from tepo.training.resources.gpu_cards import GIB
+from tepo.training.resources.layout import fill
+from tepo.training.resources.memory import Gpus, memory
 from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
 
 
@@ -33,6 +36,25 @@ def check_rows(todo: Sequence[Unit]) -> None:
             check_settings(unit.config)
 
 
+def gpus_of(todo: Sequence[Unit], jobs: int, visible: int) -> tuple[int, str]:
+    """GPUs of each run where nobody says how many, and a sentence on those that are visible. Of these a run over
+    several ranks takes an equal share, as many as it can use, and one on a single device takes one. Raises UserError
+    for more runs side by side than GPUs, and for a GPU that torch cannot use."""
+    taking = [unit.config for unit in todo if unit.takes_gpu]
+    if not taking:
+        return 0, "the runs take a core each, and no GPU; --gpus 1 gives each of them one" if visible else ""
+    check_driver()
+    if not visible:
+        return 0, ""
+    jobs = min(jobs, len(todo))
+    if jobs > visible:
+        what = f"{counted(jobs, 'run')} side by side, {counted(visible, 'GPU')} visible here"
+        raise UserError(what, where=f"--jobs {jobs}", fix=f"--jobs {visible}, or --gpus 0 for the CPU")
+    each = min(most_ranks(config, visible // jobs) for config in taking)
+    said = f"GPUs of each run: {each} of the {visible} that are visible; --gpus N chooses"
+    return each, said if visible > 1 else ""
+
+
 def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions | None) -> None:
     """Raises UserError, naming the row where only some are concerned, for what the runs to do would come to lack: as
     `jobs` processes with `gpus` GPUs each on this machine, or as jobs of Slurm. The packages, GPUs and servers of
@@ -43,6 +65,9 @@ def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions 
 
     check_rows(todo)
     visible, given = torch.cuda.device_count(), os.environ.get("CUDA_VISIBLE_DEVICES")
+    jobs = min(jobs, len(todo))
+    if slurm is None and gpus:
+        check_driver()
     if slurm is None and jobs * gpus > visible:
         asked = f"--jobs {jobs} with --gpus {gpus}" if jobs > 1 else f"--gpus {gpus}"
         where = asked if given is None else f"{asked}, CUDA_VISIBLE_DEVICES={given}"
@@ -54,8 +79,8 @@ def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions 
     for unit in _trained_rows(todo):
         with _named(unit):
             said.add(check_golds(unit.config))
-            if slurm is None and not gpus and unit.config.engine.device != "cuda" and not torch.cuda.is_available():
-                _check_memory(unit.config)
+            if slurm is None and not gpus:
+                _check_cpu(unit.config)
             for backend in (engine_backend(unit.config.engine.kind), sampler_backend(unit.config.sampler.kind)):
                 backend.check_settings(unit.config, ranks)
                 if slurm is None:
@@ -86,14 +111,16 @@ def _named(unit: Unit) -> Iterator[None]:
         raise UserError(error.what, where=where, fix=error.fix, exit_code=error.exit_code) from None
 
 
-def _check_memory(config: RunConfig) -> None:
-    """Raises UserError where a run would train on a CPU whose main memory does not hold weights, gradients and
+def _check_cpu(config: RunConfig) -> None:
+    """Raises UserError where a run without a GPU asks for one, or main memory does not hold weights, gradients and
     optimiser. Nothing is said of a model whose shape is not known here."""
+    if config.engine.device == "cuda":
+        raise UserError("no GPU for the run", where="engine.device=cuda", fix="--gpus 1 where there is one")
     try:
         shape = shape_of(config.model.path)
     except UserError:
         return
-    parts = engine_backend(config.engine.kind).memory(config, shape, 1, 1)
+    parts = memory(fill(config, shape, Gpus(), reference=False)[0], shape)
     needed = parts.weights + parts.gradients + parts.optimiser
     there = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     if needed > there:

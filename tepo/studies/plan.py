@@ -82,6 +82,20 @@ class Unit:
         return self.overrides
 
     @property
+    def takes_gpu(self) -> bool:
+        """It runs on a GPU where there is one. At a scale whose runs take a core of a CPU only what asks for it does:
+        there a GPU has too little to do, and results are those of the plan and of the records."""
+        device, one_core = self.config.engine.device, scale_studies(self.config.scale).one_core
+        return device != "cpu" and (not one_core or device == "cuda" or self.config.sampler.kind == "vllm")
+
+    @property
+    def needs_gpu(self) -> bool:
+        """It is not meant for a CPU: bfloat16, or vLLM's build for CUDA."""
+        config, one_core = self.config, scale_studies(self.config.scale).one_core
+        large = not one_core and (config.model.dtype == "bfloat16" or config.sampler.kind == "vllm")
+        return config.engine.device == "cuda" or (config.engine.device == "auto" and large)
+
+    @property
     def steps(self) -> int:
         """Steps that it trains, none of a base."""
         return 0 if self.row.objective is None else self.config.train.steps

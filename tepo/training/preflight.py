@@ -1,10 +1,12 @@
 """Checks before a run has a folder and its weights are loaded, which takes minutes for a large model:
 a typo must not cost a run that fails after its start."""
 
+import contextlib
 import logging
 import shlex
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,7 +17,7 @@ from tepo.config.own_files import is_own
 from tepo.config.run_config import ModelConfig, RunConfig
 from tepo.objectives import load_objective
 from tepo.objectives.check import check_runs
-from tepo.policy.model.shapes import check_length, positions_of
+from tepo.policy.model.shapes import Shape, check_length, positions_of
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.data_reader import read_data
 from tepo.problems.findings import SECONDS, Findings, find
@@ -27,6 +29,8 @@ from tepo.problems.training_sets import check_training_set, split_off
 from tepo.sampling.backends import sampler_backend
 from tepo.training.distributed import process_group
 from tepo.training.engine.backends import engine_backend
+from tepo.training.resources.layout import fill, lacking
+from tepo.training.resources.memory import Gpus, memory
 from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
 
 
@@ -92,8 +96,8 @@ def _found(problems: tuple[Problem, ...], options: GraderOptions) -> Findings:
 
 def check_machine(config: RunConfig, folder: Path) -> None:
     """Raise UserError for what this machine lacks and the run would come to need: packages, servers, problems, ranks
-    that the engine can use, room for its checkpoints in `folder`'s disk. Says which versions were not tested, and
-    which golds cannot be read."""
+    that the engine can use, room for its checkpoints in `folder`'s disk. Says which versions
+    were not tested, and which golds cannot be read."""
     check_backends(config)
     if config.data.kind == "problems":
         check_training_set(config.data.problems or "")
@@ -121,6 +125,33 @@ def check_backends(config: RunConfig) -> None:
     for backend in (engine_backend(config.engine.kind), sampler_backend(config.sampler.kind)):
         backend.check_settings(config, process_group.world_size())
         backend.check_available(config)
+
+
+def most_ranks(config: RunConfig, most: int) -> int:
+    """The largest number of ranks up to `most` that engine and sampler can share the run over, 1 at least."""
+    for ranks in range(most, 1, -1):
+        with contextlib.suppress(UserError):
+            for backend in (engine_backend(config.engine.kind), sampler_backend(config.sampler.kind)):
+                backend.check_settings(config, ranks)
+            return ranks
+    return 1
+
+
+def check_alone(config: RunConfig, shape: Shape, gpu: Gpus, visible: int) -> None:
+    """Raise UserError where by the plan the run does not fit on one GPU, which one process takes, but on several that
+    it sees, a rank each. A sampler.memory_fraction of the user's own overrules the plan."""
+    ranks, reference = most_ranks(config, visible), load_objective(config.objective).needs.initial_policy
+
+    def fits(ranks: int) -> bool:
+        gpus = replace(gpu, ranks=ranks, node_ranks=ranks, taken=0.0)
+        filled, _ = fill(config, shape, gpus, reference)
+        needed = memory(filled, shape, gpus, reference=reference)
+        return all(lacks <= 0 for lacks, _ in lacking(filled, shape, gpus, needed))
+
+    if config.sampler.memory_fraction is None and not fits(1) and fits(ranks):
+        what = f"one process was started, on whose GPU the run does not fit by the plan; on {ranks} it would"
+        fix = f"torchrun --nproc-per-node {ranks} --no-python tepo train … starts a rank for each"
+        raise UserError(what, where=f"{config.model.path}, {visible} GPUs visible", fix=fix)
 
 
 def check_disk(config: RunConfig, free: float, kept: int = 0) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 import torch
 
 from tepo.common.errors import RunFailed, UserError
+from tepo.common.gpu_driver import check_driver
 from tepo.common.text import spelt
 from tepo.config.run_config import RunConfig
 from tepo.evaluation.responses import Tools
@@ -37,7 +38,7 @@ from tepo.training.engine import optimizer_state
 from tepo.training.engine.backends import engine_backend, shares_weights
 from tepo.training.engine.engine import Engine
 from tepo.training.metrics.metrics_log import MetricsLog
-from tepo.training.preflight import check_machine, check_settings
+from tepo.training.preflight import check_alone, check_machine, check_settings
 from tepo.training.resources.gpu_cards import CARDS
 from tepo.training.resources.layout import fill, is_open, with_share
 from tepo.training.resources.memory import Gpus, held_by_others
@@ -92,13 +93,17 @@ def prepare(config: RunConfig, folder: RunFolder) -> PreparedRun:
 
 
 def laid_out(config: RunConfig) -> tuple[RunConfig, dict[str, str]]:
-    """The configuration with the layout that it leaves open chosen for the GPUs of this run, and why, by setting."""
+    """The configuration with the layout that it leaves open chosen for the GPUs of this run, and why, by setting.
+
+    Raises UserError for a run on one of several GPUs that needs more of them."""
     if not is_open(config):
         return config, {}
     gpus = gpus_here(pick_device(config.engine.device))
     if gpus.ranks > 1:  # they must choose alike before they meet, and go by their cards, not by what is free
         gpus = replace(gpus, taken=0.0)
     shape = KNOWN.get(config.model.path) or shape_at(config, config.model.path)
+    if gpus.bytes and gpus.ranks == 1:
+        check_alone(config, shape, gpus, torch.cuda.device_count())
     found, reasons = fill(config, shape, gpus, load_objective(config.objective).needs.initial_policy)
     if gpus.bytes and gpus.card is None:
         reasons["card"] = f"{torch.cuda.get_device_name()}: of unknown speed, so an H100's is assumed"
@@ -328,7 +333,10 @@ def _load(config: RunConfig, source: str, revision: str | None, device: torch.de
 
 
 def pick_device(name: str) -> torch.device:
-    """`auto` is CUDA where there is one. Raises UserError when CUDA is asked for and missing."""
+    """`auto` is CUDA where there is one. Raises UserError when CUDA is asked for and missing, and for a GPU that torch
+    cannot use."""
+    if name != "cpu":
+        check_driver()
     if name == "cuda" and not torch.cuda.is_available():
         fix = "engine.device=cpu, or see `tepo doctor`"
         raise UserError("no CUDA device here", where="engine.device=cuda", fix=fix)

@@ -82,6 +82,7 @@ def _machine(store: Path) -> Iterator[tuple[str, str, str]]:
     """Hardware of the machine: (what, state, advice)."""
     import torch
 
+    from tepo.common.gpu_driver import FIX, unusable
     from tepo.planning.fit import scales_here
 
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -94,7 +95,8 @@ def _machine(store: Path) -> Iterator[tuple[str, str, str]]:
         wrong = "not writable" if existing.is_dir() else f"{existing} is a file"
         yield f"store {store}", wrong, "choose another with --store DIR"
     if not torch.cuda.is_available():
-        yield "GPUs", "none", ""
+        said = unusable()
+        yield "GPUs", f"none: {said}" if said else "none", FIX if said else ""
     sizes = []
     for index in range(torch.cuda.device_count()):
         free, total = torch.cuda.mem_get_info(index)

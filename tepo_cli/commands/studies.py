@@ -93,7 +93,8 @@ def reproduce(
 def _show_plan(asked: Asked, slots: "Slots", planned: "Planned", check: bool = False) -> None:
     """Print the runs with their ids, and the jobs that Slurm would be given. check: that every row can be made."""
     from tepo.launch.local import unfinished
-    from tepo.launch.sbatch import job_script
+    from tepo.launch.sbatch import job_script, nodes_here
+    from tepo.launch.slurm import planned_memory, requests
     from tepo.studies.plan import unique
     from tepo_cli.screen import say_wrapped
     from tepo_cli.show_plan import count, show_units
@@ -103,10 +104,19 @@ def _show_plan(asked: Asked, slots: "Slots", planned: "Planned", check: bool = F
         from tepo.launch.unit_checks import check_rows  # imports torch
 
         check_rows(units)
+    jobs, kinds, slurm = unfinished(unique(units)), list[str](), slots.slurm
+    if slurm is not None:
+        kinds = nodes_here()
+        slurm = requests(jobs, slurm, kinds)
     say_wrapped(count(units))
     show_units(units)
-    if slots.slurm is not None and (jobs := unfinished(unique(units))):
-        print(job_script(slots.slurm, len(jobs), asked.store.absolute() / "slurm" / "DATE-PID"), end="")
+    if slurm is None or not jobs:
+        return
+    print(job_script(slurm, len(jobs), asked.store.absolute() / "slurm" / "DATE-PID"), end="")
+    if memory := planned_memory(jobs, slurm):
+        say_wrapped(f"main memory of each node by the plan: {memory / 2**30:.0f} GiB")
+    if not kinds:
+        say_wrapped("no Slurm answers here: what its nodes have was not asked, and memory is not asked for")
 
 
 @unbundled

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from tepo.common import registry
 from tepo.common.errors import unknown_name
+from tepo.common.gpu_driver import check_driver
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.shapes import Shape
 
@@ -140,7 +141,8 @@ class SamplerOptions:
         return self.dtype if self.dtype != "auto" else "float32" if self.device() == "cpu" else "bfloat16"
 
     def device(self) -> str:
-        """cuda or cpu."""
+        """cuda or cpu. Raises UserError for a GPU that torch cannot use."""
         import torch
 
+        check_driver()
         return "cuda" if torch.cuda.is_available() else "cpu"

@@ -78,8 +78,11 @@ def serve_command(
     environment = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_LOGGING_LEVEL": "WARNING"}
     # between its own processes: sockets there, torch's ports on this machine alone
     environment |= {"VLLM_RPC_BASE_PATH": str(folder), "VLLM_HOST_IP": "127.0.0.1"}
+    # Left alone each would start with a thread a core, whatever runs beside it; on a GPU vLLM serves with one
+    # (utils/torch_utils.py: set_torch_threads_for_runtime).
+    environment |= interpreter.ONE_THREAD
     if cpu:
-        environment |= {"TORCHDYNAMO_DISABLE": "1", "OMP_NUM_THREADS": "1"}
+        environment |= {"TORCHDYNAMO_DISABLE": "1"}
     return command, environment
 
 

@@ -59,10 +59,7 @@ def start(device: torch.device) -> "TorchComm":
     if "WORLD_SIZE" not in os.environ:
         alone = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1"}
         os.environ |= alone | dict(os.environ)
-    if "MASTER_PORT" not in os.environ:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            os.environ["MASTER_PORT"] = str(probe.getsockname()[1])
+    os.environ.setdefault("MASTER_PORT", "0")  # the store takes one that is free
     if device.type == "cuda":
         torch.cuda.set_device(device)
     if not dist.is_initialized():
@@ -87,15 +84,21 @@ def _join(backend: str) -> None:
     has its addresses, to which the ranks of the second would connect for ever. The store stays: a rank that comes first
     to a second group would meet the one that rank 0 is about to end."""
     global _joined
-    meeting = tuple(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"))
-    if meeting not in _stores:
-        _stores[meeting] = next(dist.rendezvous("env://", timeout=_TIMEOUT))
-    store, number, ranks = _stores[meeting]
+    if _meeting() not in _stores:
+        made = next(dist.rendezvous("env://", timeout=_TIMEOUT))
+        if os.environ["MASTER_PORT"] == "0":
+            os.environ["MASTER_PORT"] = str(made[0].port)
+        _stores[_meeting()] = made
+    store, number, ranks = _stores[_meeting()]
     own = dist.PrefixStore(f"group{_joined}", store)
     if ranks > 1:
         _choose_interface(own, number, ranks)
     dist.init_process_group(backend, store=own, rank=number, world_size=ranks, timeout=_TIMEOUT)
     _joined += 1
+
+
+def _meeting() -> tuple[str, ...]:
+    return tuple(os.environ[name] for name in ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE"))
 
 
 def _choose_interface(store: dist.Store, number: int, ranks: int) -> None:

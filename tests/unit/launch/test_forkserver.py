@@ -4,11 +4,14 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tepo.launch.forkserver import devices, job_environment, start
+from tepo.launch.local import run_local
+from tepo.studies.plan_studies import plan_all
 
 
 def test_each_slot_has_its_own_devices(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,6 +37,30 @@ def test_our_command_runs_without_a_new_interpreter(tmp_path: Path) -> None:
     process.join(120)
     assert process.exitcode == 2
     assert "did you mean 'objective'" in (tmp_path / "log.txt").read_text()
+
+
+MARK = """
+import sys
+if "tepo_cli" in sys.orig_argv:
+    print("a fresh interpreter", flush=True)
+"""
+
+
+@pytest.mark.parametrize("gpus", [0, 1])
+def test_a_unit_with_a_gpu_is_not_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: int) -> None:
+    """CUDA that the server might have touched does not survive a fork; an interpreter that starts reads this file."""
+    (tmp_path / "sitecustomize.py").write_text(MARK)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    ((_, (_, unit, *_)),) = plan_all(["table1"], "laptop", store=tmp_path / "runs", overrides=["train.steps=1"])
+    mistaken = replace(unit, overrides=("train.steps=0",))  # it ends before it trains
+    (failure,) = run_local([mistaken], 1, gpus, lambda states: None)
+    assert ("a fresh interpreter" in unit.in_store.log.read_text()) is bool(gpus), failure
+
+
+def test_no_gpu_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--gpus 0` on a machine that has some."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
+    assert (job_environment() | devices(0, 0))["CUDA_VISIBLE_DEVICES"] == ""
 
 
 @pytest.mark.slow

@@ -10,9 +10,15 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.launch import slurm_job
 from tepo.launch.sbatch import SlurmOptions, fitted, gpus, slurm_options
+from tepo.launch.slurm import planned_memory, requests
+from tepo.policy.model.shapes import KNOWN
+from tepo.sampling import gap
+from tepo.studies.plan import Unit
+from tepo.studies.plan_studies import plan_all
+from tepo.training.resources import node_memory
 from tests.integration.commands import tepo
 
-CLUSTER = ["gpu|4|96|gpu:h100:8(S:0-1)", "gpu|2|32|gpu:4", "cpu|9|64+|(null)"]
+CLUSTER = ["gpu|4|96|1500000|gpu:h100:8(S:0-1)", "gpu|2|32|250000|gpu:4", "cpu|9|64+|128000+|(null)"]
 
 
 @pytest.fixture
@@ -74,7 +80,61 @@ def test_each_gpu_has_its_cpus(count: int, cpus: int | None) -> None:
     assert fitted(SlurmOptions(gpus=count), CLUSTER).cpus == cpus
     assert fitted(SlurmOptions(gpus=count, cpus=7), CLUSTER).cpus == 7
     assert fitted(SlurmOptions(gpus=count), []).cpus == cpus  # no sinfo
-    assert fitted(SlurmOptions(gpus=count), ["gpu|4|64|gpu:8"]).cpus == (cpus and min(cpus, 64))
+    assert fitted(SlurmOptions(gpus=count), ["gpu|4|64|900000|gpu:8"]).cpus == (cpus and min(cpus, 64))
+
+
+@pytest.mark.parametrize(
+    ("options", "kinds", "gib", "mem"),
+    [
+        ({"gpus": 8}, CLUSTER, 176.2, "177G"),
+        ({"gpus": 4, "nodes": 2}, CLUSTER, 300, "300G"),  # the smaller two are left out
+        ({"gpus": 8}, CLUSTER, 2000, "0"),  # all that a node has
+        ({"gpus": 4, "nodes": 5}, CLUSTER, 300, "0"),  # more nodes than have so much
+        ({"gpus": 8}, ["gpu|4|96|1|gpu:8"], 177, None),  # Slurm was not told
+        ({"gpus": 8}, [], 177, None),
+        ({"gpus": 8}, CLUSTER, 0, None),
+        ({"gpus": 8, "mem": "90G"}, CLUSTER, 177, "90G"),
+        ({"gpus": 8, "sbatch": {"mem-per-gpu": "90G"}}, CLUSTER, 177, None),
+    ],
+)
+def test_memory_is_asked_for_where_it_is_known(options: dict, kinds: list[str], gib: float, mem: str | None) -> None:
+    assert fitted(SlurmOptions(**options), kinds, gib * 2**30).mem == mem
+
+
+def test_the_environment_of_sbatch_says_how_much_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SBATCH_MEM_PER_CPU", "4G")
+    assert fitted(SlurmOptions(gpus=8), CLUSTER, 2**40).mem is None
+
+
+def paper(store: Path, *words: str) -> list[Unit]:
+    ((_, units),) = plan_all(["panel-e"], "paper", store=store, overrides=words)
+    return units
+
+
+def test_what_a_run_takes_of_a_node(tmp_path: Path) -> None:
+    """Below ZeRO-3 each rank of 8 loads the 7B by itself; offloaded, masters, moments and gradients stay there."""
+    two = "engine.zero_stage=2"
+    one, process = 2 * KNOWN["Qwen/Qwen2.5-7B"].parameters, 8 * 2**30
+    assert planned_memory(paper(tmp_path, two), SlurmOptions(gpus=8)) == pytest.approx(8 * (one + process))
+    assert planned_memory(paper(tmp_path, two), SlurmOptions(gpus=8, nodes=2)) == pytest.approx(8 * (one + process))
+    assert planned_memory(paper(tmp_path, two), SlurmOptions(gpus=1)) == pytest.approx(
+        7 * one + process
+    )  # a checkpoint
+    offloaded = planned_memory(paper(tmp_path, two, "engine.offload=true"), SlurmOptions(gpus=8))
+    assert offloaded == pytest.approx((8 + 7) * one + 8 * process)
+    assert planned_memory(paper(tmp_path, two), SlurmOptions()) == 0
+    # left open, the stage that takes the most: a full copy of each rank beside a checkpoint
+    assert planned_memory(paper(tmp_path), SlurmOptions(gpus=8)) == pytest.approx((8 + 7) * one + 8 * process)
+    assert gap._KEEP == node_memory.ALARM
+
+
+def test_jobs_that_need_a_gpu_ask_for_one(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="need a GPU, and the jobs ask for none") as caught:
+        requests(paper(tmp_path), SlurmOptions(), CLUSTER)
+    assert "--gpus N" in caught.value.fix
+    assert requests(paper(tmp_path), SlurmOptions(gpus=8), CLUSTER).mem == "277G"
+    requests(paper(tmp_path), SlurmOptions(sbatch={"gres": "gpu:h100:1"}), CLUSTER)
+    requests(paper(tmp_path, "engine.device=cpu"), SlurmOptions(), CLUSTER)
 
 
 @pytest.mark.parametrize(
@@ -87,7 +147,7 @@ def test_each_gpu_has_its_cpus(count: int, cpus: int | None) -> None:
     ],
 )
 def test_what_the_cluster_does_not_have(options: dict, message: str) -> None:
-    usual = [] if "nodes" in options else ["cpu*|1|64|(null)"]  # where a job goes that names none
+    usual = [] if "nodes" in options else ["cpu*|1|64|1|(null)"]  # where a job goes that names none
     with pytest.raises(UserError) as caught:
         fitted(SlurmOptions(**options), [*CLUSTER, *usual])
     assert message in str(caught.value)
@@ -139,9 +199,11 @@ def test_each_node_starts_its_own_ranks(monkeypatch: pytest.MonkeyPatch) -> None
 def test_two_jobs_meet_at_two_ports_and_none_that_is_taken() -> None:
     first, second = slurm_job._free_port(7), slurm_job._free_port(8)
     assert first != second
-    with socket.socket() as other:
-        other.bind(("", first))
+    with socket.create_server(("", first)) as other:
         assert slurm_job._free_port(7) not in (first, second)
+        with socket.create_connection(("127.0.0.1", first)):
+            other.accept()[0].close()
+    assert slurm_job._free_port(7) == first  # what has ended is not in the way of torch's store
 
 
 @pytest.mark.parametrize(
@@ -169,11 +231,13 @@ def test_a_run_that_never_finishes_a_step_is_not_requeued_for_ever(tmp_path: Pat
 
 def test_a_dry_run_prints_the_script_that_would_be_submitted(tmp_path: Path) -> None:
     words = ("ablate", "panel-e", "--dry-run", "--launcher", "slurm", "--gpus", "2", "--slurm", "partition=big")
-    done = tepo(*words, "--slurm", "mem=10G", "--store", tmp_path / "s")
+    done = tepo(*words, "--slurm", "mem=10G", "--store", tmp_path / "s", PATH=str(tmp_path))
     first, *rest = done.stdout.splitlines()
     assert first == "#!/bin/sh"
     asked = [line.removeprefix("#SBATCH ") for line in rest if line.startswith("#SBATCH ")]
     assert {"--partition=big", "--mem=10G", "--gpus-per-node=2", "--requeue", "--output=/dev/null"} <= set(asked)
     assert any(re.fullmatch(r"--array=0-\d+%64", word) for word in asked)
     assert str(tmp_path / "s" / "slurm") in rest[-1]
+    assert "--cpus-per-task=24" in asked
+    assert "no Slurm answers here" in done.stderr
     assert not (tmp_path / "s").exists()

@@ -11,7 +11,7 @@ from tepo.common import trust
 from tepo.common.errors import UserError
 from tepo.launch.run_units import Slots, run_units
 from tepo.launch.sbatch import SlurmOptions
-from tepo.launch.unit_checks import check_study
+from tepo.launch.unit_checks import check_study, gpus_of
 from tepo.policy.model.shapes import KNOWN
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
@@ -133,6 +133,40 @@ def test_ranks_that_an_engine_cannot_use(tmp_path: Path) -> None:
     """On Slurm's nodes too, whose packages and GPUs are not looked for here."""
     with pytest.raises(UserError, match="2 were started"):
         check_study(units(tmp_path), 1, 0, SlurmOptions(nodes=2))
+
+
+@pytest.mark.parametrize(
+    ("words", "scale", "jobs", "visible", "each"),
+    [
+        ((), "paper", 1, 8, 8),  # ranks of DeepSpeed: all of them …
+        ((), "paper", 2, 8, 4),
+        ((), "paper", 3, 8, 2),
+        ((), "paper", 1, 6, 4),  # … as many as can share mini-batches of 16
+        ((), "paper", 8, 4, 1),  # three runs are to do
+        ((), "paper", 1, 0, 0),
+        (("engine=torch",), "paper", 2, 8, 1),  # one device: a card of its own each
+        (("engine.device=cpu",), "paper", 1, 8, 0),
+        ((), "laptop", 8, 2, 0),  # a core each
+        (("engine.device=cuda",), "laptop", 1, 2, 1),
+    ],
+)
+def test_gpus_where_nobody_says_how_many(
+    tmp_path: Path, words: tuple[str, ...], scale: str, jobs: int, visible: int, each: int
+) -> None:
+    found, said = gpus_of(units(tmp_path, *words, scale=scale), jobs, visible)
+    assert found == each
+    assert f"GPUs of each run: {each} of the {visible}" in said or visible == 0 or each == 0
+
+
+def test_more_runs_side_by_side_than_gpus(tmp_path: Path) -> None:
+    for words in ((), ("engine=torch",)):
+        with pytest.raises(UserError, match="3 runs side by side, 2 GPUs visible here") as caught:
+            gpus_of(units(tmp_path, *words, scale="paper"), 8, 2)
+        assert "--jobs 2" in caught.value.fix
+
+
+def test_a_run_that_asks_for_the_gpu_that_it_is_not_given(tmp_path: Path) -> None:
+    assert refusal(tmp_path, "engine.device=cuda", slots=Slots(gpus=0)).where == "row 'GRPO/DAPO', engine.device=cuda"
 
 
 @pytest.mark.skipif("__import__('torch').cuda.is_available()", reason="a GPU is here")

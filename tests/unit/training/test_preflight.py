@@ -4,23 +4,26 @@ import importlib.metadata
 import signal
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
+from tepo.common import gpu_driver
 from tepo.common.errors import RunFailed, UserError
 from tepo.common.text import install_line
 from tepo.config.compose import compose
 from tepo.jobs.job import RunJob
 from tepo.policy.model.load_policy import load_tokenizer
 from tepo.policy.model.shapes import KNOWN
-from tepo.sampling.backends import sampler_backend
+from tepo.sampling.backends import SamplerOptions, sampler_backend
 from tepo.training.distributed import process_group
 from tepo.training.engine.backends import engine_backend
 from tepo.training.engine.deepspeed_engine import import_deepspeed
 from tepo.training.loop import train
-from tepo.training.preflight import check_disk
+from tepo.training.preflight import check_alone, check_disk
+from tepo.training.resources.memory import Gpus
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.setup import pick_device
 from tests.unit.training.small import small
@@ -94,6 +97,44 @@ def test_a_disk_that_is_too_small_for_the_checkpoints() -> None:
         with pytest.raises(UserError, match=r"the disk has .* GB free, checkpoints take"):
             check_disk(config, free * one, kept)
     check_disk(compose(["scale=paper", "model.path=nobody/nothing"]), 0)
+
+
+def test_a_run_for_eight_gpus_that_was_started_on_one() -> None:
+    """7B with its optimiser takes 98 GiB of one 80 GB card, and fits on eight. 70B does not either way: `tepo plan`
+    says what would help. A 0.5B fits on one."""
+    card, config = Gpus(bytes=79.2 * 2**30), compose(["scale=paper"])
+    shape = KNOWN[config.model.path]
+    with pytest.raises(UserError, match="one process was started, on whose GPU the run does not fit") as caught:
+        check_alone(config, shape, card, 8)
+    assert "torchrun --nproc-per-node 8 --no-python tepo train" in caught.value.fix
+    with pytest.raises(UserError, match="on 4 it would"):  # six cannot share mini-batches of 16 prompts
+        check_alone(config, shape, card, 6)
+    check_alone(compose(["scale=paper", "sampler.memory_fraction=0.3"]), shape, card, 8)
+    check_alone(compose(["scale=single_gpu"]), KNOWN["Qwen/Qwen2.5-0.5B"], card, 8)
+    large = replace(KNOWN["Qwen/Qwen2.5-32B"], layers=160)
+    check_alone(compose(["scale=paper"]), large, card, 8)
+
+
+def test_a_driver_that_torch_cannot_use(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A build for CUDA, and a device that this process may open, of which torch says that it is not available."""
+    (tmp_path / "version").write_text("NVRM version: NVIDIA UNIX x86_64 Kernel Module  470.57.02  Tue Jul 13\n")
+    monkeypatch.setattr(gpu_driver, "_DEVICES", tmp_path)
+    monkeypatch.setattr(gpu_driver, "_VERSION", tmp_path / "version")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    assert pick_device("auto").type == "cpu"  # no device
+    (tmp_path / "nvidia0").touch()
+    for ask in (lambda: pick_device("auto"), lambda: pick_device("cuda"), SamplerOptions().device):
+        with pytest.raises(UserError, match=r"for CUDA 13\.0 cannot use the GPU, driver 470\.57\.02: ") as caught:
+            ask()
+        assert "update the driver" in caught.value.fix
+    assert pick_device("cpu").type == "cpu"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert pick_device("auto").type == "cpu"  # as meant
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    monkeypatch.setattr(torch.version, "cuda", None)
+    assert pick_device("auto").type == "cpu"  # a build for CPUs, or for AMD's
 
 
 def test_deepspeed_that_is_missing_or_too_old(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,6 +81,7 @@ def test_the_plan_says_what_does_not_fit_and_what_would(capsys: pytest.CaptureFi
     phases = "rollout + old log-probs + updates + reductions + rest"
     assert f"seconds of a step ({phases}): 8 A100 " in " ".join(said.split())
     assert "a faster layout, by the same estimate: " in " ".join(said.split())
+    assert "main memory of a node, of it 8 GiB a rank for its process: 177 GiB (8 A100" in " ".join(said.split())
 
 
 def test_what_runs_on_gpus_took_stands_beside_the_plan(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

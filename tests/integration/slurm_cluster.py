@@ -30,6 +30,7 @@ TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
 ReturnToService=2
+SlurmdParameters=config_overrides
 MpiDefault=none
 PreemptType=preempt/none
 KillWait=10
@@ -42,35 +43,35 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/%n.log
-NodeName=n1 NodeHostname={host} Port={ports[0]} CPUs=1 RealMemory=2000 Gres=gpu:1 State=UNKNOWN
-NodeName=n2 NodeHostname={host} Port={ports[1]} CPUs=1 RealMemory=2000 Gres=gpu:1 State=UNKNOWN
+NodeName=n1 NodeHostname={host} Port={ports[0]} CPUs={cpus} RealMemory=2000 Gres=gpu:1 State=UNKNOWN
+NodeName=n2 NodeHostname={host} Port={ports[1]} CPUs={cpus} RealMemory=2000 Gres=gpu:1 State=UNKNOWN
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 
 @contextmanager
-def cluster(*, starts_jobs: bool = True) -> Iterator[Path]:
+def cluster(*, starts_jobs: bool = True, cpus: int = 1) -> Iterator[Path]:
     """Start the daemons, wait until the nodes are idle, and stop them at the end; without `starts_jobs`, the nodes fail
-    to start any. Needs root. Returns the folder of configuration, logs and process ids."""
+    to start any. cpus: of each node, in name. Needs root. Returns the folder of configuration, logs and process ids."""
     if os.geteuid() != 0:
         pytest.skip("starting a Slurm cluster needs root")
     # Not below pytest's folder: slurmd's sockets (spool folder, host and job) fail beyond 108 characters.
     with (
         tempfile.TemporaryDirectory(prefix="slurm", ignore_cleanup_errors=True) as folder,
-        _daemons(Path(folder) / ("" if starts_jobs else "x" * 100)) as inside,
+        _daemons(Path(folder) / ("" if starts_jobs else "x" * 100), cpus) as inside,
     ):
         yield inside
 
 
 @contextmanager
-def _daemons(folder: Path) -> Iterator[Path]:
+def _daemons(folder: Path, cpus: int) -> Iterator[Path]:
     for name in ("state", *NODES):
         (folder / name).mkdir(parents=True)
     _start_munge()
     with contextlib.ExitStack() as probes:
         port, *ports = (_port(probes) for _ in range(3))
     path = folder / "slurm.conf"
-    path.write_text(CONFIG.format(host=socket.gethostname(), folder=folder, port=port, ports=ports))
+    path.write_text(CONFIG.format(host=socket.gethostname(), folder=folder, port=port, ports=ports, cpus=cpus))
     (folder / "gres.conf").write_text("Name=gpu File=/dev/null\n")
     before = os.environ.get("SLURM_CONF")  # of another cluster
     os.environ["SLURM_CONF"] = str(path)

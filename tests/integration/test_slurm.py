@@ -4,15 +4,21 @@ with a Python file of the user's own."""
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 
+from tepo.common import interpreter
+from tepo.common.files import write_atomic, write_json
+from tepo.launch.sbatch import SlurmOptions, job_script
+from tepo.launch.slurm_job import SlurmJob
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
 from tests.integration.commands import Started, ranks, started, tepo, until
@@ -47,6 +53,14 @@ def words_of(store: Path) -> tuple[str | Path, ...]:
 
 def ablate(store: Path, env: dict[str, str], *more: str) -> Started:
     return started(*words_of(store), "--slurm", "partition=main", *more, cwd=store.parent, **env)
+
+
+def hasty(folder: Path, unless: str = "false") -> None:
+    """An srun in a folder of PATH that waits 2 s for the other nodes. unless: a condition in the shell's words."""
+    (folder / "srun").write_text(
+        f'#!/bin/bash\n{unless} && wait=40 || wait=2\nexec {shutil.which("srun")} "${{@/--wait=*/--wait=$wait}}"\n'
+    )
+    (folder / "srun").chmod(0o755)
 
 
 def squeue(*words: str) -> str:
@@ -110,6 +124,56 @@ def test_after_two_failures_alike_waiting_jobs_are_cancelled(tmp_path: Path, slu
     assert "two failed alike, so" in done.stderr
     assert "cancelled" not in done.stderr
     assert squeue() == ""
+
+
+@pytest.mark.slurm
+def test_what_is_shown_is_what_is_submitted(tmp_path: Path) -> None:
+    """Of nodes with four CPUs and 2 GB: fewer than a GPU is given, and less than is planned."""
+    env, store = study(tmp_path, "train.steps=1", text=ROW), tmp_path / "runs"
+    with cluster(cpus=4):
+        shown = tepo(*words_of(store), "--slurm", "partition=main", "--gpus", "1", "--dry-run", cwd=tmp_path, **env)
+        process = ablate(store, env, "--gpus", "1")
+        until(lambda: [*store.glob("slurm/*/job.sh")], process)
+        process.kill()
+        (script,) = store.glob("slurm/*/job.sh")
+    assert shown.stdout.replace("DATE-PID", script.parent.name) == script.read_text()
+    assert {"--cpus-per-task=4", "--mem=0", "--gpus-per-node=1"} <= set(shown.stdout.split())
+    assert "main memory of each node by the plan: 8 GiB" in shown.stderr
+
+
+TAKE = """\
+import pathlib, subprocess, sys
+
+words, mark = sys.orig_argv, pathlib.Path(__file__).with_name("held")
+if "torch.distributed.run" in words and words[words.index("--node-rank") + 1] == "0" and not mark.exists():
+    port = words[words.index("--master-port") + 1]
+    hold = f"import socket, time; held = socket.create_server(('', {port})); print(flush=True); time.sleep(600)"
+    holder = subprocess.Popen([sys.executable, "-S", "-c", hold], stdout=subprocess.PIPE, start_new_session=True)
+    holder.stdout.readline()
+    mark.write_text(f"{holder.pid} {port}")
+"""
+
+
+@pytest.mark.slurm
+@pytest.mark.disaster
+@pytest.mark.deepspeed
+def test_ranks_whose_port_is_taken_meet_at_another(tmp_path: Path, slurm: Path) -> None:
+    """Another program takes the port after it was chosen and before torchrun binds it. The other node asks there in
+    vain, for 2 s and not 40."""
+    for name, text in {"sitecustomize": TAKE, "meet": "import os; print('met at', os.environ['MASTER_PORT'])"}.items():
+        (tmp_path / f"{name}.py").write_text(text)
+    hasty(tmp_path, f"[ -e {tmp_path}/held ]")
+    job = SlurmJob(interpreter.command("-m", "meet"), str(tmp_path / "run"), str(tmp_path / "log"), 2, 0, 1)
+    write_json(tmp_path / "jobs.json", [asdict(job)])
+    write_atomic(tmp_path / "job.sh", job_script(SlurmOptions(partition="main", nodes=2), 1, tmp_path))
+    env = os.environ | {"PYTHONPATH": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = subprocess.run(["sbatch", "--wait", tmp_path / "job.sh"], env=env, capture_output=True, text=True)
+    holder, taken = (tmp_path / "held").read_text().split()
+    os.kill(int(holder), signal.SIGKILL)
+    said = (tmp_path / "log").read_text()
+    assert done.returncode == 0, done.stderr + said
+    first, second = re.findall(r"met at (\d+)", said)
+    assert first == second != taken
 
 
 RANKS = ("engine=deepspeed", "train.steps=9", "train.checkpoint_every=20", "train.max_rounds=4")
@@ -186,9 +250,7 @@ def test_nodes_that_have_trained_do_not_end_a_longer_measuring(tmp_path: Path, s
     """torchrun waits 300 s at its end for that of the other node and srun 40: here 1 and 2."""
     env = study(tmp_path, "engine=deepspeed", "train.steps=1", text=ROW)
     (tmp_path / "sitecustomize.py").write_text(IMPATIENT)
-    short = tmp_path / "srun"
-    short.write_text(f'#!/bin/bash\nexec {shutil.which("srun")} "${{@/--wait=*/--wait=2}}"\n')
-    short.chmod(0o755)
+    hasty(tmp_path)
     env |= {"PYTHONPATH": str(tmp_path), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
     process = ablate(tmp_path / "runs", env, "--slurm", "nodes=2", "--gpus", "1")
     until((tmp_path / "measures").exists, process)

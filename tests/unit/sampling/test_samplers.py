@@ -45,6 +45,13 @@ def test_a_server_below_float32_multiplies_by_the_output_matrix_in_float32(
     assert found == given
 
 
+@pytest.mark.parametrize("cpu", [True, False])
+def test_a_server_has_one_thread(tmp_path: Path, cpu: bool) -> None:
+    """Eight that measure side by side would start one a core each; vLLM leaves alone what is set."""
+    _, environment = server_sampler.serve_command(EngineOptions(str(tmp_path), "bfloat16", 128), tmp_path, cpu=cpu)
+    assert environment["OMP_NUM_THREADS"] == "1"
+
+
 def test_a_server_is_given_its_share_of_the_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """vLLM's own share is nearly all of it, and a server that finds less does not start."""
     given = []

@@ -180,12 +180,12 @@ def node(folder: Path, index: int, address: str) -> int:
     for number in signals.SIGNALS:
         signal.signal(number, pass_on)
     code = child.wait()
-    number = os.environ["SLURM_NODEID"]
+    place = os.environ["SLURM_NODEID"]
     code = signals.EXIT_CODE if asked and code else code if code >= 0 else _SIGNAL - code
-    meets = launcher and job.nodes > 1 and number == "0"
+    meets = launcher and job.nodes > 1 and place == "0"
     if code == 1 and meets and _taken(int(address.rpartition(":")[2])):
         code = _PORT_TAKEN  # torchrun, which would have had it, has ended
-    write_atomic(folder / f"{index}.node{number}", str(code))
+    write_atomic(folder / f"{index}.node{place}", str(code))
     return code
 
 

@@ -3,14 +3,16 @@
     python -m tests.integration.engine_run OUT '{"name": {"kind": "deepspeed", "zero_stage": 2, …}, …}'
 
 Runs the jobs one after the other (starting a process costs more than they do).
-Each writes OUT/name/result.json (rank 0): losses, norms; and its checkpoint in OUT/name/checkpoint.
+Each writes OUT/name/result.json (rank 0): losses, norms, bytes sent; and its checkpoint in OUT/name/checkpoint.
 """
 
 import json
 import sys
+from collections import Counter
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 
 from tepo.config.compose import compose
@@ -23,6 +25,20 @@ from tepo.training.engine.torch_engine import TorchEngine
 from tests.integration.tiny import prompts, tiny_model
 
 GROUPS = 4  # of two responses each, given to the ranks in turn
+
+sent: Counter[str] = Counter()  # bytes of the full tensors that went into or came out of each kind of collective
+
+
+def count_bytes(name: str) -> None:
+    """Count what a collective is given from now on; DeepSpeed looks it up in torch.distributed."""
+    collective = getattr(dist, name)
+
+    def counted(*arguments, **options):
+        given = (*arguments, *options.values())
+        sent[name] += max(tensor.nbytes for tensor in given if isinstance(tensor, torch.Tensor))
+        return collective(*arguments, **options)
+
+    setattr(dist, name, counted)
 
 
 def batch(update: int, group: int):
@@ -38,6 +54,7 @@ def train(options: dict, out: Path) -> None:
     )
     config.engine.zero_stage, config.engine.offload = options.get("zero_stage", 2), options.get("offload", False)
     model = tiny_model(0, tied=options.get("tied", True)).to(getattr(torch, config.model.dtype))
+    size = sum(value.numel() for value in model.parameters())
     if options.get("checkpointing"):
         model.train()
         model.gradient_checkpointing_enable({"use_reentrant": False})
@@ -55,19 +72,24 @@ def train(options: dict, out: Path) -> None:
         engine, rank, ranks = TorchEngine(model, config.train), 0, 1
     if source:
         engine.load(source)
-    result: dict = {"losses": [], "norms": [], "moved": [], "clipped": [], "skipped": [], "rank": rank}
+    lists = ("losses", "norms", "moved", "clipped", "skipped", "sent")
+    result: dict = {"size": size} | {name: [] for name in lists}
+    pieces = options.get("pieces", 1)
     first, last = options.get("updates", [0, 3])
     for update in range(first, last):
         total = torch.zeros(1)
-        for group in range(rank, GROUPS, ranks):
+        sent.clear()
+        for group in [*range(rank, GROUPS, ranks)] * pieces:
             packed, advantages = batch(update, group)
             statistics = token_statistics(engine.model, packed)
-            loss = -(statistics.logprobs * advantages).sum() / (GROUPS * 19)
+            loss = -(statistics.logprobs * advantages).sum() / (GROUPS * 19 * pieces)
             if options.get("poison") == update and rank == 0:
                 loss = loss * float("inf")
             engine.backward(loss)
             total += loss.detach()
         metrics = engine.step(1e-3)
+        result["sent"].append(dict(sent))
+        engine.weights()  # as after each rollout
         result["losses"].append(float(total if engine.comm is None else engine.comm.all_sum(total)))
         result["norms"].append(metrics["actor/grad_norm"])
         result["moved"].append(float(metrics["actor/update_rms"]))
@@ -83,5 +105,7 @@ def train(options: dict, out: Path) -> None:
 
 
 if __name__ == "__main__":
+    for collective in ("all_reduce", "reduce_scatter_tensor", "all_gather_into_tensor"):
+        count_bytes(collective)
     for name, job in json.loads(sys.argv[2]).items():
         train(job, Path(sys.argv[1]) / name)

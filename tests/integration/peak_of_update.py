@@ -1,5 +1,5 @@
 """Prints the most bytes that torch held during updates of two micro-batches. Run by test_memory_peaks.py in a process
-of its own."""
+of its own, or in two ranks."""
 
 import gc
 import json
@@ -16,7 +16,8 @@ from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model.lora import add_adapters
 from tepo.policy.model.packed_attention import prepare
 from tepo.policy.packing.packing import pack
-from tepo.training.engine.torch_engine import TorchEngine
+from tepo.training.distributed import process_group
+from tepo.training.engine.engine import Engine
 
 SECOND = "second update"
 
@@ -54,7 +55,7 @@ class Updates:
             self.model.train()
             self.model.gradient_checkpointing_enable({"use_reentrant": False})
         prepare(self.model)
-        self.config = compose(words)
+        self.config = compose([f"model.dtype={dtype}", *words])
         if self.config.model.lora_rank:
             add_adapters(self.model, self.config.model.lora_rank, self.config.model.lora_alpha, 0)
         prompt, response, group = lengths
@@ -64,15 +65,26 @@ class Updates:
         for _ in range(2):
             self.engine.backward(-token_statistics(self.model, self.packed).logprobs.mean())
         self.engine.step(1e-4)
+        self.engine.weights()  # as after each rollout
+
+    def opened(self) -> Engine:
+        if self.config.engine.kind == "deepspeed":
+            from tepo.training.engine.deepspeed_engine import DeepSpeedEngine
+
+            return DeepSpeedEngine(self.model, self.config)
+        from tepo.training.engine.torch_engine import TorchEngine
+
+        return TorchEngine(self.model, self.config.train, self.config.engine)
 
     def two(self) -> None:
         """The first makes Adam's moments, which the second has from its start. All is freed at the end: what is freed
         after a profile is counted as held in the next."""
-        self.engine = TorchEngine(self.model, self.config.train, self.config.engine)
+        self.engine = self.opened()
         self.update()
         gc.collect()
         with record_function(SECOND):
             self.update()
+        self.engine.close()
         del self.engine
         gc.collect()
 
@@ -85,4 +97,6 @@ def peaks(case: dict[str, Any]) -> dict[str, int]:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    sys.stdout.write(json.dumps([peaks(case) for case in json.loads(sys.argv[1])]))
+    found = [peaks(case) for case in json.loads(sys.argv[1])]
+    if process_group.rank() == 0:
+        sys.stdout.write(json.dumps(found))

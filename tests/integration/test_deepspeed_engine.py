@@ -21,26 +21,39 @@ def zero(stage: int, **options) -> dict:
     return {"kind": "deepspeed", "zero_stage": stage, **options}
 
 
+BFLOAT16 = {"dtype": "bfloat16"}
 ONE = {  # on one rank
     "embedded": {"kind": "torch"},
     "embedded poisoned": {"kind": "torch", "poison": 1},
-    "embedded bf16": {"kind": "torch", "dtype": "bfloat16"},
+    "embedded bf16": {"kind": "torch", **BFLOAT16},
+    "embedded bf16 poisoned": {"kind": "torch", "poison": 1, **BFLOAT16},
     "untied": {"kind": "torch", "tied": False},
     "zero 1": zero(1),
     "zero 3 offloaded": zero(3, offload=True, checkpointing=True),
     "zero 2 poisoned": zero(2, poison=1),
+    "zero 1 bf16": zero(1, **BFLOAT16),
+    "zero 1 bf16 offloaded": zero(1, offload=True, **BFLOAT16),
+    "zero 1 bf16 checkpointing": zero(1, checkpointing=True, **BFLOAT16),
     "first 1": zero(1, **FIRST),
+    "first 1 bf16": zero(1, **BFLOAT16, **FIRST),
 }
 TWO = {  # on two
     "2 x zero 1": zero(1),
     "2 x zero 2": zero(2),
     "2 x zero 3": zero(3),
     "2 x zero 3 untied": zero(3, tied=False),
-    "2 x zero 2 bf16": zero(2, dtype="bfloat16"),
+    **{f"2 x zero {stage} bf16": zero(stage, **BFLOAT16) for stage in (1, 2, 3)},
+    **{f"2 x zero {stage} in 4": zero(stage, pieces=2) for stage in (1, 2, 3)},
+    **{f"2 x zero {stage} bf16 in 4": zero(stage, pieces=2, **BFLOAT16) for stage in (1, 2, 3)},
+    "2 x zero 1 bf16 poisoned": zero(1, poison=1, **BFLOAT16),
     "2 x zero 3 poisoned": zero(3, poison=1),
     "first 2": zero(2, **FIRST),
+    "first 2 bf16": zero(2, **BFLOAT16, **FIRST),
     "first 3": zero(3, **FIRST),
     "first 1, then 2 x zero 3": zero(3, resume="first 1", **REST),
+    "first 1 bf16, then 2 x zero 1": zero(1, resume="first 1 bf16", **BFLOAT16, **REST),
+    "first 1 bf16, then 2 x zero 2": zero(2, resume="first 1 bf16", **BFLOAT16, **REST),
+    "first 2 bf16, then 2 x zero 1": zero(1, resume="first 2 bf16", **BFLOAT16, **REST),
     "first 2, then 2 x zero 2": zero(2, resume="first 2", **REST),
     "first 3, then 2 x zero 3": zero(3, resume="first 3", **REST),
 }
@@ -118,6 +131,27 @@ def test_every_stage_updates_alike(results, name):
     agree(outcome(results, name), outcome(results, "embedded"), moved_tolerance=1e-2 if sampled else 1e-4)
 
 
+@pytest.mark.parametrize("name", ["zero 1", "2 x zero 2"])
+def test_gradients_summed_once_an_update_are_those_summed_after_every_micro_batch(results, name):
+    agree(outcome(results, "2 x zero 1"), outcome(results, name), tolerance=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["", " bf16"])
+@pytest.mark.parametrize("stage", [1, 2, 3])
+def test_what_ranks_send_is_what_a_plan_charges(results, stage, dtype):
+    """In bytes a weight, of the tensors that go round. Stage 1 sums over the ranks once an update, 2 and 3 after each
+    micro-batch, and stage 3 gathers weights for each in place of once."""
+    size = 2 if dtype else 4
+    for name, micro_batches in ((f"2 x zero {stage}{dtype}", 2), (f"2 x zero {stage}{dtype} in 4", 4)):
+        found, _ = outcome(results, name)
+        for update in found["sent"][1:]:  # ranks meet in the first
+            sent = {kind: count / found["size"] for kind, count in update.items()}
+            summed = sent.pop("reduce_scatter_tensor" if stage == 3 else "all_reduce")
+            assert summed == pytest.approx(4 * (1 if stage == 1 else micro_batches), rel=1e-3)
+            times = micro_batches if stage == 3 else 1  # so small a model lies there until the backward
+            assert sent["all_gather_into_tensor"] == pytest.approx(size * times, rel=0.1 if stage == 3 else 1e-3)
+
+
 def test_an_output_matrix_of_its_own(results):
     agree(outcome(results, "2 x zero 3 untied"), outcome(results, "untied"), tied=False)
 
@@ -140,10 +174,18 @@ def test_on_as_many_ranks_it_goes_on_bit_for_bit(results, stage):
     assert all(torch.equal(resumed[1][name], value) for name, value in straight[1].items())
 
 
-def test_bfloat16_trains_on_float32_masters(results):
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("zero 1 bf16", "zero 1 bf16 offloaded", "zero 1 bf16 checkpointing"),
+        *(f"2 x zero {stage} bf16{pieces}" for stage in (1, 2, 3) for pieces in ("", " in 4")),
+        *("first 1 bf16, then 2 x zero 1", "first 1 bf16, then 2 x zero 2", "first 2 bf16, then 2 x zero 1"),
+    ],
+)
+def test_bfloat16_trains_on_float32_masters(results, name):
     """Updates below bf16's resolution add up in the masters;
     what is left between engines is the rounding of gradients."""
-    one, other = (saved_state(results / name / "checkpoint") for name in ("2 x zero 2 bf16", "embedded bf16"))
+    one, other = (saved_state(results / trained / "checkpoint") for trained in (name, "embedded bf16"))
     assert one.keys() == other.keys()
     masters = [name for name in one if name.startswith("master.")]
     assert all(one[name].dtype == torch.float32 for name in masters)
@@ -151,9 +193,10 @@ def test_bfloat16_trains_on_float32_masters(results):
     assert apart.median() < 3e-4  # a tenth of what three updates at 1e-3 move
 
 
-@pytest.mark.parametrize("name", ["zero 2 poisoned", "2 x zero 3 poisoned"])
+@pytest.mark.parametrize("name", ["zero 2 poisoned", "2 x zero 3 poisoned", "2 x zero 1 bf16 poisoned"])
 def test_a_gradient_that_is_not_finite_is_left_out(results, name):
-    (one, weights), (other, expected) = outcome(results, name), outcome(results, "embedded poisoned")
+    alone = "embedded bf16 poisoned" if "bf16" in name else "embedded poisoned"
+    (one, weights), (other, expected) = outcome(results, name), outcome(results, alone)
     assert one["skipped"] == other["skipped"] == [0.0, 1.0, 0.0]
     assert [moved > 0 for moved in one["moved"]] == [True, False, True]
     for key, value in expected.items():

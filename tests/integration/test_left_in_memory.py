@@ -51,7 +51,7 @@ def main(torchcodec: str, runs: list[list[str]]) -> None:
         sys.stdout.write(f"{json.dumps(alive())}\n")
 
 
-ENGINES = ((), *(("engine=deepspeed", f"engine.zero_stage={stage}") for stage in (2, 3)))
+ENGINES = ((), *(("engine=deepspeed", f"engine.zero_stage={stage}") for stage in (1, 2, 3)))
 
 
 @pytest.mark.deepspeed

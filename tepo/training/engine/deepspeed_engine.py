@@ -61,8 +61,9 @@ def settings(config: RunConfig, hidden: int) -> dict[str, Any]:
         zero["memory_efficient_linear"] = False  # it would replace torch's function for the rest of the process
     bf16 = config.model.dtype == "bfloat16"
     types: dict[str, Any] = {"communication_data_type": "fp32"}
-    if bf16:
-        types |= {"bf16": {"enabled": True}, "data_types": {"grad_accum_dtype": "fp32"}}
+    if bf16:  # at stage 1 each gradient is added to its float32 sum as soon as it is there, and freed
+        types |= {"bf16": {"enabled": True, "immediate_grad_update": True}}
+        types["data_types"] = {"grad_accum_dtype": "fp32"}
     return {
         "train_micro_batch_size_per_gpu": 1,  # only counted, never used: micro-batches are ours
         "managed_gradient_accumulation": False,
@@ -121,6 +122,8 @@ class DeepSpeedEngine:
         self.keeps_masters = config.model.dtype == "bfloat16"
         if self.stage == 3:
             self._keep_head()
+        self._holds_sums = True
+        self._hold_sums(False)
 
     def _keep_head(self) -> None:
         """Keep the output matrix whole: the fused log-prob reads it outside of any module's forward."""
@@ -131,8 +134,27 @@ class DeepSpeedEngine:
         if head.ds_status.name != "AVAILABLE":
             head.all_gather()
 
+    def _hold_sums(self, held: bool) -> None:
+        """Take, or give back between updates, the memory of gradients that DeepSpeed would keep while others need it:
+        the sums of stage 1 in bfloat16 and of stage 3, and the bucket of stage 3, 2 GB in float32."""
+        if held == self._holds_sums:
+            return
+        optimizer, buckets = self.engine.optimizer, []
+        sums = list(getattr(optimizer, "fp32_groups_gradients_flat", ()))
+        if self.stage == 3:
+            buckets = [bucket.buffer for bucket in optimizer.ipg_buckets.values()]
+            sums += [] if self.offload else [optimizer.grad_partitions_flat_buffer]
+        for tensor in (*sums, *buckets):  # views of them stay views
+            tensor.untyped_storage().resize_(tensor.nbytes if held else 0)
+        if held:
+            for tensor in sums:
+                tensor.zero_()
+        self._holds_sums = held
+
     def backward(self, loss: Tensor) -> None:
-        """Add the gradient of one micro-batch. From stage 2 on all ranks must call it equally often."""
+        """Add the gradient of one micro-batch. From stage 2 on all ranks must call it equally often: the gradients of
+        each are summed over the ranks there, those of stage 1 once an update."""
+        self._hold_sums(True)
         self.engine.backward(loss * self.comm.world_size)
 
     def step(self, learning_rate: float) -> dict[str, float | Tensor]:
@@ -156,7 +178,8 @@ class DeepSpeedEngine:
         }
 
     def weights(self) -> Mapping[str, Tensor]:
-        """See `Engine.weights`: under ZeRO-3 one tensor of it is in memory at a time."""
+        """See `Engine.weights`: under ZeRO-3 one tensor of it is in memory at a time. Sums of gradients end here."""
+        self._hold_sums(False)
         if self.stage == 3:
             return Streamed(self.policy)
         return {name: value.detach() for name, value in self.policy.state_dict().items()}

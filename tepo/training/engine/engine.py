@@ -40,7 +40,8 @@ class Engine(Protocol):
 
     def weights(self) -> Mapping[str, Tensor]:
         """The full state_dict (`lm_head.weight` present also for tied models): live tensors, and under ZeRO-3 such as
-        are gathered when they are read, so every rank reads all of them in order, and keeps none."""
+        are gathered when they are read, so every rank reads all of them in order, and keeps none. Asked for between
+        updates."""
         ...
 
     def state(self) -> Iterable[Piece]:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tepo.policy.model.load_policy import Policy
     from tepo.training.engine.engine import Engine
 
-_BUCKET = 500_000_000  # numbers that DeepSpeed reduces at once: kept in bfloat16, sent in float32
+_BUCKET = 500_000_000  # numbers that DeepSpeed reduces at once (reduce_bucket_size)
 _LIVE = 1_000_000_000  # numbers of gathered weights that ZeRO-3 lets lie (stage3_max_live_parameters)
 _SUB_GROUP = 1_000_000_000  # numbers that ZeRO-3 updates at once
 
@@ -68,16 +68,21 @@ class DeepSpeedBackend(EngineBackend):
         return DeepSpeedEngine(policy.model, config)
 
     def memory(self, config: RunConfig, shape: Shape, ranks: int, node_ranks: int) -> EngineMemory:
-        """AdamW's two moments and float32 masters in shards, buckets of gradients on their way, and what a step
+        """AdamW's two moments and float32 masters in shards, sums of gradients and those on their way, and what a step
         copies. Below stage 3 every rank loads the model into its main memory and moves it from there."""
         size, n, stage = number_bytes(config.model.dtype), float(shape.parameters), chosen(config.engine.zero_stage)
         # main memory: what is offloaded, and under ZeRO-3 the full copy of the weights of each rank at a checkpoint
         offloaded = (16 + size * (stage == 3)) * shape.parameters * node_ranks / ranks if config.engine.offload else 0.0
         host = offloaded + (size * n * node_ranks if stage == 3 else 0.0)
         copies = 0.0 if stage == 3 else size * n * node_ranks
-        optimiser = (12 * n) / ranks  # ZeRO keeps masters in float32 too
-        bucket = 6 * min(_BUCKET, n)
-        gradients = 4 * n / ranks + bucket if stage >= 2 else 4 * n + bucket
+        optimiser = 12 * n / ranks  # ZeRO keeps masters in float32 too
+        # Sums in float32: at stage 1 of all numbers until the step, at stage 3 beside an offloaded optimiser. In
+        # bfloat16 stage 1 sends them as they lie, all else goes through a bucket of full size and copies of what is on
+        # its way, which may be one matrix larger than it.
+        sums = 0.0 if config.engine.offload and stage == 3 else 4 * n / (1 if stage == 1 else ranks)
+        in_place = stage == 1 and size == 2 and not config.engine.offload
+        bucket = (size if stage == 2 else 4) * _BUCKET
+        gradients = sums + (not in_place) * (bucket + 6 * max(min(_BUCKET, n), shape.head_parameters))
         step = 4 * (min(_SUB_GROUP, n / ranks) if stage == 3 else n / ranks)
         weights = loading = size * n
         gathered = 0.0
@@ -87,7 +92,6 @@ class DeepSpeedBackend(EngineBackend):
             loading = size * (n / ranks + max(shape.head_parameters, shape.layer_parameters))
         if config.engine.offload:
             optimiser, step = 0.0, 0.0
-            gradients = bucket
             weights -= size * n / ranks if stage == 3 else 0.0
         return EngineMemory(weights, gradients, optimiser, step, host, loading, gathered, copies)
 

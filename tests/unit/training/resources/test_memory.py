@@ -48,6 +48,26 @@ def test_sharding_divides_what_it_should() -> None:
 
 
 @pytest.mark.parametrize(
+    ("words", "shared", "whole", "on_their_way"),
+    [
+        (["engine.zero_stage=1"], 0, 4, 0.0),  # summed where they lie
+        (["engine.zero_stage=2"], 4, 0, 2 * 5e8),
+        (["engine.zero_stage=3"], 4, 0, 4 * 5e8),
+        (["engine.zero_stage=1", "engine.offload=true"], 0, 4, 4 * 5e8),
+        (["engine.zero_stage=2", "engine.offload=true"], 4, 0, 2 * 5e8),
+        (["engine.zero_stage=3", "engine.offload=true"], 0, 0, 4 * 5e8),
+    ],
+)
+def test_bytes_of_gradients_by_hand(words: list[str], shared: int, whole: int, on_their_way: float) -> None:
+    """Bytes of a number that the ranks share out, that each has, and of DeepSpeed's bucket. The output matrix is larger
+    than that and goes alone: a copy and its form in float32."""
+    shape = KNOWN["Qwen/Qwen2.5-7B"]
+    copies = 6 * shape.head_parameters if on_their_way else 0
+    found = memory(closed("scale=paper", *words), shape, Gpus(8))
+    assert found.gradients == pytest.approx((shared / 8 + whole) * shape.parameters + on_their_way + copies)
+
+
+@pytest.mark.parametrize(
     ("words", "copies"),
     [
         (("sampler=vllm_server",), 8),

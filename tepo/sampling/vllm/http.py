@@ -7,10 +7,13 @@ a Unix socket with %2F for each slash.
 
 import contextlib
 import http.client
+import io
 import json
 import socket
 import threading
+import time
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
@@ -42,6 +45,35 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.settimeout(self.timeout)
 
 
+class _UntilEnd(io.RawIOBase):
+    """What a socket receives, to a point in time: a byte now and then would outlast the timeout of a socket."""
+
+    def __init__(self, received: io.RawIOBase, sock: socket.socket, end: float):
+        self.received, self.sock, self.end = received, sock, end
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        left = self.end - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self.sock.settimeout(left)
+        return self.received.readinto(buffer)  # type: ignore[attr-defined, no-any-return]
+
+    def close(self) -> None:
+        super().close()
+        self.received.close()
+
+
+class _Answer(http.client.HTTPResponse):
+    """An answer that is read to its end before `end`."""
+
+    def __init__(self, sock: socket.socket, *given: Any, end: float, **named: Any):
+        super().__init__(sock, *given, **named)
+        self.fp = io.BufferedReader(_UntilEnd(self.fp.detach(), sock, end))
+
+
 class Connections:
     """Connections in flight. vLLM gives a request up when its connection is cut."""
 
@@ -64,8 +96,7 @@ class Connections:
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         unix = parts.scheme == "http+unix"
         opened = _UnixConnection(unquote(parts.netloc), seconds) if unix else kind(parts.netloc, timeout=seconds)
-        timer = threading.Timer(seconds, self.cut)  # a byte now and then would outlast the timeout of a socket
-        timer.daemon = True
+        opened.response_class = partial(_Answer, end=time.monotonic() + seconds)  # type: ignore[assignment]
         with contextlib.closing(opened) as connection:
             connection.connect()
             sock = connection.sock
@@ -73,11 +104,9 @@ class Connections:
                 if self.ended:
                     raise ConnectionAbortedError("cut before the request")
                 self.sockets.add(sock)
-            timer.start()
             try:
                 yield connection
             finally:
-                timer.cancel()
                 with self.lock:
                     self.sockets.remove(sock)
 

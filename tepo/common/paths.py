@@ -24,6 +24,11 @@ _WORDS = {
 }
 
 
+def cache() -> Path:
+    """The folder of what was fetched or made on this machine once: models, problems."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "tepo"
+
+
 def folders(kind: str) -> list[Path]:
     """Folders that hold files of a kind (one of KINDS), first match wins. Raises UserError for a folder of TEPO_PATH
     that is not there."""

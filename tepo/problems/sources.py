@@ -1,17 +1,20 @@
-"""Sources of problems: generated, a folder of `NAME.jsonl` (TEPO_DATA), or the hub through `datasets`."""
+"""Sources of problems: generated, a folder of `NAME.jsonl` (TEPO_DATA), a copy that was kept here, or the hub through
+`datasets`."""
 
 import codecs
 import importlib.util
+import json
 import os
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from tepo.common import paths
 from tepo.common.errors import UserError
-from tepo.common.files import file_digest, parse_json
+from tepo.common.files import content_hash, file_digest, parse_json, write_atomic
 from tepo.common.schema import REQUIRED, option
-from tepo.common.text import install_line
+from tepo.common.text import counted, install_line
 from tepo.problems.hashes import differing_rows, numbered, pick_pinned, pinned_rows, rows_hash, set_hash
 from tepo.problems.problem import Problem
 from tepo.problems.rows import AS_WRITTEN, last_box, problem_of
@@ -57,8 +60,8 @@ class Dataset:
 
 
 def load_dataset_problems(source: Dataset, name: str, count: int, expected: str | None) -> list[Problem]:
-    """The rows of the set `name`, from TEPO_DATA in front of the hub. Raises UserError unless they are as many as
-    declared and, where their hash is given (`expected`), the pinned ones."""
+    """The rows of the set `name`, those on this machine in front of the hub's. Raises UserError unless they are as
+    many as declared and, where their hash is given (`expected`), the pinned ones."""
     if local := problem_file(source, name):
         problems, origin = read_problem_file(local), str(local)
     else:
@@ -78,22 +81,49 @@ def load_dataset_problems(source: Dataset, name: str, count: int, expected: str 
 
 def problem_file(source: Dataset, name: str) -> Path | None:
     """The file that holds the set's rows on this machine, where there is one: that of the declaration, else
-    `TEPO_DATA/NAME.jsonl`. Raises UserError when TEPO_DATA is no folder."""
-    folder = os.environ.get("TEPO_DATA")
-    if source.path.endswith(".jsonl") or not folder:
-        return Path(source.path) if source.path.endswith(".jsonl") else None
-    if not Path(folder).is_dir():
-        fix = "point it at a folder of NAME.jsonl files, or unset it to use the hub"
-        raise UserError("TEPO_DATA is not a folder", where=folder, fix=fix)
-    path = Path(folder) / f"{source.file or name}.jsonl"
-    return path if path.is_file() else None
+    `TEPO_DATA/NAME.jsonl`, else the copy that `keep` made. Raises UserError when TEPO_DATA is no folder."""
+    if source.path.endswith(".jsonl"):
+        return Path(source.path)
+    kept, folder = _kept(source, name), os.environ.get("TEPO_DATA")
+    if folder:
+        if not Path(folder).is_dir():
+            fix = "point it at a folder of NAME.jsonl files, or unset it to use the hub"
+            raise UserError("TEPO_DATA is not a folder", where=folder, fix=fix)
+        path = Path(folder) / f"{source.file or name}.jsonl"
+        kept = path if path.is_file() else kept
+    return kept if kept.is_file() else None
+
+
+def keep(source: Dataset, name: str, count: int, expected: str | None) -> str:
+    """Have the rows of a set on this machine, checked, for when there is no network, be they from the hub or from a
+    URL. Returns in words what was done. Raises UserError as `load_dataset_problems`."""
+    fetched = is_remote(source, name)
+    problems = load_dataset_problems(source, name, count, expected)
+    if fetched:
+        keys = {"id": "id", "problem": "prompt", "answer": "answer", "subject": "family"}
+        rows = [{key: getattr(one, field) for key, field in keys.items()} for one in problems]
+        lines = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        write_atomic(_kept(source, name), lines, option="XDG_CACHE_HOME")
+    return f"{counted(len(problems), 'problem')} {'fetched' if fetched else 'there already'}"
+
+
+def is_remote(source: Dataset, name: str) -> bool:
+    """Tell whether the rows of a set have to come over a network."""
+    on_hub = "/" in source.path and not Path(source.path).exists()
+    return problem_file(source, name) is None and (on_hub or any("://" in file for file in source.data_files))
+
+
+def _kept(source: Dataset, name: str) -> Path:
+    """The file of a kept copy, there or not; another declaration has another one."""
+    declared = content_hash([vars(source) | {"fields": vars(source.fields)}, name])
+    return paths.cache() / "problems" / f"{name}-{declared}.jsonl"
 
 
 def content(source: Dataset, name: str) -> list[Any]:
     """Identity of the rows of a set without a pinned hash, JSON-able: a hash of those that lie on this machine,
-    wherever they lie, else the declaration. Nothing is downloaded."""
+    wherever they lie, else the declaration, of which a kept copy is one. Nothing is downloaded."""
     local = problem_file(source, name)
-    if local:
+    if local and local != _kept(source, name):
         return [rows_hash(read_problem_file(local), ids=True)]
     folder = Path(source.path)
     files = [Path(file.replace("{revision}", source.revision or "main")) for file in source.data_files]
@@ -170,6 +200,7 @@ def read_hub(source: Dataset, name: str) -> list[Problem]:
     except Exception as error:  # many kinds: no network, unknown set, gated set, unknown split
         said = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         fix = f"check the network, HF_TOKEN and HF_HUB_OFFLINE, or {_instead(source, name)}"
+        fix += "; with a network, `tepo model fetch --all STUDY` keeps what a study needs"
         where = f"{source.path}@{source.revision}"
         raise UserError(f"could not load {name}: {said}", where=where, fix=fix) from error
     wanted = [column for column in (source.fields.problem, source.fields.answer, source.fields.family) if column]

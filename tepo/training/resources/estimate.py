@@ -38,7 +38,7 @@ ASSUMPTIONS = (
     f"{RESPONSE_SHARE:.0%} of train.max_new_tokens on average, some as long as it allows, prompts of {PROMPT} tokens, "
     f"{KEPT_SHARE:.0%} of the groups mixed; decoding at {BANDWIDTH:.0%} of peak bandwidth and {1000 * TOKEN:.1f} ms of "
     f"the host a token; passes at {NARROW:.0%} (narrow models) to {WIDE:.0%} of peak operations, on several GPUs "
-    f"{TOGETHER:.0%} of that; from ZeRO 2 on gradients are sent in float32 after every micro-batch; an offloaded "
+    f"{TOGETHER:.0%} of that; gradients are sent in float32, from ZeRO 2 on after every micro-batch; an offloaded "
     f"optimiser moves {HOST_BANDWIDTH / 1e9:.0f} GB/s; checkpoints and grading take no time"
 )
 
@@ -84,10 +84,14 @@ def step_time(config: RunConfig, shape: Shape, gpus: Gpus, memory: Memory) -> St
     updates = max(train.epochs * passes * forward, micro * shape.layers * LAYER)
 
     trained = shape.adapter_parameters(config.model.lora_rank) or shape.parameters
-    # an all-reduce is twice (n - 1)/n of the bytes; stage 3 scatters, and gathers weights twice. Each GPU of a node has
-    # a share of the ring between nodes
-    numbers = 4 * (micro if chosen(config.engine.zero_stage) > 1 else count) + count * size / 2
-    sent = 2 * (ranks - 1) / ranks * trained * numbers
+    # bytes of a number, as two ranks counted them (tests/integration/test_deepspeed_engine.py): stage 1 reduces once an
+    # update and stage 2 after every micro-batch, which is twice, and both gather the weights; stage 3 scatters after
+    # every micro-batch, and gathers layers for each pass. Each GPU of a node has a share of the ring between nodes
+    stage, scored = chosen(config.engine.zero_stage), micro / train.epochs  # micro-batches without gradients
+    sent = 2 * 4 * (count if stage == 1 else micro) + size * count
+    if stage == 3:
+        sent = micro * (4 + size * (2 + chosen(config.model.gradient_checkpointing))) + scored * size
+    sent *= (ranks - 1) / ranks * trained
     between = 1 / (card.network * gpus.node_ranks) if ranks > gpus.node_ranks else 0.0
     reductions, offload = sent * (1 / card.nvlink + between) / NETWORK, 0.0
     if config.engine.offload:  # masters and moments read and written, the gradient read; both cross

@@ -18,7 +18,10 @@ _BUDGET = (
     128 << 20
 )  # bytes of logits above which tepo.policy.logprobs.softmax_at_temperature goes through the vocabulary in parts
 TAKEN = "perf/gpu_gib_"  # metrics: and a section of the step; how much of the GPU is taken, by all processes
-CONTEXT = 1.5 * GIB  # CUDA, its libraries, communicators
+CONTEXT = 1.5 * GIB  # CUDA and its libraries
+# of several ranks: NCCL's buffers of torch's group and of DeepSpeed's, 0.5 to 1 GiB each (NVIDIA/nccl#964: 544 and 688
+# MB; deepspeedai/DeepSpeed#7680: about 0.5 GB)
+COMMUNICATORS = 2 * 0.7 * GIB
 _BEGUN = 0.5 * GIB  # of these, what a process has taken that only asks how much is free: assumed
 FRAGMENTS = 0.05  # of what updates allocate and free: assumed, with segments that grow (tepo.policy.model.allocator)
 
@@ -70,7 +73,7 @@ class Memory:
     asleep: float
     host: float
     load_host: float
-    context: float = CONTEXT
+    context: float
 
     @property
     def resident(self) -> float:
@@ -117,9 +120,9 @@ def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: b
     lora, shared = config.model.lora_rank > 0, shares_weights(config)
     kept = size * shape.parameters * (reference and not lora)
     merged = size * shape.layers * shape.layer_parameters * (lora and not shared)
-    remote = sampler_backend(config.sampler.kind).remote
+    remote, context = sampler_backend(config.sampler.kind).remote, CONTEXT + COMMUNICATORS * (gpus.ranks > 1)
     earlier = gpus.node_ranks * engine.weights * (config.train.staleness > 0 and remote and not lora)
-    room = Room(gpus.bytes, engine.weights + kept + engine.optimiser + merged + CONTEXT + gpus.taken, shared)
+    room = Room(gpus.bytes, engine.weights + kept + engine.optimiser + merged + context + gpus.taken, shared)
     sampler = sampler_backend(config.sampler.kind).memory(config, shape, room)
     return Memory(
         weights=engine.weights,
@@ -137,6 +140,7 @@ def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: b
         asleep=sampler.asleep,
         host=engine.host + earlier,
         load_host=engine.load_host,
+        context=context,
     )
 
 

@@ -64,7 +64,7 @@ def test_no_layout_that_fits_is_faster_than_the_one_that_is_chosen(name: str, mo
 
 
 def test_a_large_model_is_cut_over_gpus_where_that_is_faster() -> None:
-    """32B on 8 H100: of 1,124 s a step with an engine on each GPU less than half are left."""
+    """32B on 8 H100: of 1,231 s a step with an engine on each GPU less than half are left."""
     words = ["scale=paper", "model=qwen2.5-32b"]
     chosen, alone = (fit(compose([*words, *more]), BY_NAME["8 H100"]) for more in ([], ["sampler.tensor_parallel=1"]))
     assert chosen.config.sampler.tensor_parallel in (4, 8)
@@ -148,7 +148,7 @@ def test_what_others_hold_of_the_gpu_is_taken_off_the_share() -> None:
     assert plan.sampling + others < 79 * GIB
     for gpus, said, fix in (
         (Gpus(8, 8, 79 * GIB, 60 * GIB), "too little .* other processes hold 60", "CUDA_VISIBLE_DEVICES"),
-        (Gpus(8, 8, 40 * GIB), r"12\.\d of 40 GiB are left for the sampler: too little", "tepo plan"),
+        (Gpus(8, 8, 40 * GIB), r"11\.\d of 40 GiB are left for the sampler: too little", "tepo plan"),
     ):
         with pytest.raises(UserError, match=said) as caught:
             with_share(compose(["scale=paper", *CLOSED]), shape, gpus)

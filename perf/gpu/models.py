@@ -25,6 +25,7 @@ from tepo.policy.model.packed_attention import prepare
 from tepo.policy.model.shapes import Shape
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
+from tepo.training.resources.layout import fill
 from tepo.training.resources.memory import Gpus, Memory, memory
 from tepo.training.rollout_batch import FlatRollout, Group, Prompt
 
@@ -104,8 +105,9 @@ def planned(words: list[str], size: float = Gpus().bytes) -> Memory:
     """The memory of a run by `tepo plan`. size: bytes of the GPU."""
     from tepo_cli.cli_options import compose_run
 
-    config = compose_run(words, None)
-    return memory(config, Shape.of_config(AutoConfig.from_pretrained(resolve(config.model.path))), Gpus(bytes=size))
+    config, gpus = compose_run(words, None), Gpus(bytes=size)
+    shape = Shape.of_config(AutoConfig.from_pretrained(resolve(config.model.path)))
+    return memory(fill(config, shape, gpus, reference=False)[0], shape, gpus)
 
 
 # a policy that `tepo train` can load -------------------------------------------------------------------------------

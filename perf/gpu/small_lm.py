@@ -17,7 +17,7 @@ from perf.gpu.record import Figure, NotRun
 from perf.gpu.runs import rows, study
 from tepo.policy.model.model_location import cached_folder
 from tepo.sampling.gap import default_bound
-from tepo.training.resources.memory import GIB
+from tepo.training.resources.gpu_cards import GIB
 
 _MODEL = "smollm2-135m-words"  # of the scale
 _FIX = f"`tepo model fetch smollm2-135m`, then `tepo model warmstart {_MODEL}`; TEPO_MODELS names the folder of models"

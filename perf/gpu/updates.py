@@ -27,8 +27,8 @@ from tepo.sampling.gap import GapAlarm
 from tepo.training import loop
 from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.metrics.step_metrics import StepMetrics
-from tepo.training.resources.gpu_cards import peak_operations
-from tepo.training.resources.memory import GIB, memory
+from tepo.training.resources.gpu_cards import GIB, peak_operations
+from tepo.training.resources.memory import memory
 from tepo.training.update import Updater
 
 _SMALL = Case("small", 300, 2 * GROUP, 512, True, shortest=16)

@@ -18,7 +18,8 @@ from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.packing.packing import pack
 from tepo.sampling.gap import Gap, default_bound
-from tepo.training.resources.memory import CONTEXT, GIB, TAKEN
+from tepo.training.resources.gpu_cards import GIB
+from tepo.training.resources.memory import CONTEXT, TAKEN
 
 _SMALL = ["train.prompts_per_step=8", "train.mini_batch_prompts=4", "train.max_prompt_tokens=400"]
 _SMALL += ["train.max_new_tokens=16", "train.max_rounds=2", "engine.micro_batch_tokens=2048"]

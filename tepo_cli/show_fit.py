@@ -23,8 +23,8 @@ _PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logi
 _PHASES = ("loading", "sampling", "syncing", "updating")
 _ASSUMED = (
     f"Phases, with {CONTEXT / GIB:.1f} GiB of CUDA and, on several ranks, {COMMUNICATORS / GIB:.1f} of NCCL. loading: "
-    "the weights, or a rank's shard and a tensor of them, then the optimiser's states. sampling: what the trainer keeps, "
-    "and the sampler's share, of which weights and its own "
+    "the weights, or a rank's shard and a tensor of them, then the optimiser's states. sampling: what the trainer "
+    "keeps, and the sampler's share, of which weights and its own "
     f"work (vLLM: {WORK / GIB:.1f} GiB) leave the cache; refills share it. syncing: the share without the cache, and "
     "the largest tensor, gathered. updating: what the trainer keeps, gradients, the larger of activations with logits "
     f"and the optimiser's step, {FRAGMENTS:.0%} of these for fragments, and what the sampler does not give back (vLLM: "

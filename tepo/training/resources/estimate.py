@@ -88,7 +88,7 @@ def step_time(config: RunConfig, shape: Shape, gpus: Gpus, memory: Memory) -> St
     # update and stage 2 after every micro-batch, which is twice, and both gather the weights; stage 3 scatters after
     # every micro-batch, and gathers layers for each pass. Each GPU of a node has a share of the ring between nodes
     stage, scored = chosen(config.engine.zero_stage), micro / train.epochs  # micro-batches without gradients
-    sent = 2 * 4 * (count if stage == 1 else micro) + size * count
+    sent = 2.0 * 4 * (count if stage == 1 else micro) + size * count
     if stage == 3:
         sent = micro * (4 + size * (2 + chosen(config.model.gradient_checkpointing))) + scored * size
     sent *= (ranks - 1) / ranks * trained

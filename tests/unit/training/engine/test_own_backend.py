@@ -127,7 +127,7 @@ def test_they_are_planned_by_what_they_declare() -> None:
     many = compose(["scale=paper", "sampler=copied", "sampler.max_rows=100"])
     assert fit(many, BY_NAME["8 H100"]).problem.startswith("copied decodes")
     fitting = fit(compose(["scale=paper", "sampler=copied"]), BY_NAME["8 H100"])  # a GiB a row
-    assert (fitting.problem, fitting.config.sampler.max_rows) == ("", 48)
+    assert (fitting.problem, fitting.config.sampler.max_rows) == ("", 56)
 
     doubled = compose(["scale=paper", "engine=doubled"])
     found = fit(doubled, BY_NAME["1 H100"])

@@ -158,7 +158,7 @@ def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | No
 
 
 def _layout(found: Fit) -> str:
-    """What was chosen, as words of a command line."""
+    """The choices as words of a command line."""
     return " ".join(f"{key}={text.partition(':')[0]}" for key, text in found.why.items())
 
 

@@ -1,5 +1,5 @@
-"""What the runs of a plan read from a network, brought to this machine before they start: on a cluster the login node
-alone reaches the hub, and its caches lie on the file system that all nodes see."""
+"""Brings to this machine, before they start, all that the runs of a plan read from a network: on a cluster the login
+node alone reaches the hub, and its caches lie on the file system that all nodes see."""
 
 from collections.abc import Callable, Iterable
 from functools import partial

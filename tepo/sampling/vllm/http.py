@@ -46,7 +46,7 @@ class _UnixConnection(http.client.HTTPConnection):
 
 
 class _UntilEnd(io.RawIOBase):
-    """What a socket receives, to a point in time: a byte now and then would outlast the timeout of a socket."""
+    """Bytes that a socket receives, to a point in time: a byte now and then would outlast the timeout of a socket."""
 
     def __init__(self, received: io.RawIOBase, sock: socket.socket, end: float):
         self.received, self.sock, self.end = received, sock, end

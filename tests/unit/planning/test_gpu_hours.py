@@ -87,3 +87,8 @@ def test_hours_and_dollars_of_every_table_stand_on_the_page_as_they_are_planned(
         [head, "|---|---|---|---|", *rows]
     )
     assert (head in text) is not any(id in Records.found().by_run for id in ids)
+
+
+def test_the_page_shows_what_the_plan_says_of_a_model_that_does_not_fit() -> None:
+    found = fit(compose(["scale=single_gpu", "model=qwen2.5-1.5b"]), CARDS["RTX 4090"])
+    assert f"does not fit, {found.problem}. It would with {' '.join(found.changes or ())}." in PAGE.read_text()

@@ -211,16 +211,16 @@ def test_a_server_gives_up_what_is_dropped_and_goes_on_with_the_rest(served):
         expected = sampler.sample(prompts[:1], [1], SamplingParams(n=2, temperature=1.0, max_new_tokens=110))
         made, queue = metric(url, "request_success_total"), sampler.start(params)
         queue.add([Job(number, prompts[0], 1, number) for number in range(2)])
-        queue.add([Job(number, prompts[1], number) for number in range(2, 400)])
+        queue.add([Job(number, prompts[1], number) for number in range(2, 1000)])
         until(lambda: metric(url, "num_requests_running") > 100)
-        queue.drop(range(2, 400))
+        queue.drop(range(2, 1000))
         done = []
         while len(done) < 2:
             done += queue.finished()
         assert [group[0].tokens.tolist() for _, group in sorted(done)] == [a.tokens.tolist() for a in expected[0]]
         assert queue.finished() == queue.finished(10.0) == []
         until(lambda: metric(url, "num_requests_running") == metric(url, "num_requests_waiting") == 0)
-        assert metric(url, "request_success_total") - made < 200
+        assert metric(url, "request_success_total") - made < 600  # one round of 256 may end meanwhile, or two
 
 
 def test_a_server_that_is_not_there_or_went_away(served):

@@ -1,5 +1,6 @@
 """A method as its file: the formula, its constants with their sources, and what it changes of another."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -15,7 +16,18 @@ from tepo.formula.formula import Formula
 from tepo.formula.syntax import Place
 
 DEFAULT = "tepo"
-KEYS = ("about", "like", "formula", "average", "keep", "constants", "departs", "functions")
+KEYS = ("about", "idea", "like", "formula", "average", "keep", "constants", "departs", "functions")
+
+IDEAS = {  # what a method changes of GRPO/DAPO, most of all
+    "advantage": "what a response, or a token, is worth",
+    "ratio": "how far the policy has moved",
+    "clip": "what becomes of a token whose ratio is large or small",
+    "weight": "which tokens count, and how much",
+    "penalty": "what is added to the policy term: a KL, an entropy",
+    "average": "how tokens and responses are averaged",
+    "correction": "the gap between the sampler's log-probs and the trainer's",
+}
+_YEAR = re.compile(r"\b(?:(\d\d)\d\d\.\d{5}|(19\d\d|20\d\d))\b")  # of an arXiv number, or as itself
 
 
 @dataclass(frozen=True)
@@ -42,6 +54,14 @@ class Row:
     where: Mapping[str, str] = field(default_factory=dict)
     base: "Row | None" = None  # the row that it is like
     functions: Mapping[str, str] = field(default_factory=dict)  # Python files of a user's own, by name
+    idea: str = ""  # one of IDEAS; empty in a file that does not say it
+
+    @property
+    def year(self) -> int | None:
+        """The year of its paper, by `about` or by that of the row that it is like."""
+        if found := _YEAR.search(self.about):
+            return int(found[2] or f"20{found[1]}")
+        return self.base.year if self.base else None
 
     @cached_property
     def formula(self) -> Formula:
@@ -173,8 +193,10 @@ def _row(given: Mapping[str, Any], at: Location, path: Path, chain: tuple[str, .
         kept = {name: one for name, one in base.constants.items() if name not in lines}
         lines, constants, where = inherited | lines, kept | constants, dict(base.where) | where
         files = {**base.functions, **files}
-    about = str(given.get("about", ""))
-    return Row(path.stem, about, like, lines, constants, average, keep, tuple(departs), own, where, base, files)
+    about, idea = str(given.get("about", "")), str(given.get("idea", ""))
+    if idea and idea not in IDEAS:
+        raise at.at("idea").unknown("idea", idea, IDEAS)
+    return Row(path.stem, about, like, lines, constants, average, keep, tuple(departs), own, where, base, files, idea)
 
 
 def _lines(row: Mapping[str, Any], at: Location) -> dict[str, str]:

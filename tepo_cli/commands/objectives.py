@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 _WHAT = "An objective: its name or FILE.yaml, or a run: its folder or id (`tepo list`). None: all, with equations."
 _SETTINGS = "Constants, lines, average or keep of it, for example beta=0.1 or average=responses."
 _OTHER = "The objective or run to compare it with (default: the one that it is like, else grpo_dapo)."
+_FORMAT = "text; latex: the formula alone; svg: its coefficient over the ratio, beside that of --vs."
 _CHECK = "Instead: check its gradient, and what it depends on."
-_FORMATS = ("text", "latex")
+_FORMATS = ("text", "latex", "svg")
 _LINES = 40  # of a reward's file
 
 
@@ -27,7 +28,7 @@ def explain(
     formula: Lines = None,
     vs: Annotated[str | None, typer.Option(help=_OTHER, show_default=False)] = None,
     check: Annotated[bool, typer.Option("--check", help=_CHECK)] = False,
-    form: Annotated[str, typer.Option("--format", help="text, or latex: the formula alone.")] = "text",
+    form: Annotated[str, typer.Option("--format", help=_FORMAT)] = "text",
     trust: Trust = False,
     store: Store = Path("runs"),
 ) -> None:
@@ -44,11 +45,14 @@ def explain(
     if form not in _FORMATS:
         raise unknown_name("format", form, _FORMATS, where="--format")
     if objective is None:
-        from tepo.formula.row import load_row, names
+        from tepo.formula.row import IDEAS, load_row, names
         from tepo.formula.typeset import equation
         from tepo_cli.screen import show
 
-        rows = [(name, "\n".join(equation(load_row(name)))) for name in names()]
+        of = {name: load_row(name) for name in names()}
+        ordered = sorted(of.values(), key=lambda row: ([*IDEAS, ""].index(row.idea), row.year or 0, row.name))
+        said = {row.name: ", ".join(filter(None, (row.idea, str(row.year or "")))) for row in ordered}
+        rows = [(f"{row.name}\n  {said[row.name]}", "\n".join(equation(row))) for row in ordered]
         show(("objective", "equation"), rows, "objectives", wrapped=("equation",), lines=True)
         return
     words = [*(settings or ()), *formula_words(formula)]
@@ -61,6 +65,15 @@ def explain(
         from tepo.formula.typeset import to_latex
 
         print(f"% {run}\n" * bool(run) + to_latex(row))
+        return
+    if form == "svg":
+        from tepo.objectives import Objective
+        from tepo.objectives.explain import coefficients
+        from tepo.reporting.charts.coefficients import coefficient_panels
+        from tepo.reporting.charts.style import svg
+
+        shown = [row] if other is None else [row, other]
+        print(svg(coefficient_panels({one.name: coefficients(Objective(**one.parts)) for one in shown})))
         return
     from tepo.objectives.explain import to_text
 

@@ -5,13 +5,22 @@
 writes them into the page, each after the sentence below its heading."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from tepo.formula.language import AVERAGES, FUNCTIONS, GIVEN, GROUPS, WORDS
-from tepo.formula.row import changed_lines, load_row, names
+from tepo.formula.row import IDEAS, Row, changed_lines, load_row, names
 from tepo.formula.typeset import SUMS, equation
+from tepo.objectives import load_objective
+from tepo.objectives.explain import coefficients
+from tepo.reporting.charts.coefficients import coefficient_panels
+from tepo.reporting.charts.style import Chart, svg
+from tests.unit.integrations.tables import PAGE as TRAINERS
+from tests.unit.integrations.tables import cells_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "formula.md"
+PICTURE = PAGE.parent / "formula-coefficients.svg"
+FAMILIES = ("grpo_dapo", "gspo", "cispo", "reinforce", "gmpo", "sapo", "dppo_tv", "drpo", "mhpo", "vespo", "kimi_k2_5")
 
 
 def table(head: str, *rows: str) -> str:
@@ -19,16 +28,36 @@ def table(head: str, *rows: str) -> str:
 
 
 def methods() -> str:
-    """Each method with its paper and what it changes of the row that it is like; without one, with its equation."""
+    """A table for each idea: method, year, paper, what it changes of the row that it is like (without one, its
+    equation), and the trainers that take it."""
+    rows, cells = [load_row(name) for name in names()], cells_of(TRAINERS.read_text())
     found = []
-    for row in map(load_row, names()):
-        title, like = (
-            " ".join(row.about.split()).partition(": ")[0].rstrip("."),
-            f", like `{row.like}`" * bool(row.like),
-        )
-        lines = [here for here, _ in changed_lines(row, row.base) if here] if row.base else equation(row)
-        found.append(f"- **{row.name}**{like}: {title}. {', '.join(f'`{line}`' for line in lines)}\n")
-    return "".join(found)
+    for idea, said in IDEAS.items():
+        lines = [
+            f"| `{row.name}` | {row.year} | {_title(row)} | {_changes(row)} | {_trainers(cells[row.name])} |"
+            for row in sorted(rows, key=lambda row: (row.year or 0, row.name))
+            if row.idea == idea
+        ]
+        head = "| objective | year | what | equation | trainers |"
+        found.append(f"### {idea.capitalize()}: {said}\n\n{table(head, *lines)}")
+    return "\n".join(found)
+
+
+def _title(row: Row) -> str:
+    return " ".join(row.about.split()).partition(": ")[0].rstrip(".")
+
+
+def _changes(row: Row) -> str:
+    lines = [here for here, _ in changed_lines(row, row.base) if here] if row.base else equation(row)
+    words = ", ".join(f"`{line}`" for line in lines).replace("|", "\\|")
+    return f"`{row.like}` with {words}" if row.like else words
+
+
+def _trainers(cells: Sequence[str]) -> str:
+    """Those that take the row as it is; a star where a setting is needed."""
+    taken = {"TRL": cells[0], "verl": cells[1], "prime-rl": cells[2]}
+    said = [name + "*" * (cell != "exact") for name, cell in taken.items() if not cell.startswith("no")]
+    return ", ".join(said) or "–"
 
 
 def takes(name: str) -> str:
@@ -72,5 +101,11 @@ def with_tables(page: str) -> str:
     return page.rstrip("\n") + "\n"
 
 
+def picture() -> Chart:
+    """The coefficients of one row of each family."""
+    return coefficient_panels({name: coefficients(load_objective(name)) for name in FAMILIES})
+
+
 if __name__ == "__main__":
     PAGE.write_text(with_tables(PAGE.read_text()))
+    PICTURE.write_text(svg(picture()))

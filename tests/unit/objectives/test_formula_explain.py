@@ -12,13 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 from tepo.common.errors import UserError
-from tepo.formula.row import Row, load_row, names
+from tepo.formula.row import IDEAS, Row, load_row, names
 from tepo.formula.typeset import At, Writer, read_constants, to_latex
 from tepo.objectives import load_objective
 from tepo.objectives.explain import coefficients, stages, to_text
 from tepo.objectives.explain import detached as detached_of
+from tepo.reporting.charts.style import digest
 from tepo_cli.main import _spelt, app
-from tests.unit.objectives.formula_tables import PAGE, with_tables
+from tests.unit.objectives.formula_tables import PAGE, PICTURE, picture, with_tables
 
 VARIANTS = [  # beside the rows: what none of them has
     load_row("tepo", {"average": "groups", "keep": "finished"}),
@@ -242,6 +243,10 @@ def test_commands(tmp_path: Path) -> None:
     assert "Differs from gspo" in said
     assert "as shipped, before it was changed\n  A1:" in said
     assert says("gspo", "--format", "latex").startswith("% gspo: GSPO 2507.18071")
+    drawn = says("cispo", "--vs", "gspo", "--format", "svg")
+    assert drawn.startswith("<svg")
+    assert ">cispo</text>" in drawn
+    assert ">gspo</text>" in drawn
     assert "As shipped." in says("grpo-dapo")
     (tmp_path / "mine.yaml").write_text("like: tepo\nformula: {M: 1}\n")
     assert says(str(tmp_path / "mine.yaml")).startswith("mine\n\nTo maximise")
@@ -255,7 +260,31 @@ def test_commands(tmp_path: Path) -> None:
 def test_the_page_has_the_tables_of_the_language() -> None:
     page = PAGE.read_text()
     assert with_tables(page) == page, "python -m tests.unit.objectives.formula_tables"
-    assert all(f"\n- **{name}**" in page for name in names())
+    assert all(f"\n| `{name}` |" in page for name in names())
+
+
+def test_the_picture_of_the_page_is_of_the_rows() -> None:
+    assert digest(picture()) in PICTURE.read_text(), "python -m tests.unit.objectives.formula_tables"
+
+
+def test_every_shipped_row_says_its_idea_and_its_year() -> None:
+    for row in map(load_row, names()):
+        assert row.idea in IDEAS, row.name
+        assert row.year is not None, row.name
+        expected = {"correction": "logp_sampler", "penalty": r"\b(kl|H|d)\b"}.get(row.idea, "")
+        assert re.search(expected, " ".join(row.lines.values())), row.name
+        if row.idea == "average":
+            assert row.average != load_row("grpo_dapo").average, row.name
+        if row.idea == "advantage":
+            assert row.lines["A"] != load_row("grpo_dapo").lines["A"], row.name
+
+
+def test_an_unknown_idea_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine.yaml").write_text("like: tepo\nidea: penalties\nformula: {M: 1}\n")
+    with pytest.raises(UserError, match="unknown idea 'penalties'") as found:
+        load_row(tmp_path / "mine.yaml")
+    assert "penalty" in found.value.fix
+    assert "mine.yaml:2" in found.value.where
 
 
 def test_the_files_of_the_page_are_rows(tmp_path: Path) -> None:

@@ -1,0 +1,26 @@
+"""Every objective trains: a few steps of the laptop policy, in which the weights move and every number is finite."""
+
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from tepo.objectives import names
+from tepo.store.run_folder import RunFolder
+from tepo.training.checkpoints.final_model import final_model
+from tepo.training.loop import train
+from tests.unit.training.small import small
+
+
+@pytest.mark.disaster
+@pytest.mark.parametrize("name", names())
+def test_a_row_trains(name: str, tmp_path: Path) -> None:
+    folder = train(small(tmp_path, f"objective={name}"))
+    rows = RunFolder(folder).metrics()
+    assert len(rows) == 3
+    assert all(math.isfinite(value) for row in rows for value in row.values() if isinstance(value, float))
+    assert max(row["actor/grad_norm"] for row in rows) > 0
+    before, after = (load_file(path / "model.safetensors") for path in (Path("tepo/assets/laptop"), final_model(folder)))
+    assert any(not torch.equal(value, after[key]) for key, value in before.items())

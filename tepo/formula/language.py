@@ -91,6 +91,7 @@ _SHIPPED = {  # what a function takes, what it gives, and its line in the docume
     "mean_r": ("all", "", "mean over the rollout, all ranks"),
     "std_r": ("all", "", "standard deviation over the rollout, all ranks (n - 1)"),
     "mean_b": ("all", "", "mean over the mini-batch, all ranks"),
+    "std_b": ("all", "", "standard deviation over the mini-batch, all ranks (n - 1)"),
     "max_b": ("all", "", "largest of the mini-batch, all ranks"),
     "cov_b": ("each each", "token", "(x - mean)(y - mean), means over the mini-batch, all ranks"),
     "top_b": (

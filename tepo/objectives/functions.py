@@ -164,12 +164,16 @@ def _share_t(scope: Scope, x: Tensor, member: Tensor) -> Tensor:
 
 
 # over the rollout, or over the mini-batch, and all ranks --------------------------------------------------------------
-def _all_mean(scope: Scope, x: Tensor, spelled: str) -> Tensor:
-    """The mean over all ranks, a number; of responses in a mini-batch: of those that are not empty. Of nothing 1: a
-    mini-batch whose responses are all filtered has a loss of 0, also where something is over its mean."""
+def _one_each(scope: Scope, x: Tensor, spelled: str) -> Tensor:
+    """The values, float64; of responses in a mini-batch one of each that is not empty."""
     x = x.double()
-    if spelled == "responses" and scope.per_token:
-        x = x[scope.source.positions == 0]  # one of each that is not empty
+    return x[scope.source.positions == 0] if spelled == "responses" and scope.per_token else x
+
+
+def _all_mean(scope: Scope, x: Tensor, spelled: str) -> Tensor:
+    """The mean over all ranks, a number. Of nothing 1: a mini-batch whose responses are all filtered has a loss of 0,
+    also where something is over its mean."""
+    x = _one_each(scope, x, spelled)
     total = all_sum(torch.stack([x.sum(), x.new_tensor(float(x.shape[0]))]), scope.comm)
     top, bottom = largest(x, scope.comm), -largest(-x, scope.comm)
     mean = torch.where(total[1] > 0, total[0] / total[1].clamp(min=1), 1.0)
@@ -177,9 +181,9 @@ def _all_mean(scope: Scope, x: Tensor, spelled: str) -> Tensor:
 
 
 def _all_std(scope: Scope, x: Tensor, spelled: str) -> Tensor:
-    x = x.double()
+    mean, x = _all_mean(scope, x, spelled), _one_each(scope, x, spelled)
     number = all_sum(x.new_tensor(float(x.shape[0])), scope.comm)
-    spread = all_sum(((x - _all_mean(scope, x, spelled)) ** 2).sum(), scope.comm)
+    spread = all_sum(((x - mean) ** 2).sum(), scope.comm)
     return (spread / (number - 1).clamp(min=1)).sqrt()
 
 
@@ -263,6 +267,7 @@ RUN: dict[str, Callable[..., Value]] = {
     "mean_r": _all_mean,
     "std_r": _all_std,
     "mean_b": _all_mean,
+    "std_b": _all_std,
     "max_b": lambda s, x, spelled: largest(x.double(), s.comm),
     "cov_b": _cov_b,
     "top_b": lambda s, x, share: _chosen(s, x, share, draws(s.source, s.salt)),

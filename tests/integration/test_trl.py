@@ -22,6 +22,10 @@ SAME: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # our row, what
     "GRPO, TRL's KL": ("grpo", {"kl": "w*k3(logp - logp_initial)"}, {"loss_type": "grpo", "beta": 0.04}),
     "Dr.GRPO": ("dr_grpo", {}, {"loss_type": "dr_grpo", "scale_rewards": "none"}),
     "DAPO": ("grpo_dapo", {}, {"loss_type": "dapo", "epsilon_high": 0.28}),
+    "BNPO in one micro-batch": (
+        *("grpo_dapo", {}),
+        {"loss_type": "bnpo", "epsilon_high": 0.28, "per_device_train_batch_size": 8, "gradient_accumulation_steps": 1},
+    ),
     "GSPO": (
         *("gspo", {}),
         {"loss_type": "grpo", "importance_sampling_level": "sequence", "epsilon": 3e-4, "epsilon_high": 4e-4},

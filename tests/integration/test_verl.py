@@ -214,6 +214,79 @@ def test_advantages(theirs, row, changes, options):
     assert returns is ours
 
 
+# what verl's losses are not told: log-probs of the sampler beside those of the old policy, and of the initial policy ----
+def by_hand(row: str, changes: dict[str, Any], tensors: dict[str, torch.Tensor], **others: torch.Tensor) -> Any:
+    """Value, gradient by the padded log-probs, and the correction of each token; others: more log-probs, padded."""
+    from tepo.objectives import TokenBatch, load_objective
+
+    objective, mask = load_objective(row, changes), tensors["response_mask"]
+    log_prob = tensors["log_prob"].clone().requires_grad_()
+    flat = {name: values[mask] for name, values in others.items()}
+    given = (tensors["old_log_prob"][mask], tensors["advantages"][mask], mask.sum(1))
+    made = TokenBatch(*given, logprobs=log_prob[mask], uid=torch.arange(len(mask)), **flat)
+    out = objective.loss(made, objective.prepare(made))
+    return out.loss.detach(), torch.autograd.grad(out.loss, log_prob)[0], out.tokens.get("correction")
+
+
+@pytest.mark.parametrize("row", ["bypass_ppo", "bypass_pg_is"])
+def test_bypass_mode(row):
+    """verl's old log-probs are the sampler's there."""
+    from verl.trainer.config.algorithm import RolloutCorrectionConfig
+    from verl.trainer.ppo.core_algos import get_policy_loss_fn
+
+    presets = RolloutCorrectionConfig
+    preset = {"bypass_ppo": presets.bypass_ppo_clip, "bypass_pg_is": presets.bypass_pg_is}[row]()
+    tensors, bounds = batch(), {"clip_ratio_low": LOW, "clip_ratio_high": HIGH}
+    config = actor("token-mean", policy_loss={"rollout_correction": preset}, **bounds)
+    theirs = run(get_policy_loss_fn("bypass_mode"), tensors, config=config)
+    away = tensors | {"old_log_prob": torch.zeros_like(tensors["old_log_prob"])}
+    ours = by_hand(row, {}, away, sampler_logprobs=tensors["old_log_prob"])
+    assert theirs[1].abs().max() > 1e-3
+    torch.testing.assert_close(ours[:2], theirs[:2], rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("row", "settings"),
+    [
+        ("chained_rejection", {"rollout_is": "token", "rs": ("token_k1,seq_max_k2", "0.6_1.6,2.5")}),
+        ("seq_mis", {"rollout_is": "sequence", "rollout_is_threshold": "1e-8_3"}),
+    ],
+)
+def test_corrections(row, settings):
+    from verl.trainer.ppo.rollout_corr_helper import compute_rollout_correction_and_rejection_mask
+
+    tensors, (rule, threshold) = batch(), settings.pop("rs", (None, None))
+    old, mask = tensors["old_log_prob"], tensors["response_mask"]
+    sampler = old + 0.8 * torch.randn(old.shape, dtype=old.dtype, generator=torch.Generator().manual_seed(3))
+    weights, kept, _ = compute_rollout_correction_and_rejection_mask(
+        old, sampler, mask.double(), **settings, rollout_rs=rule, rollout_rs_threshold=threshold
+    )
+    theirs = (weights.batch["rollout_is_weights"] * kept)[mask]
+    assert 0 < (theirs == 0).sum() < len(theirs)
+    torch.testing.assert_close(by_hand(row, {}, tensors, sampler_logprobs=sampler)[2], theirs, rtol=1e-6, atol=1e-8)
+
+
+def test_a_kl_in_the_reward():
+    from verl.trainer.config import AlgoConfig
+    from verl.trainer.ppo.core_algos import get_adv_estimator_fn, get_policy_loss_fn
+
+    tensors, beta = batch(), 0.3
+    old, mask = tensors["old_log_prob"], tensors["response_mask"]
+    initial = old + 0.5 * torch.randn(old.shape, dtype=old.dtype, generator=torch.Generator().manual_seed(3))
+    scores = torch.tensor([1.0, 0, 0, 1, 0, 1]).double()
+    rewards = -beta * (old - initial) * mask
+    rewards[torch.arange(6), mask.sum(1) - 1] += scores
+    advantages, _ = get_adv_estimator_fn("reinforce_plus_plus")(
+        token_level_rewards=rewards, response_mask=mask.double(), config=AlgoConfig()
+    )
+    config = actor("seq-mean-token-mean", clip_ratio_low=LOW, clip_ratio_high=LOW)
+    given = {"loss_agg_mode": "seq-mean-token-mean", "config": config}
+    theirs = run(get_policy_loss_fn("vanilla"), tensors | {"advantages": advantages}, **given)
+    handed = tensors | {"advantages": scores[:, None] * mask}
+    ours = by_hand("reinforce_pp_no_group", {"beta": beta}, handed, initial_logprobs=initial)
+    torch.testing.assert_close(ours[:2], theirs[:2], rtol=1e-6, atol=1e-8)
+
+
 def test_verl_imports_it_by_name():
     """As a user names it, in every process of verl's."""
     code = "import verl; from verl.trainer.ppo import core_algos as c; c.get_policy_loss_fn('tepo_gspo')"

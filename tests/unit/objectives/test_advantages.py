@@ -22,7 +22,12 @@ def advantages(name: str, given: Groups, **changes: Any) -> list[float]:
     return load_objective(name, changes).advantages(given).tolist()
 
 
-@pytest.mark.parametrize("name", [name for name in names() if "eps" in load_objective(name).read])
+IN_THE_LOSS = {"reinforce_pp_no_group"}  # its advantage needs log-probs: the rollout hands over the reward
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in names() if "eps" in load_objective(name).read and name not in IN_THE_LOSS]
+)
 def test_equal_rewards_and_groups_of_one_are_exactly_zero_without_eps(name):
     """0/0 is 0. With eps `alike` of tepo/objectives/check.py asks every row. 0.1 eight times has a mean that is not 0.1
     in floating point."""

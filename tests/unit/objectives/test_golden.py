@@ -13,10 +13,22 @@ from tepo.objectives import Objective, load_objective, names
 from tepo.objectives.testing.case import TabularCase, make_case
 from tests.invariants.rows import LINEAR, THEOREM
 from tests.unit.objectives.literal import LITERAL, View, clipped, drpo, mhpo, opsm, pass_at_k, top_entropy, trust_region
+from tests.unit.objectives.literal_gaps import (
+    GAPS,
+    TINKER,
+    bypass_pg_is,
+    chained_rejection,
+    glm_5,
+    mis,
+    outlier_mask,
+    reinforce_pp_no_group,
+    seq_mis,
+)
 from tests.unit.objectives.literal_selected import SELECTED, clip_cov, kl_cov, steer
 
-ROWS = LITERAL | SELECTED
+ROWS = LITERAL | SELECTED | GAPS
 UNCLIPPED = {"reinforce", "gpg", "rloo", "opo", "dro", "kl_cov", "sapo", "vespo", "vespo_sampler", "drpo", "mhpo"}
+UNCLIPPED |= {"importance_sampling", "topr", "bypass_pg_is"}
 
 
 def test_every_row_has_a_literal():
@@ -49,6 +61,7 @@ SELDOM: dict[str, dict[str, float]] = {
     **{key: {"high": 0.28, "tol": 1e-6} for key in ("tepo", "tepo_kl_negative", "tepo_kl_both")},
     **{key: {"high": 0.28} for key in ("tepo_no_kl", "tepo_kl_all", "tepo_max_entropy", "tepo_min_entropy")},
     **{key: {"high": 0.28} for key in ("seq_mean_token_mean", "seq_mean_token_sum")},
+    "chained_rejection": {"cap": 2, "alpha": 0.6, "beta": 1.6, "delta": 2.5},
     "clip_cov": {"alpha": 1, "beta": 5, "share": 2e-4},
     "kl_cov": {"share": 2e-3},
     "dppo_tv": {"low": 0.2},
@@ -57,8 +70,11 @@ SELDOM: dict[str, dict[str, float]] = {
     "ipo": {"high": 0.1},
     "gtpo_clipped": {"kappa": 2},
     "icepop": {"alpha": 0.5, "beta": 5},
+    "mis": {"cap": 2, "alpha": 0.5, "beta": 2, "veto": 1e-4},
     "opsm": {"delta": 0.5},
-    "reinforce_pp": {"eps": 1e-8},
+    "outlier_mask": {"alpha": 1e-4, "beta": 100},
+    **{key: {"eps": 1e-8} for key in ("reinforce_pp", "reinforce_pp_no_group")},
+    "seq_mis": {"cap": 3},
     "seq_mask_tis": {"cap": 2, "alpha": 0.5, "beta": 2},
     "steer": {"least": 0.02},
     "tis": {"cap": 2, "floor": 0.5},
@@ -78,6 +94,8 @@ def test_constants_that_no_case_reaches(name):
     [
         ("drpo", {"delta": 0.05}, drpo(0.05)),  # turns tokens back
         *(("pass_at_k", {"k": k}, clipped("tokens", 0.2, 0.28, pass_at_k(k))) for k in (1, 3, 4)),
+        ("reinforce_pp_no_group", {"beta": 1, "eps": 0.1}, reinforce_pp_no_group(1, 0.1)),
+        ("bypass_pg_is", {"cap": 1}, bypass_pg_is(1)),
         (
             "mhpo",
             {"c": 0.3, "k_plus": 0.7, "k_minus": 3, "lambda_plus": 2, "lambda_minus": 0.5},
@@ -125,6 +143,16 @@ MORE: dict[str, tuple[str, dict[str, Any], Callable[[View], Tensor]]] = {
         {"v": f"mean_i(k3(-({E}))) <= 0.1"},
         trust_region(lambda gaps: statistics.fmean(math.exp(g) - 1 - g for g in gaps) <= 0.1),
     ),
+    "tokens that moved little": ("glm_5", {"low": 0.1, "high": 0.15}, glm_5(0.1, 0.15)),
+    "products of gaps below a bound": ("seq_mis", {"cap": 1.02}, seq_mis(1.02)),
+    "MIS": ("mis", {"cap": 1.05, "alpha": 0.9, "beta": 1.1, "veto": 0.8}, mis(1.05, 0.9, 1.1, 0.8)),
+    "MIS, no veto": ("mis", {"cap": 1.05, "alpha": 0.9, "beta": 1.1}, mis(1.05, 0.9, 1.1)),
+    "chained rejection": (
+        "chained_rejection",
+        {"cap": 1.05, "alpha": 0.9, "beta": 1.1, "delta": 0.02},
+        chained_rejection(1.05, 0.9, 1.1, 0.02),
+    ),
+    "outliers": ("outlier_mask", {"alpha": 0.85, "beta": 1.1}, outlier_mask(0.85, 1.1)),
     "off-policy responses": ("opsm", {"delta": 0.02}, opsm(0.02)),
     "half of the tokens": ("top_entropy", {"share": 0.5}, top_entropy(0.5)),
     "half of the tokens, over these": ("top_entropy_v2", {"share": 0.5}, top_entropy(0.5, over_kept=True)),
@@ -138,3 +166,20 @@ def test_masks_that_act(label):
     tokens = compare(load_objective(name, changes), literal, make_case(3, repeat=2))
     factor = tokens["correction"] if "correction" in tokens else tokens["weight"]
     assert 0 < (factor == 0).sum() < len(factor)
+
+
+OTHERS: dict[str, tuple[str, dict[str, Any], Callable[[View], Tensor]]] = {
+    "Tinker's ppo": ("bypass_ppo", {"A": "R - mean_g(R)", "high": 0.2, "average": "sums"}, TINKER["ppo"]),
+    "Tinker's cispo": (
+        "cispo",
+        {"A": "R - mean_g(R)", "w": "exp(logp - logp_sampler)", "high": 3, "average": "sums"},
+        TINKER["cispo"],
+    ),
+}
+
+
+@pytest.mark.parametrize("label", OTHERS)
+def test_known_under_another_name(label):
+    name, changes, literal = OTHERS[label]
+    for seed in range(3):
+        compare(load_objective(name, changes), literal, make_case(seed))

@@ -13,10 +13,13 @@ from tepo.objectives import Objective, load_objective, names
 from tepo.objectives.testing.case import TabularCase, make_case
 from tests.invariants.rows import LINEAR, THEOREM
 from tests.unit.objectives.literal import LITERAL, View, clipped, drpo, mhpo, opsm, pass_at_k, top_entropy, trust_region
+from tests.unit.objectives.literal_advantages import ADVANTAGES, dis, kpop, maspo
 from tests.unit.objectives.literal_selected import SELECTED, clip_cov, kl_cov, steer
 
-ROWS = LITERAL | SELECTED
-UNCLIPPED = {"reinforce", "gpg", "rloo", "opo", "dro", "kl_cov", "sapo", "vespo", "vespo_sampler", "drpo", "mhpo"}
+ROWS = LITERAL | SELECTED | ADVANTAGES
+UNCLIPPED = {"reinforce", "gpg", "rloo", "opo", "dro", "kl_cov", "sapo", "vespo", "vespo_sampler", "drpo", "mhpo"} | {
+    "maspo"
+}
 
 
 def test_every_row_has_a_literal():
@@ -57,6 +60,10 @@ SELDOM: dict[str, dict[str, float]] = {
     "ipo": {"high": 0.1},
     "gtpo_clipped": {"kappa": 2},
     "icepop": {"alpha": 0.5, "beta": 5},
+    "kpop": {"phi": 2},
+    "dis": {"high": 5},
+    "length_penalty": {"low": 0.2},
+    "maspo": {"most": 10, "risk_low": 0.1, "risk_high": 10},
     "opsm": {"delta": 0.5},
     "reinforce_pp": {"eps": 1e-8},
     "seq_mask_tis": {"cap": 2, "alpha": 0.5, "beta": 2},
@@ -77,6 +84,9 @@ def test_constants_that_no_case_reaches(name):
     ("name", "changes", "literal"),
     [
         ("drpo", {"delta": 0.05}, drpo(0.05)),  # turns tokens back
+        ("dis", {"low": 0.1, "high": 0.2}, dis(0.1, 0.2)),
+        ("kpop", {"phi": 0.002}, kpop(0.002)),
+        ("maspo", {"sigma": 0.2, "alpha": 0.5, "beta_high": 0.5, "beta_low": 2}, maspo(0.2, 0.5, (0.5, 2))),
         *(("pass_at_k", {"k": k}, clipped("tokens", 0.2, 0.28, pass_at_k(k))) for k in (1, 3, 4)),
         (
             "mhpo",

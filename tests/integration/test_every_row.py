@@ -22,5 +22,7 @@ def test_a_row_trains(name: str, tmp_path: Path) -> None:
     assert len(rows) == 3
     assert all(math.isfinite(value) for row in rows for value in row.values() if isinstance(value, float))
     assert max(row["actor/grad_norm"] for row in rows) > 0
-    before, after = (load_file(path / "model.safetensors") for path in (Path("tepo/assets/laptop"), final_model(folder)))
+    before, after = (
+        load_file(path / "model.safetensors") for path in (Path("tepo/assets/laptop"), final_model(folder))
+    )
     assert any(not torch.equal(value, after[key]) for key, value in before.items())

@@ -43,6 +43,8 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "icepop, many, over their mean": ("icepop", {"k": "u*((u >= 0.8) & (u <= 1.25))", "v": "k/mean_b(k)"}),
     "tis, over their mean, filtered": ("tis", {"u": f"clip({GAP}, 0.5, 1.05)", "v": "u/mean_b(u)", "keep": "finished"}),
     "trm, many": ("trm", {"delta": 0.006}),
+    "kpop, many": ("kpop", {"phi": 0.002}),
+    "maspo, narrow": ("maspo", {"sigma": 0.2}),
     "trm_current, many": ("trm_current", {"delta": 0.2}),
     "trm_current, mean of k3": ("trm_current", {"v": "mean_i(k3(logp_sampler - logp)) <= 0.1"}),
     "seq_mis, many": ("seq_mis", {"cap": 1.02}),

@@ -13,6 +13,7 @@ from tepo.objectives import Objective, load_objective, names
 from tepo.objectives.testing.case import TabularCase, make_case
 from tests.invariants.rows import LINEAR, THEOREM
 from tests.unit.objectives.literal import LITERAL, View, clipped, drpo, mhpo, opsm, pass_at_k, top_entropy, trust_region
+from tests.unit.objectives.literal_advantages import ADVANTAGES, kpop, maspo
 from tests.unit.objectives.literal_gaps import (
     GAPS,
     TINKER,
@@ -26,9 +27,9 @@ from tests.unit.objectives.literal_gaps import (
 )
 from tests.unit.objectives.literal_selected import SELECTED, clip_cov, kl_cov, steer
 
-ROWS = LITERAL | SELECTED | GAPS
+ROWS = LITERAL | SELECTED | GAPS | ADVANTAGES
 UNCLIPPED = {"reinforce", "gpg", "rloo", "opo", "dro", "kl_cov", "sapo", "vespo", "vespo_sampler", "drpo", "mhpo"}
-UNCLIPPED |= {"importance_sampling", "topr", "bypass_pg_is"}
+UNCLIPPED |= {"importance_sampling", "topr", "bypass_pg_is", "maspo"}
 
 
 def test_every_row_has_a_literal():
@@ -71,6 +72,9 @@ SELDOM: dict[str, dict[str, float]] = {
     "gtpo_clipped": {"kappa": 2},
     "icepop": {"alpha": 0.5, "beta": 5},
     "mis": {"cap": 2, "alpha": 0.5, "beta": 2, "veto": 1e-4},
+    "kpop": {"phi": 2},
+    "length_penalty": {"low": 0.2},
+    "maspo": {"most": 10, "risk_low": 0.1, "risk_high": 10},
     "opsm": {"delta": 0.5},
     "outlier_mask": {"alpha": 1e-4, "beta": 100},
     **{key: {"eps": 1e-8} for key in ("reinforce_pp", "reinforce_pp_no_group")},
@@ -93,6 +97,8 @@ def test_constants_that_no_case_reaches(name):
     ("name", "changes", "literal"),
     [
         ("drpo", {"delta": 0.05}, drpo(0.05)),  # turns tokens back
+        ("kpop", {"phi": 0.002}, kpop(0.002)),
+        ("maspo", {"sigma": 0.2, "alpha": 0.5, "beta_high": 0.5, "beta_low": 2}, maspo(0.2, 0.5, (0.5, 2))),
         *(("pass_at_k", {"k": k}, clipped("tokens", 0.2, 0.28, pass_at_k(k))) for k in (1, 3, 4)),
         ("reinforce_pp_no_group", {"beta": 1, "eps": 0.1}, reinforce_pp_no_group(1, 0.1)),
         ("bypass_pg_is", {"cap": 1}, bypass_pg_is(1)),

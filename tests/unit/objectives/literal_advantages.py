@@ -57,14 +57,6 @@ def kpop(phi: float = 2.0) -> Row:
     return weighted("responses", 0.2, kept)
 
 
-def term(v: View, i: int, t: int) -> Tensor:
-        r = math.exp(v.lp[i][t].item() - v.ls[i][t])
-        f = r if 1 - low < r < 1 + high else 0.0
-        return f * group_advantage(v, i) * (1 + v.lp[i][t] - v.lp[i][t].detach())
-
-    return mean("tokens", term)
-
-
 def shortened(v: View, i: int) -> float:
     members = v.peers(i)
     pass_rate, longest = statistics.fmean(v.rewards[k] for k in members), max(1, *(v.T[k] for k in members))

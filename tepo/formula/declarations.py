@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from tepo.common.errors import UserError, unknown_name
 from tepo.formula.graph import Function
-from tepo.formula.language import FUNCTIONS, GIVEN, STAGES
+from tepo.formula.language import FUNCTIONS, GIVEN, stage_of
 
 PAGE = "docs/own-kinds.md has examples"
 _TAKES = ("token", "response", "condition", "number", "any")
@@ -57,7 +57,7 @@ def _of_file(file: str, text: str) -> Mapping[str, Function]:
 
 
 def _declared(node: ast.FunctionDef, decorator: ast.expr, file: str, text: str) -> Function:
-    name, stage = node.name, STAGES.get(node.name[-2:], "")
+    name, stage = node.name, stage_of(node.name)
 
     def wrong(what: str, fix: str = PAGE) -> UserError:
         return UserError(f"the function {name} {what}", where=f"{file}:{node.lineno}", fix=fix)

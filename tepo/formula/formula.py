@@ -266,7 +266,8 @@ class Formula:
         """Fields of `Groups` (rollout) and of `TokenBatch` (plan, loss) that are read, of those that `Needs` names."""
         loss = _fields_of([self._j, *([self._average] if self._average else [])]) | ({self.keep} - {""})
         loss |= {"uid"} if any(node.op in ("top_b", "first_b", "draw_b") for node in self.planned) else set()
-        loss |= {"group_ids"} if self.average == GROUPS else set()
+        grouped = self.average == GROUPS or any(node.op in ("sum_gb", "max_gb") for node in self.planned)
+        loss |= {"group_ids"} if grouped else set()
         plan = _fields_of(self.planned) | loss & {"uid", "group_ids", "finished", "max_new_tokens"}
         return {"rollout": _fields_of([self.handed]), "plan": plan, "loss": loss}
 

@@ -59,7 +59,15 @@ GROUPS = "groups"  # the average that is no expression: tokens within each group
 WORDS = {"": "a number", "response": "one a response", "token": "one a token", "named": "one a named reward"}
 
 
-STAGES = {"_g": "rollout", "_t": "rollout", "_r": "rollout", "_k": "rollout", "_b": "mini-batch"}  # by a name's end
+ENDS = {"g": "rollout", "t": "rollout", "r": "rollout", "k": "rollout", "b": "mini-batch", "gb": "mini-batch"}
+
+
+def stage_of(name: str) -> str:
+    """Where a function is computed, by the end of its name; empty for anywhere."""
+    start, _, end = name.rpartition("_")
+    return ENDS.get(end, "") if start else ""
+
+
 _SHIPPED = {  # what a function takes, what it gives, and its line in the documentation
     "exp": ("any", "same", "e to the x, held above x = 20 without gradient"),
     "expm1": ("any", "same", "exp(x) - 1"),
@@ -93,6 +101,8 @@ _SHIPPED = {  # what a function takes, what it gives, and its line in the docume
     "mean_b": ("all", "", "mean over the mini-batch, all ranks"),
     "std_b": ("all", "", "standard deviation over the mini-batch, all ranks (n - 1)"),
     "max_b": ("all", "", "largest of the mini-batch, all ranks"),
+    "sum_gb": ("response", "response", "sum over the group's responses in the mini-batch, all ranks"),
+    "max_gb": ("response", "response", "largest of the group's responses in the mini-batch, all ranks"),
     "cov_b": ("each each", "token", "(x - mean)(y - mean), means over the mini-batch, all ranks"),
     "top_b": (
         "each number",
@@ -103,8 +113,7 @@ _SHIPPED = {  # what a function takes, what it gives, and its line in the docume
     "draw_b": ("condition number", "condition", "that share of the batch's tokens, at least one, drawn where x holds"),
 }
 FUNCTIONS: dict[str, Function] = {
-    name: Function(tuple(takes.split()), gives, STAGES.get(name[-2:], ""), doc)
-    for name, (takes, gives, doc) in _SHIPPED.items()
+    name: Function(tuple(takes.split()), gives, stage_of(name), doc) for name, (takes, gives, doc) in _SHIPPED.items()
 }
 OPERATORS: dict[str, Callable[..., Any]] = {  # of numbers and of tensors
     "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "**": operator.pow,

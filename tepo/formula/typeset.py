@@ -249,16 +249,16 @@ class Writer:
             case "max_others_g":
                 inner = at.other(self._per(x) == "token")
                 return self._over("max_g", x, at, inner, rf",\, {inner.i} \ne {at.i}"), CALL
-            case "sum_g" | "mean_g" if name == "sum_g" or len(args) > 1:
+            case "sum_g" | "sum_gb" | "mean_g" if name != "mean_g" or len(args) > 1:
                 inner = at.other(any(self._per(one) == "token" for one in args))
-                sums = rf"\sum_{{{self._places('g', inner, at)}}}"
-                if name == "sum_g":
+                sums = rf"\sum_{{{self._places(name.partition('_')[2], inner, at)}}}"
+                if name != "mean_g":
                     return f"{sums} {self._written(x, inner, BIG)}", BIG
                 weight = self._written(args[1], inner, PRODUCT)
                 return rf"\frac{{{sums} {weight}\, {self._written(x, inner, BIG)}}}{{{sums} {weight}}}", CALL
         if name in _CHOSEN:
             return self._holds(ast.Call(ast.Name(name), args, []), at), ATOM
-        if name[-2:] in ("_g", "_r", "_b") and name in FUNCTIONS:
+        if name.endswith(("_g", "_r", "_b", "_gb")) and name in FUNCTIONS:
             return self._over(name, x, at), CALL
         named = {"log": r"\log", "min": r"\min", "max": r"\max", "k3": r"\mathrm{k}_3"}
         head = named.get(name, rf"\operatorname{{{name}}}".replace("_", r"\_"))
@@ -273,7 +273,8 @@ class Writer:
 
     @staticmethod
     def _places(kind: str, inner: At, at: At) -> str:
-        every = {"g": rf"\mathcal{{G}}_{{{at.i}}}", "r": r"\mathrm{rollout}", "b": r"\mathrm{batch}"}[kind]
+        group, batch = rf"\mathcal{{G}}_{{{at.i}}}", r"\mathrm{batch}"
+        every = {"g": group, "r": r"\mathrm{rollout}", "b": batch, "gb": rf"{group} \cap {batch}"}[kind]
         return rf"{inner.i} \in {every}" if inner.t == at.t else rf"({inner.i},{inner.t}) \in {every}"
 
     def _exp(self, x: ast.expr, at: At) -> str:

@@ -187,6 +187,18 @@ def _all_std(scope: Scope, x: Tensor, spelled: str) -> Tensor:
     return (spread / (number - 1).clamp(min=1)).sqrt()
 
 
+def _of_group_b(how: str) -> Callable[[Scope, Tensor], Tensor]:
+    """Over a group's responses that are in the mini-batch and not empty."""
+
+    def run(scope: Scope, x: Tensor) -> Tensor:
+        ids, first = scope.source.group_ids[scope.source.sequence], scope.source.positions == 0  # one a response
+        found, index = torch.unique(gather(ids[first], scope.comm), return_inverse=True)
+        made = reduced(gather(x.double()[first], scope.comm), index, found.shape[0], how)
+        return made[torch.searchsorted(found, ids)].to(x.dtype)
+
+    return run
+
+
 def _cov_b(scope: Scope, x: Tensor, y: Tensor) -> Tensor:
     """Cui et al. 2505.22617 Eq. 10."""
     values = torch.stack([x.detach().double(), y.double()])
@@ -269,6 +281,8 @@ RUN: dict[str, Callable[..., Value]] = {
     "mean_b": _all_mean,
     "std_b": _all_std,
     "max_b": lambda s, x, spelled: largest(x.double(), s.comm),
+    "sum_gb": _of_group_b("sum"),
+    "max_gb": _of_group_b("amax"),
     "cov_b": _cov_b,
     "top_b": lambda s, x, share: _chosen(s, x, share, draws(s.source, s.salt)),
     "first_b": lambda s, x, share: _chosen(s, x, share, _order(s.source, s.comm)),

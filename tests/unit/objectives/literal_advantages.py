@@ -2,17 +2,21 @@
 
 import math
 import statistics
+from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from tests.unit.objectives.literal import (
     EPS,
     Row,
     View,
+    centred,
     clipped,
     dppo,
     gap,
     group_advantage,
+    log_ratio,
     mean,
     ratio,
     tv_away,
@@ -64,7 +68,48 @@ def shortened(v: View, i: int) -> float:
     return shaped[i] - statistics.fmean(shaped.values())
 
 
+def in_groups(of_group: Callable[[View, list[int]], Tensor]) -> Row:
+    """The mean over groups of what is maximised of each, by its responses that are not empty."""
+
+    def row(v: View) -> Tensor:
+        total = torch.zeros((), dtype=torch.float64)
+        for members in v.groups.values():
+            total = total + len([i for i in members if v.T[i]]) * of_group(v, [i for i in members if v.T[i]])
+        return total / v.B  # all groups of one size: 1 over their number
+
+    return row
+
+
+def gvpo(beta: float = 0.1) -> Row:
+    def of_group(v: View, members: list[int]) -> Tensor:
+        implicit = {i: beta * sum(log_ratio(v, i, t) for t in range(v.T[i])) for i in members}
+        middle = sum(implicit.values()).item() / len(members)
+        squares = [(implicit[i] - middle - centred(v, i)) ** 2 / 2 for i in members]
+        return -sum(squares) / max(len(members) - 1, 1)
+
+    return in_groups(of_group)
+
+
+def target_po(eta: float = 1.0) -> Row:
+    """Eq. 1 to 3 by the softmax over the group, which the row writes as its gradient: here less its own value."""
+
+    def of_group(v: View, members: list[int]) -> Tensor:
+        every = v.peers(members[0])
+        spread = statistics.pstdev(v.rewards[k] for k in every)
+        u = [centred(v, i) / spread if spread else 0.0 for i in members]
+        old = torch.tensor([sum(v.lo[i]) for i in members], dtype=torch.float64)
+        q = torch.softmax(torch.log_softmax(old, 0) + torch.tensor(u, dtype=torch.float64) / eta, 0)
+        now = torch.stack([sum(v.lp[i]) for i in members])
+        fit = (q * torch.log_softmax(now, 0)).sum()
+        linear = ((q - torch.softmax(now, 0)) * now).sum()  # what the row has for a value
+        return fit - fit.detach() + linear.detach()
+
+    return in_groups(of_group)
+
+
 ADVANTAGES: dict[str, Row] = {
+    "gvpo": gvpo(),
+    "target_po": target_po(),
     "dvao": clipped("tokens", 0.2, 0.28, dvao),
     "maspo": maspo(),
     "kpop": kpop(),

@@ -192,6 +192,9 @@ def test_each_dot_stands_at_its_number(name: str) -> None:
          r"\operatorname{mean}_{j \in \mathcal{G}_{i}}(\operatorname{std}_{l \in \mathcal{G}_{j}}(R_{l}))"),
         ("std_r(tokens(R)) - max_b(H)",
          r"\operatorname{std}_{(j,s) \in \mathrm{rollout}}(R_{j}) - \max_{(j,s) \in \mathrm{batch}}(H_{j,s})"),
+        ("sum_gb(T) - max_gb(sum_i(H))",
+         r"\sum_{j \in \mathcal{G}_{i} \cap \mathrm{batch}} T_{j} "
+         r"- \max_{j \in \mathcal{G}_{i} \cap \mathrm{batch}}\left(\sum_{s} H_{j,s}\right)"),
         ("share_t(H_old, R > 0)",
          r"\mathbf{1}[R_{i} > 0]\, \frac{H^{\mathrm{old}}_{i,t}}"
          r"{\operatorname{mean}_{j \in \mathcal{G}_{i}:\, R_{j} > 0}(H^{\mathrm{old}}_{j,t})}"),

@@ -13,7 +13,7 @@ from tepo.objectives import Objective, load_objective, names
 from tepo.objectives.testing.case import TabularCase, make_case
 from tests.invariants.rows import LINEAR, THEOREM
 from tests.unit.objectives.literal import LITERAL, View, clipped, drpo, mhpo, opsm, pass_at_k, top_entropy, trust_region
-from tests.unit.objectives.literal_advantages import ADVANTAGES, kpop, maspo
+from tests.unit.objectives.literal_advantages import ADVANTAGES, gvpo, kpop, maspo, target_po
 from tests.unit.objectives.literal_gaps import (
     GAPS,
     TINKER,
@@ -29,7 +29,7 @@ from tests.unit.objectives.literal_selected import SELECTED, clip_cov, kl_cov, s
 
 ROWS = LITERAL | SELECTED | GAPS | ADVANTAGES
 UNCLIPPED = {"reinforce", "gpg", "rloo", "opo", "dro", "kl_cov", "sapo", "vespo", "vespo_sampler", "drpo", "mhpo"}
-UNCLIPPED |= {"importance_sampling", "topr", "bypass_pg_is", "maspo"}
+UNCLIPPED |= {"importance_sampling", "topr", "bypass_pg_is", "maspo", "gvpo", "target_po"}
 
 
 def test_every_row_has_a_literal():
@@ -97,6 +97,8 @@ def test_constants_that_no_case_reaches(name):
     ("name", "changes", "literal"),
     [
         ("drpo", {"delta": 0.05}, drpo(0.05)),  # turns tokens back
+        ("gvpo", {"beta": 2}, gvpo(2)),
+        ("target_po", {"eta": 0.3}, target_po(0.3)),
         ("kpop", {"phi": 0.002}, kpop(0.002)),
         ("maspo", {"sigma": 0.2, "alpha": 0.5, "beta_high": 0.5, "beta_low": 2}, maspo(0.2, 0.5, (0.5, 2))),
         *(("pass_at_k", {"k": k}, clipped("tokens", 0.2, 0.28, pass_at_k(k))) for k in (1, 3, 4)),

@@ -265,7 +265,8 @@ class Formula:
     def inputs(self) -> dict[str, set[str]]:
         """Fields of `Groups` (rollout) and of `TokenBatch` (plan, loss) that are read, of those that `Needs` names."""
         loss = _fields_of([self._j, *([self._average] if self._average else [])]) | ({self.keep} - {""})
-        loss |= {"uid"} if any(node.op in ("top_b", "first_b", "draw_b") for node in self.planned) else set()
+        chosen = any(node.op in ("top_b", "first_b", "draw_b", "tail_b") for node in self.planned)
+        loss |= {"uid"} if chosen else set()
         loss |= {"group_ids"} if self.average == GROUPS else set()
         plan = _fields_of(self.planned) | loss & {"uid", "group_ids", "finished", "max_new_tokens"}
         return {"rollout": _fields_of([self.handed]), "plan": plan, "loss": loss}

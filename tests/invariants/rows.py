@@ -45,6 +45,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "trm, many": ("trm", {"delta": 0.006}),
     "trm_current, many": ("trm_current", {"delta": 0.2}),
     "trm_current, mean of k3": ("trm_current", {"v": "mean_i(k3(logp_sampler - logp)) <= 0.1"}),
+    "m2po, every token": ("m2po", {"X": "tail_b((logp_old - logp_sampler)**2, T > 0, 1.0e-3)"}),
     "top_entropy_v2, filtered": ("top_entropy_v2", {"keep": "finished"}),
     "tepo_no_kl, to the sampler": ("tepo_no_kl", {"w": "exp(mean_i(logp - logp_sampler))"}),
     "seq_mask_tis, sum of k3": ("seq_mask_tis", {"v": "min(exp(g), cap)*(sum_i(k3(-g)) <= 0.01)"}),

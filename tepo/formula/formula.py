@@ -265,9 +265,9 @@ class Formula:
     def inputs(self) -> dict[str, set[str]]:
         """Fields of `Groups` (rollout) and of `TokenBatch` (plan, loss) that are read, of those that `Needs` names."""
         loss = _fields_of([self._j, *([self._average] if self._average else [])]) | ({self.keep} - {""})
-        loss |= {"uid"} if any(node.op in ("top_b", "first_b", "draw_b") for node in self.planned) else set()
-        grouped = self.average == GROUPS or any(node.op in ("sum_gb", "max_gb") for node in self.planned)
-        loss |= {"group_ids"} if grouped else set()
+        called = {node.op for node in self.planned}
+        loss |= {"uid"} if called & {"top_b", "first_b", "draw_b", "tail_b"} else set()
+        loss |= {"group_ids"} if self.average == GROUPS or called & {"sum_gb", "max_gb"} else set()
         plan = _fields_of(self.planned) | loss & {"uid", "group_ids", "finished", "max_new_tokens"}
         return {"rollout": _fields_of([self.handed]), "plan": plan, "loss": loss}
 

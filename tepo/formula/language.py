@@ -111,6 +111,12 @@ _SHIPPED = {  # what a function takes, what it gives, and its line in the docume
     ),
     "first_b": ("each number", "condition", "as top_b, ties by response and position"),
     "draw_b": ("condition number", "condition", "that share of the batch's tokens, at least one, drawn where x holds"),
+    "tail_b": (
+        "each condition number",
+        "condition",
+        "of the batch's tokens where the condition holds, those of the largest x, as few as leave the others a mean up "
+        "to the number; ties by response and position",
+    ),
 }
 FUNCTIONS: dict[str, Function] = {
     name: Function(tuple(takes.split()), gives, stage_of(name), doc) for name, (takes, gives, doc) in _SHIPPED.items()

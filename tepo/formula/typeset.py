@@ -46,9 +46,10 @@ SAID = {  # signs that take words
 }
 _COMPARED = {"<": "<", "<=": r"\le", ">": ">", ">=": r"\ge", "==": "=", "!=": r"\ne"}
 _CHOSEN = {
-    "top_b": r"{x} \text{{ among the }} {share}\,N \text{{ largest}}",
-    "first_b": r"{x} \text{{ among the first }} {share}\,N \text{{ of the largest}}",
-    "draw_b": r"\text{{drawn, }} {share}\,N \text{{ of all }} {x}",
+    "top_b": r"{0} \text{{ among the }} {1}\,N \text{{ largest}}",
+    "first_b": r"{0} \text{{ among the first }} {1}\,N \text{{ of the largest}}",
+    "draw_b": r"\text{{drawn, }} {1}\,N \text{{ of all }} {0}",
+    "tail_b": r"{0} \text{{ beyond a mean of }} {2} \text{{ where }} {1}",
 }
 _WORD = re.compile(r"(?<![\w.])[A-Za-z_]\w*")
 SUMS = {  # those of an average, in text and in LaTeX
@@ -199,10 +200,16 @@ class Writer:
                 parts = [self._condition(one, at) for one in (left, right)]
                 parts = [_round(part) if other else part for part, other in zip(parts, mixed, strict=True)]
                 return (r" \wedge " if isinstance(op, ast.BitAnd) else r" \vee ").join(parts)
-            case ast.Call(func=ast.Name(id=name), args=[x, share]) if name in _CHOSEN:
-                what = self._condition(x, at) if name == "draw_b" else self._written(x, at)
-                return _CHOSEN[name].format(x=what, share=self._written(share, at, CALL))
+            case ast.Call(func=ast.Name(id=name), args=args) if name in _CHOSEN:
+                words = zip(args, FUNCTIONS[name].takes, strict=True)
+                return _CHOSEN[name].format(*(self._taken(x, word, at) for x, word in words))
         return self._written(tree, at)
+
+    def _taken(self, x: ast.expr, word: str, at: At) -> str:
+        """An argument of a selection. word: what the function takes there."""
+        if word == "condition":
+            return self._condition(x, at)
+        return self._written(x, at, CALL if word == "number" else SUM)
 
     # functions --------------------------------------------------------------------------------------------------------
     def _call(self, name: str, args: list[ast.expr], at: At) -> Part:

@@ -239,6 +239,26 @@ def _best_first(scores: Tensor, ties: Tensor) -> Tensor:
     return order[torch.argsort(scores[order], descending=True, stable=True)]
 
 
+def tail_tokens(values: Tensor, among: Tensor, bound: float, ties: Tensor, comm: Collectives | None) -> Tensor:
+    """Mask of the fewest of the largest values, `among` those over all ranks, without which their mean is at most the
+    bound, bool [N]; among equal values the largest ties leave first, and a NaN never. values: float64 [N]; ties: no two
+    alike [N]."""
+    all_values, all_ties = gather(values[among], comm), gather(ties[among], comm)
+    order = torch.argsort(all_ties)
+    order = order[torch.argsort(all_values[order], stable=True)]
+    means = all_values[order].cumsum(0) / torch.arange(1, order.shape[0] + 1, device=order.device)
+    low = (means <= bound).nonzero()
+    if not low.shape[0]:
+        return among & ~values.isnan()
+    last = order[low[-1, 0]]
+    beyond = (values > all_values[last]) | ((values == all_values[last]) & (ties > all_ties[last]))
+    return among & beyond
+
+
+def _tail_b(scope: Scope, x: Tensor, among: Tensor, bound: float) -> Tensor:
+    return tail_tokens(x.double(), among, bound, _order(scope.source, scope.comm), scope.comm)
+
+
 def _chosen(scope: Scope, scores: Tensor, share: float, ties: Tensor) -> Tensor:
     count = int(all_sum(scope.lengths.sum().double(), scope.comm))
     return top_tokens(scores.double(), ties, max(1, int(share * count)), scope.comm)
@@ -287,9 +307,10 @@ RUN: dict[str, Callable[..., Value]] = {
     "top_b": lambda s, x, share: _chosen(s, x, share, draws(s.source, s.salt)),
     "first_b": lambda s, x, share: _chosen(s, x, share, _order(s.source, s.comm)),
     "draw_b": _draw_b,
+    "tail_b": _tail_b,
 }
-_CONDITIONS = ("share_g", "share_t", "draw_b")  # take a condition as it is
-_OF_TOKENS = ("cov_b", "top_b", "first_b", "draw_b")  # whatever their arguments are of
+_CONDITIONS = ("share_g", "share_t", "draw_b", "tail_b")  # take a condition as it is
+_OF_TOKENS = ("cov_b", "top_b", "first_b", "draw_b", "tail_b")  # whatever their arguments are of
 
 
 def compute(node: Node, scope: Scope, values: list[Value]) -> Value:

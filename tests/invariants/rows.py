@@ -55,6 +55,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
         "reinforce_pp_no_group",
         {"A": "(a - mean_b(a)) / sqrt(std_b(responses(mean_i(a)))**2 + eps)", "beta": 1},
     ),
+    "m2po, every token": ("m2po", {"X": "tail_b((logp_old - logp_sampler)**2, T > 0, 1.0e-3)"}),
     "top_entropy_v2, filtered": ("top_entropy_v2", {"keep": "finished"}),
     "tepo_no_kl, to the sampler": ("tepo_no_kl", {"w": "exp(mean_i(logp - logp_sampler))"}),
     "seq_mask_tis, sum of k3": ("seq_mask_tis", {"v": "min(exp(g), cap)*(sum_i(k3(-g)) <= 0.01)"}),

@@ -199,6 +199,7 @@ def test_each_dot_stands_at_its_number(name: str) -> None:
          r"\mathbf{1}[R_{i} > 0]\, \frac{H^{\mathrm{old}}_{i,t}}"
          r"{\operatorname{mean}_{j \in \mathcal{G}_{i}:\, R_{j} > 0}(H^{\mathrm{old}}_{j,t})}"),
         ("top_b(H, 2*k)*d", r"\mathbf{1}[H_{i,t} \text{ among the } (2\, k)\,N \text{ largest}]\, d_{i,t}"),
+        ("tail_b(d**2, d > 0, k)", r"\mathbf{1}[d_{i,t}^{2} \text{ beyond a mean of } k \text{ where } d_{i,t} > 0]"),
         ("low + k_up + alpha2", r"\varepsilon_{\mathrm{low}} + k_{\mathrm{up}} + \alpha_{2}"),
         ("my_own_name", r"\mathrm{my}_{\mathrm{own\_name}}"),
         ("3e-9*2e9 - 1e-6", r"3 \cdot 10^{-9} \cdot 2 \cdot 10^{9} - 10^{-6}"),

@@ -25,11 +25,12 @@ from tests.unit.objectives.literal_gaps import (
     reinforce_pp_no_group,
     seq_mis,
 )
+from tests.unit.objectives.literal_ratios import RATIOS, dgpo, m2po
 from tests.unit.objectives.literal_selected import SELECTED, clip_cov, kl_cov, steer
 
-ROWS = LITERAL | SELECTED | GAPS | ADVANTAGES
+ROWS = LITERAL | SELECTED | GAPS | ADVANTAGES | RATIOS
 UNCLIPPED = {"reinforce", "gpg", "rloo", "opo", "dro", "kl_cov", "sapo", "vespo", "vespo_sampler", "drpo", "mhpo"}
-UNCLIPPED |= {"importance_sampling", "topr", "bypass_pg_is", "maspo", "gvpo", "target_po"}
+UNCLIPPED |= {"importance_sampling", "topr", "bypass_pg_is", "maspo", "gvpo", "target_po", "dgpo"}
 
 
 def test_every_row_has_a_literal():
@@ -101,6 +102,9 @@ def test_constants_that_no_case_reaches(name):
         ("target_po", {"eta": 0.3}, target_po(0.3)),
         ("kpop", {"phi": 0.002}, kpop(0.002)),
         ("maspo", {"sigma": 0.2, "alpha": 0.5, "beta_high": 0.5, "beta_low": 2}, maspo(0.2, 0.5, (0.5, 2))),
+        ("dgpo", {"n": 2, "m": 3}, dgpo(2, 3)),
+        *(("m2po", {"tau": tau}, m2po(tau)) for tau in (0, 1e-4, 0.01, 9)),
+        ("m2po", {"X": "tail_b(d**2, T > 0, tau)"}, m2po(every_token=True)),
         *(("pass_at_k", {"k": k}, clipped("tokens", 0.2, 0.28, pass_at_k(k))) for k in (1, 3, 4)),
         ("reinforce_pp_no_group", {"beta": 1, "eps": 0.1}, reinforce_pp_no_group(1, 0.1)),
         ("bypass_pg_is", {"cap": 1}, bypass_pg_is(1)),

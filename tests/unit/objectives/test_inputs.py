@@ -117,7 +117,7 @@ def test_what_needs_names_is_read_and_nothing_else(label: str) -> None:
 
 def test_what_prepare_needs_the_current_log_probs_for() -> None:
     looking = {label for label, objective in ROWS.items() if objective.needs.prepass}
-    of_ships = {"steer", "clip_cov", "kl_cov", "top_entropy", "top_entropy_v2", "gvpo", "target_po"}
+    of_ships = {"steer", "clip_cov", "kl_cov", "top_entropy", "top_entropy_v2", "gvpo", "target_po", "m2po"}
     assert {label for label in looking if "," not in label} == of_ships
     assert {"tepo, covariance", "tepo, mean over the mask", "steer, filtered"} <= looking
     assert ROWS["tepo, exact KL to the initial policy"].needs.full_kl_anchor == "initial"

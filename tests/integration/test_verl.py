@@ -214,7 +214,7 @@ def test_advantages(theirs, row, changes, options):
     assert returns is ours
 
 
-# what verl's losses are not told: log-probs of the sampler beside those of the old policy, and of the initial policy ----
+# what verl's losses are not told: log-probs of the sampler beside those of the old policy, and of the initial policy --
 def by_hand(row: str, changes: dict[str, Any], tensors: dict[str, torch.Tensor], **others: torch.Tensor) -> Any:
     """Value, gradient by the padded log-probs, and the correction of each token; others: more log-probs, padded."""
     from tepo.objectives import TokenBatch, load_objective

@@ -36,6 +36,18 @@ SAME: dict[str, tuple[str, dict[str, Any], str, dict[str, Any]]] = {  # verl's l
         *("cispo", {"J": f"sg(clip(w, 1 - {LOW}, 1 + high))*A*logp"}, "token-mean"),
         {"clip_ratio_low": LOW, "clip_ratio_high": HIGH},
     ),
+    "dppo_tv": (  # log-probs by the ratio without gradient: the gradient of the ratio
+        *("dppo_tv", {"J": "~X*sg(w)*A*logp"}, "token-mean"),
+        {"clip_ratio_low": 0.2, "clip_ratio_high": 0.2},
+    ),
+    "dppo_kl": (
+        *("dppo_kl", {"J": "~X*sg(w)*A*logp"}, "token-mean"),
+        {"clip_ratio_low": 0.05, "clip_ratio_high": 0.05},
+    ),
+    "dro": (  # a square a token, not of the response's sum
+        *("dro", {"kl": "k2(d)", "average": "tokens"}, "token-mean"),
+        {"policy_loss": {"dro_beta": 0.05}},
+    ),
     "geo_mean": ("gmpo", {}, "token-mean", {"clip_ratio_low": 0.4, "clip_ratio_high": 0.4}),
     "kl_cov": (*("kl_cov", {"share": 0.1}, "token-mean"), {"policy_loss": {"kl_cov_ratio": 0.1, "ppo_kl_coef": 1.0}}),
     "clip_cov": (  # as many draws as candidates, so that which are drawn is not left to chance
@@ -97,8 +109,8 @@ def test_losses(case, weighted):
     row, changes, mode, options = SAME[case]
     config, tensors = actor(mode, **options), batch()
     given = {"loss_agg_mode": mode, "config": config}
-    # verl's geo_mean makes one weight a response, and its kl_cov weighs the KL too, which is not of the sampler's gap.
-    if weighted and case not in ("geo_mean", "kl_cov"):
+    # verl's geo_mean makes one weight a response; kl_cov and dro weigh the KL too, which is not of the sampler's gap.
+    if weighted and case not in ("geo_mean", "kl_cov", "dro"):
         given["rollout_is_weights"] = 0.5 + torch.rand(6, 14, dtype=torch.float64)
     theirs = run(get_policy_loss_fn(case.split()[0]), tensors, **given)
     ours = run(get_policy_loss_fn(register(row, changes, micro_batch=True)), tensors, **given)

@@ -1,5 +1,6 @@
 """Literal formulas of rows that change the ratio, the clip or the trust region; see literal.py."""
 
+import math
 import statistics
 
 from torch import Tensor
@@ -45,4 +46,25 @@ def dgpo(n: int = 1, m: int = 2) -> Row:
     return mean("tokens", term)
 
 
-RATIOS: dict[str, Row] = {"m2po": m2po(), "dgpo": dgpo()}
+def cppo(delta: float = 0.15, floor: float = 0.8, budget: float = 0.015) -> Row:
+    """Algorithm 1, with the change of the sampled token's probability as D."""
+
+    def j(v: View) -> Tensor:
+        kept = set()
+        for i, length in enumerate(v.T):
+            spent = weights = 0.0
+            for t in range(length):
+                weight = 1 - (1 - floor) / (length - 1) * t if length > 1 else 1.0
+                z = weight * abs(math.exp(v.lp[i][t].item()) - math.exp(v.lo[i][t]))
+                if group_advantage(v, i) * (ratio(v, i, t).item() - 1) <= 0 or z <= min(
+                    delta, delta + budget * weights - spent
+                ):
+                    kept.add((i, t))
+                spent, weights = spent + z, weights + weight
+        gain = mean("tokens", lambda v, i, t: ratio(v, i, t) * group_advantage(v, i) if (i, t) in kept else ZERO)
+        return gain(v)
+
+    return j
+
+
+RATIOS: dict[str, Row] = {"m2po": m2po(), "dgpo": dgpo(), "cppo": cppo()}

@@ -25,7 +25,7 @@ from tests.unit.objectives.literal_gaps import (
     reinforce_pp_no_group,
     seq_mis,
 )
-from tests.unit.objectives.literal_ratios import RATIOS, dgpo, m2po
+from tests.unit.objectives.literal_ratios import RATIOS, cppo, dgpo, m2po
 from tests.unit.objectives.literal_selected import SELECTED, clip_cov, kl_cov, steer
 
 ROWS = LITERAL | SELECTED | GAPS | ADVANTAGES | RATIOS
@@ -103,6 +103,8 @@ def test_constants_that_no_case_reaches(name):
         ("kpop", {"phi": 0.002}, kpop(0.002)),
         ("maspo", {"sigma": 0.2, "alpha": 0.5, "beta_high": 0.5, "beta_low": 2}, maspo(0.2, 0.5, (0.5, 2))),
         ("dgpo", {"n": 2, "m": 3}, dgpo(2, 3)),
+        ("cppo", {"delta": 0.02, "floor": 0.3, "budget": 0.005}, cppo(0.02, 0.3, 0.005)),
+        ("cppo", {"delta": 0.05, "floor": 0.8, "budget": 0.001}, cppo(0.05, 0.8, 0.001)),
         *(("m2po", {"tau": tau}, m2po(tau)) for tau in (0, 1e-4, 0.01, 9)),
         ("m2po", {"X": "tail_b(d**2, T > 0, tau)"}, m2po(every_token=True)),
         *(("pass_at_k", {"k": k}, clipped("tokens", 0.2, 0.28, pass_at_k(k))) for k in (1, 3, 4)),

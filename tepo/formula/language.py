@@ -43,6 +43,7 @@ GIVEN: dict[str, Given] = {
         "token", "loss", "log-prob by the policy that sampled, as the sampler reports it", field="sampler_logprobs"
     ),
     "logp_initial": Given("token", "loss", "log-prob by the policy before training", field="initial_logprobs"),
+    "logp_teacher": Given("token", "loss", "log-prob by another model, `model.teacher`", field="teacher_logprobs"),
     "d": Given("token", "loss", "logp - logp_old", True, "logprobs"),
     "H": Given("token", "loss", "entropy, nats", True, "entropies"),
     "dH": Given("token", "loss", "H - H_old, without gradient"),

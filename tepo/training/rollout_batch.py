@@ -106,6 +106,7 @@ class FlatRollout:
         self.old_entropies = self._flat([response.entropies for response in responses]) if known else None
         self.old_distribution: Tensor | None = None
         self.initial_logprobs: Tensor | None = None
+        self.teacher_logprobs: Tensor | None = None
         self.kept: tuple[list[int], Tensor] | None = None
 
     def take_kept(self, sequences: Sequence[int]) -> Tensor | None:
@@ -184,6 +185,7 @@ class FlatRollout:
             lengths=self.lengths_tensor,
             old_entropies=self.old_entropies,
             initial_logprobs=self.initial_logprobs,
+            teacher_logprobs=self.teacher_logprobs,
             sampler_logprobs=self.sampler_logprobs,
             uid=self.uids,
             group_ids=self.owners,

@@ -34,6 +34,7 @@ class Updater:
     engine: Engine
     alarm: GapAlarm
     initial: nn.Module | None = None  # the policy before training, where the objective is anchored on it
+    teacher: nn.Module | None = None  # where the objective reads its log-probs
 
     @property
     def dealer(self) -> Dealer:
@@ -171,12 +172,19 @@ class Updater:
                     rollout.old_distribution = self._distribution(rollout, initial)
                     passes += 1
                 if needs.initial_logprobs:
-                    options = StatisticsOptions(temperature=self.config.train.temperature, need_entropy=False)
-                    rollout.initial_logprobs = self._scored(
-                        rollout, lambda part: token_statistics(initial, rollout.pack(part), options).logprobs
-                    )
+                    rollout.initial_logprobs = self._logprobs(rollout, initial)
                     passes += 1
+        if self.teacher is not None:
+            rollout.teacher_logprobs = self._logprobs(rollout, self.teacher)
+            gap = (rollout.old_logprobs - rollout.teacher_logprobs).mean(dtype=torch.float64)
+            rollout.metrics["rollout/teacher_kl"] = float(gap)
+            passes += 1
         return passes
+
+    def _logprobs(self, rollout: FlatRollout, model: nn.Module) -> Tensor:
+        """Log-probs [N] of a rollout's tokens under a frozen model."""
+        options = StatisticsOptions(temperature=self.config.train.temperature, need_entropy=False)
+        return self._scored(rollout, lambda part: token_statistics(model, rollout.pack(part), options).logprobs)
 
     def _old_distribution(self, rollout: FlatRollout) -> Tensor:
         """Log-probs [N, V] of the full vocabulary under the policy that sampled. The first update needs a pass over the

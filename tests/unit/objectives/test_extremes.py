@@ -33,7 +33,7 @@ def batches(draw, dtype: torch.dtype) -> tuple[Groups, dict]:
     finished = torch.tensor(draw(st.lists(st.booleans(), min_size=count, max_size=count)), dtype=torch.bool)
     old_entropies = numbers(entropy)
     groups = Groups(rewards, ids, torch.tensor(lengths, dtype=torch.int64), old_entropies, finished, 3)
-    rest = {name: numbers(LOGPROB) for name in ("logprobs", "old_logprobs", "initial_logprobs", "sampler_logprobs")}
+    rest = {name: numbers(LOGPROB) for name in ("logprobs", *PER_TOKEN) if name.endswith("logprobs")}
     return groups, rest | {
         "entropies": numbers(entropy),
         "old_entropies": old_entropies,
@@ -140,7 +140,8 @@ def test_log_0_of_another_policy_is_not_a_nan():
     for label in ("grpo", "grpo_dapo, dual clip, corrected"):
         objective, case = ROWS[label], make_case(0)
         off = torch.full_like(case.chosen(case.initial_logits), -torch.inf)
-        assert loss_of(objective, case, initial_logprobs=off, sampler_logprobs=off).isfinite()
+        others = dict.fromkeys(("initial_logprobs", "teacher_logprobs", "sampler_logprobs"), off)
+        assert loss_of(objective, case, **others).isfinite()
 
 
 def test_no_maximum_over_no_token():

@@ -14,9 +14,11 @@ from tepo.objectives.testing.case import TabularCase, make_case
 from tests.invariants.rows import LINEAR, THEOREM
 from tests.unit.objectives.literal import LITERAL, View, clipped, drpo, mhpo, opsm, pass_at_k, top_entropy, trust_region
 from tests.unit.objectives.literal_selected import SELECTED, clip_cov, kl_cov, steer
+from tests.unit.objectives.literal_state import STATE, distillation
 
-ROWS = LITERAL | SELECTED
+ROWS = LITERAL | SELECTED | STATE
 UNCLIPPED = {"reinforce", "gpg", "rloo", "opo", "dro", "kl_cov", "sapo", "vespo", "vespo_sampler", "drpo", "mhpo"}
+UNCLIPPED |= {"distillation"}  # literal_state.py
 
 
 def test_every_row_has_a_literal():
@@ -77,6 +79,7 @@ def test_constants_that_no_case_reaches(name):
     ("name", "changes", "literal"),
     [
         ("drpo", {"delta": 0.05}, drpo(0.05)),  # turns tokens back
+        ("distillation", {"alpha": 1, "beta": 0.5}, distillation(1, 0.5)),
         *(("pass_at_k", {"k": k}, clipped("tokens", 0.2, 0.28, pass_at_k(k))) for k in (1, 3, 4)),
         (
             "mhpo",

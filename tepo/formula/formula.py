@@ -21,6 +21,7 @@ NEEDED = {  # by the fields of `Needs`
     "old_entropies": "entropies of the policy that sampled",
     "initial_logprobs": "log-probs of the initial policy",
     "teacher_logprobs": "log-probs of a teacher",
+    "values": "the tracked success rate of each prompt",
     "sampler_logprobs": "log-probs of the sampler beside those of the old policy",
     "full_kl": "distributions over the vocabulary",
     "prepass": "current log-probs of the whole mini-batch before its first backward pass",
@@ -37,6 +38,7 @@ class Needs:
     old_entropies: bool = False
     initial_logprobs: bool = False
     teacher_logprobs: bool = False
+    values: bool = False
     sampler_logprobs: bool = False
     full_kl: bool = False
     full_kl_anchor: str = "old"  # whose distributions `full_kl` is against: old | initial
@@ -60,7 +62,7 @@ class Needs:
     @property
     def every_group(self) -> bool:
         """True where a group of like rewards teaches something too: what is learned is no contrast within groups."""
-        return self.teacher_logprobs
+        return self.teacher_logprobs or self.values
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ class Given:
 GIVEN: dict[str, Given] = {
     "R": Given("response", "rollout", "reward"),
     "G": Given("response", "rollout", "responses of the group"),
+    "V": Given("response", "rollout", "tracked success rate of the prompt, before this rollout", field="values"),
     "R_k": Given("named", "rollout", "the rewards by name"),
     "weight_k": Given("named", "rollout", "their weights"),
     "T": Given("response", "", "tokens of the response"),

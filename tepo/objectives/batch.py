@@ -30,6 +30,7 @@ EXPECTED = {  # dtype (float: integers and booleans count too), and what there i
     "group_ids": ("integer", "response"),
     "finished": ("bool", "response"),
     "rewards": ("float", "response"),
+    "values": ("float", "response"),
     **dict.fromkeys(PER_TOKEN, ("float", "token")),
 }
 
@@ -197,6 +198,7 @@ class Groups(Flat):
     max_new_tokens: int | None = None  # that limit, for length penalties
     named: Tensor | None = None  # float [S, K]: rewards whose mean by `weights` `rewards` are (GDPO)
     weights: Sequence[float] = ()  # K numbers
+    values: Tensor | None = None  # float [S], of each prompt before this rollout (SPO)
     sized = "old_entropies"
 
     def __post_init__(self) -> None:

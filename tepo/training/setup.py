@@ -47,6 +47,7 @@ from tepo.training.rollout.prefetch import BehaviorWeights, PrefetchedRollouts
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.rollout.rollout_source import Rollouts
 from tepo.training.rollout.run_progress import Progress, resume, write_pending
+from tepo.training.rollout.value_tracker import ValueTracker
 from tepo.training.update import Updater
 from tepo.training.validation import Validation
 
@@ -156,6 +157,8 @@ class TrainState:
             if model.lora_rank:
                 save_adapters(self.policy.model, folder / ADAPTER, resolve(model.path), model.revision)
             write_pending(folder, progress.pending)
+            if self.updater.tracker:
+                self.updater.tracker.write(folder)
         yield from model_files(self.policy, weights, folder, rank, ranks)
         yield from optimizer_state.files(self.engine.state(), rank)
 
@@ -237,7 +240,8 @@ def open_state(config: RunConfig, run: RunFolder, prompts: PromptStream | None =
         if latest is not None:
             alarm.first = next(iter(run.metrics()), {}).get(MEAN)
         frozen = initial_policy(config, objective, policy), teacher_policy(config, objective, policy)
-        updater = Updater(config, objective, engine, alarm, *frozen)
+        tracker = ValueTracker.read(latest) if objective.needs.values else None
+        updater = Updater(config, objective, engine, alarm, *frozen, tracker)
         own = stack.enter_context(OwnRewards(config.data.reward, grader)) if config.data.reward else None
         if own and latest is None:
             try_out(own, [prompt.problem for prompt in stream.take(0, _TRIED)])

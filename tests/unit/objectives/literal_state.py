@@ -1,8 +1,10 @@
 """The literal formulas of rows that read what a run keeps or loads beside its policy."""
 
+import statistics
+
 from torch import Tensor
 
-from tests.unit.objectives.literal import Row, View, centred, mean, ratio
+from tests.unit.objectives.literal import Row, View, centred, clipped, mean, ratio
 
 
 def distillation(alpha: float, beta: float) -> Row:
@@ -21,4 +23,11 @@ def distillation(alpha: float, beta: float) -> Row:
     return row
 
 
-STATE: dict[str, Row] = {"distillation": distillation(0, 1)}
+def tracked(v: View, i: int) -> float:
+    """The reward over the prompt's value, whitened over the responses of the batch."""
+    values = v.case.groups().values.tolist()
+    every = [reward - value for reward, value in zip(v.rewards, values, strict=True)]
+    return (every[i] - statistics.fmean(every)) / (statistics.stdev(every) + 1e-8)
+
+
+STATE: dict[str, Row] = {"distillation": distillation(0, 1), "spo": clipped("tokens", 0.2, 0.28, tracked)}

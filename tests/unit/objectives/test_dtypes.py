@@ -19,7 +19,8 @@ def long_groups(dtype: torch.dtype) -> Groups:
     lengths = torch.full((SEQUENCES,), TOKENS)
     entropies = torch.rand(SEQUENCES * TOKENS, generator=torch.Generator().manual_seed(1)).to(dtype)
     rewards = torch.tensor([1, 0, 1, 0], dtype=dtype)
-    return Groups(rewards, torch.zeros(SEQUENCES, dtype=torch.int64), lengths, entropies, lengths < TOKENS + 1, TOKENS)
+    ids, ended, values = torch.zeros(SEQUENCES, dtype=torch.int64), lengths < TOKENS + 1, torch.full((SEQUENCES,), 0.25)
+    return Groups(rewards, ids, lengths, entropies, ended, TOKENS, values=values)
 
 
 def long_batch(dtype: torch.dtype, advantages: Tensor) -> TokenBatch:

@@ -32,7 +32,8 @@ def batches(draw, dtype: torch.dtype) -> tuple[Groups, dict]:
     ids = torch.tensor(draw(st.lists(st.integers(0, 1), min_size=count, max_size=count)), dtype=torch.int64)
     finished = torch.tensor(draw(st.lists(st.booleans(), min_size=count, max_size=count)), dtype=torch.bool)
     old_entropies = numbers(entropy)
-    groups = Groups(rewards, ids, torch.tensor(lengths, dtype=torch.int64), old_entropies, finished, 3)
+    lengths, values = torch.tensor(lengths, dtype=torch.int64), numbers(st.floats(0.0, 1.0), count)
+    groups = Groups(rewards, ids, lengths, old_entropies, finished, 3, values=values)
     rest = {name: numbers(LOGPROB) for name in ("logprobs", *PER_TOKEN) if name.endswith("logprobs")}
     return groups, rest | {
         "entropies": numbers(entropy),
@@ -77,7 +78,8 @@ def test_nothing_in_the_batch_gives_zero_with_a_graph(label):
     empty = torch.empty(0, dtype=torch.float64)
     for count in (0, 2):
         whole = torch.zeros(count, dtype=torch.int64)
-        groups = Groups(torch.ones(count, dtype=torch.float64), whole, whole, empty, whole > 0, 3)
+        ones = torch.ones(count, dtype=torch.float64)
+        groups = Groups(ones, whole, whole, empty, whole > 0, 3, values=ones)
         run(ROWS[label], groups, dict.fromkeys({*PER_TOKEN} - {"advantages"}, empty))
 
 

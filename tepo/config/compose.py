@@ -61,6 +61,8 @@ def compose(overrides: Sequence[str] = ()) -> RunConfig:
         raise _not_composed(error, words) from None
     plain.pop("studies", None)  # of a scale: tepo.studies.study
     own_files.settle(words, plain)
+    if (teacher := plain["model"].get("teacher")) in options("model"):
+        plain["model"]["teacher"] = _made({"model": teacher})[0]["model"]["path"]
     exact = plain["train"].get("exact_kl") and "kl" not in changes
     plain["objective"] = (objective.with_exact_kl() if exact else objective).formula.mapping
     at = Location(_origin(given, chosen))

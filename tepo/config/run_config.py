@@ -5,7 +5,7 @@ Sources of the paper-scale values: TEPO (arXiv 2604.12736) section 4.1 where pri
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeVar
 
 from tepo.common.schema import REQUIRED, Exclusive, option
@@ -29,6 +29,7 @@ class ModelConfig:
     name: str = option(REQUIRED, "name of the model in lists and tables")
     path: str = option(REQUIRED, "folder, hub id, or `package:NAME` for a base that ships with tepo")
     revision: str | None = option(None, "commit of the model on the hub")
+    teacher: str | None = option(None, "model whose log-probs logp_teacher are: named as path, or a model= option")
     dtype: Literal["float32", "bfloat16"] = option("float32", "storage dtype of the weights")
     # null: where the memory of the card needs it
     gradient_checkpointing: bool | None = option(False, "recomputation of activations in the backward pass")
@@ -37,6 +38,11 @@ class ModelConfig:
     lora_alpha: float = option(32.0, "scale of the adapters, divided by their rank", low=POSITIVE)
     wrap: Wrap = option("auto", "text around a request; auto: the chat template where there is one, else base")
     thinking: bool | None = option(None, "Qwen3's switch for thinking; null leaves it to the chat template")
+
+    @property
+    def loaded(self) -> tuple["ModelConfig", ...]:
+        """The models that a run loads: the policy, and the teacher where there is one."""
+        return (self, replace(self, path=self.teacher, revision=None, teacher=None)) if self.teacher else (self,)
 
 
 @dataclass(frozen=True)
@@ -114,7 +120,8 @@ class TrainConfig:
 
     steps: int = option(REQUIRED, "number of rollouts, each with its updates", low=1)
     prompts_per_step: int = option(REQUIRED, "number of mixed groups in a full rollout", low=1)
-    samples_per_prompt: int = option(REQUIRED, "number of responses of a group; a group of one has no advantage", low=2)
+    # a group of one has no contrast: for objectives alone that need none
+    samples_per_prompt: int = option(REQUIRED, "number of responses of a group", low=1)
     max_rounds: int = option(REQUIRED, "largest number of prompts of a step, in units of prompts_per_step", low=1)
     temperature: float = option(REQUIRED, "sampling temperature; greedy groups are all alike", low=POSITIVE)
     max_prompt_tokens: int = option(REQUIRED, "length limit of a prompt", low=1)

@@ -179,7 +179,7 @@ class Builder:
             self._check(name, part, here, word.rstrip("?*"))
             if function.stage == "rollout" and (ofloss := next((node for node in part.below() if node.loss), None)):
                 what = f"{name} is of the rollout, and {ofloss.value or ofloss.op} is of the loss"
-                raise here.error(what, "a rollout has R, G, T, t, H_old, L, finished, R_k and weight_k")
+                raise here.error(what, "a rollout has R, G, V, T, t, H_old, L, finished, R_k and weight_k")
         if name == "comb" and not (0 <= float(args[1].value or 0) <= MOST and float(args[1].value or 0).is_integer()):
             raise places[1].error(f"k of comb is a whole number up to {MOST}")
         if name in FOLDED and all(part.op == "number" for part in args):

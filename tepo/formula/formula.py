@@ -20,6 +20,8 @@ NEEDED = {  # by the fields of `Needs`
     "entropy_gradient": "entropies with a gradient",
     "old_entropies": "entropies of the policy that sampled",
     "initial_logprobs": "log-probs of the initial policy",
+    "teacher_logprobs": "log-probs of a teacher",
+    "values": "the tracked success rate of each prompt",
     "sampler_logprobs": "log-probs of the sampler beside those of the old policy",
     "full_kl": "distributions over the vocabulary",
     "prepass": "current log-probs of the whole mini-batch before its first backward pass",
@@ -35,6 +37,8 @@ class Needs:
     entropies: bool = False
     old_entropies: bool = False
     initial_logprobs: bool = False
+    teacher_logprobs: bool = False
+    values: bool = False
     sampler_logprobs: bool = False
     full_kl: bool = False
     full_kl_anchor: str = "old"  # whose distributions `full_kl` is against: old | initial
@@ -54,6 +58,11 @@ class Needs:
     def initial_policy(self) -> bool:
         """True where a frozen copy of the policy before training is kept."""
         return self.initial_logprobs or (self.full_kl and self.full_kl_anchor == "initial")
+
+    @property
+    def every_group(self) -> bool:
+        """True where a group of like rewards teaches something too: what is learned is no contrast within groups."""
+        return self.teacher_logprobs or self.values
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ class Given:
 GIVEN: dict[str, Given] = {
     "R": Given("response", "rollout", "reward"),
     "G": Given("response", "rollout", "responses of the group"),
+    "V": Given("response", "rollout", "tracked success rate of the prompt, before this rollout", field="values"),
     "R_k": Given("named", "rollout", "the rewards by name"),
     "weight_k": Given("named", "rollout", "their weights"),
     "T": Given("response", "", "tokens of the response"),
@@ -43,6 +44,7 @@ GIVEN: dict[str, Given] = {
         "token", "loss", "log-prob by the policy that sampled, as the sampler reports it", field="sampler_logprobs"
     ),
     "logp_initial": Given("token", "loss", "log-prob by the policy before training", field="initial_logprobs"),
+    "logp_teacher": Given("token", "loss", "log-prob by another model, `model.teacher`", field="teacher_logprobs"),
     "d": Given("token", "loss", "logp - logp_old", True, "logprobs"),
     "H": Given("token", "loss", "entropy, nats", True, "entropies"),
     "dH": Given("token", "loss", "H - H_old, without gradient"),

@@ -114,7 +114,7 @@ def and_(parts: Iterable[str]) -> str:
 
 
 TRL = Peer(
-    *("TRL", frozenset(WORDS) - {"full_kl"}),
+    *("TRL", frozenset(WORDS) - {"full_kl", "teacher_logprobs", "values"}),
     (instead(r"\bkl_old\b", "k3(d)"), instead(r"\bkl_initial\b", "k3(logp - logp_initial)")),
 )
 VERL = Peer(

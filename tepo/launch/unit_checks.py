@@ -89,7 +89,7 @@ def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions 
                 check_training_set(unit.config.data.problems or "")
     for sentence in sorted(filter(None, said)):
         logging.getLogger(__name__).warning("%s", spelt(sentence))
-    for model in {unit.config.model.path: unit.config.model for unit in todo}.values():
+    for model in {one.path: one for unit in todo for one in unit.config.model.loaded}.values():
         if Path(resolve(model.path)).is_dir():  # a base on record can be planned without its files
             check_weights(model.path, model.revision, model.trust_remote_code)
     check_benchmarks(list(dict.fromkeys(name for unit in todo for name in unit.missing_benchmarks())))

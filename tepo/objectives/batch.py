@@ -22,7 +22,7 @@ from tepo.common.errors import UserError
 WITH_GRADIENT = ("logprobs", "entropies", "full_kl")
 PER_TOKEN = (
     *("old_logprobs", "advantages", "logprobs", "entropies", "old_entropies"),
-    *("initial_logprobs", "sampler_logprobs", "full_kl"),
+    *("initial_logprobs", "teacher_logprobs", "sampler_logprobs", "full_kl"),
 )
 EXPECTED = {  # dtype (float: integers and booleans count too), and what there is one of for each
     "lengths": ("int64", "response"),
@@ -30,6 +30,7 @@ EXPECTED = {  # dtype (float: integers and booleans count too), and what there i
     "group_ids": ("integer", "response"),
     "finished": ("bool", "response"),
     "rewards": ("float", "response"),
+    "values": ("float", "response"),
     **dict.fromkeys(PER_TOKEN, ("float", "token")),
 }
 
@@ -197,6 +198,7 @@ class Groups(Flat):
     max_new_tokens: int | None = None  # that limit, for length penalties
     named: Tensor | None = None  # float [S, K]: rewards whose mean by `weights` `rewards` are (GDPO)
     weights: Sequence[float] = ()  # K numbers
+    values: Tensor | None = None  # float [S], of each prompt before this rollout (SPO)
     sized = "old_entropies"
 
     def __post_init__(self) -> None:
@@ -219,6 +221,7 @@ class TokenBatch(Flat):
     entropies: Tensor | None = None  # nats, full vocabulary
     old_entropies: Tensor | None = None
     initial_logprobs: Tensor | None = None
+    teacher_logprobs: Tensor | None = None
     sampler_logprobs: Tensor | None = None  # as reported by the sampler
     full_kl: Tensor | None = None  # with gradient: KL(pi || anchor) over the vocabulary
     uid: Tensor | None = None  # int64 [S], unique and stable for each sequence: random draws are functions of it

@@ -169,8 +169,9 @@ def alike(objective: Objective) -> str:
 
     def advantages(*rewards: float) -> Tensor:
         given = torch.tensor(rewards, dtype=torch.float64)
-        entropies = torch.full((27,), 0.7, dtype=torch.float64)
-        return objective.advantages(Groups(given, ids, lengths, entropies, lengths > 0, 2 * LIMIT)).double()
+        entropies, values = (torch.full((size,), 0.7, dtype=torch.float64) for size in (27, 9))
+        groups = Groups(given, ids, lengths, entropies, lengths > 0, 2 * LIMIT, values=values)
+        return objective.advantages(groups).double()
 
     sums = torch.zeros(4, 3, dtype=torch.float64).index_add(0, ids, advantages(1, 0, 0, 1, 0, 0, 1, 1, 1).view(9, 3))
     if sums.abs().max() > SLOPE_TOLERANCE:

@@ -130,6 +130,7 @@ def _responses(d: Tensor, handed: float) -> TokenBatch:
         entropies=torch.full_like(d, 0.5 if handed > 0 else 1.5).requires_grad_(),
         old_entropies=torch.ones_like(d),
         initial_logprobs=old,
+        teacher_logprobs=old,
         sampler_logprobs=old,
         full_kl=torch.full_like(d, 0.1).requires_grad_(),
         uid=whole,

@@ -15,7 +15,7 @@ _UNHASHED = {
     "wandb": None,
     "data": "name base kind tasks problems fields exclude_contaminated held_out benchmarks "
     "max_prompt_tokens max_new_tokens",
-    "model": "name path revision gradient_checkpointing",
+    "model": "name path revision teacher gradient_checkpointing",
     # the objective holds the exact KL
     "train": "checkpoint_every token_dump_every validate_every validation_problems exact_kl",
     "grader": "workers recycle",
@@ -39,7 +39,10 @@ def identity(config: RunConfig) -> dict[str, Any]:
             data.problems, exclude_contaminated=data.exclude_contaminated, fields=data.fields
         )
         problems = [problems, "without", data.held_out] if data.held_out else problems
-    return {"recipe": RECIPE, "base": base, "problems": problems, "config": settings(config)}
+    parts = settings(config)
+    if teacher := config.model.teacher:
+        parts["model"]["teacher"] = base_fingerprint(teacher, None)
+    return {"recipe": RECIPE, "base": base, "problems": problems, "config": parts}
 
 
 def generated(data: DataConfig) -> list[list[Any]] | None:

@@ -24,7 +24,7 @@ def fetch_inputs(units: Iterable[Unit], tell: Callable[[str], None]) -> None:
     Raises UserError that names what could not be fetched, after all the rest was; before anything where the hub is
     needed and does not answer."""
     configs = [unit.config for unit in units]
-    models = {(one.model.path, one.model.revision): one.model for one in configs}.values()
+    models = {(one.path, one.revision): one for config in configs for one in config.model.loaded}.values()
     sets, own = _problems([one.data for one in configs])
     remote = any(is_remote(source, name) for name, (source, _, _) in sets.items())
     if (remote or any(on_hub(model.path) for model in models)) and (silence := hub_silence()):

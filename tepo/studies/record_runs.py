@@ -143,7 +143,7 @@ def _merged(old: Facts, new: Facts) -> Facts:
 
 def _record_bases(file: Path, units: Sequence[Unit]) -> None:
     known, bases = read_bases(file), {}
-    for path, revision in {(unit.config.model.path, unit.config.model.revision) for unit in units}:
+    for path, revision in {(one.path, one.revision) for unit in units for one in unit.config.model.loaded}:
         if path.startswith("package:") or on_hub(path) or is_gone(path):
             continue
         folder = Path(resolve(path))

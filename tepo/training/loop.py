@@ -88,6 +88,7 @@ def train_step(state: TrainState, step: int) -> None:
         # rewards are equal has no advantage. The old log-probs are those of this policy, before any update.
         with state.rollouts.next(step, metrics) as rollout:
             figures |= update(state.updater, rollout, step, metrics)
+            state.updater.track(rollout)
         if step == train.steps:
             state.updater.check_probabilities(rollout)
         with metrics.time("sync"):  # the next rollout must come from the policy that the updates made

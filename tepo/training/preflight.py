@@ -9,14 +9,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 from tepo.common.errors import UserError
 from tepo.common.registry import untested
-from tepo.common.text import spelt
+from tepo.common.text import counted, spelt
 from tepo.config.own_files import is_own
 from tepo.config.run_config import ModelConfig, RunConfig
 from tepo.objectives import load_objective
 from tepo.objectives.check import check_runs
+from tepo.policy.model.load_policy import load_tokenizer
 from tepo.policy.model.shapes import Shape, check_length, positions_of
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.data_reader import read_data
@@ -39,8 +41,16 @@ def check_settings(config: RunConfig) -> None:
     do not exist or cannot be, for rewards of a user's own that cannot be called, and for responses longer than the
     model."""
     check_length(config.model.path, config.train.max_new_tokens + 1, positions_of(config.model.path))
-    check_runs(load_objective(config.objective))
-    model = config.model
+    objective, model = load_objective(config.objective), config.model
+    check_runs(objective)
+    if objective.needs.teacher_logprobs != bool(model.teacher):
+        what, fix = f"objective {objective.name} reads no logp_teacher", "leave it out"
+        if not model.teacher:
+            what, fix = f"objective {objective.name} reads logp_teacher", "name the teacher: model.teacher=FOLDER"
+        raise UserError(what, where=f"model.teacher={model.teacher or 'null'}", fix=fix)
+    if config.train.samples_per_prompt == 1 and not objective.needs.every_group:
+        what = f"a group of one has no advantage with objective {objective.name}"
+        raise UserError(what, where="train.samples_per_prompt=1", fix="at least 2")
     if not model.lora_rank and model.lora_alpha != ModelConfig.lora_alpha:
         fix = "set model.lora_rank, or leave model.lora_alpha out"
         raise UserError("no adapters to scale", where=f"model.lora_alpha={model.lora_alpha:g}", fix=fix)
@@ -55,6 +65,15 @@ def check_settings(config: RunConfig) -> None:
         raise UserError("nothing to hold out of generated problems", where=where, fix=fix)
     if config.train.validate_every:
         check_validation_problems(config)
+
+
+def check_teacher(model: ModelConfig, tokenizer: Any) -> None:
+    """Raise UserError where a token of the policy's is another one, or none, to its teacher."""
+    for one in model.loaded[1:]:
+        known = load_tokenizer(one.path, one.revision, one.trust_remote_code).get_vocab()
+        if other := [token for token, number in tokenizer.get_vocab().items() if known.get(token) != number]:
+            what = f"the teacher has another tokenizer: {counted(len(other), 'token')} differ, {other[0]!r} among them"
+            raise UserError(what, where=f"model.teacher={one.path}", fix="a teacher of the same family of models")
 
 
 def check_validation_problems(config: RunConfig) -> None:

@@ -79,7 +79,8 @@ class FlatRollout:
 
     step: that trains it; metrics: of the draw. named: rewards of a user's own [S, K], or None, with their `weights`.
     sampler_logprobs, old_logprobs, old_entropies: float32 [N]. old_distribution: log-probs [N, V] of the
-    policy that an exact KL is taken to, or None. kept: some sequences and their hidden states with the graph behind.
+    policy that an exact KL is taken to, or None. values: tracked success rates [S], or None. kept: some sequences and
+    their hidden states with the graph behind.
     """
 
     def __init__(
@@ -106,6 +107,8 @@ class FlatRollout:
         self.old_entropies = self._flat([response.entropies for response in responses]) if known else None
         self.old_distribution: Tensor | None = None
         self.initial_logprobs: Tensor | None = None
+        self.teacher_logprobs: Tensor | None = None
+        self.values: Tensor | None = None
         self.kept: tuple[list[int], Tensor] | None = None
 
     def take_kept(self, sequences: Sequence[int]) -> Tensor | None:
@@ -174,6 +177,7 @@ class FlatRollout:
             max_new_tokens,
             self.named,
             self.weights,
+            self.values,
         )
 
     def batch(self, advantages: Tensor, max_new_tokens: int) -> TokenBatch:
@@ -184,6 +188,7 @@ class FlatRollout:
             lengths=self.lengths_tensor,
             old_entropies=self.old_entropies,
             initial_logprobs=self.initial_logprobs,
+            teacher_logprobs=self.teacher_logprobs,
             sampler_logprobs=self.sampler_logprobs,
             uid=self.uids,
             group_ids=self.owners,

@@ -38,7 +38,7 @@ from tepo.training.engine import optimizer_state
 from tepo.training.engine.backends import engine_backend, shares_weights
 from tepo.training.engine.engine import Engine
 from tepo.training.metrics.metrics_log import MetricsLog
-from tepo.training.preflight import check_alone, check_machine, check_settings
+from tepo.training.preflight import check_alone, check_machine, check_settings, check_teacher
 from tepo.training.resources.gpu_cards import CARDS
 from tepo.training.resources.layout import fill, is_open, with_share
 from tepo.training.resources.memory import Gpus, held_by_others
@@ -47,6 +47,7 @@ from tepo.training.rollout.prefetch import BehaviorWeights, PrefetchedRollouts
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.rollout.rollout_source import Rollouts
 from tepo.training.rollout.run_progress import Progress, resume, write_pending
+from tepo.training.rollout.value_tracker import ValueTracker
 from tepo.training.update import Updater
 from tepo.training.validation import Validation
 
@@ -82,12 +83,14 @@ def prepare(config: RunConfig, folder: RunFolder) -> PreparedRun:
         grow_segments()
     check_machine(chosen, folder.path)
     if not folder.started():  # a run that is refused leaves no folder
-        check_weights(config.model.path, config.model.revision, config.model.trust_remote_code)
+        for one in config.model.loaded:
+            check_weights(one.path, one.revision, one.trust_remote_code)
     pick_device(chosen.engine.device)
     limit_threads(chosen)
     model, prompts = config.model, None
     if not folder.checkpoints():  # else they were checked, and the base may be gone
         tokenizer = load_tokenizer(model.path, model.revision, model.trust_remote_code)
+        check_teacher(model, tokenizer)
         prompts = PromptStream(chosen, tokenizer)
     return PreparedRun(folder, config, chosen, reasons, prompts)
 
@@ -154,6 +157,8 @@ class TrainState:
             if model.lora_rank:
                 save_adapters(self.policy.model, folder / ADAPTER, resolve(model.path), model.revision)
             write_pending(folder, progress.pending)
+            if self.updater.tracker:
+                self.updater.tracker.write(folder)
         yield from model_files(self.policy, weights, folder, rank, ranks)
         yield from optimizer_state.files(self.engine.state(), rank)
 
@@ -234,11 +239,14 @@ def open_state(config: RunConfig, run: RunFolder, prompts: PromptStream | None =
         alarm = GapAlarm(bound, temperature=temperature, dtypes=(dtype, dtype), comm=engine.comm, fresh=sampler.score)
         if latest is not None:
             alarm.first = next(iter(run.metrics()), {}).get(MEAN)
-        updater = Updater(config, objective, engine, alarm, initial_policy(config, objective, policy))
+        frozen = initial_policy(config, objective, policy), teacher_policy(config, objective, policy)
+        tracker = ValueTracker.read(latest) if objective.needs.values else None
+        updater = Updater(config, objective, engine, alarm, *frozen, tracker)
         own = stack.enter_context(OwnRewards(config.data.reward, grader)) if config.data.reward else None
         if own and latest is None:
             try_out(own, [prompt.problem for prompt in stream.take(0, _TRIED)])
-        collector = Collector(config, stream, sampler, grader, engine.comm, own=own)
+        every = objective.needs.every_group
+        collector = Collector(config, stream, sampler, grader, engine.comm, own=own, every_group=every)
         tools = Tools(sampler, policy.tokenizer, grader)
         validation = Validation(config, tools, engine.comm) if config.train.validate_every else None
         progress = resume(run, latest, stream, device)
@@ -323,6 +331,18 @@ def initial_policy(config: RunConfig, objective: Objective, policy: Policy) -> t
     if model.lora_rank:
         return policy.model
     return _load(config, model.path, model.revision, policy.model.device).model.requires_grad_(False)
+
+
+def teacher_policy(config: RunConfig, objective: Objective, policy: Policy) -> torch.nn.Module | None:
+    """The teacher, frozen, where the objective reads its log-probs. Raises UserError where it has fewer tokens."""
+    if not objective.needs.teacher_logprobs:
+        return None
+    one = config.model.loaded[-1]
+    teacher = _load(config, one.path, one.revision, policy.model.device).model
+    rows, own = (model.config.get_text_config().vocab_size for model in (teacher, policy.model))
+    if rows < own:
+        raise UserError(f"the teacher has {rows} tokens and the policy {own}", where=f"model.teacher={one.path}")
+    return teacher.requires_grad_(False)
 
 
 def _load(config: RunConfig, source: str, revision: str | None, device: torch.device) -> Policy:

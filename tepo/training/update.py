@@ -22,6 +22,7 @@ from tepo.policy.logprobs.token_statistics import TokenStatistics, hidden_states
 from tepo.policy.model.lora import adapters_off
 from tepo.sampling.gap import Evidence, GapAlarm
 from tepo.training.engine.engine import Engine
+from tepo.training.rollout.value_tracker import ValueTracker
 from tepo.training.rollout_batch import Dealer, FlatRollout, MiniBatch, even_chunks
 
 
@@ -34,6 +35,8 @@ class Updater:
     engine: Engine
     alarm: GapAlarm
     initial: nn.Module | None = None  # the policy before training, where the objective is anchored on it
+    teacher: nn.Module | None = None  # where the objective reads its log-probs
+    tracker: ValueTracker | None = None  # where the objective reads success rates
 
     @property
     def dealer(self) -> Dealer:
@@ -171,12 +174,28 @@ class Updater:
                     rollout.old_distribution = self._distribution(rollout, initial)
                     passes += 1
                 if needs.initial_logprobs:
-                    options = StatisticsOptions(temperature=self.config.train.temperature, need_entropy=False)
-                    rollout.initial_logprobs = self._scored(
-                        rollout, lambda part: token_statistics(initial, rollout.pack(part), options).logprobs
-                    )
+                    rollout.initial_logprobs = self._logprobs(rollout, initial)
                     passes += 1
+        if self.teacher is not None:
+            rollout.teacher_logprobs = self._logprobs(rollout, self.teacher)
+            gap = (rollout.old_logprobs - rollout.teacher_logprobs).mean(dtype=torch.float64)
+            rollout.metrics["rollout/teacher_kl"] = float(gap)
+            passes += 1
+        if self.tracker is not None:
+            values = torch.tensor(self.tracker.values(rollout.groups), dtype=torch.float64, device=rollout.device)
+            rollout.values, rollout.metrics["rollout/value"] = values[rollout.owners], float(values.mean())
         return passes
+
+    @torch.no_grad()
+    def track(self, rollout: FlatRollout) -> None:
+        """Let the tracker see a rollout, after its updates."""
+        if self.tracker is not None:
+            self.tracker.visit(rollout, lambda scored: self._logprobs(scored, self.engine.model))
+
+    def _logprobs(self, rollout: FlatRollout, model: nn.Module) -> Tensor:
+        """Log-probs [N] of a rollout's tokens under a model."""
+        options = StatisticsOptions(temperature=self.config.train.temperature, need_entropy=False)
+        return self._scored(rollout, lambda part: token_statistics(model, rollout.pack(part), options).logprobs)
 
     def _old_distribution(self, rollout: FlatRollout) -> Tensor:
         """Log-probs [N, V] of the full vocabulary under the policy that sampled. The first update needs a pass over the

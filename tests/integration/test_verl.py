@@ -121,6 +121,28 @@ def test_losses(case, weighted):
         assert (ours[2][name] == pytest.approx(theirs[2][name], abs=1e-6)) == (name != OTHERWISE.get(case))
 
 
+def test_distillation():
+    """verl's loss of distillation.distillation_loss with loss_mode=k1 and use_policy_gradient: the current policy's
+    log-ratio to the teacher, as advantages of its clipped policy loss."""
+    from verl.trainer.ppo.core_algos import get_policy_loss_fn, kl_penalty
+
+    from tepo.objectives import TokenBatch, load_objective
+
+    tensors = batch()
+    mask, old, new = tensors["response_mask"], tensors["old_log_prob"], tensors["log_prob"].requires_grad_()
+    teacher = old + 0.4 * torch.randn(6, 14, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    advantages = -kl_penalty(new, teacher, "k1").detach()
+    given = {"loss_agg_mode": "token-mean", "config": actor("token-mean", clip_ratio_low=0.2, clip_ratio_high=0.2)}
+    theirs, _ = get_policy_loss_fn("vanilla")(old, new, advantages, mask, **given)
+    changes = {"A": "0*R + sg(logp_teacher - logp)", "J": "min(w*A, clip(w, 0.8, 1.2)*A)"}
+    row, flat = load_objective("distillation", changes), {"logprobs": new[mask], "teacher_logprobs": teacher[mask]}
+    ours = TokenBatch(old[mask], torch.zeros_like(old[mask]), mask.sum(1), **flat)
+    mine = row.loss(ours, row.prepare(ours)).loss
+    torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=0)
+    gradients = [torch.autograd.grad(loss, new, retain_graph=True)[0] for loss in (mine, theirs)]
+    torch.testing.assert_close(*gradients, rtol=1e-9, atol=1e-12)
+
+
 def test_draws_are_others_in_each_update():
     """As verl's own: as many of the same candidates, and not the same tokens in every epoch. Ranks draw alike."""
     from tepo.integrations.verl import core_algos, register

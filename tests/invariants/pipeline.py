@@ -132,8 +132,10 @@ def run(
     engine = KeepingEngine(make_policy(dtype), comm)
     alarm = GapAlarm(1e9, temperature=1.0, dtypes=("float32", "float32"))
     initial = make_policy(dtype) if objective.needs.initial_policy else None
-    updater = Updater(config, objective, engine, alarm, initial)
+    teacher = make_policy(dtype, spread=0.15) if objective.needs.teacher_logprobs else None
+    updater = Updater(config, objective, engine, alarm, initial, teacher)
     rollout = FlatRollout(groups, torch.device("cpu"))
     updater.compute_old_logprobs(rollout)
+    rollout.values = torch.tensor([0.1 + 0.2 * group.prompt.number for group in groups])[rollout.owners]
     metrics = update(updater, rollout, 1, StepMetrics())
     return engine.kept, {name: value for name, value in metrics.items() if name.startswith("actor/")}, engine.backwards

@@ -23,6 +23,7 @@ class TabularCase:
     old_logits: Tensor
     initial_logits: Tensor
     sampler_logits: Tensor
+    teacher_logits: Tensor
     tokens: Tensor
     lengths: Tensor
     rewards: Tensor
@@ -50,7 +51,8 @@ class TabularCase:
 
     def groups(self) -> Groups:
         entropies = self.entropy(self.old_logits)
-        return Groups(self.rewards, self.group_ids, self.lengths, entropies, self.finished, self.limit)
+        values = 0.1 + 0.07 * (self.group_ids % 10).to(self.rewards.dtype)  # one a group
+        return Groups(self.rewards, self.group_ids, self.lengths, entropies, self.finished, self.limit, values=values)
 
     def batch(self, objective: Objective, advantages: Tensor | None = None) -> TokenBatch:
         """All that the objective may want, with gradients down to the logits."""
@@ -63,6 +65,7 @@ class TabularCase:
             entropies=self.entropy(self.logits),
             old_entropies=self.entropy(self.old_logits),
             initial_logprobs=self.chosen(self.initial_logits),
+            teacher_logprobs=self.chosen(self.teacher_logits),
             sampler_logprobs=self.chosen(self.sampler_logits),
             full_kl=self.full_kl(anchor),
             uid=self.uid,
@@ -87,12 +90,14 @@ def make_case(
     current = old + noise(drift) if drift else old.clone()
     old, initial, sampler, current = (table.to(dtype) for table in (old, old + noise(0.3), old + noise(0.1), current))
     tokens = torch.multinomial(torch.softmax(old, -1), 1, generator=generator)[:, 0]
+    teacher = old + noise(0.5).to(dtype)
     group_ids = torch.tensor(GROUPS).repeat(repeat) + 10 * torch.arange(repeat).repeat_interleave(len(GROUPS))
     return TabularCase(
         logits=current.requires_grad_(),
         old_logits=old,
         initial_logits=initial,
         sampler_logits=sampler,
+        teacher_logits=teacher,
         tokens=tokens,
         lengths=lengths,
         rewards=torch.tensor(REWARDS * repeat, dtype=dtype),
@@ -106,7 +111,7 @@ def shuffled(case: TabularCase, order: Tensor) -> tuple[TabularCase, Tensor]:
     """The case of some of its responses in this order, and the place of each of their tokens in the old order."""
     parts = [torch.arange(case.offsets[i], case.offsets[i + 1]) for i in order.tolist()]
     places = torch.cat([torch.arange(0), *parts])
-    tables = ("logits", "old_logits", "initial_logits", "sampler_logits", "tokens")
+    tables = ("logits", "old_logits", "initial_logits", "sampler_logits", "teacher_logits", "tokens")
     moved = {name: getattr(case, name).detach()[places] for name in tables}
     moved["logits"].requires_grad_()
     moved |= {name: getattr(case, name)[order] for name in ("lengths", "rewards", "group_ids", "finished", "uid")}

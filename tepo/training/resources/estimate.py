@@ -98,7 +98,8 @@ def step_time(config: RunConfig, shape: Shape, gpus: Gpus, memory: Memory) -> St
         offload = count * trained / ranks * ((28 * MOVED + 4 + size) / HOST_BANDWIDTH + (4 + size) / LINK)
     rest = 0.0 if shares_weights(config) else WAKE + SYNC * shape.parameters / KNOWN["Qwen/Qwen2.5-7B"].parameters
     beside = train.staleness > 0 and sampler_backend(config.sampler.kind).remote
-    return StepTime(rollout, forward * (1 + (memory.reference > 0)), updates, reductions, offload, rest, beside)
+    scoring = forward * (1 + memory.reference / (size * shape.parameters))  # by frozen ones too
+    return StepTime(rollout, scoring, updates, reductions, offload, rest, beside)
 
 
 def measuring_time(config: RunConfig, shape: Shape, gpus: Gpus) -> float:

@@ -9,7 +9,7 @@ import math
 from dataclasses import dataclass
 
 from tepo.config.run_config import RunConfig, chosen
-from tepo.policy.model.shapes import Shape, number_bytes
+from tepo.policy.model.shapes import Shape, number_bytes, shape_of
 from tepo.sampling.backends import Room, longest_sequence, sampler_backend
 from tepo.training.engine.backends import engine_backend, shares_weights
 from tepo.training.resources.gpu_cards import GIB, Card
@@ -50,12 +50,13 @@ def held_by_others(size: float, free: float, reserved: float) -> float:
 class Memory:
     """Bytes of one GPU by part.
 
-    reference: a frozen copy of the first policy, where the objective needs it. step: what only the optimiser's step
-    takes, when activations are gone. load: the trainer's own, while its model is loaded. gather: the largest tensor
-    that is gathered on its way to the sampler. sampler: what it takes while it draws; of it `cache` is for keys and
-    values, None where these lie on GPUs of the sampler's own. merged: with LoRA, the copy of merged weights that it is
-    given. asleep: what is left of it during updates. host: main memory of a node, with the weights that a sampler draws
-    with beside the updates, see `tepo.training.rollout.prefetch`; load_host: while the model is loaded.
+    reference: a frozen copy of the first policy, where the objective needs it, and the teacher. step: what only the
+    optimiser's step takes, when activations are gone. load: the trainer's own, while its model is loaded. gather: the
+    largest tensor that is gathered on its way to the sampler. sampler: what it takes while it draws; of it `cache` is
+    for keys and values, None where these lie on GPUs of the sampler's own. merged: with LoRA, the copy of merged
+    weights that it is given. asleep: what is left of it during updates. host: main memory of a node, with the weights
+    that a sampler draws with beside the updates, see `tepo.training.rollout.prefetch`; load_host: while the model is
+    loaded.
     """
 
     weights: float
@@ -119,6 +120,8 @@ def memory(config: RunConfig, shape: Shape, gpus: Gpus = Gpus(), *, reference: b
     activations, logits = _activations(config, shape, size)
     lora, shared = config.model.lora_rank > 0, shares_weights(config)
     kept = size * shape.parameters * (reference and not lora)
+    if config.model.teacher:
+        kept += size * shape_of(config.model.teacher).parameters
     merged = size * shape.layers * shape.layer_parameters * (lora and not shared)
     remote, context = sampler_backend(config.sampler.kind).remote, CONTEXT + COMMUNICATORS * (gpus.ranks > 1)
     earlier = gpus.node_ranks * engine.weights * (config.train.staleness > 0 and remote and not lora)

@@ -63,7 +63,8 @@ class NoMixedGroups(EarlyStop):
 class Collector:
     """Draws rollouts: each engine samples what the shared queue deals it, a rank of it grades that, then all ranks hold
     the same groups. comm: None in a single process. aside: makes the executor that grades beside the sampling. asked:
-    whether to stop. own: rewards in place of the grader's verdict."""
+    whether to stop. own: rewards in place of the grader's verdict. every_group: those not mixed are trained too.
+    """
 
     config: RunConfig
     stream: PromptStream
@@ -73,6 +74,7 @@ class Collector:
     aside: Callable[[], Executor] = lambda: ThreadPoolExecutor(1)
     asked: Callable[[], bool] = signals.asked
     own: OwnRewards | None = None
+    every_group: bool = False
 
     @property
     def engine(self) -> EngineOfRank:
@@ -83,16 +85,17 @@ class Collector:
         """Draw prompts from number `start` until the first `prompts_per_step` mixed groups in prompt order are known,
         or `max_rounds` times as many prompts are graded. `before`: the prompts that the step before consumed.
 
-        Groups whose responses are all right or all wrong have no advantage and are dropped. What is under way beyond
-        the last group taken is given up. Raises, on all ranks: NoMixedGroups, Diverged when the policy
-        has broken, Stopped when one of them was asked to stop, RunFailed when rewards of a user's own fail on more
-        than half of the responses to the first `prompts_per_step` prompts.
+        Groups whose responses are all right or all wrong have no advantage and are dropped, unless `every_group`. What
+        is under way beyond the last group taken is given up. Raises, on all ranks: NoMixedGroups, Diverged when the
+        policy has broken, Stopped when one of them was asked to stop, RunFailed when rewards of a user's own fail on
+        more than half of the responses to the first `prompts_per_step` prompts.
         """
         train, engine, margin = self.config.train, self.engine, self.config.sampler.margin
         count, size = train.prompts_per_step, train.samples_per_prompt
         # A sampler whose responses join those under way is given prompts one by one.
         block = math.ceil(count / 4) if self.sampler.side_by_side is None else 1
-        choice = DynamicSampling(start, count, count * train.max_rounds, before, margin, size, block)
+        cap = count if self.every_group else count * train.max_rounds
+        choice = DynamicSampling(start, count, cap, before, margin, size, block, self.every_group)
         shared = PromptQueue(engine.count, size, self.sampler.side_by_side)
         failures: list[str] = []
         with closing(InFlight(self, step, metrics)) as in_flight:

@@ -20,6 +20,7 @@ class DynamicSampling:
     whatever the margin and the order of finishing.
     margin (at least 1): how many more prompts are under way than the keep rate asks for. At 1 prompts are added only
     when all verdicts are known.
+    every: each group is taken, mixed or not; then `cap` is `count`.
     """
 
     start: int
@@ -29,6 +30,7 @@ class DynamicSampling:
     margin: float
     size: int
     block: int
+    every: bool = False
     added: int = 0  # prompts drawn so far
     seen: dict[int, set[float]] = field(default_factory=dict)  # of each prompt added, its unlike rewards …
     graded: dict[int, int] = field(default_factory=dict)  # … of so many graded responses
@@ -72,7 +74,7 @@ class DynamicSampling:
 
     def _mixed(self, number: int) -> bool:
         """True where a group is known to be mixed, which it may be before all of it is graded."""
-        return len(self.seen[number]) > 1
+        return self.every or len(self.seen[number]) > 1
 
     def _full(self, number: int) -> bool:
         return self.graded[number] == self.size

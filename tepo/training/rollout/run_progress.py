@@ -18,7 +18,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.rollout_batch import FlatRollout, Group
 
-_OLD = ("old_logprobs", "old_entropies", "old_distribution", "initial_logprobs")
+_OLD = ("old_logprobs", "old_entropies", "old_distribution", "initial_logprobs", "teacher_logprobs", "values")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def write_pending(folder: Path, pending: Sequence[FlatRollout]) -> None:
     for number, waiting in enumerate(pending):
         file = folder / "rollouts" / f"step_{waiting.step:06d}.safetensors"
         if number == 0:
-            file.parent.mkdir()
+            file.parent.mkdir(exist_ok=True)
         save_file(dict(_tensors(waiting)), file)
         write_json(file.with_suffix(".json"), {"step": waiting.step, "metrics": waiting.metrics})
 
@@ -65,7 +65,7 @@ def resume(run: RunFolder, checkpoint: Path | None, stream: PromptStream, device
 def read_pending(folder: Path, stream: PromptStream, device: torch.device) -> tuple[FlatRollout, ...]:
     """The rollouts of a checkpoint's folder, by step. Prompts are those of the stream with the same numbers."""
     pending: list[FlatRollout] = []
-    for file in sorted((folder / "rollouts").glob("*.safetensors")):
+    for file in sorted((folder / "rollouts").glob("step_*.safetensors")):
         saved, tensors = parse_json(file.with_suffix(".json").read_bytes()), load_file(file)
         rollout = FlatRollout(_groups(tensors, stream), device, saved["step"], saved["metrics"])
         for name in _OLD:

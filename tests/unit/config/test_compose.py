@@ -42,7 +42,7 @@ def test_a_typo_names_the_nearest(override: str, wrong: str, near: str) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.samples_per_prompt=1", "train.samples_per_prompt must be at least 2"),
+        ("train.samples_per_prompt=0", "train.samples_per_prompt must be at least 1"),
         ("train.temperature=0", "train.temperature must be positive"),
         ("=3", "override"),
         ("seed=99999999999999999999", "seed must be below 2\\^63"),

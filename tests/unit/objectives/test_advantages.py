@@ -32,6 +32,7 @@ def test_equal_rewards_and_groups_of_one_are_exactly_zero_without_eps(name):
     """0/0 is 0. With eps `alike` of tepo/objectives/check.py asks every row. 0.1 eight times has a mean that is not 0.1
     in floating point."""
     more = {"old_entropies": torch.full((18,), 0.5), "max_new_tokens": 9, "finished": torch.ones(9) > 0}
+    more |= {"values": tensor(*[0.1] * 9)}  # as they are tracked: all alike
     given = groups([0.0 if name in SHARES else 0.1] * 9, [1] * 8 + [2], [2] * 9, **more)
     assert advantages(name, given, eps=0) == [0.0] * 18
 

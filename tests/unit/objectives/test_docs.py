@@ -39,6 +39,7 @@ def padded(case: TabularCase, objective: Objective) -> dict[str, Any]:
         "rewards": case.rewards,
         "group_ids": case.group_ids,
         "max_new_tokens": case.limit,
+        "values": case.groups().values,
     }
 
 

@@ -32,8 +32,9 @@ def batches(draw, dtype: torch.dtype) -> tuple[Groups, dict]:
     ids = torch.tensor(draw(st.lists(st.integers(0, 1), min_size=count, max_size=count)), dtype=torch.int64)
     finished = torch.tensor(draw(st.lists(st.booleans(), min_size=count, max_size=count)), dtype=torch.bool)
     old_entropies = numbers(entropy)
-    groups = Groups(rewards, ids, torch.tensor(lengths, dtype=torch.int64), old_entropies, finished, 3)
-    rest = {name: numbers(LOGPROB) for name in ("logprobs", "old_logprobs", "initial_logprobs", "sampler_logprobs")}
+    lengths, values = torch.tensor(lengths, dtype=torch.int64), numbers(st.floats(0.0, 1.0), count)
+    groups = Groups(rewards, ids, lengths, old_entropies, finished, 3, values=values)
+    rest = {name: numbers(LOGPROB) for name in ("logprobs", *PER_TOKEN) if name.endswith("logprobs")}
     return groups, rest | {
         "entropies": numbers(entropy),
         "old_entropies": old_entropies,
@@ -77,7 +78,8 @@ def test_nothing_in_the_batch_gives_zero_with_a_graph(label):
     empty = torch.empty(0, dtype=torch.float64)
     for count in (0, 2):
         whole = torch.zeros(count, dtype=torch.int64)
-        groups = Groups(torch.ones(count, dtype=torch.float64), whole, whole, empty, whole > 0, 3)
+        ones = torch.ones(count, dtype=torch.float64)
+        groups = Groups(ones, whole, whole, empty, whole > 0, 3, values=ones)
         run(ROWS[label], groups, dict.fromkeys({*PER_TOKEN} - {"advantages"}, empty))
 
 
@@ -140,7 +142,8 @@ def test_log_0_of_another_policy_is_not_a_nan():
     for label in ("grpo", "grpo_dapo, dual clip, corrected"):
         objective, case = ROWS[label], make_case(0)
         off = torch.full_like(case.chosen(case.initial_logits), -torch.inf)
-        assert loss_of(objective, case, initial_logprobs=off, sampler_logprobs=off).isfinite()
+        others = dict.fromkeys(("initial_logprobs", "teacher_logprobs", "sampler_logprobs"), off)
+        assert loss_of(objective, case, **others).isfinite()
 
 
 def test_no_maximum_over_no_token():

@@ -27,10 +27,11 @@ from tests.unit.objectives.literal_gaps import (
 )
 from tests.unit.objectives.literal_ratios import RATIOS, cppo, dgpo, m2po
 from tests.unit.objectives.literal_selected import SELECTED, clip_cov, kl_cov, steer
+from tests.unit.objectives.literal_state import STATE, distillation
 
-ROWS = LITERAL | SELECTED | GAPS | ADVANTAGES | RATIOS
+ROWS = LITERAL | SELECTED | GAPS | ADVANTAGES | RATIOS | STATE
 UNCLIPPED = {"reinforce", "gpg", "rloo", "opo", "dro", "kl_cov", "sapo", "vespo", "vespo_sampler", "drpo", "mhpo"}
-UNCLIPPED |= {"importance_sampling", "topr", "bypass_pg_is", "maspo", "gvpo", "target_po", "dgpo"}
+UNCLIPPED |= {"importance_sampling", "topr", "bypass_pg_is", "maspo", "gvpo", "target_po", "dgpo", "distillation"}
 
 
 def test_every_row_has_a_literal():
@@ -107,6 +108,7 @@ def test_constants_that_no_case_reaches(name):
         ("cppo", {"delta": 0.05, "floor": 0.8, "budget": 0.001}, cppo(0.05, 0.8, 0.001)),
         *(("m2po", {"tau": tau}, m2po(tau)) for tau in (0, 1e-4, 0.01, 9)),
         ("m2po", {"X": "tail_b(d**2, T > 0, tau)"}, m2po(every_token=True)),
+        ("distillation", {"alpha": 1, "beta": 0.5}, distillation(1, 0.5)),
         *(("pass_at_k", {"k": k}, clipped("tokens", 0.2, 0.28, pass_at_k(k))) for k in (1, 3, 4)),
         ("reinforce_pp_no_group", {"beta": 1, "eps": 0.1}, reinforce_pp_no_group(1, 0.1)),
         ("bypass_pg_is", {"cap": 1}, bypass_pg_is(1)),

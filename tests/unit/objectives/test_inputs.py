@@ -15,7 +15,7 @@ from tests.invariants.rows import variants
 from tests.unit.objectives.flat import by_hand, tensor
 
 ROWS = variants()
-LEAVES = ("old_logprobs", "advantages", "old_entropies", "initial_logprobs", "sampler_logprobs")
+LEAVES = ("old_logprobs", "advantages", "old_entropies", "initial_logprobs", "teacher_logprobs", "sampler_logprobs")
 
 
 @pytest.mark.parametrize("label", ROWS)

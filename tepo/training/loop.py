@@ -87,6 +87,7 @@ def train_step(state: TrainState, step: int) -> None:
         # Responses of the policy as it is, graded, and of their groups those with right and wrong ones: a group whose
         # rewards are equal has no advantage. The old log-probs are those of this policy, before any update.
         with state.rollouts.next(step, metrics) as rollout:
+            state.updater.value(rollout)
             figures |= update(state.updater, rollout, step, metrics)
             state.updater.track(rollout)
         if step == train.steps:

@@ -181,10 +181,13 @@ class Updater:
             gap = (rollout.old_logprobs - rollout.teacher_logprobs).mean(dtype=torch.float64)
             rollout.metrics["rollout/teacher_kl"] = float(gap)
             passes += 1
+        return passes
+
+    def value(self, rollout: FlatRollout) -> None:
+        """Give a rollout its tracked success rates, before its updates: where it has waited, of all steps before."""
         if self.tracker is not None:
             values = torch.tensor(self.tracker.values(rollout.groups), dtype=torch.float64, device=rollout.device)
             rollout.values, rollout.metrics["rollout/value"] = values[rollout.owners], float(values.mean())
-        return passes
 
     @torch.no_grad()
     def track(self, rollout: FlatRollout) -> None:

@@ -18,7 +18,7 @@ from tepo.store.run_folder import RunFolder
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.rollout_batch import FlatRollout, Group
 
-_OLD = ("old_logprobs", "old_entropies", "old_distribution", "initial_logprobs", "teacher_logprobs", "values")
+_OLD = ("old_logprobs", "old_entropies", "old_distribution", "initial_logprobs", "teacher_logprobs")
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,6 +44,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "tis, over their mean, filtered": ("tis", {"u": f"clip({GAP}, 0.5, 1.05)", "v": "u/mean_b(u)", "keep": "finished"}),
     "trm, many": ("trm", {"delta": 0.006}),
     "kpop, many": ("kpop", {"phi": 0.002}),
+    "target_po, sums": ("target_po", {"l": "sum_i(logp)", "o": "sum_i(logp_old + A/(eta*T))", "average": "sums"}),
     "maspo, narrow": ("maspo", {"sigma": 0.2}),
     "trm_current, many": ("trm_current", {"delta": 0.2}),
     "trm_current, mean of k3": ("trm_current", {"v": "mean_i(k3(logp_sampler - logp)) <= 0.1"}),

@@ -90,16 +90,19 @@ def gvpo(beta: float = 0.1) -> Row:
     return in_groups(of_group)
 
 
-def target_po(eta: float = 1.0) -> Row:
-    """Eq. 1 to 3 by the softmax over the group, which the row writes as its gradient: here less its own value."""
+def target_po(eta: float = 1.0, *, sums: bool = False) -> Row:
+    """Eq. 1 to 3 by the softmax over the group, with the value of the row, which writes their gradient."""
 
     def of_group(v: View, members: list[int]) -> Tensor:
+        def size(i: int) -> int:
+            return 1 if sums else v.T[i]
+
         every = v.peers(members[0])
         spread = statistics.pstdev(v.rewards[k] for k in every)
         u = [centred(v, i) / spread if spread else 0.0 for i in members]
-        old = torch.tensor([sum(v.lo[i]) for i in members], dtype=torch.float64)
+        old = torch.tensor([sum(v.lo[i]) / size(i) for i in members], dtype=torch.float64)
         q = torch.softmax(torch.log_softmax(old, 0) + torch.tensor(u, dtype=torch.float64) / eta, 0)
-        now = torch.stack([sum(v.lp[i]) for i in members])
+        now = torch.stack([sum(v.lp[i]) / size(i) for i in members])
         fit = (q * torch.log_softmax(now, 0)).sum()
         linear = ((q - torch.softmax(now, 0)) * now).sum()  # what the row has for a value
         return fit - fit.detach() + linear.detach()

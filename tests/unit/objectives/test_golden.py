@@ -95,12 +95,16 @@ def test_constants_that_no_case_reaches(name):
     assert {key: constants[key] for key in SELDOM[name]} == SELDOM[name]
 
 
+TO_THE_LETTER = {"l": "sum_i(logp)", "o": "sum_i(logp_old + A/(eta*T))", "average": "sums"}  # Eq. 1-3 of TPO
+
+
 @pytest.mark.parametrize(
     ("name", "changes", "literal"),
     [
         ("drpo", {"delta": 0.05}, drpo(0.05)),  # turns tokens back
         ("gvpo", {"beta": 2}, gvpo(2)),
         ("target_po", {"eta": 0.3}, target_po(0.3)),
+        ("target_po", TO_THE_LETTER, target_po(sums=True)),
         ("kpop", {"phi": 0.002}, kpop(0.002)),
         ("maspo", {"sigma": 0.2, "alpha": 0.5, "beta_high": 0.5, "beta_low": 2}, maspo(0.2, 0.5, (0.5, 2))),
         ("dgpo", {"n": 2, "m": 3}, dgpo(2, 3)),

@@ -3,6 +3,7 @@ formulas."""
 
 import codecs
 import re
+import shlex
 import subprocess
 from collections.abc import Callable
 from math import exp
@@ -298,6 +299,17 @@ def test_the_files_of_the_page_are_rows(tmp_path: Path) -> None:
         (tmp_path / f"row{n}.yaml").write_text(text)
         assert load_row(tmp_path / f"row{n}.yaml").formula
     assert load_row(tmp_path / "row0.yaml").formula.digest == load_row("tepo").formula.digest
+
+
+def test_what_the_page_calls_otherwise_can_be_written_so() -> None:
+    """Each line of the table is a row with settings, whose formula is sound and another one than the row's."""
+    section = PAGE.read_text().partition("## Under another name\n")[2].partition("\n## ")[0]
+    lines = re.findall(r"^\| .+ \| `(.+?)`[^`|]*(?:`.+`)?[^|`]*\|$", section, re.MULTILINE)
+    assert len(lines) > 20
+    for line in lines:
+        name, *words = shlex.split(line)
+        row = load_row(name, dict(word.split("=", 1) for word in words))
+        assert (row.formula.digest != load_row(name).formula.digest) == bool(words), line
 
 
 def test_mistakes_of_the_page_say_what_the_page_says() -> None:

@@ -59,11 +59,6 @@ class Needs:
         """True where a frozen copy of the policy before training is kept."""
         return self.initial_logprobs or (self.full_kl and self.full_kl_anchor == "initial")
 
-    @property
-    def every_group(self) -> bool:
-        """True where a group of like rewards teaches something too: what is learned is no contrast within groups."""
-        return self.teacher_logprobs or self.values
-
 
 @dataclass(frozen=True)
 class Bounds:
@@ -120,6 +115,13 @@ class Formula:
     def given(self) -> set[str]:
         """The given names that J reads, of the rollout and of the loss."""
         return given_names([self._written])
+
+    @property
+    def every_group(self) -> bool:
+        """True where a group of like rewards teaches something too, and a group of one: nothing is taken over a group,
+        or a teacher speaks."""
+        grouped = any(node.op.endswith(("_g", "_t")) or node.value == "G" for node in self.handed.below())
+        return self.needs.teacher_logprobs or not grouped
 
     @property
     def mapping(self) -> dict[str, Any]:

@@ -48,7 +48,7 @@ def check_settings(config: RunConfig) -> None:
         if not model.teacher:
             what, fix = f"objective {objective.name} reads logp_teacher", "name the teacher: model.teacher=FOLDER"
         raise UserError(what, where=f"model.teacher={model.teacher or 'null'}", fix=fix)
-    if config.train.samples_per_prompt == 1 and not objective.needs.every_group:
+    if config.train.samples_per_prompt == 1 and not objective.every_group:
         what = f"a group of one has no advantage with objective {objective.name}"
         raise UserError(what, where="train.samples_per_prompt=1", fix="at least 2")
     if not model.lora_rank and model.lora_alpha != ModelConfig.lora_alpha:

@@ -245,7 +245,7 @@ def open_state(config: RunConfig, run: RunFolder, prompts: PromptStream | None =
         own = stack.enter_context(OwnRewards(config.data.reward, grader)) if config.data.reward else None
         if own and latest is None:
             try_out(own, [prompt.problem for prompt in stream.take(0, _TRIED)])
-        every = objective.needs.every_group
+        every = objective.every_group
         collector = Collector(config, stream, sampler, grader, engine.comm, own=own, every_group=every)
         tools = Tools(sampler, policy.tokenizer, grader)
         validation = Validation(config, tools, engine.comm) if config.train.validate_every else None

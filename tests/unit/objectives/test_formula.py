@@ -213,3 +213,10 @@ def test_changes_that_cannot_be_meant(changes: dict, said: str):
     with pytest.raises(UserError) as caught:
         load_objective("tepo", changes)
     assert said in str(caught.value)
+
+
+def test_groups_of_like_rewards_are_trained_where_nothing_is_taken_over_a_group():
+    every = {name for name in names() if load_objective(name).every_group}
+    assert every == {"distillation", "reinforce_pp_no_group", "spo", "topr"}
+    assert load_objective("reinforce", {"A": "R - 0.5"}).every_group
+    assert not load_objective("reinforce", {"A": "R/G"}).every_group

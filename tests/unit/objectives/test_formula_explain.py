@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 from collections.abc import Callable
+from itertools import combinations
 from math import exp
 from pathlib import Path
 
@@ -13,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tepo.common.errors import UserError
-from tepo.formula.row import IDEAS, Row, load_row, names
+from tepo.formula.row import IDEAS, Row, changed_lines, load_row, names
 from tepo.formula.typeset import At, Writer, read_constants, to_latex
 from tepo.objectives import load_objective
 from tepo.objectives.explain import coefficients, stages, to_text
@@ -282,6 +283,17 @@ def test_every_shipped_row_says_its_idea_and_its_year() -> None:
             assert row.average != load_row("grpo_dapo").average, row.name
         if row.idea == "advantage":
             assert row.lines["A"] != load_row("grpo_dapo").lines["A"], row.name
+
+
+def test_any_two_rows_are_told_apart() -> None:
+    """By the lines that differ; where none does, the formulas mean the same."""
+    rows = [load_row(name) for name in names()]
+    same = {
+        (one.name, other.name)
+        for one, other in combinations(rows, 2)
+        if not changed_lines(one, other) or one.formula.digest == other.formula.digest
+    }
+    assert same == set()
 
 
 def test_an_unknown_idea_is_named(tmp_path: Path) -> None:

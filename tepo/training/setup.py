@@ -47,9 +47,9 @@ from tepo.training.rollout.prefetch import BehaviorWeights, PrefetchedRollouts
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.rollout.rollout_source import Rollouts
 from tepo.training.rollout.run_progress import Progress, resume, write_pending
-from tepo.training.rollout.value_tracker import ValueTracker
 from tepo.training.update import Updater
 from tepo.training.validation import Validation
+from tepo.training.value_tracker import ValueTracker
 
 _TRIED = 4  # problems on which rewards of a user's own are tried out
 

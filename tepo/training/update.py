@@ -22,8 +22,8 @@ from tepo.policy.logprobs.token_statistics import TokenStatistics, hidden_states
 from tepo.policy.model.lora import adapters_off
 from tepo.sampling.gap import Evidence, GapAlarm
 from tepo.training.engine.engine import Engine
-from tepo.training.rollout.value_tracker import ValueTracker
 from tepo.training.rollout_batch import Dealer, FlatRollout, MiniBatch, even_chunks
+from tepo.training.value_tracker import ValueTracker
 
 
 @dataclass

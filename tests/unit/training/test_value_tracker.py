@@ -12,8 +12,8 @@ from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
 from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
-from tepo.training.rollout.value_tracker import ValueTracker
 from tepo.training.rollout_batch import FlatRollout, Group, Prompt
+from tepo.training.value_tracker import ValueTracker
 from tests.unit.training.small import assert_same_run, interrupted, lasting, small, write
 
 CPU = torch.device("cpu")

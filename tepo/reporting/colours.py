@@ -89,8 +89,8 @@ def look(method: str) -> Look:
 
 
 def looks(methods: Mapping[str, str]) -> dict[str, Look]:
-    """Label -> look for all rows of a study, no two alike, so that a row keeps its own in every table and figure of the
-    study.
+    """Label -> look for all rows of a study, no two alike while there are looks, so that a row keeps its own in every
+    table and figure of the study.
 
     The first row of a method has the method's look. Further ones (other settings) take the other dashes of its colour,
     and when these are used up those of the colours that are free.

@@ -18,7 +18,6 @@ from tepo.config.own_files import is_own
 from tepo.config.run_config import ModelConfig, RunConfig
 from tepo.objectives import load_objective
 from tepo.objectives.check import check_runs
-from tepo.policy.model.load_policy import load_tokenizer
 from tepo.policy.model.shapes import Shape, check_length, positions_of
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.data_reader import read_data
@@ -69,6 +68,8 @@ def check_settings(config: RunConfig) -> None:
 
 def check_teacher(model: ModelConfig, tokenizer: Any) -> None:
     """Raise UserError where a token of the policy's is another one, or none, to its teacher."""
+    from tepo.policy.model.load_policy import load_tokenizer  # and with it transformers, for no plan
+
     for one in model.loaded[1:]:
         known = load_tokenizer(one.path, one.revision, one.trust_remote_code).get_vocab()
         if other := [token for token, number in tokenizer.get_vocab().items() if known.get(token) != number]:

@@ -196,7 +196,7 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("engine/torch.yaml", "kind: torch", "kind: torsh", 1, "engine.kind", "unknown engine.kind 'torsh'", "'torch'"),
         ("config.yaml", "seed: 0", "seed: [", 11, "", "not valid YAML", "colons"),
         ("data/laptop.yaml", "kind: procedural", "name: laptop", 4, "", "the key 'name' is there twice", "join"),
-        ("objective/tepo.yaml", "k3(d)", "k3(dd)", 5, "formula.kl", "kl: unknown name 'dd'", "'d'"),
+        ("objective/tepo.yaml", "k3(d)", "k3(dd)", 6, "formula.kl", "kl: unknown name 'dd'", "'d'"),
     ],
 )
 def test_a_mistake_in_a_group_names_the_line(

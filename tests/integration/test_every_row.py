@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tepo.objectives import names
+from tepo.objectives import load_objective, names
 from tepo.store.run_folder import RunFolder
 from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
@@ -17,7 +17,8 @@ from tests.unit.training.small import small
 @pytest.mark.disaster
 @pytest.mark.parametrize("name", names())
 def test_a_row_trains(name: str, tmp_path: Path) -> None:
-    folder = train(small(tmp_path, f"objective={name}"))
+    taught = ["model.teacher=package:laptop_sparse"] * load_objective(name).needs.teacher_logprobs
+    folder = train(small(tmp_path, f"objective={name}", *taught))
     rows = RunFolder(folder).metrics()
     assert len(rows) == 3
     assert all(math.isfinite(value) for row in rows for value in row.values() if isinstance(value, float))

@@ -14,7 +14,10 @@ from tepo.formula.syntax import BINARY, COMPARED, LARGEST_EXPONENT, UNARY, Place
 COMMUTATIVE = ("+", "*", "&", "|", "==", "!=", "min", "max")
 LANGUAGE = 1  # raised when the meaning of a text changes
 _ACCEPTED = {"token": ("token",), "each": ("token", "response"), "response": ("response",), "named": ("named",)}
-_FIXES = {("token", "response"): "tokens(…) puts a response's value on each of its tokens"}
+_FIXES = {
+    ("token", "response"): "tokens(…) puts a response's value on each of its tokens",
+    ("response", "token"): "mean_i(…) or sum_i(…) of it; what the rollout hands to the loss is one a token too",
+}
 
 
 class Builder:

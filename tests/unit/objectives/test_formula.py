@@ -41,6 +41,7 @@ def gradient(made: Objective, case: TabularCase, salt: int = 0) -> Tensor:
         ("not d", "~(…)", "not d"),
         ("A*(A & d)", "no condition", "A"),
         ("top_b(H, d)*A*d", "wants a constant", "d"),
+        ("sum_gb(d)*A*d", "mean_i(…) or sum_i(…)", "d"),
         ("A*log(-1)*d", "no number", "log(-1)"),
         ("logp", "reads nothing of the rollout", "logp"),
         ("A*logp + sg(R*mean_g(H_old))*d", "several values of the rollout", ""),

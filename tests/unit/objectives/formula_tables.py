@@ -20,7 +20,10 @@ from tests.unit.integrations.tables import cells_of
 
 PAGE = Path(__file__).parents[3] / "docs" / "formula.md"
 PICTURE = PAGE.parent / "formula-coefficients.svg"
-FAMILIES = ("grpo_dapo", "gspo", "cispo", "reinforce", "gmpo", "sapo", "dppo_tv", "drpo", "mhpo", "vespo", "kimi_k2_5")
+FAMILIES = (
+    *("grpo_dapo", "gspo", "gmpo", "sapo", "cispo", "reinforce", "topr", "dro"),
+    *("kimi_k2_5", "glm_5", "dppo_tv", "drpo", "mhpo", "maspo", "dgpo", "vespo"),
+)
 
 
 def table(head: str, *rows: str) -> str:

@@ -8,11 +8,9 @@ import torch
 from torch import Tensor
 
 from tests.unit.objectives.literal import (
-    EPS,
     Row,
     View,
     centred,
-    clipped,
     dppo,
     gap,
     group_advantage,
@@ -22,13 +20,6 @@ from tests.unit.objectives.literal import (
     tv_away,
     weighted,
 )
-
-
-def dvao(v: View, i: int) -> float:
-    """The case has one reward, of weight 1: a weight of 1 times its advantage."""
-    rewards = [v.rewards[k] for k in v.peers(i)]
-    sigma = statistics.stdev(rewards)
-    return sigma / (sigma + EPS) * (v.rewards[i] - statistics.fmean(rewards)) / sigma if sigma else 0.0
 
 
 def maspo(sigma: float = 1.0, alpha: float = 0.3, beta: tuple[float, float] = (0.03, 0.03)) -> Row:
@@ -113,7 +104,6 @@ def target_po(eta: float = 1.0, *, sums: bool = False) -> Row:
 ADVANTAGES: dict[str, Row] = {
     "gvpo": gvpo(),
     "target_po": target_po(),
-    "dvao": clipped("tokens", 0.2, 0.28, dvao),
     "maspo": maspo(),
     "kpop": kpop(),
     "length_penalty": dppo(tv_away, shortened, 0.001),

@@ -62,14 +62,6 @@ def test_gdpo_takes_named_rewards_one_by_one_with_their_weights():
         groups([1] * 4, [1] * 4, named=named, weights=(1,))
 
 
-def test_dvao_weighs_named_rewards_by_their_spread():
-    """Deviations 0.1*sqrt(1/3) and sqrt(1/3), weights 3 and 1: the dynamic weights are 3/13 and 10/13."""
-    named = tensor([0.1, 1], [0, 0], [0.1, 0], [0, 1])
-    given = groups(named.mean(1).tolist(), [1] * 4, named=named, weights=(3, 1))
-    expected = [PART, -PART, -7 / 13 * PART, 7 / 13 * PART]
-    assert advantages("dvao", given, eps=0) == pytest.approx(expected)
-
-
 def test_length_penalty_takes_a_share_of_the_pass_rate_by_length():
     """Half right: 1/8 off the longest, less off the others; the baseline is of what is left."""
     given = groups([1, 1, 0, 0], [1] * 4, [2, 4, 1, 1])

@@ -65,7 +65,7 @@ ENDS = {"g": "rollout", "t": "rollout", "r": "rollout", "k": "rollout", "b": "mi
 
 
 def stage_of(name: str) -> str:
-    """Where a function is computed, by the end of its name; empty for anywhere."""
+    """The stage in which a function is computed, by the end of its name; empty for any."""
     start, _, end = name.rpartition("_")
     return ENDS.get(end, "") if start else ""
 

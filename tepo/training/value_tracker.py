@@ -24,7 +24,7 @@ _FILE = "values.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class Visits:
-    """What is known of a prompt. tokens: a response of the last visit [T]. logprobs: by the policy after that step."""
+    """The record of a prompt. tokens: a response of the last visit [T]. logprobs: by the policy after that step."""
 
     right: float = PRIOR
     wrong: float = PRIOR

@@ -72,8 +72,11 @@ def explain(
         from tepo.reporting.charts.coefficients import coefficient_panels
         from tepo.reporting.charts.style import svg
 
-        shown = [row] if other is None else [row, other]
-        print(svg(coefficient_panels({one.name: coefficients(Objective(**one.parts)) for one in shown})))
+        shown = {row.name: row}
+        if other is not None:
+            shown[f"{other.name} as shipped" if other.name == row.name else other.name] = other
+        drawn = {name: coefficients(Objective(**one.parts)) for name, one in shown.items()}
+        print(svg(coefficient_panels(drawn)))
         return
     from tepo.objectives.explain import to_text
 

@@ -9,7 +9,7 @@ import pandas as pd
 from tepo.objectives.explain import Coefficients
 from tepo.reporting.charts.style import FAINT, sizes, values
 
-_WIDTH, _HEIGHT = 200, 120
+_WIDTH, _HEIGHT, _COLUMNS = 200, 120, 4
 _MOST = 5.0  # of a coefficient that is drawn
 _TICKS = (0.25, 0.5, 1, 2, 4)
 _LOOKS = {"advantage 1": ("#0072B2", [1, 0]), "advantage -1": ("#D55E00", [4, 2]), "advantage 0": ("#D55E00", [4, 2])}
@@ -27,7 +27,7 @@ def _frame(found: Mapping[str, Coefficients]) -> pd.DataFrame:
     return frame.assign(value=frame["value"].where(frame["value"].abs() <= _MOST))
 
 
-def coefficient_panels(found: Mapping[str, Coefficients], columns: int = 4) -> alt.ConcatChart:
+def coefficient_panels(found: Mapping[str, Coefficients]) -> alt.ConcatChart:
     """Panels with one scale, by label. The ratio is that of a response of one token."""
     frame = _frame(found)
     low, high = min(-1.0, frame["value"].min()), max(1.0, frame["value"].max())
@@ -51,4 +51,4 @@ def coefficient_panels(found: Mapping[str, Coefficients], columns: int = 4) -> a
         tips = [alt.Tooltip("ratio:Q", format=".3g"), alt.Tooltip("value:Q", format=".3g"), alt.Tooltip("advantage:N")]
         line = alt.Chart(values(part)).mark_line(strokeWidth=2).encode(x=x, y=y, tooltip=tips, **styles)
         panels.append(alt.layer(zero, line, title=str(method), width=_WIDTH, height=_HEIGHT))
-    return alt.concat(*panels, columns=columns, usermeta=sizes(legend=signs, beside=35))
+    return alt.concat(*panels, columns=_COLUMNS, usermeta=sizes(legend=signs, beside=35))

@@ -63,8 +63,7 @@ class NoMixedGroups(EarlyStop):
 class Collector:
     """Draws rollouts: each engine samples what the shared queue deals it, a rank of it grades that, then all ranks hold
     the same groups. comm: None in a single process. aside: makes the executor that grades beside the sampling. asked:
-    whether to stop. own: rewards in place of the grader's verdict. every_group: those not mixed are trained too.
-    """
+    whether to stop. own: rewards in place of the grader's verdict. every_group: those not mixed are trained too."""
 
     config: RunConfig
     stream: PromptStream

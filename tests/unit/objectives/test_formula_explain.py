@@ -253,6 +253,7 @@ def test_commands(tmp_path: Path) -> None:
     assert drawn.startswith("<svg")
     assert ">cispo</text>" in drawn
     assert ">gspo</text>" in drawn
+    assert ">cispo as shipped</text>" in says("cispo", "high=2", "--vs", "cispo", "--format", "svg")
     assert "As shipped." in says("grpo-dapo")
     (tmp_path / "mine.yaml").write_text("like: tepo\nformula: {M: 1}\n")
     assert says(str(tmp_path / "mine.yaml")).startswith("mine\n\nTo maximise")

@@ -30,7 +30,7 @@ from tepo_cli.main import app
 ROOT = Path(tepo.__file__).parents[1]
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
 WRITTEN = ("results-comparison.md", "log.md")  # by a command, and about the past
-BESIDE = {*WRITTEN, "results-known.md", "methods.md", "trainers.md"}  # outside of the navigation, linked from the first page
+BESIDE = {*WRITTEN, "results-known.md", "methods.md", "trainers.md"}  # not in the navigation, but on the first page
 NAMED = re.compile(
     r"(?<![\w/.<-])(?:tepo|tepo_cli|tests|perf|docs|evals|experiments|ablations|requirements)/"
     r"(?:[\w.-]+/)*(?:[\w-]+\.(?:py|md|yaml|csv|jsonl?|txt))?(?![\w*{])"

@@ -9,10 +9,12 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from dataclasses import fields, is_dataclass
 from html.parser import HTMLParser
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 import typer.main
@@ -21,6 +23,7 @@ from typer.testing import CliRunner
 
 import tepo
 from tepo.analysis.tables import study_table
+from tepo.config.run_config import RunConfig
 from tepo.reporting.page import PageContent, PageHead, build_page
 from tepo.reporting.tables.cells import format_value
 from tepo.studies.plan_studies import plan_all
@@ -28,9 +31,18 @@ from tepo.studies.planned_facts import read_facts
 from tepo_cli.main import app
 
 ROOT = Path(tepo.__file__).parents[1]
+FOLDERS = ("examples", "experiments", "ablations", "evals", "tepo/config")
+RETIRED = ("wandb",)  # sections that were taken out
+PEERS = ("coming-from.md", "trainers-use.md", "library.md")  # keys of other trainers stand there too
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
 WRITTEN = ("results-comparison.md", "log.md")  # by a command, and about the past
-BESIDE = {*WRITTEN, "results-known.md"}  # outside of the navigation, linked from the first page
+BESIDE = {
+    *WRITTEN,
+    "results-known.md",
+    "methods.md",
+    "trainers.md",
+    "train-keys.md",
+}  # not in the navigation, but on the first page
 NAMED = re.compile(
     r"(?<![\w/.<-])(?:tepo|tepo_cli|tests|perf|docs|evals|experiments|ablations|requirements)/"
     r"(?:[\w.-]+/)*(?:[\w-]+\.(?:py|md|yaml|csv|jsonl?|txt))?(?![\w*{])"
@@ -261,6 +273,20 @@ def test_each_laptop_command_of_a_page_can_be_planned_or_read(tmp_path: Path, mo
         done = CliRunner().invoke(app, words)
         assert done.exit_code == 0, f"tepo {' '.join(words)}: {done.output[-500:]} {done.exception!r}"
     assert not list(tmp_path.glob("runs/*"))
+
+
+def test_every_key_that_a_page_or_an_example_shows_exists() -> None:
+    """`train.steps=40`, `data.held_out`: keys that were renamed or taken out would stay in a text unseen."""
+    sections = {name: hint for name, hint in get_type_hints(RunConfig).items() if is_dataclass(hint)}
+    known = {f"{name}.{part.name}" for name, hint in sections.items() for part in fields(hint)}
+    key = rf"(?:{'|'.join([*sections, *RETIRED])})\.[a-z]\w+"
+    shown = re.compile(rf"(?<![\w/.-])({key})(?:\.\w+)?=|`({key})(?<!\.py)(?<!\.safetensors)`")
+    files = [page for page in PAGES if page.name not in (*WRITTEN, *PEERS)]
+    endings = (".yaml", ".py", ".md")
+    files += [file for folder in FOLDERS for file in (ROOT / folder).rglob("*") if file.suffix in endings]
+    named = {(str(file.relative_to(ROOT)), a or b) for file in files for a, b in shown.findall(file.read_text())}
+    assert len({key for _, key in named}) > 40
+    assert [f"{file}: {key}" for file, key in sorted(named) if key not in known] == []
 
 
 def shown_scripts() -> list[tuple[str, str]]:

@@ -21,8 +21,9 @@ from tepo.objectives.explain import coefficients, stages, to_text
 from tepo.objectives.explain import detached as detached_of
 from tepo.reporting.charts.style import digest
 from tepo_cli.main import _spelt, app
-from tests.unit.objectives.formula_tables import PAGE, PICTURE, picture, with_tables
+from tests.unit.objectives.formula_tables import DOCS, PICTURE, picture, tables, with_tables
 
+PAGE = DOCS / "formula.md"
 VARIANTS = [  # beside the rows: what none of them has
     load_row("tepo", {"average": "groups", "keep": "finished"}),
     load_row("tepo", {"average": "1/(B*sqrt(T))", "J": "w*A - beta*kl_old", "w": "exp(mean_i(d))**2/(1 + max_i(H))"}),
@@ -264,10 +265,11 @@ def test_commands(tmp_path: Path) -> None:
     assert all(f" {name} " in listed for name in names())
 
 
-def test_the_page_has_the_tables_of_the_language() -> None:
-    page = PAGE.read_text()
-    assert with_tables(page) == page, "python -m tests.unit.objectives.formula_tables"
-    assert all(f"\n| `{name}` |" in page for name in names())
+def test_the_pages_have_the_tables_of_the_language() -> None:
+    for file, made in tables().items():
+        page = file.read_text()
+        assert with_tables(page, made) == page, "python -m tests.unit.objectives.formula_tables"
+    assert all(f"\n| `{name}` |" in (DOCS / "methods.md").read_text() for name in names())
 
 
 def test_the_picture_of_the_page_is_of_the_rows() -> None:
@@ -316,7 +318,7 @@ def test_the_files_of_the_page_are_rows(tmp_path: Path) -> None:
 
 def test_what_the_page_calls_otherwise_can_be_written_so() -> None:
     """Each line of the table is a row with settings, whose formula is sound and another one than the row's."""
-    section = PAGE.read_text().partition("## Under another name\n")[2].partition("\n## ")[0]
+    section = (DOCS / "methods.md").read_text().partition("## Under another name\n")[2].partition("\n## ")[0]
     lines = re.findall(r"^\| .+ \| `(.+?)`[^`|]*(?:`.+`)?[^|`]*\|$", section, re.MULTILINE)
     assert len(lines) > 20
     for line in lines:

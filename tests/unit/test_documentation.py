@@ -334,6 +334,23 @@ def test_extras_have_names_that_every_pip_finds() -> None:
     assert named - set(extras) == set()
 
 
+def test_the_method_and_the_table_of_the_first_page_can_be_checked_and_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / "README.md").read_text()
+    files = re.findall(r"^`(mine/[\w/]+\.yaml)`[^\n]*\n\n```yaml\n(.*?)```", text, re.DOTALL | re.MULTILINE)
+    assert len(files) == 2
+    for name, content in files:
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(content)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TEPO_PATH", "mine")
+    for words in (["explain", "soft_clip", "--check"], ["ablate", "first", "--dry-run"]):
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.output
+    assert "6 runs, 6 to do" in done.output
+
+
 def test_the_table_of_the_first_page_is_what_the_records_say() -> None:
     plan = plan_all(["language_model"], "small_lm", store=Path("nowhere"))
     ((study, units),), facts = read_facts(plan, "small_lm", records=True)

@@ -80,7 +80,7 @@ def show_price(
     if new:
         basis.append("a probe of two steps" if len(new) == 1 else f"{len(new)} probes of two steps")
     seconds, disk = (of((*todo, *shortlists, *choices)) for of in (lambda every: cpu_seconds(every, known), disk_bytes))
-    cpu = f"{_time(seconds, 'CPU ')}, about {_time(seconds / 2)} on two idle cores"
+    cpu = f"{time_text(seconds, 'CPU ')}, about {time_text(seconds / 2)} on two idle cores"
     say_wrapped(f"{count(units, shortlists, choices)}: {cpu}" if one_core else f"measured: {cpu}")
     say_wrapped(f"{disk / 2**20:.0f} MiB of disk; from {' and '.join(basis)}")
     if shortlists:
@@ -90,7 +90,7 @@ def show_price(
         say_wrapped(f"then the settings chosen by validation, {runs}, priced as the first of them")
 
 
-def _time(seconds: float, kind: str = "") -> str:
+def time_text(seconds: float, kind: str = "") -> str:
     """`40 seconds`, `2.1 CPU minutes`, `3.5 CPU hours`."""
     for size, unit in ((3600, "hours"), (60, "minutes")):
         if seconds >= 1.5 * size:

@@ -17,21 +17,53 @@ from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems, write
 
 
-def test_dry_run_prints_configuration_and_plan_and_trains_nothing(tmp_path: Path) -> None:
-    done = tepo("train", "objective=grpo_dapo", "seed=3", "--dry-run", "--store", tmp_path)
-    assert "learning_rate: 0.0001" in done.stdout
-    assert "# plan: run " in done.stdout
-    assert "first prompt" not in done.stdout
-    assert yaml.safe_load(done.stdout)["seed"] == 3
+def test_a_dry_run_answers_on_one_screen_and_leaves_nothing(tmp_path: Path) -> None:
+    words = ("train", "objective=grpo_dapo", "seed=3", "--dry-run", "--store", tmp_path)
+    lines = tepo(*words, "--evaluate").stdout.splitlines()
+    said = {line[:11].strip(): line[11:] for line in lines}
+    assert len(lines) < 15
+    assert said["trains"] == "grpo_dapo, seed 3, scale laptop"
+    assert re.fullmatch(r"36, each 64 prompts x 8 samples of at most 72 tokens, then \d+ updates", said["steps"])
+    assert re.fullmatch(r"about \d+ CPU seconds, by a closed form, to a factor of three: .*", said["time"])
+    assert re.fullmatch(r"about \d\.\d GiB, by a closed form", said["memory"])
+    assert re.fullmatch(rf"{tmp_path}/[0-9a-f]{{12}}: new", said["run"])
+    assert said["afterwards"].startswith("measured on the benchmarks add3, ")
+    assert lines[-2].startswith("first prompt (")
+    assert lines[-1].startswith("| ")
+    shown = yaml.safe_load(tepo(*words, "--show-config").stdout)
+    assert (shown["seed"], shown["train"]["learning_rate"]) == (3, 0.0001)
+    assert "add --dry-run" in tepo("train", "--show-config", code=2).stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_of_gpus_names_a_machine_and_what_is_not_known(tmp_path: Path) -> None:
+    done = tepo("train", "scale=paper", "model=qwen3-14b", "--dry-run", cwd=tmp_path)
+    assert re.search(
+        r"^time +about [\d.]+ h on \d x \d .*, \$\d+, by a closed form, to a factor of 1.5", done.stdout, re.M
+    )
+    assert re.search(r"^memory +\d+ GiB of \d+ on each GPU; does not fit on ", done.stdout, re.M)
+    assert "first prompt: not shown, as nothing is downloaded for it (no tokenizer)" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.slow
+def test_a_dry_run_says_how_far_the_run_is_and_is_priced_by_others(tmp_path: Path) -> None:
+    few_problems(tmp_path)
+    words = ("train", *SMALL, "--store", tmp_path / "runs")
+    tepo(*words)
+    said = tepo(*words, "--dry-run").stdout
+    assert re.search(r"^time +none: nothing to do$", said, re.M)
+    assert ": finished already (3 steps), it is not trained again" in said
+    other = tepo(*words, "seed=1", "--dry-run").stdout
+    assert re.search(r"^time +about \d+ CPU seconds?, by 1 run like it in ", other, re.M)
 
 
 def test_the_first_prompt_is_shown_token_by_token_where_asked_and_bad_ones_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "mine.jsonl", '{"id": "one", "problem": "1+1=", "answer": "2"}\n')
     words = ("train", "data=mine.jsonl", "--store", "runs")
     shown = tepo(*words, "--dry-run", "--show-tokens", cwd=tmp_path).stdout
-    assert re.search(r"\n# first prompt \(\S+\), \d+ tokens:\n# \| 1\+1=\n", shown)
-    assert [line.split()[2:] for line in shown.splitlines()[-4:]] == [["'1'"], ["'+'"], ["'1'"], ["'='"]]
+    assert re.search(r"\nfirst prompt \(\S+\), \d+ tokens:\n\| 1\+1=\n", shown)
+    assert [line.split()[1:] for line in shown.splitlines()[-4:]] == [["'1'"], ["'+'"], ["'1'"], ["'='"]]
     write(tmp_path / "mine.jsonl", '{"id": "one\\u001b", "problem": "1+1=<eos>7", "answer": "2"}\n')
     for more in ((), ("--dry-run", "--show-tokens")):
         refused = tepo(*words, *more, cwd=tmp_path, code=2).stderr

@@ -1,11 +1,12 @@
 """`tepo train`: one run."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tepo.common.errors import UserError
-from tepo_cli.cli_options import Lines, Quiet, StoreOfRun, compose_run, formula_words
+from tepo_cli.cli_options import Jobs, Lines, Quiet, StoreOfRun, compose_run, formula_words
 
 Overrides = Annotated[
     list[str] | None,
@@ -15,6 +16,7 @@ Overrides = Annotated[
 _EVALUATE = "Measure the finished run on the benchmarks of its data."
 _DRY_RUN = "Say what would be trained, how long it takes, where it lies and its first prompt; train nothing."
 _SHOW_CONFIG = "With --dry-run: print the resolved configuration as YAML, and for GPUs all that is planned."
+_MULTIRUN = "As Hydra's: a sweep. Several values make one without it."
 _SHOW_TOKENS = "With --dry-run: the whole first prompt, token by token."
 
 
@@ -27,11 +29,29 @@ def train(
     show_config: Annotated[bool, typer.Option("--show-config", help=_SHOW_CONFIG)] = False,
     show_tokens: Annotated[bool, typer.Option("--show-tokens", help=_SHOW_TOKENS)] = False,
     formula: Lines = None,
+    multirun: Annotated[bool, typer.Option("--multirun", "-m", help=_MULTIRUN)] = False,
+    jobs: Jobs = 1,
     quiet: Quiet = False,
 ) -> None:
     """Train one policy. Groups: objective= model= scale= data= sampler= engine=. A finished run is never trained
-    twice."""
-    config = compose_run([*(overrides or ()), *formula_words(formula)], store)
+    twice.
+
+    Several values (seed=0,1,2 or seed=range(3), objective=gspo,tepo, train.learning_rate=1e-4,4e-4) make a sweep: a run
+    for each combination, measured, and a table."""
+    words = [*(overrides or ()), *formula_words(formula)]
+    from tepo.studies.sweep import axes_of
+
+    if axes := axes_of(words):
+        of_one = {"--validate": validate, "--show-tokens": show_tokens, "--show-config": show_config}
+        if alone := [option for option, given in of_one.items() if given]:
+            raise UserError(f"{' and '.join(alone)} of a sweep", where=" ".join(words), fix="give each key one value")
+        _sweep(words, axes, store, jobs, dry_run=dry_run, quiet=quiet)
+        return
+    if multirun or jobs > 1:
+        where = "--multirun" if multirun else f"--jobs {jobs}"
+        fix = "list several values: seed=0,1 or seed=range(3)"
+        raise UserError("one run, as no key has several values", where=where, fix=fix)
+    config = compose_run(words, store)
     if dry_run:
         from tepo_cli.show_run import describe_run
 
@@ -46,4 +66,31 @@ def train(
         from tepo.jobs.job import RunJob
         from tepo_cli.train_run import run_training
 
-    run_training(RunJob(config, evaluate=evaluate, validate=validate, quiet=quiet))
+    run_training(RunJob(config, evaluate=evaluate, validate=validate, quiet=quiet), words)
+
+
+def _sweep(
+    words: list[str], axes: dict[str, list[str]], given: Path | None, jobs: int, *, dry_run: bool, quiet: bool
+) -> None:
+    """Run every combination as a study does, and print its table."""
+    from tepo.common import trust
+    from tepo.launch.run_units import Slots, run_planned
+    from tepo.studies.planned_facts import read_facts
+    from tepo.studies.sweep import plan_sweep
+    from tepo_cli.show_plan import show_count, show_units
+    from tepo_cli.study_outputs import show_tables
+
+    trust.say([*words, *(f"{key}={value}" for key, values in axes.items() for value in values)])
+    store = given or Path(compose_run([word for word in words if word.startswith("store=")], None).store)
+    planned = plan_sweep(words, axes, store)
+    ((study, units),) = planned
+    scale = next(iter(study.scales))
+    if dry_run:
+        from tepo.launch.unit_checks import check_rows
+
+        check_rows(units)
+        show_count(units, scale)
+        show_units(units)
+        return
+    run_planned(lambda: planned, scale, Slots(jobs=jobs), quiet)
+    show_tables(*read_facts(planned, scale), scale, "terminal")

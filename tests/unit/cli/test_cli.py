@@ -1,6 +1,7 @@
 """The command line as a user meets it."""
 
 import importlib.metadata
+import json
 import re
 import sysconfig
 from pathlib import Path
@@ -185,3 +186,46 @@ def test_rows_that_cannot_be_graded_are_named_at_once(tmp_path: Path) -> None:
     first, second = _rows(str(file))
     assert first == {"gold": 5, "prediction": None}  # a byte order mark and Windows line ends do no harm
     assert second["prediction"] == "\ud800"
+
+
+@pytest.mark.slow
+def test_scores_are_printed_and_a_finished_run_says_so_in_one_line(tmp_path: Path) -> None:
+    own = few_problems(tmp_path)
+    words = ("train", *SMALL, "train.steps=1", "data.benchmarks=[add3,max4]", "--evaluate", "--validate")
+    store = ("--store", tmp_path / "runs")
+    first = tepo(*words, "--quiet", *store, **own)
+    assert re.search(r"│ add3 +│ \d+\.\d ", first.stdout)
+    assert re.search(r"│ validation problems +│ \d+\.\d ", first.stdout)
+    assert "accuracy" not in first.stderr
+    assert "this measures it: tepo eval -m 'base train.prompts_per_step=8 " in first.stderr
+    again = tepo(*words, *store, **own)
+    assert again.stdout == first.stdout
+    (run,) = (path for path in (tmp_path / "runs").iterdir() if path.is_dir())
+    line = again.stderr.splitlines()[0]
+    assert line == f"finished already: {run}, 1 step, measured on add3, max4"
+    assert "0/1" not in again.stderr
+
+
+def test_a_run_that_is_refused_when_its_model_is_there_leaves_nothing(tmp_path: Path) -> None:
+    """Only then it is known how long the model's prompts may be."""
+    write(tmp_path / "mine.jsonl", json.dumps({"problem": "1+" * 60 + "1=", "answer": "61"}))
+    words = ("train", "data=mine.jsonl", "train.max_prompt_tokens=200", "train.max_new_tokens=200", "--store", "runs")
+    assert "the model has 256 positions" in tepo(*words, cwd=tmp_path, code=2).stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.jsonl"]
+    (tmp_path / "runs").mkdir()
+    tepo(*words, cwd=tmp_path, code=2)
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_each_thing_that_can_be_run_is_listed_with_a_line_of_description(tmp_path: Path) -> None:
+    lines = tepo("list", cwd=tmp_path, COLUMNS="100").stdout.splitlines()
+    names = [line for line in lines if line.startswith("  ")]
+    assert len(names) > 150
+    assert [line for line in names if len(line.split()) < 2 or len(line) > 100] == []
+    said = {line.split()[0]: " ".join(line.split()[1:]) for line in names}
+    assert said["panel_e"] == "Table 3, Panel E: TEPO with token-level KL divergence"
+    assert said["gsm8k_math"] == "GSM8K's and MATH's training problems together"
+    assert said["qwen3-14b"] == "Qwen/Qwen3-14B: TEPO Table 1"
+    assert said["aime24"] == "American Invitational Mathematics Examination 2024, I and II"
+    assert said["gspo"] == "GSPO 2507.18071: one ratio and one clip decision per response"
+    assert not list(tmp_path.iterdir())

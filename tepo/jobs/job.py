@@ -63,7 +63,7 @@ class RunJob:
         self.check()
         before = set(map(repr, self.run.metrics()))
         name = f"{self.config.objective['name']} seed {self.config.seed}"
-        with bar(name, self.config.train.steps, self.quiet) as advance:
+        with bar(name, self.config.train.steps, self.quiet or self.run.finished()) as advance:
 
             def show(step: int, row: dict[str, Any]) -> None:
                 failed = f"  reward failed {failures:.0f}" if (failures := row.get("reward/failed")) else ""

@@ -57,6 +57,18 @@ class Unit:
         """The row's label as shown, the same at every setting."""
         return self._shown(self.row.label)
 
+    @property
+    def title(self) -> str:
+        """The label with the seed; a base has none."""
+        return self.label if self.row.objective is None else f"{self.label} seed {self.seed}"
+
+    @property
+    def outcome(self) -> str:
+        """How far the run is, of a base whether it is measured."""
+        if self.row.objective is None:
+            return "not measured" if self.missing_benchmarks() else "measured"
+        return self.in_store.outcome()
+
     def _shown(self, text: str) -> str:
         """`{steps}` is what this unit trains."""
         return text.replace("{steps}", str(self.config.train.steps))

@@ -85,13 +85,18 @@ class Unit:
             ("objective", by_path and foreign_files(self.config.objective), code),
             ("data.reward", foreign_rewards(self.config.data), code),
             ("sampler.servers", self.config.sampler.servers, "sends prompts to servers that you did not name"),
-            ("wandb.mode", self.config.wandb.mode == "online", "sends settings and metrics to wandb"),
+            ("tracking.to", self.sends_metrics, "sends settings and metrics to wandb"),
         ):
             if asks and key in last and not trust.wrote(last[key]):
                 fix = f"{'read it' if does == code else 'if that is meant'}; --set {last[key]} names it yourself"
                 fix = f"read its functions; a copy of them in {FOLDER} is yours" if key == "objective" else fix
                 trust.ask(f"the study {does}: {last[key]}", f"row {self.label!r}", fix, sends=does != code)
         return self.overrides
+
+    @property
+    def sends_metrics(self) -> bool:
+        """Where trackio sends to, the caller's environment alone says."""
+        return "wandb" in self.config.tracking.to and not self.config.tracking.offline
 
     @property
     def takes_gpu(self) -> bool:

@@ -25,13 +25,15 @@ def run_training(job: RunJob) -> None:
     rows = job.train()
     if rows is None:
         return
-    run, ending = job.run, job.run.ending()
+    run, ending, best = job.run, job.run.ending(), job.run.best()
     say(f"run {run.path.name}: {counted(len(run.metrics()), 'step')}, {run.path}")
     if ending is not None:
-        weights = f"those after step {ending.step - 1}" if ending.step > 1 else "those it started from"
+        weights = f"those after {best or f'step {ending.step - 1}'}" if ending.step > 1 else "those it started from"
         say(f"training ended with {ending}: {ending.why}. The run counts as finished; its weights are {weights}")
         if run.examples_file.is_file():
             say(f"a few of its responses: {run.examples_file}")
+    elif best is not None:
+        say(f"its weights are those after {best}")
     measured = job.measure(rows)
     names = [result.benchmark for result in measured.results]
     base = stored_base(job.config, names)

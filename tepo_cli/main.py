@@ -14,6 +14,7 @@ from tepo import __version__
 from tepo.common import interpreter, signals, trust
 from tepo.common.errors import UserError
 from tepo.common.text import spelt
+from tepo_cli.commands.chat import chat
 from tepo_cli.commands.doctor import doctor
 from tepo_cli.commands.evaluate import evaluate, responses
 from tepo_cli.commands.model import app as model
@@ -100,7 +101,7 @@ def tepo(
 
 _COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {  # by their headings, in order
     "Run": {"train": train, "eval": evaluate, "ablate": ablate, "reproduce": reproduce, "plan": plan},
-    "Look": {"list": listing, "table": table, "figure": figure, "report": report, "responses": responses},
+    "Look": {"list": listing, "table": table, "figure": figure, "report": report, "responses": responses, "chat": chat},
     "Explain": {"explain": explain},
     "Maintain": {"doctor": doctor, "data": data, "records": records, "model": model},
 }

@@ -16,7 +16,7 @@ from tepo.training.resources.estimate import ASSUMPTIONS
 from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.memory import COMMUNICATORS, CONTEXT, FRAGMENTS
 from tepo.training.resources.node_memory import PROCESS, node_memory
-from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
+from tepo.training.resources.run_disk import GB, run_disk
 from tepo_cli.screen import say_wrapped, show
 
 _PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logits", "sampler", "cache")
@@ -213,7 +213,7 @@ def show_disk(units: Sequence[Unit]) -> None:
     trained = [unit.config for unit in unique(units) if unit.row.objective is not None]
     for (name, run), count in Counter((config.model.name, run_disk(config)) for config in trained).items():
         say_wrapped(
-            f"disk, {name}: {_gb(run.peak)} for a run while it trains ({CHECKPOINTS} checkpoints of "
+            f"disk, {name}: {_gb(run.peak)} for a run while it trains ({run.checkpoints} checkpoints of "
             f"{_gb(run.checkpoint)}, one of them being written), {_gb(run.weights)} of weights when it has finished; "
             f"{counted(count, 'run')}"
         )

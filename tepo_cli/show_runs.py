@@ -130,6 +130,8 @@ def _line(run: RunFolder, config: dict[str, Any]) -> list[str]:
             run.check_config()
         except UserError as error:
             status += f", and not used: {error.what}"
+    if best := run.best():
+        status += f", weights of step {best.step}"
     if manifest.get("status") == "finished":
         steps = manifest.get("steps", total)
     else:

@@ -26,15 +26,17 @@ def run_training(job: RunJob, words: Sequence[str] = ()) -> None:
     rows = job.train()
     if rows is None:
         return
-    run, ending = job.run, job.run.ending()
+    run, ending, best = job.run, job.run.ending(), job.run.best()
     steps, names = counted(len(run.metrics()), "step"), ", ".join(run.measured())
     said = f"finished already: {run.path}, {steps}, {f'measured on {names}' if names else 'not measured yet'}"
     say(said if finished else f"run {run.path.name}: {steps}, {run.path}")
     if ending is not None:
-        weights = f"those after step {ending.step - 1}" if ending.step > 1 else "those it started from"
+        weights = f"those after {best or f'step {ending.step - 1}'}" if ending.step > 1 else "those it started from"
         say(f"training ended with {ending}: {ending.why}. The run counts as finished; its weights are {weights}")
         if run.examples_file.is_file():
             say(f"a few of its responses: {run.examples_file}")
+    elif best is not None:
+        say(f"its weights are those after {best}")
     measured = job.measure(rows)
     names = [result.benchmark for result in measured.results]
     base = stored_base(job.config, names)

@@ -143,6 +143,7 @@ class TrainConfig:
     checkpoint_every: int | None = option(1, "number of steps between checkpoints", low=1)
     validate_every: int = option(0, "number of steps between measurements on validation problems; 0: never", low=0)
     validation_problems: int = option(50, "problems of each generated benchmark for train.validate_every", low=1)
+    keep_best: bool = option(False, "ending with the weights whose validation was best, which validate_every measures")
     token_dump_every: int = option(0, "steps between dumps for the token view; 0: the first and last alone", low=0)
 
     @property

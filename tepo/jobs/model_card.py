@@ -65,7 +65,7 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
     said = [", ".join(f"{key} {one[key]}" for key in keys if one.get(key)) for one in provenance.sessions(run.path)]
     versions = "\n".join(f"- {line}" for line in dict.fromkeys(said)) or "Not on record."
     model, train, base = config.model, config.train, config.model.path
-    licence, ending = base_licence(base), run.ending()
+    licence, ending, best = base_licence(base), run.ending(), run.best()
     tags, source = ["reinforcement-learning", "tepo"], base if on_hub(base) else None
     front = ModelCardData(library_name="transformers", tags=tags, license=licence or None, base_model=source)
     adapters = (
@@ -79,6 +79,7 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
         f"{counted(len(run.metrics()), 'step')}"
         + (f"; training ended early with {ending}" if ending else "")
         + "."
+        + (f" These weights are those after {best}." if best else "")
         + (adapters if model.lora_rank else ""),
         _objective(run, config, own),
         f"## Data\n\n`{config.data.name}` ({config.data.kind}), {train.prompts_per_step} prompts x "

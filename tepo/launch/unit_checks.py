@@ -24,7 +24,7 @@ from tepo.training.preflight import check_benchmarks, check_golds, check_setting
 from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.layout import fill
 from tepo.training.resources.memory import Gpus, memory
-from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
+from tepo.training.resources.run_disk import GB, run_disk
 
 
 def check_rows(todo: Sequence[Unit]) -> None:
@@ -145,7 +145,7 @@ def _check_disk(todo: Sequence[Unit], at_once: int) -> None:
             saved = len(unit.in_store.checkpoints())
             stay = 0.0 if saved else disk.weights
             kept += stay
-            training.append(max(CHECKPOINTS - saved, 0) * disk.checkpoint - stay)
+            training.append(max(disk.checkpoints - saved, 0) * disk.checkpoint - stay)
     needed = kept + sum(sorted(training)[-at_once:])
     store = todo[0].folder.parent
     there = next(path for path in (store, *store.absolute().parents) if path.exists())

@@ -33,7 +33,7 @@ from tepo.training.engine.backends import engine_backend
 from tepo.training.metrics.trackers import check_trackers
 from tepo.training.resources.layout import fill, lacking
 from tepo.training.resources.memory import Gpus, memory
-from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
+from tepo.training.resources.run_disk import GB, run_disk
 
 
 def check_settings(config: RunConfig) -> None:
@@ -63,6 +63,9 @@ def check_settings(config: RunConfig) -> None:
         fix = "leave it out: generated problems have a validation split"
         where = f"data.held_out={config.data.held_out}"
         raise UserError("nothing to hold out of generated problems", where=where, fix=fix)
+    if config.train.keep_best and not config.train.validate_every:
+        fix = "train.validate_every=N measures after every N steps"
+        raise UserError("without validation no weights are the best", where="train.keep_best=true", fix=fix)
     if config.train.validate_every:
         check_validation_problems(config)
 
@@ -180,9 +183,10 @@ def check_disk(config: RunConfig, free: float, kept: int = 0) -> None:
     """Raise UserError where the disk (free: bytes) does not hold the checkpoints that a run keeps and the one that it
     writes beside them. kept: those that are there. Nothing is said of a model whose shape is not known here."""
     try:
-        needed = max(CHECKPOINTS - kept, 1) * run_disk(config).checkpoint
+        disk = run_disk(config)
     except UserError:
         return
+    needed = max(disk.checkpoints - kept, 1) * disk.checkpoint
     if needed > free:
         what = f"the disk has {free / GB:.3g} GB free, checkpoints take {needed / GB:.3g}"
         fix = "make room, or choose another disk with --store DIR"

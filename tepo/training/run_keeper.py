@@ -5,12 +5,15 @@ import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from tepo.common import signals
 from tepo.common.errors import UserError
 from tepo.common.files import remove_folder, write_atomic
 from tepo.common.provenance import recorded
+from tepo.store.best_step import Best
 from tepo.store.early_stop import EarlyStop, Ending
+from tepo.store.evaluation_result import AVERAGE
 from tepo.store.run_folder import AGAIN, RunFolder
 from tepo.training.distributed import process_group
 from tepo.training.distributed.liveness import ACTIVITY, Heartbeat
@@ -92,10 +95,12 @@ def _manifest(run: PreparedRun, outcome: Outcome) -> Iterator[None]:
         with contextlib.suppress(Exception):  # a full disk may be the very error
             folder.mark(status, error=str(error) or type(error).__name__)
         raise
-    if outcome.ending is None:
-        folder.mark("finished", steps=run.config.train.steps)
-    else:
-        folder.mark("finished", steps=outcome.ending.step - 1, ending=asdict(outcome.ending))
+    last, facts = run.config.train.steps, dict[str, Any]()
+    if outcome.ending is not None:
+        last, facts["ending"] = outcome.ending.step - 1, asdict(outcome.ending)
+    if best := folder.best_up_to(last):
+        facts["best"] = asdict(best)
+    folder.mark("finished", steps=last, **facts)
     folder.keep_weights()
 
 
@@ -124,7 +129,10 @@ def opened(run: PreparedRun, report: Report) -> Iterator[TrainState]:
 def finish_step(state: TrainState, rollout: FlatRollout, metrics: StepMetrics, figures: Measured) -> None:
     """Write what a step leaves: tokens, metrics, a checkpoint where one is due."""
     config, step, log = state.config, rollout.step, state.log
-    state.progress = state.rollouts.progress(step)
+    best, accuracy = state.progress.best, figures.get(AVERAGE)
+    if config.train.keep_best and accuracy is not None and (best is None or accuracy > best.accuracy):
+        best = Best(step, accuracy)
+    state.progress = state.rollouts.progress(step, best)
     if metrics.keep_tokens:
         write_token_dump(
             state.folder.tokens(step), config.objective.get("name", ""), rollout, metrics.tokens, state.policy.tokenizer
@@ -142,7 +150,11 @@ def finish_step(state: TrainState, rollout: FlatRollout, metrics: StepMetrics, f
     }
     if log:
         log.write(row)
-    if step == config.train.steps or state.saver.is_due(step, config.train.checkpoint_every):
+    if (
+        step == config.train.steps
+        or (best and step == best.step)
+        or state.saver.is_due(step, config.train.checkpoint_every)
+    ):
         state.save(over=step == config.train.steps)
     else:
         state.saver.check()

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 from tepo.common.schema import REQUIRED, Exclusive, option
 
 Wrap = Literal["raw", "auto", "base"]
+TrackerName = Literal["wandb", "tensorboard", "trackio"]
 POSITIVE = Exclusive(0)
 GRADER = "grader"  # the reward that needs no file
 T = TypeVar("T")
@@ -167,12 +168,14 @@ class GraderConfig:
 
 
 @dataclass
-class WandbConfig:
-    """Mirror of metrics.jsonl."""
+class TrackingConfig:
+    """Places beside the run's folder that show its metrics."""
 
-    mode: Literal["disabled", "offline", "online"] = option("disabled", "mode of wandb; offline needs no network")
-    project: str = option("tepo", "wandb project of the run")
-    group: str | None = option(None, "wandb group of the run")
+    to: list[TrackerName] = option([], "names of the trackers: wandb, tensorboard, trackio")
+    project: str = option("tepo", "project of the run there")
+    group: str | None = option(None, "group of the run there")
+    name: str | None = option(None, "name of the run there, before its id; null: OBJECTIVE-SEED")
+    offline: bool = option(False, "nothing is sent: wandb keeps a folder for `wandb sync`, trackio its local database")
 
 
 @dataclass
@@ -188,5 +191,5 @@ class RunConfig:
     engine: EngineConfig = option(REQUIRED, "how the weights are trained")
     train: TrainConfig = option(REQUIRED, "RL loop")
     grader: GraderConfig = option(REQUIRED, "how answers are judged")
-    wandb: WandbConfig = option(REQUIRED, "mirror of metrics.jsonl")
+    tracking: TrackingConfig = option(REQUIRED, "where metrics are shown beside the run's folder")
     store: str = option("runs", "folder of all runs")

@@ -19,6 +19,7 @@ from tepo.problems.training_sets import check_training_set
 from tepo.sampling.backends import sampler_backend
 from tepo.studies.plan import Unit
 from tepo.training.engine.backends import engine_backend
+from tepo.training.metrics.trackers import check_trackers
 from tepo.training.preflight import check_benchmarks, check_golds, check_settings, most_ranks
 from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.layout import fill
@@ -85,6 +86,8 @@ def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions 
                 backend.check_settings(unit.config, ranks)
                 if slurm is None:
                     backend.check_available(unit.config)
+            if slurm is None:
+                check_trackers(unit.config)
             if unit.config.data.kind == "problems":
                 check_training_set(unit.config.data.problems or "")
     for sentence in sorted(filter(None, said)):

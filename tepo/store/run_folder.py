@@ -4,7 +4,7 @@ what it is (`config.json`), how far it came (`metrics.jsonl`, `checkpoints/`), h
 runs/<id>/config.json               the resolved configuration and what the id was made of
           manifest.json             status: running | finished | interrupted | failed; where training ended by itself
           provenance.json           versions, commit, machine and dates of each process that trained it; part of no id
-          metrics.jsonl             one line a step, verl's names; the truth (wandb mirrors it)
+          metrics.jsonl             one line a step, verl's names; the truth
           checkpoints/step_000036/  model, tokenizer, optimiser, waiting rollouts; loads with `from_pretrained`
                                     (with LoRA the merged model; adapter/ holds the adapters in peft's format);
                                     of a finished run one, without optimiser and rollouts
@@ -15,6 +15,7 @@ runs/<id>/config.json               the resolved configuration and what the id w
           first_prompt.json         what the policy is asked first, with its tokens
           first_responses.jsonl     a few, where training ended at its first step
           figures/                  training curves
+          wandb/, tensorboard/      what these trackers keep here, with tracking.to
           cost.json                 what each process spent on it
           log.txt                   what its processes printed, where a study started them
 """
@@ -74,7 +75,7 @@ LEFT: dict[Purpose, tuple[str, ...]] = {  # what killed processes that held the 
     "train": ("checkpoints/.step_*", *(place + TEMPORARY for place in ("", "tokens/", "figures/", "checkpoints/*/"))),
     "measure": tuple(place + TEMPORARY for place in ("", "eval/*/", "eval/*/parts/")),
 }
-_WITH_LINKS = ("wandb",)  # which wandb makes in its folder; nothing is read or removed there
+_WITH_LINKS = ("wandb",)  # which wandb makes in its folder; nothing is read there
 
 
 class _Part:

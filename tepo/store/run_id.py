@@ -12,7 +12,7 @@ RECIPE = 3  # raised when a change of the code changes what a configuration trai
 _UNHASHED = {
     "seed": None,
     "store": None,
-    "wandb": None,
+    "tracking": None,
     "data": "name base kind tasks problems fields exclude_contaminated held_out benchmarks "
     "max_prompt_tokens max_new_tokens",
     "model": "name path revision teacher gradient_checkpointing",

@@ -30,6 +30,7 @@ from tepo.problems.training_sets import check_training_set, split_off
 from tepo.sampling.backends import sampler_backend
 from tepo.training.distributed import process_group
 from tepo.training.engine.backends import engine_backend
+from tepo.training.metrics.trackers import check_trackers
 from tepo.training.resources.layout import fill, lacking
 from tepo.training.resources.memory import Gpus, memory
 from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
@@ -115,10 +116,11 @@ def _found(problems: tuple[Problem, ...], options: GraderOptions) -> Findings:
 
 
 def check_machine(config: RunConfig, folder: Path) -> None:
-    """Raise UserError for what this machine lacks and the run would come to need: packages, servers, problems, ranks
-    that the engine can use, room for its checkpoints in `folder`'s disk. Says which versions
-    were not tested, and which golds cannot be read."""
+    """Raise UserError for what this machine lacks and the run would come to need: packages, servers, trackers,
+    problems, ranks that the engine can use, room for its checkpoints in `folder`'s disk. Says which versions were not
+    tested, and which golds cannot be read."""
     check_backends(config)
+    check_trackers(config)
     if config.data.kind == "problems":
         check_training_set(config.data.problems or "")
     if process_group.rank() == 0:

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 
 from tepo.common import signals
 from tepo.common.errors import UserError
-from tepo.common.files import write_atomic
+from tepo.common.files import remove_folder, write_atomic
 from tepo.common.provenance import recorded
 from tepo.store.early_stop import EarlyStop, Ending
-from tepo.store.run_folder import AGAIN
+from tepo.store.run_folder import AGAIN, RunFolder
 from tepo.training.distributed import process_group
 from tepo.training.distributed.liveness import ACTIVITY, Heartbeat
 from tepo.training.metrics.metrics_log import MetricsLog, Report
@@ -45,7 +45,9 @@ def kept(run: PreparedRun) -> Iterator[Outcome]:
 
     with contextlib.ExitStack() as stack:
         if process_group.rank() == 0:
+            store_is_new = not folder.path.parent.exists()
             stack.enter_context(folder.lock())
+            stack.enter_context(_nothing_left_where_refused(folder, store_is_new))
             outcome.over = folder.finished()
             if not outcome.over:
                 stack.enter_context(_manifest(run, outcome))
@@ -54,6 +56,22 @@ def kept(run: PreparedRun) -> Iterator[Outcome]:
             stack.enter_context(Heartbeat(folder.path / "ranks", *ranks, given_up))
             stack.enter_context(process_group.lost_ranks())
         yield outcome
+
+
+@contextlib.contextmanager
+def _nothing_left_where_refused(folder: RunFolder, store_is_new: bool) -> Iterator[None]:
+    """Remove the folder of a run that is refused before its first step, but one that was there or holds a study's
+    log."""
+    there = folder.started() or folder.log.exists()
+    try:
+        yield
+    except UserError as error:
+        if error.exit_code == 2 and not (there or folder.metrics()):
+            remove_folder(folder.path)
+            if store_is_new:
+                with contextlib.suppress(OSError):  # where others began a run in it meanwhile
+                    folder.path.parent.rmdir()
+        raise
 
 
 @contextlib.contextmanager

@@ -15,7 +15,8 @@ from tepo.common.errors import UserError
 from tepo.common.text import counted, install_line
 
 _PACKAGES = ("torch", "transformers", "hydra-core", "typer", "pandas", "math-verify", "antlr4-python3-runtime")
-_EXTRAS = {"bitsandbytes": "bitsandbytes", "datasets": "hub", "wandb": "wandb", "peft": "lora"}
+_EXTRAS = {"bitsandbytes": "bitsandbytes", "datasets": "hub", "peft": "lora"}
+_EXTRAS |= {name: name for name in ("wandb", "tensorboard", "trackio")}
 _PROGRAMS = {
     "sbatch": "Slurm dispatch: apt-get install slurm-wlm munge",
     "chromium": "page tests: apt-get install chromium chromium-driver",

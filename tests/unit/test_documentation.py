@@ -217,7 +217,8 @@ def shown_commands() -> list[tuple[str, list[str]]]:
         if page.name in WRITTEN:
             continue
         text = page.read_text()
-        lines = [line.strip() for block in re.findall(r"```\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+        blocks = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
+        lines = [line.strip() for language, block in blocks if not language for line in block.splitlines()]
         lines += [line.strip() for line in text.splitlines() if line.startswith("    ")]
         lines += re.findall(r"`(tepo [^`]+)`", text.replace("\n", " "))
         found += [(page.name, shlex.split(line, comments=True)) for line in lines if line.startswith("tepo ")]

@@ -107,7 +107,7 @@ def _notes(judged: Sequence[ClaimOutcome]) -> list[str]:
     families = ", ".join(f"{name} of {size}{' in fixed order' * order}" for (name, order), size in sizes.items())
     two = ", ".join(claim.name for claim in claims if not claim.tested.one_sided)
     notes = [
-        f"Δ = A above B: {measures} (docs/evaluation.md). Its interval is that of the test of this claim alone: 90%"
+        f"Δ = A above B: {measures} (docs/claims.md). Its interval is that of the test of this claim alone: 90%"
         + (f", and 95% where the region has two ends ({two})." if two else "."),
         "A claim holds where all outside of its region is rejected, and is refuted where the region is. p: of what was "
         "rejected, where nothing was the smaller of the two. It is judged when all of its runs are measured, at 5%, "

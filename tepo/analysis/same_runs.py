@@ -1,5 +1,5 @@
 """Rows that train as another row does until rounding parts their runs: declared by `same_as:` of a study, and checked
-by their metrics. docs/evaluation.md gives the rule."""
+by their metrics. docs/studies.md gives the rule."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

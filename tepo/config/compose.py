@@ -283,7 +283,7 @@ def _value(key: str, text: str) -> Any:
         fix = f"close all brackets, and put text with other characters than letters, digits and ._-/: {_IN_QUOTES}"
         raise UserError(f"{text} is no list or mapping that can be read", where=f"{key}={text}", fix=fix) from None
     if parsed.is_sweep_override():
-        fix = "`tepo train` runs them as a sweep; a study has `vary:` and --seeds (docs/tables.md)"
+        fix = "`tepo train` runs them as a sweep; a study has `vary:` and --seeds (docs/studies.md)"
         raise UserError(f"{text} lists several values, and a run has one", where=f"{key}={text}", fix=fix)
     return parsed.value()
 

@@ -1,5 +1,5 @@
 """Scores of rows with 95% intervals, and paired comparisons between rows. Formulas and their reasons:
-docs/evaluation.md.
+docs/statistics.md.
 
 Data: a pandas DataFrame with a line a problem and the columns row, seed, benchmark, problem, right, samples: how many
 of its samples are right. Several lines of one problem are added up."""

@@ -1,4 +1,4 @@
-"""The mean over seeds and problems with its 95% interval. Formulas and their reasons: docs/evaluation.md.
+"""The mean over seeds and problems with its 95% interval. Formulas and their reasons: docs/statistics.md.
 
 Seeds (training runs) and problems are both samples from something larger, and every seed meets the same problems,
 so the two are crossed:

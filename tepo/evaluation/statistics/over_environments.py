@@ -1,5 +1,5 @@
 """The mean difference of two rows over several environments (bases, data, models): for these environments, on average
-over such environments, and for one more of them. Formulas and their reasons: docs/evaluation.md.
+over such environments, and for one more of them. Formulas and their reasons: docs/statistics.md.
 
 x[b, s, p] is the difference in environment b under seed s on problem p; every environment has the same problems.
 """

@@ -2,7 +2,7 @@
 plans and claims need neither pandas nor scipy.
 
 Two hypotheses stand behind a region, and exactly one of them is true: the true difference lies outside, or inside. The
-claim holds where the first is rejected and is refuted where the second is. docs/evaluation.md gives the tests."""
+claim holds where the first is rejected and is refuted where the second is. docs/claims.md gives the tests."""
 
 import math
 from collections.abc import Sequence

@@ -13,6 +13,7 @@ from typing import Any
 
 from tepo.common.errors import UserError
 from tepo.common.registry import untested
+from tepo.common.system import unsupported
 from tepo.common.text import counted, spelt
 from tepo.config.own_files import is_own
 from tepo.config.run_config import ModelConfig, RunConfig
@@ -119,9 +120,11 @@ def _found(problems: tuple[Problem, ...], options: GraderOptions) -> Findings:
 
 
 def check_machine(config: RunConfig, folder: Path) -> None:
-    """Raise UserError for what this machine lacks and the run would come to need: packages, servers, trackers,
+    """Raise UserError for what this machine lacks and the run would come to need: Linux, packages, servers, trackers,
     problems, ranks that the engine can use, room for its checkpoints in `folder`'s disk. Says which versions were not
     tested, and which golds cannot be read."""
+    if why := unsupported():
+        raise UserError(why)
     check_backends(config)
     check_trackers(config)
     if config.data.kind == "problems":

@@ -5,7 +5,7 @@ import importlib.util
 import io
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -219,4 +219,8 @@ def _plain(value: Any) -> Any:
     return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
 
 
-_KINDS: dict[str, type[Tracker]] = {"wandb": _Wandb, "tensorboard": _TensorBoard, "trackio": _Trackio}
+_KINDS: dict[str, Callable[[RunConfig, RunFolder, int, int], Tracker]] = {
+    "wandb": _Wandb,
+    "tensorboard": _TensorBoard,
+    "trackio": _Trackio,
+}

@@ -51,7 +51,7 @@ class Asked:
     """Options of studies; what is shown is asked for as it was run."""
 
     scale: Scale = "laptop"
-    seeds: Annotated[str | None, typer.Option(help="Comma-separated, e.g. 0,1,2 (default: the study's).")] = None
+    seeds: Annotated[str | None, typer.Option(help="0,1,2 or 'range(3)' (default: the study's).")] = None
     store: Store = Path("runs")
     data: Annotated[
         str | None, typer.Option(help="Data of every row: an option of data=, or FILE.jsonl (default: the scale's).")
@@ -62,9 +62,11 @@ class Asked:
     def chosen_seeds(self) -> list[int] | None:
         """Raises UserError for what is no list of integers."""
         try:
-            return None if self.seeds is None else [int(part) for part in self.seeds.split(",")]
+            from tepo.studies.sweep import values_of
+
+            return None if self.seeds is None else [int(part) for part in values_of(self.seeds)]
         except ValueError:
-            raise UserError(f"not a list of seeds: {self.seeds!r}", fix="write --seeds 0,1,2") from None
+            raise UserError(f"not a list of seeds: {self.seeds!r}", fix="--seeds 0,1,2 or 'range(3)'") from None
 
     @property
     def overrides(self) -> list[str]:

@@ -14,11 +14,13 @@ from tepo import __version__
 from tepo.common import interpreter, signals, trust
 from tepo.common.errors import UserError
 from tepo.common.text import spelt
+from tepo_cli.commands.chat import chat
 from tepo_cli.commands.doctor import doctor
 from tepo_cli.commands.evaluate import evaluate, responses
 from tepo_cli.commands.model import app as model
 from tepo_cli.commands.objectives import explain
 from tepo_cli.commands.problems import app as data
+from tepo_cli.commands.push import push
 from tepo_cli.commands.records import app as records
 from tepo_cli.commands.runs import listing
 from tepo_cli.commands.studies import ablate, plan, reproduce
@@ -100,9 +102,9 @@ def tepo(
 
 _COMMANDS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {  # by their headings, in order
     "Run": {"train": train, "eval": evaluate, "ablate": ablate, "reproduce": reproduce, "plan": plan},
-    "Look": {"list": listing, "table": table, "figure": figure, "report": report, "responses": responses},
+    "Look": {"list": listing, "table": table, "figure": figure, "report": report, "responses": responses, "chat": chat},
     "Explain": {"explain": explain},
-    "Maintain": {"doctor": doctor, "data": data, "records": records, "model": model},
+    "Maintain": {"doctor": doctor, "data": data, "records": records, "model": model, "push": push},
 }
 for _panel, _commands in _COMMANDS.items():
     for _name, _command in _commands.items():

@@ -1,7 +1,7 @@
 """Memory, time, cost and disk of runs on GPUs. Imported when a plan of such is printed."""
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from tepo.common.text import counted, setting_text
 from tepo.config.run_config import RunConfig
@@ -16,7 +16,7 @@ from tepo.training.resources.estimate import ASSUMPTIONS
 from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.memory import COMMUNICATORS, CONTEXT, FRAGMENTS
 from tepo.training.resources.node_memory import PROCESS, node_memory
-from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
+from tepo.training.resources.run_disk import GB, run_disk
 from tepo_cli.screen import say_wrapped, show
 
 _PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logits", "sampler", "cache")
@@ -108,6 +108,28 @@ def show_fit(config: RunConfig, card: str | None = None) -> None:
     _say_assumed(card, verbose=True)
 
 
+def best_machine(config: RunConfig, steps: int, *, measured: bool) -> Iterator[tuple[str, str]]:
+    """Time and memory of so many steps of one run on the machine with the least product of hours and dollars, and where
+    it does not fit."""
+    reference, several = needs_reference(config), engine_backend(config.engine.kind).several_ranks
+    fits = [fit(config, machine, reference=reference) for machine in _machines(several, None, None)]
+    unfit = [one.machine.name for one in fits if one.problem]
+    where = ", ".join(unfit) if len(unfit) <= _FEW else f"{len(unfit)} of {len(fits)} machines"
+    lacks = f"; does not fit on {where}" if unfit else ""
+
+    def hours(one: Fit) -> float:
+        return steps * one.time.total / 3600 + (one.hours(trained=False) if measured else 0.0)
+
+    if len(unfit) == len(fits):
+        yield "time", f"fits on no machine that is planned for: {fits[-1].problem} (--show-config says what would help)"
+        return
+    best = min((one for one in fits if not one.problem), key=lambda one: hours(one) ** 2 * one.cost(1) / one.time.total)
+    price = hours(best) * best.machine.ranks * best.machine.card.price
+    known = "by a closed form, to a factor of 1.5"
+    yield "time", f"about {hours(best):.1f} h on {best.machine.name}, ${price:,.0f}, {known}; --show-config has others"
+    yield "memory", f"{best.memory.peak / GIB:.0f} GiB of {best.machine.card.bytes / GIB:.0f} on each GPU{lacks}"
+
+
 def _machines(several: bool, card: str | None, gpus: int | None) -> list[Machine]:
     return chosen(machines(), card, gpus) if several else chosen(single_gpus(), card, None)
 
@@ -191,7 +213,7 @@ def show_disk(units: Sequence[Unit]) -> None:
     trained = [unit.config for unit in unique(units) if unit.row.objective is not None]
     for (name, run), count in Counter((config.model.name, run_disk(config)) for config in trained).items():
         say_wrapped(
-            f"disk, {name}: {_gb(run.peak)} for a run while it trains ({CHECKPOINTS} checkpoints of "
+            f"disk, {name}: {_gb(run.peak)} for a run while it trains ({run.checkpoints} checkpoints of "
             f"{_gb(run.checkpoint)}, one of them being written), {_gb(run.weights)} of weights when it has finished; "
             f"{counted(count, 'run')}"
         )

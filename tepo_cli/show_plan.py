@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tepo.common.errors import UserError
 from tepo.common.text import counted
 from tepo.launch.local import unfinished
 from tepo.reporting.progress import say
@@ -29,7 +30,8 @@ def show_units(units: Sequence[Unit], *, rows: bool = False) -> None:
     for model in dict.fromkeys(unit.config.model.name for unit in units):
         lines: dict[tuple[str, ...], list[Unit]] = {}
         for unit in (unit for unit in units if unit.config.model.name == model):
-            lines.setdefault((unit.label,) if rows else (unit.label, str(unit.seed), unit.id), []).append(unit)
+            seed = "–" if unit.row.objective is None else str(unit.seed)
+            lines.setdefault((unit.label,) if rows else (unit.label, seed, unit.id), []).append(unit)
         heads, shown = ("seeds",) if rows else ("seed", "run"), []
         for names, alike in lines.items():
             seeds = [", ".join(dict.fromkeys(str(unit.seed) for unit in alike))] if rows else []
@@ -80,7 +82,7 @@ def show_price(
     if new:
         basis.append("a probe of two steps" if len(new) == 1 else f"{len(new)} probes of two steps")
     seconds, disk = (of((*todo, *shortlists, *choices)) for of in (lambda every: cpu_seconds(every, known), disk_bytes))
-    cpu = f"{_time(seconds, 'CPU ')}, about {_time(seconds / 2)} on two idle cores"
+    cpu = f"{time_text(seconds, 'CPU ')}, about {time_text(seconds / 2)} on two idle cores"
     say_wrapped(f"{count(units, shortlists, choices)}: {cpu}" if one_core else f"measured: {cpu}")
     say_wrapped(f"{disk / 2**20:.0f} MiB of disk; from {' and '.join(basis)}")
     if shortlists:
@@ -90,7 +92,33 @@ def show_price(
         say_wrapped(f"then the settings chosen by validation, {runs}, priced as the first of them")
 
 
-def _time(seconds: float, kind: str = "") -> str:
+def show_count(units: Sequence[Unit], scale: str) -> None:
+    """Runs and time of what is to do in one line, from the store and closed forms: nothing is probed."""
+    todo = unfinished(unique(units))
+    if not todo:
+        say_wrapped(count(units))
+    elif scale_studies(scale).one_core:
+        from tepo.planning.laptop_cost import closed_form_seconds, cpu_seconds, steps_to_train
+        from tepo.store.find_run import costs
+
+        known, seconds = [cost for cost in costs(todo[0].folder.parent) if cost.steps], 0.0
+        new = [unit for unit in todo if not any(one.prices(unit.config) for one in known)]
+        try:
+            for unit in new:
+                seconds += closed_form_seconds(unit.config, steps_to_train(unit), measured=unit.to_measure() > 0)
+        except UserError as error:  # a model whose shape is not known
+            say_wrapped(f"{count(units)}; time not known: {error.what}")
+            return
+        seconds += cpu_seconds([unit for unit in todo if unit not in new], known)
+        basis = "by a closed form, to a factor of three" if new else "by runs like them in the store"
+        say_wrapped(f"{count(units)}: about {time_text(seconds, 'CPU ')}, {basis}")
+    else:
+        from tepo_cli.show_fit import answer, hours_on
+
+        say_wrapped(f"{count(units)}: {answer(units, hours_on(units), None)}, by a closed form, to a factor of 1.5")
+
+
+def time_text(seconds: float, kind: str = "") -> str:
     """`40 seconds`, `2.1 CPU minutes`, `3.5 CPU hours`."""
     for size, unit in ((3600, "hours"), (60, "minutes")):
         if seconds >= 1.5 * size:

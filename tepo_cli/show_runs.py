@@ -1,11 +1,15 @@
 """Names of what can be run, the runs of a store, and those that train, on the screen."""
 
+import ast
 import math
 import os
+import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from rich.live import Live
@@ -22,30 +26,61 @@ from tepo.store.run_folder import RunFolder, outcome_of
 from tepo.store.run_id import RECIPE
 from tepo.store.run_identity import is_configuration
 from tepo.studies.study import CLAIMS
-from tepo_cli.screen import show
+from tepo_cli.screen import screen_width, show
 
 _SHOWN = 40
+_SAID = re.compile(r"^(?:title|about):(?: *>-?\n)?((?:.*)(?:\n +.*)*)", re.MULTILINE)
 _NOT_WHOLE = "config.json is missing, cut off or of another version"
 
 
 def show_names() -> None:
-    """Print what can be run."""
-    rows = [("tepo ablate", _named("experiments", "ablations")), ("tepo eval", _named("evals"))]
-    rows += [(f"{group}=", _named(group)) for group in paths.GROUPS]
-    rows += [(f"{kind}:", _named(kind)) for kind in paths.PYTHON if paths.names(kind)]
-    show(("what", "names"), rows, "what can be run", wrapped=("names",), lines=True)
+    """Print what can be run, a line each with what its file says of it."""
+    kinds = {"tepo ablate": ("experiments", "ablations"), "tepo eval": ("evals",)}
+    kinds |= {f"{group}=": (group,) for group in paths.GROUPS} | {f"{kind}:": (kind,) for kind in paths.PYTHON}
+    for heading, of in kinds.items():
+        found = {name: path for kind in of for name, path in paths.files(kind).items() if name != CLAIMS}
+        if not found:
+            continue
+        print(f"{heading}{'NAME' if heading[-1] == '=' else ' NAME'}" if heading[-1] != ":" else heading)
+        width, own = max(map(len, found)) + 3, dict[Path, list[str]]()
+        for name, path in sorted(found.items()):
+            shipped = [paths.shipped(kind) for kind in of]
+            mark = "" if path.parent in shipped else "*"
+            if mark:
+                hides = any((folder / path.name).is_file() for folder in shipped)
+                own.setdefault(path.parent, []).append(f"{name}, in place of the shipped one" if hides else name)
+            print(_line_of(f"  {f'{name}{mark}'.ljust(width)}", description(path)))
+        for folder, names in own.items():
+            print(f"  * in {folder}: {'; '.join(names)}")
+        print()
 
 
-def _named(*kinds: str) -> str:
-    """Names that a command takes, one of a user's own with its folder."""
-    found = {}
-    for kind in kinds:
-        shipped = paths.shipped(kind)
-        for name, path in paths.files(kind).items():
-            own = "" if path.parent == shipped else f" ({path.parent})"
-            hides = own and (shipped / path.name).is_file()
-            found[name] = name + (f"{own[:-1]}, in place of the shipped one)" if hides else own)
-    return ", ".join(found[name] for name in sorted(found) if name != CLAIMS)
+def _line_of(head: str, text: str) -> str:
+    """A name and its description, which is cut between words where the line ends."""
+    width = max(screen_width() - len(head), 20)
+    return head + "".join(wrap(text, width, max_lines=1, placeholder=" …"))
+
+
+def description(path: Path) -> str:
+    """The first sentence of what a file says of itself: `title:` or `about:`, a docstring, or its first comment where
+    these say no more than the name. Of a model also where its weights come from."""
+    text = path.read_text(encoding="utf-8", errors="replace")
+    if path.suffix == ".py":
+        with suppress(SyntaxError, ValueError):
+            return _sentence(ast.get_docstring(ast.parse(text)) or "")
+        return ""
+    lines = takewhile(lambda line: line.startswith("#"), text.splitlines())
+    comment = _sentence("\n".join(line.lstrip("# ") for line in lines if not line.startswith("# @package")))
+    said = _SAID.search(text)
+    title = _sentence(said[1].strip().strip("\"'")) if said else ""
+    if comment and re.sub(r"\W", "", title).casefold() in ("", path.stem.replace("_", "")):
+        title = comment
+    source = re.search(r"^path: *([\w./-]+)$", text, re.MULTILINE)
+    return ": ".join(filter(None, (source[1] if source else "", title)))
+
+
+def _sentence(text: str) -> str:
+    return re.split(r"\. (?=[A-Z])", " ".join(text.split("\n\n")[0].split()))[0].rstrip(".")
 
 
 def show_runs(store: Path, every: bool) -> None:
@@ -95,6 +130,8 @@ def _line(run: RunFolder, config: dict[str, Any]) -> list[str]:
             run.check_config()
         except UserError as error:
             status += f", and not used: {error.what}"
+    if best := run.best():
+        status += f", weights of step {best.step}"
     if manifest.get("status") == "finished":
         steps = manifest.get("steps", total)
     else:

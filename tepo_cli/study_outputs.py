@@ -84,6 +84,6 @@ def _show_table(table: "Table", units: Sequence[Unit], format: str) -> None:
         print(rendered.rstrip("\n"))
     else:
         Screen(width=screen_width()).print(rendered)
-    there = sorted({str(unit.folder) for unit in units if unit.folder.is_dir()})
+    there = sorted({unit.id for unit in units if unit.folder.is_dir()})
     if there:
-        say(f"runs: {', '.join(there[:8])}{' …' if len(there) > 8 else ''}")
+        say(f"runs in {units[0].folder.parent}: {', '.join(there[:8])}{' …' if len(there) > 8 else ''}")

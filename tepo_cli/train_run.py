@@ -20,25 +20,31 @@ from tepo_cli.cli_options import compose_run
 from tepo_cli.screen import show
 
 
-def run_training(job: RunJob) -> None:
-    """Train, measure as asked, and say where things lie and what came out."""
+def run_training(job: RunJob, words: Sequence[str] = ()) -> None:
+    """Train, measure as asked, and say where things lie and what came out. words: that the run was asked for by."""
+    finished = job.run.finished()
     rows = job.train()
     if rows is None:
         return
-    run, ending = job.run, job.run.ending()
-    say(f"run {run.path.name}: {counted(len(run.metrics()), 'step')}, {run.path}")
+    run, ending, best = job.run, job.run.ending(), job.run.best()
+    steps, names = counted(len(run.metrics()), "step"), ", ".join(run.measured())
+    said = f"finished already: {run.path}, {steps}, {f'measured on {names}' if names else 'not measured yet'}"
+    say(said if finished else f"run {run.path.name}: {steps}, {run.path}")
     if ending is not None:
-        weights = f"those after step {ending.step - 1}" if ending.step > 1 else "those it started from"
+        weights = f"those after {best or f'step {ending.step - 1}'}" if ending.step > 1 else "those it started from"
         say(f"training ended with {ending}: {ending.why}. The run counts as finished; its weights are {weights}")
         if run.examples_file.is_file():
             say(f"a few of its responses: {run.examples_file}")
+    elif best is not None:
+        say(f"its weights are those after {best}")
     measured = job.measure(rows)
     names = [result.benchmark for result in measured.results]
     base = stored_base(job.config, names)
     show_results(run, measured, base)
     if len(base) < len(names):
         lacking = counted(len(names) - len(base), "benchmark")
-        say(f"the base is not measured on {lacking}: `tepo eval -m 'base WORDS'` with its words measures it")
+        model = shlex.quote(shlex.join(["base", *words]))
+        say(f"the base is not measured on {lacking}, this measures it: tepo eval -m {model}")
 
 
 def run_base(config: RunConfig, *, quiet: bool) -> None:
@@ -49,18 +55,18 @@ def run_base(config: RunConfig, *, quiet: bool) -> None:
 
 
 def show_results(run: RunFolder, measured: Measured, base: Mapping[str, Result] = MappingProxyType({})) -> None:
-    """Accuracies with their intervals, that of the base beside them where it is known, and the share of right responses
-    to validation problems."""
-    if measured.results:
-        heads, rows = ("benchmark", "accuracy %", "95%", *(["base %"] if base else [])), []
+    """A table of accuracies with their intervals, that of the base beside them where it is known, and the share of
+    right responses to validation problems."""
+    if measured.results or measured.validation is not None:
+        heads, rows = ("benchmark", "accuracy %", "95%", *(["base %"] if base else [])), list[tuple[str, ...]]()
         for result in measured.results:
             ends = "–" if result.interval is None else " – ".join(f"{100 * end:.1f}" for end in result.interval)
             known = base.get(result.benchmark)
             beside = [f"{100 * known.accuracy:.1f}" if known else "–"] if base else []
             rows.append((result.benchmark, f"{100 * result.accuracy:.1f}", ends, *beside))
-        show(heads, rows, run.path.name, stderr=True)
-    if measured.validation is not None:
-        say(f"right responses to validation problems: {measured.validation:.1%}")
+        if measured.validation is not None:
+            rows.append(("validation problems", f"{100 * measured.validation:.1f}", *"––"[: len(heads) - 2]))
+        show(heads, rows, run.path.name)
 
 
 _KINDS = ("train", "base")

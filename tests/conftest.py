@@ -23,15 +23,15 @@ settings.load_profile("tepo")
 _TERMINAL = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 _RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 for _name in list(os.environ):  # what a shell, a CI service or a job happens to export is not what is tested
-    if _name in ("TEPO_PATH", *_TERMINAL, *_RANKS) or _name.startswith(("WANDB_", "SLURM_", "HYDRA_")):
+    if _name in ("TEPO_PATH", *_TERMINAL, *_RANKS) or _name.startswith(("WANDB_", "TRACKIO_", "SLURM_", "HYDRA_")):
         del os.environ[_name]
 
 
 TRITON = os.path.join(sys.prefix, "triton")  # a folder of its own: the other tests run without it, as on a CPU's torch
 _DEV = "pip install -r requirements/dev.txt"
 _MODULES = {
-    **{name: ([name], "make engines") for name in ("vllm", "deepspeed", "verl", "reasoning_gym", "triton")},
-    **{name: ([name], _DEV) for name in ("bitsandbytes", "lm_eval", "peft")},
+    **{name: ([name], "make engines") for name in ("vllm", "deepspeed", "verl", "reasoning_gym", "trackio", "triton")},
+    **{name: ([name], _DEV) for name in ("bitsandbytes", "lm_eval", "peft", "tensorboard", "wandb")},
     "axe": (["axe_playwright_python"], _DEV),
     "jupyter": (["nbclient", "ipykernel", "ipywidgets"], _DEV),
 }

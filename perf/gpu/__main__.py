@@ -7,7 +7,7 @@ Parts, the ones that settle most first: attention fused vllm vllm_head small_lm 
 request two_gpus update. Each runs in a process of its own with a time limit. What was found stands in one file,
 gpu_CARD.json (perf/results unless --out says where), after each part, also when it fails, misses a package or runs out
 of time; the others go on. The file holds versions, card, driver, figures and cleaned messages, and nothing of whose
-machine it was: send it back (docs/engines.md). Exit code 1 when a part did not work; a missing package is no excuse,
+machine it was: send it back (docs/gpu.md). Exit code 1 when a part did not work; a missing package is no excuse,
 but `--without` leaves parts out by name. A part whose hardware or model is missing is not run, and does not count.
 `--small` runs every part on the CPU at a small size, which says that the code runs and nothing about a GPU; its file
 goes to build/gpu_small. `--stored` prints the results that are kept, and for each part without one that it has not run

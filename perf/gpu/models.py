@@ -17,8 +17,8 @@ from tepo.config.run_config import (
     ModelConfig,
     RunConfig,
     SamplerConfig,
+    TrackingConfig,
     TrainConfig,
-    WandbConfig,
 )
 from tepo.policy.model.model_location import resolve
 from tepo.policy.model.packed_attention import prepare
@@ -80,7 +80,7 @@ def run_config(case: Case) -> RunConfig:
     model = ModelConfig(case.shape, "none", dtype="bfloat16", gradient_checkpointing=case.checkpointing)
     data = DataConfig("random", "none")
     engine = EngineConfig(micro_batch_tokens=case.micro, optimizer=case.optimizer, offload=case.offload)
-    rest = (data, SamplerConfig(), engine, train, GraderConfig(), WandbConfig())
+    rest = (data, SamplerConfig(), engine, train, GraderConfig(), TrackingConfig())
     return RunConfig(0, "perf", {"name": "tepo"}, model, *rest)
 
 

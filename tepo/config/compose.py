@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 from tepo.common import paths
 from tepo.common.errors import UserError, unknown_name
@@ -19,7 +19,7 @@ from tepo.common.paths import GROUPS
 from tepo.common.schema import Keys, Location, read
 from tepo.config import own_files
 from tepo.config.own_reward import read_prompt, read_rewards
-from tepo.config.run_config import RunConfig
+from tepo.config.run_config import RunConfig, TrackerName
 from tepo.formula import row
 
 _RESOLVED = re.compile(r"\$\{[^}]*(:|\$\{)")
@@ -229,7 +229,11 @@ def check_override(text: str) -> None:
         r"data\.reward\.\w+\.(weight|function)", key
     )
     if not below and key not in _leaves():
-        raise unknown_name("configuration key", key, _leaves(), where=text)
+        error, section = unknown_name("configuration key", key, _leaves(), where=text), key.partition(".")[0]
+        if section in get_args(TrackerName):
+            beside = ", ".join(leaf for leaf in _leaves() if leaf.startswith("tracking.") and leaf != "tracking.to")
+            error = UserError(error.what, where=text, fix=f"did you mean tracking.to=[{section}]? beside it: {beside}")
+        raise error
 
 
 def check_inside(value: Any, at: Location) -> None:
@@ -279,7 +283,7 @@ def _value(key: str, text: str) -> Any:
         fix = f"close all brackets, and put text with other characters than letters, digits and ._-/: {_IN_QUOTES}"
         raise UserError(f"{text} is no list or mapping that can be read", where=f"{key}={text}", fix=fix) from None
     if parsed.is_sweep_override():
-        fix = "a command for each, or `vary:` in a study (docs/studies.md)"
+        fix = "`tepo train` runs them as a sweep; a study has `vary:` and --seeds (docs/studies.md)"
         raise UserError(f"{text} lists several values, and a run has one", where=f"{key}={text}", fix=fix)
     return parsed.value()
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tepo.common.files import content_hash
 
-NOT_A_SETTING = ("seed", "store", "wandb.", "train.token_dump_every")
+NOT_A_SETTING = ("seed", "store", "tracking.", "train.token_dump_every")
 """Beginnings of keys that are shown by themselves, or have no say in what is trained."""
 
 

@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 from tepo.common.schema import REQUIRED, Exclusive, option
 
 Wrap = Literal["raw", "auto", "base"]
+TrackerName = Literal["wandb", "tensorboard", "trackio"]
 POSITIVE = Exclusive(0)
 GRADER = "grader"  # the reward that needs no file
 T = TypeVar("T")
@@ -29,11 +30,11 @@ class ModelConfig:
     name: str = option(REQUIRED, "name of the model in lists and tables")
     path: str = option(REQUIRED, "folder, hub id, or `package:NAME` for a base that ships with tepo")
     revision: str | None = option(None, "commit of the model on the hub")
-    teacher: str | None = option(None, "model whose log-probs logp_teacher are: named as path, or a model= option")
+    teacher: str | None = option(None, "model that gives logp_teacher: named like path, or an option of model=")
     dtype: Literal["float32", "bfloat16"] = option("float32", "storage dtype of the weights")
     # null: where the memory of the card needs it
-    gradient_checkpointing: bool | None = option(False, "recomputation of activations in the backward pass")
-    trust_remote_code: bool = option(False, "permission to run code that comes with the model")
+    gradient_checkpointing: bool | None = option(False, "recompute activations in the backward pass")
+    trust_remote_code: bool = option(False, "let code that comes with the model run")
     lora_rank: int = option(0, "rank of adapters on a frozen model (peft); 0: all weights train", low=0)
     lora_alpha: float = option(32.0, "scale of the adapters, divided by their rank", low=POSITIVE)
     wrap: Wrap = option("auto", "text around a request; auto: the chat template where there is one, else base")
@@ -66,20 +67,20 @@ class DataConfig:
 
     name: str = option(REQUIRED, "name of the problems in lists and tables")
     base: str = option(REQUIRED, "name of the model that `model=laptop` starts from")
-    kind: Literal["procedural", "problems"] = option("procedural", "origin of the problems: generated or read")
+    kind: Literal["procedural", "problems"] = option("procedural", "where problems come from: generated, or read")
     tasks: dict[str, float] = option({}, "weight of each generated task (kind=procedural)")
     problems: str | None = option(None, "file, set of the hub, task of reasoning-gym, or name of a declared set")
     fields: dict[str, str] = option({}, "column of problem, answer, id, family, where its name does not say it")
     # a group may say auto: raw for a shipped base, else boxed; a file's text stands here
-    prompt: str = option("raw", "form of the request: raw, the statement; boxed: told to box; text with {problem}")
-    reward: dict[str, NamedReward] = option({}, "name: reward, in place of the grader's verdict; see own_reward")
+    prompt: str = option("raw", "request: raw, the problem; boxed, with the wish for a box; your text with {problem}")
+    reward: dict[str, NamedReward] = option({}, "rewards by name, in place of the grader's verdict")
     flip_rewards: float = option(0.0, "share of responses that are trained on 1 - reward", low=0, high=0.5)
-    exclude_contaminated: bool = option(False, "exclusion of problems that a benchmark holds")
+    exclude_contaminated: bool = option(False, "leave out problems that a benchmark contains")
     held_out: int = option(0, "number of problems kept from training, for train.validate_every", low=0)
-    overlong_prompts: Literal["drop", "truncate", "error"] = option("drop", "treatment of prompts beyond the limit")
+    overlong_prompts: Literal["drop", "truncate", "error"] = option("drop", "what happens to prompts beyond the limit")
     benchmarks: list[str] = option([], "names of the benchmarks that a finished run is measured on")
-    max_prompt_tokens: int | None = option(None, "limit of a prompt under scale=laptop; null: its own", low=1)
-    max_new_tokens: int | None = option(None, "limit of a response under scale=laptop; null: its own", low=1)
+    max_prompt_tokens: int | None = option(None, "prompt limit at scale=laptop; null: the scale's", low=1)
+    max_new_tokens: int | None = option(None, "response limit at scale=laptop; null: the scale's", low=1)
 
 
 @dataclass
@@ -96,7 +97,7 @@ class SamplerConfig:
     # null: the planner's choice; the last bits of log-probs differ with it, as they do with the number of ranks
     tensor_parallel: Literal[1, 2, 4, 8] | None = option(1, "number of neighbouring ranks that share a vLLM engine")
     servers: list[str] = option([], "URLs of the servers (kind=vllm_server)")
-    margin: float = option(1.2, "ratio of the prompts in flight to those expected to hold the missing groups", low=1)
+    margin: float = option(1.2, "prompts in flight, in multiples of those expected to suffice", low=1)
 
 
 @dataclass
@@ -109,9 +110,9 @@ class EngineConfig:
     micro_batch_tokens: int | None = option(16384, "largest number of tokens of one forward pass", low=1)
     zero_stage: int | None = option(2, "ZeRO stage of DeepSpeed: the state that GPUs share out", low=1, high=3)
     optimizer: Literal["adamw", "adamw_8bit"] = option(
-        "adamw", "kind of optimizer; 8bit: moments in 8 bits (torch alone)"
+        "adamw", "optimizer; adamw_8bit keeps its moments in 8 bits (engine=torch only)"
     )
-    offload: bool = option(False, "placement of the optimizer's state in the memory of the CPU")
+    offload: bool = option(False, "keep the optimizer's state in CPU memory")
 
 
 @dataclass
@@ -119,10 +120,10 @@ class TrainConfig:
     """The RL loop, TEPO section 4.1."""
 
     steps: int = option(REQUIRED, "number of rollouts, each with its updates", low=1)
-    prompts_per_step: int = option(REQUIRED, "number of mixed groups in a full rollout", low=1)
+    prompts_per_step: int = option(REQUIRED, "groups with right and wrong responses in a full rollout", low=1)
     # a group of one has no contrast: for objectives alone that need none
     samples_per_prompt: int = option(REQUIRED, "number of responses of a group", low=1)
-    max_rounds: int = option(REQUIRED, "largest number of prompts of a step, in units of prompts_per_step", low=1)
+    max_rounds: int = option(REQUIRED, "most prompts of a step, in multiples of prompts_per_step", low=1)
     temperature: float = option(REQUIRED, "sampling temperature; greedy groups are all alike", low=POSITIVE)
     max_prompt_tokens: int = option(REQUIRED, "length limit of a prompt", low=1)
     max_new_tokens: int = option(REQUIRED, "length limit of a response", low=1)
@@ -134,14 +135,15 @@ class TrainConfig:
     weight_decay: float = option(0.0, "weight decay of AdamW", low=0)
     adam_beta2: float = option(0.999, "decay rate of AdamW's second moment", low=0, high=Exclusive(1))
     grad_clip: float = option(1.0, "largest norm of the gradient; inf: no clipping", low=POSITIVE, high=math.inf)
-    exact_kl: bool = option(False, "use of the exact KL over the vocabulary in place of an objective's k3")
+    exact_kl: bool = option(False, "take the exact KL over the vocabulary for an objective's k3")
     # a departure from both papers, to study how objectives tolerate stale data
     staleness: int = option(0, "number of steps between the policy that samples and the one trained on it", low=0)
-    collapse_window: int = option(0, "steps in turn below the reward of step 1 that end a run; 0: never", low=0)
+    collapse_window: int = option(0, "steps in a row below step 1's reward that end a run; 0: never", low=0)
     # null: by the clock, one ten minutes after the last
     checkpoint_every: int | None = option(1, "number of steps between checkpoints", low=1)
     validate_every: int = option(0, "number of steps between measurements on validation problems; 0: never", low=0)
     validation_problems: int = option(50, "problems of each generated benchmark for train.validate_every", low=1)
+    keep_best: bool = option(False, "ending with the weights whose validation was best, which validate_every measures")
     token_dump_every: int = option(0, "steps between dumps for the token view; 0: the first and last alone", low=0)
 
     @property
@@ -157,22 +159,24 @@ class GraderConfig:
 
     timeout: float = option(3.0, "CPU seconds an answer may take in a worker", low=POSITIVE)
     workers: int = option(1, "number of worker processes; 0: one per usable core, at most 8", low=0)
-    memory_mb: int = option(1024, "address space of a worker, MiB", low=1)
+    memory_mb: int = option(1024, "memory of a worker, MiB", low=1)
     recycle: int = option(2000, "number of answers after which a worker is replaced", low=1)
-    max_chars: int = option(2000, "length of an answer beyond which it is wrong unread", low=1)
-    max_depth: int = option(40, "depth of brackets beyond which an answer is wrong unread", low=1)
-    fallbacks: list[str] = option([], "what is taken of a response without a box: phrase, formula, bare")
-    relative_tolerance: float = option(0.0, "relative slack on numbers", low=0)
-    absolute_tolerance: float = option(0.0, "absolute slack on numbers", low=0)
+    max_chars: int = option(2000, "longer answers are wrong without being read", low=1)
+    max_depth: int = option(40, "answers with deeper brackets are wrong without being read", low=1)
+    fallbacks: list[str] = option([], "what may be the answer without a box: phrase, formula, bare")
+    relative_tolerance: float = option(0.0, "relative tolerance between numbers", low=0)
+    absolute_tolerance: float = option(0.0, "absolute tolerance between numbers", low=0)
 
 
 @dataclass
-class WandbConfig:
-    """Mirror of metrics.jsonl."""
+class TrackingConfig:
+    """Places beside the run's folder that show its metrics."""
 
-    mode: Literal["disabled", "offline", "online"] = option("disabled", "mode of wandb; offline needs no network")
-    project: str = option("tepo", "wandb project of the run")
-    group: str | None = option(None, "wandb group of the run")
+    to: list[TrackerName] = option([], "names of the trackers: wandb, tensorboard, trackio")
+    project: str = option("tepo", "project of the run there")
+    group: str | None = option(None, "group of the run there")
+    name: str | None = option(None, "name of the run there, before its id; null: OBJECTIVE-SEED")
+    offline: bool = option(False, "nothing is sent: wandb keeps a folder for `wandb sync`, trackio its local database")
 
 
 @dataclass
@@ -180,13 +184,13 @@ class RunConfig:
     """One training run."""
 
     seed: int = option(REQUIRED, "seed of every random draw", low=0, high=Exclusive(2**63))
-    scale: str = option(REQUIRED, "scale of the run: laptop, single_gpu or paper")
+    scale: str = option(REQUIRED, "scale of the run: laptop, small_lm, single_gpu or paper")
     objective: dict[str, Any] = option(REQUIRED, "formula of the loss, as tepo.formula reads it")
     model: ModelConfig = option(REQUIRED, "policy")
-    data: DataConfig = option(REQUIRED, "training problems, and the benchmarks of a finished run")
-    sampler: SamplerConfig = option(REQUIRED, "source of the responses")
-    engine: EngineConfig = option(REQUIRED, "training of the weights")
+    data: DataConfig = option(REQUIRED, "training problems and benchmarks")
+    sampler: SamplerConfig = option(REQUIRED, "where responses come from")
+    engine: EngineConfig = option(REQUIRED, "how the weights are trained")
     train: TrainConfig = option(REQUIRED, "RL loop")
-    grader: GraderConfig = option(REQUIRED, "judging of answers")
-    wandb: WandbConfig = option(REQUIRED, "mirror of metrics.jsonl")
+    grader: GraderConfig = option(REQUIRED, "how answers are judged")
+    tracking: TrackingConfig = option(REQUIRED, "where metrics are shown beside the run's folder")
     store: str = option("runs", "folder of all runs")

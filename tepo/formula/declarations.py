@@ -18,7 +18,7 @@ from tepo.common.errors import UserError, unknown_name
 from tepo.formula.graph import Function
 from tepo.formula.language import FUNCTIONS, GIVEN, stage_of
 
-PAGE = "docs/own-kinds.md has examples"
+PAGE = "docs/own-method.md has examples"
 _TAKES = ("token", "response", "condition", "number", "any")
 _GIVES = ("token", "response", "condition", "number", "same")
 _EXAMPLE = '@function(takes="token number", gives="token")'

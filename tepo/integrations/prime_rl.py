@@ -5,7 +5,7 @@ type = "custom"
 import_path = "tepo.integrations.prime_rl.loss"
 kwargs = {objective = "grpo_dapo"}
 
-Imports nothing of prime-rl. See docs/library.md."""
+Imports nothing of prime-rl. See docs/trainers-use.md."""
 
 import json
 from collections.abc import Mapping, Sequence

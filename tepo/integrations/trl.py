@@ -5,7 +5,8 @@ trainer = ObjectiveTrainer(
 )
 
 Generation, rewards, optimiser, logging and checkpoints are TRL's. Advantages, loss and its metrics are the objective's,
-with denominators and selections over all micro-batches of an optimiser step and all processes. See docs/library.md.
+with denominators and selections over all micro-batches of an optimiser step and all processes.
+See docs/trainers-use.md.
 """
 
 import warnings

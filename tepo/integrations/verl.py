@@ -4,7 +4,7 @@ can serve as it is, as `tepo_NAME` in both registries:
 VERL_USE_EXTERNAL_MODULES=tepo.integrations.verl python -m verl.trainer.main_ppo \\
     algorithm.adv_estimator=tepo_gspo actor_rollout_ref.actor.policy_loss.loss_mode=tepo_gspo …
 
-`register` adds a changed row, or one of your own, from a module that is named there too. See docs/library.md."""
+`register` adds a changed row, or one of your own, from a module that is named there too. See docs/trainers-use.md."""
 
 from collections.abc import Callable
 from itertools import count

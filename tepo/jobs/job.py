@@ -21,6 +21,7 @@ from tepo.store.evaluation_result import Result
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed.process_group import rank, world_size
 from tepo.training.loop import train
+from tepo.training.metrics.trackers import track_scores
 from tepo.training.preflight import check_benchmarks, check_validation_problems
 
 
@@ -63,7 +64,7 @@ class RunJob:
         self.check()
         before = set(map(repr, self.run.metrics()))
         name = f"{self.config.objective['name']} seed {self.config.seed}"
-        with bar(name, self.config.train.steps, self.quiet) as advance:
+        with bar(name, self.config.train.steps, self.quiet or self.run.finished()) as advance:
 
             def show(step: int, row: dict[str, Any]) -> None:
                 failed = f"  reward failed {failures:.0f}" if (failures := row.get("reward/failed")) else ""
@@ -93,13 +94,15 @@ class RunJob:
     def measure(self, rows: Sequence[dict[str, Any]] = ()) -> Measured:
         """Measure as asked, add what the process cost to the run's record, and write the card of its model; stored
         results are read. rows: of the steps that this process added."""
-        start, before, (_, validations), job = os.times(), len(self.run.measured()), self.missing(), self
+        start, known, (_, validations), job = os.times(), self.run.measured(), self.missing(), self
         if self.measures_apart(trained_here=bool(rows)):
             free_unused()
             in_child(self.results)
             job = replace(self, quiet=True)  # all is there
         measured = job.results()
-        new = len(self.run.measured()) - before + validations
+        if not self.base:
+            track_scores(self.config, self.run, [one for one in measured.results if one.benchmark not in known])
+        new = len(self.run.measured()) - len(known) + validations
         if rows or new:
             measuring = sum(os.times()[:4]) - sum(start[:4])  # of this process, and of those that it started
             cost = Cost(

@@ -1,7 +1,7 @@
 """The model card of a trained run: `README.md` beside its last weights, as the hub shows it."""
 
 from collections.abc import Collection, Iterator
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -16,10 +16,12 @@ from tepo.common.schema import Location, read
 from tepo.common.text import counted
 from tepo.config.compose import compose, options, to_dict
 from tepo.config.differences import typed
-from tepo.config.run_config import RunConfig
+from tepo.config.own_files import DATA_SUFFIXES, GYM, HUB_DATA
+from tepo.config.run_config import DataConfig, RunConfig
 from tepo.evaluation.results import read_result
 from tepo.formula.row import present_row, row_of
 from tepo.policy.model.model_location import is_gone, on_hub, resolve
+from tepo.problems.training_sets import sources_of
 from tepo.store.checkpoint_files import ADAPTER
 from tepo.store.evaluation_result import Result
 from tepo.store.run_folder import RunFolder
@@ -42,11 +44,18 @@ def write_card(run: RunFolder, own: Collection[str] = ()) -> Path:
     return card
 
 
+def config_of(run: RunFolder) -> RunConfig:
+    """The configuration that a run keeps. Raises UserError for one that is none."""
+    full = run.config()["full"]
+    known = {part.name: full.get(part.name, {}) for part in fields(RunConfig)}
+    return read(RunConfig, known, Location(lambda _: str(run.config_file)))
+
+
 def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
     """The card as text."""
-    from huggingface_hub import ModelCardData
+    from huggingface_hub import EvalResult, ModelCardData
 
-    config = read(RunConfig, run.config()["full"], Location(lambda _: str(run.config_file)))
+    config = config_of(run)
     results: list[Result] = []
     unchecked: list[str] = []
     for name in run.measured():
@@ -65,20 +74,40 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
     said = [", ".join(f"{key} {one[key]}" for key in keys if one.get(key)) for one in provenance.sessions(run.path)]
     versions = "\n".join(f"- {line}" for line in dict.fromkeys(said)) or "Not on record."
     model, train, base = config.model, config.train, config.model.path
-    licence, ending = base_licence(base), run.ending()
-    tags, source = ["reinforcement-learning", "tepo"], base if on_hub(base) else None
-    front = ModelCardData(library_name="transformers", tags=tags, license=licence or None, base_model=source)
+    licence, ending, best = base_licence(base), run.ending(), run.best()
+    title = f"{config.objective['name']} on {model.name}, seed {config.seed}"
+    measured = [
+        EvalResult(
+            task_type="text-generation",
+            dataset_type=one.benchmark,
+            dataset_name=one.benchmark,
+            metric_type="accuracy",
+            metric_name=f"accuracy %, mean of {counted(one.samples, 'sample')}",
+            metric_value=round(100 * one.accuracy, 1),
+        )
+        for one in results
+    ]
+    front = ModelCardData(
+        library_name="transformers",
+        tags=["reinforcement-learning", "tepo"],
+        license=licence or None,
+        base_model=base if on_hub(base) else None,
+        datasets=_hub_sets(config.data) or None,
+        model_name=title if measured else None,
+        eval_results=measured or None,
+    )
     adapters = (
         f" Trained were LoRA's adapters of rank {model.lora_rank} and alpha {model.lora_alpha:g} on all linear layers "
         f"but the output matrix. These weights have them merged; `{ADAPTER}/` holds them apart, in peft's format."
     )
     parts = [
         f"---\n{front.to_yaml()}\n---",
-        f"# {config.objective['name']} on {model.name}, seed {config.seed}",
+        f"# {title}",
         f"Trained by reinforcement learning with verifiable rewards with tepo, as run `{run.path.name}`: "
         f"{counted(len(run.metrics()), 'step')}"
         + (f"; training ended early with {ending}" if ending else "")
         + "."
+        + (f" These weights are those after {best}." if best else "")
         + (adapters if model.lora_rank else ""),
         _objective(run, config, own),
         f"## Data\n\n`{config.data.name}` ({config.data.kind}), {train.prompts_per_step} prompts x "
@@ -90,6 +119,17 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
         + (f"{licence}." if licence else "not stated where it was loaded from: see its own card."),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _hub_sets(data: DataConfig) -> list[str]:
+    """Data sets of the hub that the training problems are from."""
+    name = data.problems or ""
+    if data.kind != "problems" or name.endswith(DATA_SUFFIXES) or name.startswith(GYM):
+        return []
+    if found := HUB_DATA.fullmatch(name):
+        return [found["path"]]
+    paths = [declared.dataset.path for _, declared in sources_of(name) if declared.dataset]
+    return list(dict.fromkeys(path for path in paths if HUB_DATA.fullmatch(path)))
 
 
 def base_licence(path: str) -> str:
@@ -151,9 +191,11 @@ def command_of(config: RunConfig, run: RunFolder) -> str:
 def _leaves(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
     """Dotted keys of the configuration, with their values as Hydra reads them, but for those that do not change
     training."""
+    apart = {"store", "tracking", "scale", "objective.name", "model.name", "data.name", "data.problems"}
+    apart.add("sampler.servers")
     if isinstance(value, dict):
         for name, inner in value.items():
-            if f"{key}{name}" not in ("store", "scale", "objective.name", "model.name", "data.name", "data.problems"):
+            if f"{key}{name}" not in apart:
                 yield from _leaves(inner, f"{key}{name}.")
     else:
         yield key[:-1], _word(value)

@@ -54,10 +54,14 @@ class Weights:
 
     def rows(self) -> int:
         """Rows of the vocabulary."""
+        return int(self.sizes().get_text_config().vocab_size)
+
+    def sizes(self) -> Any:
+        """The configuration of the model."""
         from transformers import AutoConfig
 
         options = load_options(self.path, self.revision, self.trust_remote_code)
-        return int(AutoConfig.from_pretrained(resolve(self.path), **options).get_text_config().vocab_size)
+        return AutoConfig.from_pretrained(resolve(self.path), **options)
 
 
 def tokenizer_of(weights: Weights) -> Any:

@@ -100,19 +100,20 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
             failures = run_slurm(todo, slurm, todo[0].folder.parent, watch)
     for unit in todo:
         if ending := unit.in_store.ending():
-            note(f"{unit.label} seed {unit.seed} ended with {ending}: {ending.why}")
+            note(f"{unit.title} ended with {ending}: {ending.why}")
     costs = {unit.id: unit.in_store.costs() for unit in todo}
     note("; ".join(filter(None, (spent(costs), f"{time.monotonic() - started:.0f} s by the clock"))))
     if failures:
         lines = [f"{len(failures)} of the runs failed:"]
         for failure in failures:
             unit = failure.unit
-            lines.append(f"  {unit.label} seed {unit.seed} ({unit.folder}): {failure.message}")
+            lines.append(f"  {unit.title} ({unit.id}): {failure.message}")
         failed = {failure.unit.id for failure in failures}
         left = [unit for unit in todo if unit.id not in failed and not unit.done()]
         if left and same_twice(failures):
             lines.append(f"two failed alike, so {counted(len(left), 'run')} did not start")
-        fix = "see log.txt in each run's folder; the same command tries them again and keeps the rest"
+        where = f"see log.txt in each run's folder in {todo[0].folder.parent}"
+        fix = f"{where}; the same command tries them again and keeps the rest"
         raise RunFailed("\n".join(lines), fix=fix)
 
 
@@ -148,10 +149,7 @@ def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, Uni
         # a benchmark of 800 samples costs about as much as one training step (docs/scales.md)
         work = {unit.id: unit.steps + len(unit.benchmarks) for unit in todo}
         total = progress.add_task(counted(len(todo), "run"), total=sum(work.values()))
-        bars = {
-            unit.id: progress.add_task(f"  {unit.label} seed {unit.seed}", total=work[unit.id], start=False)
-            for unit in todo
-        }
+        bars = {unit.id: progress.add_task(f"  {unit.title}", total=work[unit.id], start=False) for unit in todo}
         named, ended = {unit.id: unit for unit in todo}, set[str]()
         in_file = not (quiet or console.is_terminal or console.is_jupyter)  # where no bar can be drawn
 
@@ -160,7 +158,7 @@ def _bars(todo: Sequence[Unit], quiet: bool) -> Iterator[Callable[[dict[str, Uni
                 if in_file and name not in ended and state.done and not state.running and named[name].done():
                     ended.add(name)
                     unit, count = named[name], f"{len(ended)} of {counted(len(todo), 'run')}"
-                    say(f"{count}: {unit.label} seed {unit.seed} {unit.in_store.outcome()}")
+                    say(f"{count}: {unit.title} {unit.outcome}")
                 if state.running:
                     progress.start_task(bars[name])
                 progress.update(bars[name], completed=state.steps + state.benchmarks, visible=state.running)

@@ -19,11 +19,12 @@ from tepo.problems.training_sets import check_training_set
 from tepo.sampling.backends import sampler_backend
 from tepo.studies.plan import Unit
 from tepo.training.engine.backends import engine_backend
+from tepo.training.metrics.trackers import check_trackers
 from tepo.training.preflight import check_benchmarks, check_golds, check_settings, most_ranks
 from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.layout import fill
 from tepo.training.resources.memory import Gpus, memory
-from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
+from tepo.training.resources.run_disk import GB, run_disk
 
 
 def check_rows(todo: Sequence[Unit]) -> None:
@@ -85,6 +86,8 @@ def check_study(todo: Sequence[Unit], jobs: int, gpus: int, slurm: SlurmOptions 
                 backend.check_settings(unit.config, ranks)
                 if slurm is None:
                     backend.check_available(unit.config)
+            if slurm is None:
+                check_trackers(unit.config)
             if unit.config.data.kind == "problems":
                 check_training_set(unit.config.data.problems or "")
     for sentence in sorted(filter(None, said)):
@@ -142,7 +145,7 @@ def _check_disk(todo: Sequence[Unit], at_once: int) -> None:
             saved = len(unit.in_store.checkpoints())
             stay = 0.0 if saved else disk.weights
             kept += stay
-            training.append(max(CHECKPOINTS - saved, 0) * disk.checkpoint - stay)
+            training.append(max(disk.checkpoints - saved, 0) * disk.checkpoint - stay)
     needed = kept + sum(sorted(training)[-at_once:])
     store = todo[0].folder.parent
     there = next(path for path in (store, *store.absolute().parents) if path.exists())

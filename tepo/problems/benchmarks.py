@@ -67,6 +67,12 @@ class Benchmark:
             problems = load_dataset_problems(self.dataset, self.name.partition(":")[0], self.count, self.hash)
         return [problem for problem in problems if problem.id not in self.without]
 
+    def validation(self, count: int) -> "Benchmark":
+        """A generated one on so many problems of the validation split, which no training, base or test set holds."""
+        assert self.procedural
+        source = replace(self.procedural, split="validation", seed=_VALIDATION_SEED)
+        return replace(self, procedural=source, count=count)
+
     @cached_property
     def fingerprint(self) -> str:
         """Short hash of everything here that can change the responses; of a set without a hash, what its rows are now.
@@ -89,6 +95,7 @@ class Benchmark:
         return content_hash([chosen, self.tolerances])
 
 
+_VALIDATION_SEED = 1  # the same in every run: so runs are compared on the same problems
 _FRESH = re.compile(r"problems(0|[1-9][0-9]*)")
 _SHORTER = re.compile(r"tokens([1-9][0-9]*)")
 

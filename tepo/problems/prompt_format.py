@@ -35,12 +35,14 @@ class AskedPrompts:
     """Problems as a policy is given them.
 
     tokens: of each prompt. stop: ids that end the turn that a chat template opens, beside the model's own; none where
-    no template is in use. controls: id and text of the control tokens. parts: the template took lists of parts."""
+    no template is in use. controls: id and text of the control tokens. parts: the template took lists of parts. turns:
+    it takes conversations."""
 
     tokens: list[list[int]]
     stop: tuple[int, ...]
     controls: Mapping[int, str]
     parts: bool
+    turns: bool
 
     def check_rows(self, rows: int, where: str) -> None:
         """Raise UserError for tokens that the model, with so many rows in its vocabulary, does not have."""
@@ -68,16 +70,18 @@ def encode_prompts(
     prompt: str = "raw",
     wrap: str = "auto",
     thinking: bool | None = None,
+    before: Sequence[tuple[str, str]] = (),
 ) -> AskedPrompts:
     """The rendered prompts of problems, checked. A chat template writes its own special tokens, so none are added to it
-    a second time.
+    a second time. before: earlier statements of a conversation with their responses, where a template takes `turns`.
 
     Raises UserError, beside that of `render_prompt`, for prompts that end before they begin, statements that are not
     whole in theirs, and statements that hold control tokens: they could close a turn and answer themselves."""
     chat = _chat(tokenizer, prompt, wrap, thinking)
     asked, controls = template(prompt), control_tokens(tokenizer, chat.source if chat else "")
     requests = [asked.replace(PLACE, statement) for statement in (*(one.prompt for one in problems), _HARMLESS)]
-    texts = _wrapped(requests, prompt, wrap, chat)
+    turns = [(asked.replace(PLACE, statement), response) for statement, response in before]
+    texts = chat.render(requests, turns) if chat else _wrapped(requests, prompt, wrap, None)
     tokens = [list(ids) for ids in tokenizer(texts, add_special_tokens=chat is None)["input_ids"]]
     behind = tokenizer(chat.after, add_special_tokens=False)["input_ids"] if chat and chat.after else []
     first = (next((index for index in ids if index in controls), None) for ids in behind)
@@ -87,7 +91,7 @@ def encode_prompts(
     _check_controls(prompts, tokens[-1], tokenizer, controls)
     _check_ends(texts[0], tokens[0], tokenizer, {index: controls[index] for index in ends}, chat=chat is not None)
     _check_kept(prompts, tokenizer, own=prompt not in PROMPTS, chat=chat is not None)
-    return AskedPrompts(tokens[:-1], stop, controls, chat is not None and chat.parts)
+    return AskedPrompts(tokens[:-1], stop, controls, chat is not None and chat.parts, chat is not None and chat.turns)
 
 
 def template(prompt: str) -> str:

@@ -85,6 +85,8 @@ class Sampler(Protocol):
     `add` are decoded by themselves, and the last bits of a response depend on all of them."""
     score: Score | None = None
     """None for a sampler that cannot."""
+    watch: Callable[[list[int]], None] | None = None
+    """Called with the next token of each response that is being decoded, by a sampler that decodes step by step."""
 
     def start(self, params: SamplingParams) -> Queue:
         """An empty queue. One queue of a sampler has groups in flight at a time."""

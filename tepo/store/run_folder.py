@@ -4,7 +4,7 @@ what it is (`config.json`), how far it came (`metrics.jsonl`, `checkpoints/`), h
 runs/<id>/config.json               the resolved configuration and what the id was made of
           manifest.json             status: running | finished | interrupted | failed; where training ended by itself
           provenance.json           versions, commit, machine and dates of each process that trained it; part of no id
-          metrics.jsonl             one line a step, verl's names; the truth (wandb mirrors it)
+          metrics.jsonl             one line a step, verl's names; the truth
           checkpoints/step_000036/  model, tokenizer, optimiser, waiting rollouts; loads with `from_pretrained`
                                     (with LoRA the merged model; adapter/ holds the adapters in peft's format);
                                     of a finished run one, without optimiser and rollouts
@@ -15,6 +15,7 @@ runs/<id>/config.json               the resolved configuration and what the id w
           first_prompt.json         what the policy is asked first, with its tokens
           first_responses.jsonl     a few, where training ended at its first step
           figures/                  training curves
+          wandb/, tensorboard/      what these trackers keep here, with tracking.to
           cost.json                 what each process spent on it
           log.txt                   what its processes printed, where a study started them
 """
@@ -51,6 +52,7 @@ from tepo.common.files import (
 from tepo.config.compose import to_dict
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.model_location import pinned
+from tepo.store.best_step import Best, read_best
 from tepo.store.checkpoint_files import damage, drop_resumption, for_resuming, read_progress
 from tepo.store.cost import Cost, read_costs
 from tepo.store.early_stop import Ending, read_ending
@@ -74,7 +76,7 @@ LEFT: dict[Purpose, tuple[str, ...]] = {  # what killed processes that held the 
     "train": ("checkpoints/.step_*", *(place + TEMPORARY for place in ("", "tokens/", "figures/", "checkpoints/*/"))),
     "measure": tuple(place + TEMPORARY for place in ("", "eval/*/", "eval/*/parts/")),
 }
-_WITH_LINKS = ("wandb",)  # which wandb makes in its folder; nothing is read or removed there
+_WITH_LINKS = ("wandb",)  # which wandb makes in its folder; nothing is read there
 
 
 class _Part:
@@ -194,6 +196,7 @@ class RunFolder:
             if not isinstance(manifest.get("status"), str):
                 raise ValueError("no status")
             ending_of(manifest)
+            read_best(manifest.get("best"))
         except ValueError as error:
             what = f"the manifest is damaged: {error}"
             raise UserError(what, where=str(self.manifest_file), fix=AGAIN) from None
@@ -236,8 +239,9 @@ class RunFolder:
             ending = self.ending()
             last = steps if ending is None else ending.step - 1
             reason, where = self.metrics_damage(last, more=False), self.metrics_file
+            kept = best.step if (best := self.best()) else last
             if not reason and saved:
-                reason, where = self._damage(last, contents=contents), self.checkpoint(last)
+                reason, where = self._damage(kept, contents=contents), self.checkpoint(kept)
             if reason:
                 said = f"the run says it is finished, but {reason}: copied half?"
                 raise UserError(said, where=str(where), fix=AGAIN)
@@ -250,6 +254,16 @@ class RunFolder:
     def ending(self) -> Ending | None:
         """The early stop of a finished run, if it had one."""
         return ending_of(self.manifest())
+
+    def best(self) -> Best | None:
+        """The step whose weights a run ended with, where `train.keep_best` has chosen it."""
+        return read_best(self.manifest().get("best"))
+
+    def kept_step(self) -> int | None:
+        """The step whose weights a finished run ended with; None for one that has not finished."""
+        manifest, best = self.manifest(), self.best()
+        last = best.step if best else manifest.get("steps")
+        return last if manifest.get("status") == "finished" and isinstance(last, int) else None
 
     def outcome(self) -> str:
         """The status, with the ending."""
@@ -286,10 +300,9 @@ class RunFolder:
         """Tell whether the weights that a result names are those of this folder, as `tepo.jobs.weights` names them."""
         if self.path.name.startswith("base-"):
             return f"base-{content_hash(weights)}" == self.path.name
-        manifest = self.manifest()
-        last = manifest.get("steps")
-        checkpoint = self.checkpoint(last).name if isinstance(last, int) else ""
-        return manifest.get("status") != "finished" or weights == f"{self.path.name}/{checkpoint}"
+        kept = self.kept_step()
+        checkpoint = "" if kept is None else self.checkpoint(kept).name
+        return not self.finished() or weights == f"{self.path.name}/{checkpoint}"
 
     def right_answers(self, benchmark: str) -> RightAnswers | None:
         """None where the benchmark was not measured."""
@@ -362,12 +375,13 @@ class RunFolder:
         return [step for step in self._saved() if not self._damage(step)]
 
     def newest(self) -> Path | None:
-        """The newest complete checkpoint; None where there is none at all. Raises UserError where all are damaged."""
-        saved, complete = self._saved(), self.checkpoints()
+        """The newest complete checkpoint, of a finished run that of its weights; None where there is none at all.
+        Raises UserError where all are damaged."""
+        saved, complete, kept = self._saved(), self.checkpoints(), self.kept_step()
         if saved and not complete:
             said = f"every checkpoint of the run is damaged: {self._damage(saved[-1])}"
             raise UserError(said, where=str(self.checkpoint(saved[-1])), fix=AGAIN)
-        return self.checkpoint(complete[-1]) if complete else None
+        return self.checkpoint(kept if kept in complete else complete[-1]) if complete else None
 
     def to_resume(self) -> tuple[Path | None, list[str]]:
         """The newest checkpoint from which training goes on bit for bit, None where there is none at all, and what is
@@ -391,6 +405,10 @@ class RunFolder:
         """Content of a checkpoint's `progress.json`: step, prompts drawn, sizes and digests of files."""
         return read_progress(self.checkpoint(step))
 
+    def best_up_to(self, step: int) -> Best | None:
+        """The best step that a checkpoint names, itself or an earlier one (`train.keep_best`)."""
+        return read_best(self.progress(step).get("best"))
+
     def _saved(self) -> list[int]:
         """Steps with a checkpoint, whole or not, ascending."""
         names = [re.fullmatch(r"step_(\d+)", path.name) for path in (self.opened / "checkpoints").glob("step_*")]
@@ -409,6 +427,9 @@ class RunFolder:
             return reason, self.checkpoint(step)
         if reason := self.metrics_damage(step):
             return reason, self.metrics_file
+        best = self.best_up_to(step)
+        if best and best.step != step and (reason := self._damage(best.step, contents=contents)):
+            return f"of the best weights so far: {reason}", self.checkpoint(best.step)
         return None
 
     def forget(self, step: int) -> None:
@@ -428,21 +449,21 @@ class RunFolder:
         return list((self.opened / "checkpoints").glob(".step_*"))
 
     def keep_weights(self) -> None:
-        """Keep the last weights of a finished run, which is never resumed."""
-        saved = self.checkpoints()
-        for step in saved[-1:]:
-            for older in (older for older in self._saved() if older < step):  # also a half that an earlier version left
-                remove_folder(self.checkpoint(older))
-            drop_resumption(self.checkpoint(step))
+        """Keep the weights that a finished run ended with, which is never resumed."""
+        kept = self.kept_step()
+        if kept is not None and kept in self.checkpoints():
+            for other in (other for other in self._saved() if other != kept):  # also a half of an earlier version
+                remove_folder(self.checkpoint(other))
+            drop_resumption(self.checkpoint(kept))
 
     def clean_up(self) -> None:
         """Remove what a kill left of a finished run after its end, unless another process is at it or the store cannot
         be written."""
-        saved, last = self.checkpoints(), self.manifest().get("steps")
-        if not saved or saved[-1] != last:  # not the checkpoint that it ended with: damaged
+        kept = self.kept_step()
+        if kept is None or kept not in self.checkpoints():  # what it ended with is damaged
             return
         left = any(True for pattern in LEFT["train"] for _ in self.opened.glob(pattern))
-        if left or len(self._saved()) > 1 or for_resuming(self.checkpoint(last)):
+        if left or len(self._saved()) > 1 or for_resuming(self.checkpoint(kept)):
             with contextlib.suppress(UserError), self.lock():
                 self.keep_weights()
 

@@ -7,17 +7,19 @@ from tepo.config.compose import to_dict
 from tepo.config.run_config import DataConfig, RunConfig
 from tepo.formula.row import row_of
 from tepo.policy.model.model_location import base_fingerprint
+from tepo.problems.benchmarks import load_benchmark
 
 RECIPE = 3  # raised when a change of the code changes what a configuration trains
 _UNHASHED = {
     "seed": None,
     "store": None,
-    "wandb": None,
+    "tracking": None,
     "data": "name base kind tasks problems fields exclude_contaminated held_out benchmarks "
     "max_prompt_tokens max_new_tokens",
     "model": "name path revision teacher gradient_checkpointing",
     # the objective holds the exact KL
-    "train": "checkpoint_every token_dump_every validate_every validation_problems exact_kl",
+    # the last is covered with what it chooses by
+    "train": "checkpoint_every token_dump_every validate_every validation_problems exact_kl keep_best",
     "grader": "workers recycle",
     "sampler": "servers margin tensor_parallel memory_fraction max_rows",
     "engine": "micro_batch_tokens zero_stage",
@@ -61,6 +63,8 @@ def settings(config: RunConfig) -> dict[str, Any]:
         else:
             for leaf in leaves.split():
                 del parts[section][leaf]
+    if config.train.keep_best:
+        parts["train"]["keep_best"] = [config.train.validate_every, validated(config)]
     parts["objective"] = row_of(parts["objective"]).formula.digest
     if rewards := parts["data"].get("reward"):  # by what is in the files; a name is a label, the order is that of a sum
         parts["data"]["reward"] = [
@@ -68,6 +72,15 @@ def settings(config: RunConfig) -> dict[str, Any]:
             for one in rewards.values()
         ]
     return parts
+
+
+def validated(config: RunConfig) -> list[list[str]]:
+    """The generated benchmarks that a run is validated on, by name and content. Problems held out of a set are told by
+    `identity` as it is."""
+    if config.data.kind == "problems":
+        return []
+    loaded = [one for one in map(load_benchmark, config.data.benchmarks) if one.procedural]
+    return [[one.name, one.validation(config.train.validation_problems).fingerprint] for one in loaded]
 
 
 def run_id(config: RunConfig, recipe: str | None = None) -> str:

@@ -57,6 +57,18 @@ class Unit:
         """The row's label as shown, the same at every setting."""
         return self._shown(self.row.label)
 
+    @property
+    def title(self) -> str:
+        """The label with the seed; a base has none."""
+        return self.label if self.row.objective is None else f"{self.label} seed {self.seed}"
+
+    @property
+    def outcome(self) -> str:
+        """How far the run is, of a base whether it is measured."""
+        if self.row.objective is None:
+            return "not measured" if self.missing_benchmarks() else "measured"
+        return self.in_store.outcome()
+
     def _shown(self, text: str) -> str:
         """`{steps}` is what this unit trains."""
         return text.replace("{steps}", str(self.config.train.steps))
@@ -73,13 +85,18 @@ class Unit:
             ("objective", by_path and foreign_files(self.config.objective), code),
             ("data.reward", foreign_rewards(self.config.data), code),
             ("sampler.servers", self.config.sampler.servers, "sends prompts to servers that you did not name"),
-            ("wandb.mode", self.config.wandb.mode == "online", "sends settings and metrics to wandb"),
+            ("tracking.to", self.sends_metrics, "sends settings and metrics to wandb"),
         ):
             if asks and key in last and not trust.wrote(last[key]):
                 fix = f"{'read it' if does == code else 'if that is meant'}; --set {last[key]} names it yourself"
                 fix = f"read its functions; a copy of them in {FOLDER} is yours" if key == "objective" else fix
                 trust.ask(f"the study {does}: {last[key]}", f"row {self.label!r}", fix, sends=does != code)
         return self.overrides
+
+    @property
+    def sends_metrics(self) -> bool:
+        """Where trackio sends to, the caller's environment alone says."""
+        return "wandb" in self.config.tracking.to and not self.config.tracking.offline
 
     @property
     def takes_gpu(self) -> bool:

@@ -118,7 +118,7 @@ def _facts(planned: Planned, kept: "Records | None") -> Facts:
         known[id] = Known(
             "store" if run.opened.is_dir() else "",
             base or run.finished(),
-            run.outcome(),
+            alike[0].outcome,
             run.ending(),
             len(rows),
             tuple(run.sessions(benchmarks)),

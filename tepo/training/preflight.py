@@ -13,6 +13,7 @@ from typing import Any
 
 from tepo.common.errors import UserError
 from tepo.common.registry import untested
+from tepo.common.system import unsupported
 from tepo.common.text import counted, spelt
 from tepo.config.own_files import is_own
 from tepo.config.run_config import ModelConfig, RunConfig
@@ -30,9 +31,10 @@ from tepo.problems.training_sets import check_training_set, split_off
 from tepo.sampling.backends import sampler_backend
 from tepo.training.distributed import process_group
 from tepo.training.engine.backends import engine_backend
+from tepo.training.metrics.trackers import check_trackers
 from tepo.training.resources.layout import fill, lacking
 from tepo.training.resources.memory import Gpus, memory
-from tepo.training.resources.run_disk import CHECKPOINTS, GB, run_disk
+from tepo.training.resources.run_disk import GB, run_disk
 
 
 def check_settings(config: RunConfig) -> None:
@@ -62,6 +64,9 @@ def check_settings(config: RunConfig) -> None:
         fix = "leave it out: generated problems have a validation split"
         where = f"data.held_out={config.data.held_out}"
         raise UserError("nothing to hold out of generated problems", where=where, fix=fix)
+    if config.train.keep_best and not config.train.validate_every:
+        fix = "train.validate_every=N measures after every N steps"
+        raise UserError("without validation no weights are the best", where="train.keep_best=true", fix=fix)
     if config.train.validate_every:
         check_validation_problems(config)
 
@@ -115,10 +120,13 @@ def _found(problems: tuple[Problem, ...], options: GraderOptions) -> Findings:
 
 
 def check_machine(config: RunConfig, folder: Path) -> None:
-    """Raise UserError for what this machine lacks and the run would come to need: packages, servers, problems, ranks
-    that the engine can use, room for its checkpoints in `folder`'s disk. Says which versions
-    were not tested, and which golds cannot be read."""
+    """Raise UserError for what this machine lacks and the run would come to need: Linux, packages, servers, trackers,
+    problems, ranks that the engine can use, room for its checkpoints in `folder`'s disk. Says which versions were not
+    tested, and which golds cannot be read."""
+    if why := unsupported():
+        raise UserError(why)
     check_backends(config)
+    check_trackers(config)
     if config.data.kind == "problems":
         check_training_set(config.data.problems or "")
     if process_group.rank() == 0:
@@ -178,9 +186,10 @@ def check_disk(config: RunConfig, free: float, kept: int = 0) -> None:
     """Raise UserError where the disk (free: bytes) does not hold the checkpoints that a run keeps and the one that it
     writes beside them. kept: those that are there. Nothing is said of a model whose shape is not known here."""
     try:
-        needed = max(CHECKPOINTS - kept, 1) * run_disk(config).checkpoint
+        disk = run_disk(config)
     except UserError:
         return
+    needed = max(disk.checkpoints - kept, 1) * disk.checkpoint
     if needed > free:
         what = f"the disk has {free / GB:.3g} GB free, checkpoints take {needed / GB:.3g}"
         fix = "make room, or choose another disk with --store DIR"

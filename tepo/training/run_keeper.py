@@ -5,13 +5,16 @@ import contextlib
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from tepo.common import signals
 from tepo.common.errors import UserError
-from tepo.common.files import write_atomic
+from tepo.common.files import remove_folder, write_atomic
 from tepo.common.provenance import recorded
+from tepo.store.best_step import Best
 from tepo.store.early_stop import EarlyStop, Ending
-from tepo.store.run_folder import AGAIN
+from tepo.store.evaluation_result import AVERAGE
+from tepo.store.run_folder import AGAIN, RunFolder
 from tepo.training.distributed import process_group
 from tepo.training.distributed.liveness import ACTIVITY, Heartbeat
 from tepo.training.metrics.metrics_log import MetricsLog, Report
@@ -45,7 +48,9 @@ def kept(run: PreparedRun) -> Iterator[Outcome]:
 
     with contextlib.ExitStack() as stack:
         if process_group.rank() == 0:
+            store_is_new = not folder.path.parent.exists()
             stack.enter_context(folder.lock())
+            stack.enter_context(_nothing_left_where_refused(folder, store_is_new))
             outcome.over = folder.finished()
             if not outcome.over:
                 stack.enter_context(_manifest(run, outcome))
@@ -54,6 +59,22 @@ def kept(run: PreparedRun) -> Iterator[Outcome]:
             stack.enter_context(Heartbeat(folder.path / "ranks", *ranks, given_up))
             stack.enter_context(process_group.lost_ranks())
         yield outcome
+
+
+@contextlib.contextmanager
+def _nothing_left_where_refused(folder: RunFolder, store_is_new: bool) -> Iterator[None]:
+    """Remove the folder of a run that is refused before its first step, but one that was there or holds a study's
+    log."""
+    there = folder.started() or folder.log.exists()
+    try:
+        yield
+    except UserError as error:
+        if error.exit_code == 2 and not (there or folder.metrics()):
+            remove_folder(folder.path)
+            if store_is_new:
+                with contextlib.suppress(OSError):  # where others began a run in it meanwhile
+                    folder.path.parent.rmdir()
+        raise
 
 
 @contextlib.contextmanager
@@ -74,10 +95,12 @@ def _manifest(run: PreparedRun, outcome: Outcome) -> Iterator[None]:
         with contextlib.suppress(Exception):  # a full disk may be the very error
             folder.mark(status, error=str(error) or type(error).__name__)
         raise
-    if outcome.ending is None:
-        folder.mark("finished", steps=run.config.train.steps)
-    else:
-        folder.mark("finished", steps=outcome.ending.step - 1, ending=asdict(outcome.ending))
+    last, facts = run.config.train.steps, dict[str, Any]()
+    if outcome.ending is not None:
+        last, facts["ending"] = outcome.ending.step - 1, asdict(outcome.ending)
+    if best := folder.best_up_to(last):
+        facts["best"] = asdict(best)
+    folder.mark("finished", steps=last, **facts)
     folder.keep_weights()
 
 
@@ -106,7 +129,10 @@ def opened(run: PreparedRun, report: Report) -> Iterator[TrainState]:
 def finish_step(state: TrainState, rollout: FlatRollout, metrics: StepMetrics, figures: Measured) -> None:
     """Write what a step leaves: tokens, metrics, a checkpoint where one is due."""
     config, step, log = state.config, rollout.step, state.log
-    state.progress = state.rollouts.progress(step)
+    best, accuracy = state.progress.best, figures.get(AVERAGE)
+    if config.train.keep_best and accuracy is not None and (best is None or accuracy > best.accuracy):
+        best = Best(step, accuracy)
+    state.progress = state.rollouts.progress(step, best)
     if metrics.keep_tokens:
         write_token_dump(
             state.folder.tokens(step), config.objective.get("name", ""), rollout, metrics.tokens, state.policy.tokenizer
@@ -124,7 +150,11 @@ def finish_step(state: TrainState, rollout: FlatRollout, metrics: StepMetrics, f
     }
     if log:
         log.write(row)
-    if step == config.train.steps or state.saver.is_due(step, config.train.checkpoint_every):
+    if (
+        step == config.train.steps
+        or (best and step == best.step)
+        or state.saver.is_due(step, config.train.checkpoint_every)
+    ):
         state.save(over=step == config.train.steps)
     else:
         state.saver.check()

@@ -6,7 +6,7 @@ has those that `data.held_out` keeps from training. Which they are is told witho
 a validation is of today's.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 Measured = dict[str, Any]
 START = "start/"  # before the names of what was measured on the untrained policy; in the row of the first step
-_SEED = 1  # of the generated problems, the same in every run: so runs are compared on the same ones
 _HELD_OUT = "held_out"
 
 
@@ -53,8 +52,7 @@ def validation_sets(config: RunConfig) -> list[tuple[Benchmark, list[Problem]]]:
     for name in data.benchmarks:
         benchmark = load_benchmark(name)
         if benchmark.procedural:
-            source = replace(benchmark.procedural, split="validation", seed=_SEED)
-            twin = replace(benchmark, procedural=source, count=train.validation_problems)
+            twin = benchmark.validation(train.validation_problems)
             sets.append((twin, twin.load_problems()))
     return sets
 

@@ -12,10 +12,12 @@ from typing import Annotated
 import typer
 
 from tepo.common.errors import UserError
+from tepo.common.system import described, unsupported
 from tepo.common.text import counted, install_line
 
 _PACKAGES = ("torch", "transformers", "hydra-core", "typer", "pandas", "math-verify", "antlr4-python3-runtime")
-_EXTRAS = {"bitsandbytes": "bitsandbytes", "datasets": "hub", "wandb": "wandb", "peft": "lora"}
+_EXTRAS = {"bitsandbytes": "bitsandbytes", "datasets": "hub", "peft": "lora"}
+_EXTRAS |= {name: name for name in ("wandb", "tensorboard", "trackio")}
 _PROGRAMS = {
     "sbatch": "Slurm dispatch: apt-get install slurm-wlm munge",
     "chromium": "page tests: apt-get install chromium chromium-driver",
@@ -35,7 +37,11 @@ def doctor(
 
     Shows also the scales that fit, what is missing and how to get it; with --store the damaged runs of a store; then
     each installed engine for two steps, and on a GPU the kernels of attention and of the log-prob against torch. Exit
-    code 1 when one fails or a run is damaged."""
+    code 1 when one fails, a run is damaged, or the system is none that tepo works on."""
+    print(f"{'system':24} {described()}")
+    if why := unsupported():
+        print(why)
+        raise typer.Exit(1)
     checks = [*_packages(), *_machine(store or Path("runs"))]
     for what, state, _ in checks:
         print(f"{what:24} {state}")

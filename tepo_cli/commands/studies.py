@@ -97,7 +97,7 @@ def _show_plan(asked: Asked, slots: "Slots", planned: "Planned", check: bool = F
     from tepo.launch.slurm import planned_memory, requests
     from tepo.studies.plan import unique
     from tepo_cli.screen import say_wrapped
-    from tepo_cli.show_plan import count, show_units
+    from tepo_cli.show_plan import show_count, show_units
 
     units = [unit for _, units in planned for unit in units]
     if check:
@@ -108,7 +108,7 @@ def _show_plan(asked: Asked, slots: "Slots", planned: "Planned", check: bool = F
     if slurm is not None:
         kinds = nodes_here()
         slurm = requests(jobs, slurm, kinds)
-    say_wrapped(count(units))
+    show_count(units, asked.scale)
     show_units(units)
     if slurm is None or not jobs:
         return

@@ -1,17 +1,12 @@
 """`tepo train`: one run."""
 
-import json
-import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from tepo.common.errors import UserError
-from tepo_cli.cli_options import Lines, Quiet, StoreOfRun, compose_run, formula_words
-
-if TYPE_CHECKING:
-    from tepo.config.run_config import RunConfig
+from tepo_cli.cli_options import Jobs, Lines, Quiet, StoreOfRun, compose_run, formula_words
 
 Overrides = Annotated[
     list[str] | None,
@@ -19,8 +14,10 @@ Overrides = Annotated[
 ]
 
 _EVALUATE = "Measure the finished run on the benchmarks of its data."
-_DRY_RUN = "Print the resolved configuration and the plan; train nothing."
-_SHOW_TOKENS = "With --dry-run: check all prompts, and list the tokens of the first."
+_DRY_RUN = "Say what would be trained, how long it takes, where it lies and its first prompt; train nothing."
+_SHOW_CONFIG = "With --dry-run: print the resolved configuration as YAML, and for GPUs all that is planned."
+_MULTIRUN = "As Hydra's: a sweep. Several values make one without it."
+_SHOW_TOKENS = "With --dry-run: the whole first prompt, token by token."
 
 
 def train(
@@ -29,84 +26,71 @@ def train(
     evaluate: Annotated[bool, typer.Option("--evaluate", help=_EVALUATE)] = False,
     validate: Annotated[bool, typer.Option("--validate", help="Measure it on validation problems.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help=_DRY_RUN)] = False,
+    show_config: Annotated[bool, typer.Option("--show-config", help=_SHOW_CONFIG)] = False,
     show_tokens: Annotated[bool, typer.Option("--show-tokens", help=_SHOW_TOKENS)] = False,
     formula: Lines = None,
+    multirun: Annotated[bool, typer.Option("--multirun", "-m", help=_MULTIRUN)] = False,
+    jobs: Jobs = 1,
     quiet: Quiet = False,
 ) -> None:
     """Train one policy. Groups: objective= model= scale= data= sampler= engine=. A finished run is never trained
-    twice."""
-    config = compose_run([*(overrides or ()), *formula_words(formula)], store)
-    if dry_run:
-        describe_run(config, tokens=show_tokens)
+    twice.
+
+    Several values (seed=0,1,2 or seed=range(3), objective=gspo,tepo, train.learning_rate=1e-4,4e-4) make a sweep: a run
+    for each combination, measured, and a table."""
+    words = [*(overrides or ()), *formula_words(formula)]
+    from tepo.studies.sweep import axes_of
+
+    if axes := axes_of(words):
+        of_one = {"--validate": validate, "--show-tokens": show_tokens, "--show-config": show_config}
+        if alone := [option for option, given in of_one.items() if given]:
+            raise UserError(f"{' and '.join(alone)} of a sweep", where=" ".join(words), fix="give each key one value")
+        _sweep(words, axes, store, jobs, dry_run=dry_run, quiet=quiet)
         return
-    if show_tokens:
-        raise UserError("tokens are shown of a run that is not trained", where="--show-tokens", fix="add --dry-run")
+    if multirun or jobs > 1:
+        where = "--multirun" if multirun else f"--jobs {jobs}"
+        fix = "list several values: seed=0,1 or seed=range(3)"
+        raise UserError("one run, as no key has several values", where=where, fix=fix)
+    config = compose_run(words, store)
+    if dry_run:
+        from tepo_cli.show_run import describe_run
+
+        describe_run(config, evaluate=evaluate, validate=validate, tokens=show_tokens, full=show_config)
+        return
+    if show_tokens or show_config:
+        where = "--show-tokens" if show_tokens else "--show-config"
+        raise UserError("that is shown of a run in place of training it", where=where, fix="add --dry-run")
     from tepo.reporting.progress import waiting
 
     with waiting(f"loading torch for {config.model.name}", quiet):
         from tepo.jobs.job import RunJob
         from tepo_cli.train_run import run_training
 
-    run_training(RunJob(config, evaluate=evaluate, validate=validate, quiet=quiet))
+    run_training(RunJob(config, evaluate=evaluate, validate=validate, quiet=quiet), words)
 
 
-def describe_run(config: "RunConfig", *, tokens: bool = False) -> None:
-    """Print the resolved configuration and the plan of a run; tokens: its first prompt, too. Imports torch to check the
-    objective, but nothing that trains."""
-    import yaml
+def _sweep(
+    words: list[str], axes: dict[str, list[str]], given: Path | None, jobs: int, *, dry_run: bool, quiet: bool
+) -> None:
+    """Run every combination as a study does, and print its table."""
+    from tepo.common import trust
+    from tepo.launch.run_units import Slots, run_planned
+    from tepo.studies.planned_facts import read_facts
+    from tepo.studies.sweep import plan_sweep
+    from tepo_cli.show_plan import show_count, show_units
+    from tepo_cli.study_outputs import show_tables
 
-    from tepo.common.text import counted
-    from tepo.config.compose import to_dict
-    from tepo.reporting.progress import say
-    from tepo.store.run_folder import RunFolder
-    from tepo.studies.study import scale_studies
-    from tepo.training.preflight import check_golds, check_settings
+    trust.say([*words, *(f"{key}={value}" for key, values in axes.items() for value in values)])
+    store = given or Path(compose_run([word for word in words if word.startswith("store=")], None).store)
+    planned = plan_sweep(words, axes, store)
+    ((study, units),) = planned
+    scale = next(iter(study.scales))
+    if dry_run:
+        from tepo.launch.unit_checks import check_rows
 
-    check_settings(config)
-    if unread := check_golds(config):
-        say(unread)
-    folder = RunFolder.of(config)
-    if folder.manifest():
-        folder.check_config()
-    shown = to_dict(config)
-    if "functions" in shown["objective"]:
-        shown["objective"]["functions"] = list(shown["objective"]["functions"])  # the files, not what is in them
-    for reward in shown["data"]["reward"].values():
-        del reward["text"]
-    shown = json.loads(json.dumps(shown))  # tuples become lists, for YAML
-    print(yaml.safe_dump(shown, sort_keys=False, allow_unicode=True, width=math.inf), end="")
-    steps, train = folder.checkpoints(), config.train
-    size = f"{counted(train.steps, 'step')} x {counted(train.prompts_per_step, 'prompt')}"
-    size += f" x {counted(train.samples_per_prompt, 'sample')}"
-    state = folder.outcome() + (f", {counted(steps[-1], 'step')} done" if steps else "")
-    print(f"# plan: run {folder.path.name} in {folder.path}")
-    print(f"# {size}, {counted(train.epochs * train.mini_batches, 'update')} each; {state}")
-    if not scale_studies(config.scale).one_core:
-        from tepo_cli.show_fit import show_fit
-
-        show_fit(config)
-    if tokens:
-        _show_prompt(config)
-
-
-def _show_prompt(config: "RunConfig") -> None:
-    """Check all prompts and print the first with its tokens. Nothing is downloaded for it."""
-    from tepo.config.own_files import is_own
-    from tepo.policy.model.load_policy import load_tokenizer
-    from tepo.policy.model.model_location import offline, resolve
-    from tepo.training.rollout.first_prompt import show_first_prompt
-    from tepo.training.rollout.prompt_stream import PromptStream, training_problems
-
-    model, data = config.model, config.data
-    here = Path(resolve(model.path)).is_dir() and (data.kind == "procedural" or is_own("data", data.problems or ""))
-    try:
-        with offline():
-            tokenizer = load_tokenizer(model.path, model.revision, model.trust_remote_code)
-            problems = training_problems(config)
-    except UserError as error:
-        if here:
-            raise
-        print(f"# first prompt: not shown, as nothing is downloaded for it ({error.what})")
+        check_rows(units)
+        show_count(units, scale)
+        show_units(units)
         return
-    shown = show_first_prompt(PromptStream(config, tokenizer, problems), tokens=True)
-    print("".join(f"# {line}\n" for line in shown.split("\n")), end="")
+    run_planned(lambda: planned, scale, Slots(jobs=jobs), quiet)
+    show_tables(*read_facts(planned, scale), scale, "terminal")

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.training.small import SMALL
 
 OTHERS = ("accelerate", "bitsandbytes", "datasets", "deepspeed", "gguf", "lm_eval", "peft", "sentencepiece", "tiktoken")
-OTHERS += ("trl", "vllm", "wandb")
+OTHERS += ("tensorboard", "trackio", "trl", "vllm", "wandb")
 CODE = f"import sys; sys.modules.update(dict.fromkeys({OTHERS})); from tepo_cli.main import main; main()"
 
 

@@ -33,9 +33,9 @@ def test_no_secret_in_any_stored_file(tmp_path: Path) -> None:
     (tmp_path / "experiments").mkdir()
     few_problems(tmp_path)
     (tmp_path / "experiments/mine.yaml").write_text(STUDY.format(few=few))
-    wandb = "offline" if importlib.util.find_spec("wandb") else "disabled"
+    trackers = [name for name in ("wandb", "tensorboard", "trackio") if importlib.util.find_spec(name)]
     for line in (
-        ["train", "--evaluate", "objective=gspo", f"wandb.mode={wandb}", *few],
+        ["train", "--evaluate", "objective=gspo", f"tracking.to=[{','.join(trackers)}]", "tracking.offline=true", *few],
         ["eval", "max4", "--model", "RUN", "--limit", "4"],
         ["ablate", "mine"],
         ["report", "mine", "--results", "results.md"],
@@ -43,7 +43,7 @@ def test_no_secret_in_any_stored_file(tmp_path: Path) -> None:
     ):
         runs = [path.parent.name for path in tmp_path.glob("runs/*/config.json")]
         words = [runs[0] if word == "RUN" else word for word in line]
-        done = tepo(*words, cwd=tmp_path, TEPO_PATH=str(tmp_path), WANDB_SILENT="true", **SECRETS)
+        done = tepo(*words, cwd=tmp_path, TEPO_PATH=str(tmp_path), TRACKIO_DIR=str(tmp_path / "trackio"), **SECRETS)
         assert not any(secret in done.stdout + done.stderr for secret in SECRETS.values())
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert {"report.html", "README.md", "provenance.json", "log.txt", "config.json"} <= {path.name for path in files}

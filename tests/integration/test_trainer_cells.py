@@ -1,4 +1,4 @@
-"""Each cell of the table in docs/library.md is what comes of running the row in the trainer, in numbers too."""
+"""Each cell of the table in docs/trainers.md is what comes of running the row in the trainer, in numbers too."""
 
 import pytest
 

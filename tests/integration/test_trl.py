@@ -150,7 +150,7 @@ def documented(page: str) -> dict[str, Any]:
 
 def test_the_documented_lines_train_tepo(tmp_path):
     """In a rollout's first update the policy is the one that sampled; in the second TEPO is not GRPO/DAPO."""
-    given = {"num_iterations": 1, **documented("library.md")}
+    given = {"num_iterations": 1, **documented("trainers-use.md")}
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*a rollout has one optimiser step")
         tepo, baseline = (train(settings(tmp_path, max_steps=2, **given), row)[0] for row in ("tepo", "grpo_dapo"))

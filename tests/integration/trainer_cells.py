@@ -1,4 +1,4 @@
-"""The cells of the table in docs/library.md, each by running the row in the trainer: its adapter, its installed peer,
+"""The cells of the table in docs/trainers.md, each by running the row in the trainer: its adapter, its installed peer,
 and the loss, gradient and advantages of the row by hand.
 
 Where an adapter refuses a row, what its error says to give is given, as a user would, and the row is run again."""

@@ -9,10 +9,12 @@ import shlex
 import subprocess
 import sys
 import tomllib
+from dataclasses import fields, is_dataclass
 from html.parser import HTMLParser
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import get_type_hints
 
 import pytest
 import typer.main
@@ -21,6 +23,7 @@ from typer.testing import CliRunner
 
 import tepo
 from tepo.analysis.tables import study_table
+from tepo.config.run_config import RunConfig
 from tepo.reporting.page import PageContent, PageHead, build_page
 from tepo.reporting.tables.cells import format_value
 from tepo.studies.plan_studies import plan_all
@@ -28,9 +31,18 @@ from tepo.studies.planned_facts import read_facts
 from tepo_cli.main import app
 
 ROOT = Path(tepo.__file__).parents[1]
+FOLDERS = ("examples", "experiments", "ablations", "evals", "tepo/config")
+RETIRED = ("wandb",)  # sections that were taken out
+PEERS = ("coming-from.md", "trainers-use.md", "library.md")  # keys of other trainers stand there too
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
 WRITTEN = ("results-comparison.md", "log.md")  # by a command, and about the past
-BESIDE = {*WRITTEN, "results-known.md"}  # outside of the navigation, linked from the first page
+BESIDE = {
+    *WRITTEN,
+    "results-known.md",
+    "methods.md",
+    "trainers.md",
+    "train-keys.md",
+}  # not in the navigation, but on the first page
 NAMED = re.compile(
     r"(?<![\w/.<-])(?:tepo|tepo_cli|tests|perf|docs|evals|experiments|ablations|requirements)/"
     r"(?:[\w.-]+/)*(?:[\w-]+\.(?:py|md|yaml|csv|jsonl?|txt))?(?![\w*{])"
@@ -205,7 +217,8 @@ def shown_commands() -> list[tuple[str, list[str]]]:
         if page.name in WRITTEN:
             continue
         text = page.read_text()
-        lines = [line.strip() for block in re.findall(r"```\n(.*?)```", text, re.DOTALL) for line in block.splitlines()]
+        blocks = re.findall(r"^ *```(\w*)\n(.*?)^ *```$", text, re.DOTALL | re.MULTILINE)
+        lines = [line.strip() for language, block in blocks if not language for line in block.splitlines()]
         lines += [line.strip() for line in text.splitlines() if line.startswith("    ")]
         lines += re.findall(r"`(tepo [^`]+)`", text.replace("\n", " "))
         found += [(page.name, shlex.split(line, comments=True)) for line in lines if line.startswith("tepo ")]
@@ -229,7 +242,7 @@ def test_every_command_and_option_that_a_page_shows_exists() -> None:
             assert not word.startswith("-") or word.partition("=")[0] in known, f"{page}: {' '.join(words)}"
 
 
-PLACEHOLDER = re.compile(r"[A-Z]{2,}|…|<|\||NAME|\bFILE\b|://|words/|runs/")
+PLACEHOLDER = re.compile(r"[A-Z]{2,}|…|<|\||NAME|\bFILE\b|://|words/|runs/|soft_clip|ablate first")
 DRY = ("train", "ablate", "reproduce")  # commands with --dry-run
 READING = ("explain", "plan", "list")
 
@@ -263,6 +276,20 @@ def test_each_laptop_command_of_a_page_can_be_planned_or_read(tmp_path: Path, mo
     assert not list(tmp_path.glob("runs/*"))
 
 
+def test_every_key_that_a_page_or_an_example_shows_exists() -> None:
+    """`train.steps=40`, `data.held_out`: keys that were renamed or taken out would stay in a text unseen."""
+    sections = {name: hint for name, hint in get_type_hints(RunConfig).items() if is_dataclass(hint)}
+    known = {f"{name}.{part.name}" for name, hint in sections.items() for part in fields(hint)}
+    key = rf"(?:{'|'.join([*sections, *RETIRED])})\.[a-z]\w+"
+    shown = re.compile(rf"(?<![\w/.-])({key})(?:\.\w+)?=|`({key})(?<!\.py)(?<!\.safetensors)`")
+    files = [page for page in PAGES if page.name not in (*WRITTEN, *PEERS)]
+    endings = (".yaml", ".py", ".md")
+    files += [file for folder in FOLDERS for file in (ROOT / folder).rglob("*") if file.suffix in endings]
+    named = {(str(file.relative_to(ROOT)), a or b) for file in files for a, b in shown.findall(file.read_text())}
+    assert len({key for _, key in named}) > 40
+    assert [f"{file}: {key}" for file, key in sorted(named) if key not in known] == []
+
+
 def shown_scripts() -> list[tuple[str, str]]:
     """(file of the repository, all that follows it) of each `python …` of the pages."""
     found = set()
@@ -283,7 +310,7 @@ def test_each_script_of_a_page_starts_and_takes_the_options_shown(
 ) -> None:
     """By its --help, all in this process. The benchmarks themselves run in tests/unit/perf/test_benchmarks.py."""
     shown = shown_scripts()
-    assert len({file for file, _ in shown}) > 10
+    assert len({file for file, _ in shown}) >= 10
     for file, rest in shown:
         if "ArgumentParser" not in (ROOT / file).read_text():
             assert "--" not in rest, f"python {file} {rest}"
@@ -306,6 +333,23 @@ def test_extras_have_names_that_every_pip_finds() -> None:
     named = {name for text in texts for group in re.findall(r"tepo\[([\w,-]+)\]", text) for name in group.split(",")}
     assert len(named) > 5
     assert named - set(extras) == set()
+
+
+def test_the_method_and_the_table_of_the_first_page_can_be_checked_and_planned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = (ROOT / "README.md").read_text()
+    files = re.findall(r"^`(mine/[\w/]+\.yaml)`[^\n]*\n\n```yaml\n(.*?)```", text, re.DOTALL | re.MULTILINE)
+    assert len(files) == 2
+    for name, content in files:
+        (tmp_path / name).parent.mkdir(parents=True)
+        (tmp_path / name).write_text(content)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("TEPO_PATH", "mine")
+    for words in (["explain", "soft_clip", "--check"], ["ablate", "first", "--dry-run"]):
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == 0, done.output
+    assert "6 runs, 6 to do" in done.output
 
 
 def test_the_table_of_the_first_page_is_what_the_records_say() -> None:

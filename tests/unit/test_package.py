@@ -5,12 +5,14 @@ import shlex
 import tomllib
 import zipfile
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 
 import tepo
 from tepo.common.text import counted, install_line
+from tepo.config.run_config import TrackerName
 from tests.integration.commands import python
 
 ROOT = Path(tepo.__file__).parents[1]
@@ -33,8 +35,8 @@ def test_every_extra_that_is_advised_exists() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     sources = [path.read_text() for folder in ("tepo", "tepo_cli") for path in (ROOT / folder).rglob("*.py")]
     advised = {name for source in sources for name in re.findall(r"install_line\([\"']([\w-]+)[\"']\)", source)}
-    assert advised >= {"vllm", "deepspeed", "hub", "wandb"}
-    assert advised <= set(extras)
+    assert advised >= {"vllm", "deepspeed", "hub"}
+    assert advised | set(get_args(TrackerName)) <= set(extras)
     assert not [
         source
         for source in sources

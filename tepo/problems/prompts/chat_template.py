@@ -26,6 +26,7 @@ _OVER = {
 # What no template writes itself. In a list that is printed as such, or as JSON, the end of a line is spelt out.
 _ASKED, _SAID = "Tepo Asks\nWhat 4217 is", "Tepo Says 4217"
 _THOUGHT = re.compile(r"</?think>|\s")
+_ROLES = ("user", "assistant")
 _Chat = list[dict[str, Any]]
 
 
@@ -58,9 +59,15 @@ class ChatTemplate:
         self._choose_form()
         self.after = self._check_turns()
 
-    def render(self, requests: Sequence[str]) -> list[str]:
-        """The prompt of each request."""
-        texts = self._rendered([[self._message("user", request)] for request in requests])
+    @property
+    def turns(self) -> bool:
+        """Tell whether it takes a conversation, and not a question alone."""
+        return len(self.after) > 1
+
+    def render(self, requests: Sequence[str], before: Sequence[tuple[str, str]] = ()) -> list[str]:
+        """The prompt of each request. before: earlier requests of the same conversation, each with its response."""
+        said = [self._message(role, text) for turn in before for role, text in zip(_ROLES, turn, strict=True)]
+        texts = self._rendered([[*said, self._message("user", request)] for request in requests])
         if self.thinking is None or "enable_thinking" in self.given:
             return texts
         # Distilled reasoning models (DeepSeek-R1-Distill): the template opens the thought, or leaves that to the model.

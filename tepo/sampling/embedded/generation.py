@@ -1,6 +1,6 @@
 """One batch of rows from prompts to responses: prefill once a prompt, then one token of every live row a step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import torch
@@ -29,9 +29,16 @@ class Generation:
     """
 
     def __init__(
-        self, decoder: Decoder, arenas: tuple[Arena, ...], jobs: Sequence[Job], params: SamplingParams, *, graphs: bool
+        self,
+        decoder: Decoder,
+        arenas: tuple[Arena, ...],
+        jobs: Sequence[Job],
+        params: SamplingParams,
+        *,
+        graphs: bool,
+        watch: Callable[[list[int]], None] | None = None,
     ):
-        self.decoder, self.arenas, self.graphs, self.count = decoder, arenas, graphs, params.n
+        self.decoder, self.arenas, self.graphs, self.count, self.watch = decoder, arenas, graphs, params.n, watch
         self.temperature, self.max_new_tokens = params.temperature, params.max_new_tokens
 
         def integers(values: Sequence[int]) -> Tensor:
@@ -118,6 +125,8 @@ class Generation:
             ]
             tokens, logprobs, entropies = (torch.cat(part) for part in zip(*parts, strict=True))
         self.record.append((row, tokens, logprobs, entropies))
+        if self.watch:
+            self.watch(tokens.tolist())
         return tokens
 
     def _draw_from(self, logits: Tensor, points: Tensor) -> tuple[Tensor, Tensor, Tensor]:

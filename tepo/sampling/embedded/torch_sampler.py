@@ -58,14 +58,16 @@ class TorchSampler(Sampler):
             batches = math.ceil(len(jobs) / max(1, room // params.n))
             jobs = jobs[: math.ceil(len(jobs) / batches)]
             groups: list[list[Response]] = [[] for _ in jobs]
-            for first in range(0, params.n, room):
-                part = replace(params, n=min(room, params.n - first))
-                moved = [replace(job, first=job.first + first) for job in jobs]
-                responses = Generation(decoder, arenas, moved, part, graphs=graphs).run()
-                for index, group in enumerate(groups):
-                    group += responses[index * part.n : (index + 1) * part.n]
-            for arena in arenas:
-                arena.reset(keep=_KEPT)
+            try:
+                for first in range(0, params.n, room):
+                    part = replace(params, n=min(room, params.n - first))
+                    moved = [replace(job, first=job.first + first) for job in jobs]
+                    responses = Generation(decoder, arenas, moved, part, graphs=graphs, watch=self.watch).run()
+                    for index, group in enumerate(groups):
+                        group += responses[index * part.n : (index + 1) * part.n]
+            finally:  # also where Ctrl-C ends a response, and others are to follow
+                for arena in arenas:
+                    arena.reset(keep=_KEPT)
         return groups
 
     def sync(self, weights: Mapping[str, Tensor]) -> None:

@@ -31,7 +31,7 @@ _SHARE = 0.5  # of the main memory that is free, for the copies of all ranks of 
 _GRACE = 10.0  # seconds in which other ranks must have written something when the run ends by an error
 _LOOK = 0.05  # seconds between two looks for them
 _NOTE = ".rank_{:05d}.json"
-_KEPT = 2  # checkpoints of a run that is not finished
+_KEPT = 2  # checkpoints of a run that is not finished, beside the best ones that they name
 
 
 class Saver:
@@ -176,7 +176,10 @@ class Saver:
             write_progress(scratch, {"step": step, **progress, **listed})
             replace_folder(scratch, target)
             self._written_at = time.monotonic()
-            for old in self.run.checkpoints()[:-_KEPT]:
+            saved = self.run.checkpoints()
+            newest = saved[-_KEPT:]
+            best = {one.step for step in newest if (one := self.run.best_up_to(step))}
+            for old in (step for step in saved if step not in {*newest, *best}):
                 remove_folder(self.run.checkpoint(old))
 
 

@@ -6,16 +6,17 @@ from tepo.config.run_config import RunConfig
 from tepo.policy.model.shapes import Shape, number_bytes, shape_of
 
 GB = 1e9  # as file systems and prices count
-CHECKPOINTS = 3  # of a run that trains: two, and one that is being written
 _MOMENTS_8BIT = 2 * (1 + 4 / 256)  # bytes of both moments of a number: one each, and a float32 scale for 256 of them
 
 
 @dataclass(frozen=True, slots=True)
 class RunDisk:
-    """Bytes of a run. weights: of its model, which stay. resuming: of what a checkpoint holds beside them."""
+    """Bytes of a run. weights: of its model, which stay. resuming: of what a checkpoint holds beside them. checkpoints:
+    while it trains, one of them being written."""
 
     weights: float
     resuming: float
+    checkpoints: int
 
     @property
     def checkpoint(self) -> float:
@@ -23,7 +24,7 @@ class RunDisk:
 
     @property
     def peak(self) -> float:
-        return CHECKPOINTS * self.checkpoint
+        return self.checkpoints * self.checkpoint
 
 
 def run_disk(config: RunConfig, shape: Shape | None = None) -> RunDisk:
@@ -36,4 +37,5 @@ def run_disk(config: RunConfig, shape: Shape | None = None) -> RunDisk:
     moments = _MOMENTS_8BIT if engine.optimizer == "adamw_8bit" else 8
     masters = 4 * (size == 2 or (engine.kind == "torch" and engine.offload))
     # peft's adapters lie beside the merged model, and stay
-    return RunDisk(size * (shape.parameters + adapters), (moments + masters) * trained)
+    kept = 3 + config.train.keep_best  # the newest two, the best one, and one that is being written
+    return RunDisk(size * (shape.parameters + adapters), (moments + masters) * trained, kept)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from tepo.store.best_step import Best
 from tepo.store.early_stop import EarlyStop, check_rewards
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
@@ -34,9 +35,9 @@ class Rollouts:
         self.prompts, self.consumed, self.rewards = start.prompts, start.consumed, start.rewards
         self.waiting, self.early_stop = list(start.pending), start.early_stop
 
-    def progress(self, step: int) -> Progress:
+    def progress(self, step: int, best: Best | None = None) -> Progress:
         """Progress after a step, for a checkpoint."""
-        return Progress(step, self.prompts, self.consumed, tuple(self.waiting), self.rewards, self.early_stop)
+        return Progress(step, self.prompts, self.consumed, tuple(self.waiting), self.rewards, best, self.early_stop)
 
     @contextlib.contextmanager
     def next(self, step: int, metrics: StepMetrics) -> Iterator[FlatRollout]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tepo.common.files import parse_json, write_json
 from tepo.sampling.sampler import Response
+from tepo.store.best_step import Best, read_best
 from tepo.store.checkpoint_files import read_progress
 from tepo.store.early_stop import EarlyStop, read_ending
 from tepo.store.run_folder import RunFolder
@@ -30,13 +31,15 @@ class Progress:
     consumed: int = 0  # those of the last rollout; 0: there was none
     pending: tuple[FlatRollout, ...] = ()  # the rollouts of the next steps, in order, as many as are drawn
     rewards: tuple[float, ...] = ()  # of each finished step, the mean over the responses that it trained or dropped
+    best: Best | None = None  # with train.keep_best
     early_stop: EarlyStop | None = None  # why no more is drawn; what is pending is trained first
 
     @property
     def saved(self) -> dict[str, Any]:
         """Entries of a checkpoint's `progress.json` beside the step."""
         ending = {} if self.early_stop is None else {"ending": asdict(self.early_stop.ending)}
-        return {"prompts": self.prompts, "consumed": self.consumed, **ending}
+        best = {} if self.best is None else {"best": asdict(self.best)}
+        return {"prompts": self.prompts, "consumed": self.consumed, **best, **ending}
 
 
 def write_pending(folder: Path, pending: Sequence[FlatRollout]) -> None:
@@ -59,7 +62,8 @@ def resume(run: RunFolder, checkpoint: Path | None, stream: PromptStream, device
     if "ending" in saved:
         ending = read_ending(saved["ending"])
         early_stop = EarlyStop(ending.kind, ending.step, ending.why)
-    return Progress(saved["step"], saved["prompts"], saved["consumed"], pending, rewards, early_stop)
+    best = read_best(saved.get("best"))
+    return Progress(saved["step"], saved["prompts"], saved["consumed"], pending, rewards, best, early_stop)
 
 
 def read_pending(folder: Path, stream: PromptStream, device: torch.device) -> tuple[FlatRollout, ...]:

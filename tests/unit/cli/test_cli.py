@@ -1,6 +1,7 @@
 """The command line as a user meets it."""
 
 import importlib.metadata
+import json
 import re
 import sysconfig
 from pathlib import Path
@@ -17,21 +18,53 @@ from tests.integration.commands import tepo
 from tests.unit.training.small import SMALL, few_problems, write
 
 
-def test_dry_run_prints_configuration_and_plan_and_trains_nothing(tmp_path: Path) -> None:
-    done = tepo("train", "objective=grpo_dapo", "seed=3", "--dry-run", "--store", tmp_path)
-    assert "learning_rate: 0.0001" in done.stdout
-    assert "# plan: run " in done.stdout
-    assert "first prompt" not in done.stdout
-    assert yaml.safe_load(done.stdout)["seed"] == 3
+def test_a_dry_run_answers_on_one_screen_and_leaves_nothing(tmp_path: Path) -> None:
+    words = ("train", "objective=grpo_dapo", "seed=3", "--dry-run", "--store", tmp_path)
+    lines = tepo(*words, "--evaluate").stdout.splitlines()
+    said = {line[:11].strip(): line[11:] for line in lines}
+    assert len(lines) < 15
+    assert said["trains"] == "grpo_dapo, seed 3, scale laptop"
+    assert re.fullmatch(r"36, each 64 prompts x 8 samples of at most 72 tokens, then \d+ updates", said["steps"])
+    assert re.fullmatch(r"about \d+ CPU seconds, by a closed form, to a factor of three: .*", said["time"])
+    assert re.fullmatch(r"about \d\.\d GiB, by a closed form", said["memory"])
+    assert re.fullmatch(rf"{tmp_path}/[0-9a-f]{{12}}: new", said["run"])
+    assert said["afterwards"].startswith("measured on the benchmarks add3, ")
+    assert lines[-2].startswith("first prompt (")
+    assert lines[-1].startswith("| ")
+    shown = yaml.safe_load(tepo(*words, "--show-config").stdout)
+    assert (shown["seed"], shown["train"]["learning_rate"]) == (3, 0.0001)
+    assert "add --dry-run" in tepo("train", "--show-config", code=2).stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_dry_run_of_gpus_names_a_machine_and_what_is_not_known(tmp_path: Path) -> None:
+    done = tepo("train", "scale=paper", "model=qwen3-14b", "--dry-run", cwd=tmp_path)
+    assert re.search(
+        r"^time +about [\d.]+ h on \d x \d .*, \$\d+, by a closed form, to a factor of 1.5", done.stdout, re.M
+    )
+    assert re.search(r"^memory +\d+ GiB of \d+ on each GPU; does not fit on ", done.stdout, re.M)
+    assert "first prompt: not shown, as nothing is downloaded for it (no tokenizer)" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.slow
+def test_a_dry_run_says_how_far_the_run_is_and_is_priced_by_others(tmp_path: Path) -> None:
+    few_problems(tmp_path)
+    words = ("train", *SMALL, "--store", tmp_path / "runs")
+    tepo(*words)
+    said = tepo(*words, "--dry-run").stdout
+    assert re.search(r"^time +none: nothing to do$", said, re.M)
+    assert ": finished already (3 steps), it is not trained again" in said
+    other = tepo(*words, "seed=1", "--dry-run").stdout
+    assert re.search(r"^time +about \d+ CPU seconds?, by 1 run like it in ", other, re.M)
 
 
 def test_the_first_prompt_is_shown_token_by_token_where_asked_and_bad_ones_are_refused(tmp_path: Path) -> None:
     write(tmp_path / "mine.jsonl", '{"id": "one", "problem": "1+1=", "answer": "2"}\n')
     words = ("train", "data=mine.jsonl", "--store", "runs")
     shown = tepo(*words, "--dry-run", "--show-tokens", cwd=tmp_path).stdout
-    assert re.search(r"\n# first prompt \(\S+\), \d+ tokens:\n# \| 1\+1=\n", shown)
-    assert [line.split()[2:] for line in shown.splitlines()[-4:]] == [["'1'"], ["'+'"], ["'1'"], ["'='"]]
+    assert re.search(r"\nfirst prompt \(\S+\), \d+ tokens:\n\| 1\+1=\n", shown)
+    assert [line.split()[1:] for line in shown.splitlines()[-4:]] == [["'1'"], ["'+'"], ["'1'"], ["'='"]]
     write(tmp_path / "mine.jsonl", '{"id": "one\\u001b", "problem": "1+1=<eos>7", "answer": "2"}\n')
     for more in ((), ("--dry-run", "--show-tokens")):
         refused = tepo(*words, *more, cwd=tmp_path, code=2).stderr
@@ -153,3 +186,46 @@ def test_rows_that_cannot_be_graded_are_named_at_once(tmp_path: Path) -> None:
     first, second = _rows(str(file))
     assert first == {"gold": 5, "prediction": None}  # a byte order mark and Windows line ends do no harm
     assert second["prediction"] == "\ud800"
+
+
+@pytest.mark.slow
+def test_scores_are_printed_and_a_finished_run_says_so_in_one_line(tmp_path: Path) -> None:
+    own = few_problems(tmp_path)
+    words = ("train", *SMALL, "train.steps=1", "data.benchmarks=[add3,max4]", "--evaluate", "--validate")
+    store = ("--store", tmp_path / "runs")
+    first = tepo(*words, "--quiet", *store, **own)
+    assert re.search(r"│ add3 +│ \d+\.\d ", first.stdout)
+    assert re.search(r"│ validation problems +│ \d+\.\d ", first.stdout)
+    assert "accuracy" not in first.stderr
+    assert "this measures it: tepo eval -m 'base train.prompts_per_step=8 " in first.stderr
+    again = tepo(*words, *store, **own)
+    assert again.stdout == first.stdout
+    (run,) = (path for path in (tmp_path / "runs").iterdir() if path.is_dir())
+    line = again.stderr.splitlines()[0]
+    assert line == f"finished already: {run}, 1 step, measured on add3, max4"
+    assert "0/1" not in again.stderr
+
+
+def test_a_run_that_is_refused_when_its_model_is_there_leaves_nothing(tmp_path: Path) -> None:
+    """Only then it is known how long the model's prompts may be."""
+    write(tmp_path / "mine.jsonl", json.dumps({"problem": "1+" * 60 + "1=", "answer": "61"}))
+    words = ("train", "data=mine.jsonl", "train.max_prompt_tokens=200", "train.max_new_tokens=200", "--store", "runs")
+    assert "the model has 256 positions" in tepo(*words, cwd=tmp_path, code=2).stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["mine.jsonl"]
+    (tmp_path / "runs").mkdir()
+    tepo(*words, cwd=tmp_path, code=2)
+    assert not list((tmp_path / "runs").iterdir())
+
+
+def test_each_thing_that_can_be_run_is_listed_with_a_line_of_description(tmp_path: Path) -> None:
+    lines = tepo("list", cwd=tmp_path, COLUMNS="100").stdout.splitlines()
+    names = [line for line in lines if line.startswith("  ")]
+    assert len(names) > 150
+    assert [line for line in names if len(line.split()) < 2 or len(line) > 100] == []
+    said = {line.split()[0]: " ".join(line.split()[1:]) for line in names}
+    assert said["panel_e"] == "Table 3, Panel E: TEPO with token-level KL divergence"
+    assert said["gsm8k_math"] == "GSM8K's and MATH's training problems together"
+    assert said["qwen3-14b"] == "Qwen/Qwen3-14B: TEPO Table 1"
+    assert said["aime24"] == "American Invitational Mathematics Examination 2024, I and II"
+    assert said["gspo"] == "GSPO 2507.18071: one ratio and one clip decision per response"
+    assert not list(tmp_path.iterdir())

@@ -30,6 +30,8 @@ def test_overrides_of_groups_and_leaves() -> None:
         ("objective=dapo", "dapo", "grpo_dapo"),
         ("model=mistral", "mistral", "mistral-7b-instruct-v0.2"),
         ("steps=3", "steps", "train.steps"),
+        ("tracking.to=[wandb,tensorbord]", "tensorbord", "tensorboard"),
+        ("tracking.mode=offline", "tracking.mode", "tracking.name"),
     ],
 )
 def test_a_typo_names_the_nearest(override: str, wrong: str, near: str) -> None:
@@ -37,6 +39,15 @@ def test_a_typo_names_the_nearest(override: str, wrong: str, near: str) -> None:
         compose([override])
     assert wrong in caught.value.what
     assert f"did you mean {near!r}" in caught.value.fix
+
+
+@pytest.mark.parametrize("word", ["wandb.mode=offline", "wandb=offline", "trackio.project=mine"])
+def test_a_key_of_a_tracker_leads_to_those_of_all(word: str) -> None:
+    with pytest.raises(UserError, match="unknown configuration key '") as caught:
+        compose([word])
+    tracker = word.split(".")[0].split("=")[0]
+    fix = f"did you mean tracking.to=[{tracker}]? beside it: tracking.project, tracking.group, tracking.name, "
+    assert caught.value.fix == f"{fix}tracking.offline"
 
 
 @pytest.mark.parametrize(
@@ -76,7 +87,8 @@ def test_every_option_of_every_group_composes(group: str) -> None:
 
 def test_the_run_id_changes_with_what_changes_the_result_and_nothing_else() -> None:
     base = run_id(compose())
-    neutral = "store=elsewhere wandb.mode=offline grader.workers=3 sampler.margin=3 sampler.tensor_parallel=4 "
+    neutral = "store=elsewhere grader.workers=3 sampler.margin=3 sampler.tensor_parallel=4 "
+    neutral += "tracking.to=[wandb,trackio] tracking.offline=true tracking.name=mine "
     neutral += "train.checkpoint_every=7 train.staleness=0 train.adam_beta2=0.999 data.benchmarks=[add3]"
     assert base == run_id(compose(neutral.split()))
     text = "seed=1 objective=grpo_dapo objective.beta=2 data.tasks.add3=2 engine.offload=true "

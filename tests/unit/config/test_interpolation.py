@@ -96,7 +96,7 @@ def test_what_the_configuration_itself_holds_is_there(own: Path) -> None:
 def test_a_stored_configuration_is_text(own: Path) -> None:
     """Neither its objective nor the command of its card is resolved."""
     config = compose(["objective=mine"])
-    config.model.name = config.wandb.project = "${oc.env:HF_TOKEN}"
+    config.model.name = config.tracking.project = "${oc.env:HF_TOKEN}"
     assert SECRET not in command_of(config, RunFolder.of(config))
     objective = load_objective({**config.objective, "name": "${oc.env:HF_TOKEN}"})
     assert objective.name == "${oc.env:HF_TOKEN}"

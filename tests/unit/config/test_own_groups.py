@@ -68,12 +68,12 @@ def test_a_file_there_wins_and_the_list_says_so(own: Path, monkeypatch: pytest.M
     config = compose(["objective=gspo"])
     assert config.objective["constants"]["high"] == 0.1
     assert run_id(config) != shipped
-    listed = " ".join(tepo("list", "--store", own / "none", COLUMNS="1000").stdout.split())
-    assert f"gspo ({own}/objective, in place of the shipped one)" in listed
-    assert f"mine ({own}/objective)" in listed
-    assert f"sums ({own}/data)" in listed
-    assert f"ours ({own}/experiments)" in listed
-    assert "gspo_token," in listed
+    listed = tepo("list", "--store", own / "none", COLUMNS="1000").stdout
+    assert f"\n  * in {own}/objective: gspo, in place of the shipped one; mine\n" in listed
+    assert f"\n  * in {own}/data: sums\n" in listed
+    assert f"\n  * in {own}/experiments: ours\n" in listed
+    assert "\n  gspo* " in listed
+    assert "\n  gspo_token  " in listed
 
 
 def test_a_typo_names_the_nearest_own_name(own: Path) -> None:

@@ -29,8 +29,8 @@ NASTY = (*NUMBERS, *WORDS, *SYNTAX)
 
 @pytest.mark.parametrize("text", NASTY)
 def test_text_is_what_was_typed(text: str) -> None:
-    config = compose([f"model.revision={text}", f"wandb.project={text}", f"model.name={text}", f"data.name={text}"])
-    assert (config.model.revision, config.wandb.project, config.model.name, config.data.name) == (text,) * 4
+    config = compose([f"model.revision={text}", f"tracking.project={text}", f"model.name={text}", f"data.name={text}"])
+    assert (config.model.revision, config.tracking.project, config.model.name, config.data.name) == (text,) * 4
     assert compose([f"data.base={text}"]).model.path == text
 
 
@@ -47,7 +47,7 @@ def test_text_is_what_was_typed(text: str) -> None:
     ],
 )
 def test_quotes_all_around_are_no_part_of_it_and_null_is_none(typed: str, text: str | None) -> None:
-    assert compose([f"wandb.group={typed}"]).wandb.group == text
+    assert compose([f"tracking.group={typed}"]).tracking.group == text
 
 
 def test_text_in_lists() -> None:
@@ -74,9 +74,9 @@ def test_text_in_lists() -> None:
         ("seed=1,2", "1,2 lists several values, and a run has one"),
         ("data.reward={short: {file: a#b.py}}", "is no list or mapping that can be read"),
         ("objective.J=[w,", "J: no expression"),
-        ("wandb.group=${nothing}", "what stands in"),
-        ("wandb.group=\udcff", "no text in UTF-8"),
-        ("wandb.group=a\0", "no text in UTF-8"),
+        ("tracking.group=${nothing}", "what stands in"),
+        ("tracking.group=\udcff", "no text in UTF-8"),
+        ("tracking.group=a\0", "no text in UTF-8"),
     ],
 )
 def test_no_message_is_that_of_a_parser(word: str, message: str) -> None:
@@ -154,7 +154,7 @@ TEXT |= st.text(st.sampled_from("'\"\\,#[]{}$ =:~!ü\n\tae1"), max_size=8)
 def test_what_a_study_types_for_a_run_is_the_run(text: str, other: str, tmp_path: Path) -> None:
     """From the words of a row through YAML, the command line of a process, and quotes around several runs of one."""
     assume("${" not in text + other)
-    words = (f"model.revision={text}", f"wandb.group={other}", f"sampler.servers=['x', {other}]")
+    words = (f"model.revision={text}", f"tracking.group={other}", f"sampler.servers=['x', {other}]")
     (unit,) = make_plan(parse_study(study(tmp_path, words=words)), "laptop", store=tmp_path)
     config = unit.config
     if text.lower() != "null" and text.strip()[:1] not in ("'", '"'):

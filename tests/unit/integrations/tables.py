@@ -1,4 +1,4 @@
-"""The table of rows and trainers in docs/library.md, from running each row in each trainer:
+"""The table of rows and trainers in docs/trainers.md, from running each row in each trainer:
 
     python -m tests.unit.integrations.tables
 
@@ -10,13 +10,13 @@ from pathlib import Path
 
 from tepo.objectives import names
 
-PAGE = Path(__file__).parents[3] / "docs" / "library.md"
+PAGE = Path(__file__).parents[3] / "docs" / "trainers.md"
 _ROWS = re.compile(r"(?<=\| rows \| TRL \| verl \| prime-rl \|\n\|---\|---\|---\|---\|\n)(?:\| .*\n)*")
 
 
 def cells_of(page: str) -> dict[str, tuple[str, ...]]:
     found = _ROWS.search(page)
-    assert found is not None, "docs/library.md has no table"
+    assert found is not None, "docs/trainers.md has no table"
     lines = [re.split(r"(?<!\\)\|", line.strip("|")) for line in found[0].splitlines()]
     return {
         name: tuple(cell.strip().replace("\\|", "|") for cell in cells)

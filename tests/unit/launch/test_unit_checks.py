@@ -97,7 +97,7 @@ scales: {{laptop: {{models: [laptop], seeds: [0]{scale}}}}}
     ],
     ids=str,
 )
-@pytest.mark.parametrize("word", ["sampler.servers=[{url}]", "wandb.mode=online"])
+@pytest.mark.parametrize("word", ["sampler.servers=[{url}]", "tracking.to=[wandb]"])
 def test_a_study_sends_nothing_to_places_that_its_caller_did_not_name(
     places: dict[str, str], word: str, tmp_path: Path
 ) -> None:

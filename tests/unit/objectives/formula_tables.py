@@ -1,8 +1,8 @@
-"""The tables of docs/formula.md, from the language itself and from the files of the methods:
+"""The tables of docs/formula.md and docs/methods.md, from the language itself and from the files of the methods:
 
     python -m tests.unit.objectives.formula_tables
 
-writes them into the page, each after the sentence below its heading."""
+writes them into the pages, each after the sentence below its heading."""
 
 import re
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ from tepo.reporting.charts.style import Chart, svg
 from tests.unit.integrations.tables import PAGE as TRAINERS
 from tests.unit.integrations.tables import cells_of
 
-PAGE = Path(__file__).parents[3] / "docs" / "formula.md"
-PICTURE = PAGE.parent / "formula-coefficients.svg"
+DOCS = Path(__file__).parents[3] / "docs"
+PICTURE = DOCS / "formula-coefficients.svg"
 FAMILIES = (
     *("grpo_dapo", "gspo", "gmpo", "sapo", "cispo", "reinforce", "topr", "dro"),
     *("kimi_k2_5", "glm_5", "dppo_tv", "drpo", "mhpo", "maspo", "dgpo", "vespo"),
@@ -71,11 +71,11 @@ def takes(name: str) -> str:
     return ", ".join(words.get(word, word) + end for word, end in plain)
 
 
-def tables() -> dict[str, str]:
-    """Heading -> what stands in its section after the first paragraph."""
+def tables() -> dict[Path, dict[str, str]]:
+    """Page -> heading -> what stands in its section after the first paragraph."""
     given = {name: (WORDS[one.per].removeprefix("one a "), one.stage or "anywhere") for name, one in GIVEN.items()}
     expressions = AVERAGES | {GROUPS: ""}
-    return {
+    language = {
         "The averages": table(
             "| average | weight of a token | J is |",
             *(f"| `{name}` | {text and f'`{text}`'} | {SUMS[name][0]} |" for name, text in expressions.items()),
@@ -91,13 +91,13 @@ def tables() -> dict[str, str]:
             "| function | takes | what |",
             *(f"| `{name}` | {takes(name)} | {one.doc} |" for name, one in FUNCTIONS.items()),
         ),
-        "All methods": methods(),
     }
+    return {DOCS / "formula.md": language, DOCS / "methods.md": {"All methods": methods()}}
 
 
-def with_tables(page: str) -> str:
+def with_tables(page: str, made_for: dict[str, str]) -> str:
     """The page with its tables as they should be."""
-    for heading, made in tables().items():
+    for heading, made in made_for.items():
         section = re.compile(rf"(?<=^## {heading}\n\n)(.+?\n)(?:\n.*?)?(?=^## |\Z)", re.DOTALL | re.MULTILINE)
         page, count = section.subn(lambda found, made=made: f"{found[1]}\n{made}\n", page)
         assert count == 1, heading
@@ -110,5 +110,6 @@ def picture() -> Chart:
 
 
 if __name__ == "__main__":
-    PAGE.write_text(with_tables(PAGE.read_text()))
+    for file, made in tables().items():
+        file.write_text(with_tables(file.read_text(), made))
     PICTURE.write_text(svg(picture()))

@@ -1,9 +1,9 @@
-"""The examples of docs/own-kinds.md, as a reader copies them: the files that the page names, with what it shows."""
+"""The examples of docs/own-method.md, as a reader copies them: the files that the page names, with what it shows."""
 
 import re
 from pathlib import Path
 
-PAGE = Path(__file__).parents[3] / "docs" / "own-kinds.md"
+PAGE = Path(__file__).parents[3] / "docs" / "own-method.md"
 _FILE = re.compile(r"`((?:functions|objective)/(\w+)\.(?:py|yaml))`:\n\n```(?:python|yaml)\n(.*?)^```", re.M | re.S)
 COMMANDS = re.findall(r"^tepo .*NAME.*$", PAGE.read_text(), re.MULTILINE)
 

@@ -21,8 +21,9 @@ from tepo.objectives.explain import coefficients, stages, to_text
 from tepo.objectives.explain import detached as detached_of
 from tepo.reporting.charts.style import digest
 from tepo_cli.main import _spelt, app
-from tests.unit.objectives.formula_tables import PAGE, PICTURE, picture, with_tables
+from tests.unit.objectives.formula_tables import DOCS, PICTURE, picture, tables, with_tables
 
+PAGE = DOCS / "formula.md"
 VARIANTS = [  # beside the rows: what none of them has
     load_row("tepo", {"average": "groups", "keep": "finished"}),
     load_row("tepo", {"average": "1/(B*sqrt(T))", "J": "w*A - beta*kl_old", "w": "exp(mean_i(d))**2/(1 + max_i(H))"}),
@@ -264,10 +265,11 @@ def test_commands(tmp_path: Path) -> None:
     assert all(f" {name} " in listed for name in names())
 
 
-def test_the_page_has_the_tables_of_the_language() -> None:
-    page = PAGE.read_text()
-    assert with_tables(page) == page, "python -m tests.unit.objectives.formula_tables"
-    assert all(f"\n| `{name}` |" in page for name in names())
+def test_the_pages_have_the_tables_of_the_language() -> None:
+    for file, made in tables().items():
+        page = file.read_text()
+        assert with_tables(page, made) == page, "python -m tests.unit.objectives.formula_tables"
+    assert all(f"\n| `{name}` |" in (DOCS / "methods.md").read_text() for name in names())
 
 
 def test_the_picture_of_the_page_is_of_the_rows() -> None:
@@ -311,12 +313,12 @@ def test_the_files_of_the_page_are_rows(tmp_path: Path) -> None:
     for n, text in enumerate(files):
         (tmp_path / f"row{n}.yaml").write_text(text)
         assert load_row(tmp_path / f"row{n}.yaml").formula
-    assert load_row(tmp_path / "row0.yaml").formula.digest == load_row("tepo").formula.digest
+    assert load_row(tmp_path / "row1.yaml").formula.digest == load_row("tepo").formula.digest
 
 
 def test_what_the_page_calls_otherwise_can_be_written_so() -> None:
     """Each line of the table is a row with settings, whose formula is sound and another one than the row's."""
-    section = PAGE.read_text().partition("## Under another name\n")[2].partition("\n## ")[0]
+    section = (DOCS / "methods.md").read_text().partition("## Under another name\n")[2].partition("\n## ")[0]
     lines = re.findall(r"^\| .+ \| `(.+?)`[^`|]*(?:`.+`)?[^|`]*\|$", section, re.MULTILINE)
     assert len(lines) > 20
     for line in lines:
@@ -325,26 +327,46 @@ def test_what_the_page_calls_otherwise_can_be_written_so() -> None:
         assert (row.formula.digest != load_row(name).formula.digest) == bool(words), line
 
 
-def test_mistakes_of_the_page_say_what_the_page_says() -> None:
-    section = PAGE.read_text().partition("## Mistakes\n")[2].partition("\n## ")[0]
-    rows = re.findall(r"^\| `(.+)` \| (.+) \|$", section, re.MULTILINE)
-    assert len(rows) > 10
-    for text, message in rows:
-        with pytest.raises(UserError) as found:
-            _ = load_row("tepo", {"J": text}).formula
-        assert message.replace("\\|", "|") in str(found.value), str(found.value)
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("meen_i(d)*A", "did you mean 'mean_i'?"),
+        ("(A > 0) and (d > 0)", "write (…) & (…), with brackets around each condition"),
+        ("A*(A > 0 & d > 1)", "& and | bind tighter than a comparison"),
+        ("A*(A = 0)", "== compares"),
+        ("2d*A", "put a * between a number and a name"),
+        ("mean_i(T)*A*d", "mean_i wants one value a token here, and this is one a response"),
+        ("mean_b(A)*logp", "mean_b(tokens(…)) or mean_b(responses(…)): these are two numbers"),
+        ("mean_g(d)*A", "mean_g is of the rollout, and d is of the loss"),
+        ("w*A + logp*R", "the loss reads several values of the rollout"),
+        ("sg(w)*A", "J has no gradient"),
+        ("A*d/0", "a division by 0"),
+        ("w*A*9**9**9", "an exponent beyond 8"),
+    ],
+)
+def test_a_mistake_in_a_formula_is_one_message(text: str, message: str) -> None:
+    with pytest.raises(UserError) as found:
+        _ = load_row("tepo", {"J": text}).formula
+    assert message in str(found.value), str(found.value)
+
+
+def test_the_message_of_the_page_is_the_one_that_is_printed() -> None:
+    (shown,) = re.findall(r"```text\n(error: .*?)```", PAGE.read_text(), re.DOTALL)
+    done = CliRunner().invoke(app, ["explain", "grpo_dapo", "--formula", "J=meen_i(d)*A"])
+    assert isinstance(done.exception, UserError)
+    assert f"error: {done.exception}" == shown.rstrip("\n")
 
 
 def test_traps_of_the_page_are_traps(tmp_path: Path) -> None:
     section = PAGE.read_text().partition("## Traps of YAML\n")[2].partition("\n## ")[0]
     written = re.findall(r"^\| `(.+?)` \|", section, re.MULTILINE)
     assert len(written) > 5
-    below = {"beta": "constants:\n  ", "source": "constants:\n  beta:\n    value: 1\n    ", "formula": ""}
+    below = {"source": "constants:\n  beta:\n    value: 1\n    ", "formula": ""}
     lines = "formula:\n  "
     for text in written:
         path = tmp_path / "mine.yaml"
         path.write_text(f"like: tepo\n{below.get(text.partition(':')[0], lines)}{text}\n")
-        if text.startswith(("beta", "J: w*A #")):
+        if text.startswith("J: w*A #"):
             assert load_row(path).formula
         else:
             with pytest.raises(UserError, match=r"mine\.yaml"):

@@ -60,15 +60,11 @@ def test_an_example_passes_every_check(name: str, folder: Path) -> None:
 
 
 def test_numbers_of_the_examples_by_hand(folder: Path) -> None:
-    for name in ("median", "window", "quantile", "erf"):
+    for name in ("median", "quantile", "erf"):
         follow(name, folder)
     ids = torch.tensor([0, 0, 0, 1, 1])
     groups = Groups(torch.tensor([1.0, 0.0, 0.25, 1.0, 0.0]), ids, torch.tensor([1, 2, 1, 1, 1]))
     assert load_objective("median").advantages(groups).tolist() == [0.75, -0.25, -0.25, 0.0, 1.0, 0.0]
-    batch = by_hand([1.1, 1.2, 0.9, 1.3, 1.5], [1.0] * 5, [3, 2])
-    window = load_objective("window", {"size": 2, "J": "w*A"})
-    ratios = [1.1, (1.1 * 1.2) ** 0.5, (1.2 * 0.9) ** 0.5, 1.3, (1.3 * 1.5) ** 0.5]
-    assert window.loss(batch, window.prepare(batch)).loss.item() == pytest.approx(-sum(ratios) / 5)
     entropies = torch.tensor([0.1, 0.2, 0.3, 0.4, 0.5], dtype=torch.float64)
     batch = by_hand([1.1, 1.2, 0.9, 1.3, 1.5], [1.0] * 5, [3, 2], entropies=entropies)
     upper = load_objective("quantile", {"share": 0.6, "J": "M*A*w"})  # 0.34
@@ -76,6 +72,14 @@ def test_numbers_of_the_examples_by_hand(folder: Path) -> None:
     erf = load_objective("erf", {"width": 1})
     slopes = [2 / 3.141592653589793**0.5 * r * 2.718281828459045 ** -((r - 1) ** 2) for r in (1.1, 1.2, 0.9, 1.3, 1.5)]
     assert coefficients(erf, batch).tolist() == pytest.approx(slopes)
+
+
+def test_a_function_sees_the_place_of_each_token_in_its_response() -> None:
+    batch = by_hand([1.1, 1.2, 0.9, 1.3, 1.5], [1.0] * 5, [3, 2])
+    text = FILE.replace("width * torch.tanh(x / width)", "x * (layout.positions == 1) * (layout.sequence + 2)")
+    second = mine(text, "A*exp(soft(d))")
+    gains = [1.0, 1.2**2, 1.0, 1.0, 1.5**3]
+    assert second.loss(batch, second.prepare(batch)).loss.item() == pytest.approx(-sum(gains) / 5)
 
 
 def test_the_example_of_the_repository_needs_no_python(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +93,7 @@ def test_the_example_of_the_repository_needs_no_python(monkeypatch: pytest.Monke
     assert coefficients(objective, batch).tolist() == pytest.approx(slopes, abs=1e-12)
     assert [check for check in check_objective(objective) if check.wrong] == []
     assert not list(EXAMPLE.rglob("*.py"))
-    page = (EXAMPLE.parents[1] / "docs" / "library.md").read_text()
+    page = (EXAMPLE.parents[1] / "docs" / "own-method.md").read_text()
     assert f"```yaml\n{(EXAMPLE / 'objective' / 'my_spo.yaml').read_text()}```" in page
 
 

@@ -22,7 +22,7 @@ from tepo.problems.rows import pair_of
 from tepo.problems.sources import read_problem_file
 from tepo.training.preflight import check_golds, check_machine
 from tepo_cli.commands.problems import _row, verify
-from tepo_cli.commands.train import describe_run
+from tepo_cli.show_run import describe_run
 
 ROW = '{"id": "%s", "problem": "%s+1=", "answer": %s}\n'
 GOOD = ROW % ("a", 1, '"2"') + ROW % ("b", 2, "3")

@@ -209,3 +209,25 @@ def test_graphs_change_nothing_on_cuda(family, dtype):
         )  # bfloat16: another window may round a draw over an edge
         agreed = int(differs[0]) if len(differs) else same
         np.testing.assert_allclose(one.logprobs[:agreed], other.logprobs[:agreed], atol=bound)
+
+
+def test_a_response_can_be_watched():
+    """Each token as it is drawn, also of one that somebody stops in the middle: what follows it is as ever."""
+    sampler = TorchSampler(tiny_model(), TOKENIZER)
+    params = SamplingParams(n=1, temperature=1.0, max_new_tokens=30)
+    ((plain,),) = sampler.sample([[3, 4, 5]], [7], params)
+    seen = []
+
+    def stop(tokens):
+        seen.extend(tokens)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+
+    sampler.watch = stop
+    with pytest.raises(KeyboardInterrupt):
+        sampler.sample([[3, 4, 5]], [7], params)
+    assert len(plain.tokens) > 2
+    sampler.watch = seen.extend
+    seen.clear()
+    ((watched,),) = sampler.sample([[3, 4, 5]], [7], params)
+    assert watched.tokens.tolist() == plain.tokens.tolist() == seen

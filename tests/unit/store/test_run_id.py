@@ -98,6 +98,7 @@ def test_a_model_folder_is_all_that_changes_what_it_says(tmp_path: Path, name: s
     "words",
     [
         ["train.collapse_window=0"],
+        ["train.keep_best=false"],
         ["sampler.memory_fraction=0.3"],
         ["objective.J=min(clip(w, 1 - low, high + 1)*A, A*w) - M*beta*kl"],  # another spelling
         ["data.tasks.bin4=0"],

@@ -1,4 +1,4 @@
-"""docs/own-kinds.md, followed: the files of each example in an empty folder, and the commands that the page gives."""
+"""docs/own-method.md, followed: the files of each example in an empty folder, and the commands that the page gives."""
 
 from pathlib import Path
 
@@ -27,7 +27,7 @@ def test_the_commands_of_the_page_on_each_example(name: str, tmp_path: Path) -> 
         words = command.replace("NAME", name).split()[1:]
         small = SMALL if words[0] == "train" else ()
         printed[words[0]] = tepo(*words, *small, cwd=tmp_path, TEPO_PATH=".").stdout
-    about = (tmp_path / "objective" / f"{name}.yaml").read_text().splitlines()[0].removeprefix("about: ")
+    about = (tmp_path / "objective" / f"{name}.yaml").read_text().splitlines()[0].removeprefix("about: ").strip('"')
     assert about in " ".join(printed["explain"].split())
     (metrics,) = tmp_path.glob("runs/*/metrics.jsonl")
     assert len(metrics.read_text().splitlines()) == 2

@@ -1,0 +1,92 @@
+"""A sweep on the command line, as Hydra writes it (`seed=0,1 objective=gspo,tepo train.learning_rate=1e-4,4e-4`), as a
+study of one's own: every value with every other, each run the same that `tepo train` makes of its words."""
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import product
+from pathlib import Path
+
+from tepo.common.errors import UserError
+from tepo.config.compose import check_override, compose, is_text
+from tepo.config.own_files import unquoted
+from tepo.formula.row import DEFAULT
+from tepo.jobs.measure import check_measurable
+from tepo.reporting.colours import looks
+from tepo.studies.plan import Unit, unit_of
+from tepo.studies.store_check import check_store
+from tepo.studies.study import Scale, Study, StudyRow, check_seeds
+from tepo.studies.vary import Vary, key_of
+
+_PARTS = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[\[({]|[\])}]|,|[^'"\[\](){},]+|.""", re.DOTALL)
+_RANGE = re.compile(r"range\((-?\d+)(?:,\s*(-?\d+))?(?:,\s*(-?\d+))?\)")
+_OTHERS = re.compile(r"(interval|glob|choice|sort|shuffle)\(.*\)")
+_ALONE = ("scale", "store")
+
+
+def values_of(text: str) -> list[str]:
+    """The values that `a,b` and `range(3)` list; commas in quotes and brackets are part of a value. One value where it
+    lists no more."""
+    if match := _RANGE.fullmatch(text.strip()):
+        return list(map(str, range(*(int(number) for number in match.groups() if number))))
+    values, depth = [""], 0
+    for part in _PARTS.findall(text):
+        depth += (part in "[({") - (part in "])}")
+        if part == "," and not depth:
+            values.append("")
+        else:
+            values[-1] += part
+    return [value.strip() for value in values] if all(value.strip() for value in values) else [text]
+
+
+def axes_of(words: Sequence[str]) -> dict[str, list[str]]:
+    """Keys whose words list several values. A key that is text, a formula and a file that is there have one. Raises
+    UserError for words of Hydra that are not understood."""
+    axes = {}
+    for word in words:
+        key, _, text = key_of(word), *word.partition("=")[1:]
+        axes.pop(key, None)
+        if is_text(key) or Path(unquoted(text)).exists():
+            continue
+        if not key.startswith("objective.") and (other := _OTHERS.fullmatch(text.strip())):
+            fix = "write the values (a,b,c) or range(3); `vary:` of a study crosses settings (docs/studies.md)"
+            raise UserError(f"{other[1]}(…) of Hydra's sweeps is not understood", where=word, fix=fix)
+        if len(values := values_of(text)) > 1:
+            axes[key] = values
+    return axes
+
+
+def plan_sweep(words: Sequence[str], axes: Mapping[str, Sequence[str]], store: Path) -> list[tuple[Study, list[Unit]]]:
+    """The study of a sweep with its units. Raises UserError for a word that is wrong, naming it."""
+    for key in _ALONE:
+        if key in axes:
+            raise UserError(f"a sweep has one {key}", where=f"{key}={','.join(axes[key])}", fix="a command for each")
+    given = {key_of(word): word for word in words}
+    for key, values in axes.items():
+        for value in values:
+            check_override(f"{key}={value}")
+    one = {key: word for key, word in given.items() if key not in axes}
+    of = {key: axes.get(key) or ([one[key].partition("=")[2]] if key in one else []) for key in ("objective", "model")}
+    seeds = [int(value) if value.isdigit() else -1 for value in axes.get("seed", one.get("seed", "seed=0")[5:].split())]
+    rest = [word for key, word in one.items() if key not in ("objective", "model", "seed", "store")]
+    vary: Vary = {
+        key: {value: (f"{key}={value}",) for value in values}
+        for key, values in axes.items()
+        if key not in ("objective", "model", "seed")
+    }
+    names = of["objective"] or [DEFAULT]
+    shown = looks({Path(name).stem: name for name in names})
+    rows = tuple(StudyRow(Path(name).stem, name, look=shown[Path(name).stem]) for name in names)
+    scale = compose([word for word in one.values() if key_of(word) == "scale"]).scale
+    settled = Scale((), tuple(check_seeds(seeds)), vary=vary)
+    title = f"Sweep over {', '.join(axes)}"
+    baseline = rows[0].label if len(rows) > 1 else None
+    study = Study(title=title, rows=rows, scales={scale: settled}, baseline=baseline, name="sweep")
+    units = []
+    for model, row, seed in product(of["model"] or [""], study.rows_at(scale), seeds):
+        of_model = [f"model={model}"] if model else []
+        made = (f"objective={row.objective}", *of_model, *rest, *row.setting.overrides)
+        unit = unit_of(row, model or compose(made).model.name, made, seed, store)
+        check_measurable(unit.config)
+        units.append(unit)
+    check_store(units)
+    return [(study, units)]

@@ -1,0 +1,307 @@
+"""`tepo push` against a hub of this machine, which answers the routes that huggingface_hub asks: the files of a commit
+appear together, byte by byte. Uploads go by the LFS protocol here; Xet's, the hub's own, takes its servers."""
+
+import base64
+import hashlib
+import json
+import re
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+from huggingface_hub import constants
+from huggingface_hub.utils import close_session
+
+from tepo.common.paths import PACKAGE
+from tepo.config.compose import compose
+from tepo.formula.row import row_of
+from tepo.jobs.job import RunJob
+from tepo.store.run_folder import RunFolder
+from tepo.training.loop import train
+from tepo_cli.main import main
+from tests.integration.commands import alone
+from tests.unit.training.small import few_problems, interrupted, small
+
+pytestmark = pytest.mark.disaster
+
+WRITES, READS = "hf_writes", "hf_reads"
+
+
+class Hub(ThreadingHTTPServer):
+    """Repositories, their branches with the files of each commit, and what was uploaded by its SHA-256."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Routes)
+        self.url = f"http://127.0.0.1:{self.server_port}"
+        self.private: dict[str, bool] = {}
+        self.commits: dict[tuple[str, str], list[dict[str, bytes]]] = {}
+        self.objects: dict[str, bytes] = {}
+        self.asked: list[str] = []
+        self.broken = ""  # a route that fails
+
+
+class _Routes(BaseHTTPRequestHandler):
+    server: Hub
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+    def _answer(self, code: int, value: object = None) -> None:
+        body = json.dumps({"error": f"said {code}"} if value is None and code >= 400 else value).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _route(self) -> None:
+        hub, path = self.server, self.path.partition("?")[0]
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        hub.asked.append(f"{self.command} {path}")
+        token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        if path.startswith("/lfs/") and self.command == "PUT":  # signed addresses take no token
+            hub.objects[path.removeprefix("/lfs/")] = body
+            return self._answer(200)
+        if token not in (WRITES, READS):
+            return self._answer(401)
+        if hub.broken and hub.broken in path:
+            return self._answer(400)
+        if self.command == "GET" and (found := re.fullmatch(r"/api/models/([^/]+/[^/]+)", path)):
+            there = found[1] in hub.private
+            return self._answer(200, {"id": found[1], "private": hub.private[found[1]]}) if there else self._answer(404)
+        if token == READS and path != "/api/validate-yaml":
+            return self._answer(403)
+        if path == "/api/repos/create":
+            asked = json.loads(body)
+            name = f"{asked['organization']}/{asked['name']}"
+            if name in hub.private:
+                return self._answer(409, {"error": "it is there", "url": f"{hub.url}/{name}"})
+            hub.private[name] = asked.get("visibility") == "private"
+            hub.commits[name, "main"] = []
+            return self._answer(200, {"url": f"{hub.url}/{name}"})
+        if path == "/api/validate-yaml":
+            return self._answer(200, {"errors": [], "warnings": []})
+        if found := re.fullmatch(r"/(.+)\.git/info/lfs/objects/batch", path):
+            actions = {"upload": {"href": f"{hub.url}/lfs/"}, "verify": {"href": f"{hub.url}/verify"}}
+            objects = [
+                one | {"actions": actions | {"upload": {"href": f"{hub.url}/lfs/{one['oid']}"}}}
+                for one in json.loads(body)["objects"]
+            ]
+            return self._answer(200, {"transfer": "basic", "objects": objects})
+        if path == "/verify":
+            asked = json.loads(body)
+            held = hub.objects.get(asked["oid"], b"")
+            whole = hashlib.sha256(held).hexdigest() == asked["oid"] and len(held) == asked["size"]
+            return self._answer(200 if whole else 422)
+        found = re.fullmatch(r"/api/models/([^/]+/[^/]+)/(preupload|commit|branch)/([^/]+)", path)
+        if not found or found[1] not in hub.private:
+            return self._answer(404)
+        if found[2] == "branch":
+            hub.commits.setdefault((found[1], found[3]), [])
+            return self._answer(200)
+        if (found[1], found[3]) not in hub.commits:
+            return self._answer(404)
+        if found[2] == "preupload":
+            files = [
+                {"path": one["path"], "uploadMode": _mode(one["path"]), "shouldIgnore": False}
+                for one in json.loads(body)["files"]
+            ]
+            return self._answer(200, {"files": files})
+        files = {}
+        for line in body.splitlines():
+            entry = json.loads(line)
+            value = entry["value"]
+            if entry["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif entry["key"] == "lfsFile":
+                files[value["path"]] = hub.objects[value["oid"]]
+        hub.commits[found[1], found[3]].append(files)
+        return self._answer(200, {"commitUrl": f"{hub.url}/{found[1]}/commit/{'c' * 40}", "commitOid": "c" * 40})
+
+    do_GET = do_POST = do_PUT = _route
+
+
+def _mode(path: str) -> str:
+    return "lfs" if path.endswith(".safetensors") else "regular"
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    with Hub() as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setattr(constants, "ENDPOINT", server.url)
+        monkeypatch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+        monkeypatch.setenv("HF_TOKEN", WRITES)
+        close_session()
+        yield server
+        server.shutdown()
+        close_session()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A finished run with a score, from a model and a store in folders of this machine."""
+    folder = tmp_path_factory.mktemp("somebodys")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TEPO_PATH", few_problems(folder)["TEPO_PATH"])
+        base = folder / "secret-place" / "my-base"
+        shutil.copytree(PACKAGE / "assets" / "laptop", base)
+        words = ["train.steps=1", "objective=gspo", "objective.high=0.3", "data.benchmarks=[add3]", f"model={base}"]
+        words += ["tracking.project=secret-project", "data=laptop", "data.prompt=raw"]
+        job = RunJob(small(folder / "runs", *words), evaluate=True, quiet=True)
+        job.measure(job.train() or ())
+    return job.run
+
+
+def said(words: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> tuple[int, str]:
+    """The exit code of a command, and what it says."""
+    monkeypatch.setattr(sys, "argv", ["tepo", "push", *words])
+    code = 0
+    try:
+        main()
+    except SystemExit as ended:
+        code = int(ended.code or 0)
+    shown = capsys.readouterr()
+    return code, " ".join((shown.out + shown.err).split())
+
+
+def test_what_is_sent_is_what_the_run_holds(run: RunFolder, hub: Hub, tmp_path: Path) -> None:
+    """Through the command in an interpreter of its own, into a private repository and a branch that are not there."""
+    environment = {"HF_ENDPOINT": hub.url, "HF_HUB_DISABLE_XET": "1", "HF_TOKEN": WRITES, "HF_HUB_OFFLINE": "0"}
+    done = alone("push", run.path, "lab/model", "--private", "--revision", "first", **environment)
+    assert f"{hub.url}/lab/model/commit/{'c' * 40}" in done.stderr.replace("\n", "")
+    assert hub.private == {"lab/model": True}
+    assert [len(commits) for commits in hub.commits.values()] == [0, 1]
+    (files,) = hub.commits["lab/model", "first"]
+    weights = run.checkpoint(1)
+    model = ["config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"]
+    beside = ["README.md", "objective.yaml", "scores/add3.json", "tepo_config.json"]
+    assert sorted(files) == sorted([*model, *beside])
+    assert {name: files[name] for name in model} == {name: (weights / name).read_bytes() for name in model}
+
+    kept = json.loads(files["tepo_config.json"])
+    assert kept["id"] == run.path.name
+    assert kept["full"]["model"]["path"] == "my-base"
+    assert not {"store", "tracking"} & set(kept["full"])
+    result = run.result("add3")
+    assert result
+    assert json.loads(files["scores/add3.json"])["accuracy"] == result.accuracy
+    front = yaml.safe_load(files["README.md"].decode().split("---")[1])
+    (index,) = front["model-index"]
+    assert index["results"][0]["metrics"][0]["value"] == round(100 * result.accuracy, 1)
+    for name in beside:
+        assert not re.search(rb"secret|somebodys|/runs|/root|/home|/tmp", files[name]), name
+
+    (tmp_path / "objective.yaml").write_bytes(files["objective.yaml"])
+    given = compose([f"objective={tmp_path / 'objective.yaml'}"]).objective
+    assert row_of(given).formula.digest == row_of(run.config()["full"]["objective"]).formula.digest
+
+
+def test_a_preview_asks_nobody(
+    run: RunFolder, hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_TOKEN")
+    code, shown = said([str(run.path), "lab/model", "--dry-run"], capsys, monkeypatch)
+    assert (code, hub.asked) == (0, [])
+    size = (run.checkpoint(1) / "model.safetensors").stat().st_size
+    assert f"{size:,} model.safetensors" in shown
+    assert "bytes in one commit to lab/model, branch main" in shown
+    assert "# gspo on my-base, seed 0" in shown
+
+
+@pytest.mark.parametrize(
+    ("words", "token", "code", "what"),
+    [
+        (["lab/model"], "", 2, "error: there is no token of the hub on this machine"),
+        (["lab/model"], "hf_nobodys", 2, "error: the hub does not know the token in: lab/model"),
+        (["lab/model"], READS, 2, "error: the token may not write there in: lab/model"),
+        (["model"], WRITES, 2, "error: no name of a repository: the name of its owner is missing in: model"),
+        (["lab/mo del"], WRITES, 2, "error: no name of a repository: "),
+        (["lab/open", "--private"], WRITES, 2, "error: the repository is there, and it is public in: lab/open"),
+    ],
+)
+def test_a_refusal_is_one_sentence(
+    words: list[str],
+    token: str,
+    code: int,
+    what: str,
+    run: RunFolder,
+    hub: Hub,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hub.private["lab/open"] = False
+    monkeypatch.setenv("HF_TOKEN", token)
+    monkeypatch.setattr(constants, "HF_TOKEN_PATH", str(tmp_path / "none"))
+    ended, shown = said([str(run.path), *words], capsys, monkeypatch)
+    assert ended == code
+    assert what in shown
+    assert not any(hub.commits.values())
+
+
+@pytest.mark.parametrize("broken", ["/preupload/", "/objects/batch", "/verify", "/commit/"])
+def test_a_failure_on_the_way_leaves_no_half(
+    broken: str, run: RunFolder, hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.broken = broken
+    code, shown = said([str(run.path), "lab/model"], capsys, monkeypatch)
+    assert code == 1
+    assert "error: the hub did not take it: " in shown
+    assert hub.commits == {("lab/model", "main"): []}
+    hub.broken = ""
+    assert said([str(run.path), "lab/model"], capsys, monkeypatch)[0] == 0
+    assert len(hub.commits["lab/model", "main"]) == 1
+
+
+@pytest.mark.parametrize("name", ["offline", "nobody"])
+def test_without_a_hub(
+    name: str, run: RunFolder, hub: Hub, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", name == "offline")
+    if name == "nobody":
+        hub.shutdown()
+        hub.server_close()
+    close_session()
+    code, shown = said([str(run.path), "lab/model"], capsys, monkeypatch)
+    assert code == 1
+    assert "error: the hub does not answer: " in shown
+    assert ("try: unset HF_HUB_OFFLINE" in shown) == (name == "offline")
+
+
+def test_an_unfinished_or_damaged_run_is_refused(
+    run: RunFolder, hub: Hub, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    half = interrupted(small(tmp_path / "half"))
+    code, shown = said([str(half.path), "lab/model"], capsys, monkeypatch)
+    assert (code, "error: the run is not trained to its end: interrupted" in shown) == (2, True)
+    shutil.copytree(run.path, tmp_path / run.path.name)
+    file = RunFolder(tmp_path / run.path.name).checkpoint(1) / "model.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+    code, shown = said([str(tmp_path / run.path.name), "lab/model"], capsys, monkeypatch)
+    assert (code, "model.safetensors" in shown) == (2, True)
+    code, shown = said(["nothing", "lab/model"], capsys, monkeypatch)
+    assert (code, "error: no run 'nothing'" in shown) == (2, True)
+    assert hub.asked == []
+
+
+@pytest.mark.peft
+def test_adapters_lie_in_their_folder_and_name_no_path(tmp_path: Path, hub: Hub) -> None:
+    from tepo.jobs.publish import files_of
+
+    base = tmp_path / "secret-place" / "my-base"
+    shutil.copytree(PACKAGE / "assets" / "laptop", base)
+    words = ["train.steps=1", "model.lora_rank=2", f"model={base}", "data=laptop", "data.prompt=raw"]
+    files = files_of(RunFolder(train(small(tmp_path / "runs", *words))))
+    config = files["adapter/adapter_config.json"]
+    assert isinstance(config, bytes)
+    assert json.loads(config)["base_model_name_or_path"] == "my-base"
+    assert "adapter/adapter_model.safetensors" in files

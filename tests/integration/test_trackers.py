@@ -1,0 +1,159 @@
+"""wandb, TensorBoard and trackio as they are, without a network: what they hold of a run is what its folder holds."""
+
+import json
+import logging
+import signal
+import struct
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from tepo.store.run_folder import RunFolder
+from tepo.training.loop import train
+from tests.integration.commands import OwnSignal, python, started, tepo
+from tests.unit.training.small import SMALL, assert_same_run, few_problems, small
+
+pytestmark = pytest.mark.disaster
+
+STEPS = "train.steps=6"
+NAMES = ("critic/score/mean", "perf/throughput", "timing_per_token_ms/update_actor", "perf/left_over")
+ALL = [pytest.param(name, marks=getattr(pytest.mark, name)) for name in ("wandb", "tensorboard", "trackio")]
+READ_TRACKIO = """
+import json, sys
+from trackio.sqlite_storage import SQLiteStorage as storage
+(run,) = storage.get_run_records("tepo")
+config = storage.get_run_config("tepo", run["name"], run_id=run["id"])
+rows = storage.get_logs("tepo", run["name"], run_id=run["id"])
+print(json.dumps({"name": run["name"], "config": config, "rows": rows}))
+"""
+
+
+class Shown:
+    """What a tracker has: figures by step, scores, and the objective of the configuration."""
+
+    def __init__(self, rows: list[Mapping[str, float]], scores: Mapping[str, float], objective: str):
+        self.rows, self.scores, self.objective = rows, scores, objective
+
+
+def of_wandb(run: RunFolder, place: Path) -> Shown:
+    from wandb.proto import wandb_internal_pb2
+
+    rows, config, scores = [], {}, {}
+    for log in sorted((run.path / "wandb").glob("offline-run-*/run-*.wandb")):
+        for data in records(log.read_bytes()):
+            record = wandb_internal_pb2.Record()
+            record.ParseFromString(data)
+            kind = record.WhichOneof("record_type")
+            if kind == "history":
+                rows.append({item.key or ".".join(item.nested_key): item.value_json for item in record.history.item})
+            if kind == "run":
+                config |= {item.key: json.loads(item.value_json) for item in record.run.config.update}
+            if kind == "summary":
+                scores |= {item.key: json.loads(item.value_json) for item in record.summary.update}
+    figures = [{name: json.loads(value) for name, value in row.items() if name in NAMES} for row in rows]
+    figures = [{**one, "step": int(row["training/global_step"])} for one, row in zip(figures, rows, strict=True)]
+    return Shown(figures, {k: v for k, v in scores.items() if k.startswith("eval/")}, config["objective"]["name"])
+
+
+def of_tensorboard(run: RunFolder, place: Path) -> Shown:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(run.path / "tensorboard"), size_guidance={"scalars": 0}).Reload()
+    found: dict[int, dict[str, float]] = {}
+    held = Counter[tuple[str, int]]()
+    for name in NAMES:
+        for event in events.Scalars(name):
+            found.setdefault(event.step, {"step": event.step})[name] = event.value
+            held[name, event.step] += 1
+    assert set(held.values()) == {1}
+    scores = {tag: events.Scalars(tag)[0].value for tag in events.Tags()["scalars"] if tag.startswith("eval/")}
+    text = events.Tensors("config/text_summary")[0].tensor_proto.string_val[0].decode()
+    return Shown([found[step] for step in sorted(found)], scores, text.split("\n  name: ")[1].split("\n")[0])
+
+
+def of_trackio(run: RunFolder, place: Path) -> Shown:
+    read = json.loads(python("-c", READ_TRACKIO, TRACKIO_DIR=str(place)).stdout)
+    assert read["name"] == f"tepo-0-{run.path.name}"
+    rows = [row for row in read["rows"] if NAMES[0] in row]
+    scores = {name: value for row in read["rows"] for name, value in row.items() if name.startswith("eval/")}
+    return Shown(
+        [{name: row[name] for name in (*NAMES, "step")} for row in rows], scores, read["config"]["objective"]["name"]
+    )
+
+
+def records(content: bytes) -> Iterator[bytes]:
+    """The records of wandb's transaction log: a 7-byte file header, then LevelDB's log format (32 KiB blocks of
+    checksum, length, type and payload; a record may go on in the next block)."""
+    place, parts = 7, b""
+    while place + 7 <= len(content):
+        left = 32768 - place % 32768
+        if left < 7:
+            place += left
+            continue
+        length, kind = struct.unpack_from("<HB", content, place + 4)
+        parts += content[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):  # whole, or the last part
+            yield parts
+            parts = b""
+
+
+READ: dict[str, Callable[[RunFolder, Path], Shown]]
+READ = {"wandb": of_wandb, "tensorboard": of_tensorboard, "trackio": of_trackio}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_after_a_kill_each_step_is_there_once_with_the_scores(name: str, tmp_path: Path) -> None:
+    place = tmp_path / "trackio"
+    environment = {"TRACKIO_DIR": str(place), **few_problems(tmp_path)}
+    words = (*SMALL, STEPS, "train.checkpoint_every=2", "data.benchmarks=[add3]", "tracking.offline=true")
+    line = ("train", *words, f"tracking.to=[{name}]", f"store={tmp_path / 'runs'}", "--quiet")
+    run = RunFolder.of(small(tmp_path / "runs", *words))
+    # killed when the line of step 4 is written, before its checkpoint is there: steps 3 and 4 are trained again
+    a_kill = OwnSignal(signal.SIGKILL, run.path, "open */checkpoints/.step_000004/*", 0)
+    started(*line, own_signal=a_kill, **environment).end(code=-signal.SIGKILL)
+    assert [row["training/global_step"] for row in run.metrics()] == [1, 2, 3, 4]
+    tepo(*line, **environment)
+    tepo(*line, "--evaluate", **environment)
+    shown = READ[name](run, place)
+    assert [row["step"] for row in shown.rows] == [1, 2, 3, 4, 5, 6]
+    for row, written in zip(shown.rows, run.metrics(), strict=True):
+        again = row["step"] in (3, 4) and name == "trackio"  # which keeps the seconds of the step that it has
+        for one in NAMES if not again else NAMES[:1]:
+            assert row[one] == pytest.approx(written[one], rel=1e-6)
+    result = run.result("add3")
+    assert result
+    assert shown.scores == pytest.approx({f"eval/add3/{key}": value for key, value in result.scores.items()})
+    assert shown.objective == "tepo"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_one_that_fails_changes_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its place is taken: by a file where it wants a folder, and for wandb by a service that does not start."""
+    (tmp_path / "taken").touch()
+    config = small(tmp_path / "runs", f"tracking.to=[{name}]", "tracking.offline=true")
+    run = RunFolder.of(config)
+    run.path.mkdir(parents=True)
+    (run.path / "tensorboard").touch()
+    if name == "wandb":
+        import wandb
+
+        monkeypatch.setattr(wandb.sdk.lib.service.service_process, "start", _no_service)
+    if name == "trackio":
+        import trackio
+
+        monkeypatch.setattr(trackio.utils, "TRACKIO_DIR", tmp_path / "taken" / "trackio")
+    with caplog.at_level(logging.WARNING):
+        folder = train(config)
+    assert_same_run(folder, train(small(tmp_path / "others")))
+    assert [one.message.partition(":")[0] for one in caplog.records if one.name.startswith("tepo")] == [
+        f"{name} fails and gets no more of this run"
+    ]
+
+
+def _no_service(*words: object, **options: object) -> None:
+    raise OSError("no process can be started")

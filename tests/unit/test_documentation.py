@@ -29,6 +29,7 @@ from tepo.reporting.tables.cells import format_value
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
 from tepo_cli.main import app
+from tests.unit.training.small import write
 
 ROOT = Path(tepo.__file__).parents[1]
 FOLDERS = ("examples", "experiments", "ablations", "evals", "tepo/config")
@@ -264,8 +265,13 @@ def laptop_commands() -> list[list[str]]:
 
 @pytest.mark.slow
 def test_each_laptop_command_of_a_page_can_be_planned_or_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training, studies and measurements with --dry-run; what only reads as it is."""
+    """Training, studies and measurements with --dry-run; what only reads as it is. The study and the claims that two
+    pages write first are there."""
     monkeypatch.chdir(tmp_path)
+    for page, name in (("studies.md", "mine"), ("claims.md", "claims")):
+        example = (ROOT / "docs" / page).read_text(encoding="utf-8").partition("```yaml\n")[2].partition("```")[0]
+        write(tmp_path / "own" / "experiments" / f"{name}.yaml", example)
+    monkeypatch.setenv("TEPO_PATH", str(tmp_path / "own"))
     commands = laptop_commands()
     assert len(commands) > 10
     for words in commands:

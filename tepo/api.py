@@ -20,6 +20,7 @@ from tepo.problems.rows import pair_of
 from tepo.studies.plan import composed
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
+from tepo.studies.vary import value_text
 
 
 @settled()
@@ -82,10 +83,11 @@ def train(
     evaluate: bool = False,
     validate: bool = False,
     progress: bool = True,
+    **words: bool | int | float | str | None,
 ) -> RunResult:
     """Train one run in this process, or find it where it is finished: `tepo train`.
 
-    overrides: `objective=gspo`, `seed=3`, `train.steps=40` … store: default: runs/. evaluate, validate: measure it on
+    overrides: `["train.steps=40"]` …; words: those without a dot, `objective="gspo", seed=3`. store: default: runs/. evaluate, validate: measure it on
     the benchmarks of its data, on validation problems. torch's threads and random state are as before when it returns.
 
     Raises UserError for what cannot be meant or a run that another process has, RunFailed when the run failed.
@@ -95,7 +97,8 @@ def train(
     from tepo.jobs.job import RunJob
 
     _check_list(overrides)
-    config, before = compose(overrides), time.process_time()
+    named = [f"{key}={value_text(value)}" for key, value in words.items()]
+    config, before = compose([*overrides, *named]), time.process_time()
     config = replace(config, store=str(store)) if store else config
     job = RunJob(config, evaluate=evaluate, validate=validate, quiet=not progress, cpu_before=before)
     threads = torch.get_num_threads()

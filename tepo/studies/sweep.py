@@ -20,7 +20,6 @@ from tepo.studies.vary import Vary, key_of
 _PARTS = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[\[({]|[\])}]|,|[^'"\[\](){},]+|.""", re.DOTALL)
 _RANGE = re.compile(r"range\((-?\d+)(?:,\s*(-?\d+))?(?:,\s*(-?\d+))?\)")
 _OTHERS = re.compile(r"(interval|glob|choice|sort|shuffle)\(.*\)")
-_ALONE = ("scale", "store")
 
 
 def values_of(text: str) -> list[str]:
@@ -57,9 +56,6 @@ def axes_of(words: Sequence[str]) -> dict[str, list[str]]:
 
 def plan_sweep(words: Sequence[str], axes: Mapping[str, Sequence[str]], store: Path) -> list[tuple[Study, list[Unit]]]:
     """The study of a sweep with its units. Raises UserError for a word that is wrong, naming it."""
-    for key in _ALONE:
-        if key in axes:
-            raise UserError(f"a sweep has one {key}", where=f"{key}={','.join(axes[key])}", fix="a command for each")
     given = {key_of(word): word for word in words}
     for key, values in axes.items():
         for value in values:

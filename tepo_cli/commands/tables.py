@@ -150,7 +150,7 @@ def report(
             say(f"on the page: {' '.join(studies)}")
     planned, facts = asked.read(studies, records)
     if not studies or not facts.runs["done"].any():
-        what = f"nothing of {' '.join(studies)} was measured" if studies else "no study was measured, nor half of one"
+        what = f"nothing of {' '.join(studies)} was measured" if studies else "no study has two measured rows"
         fix = f"tepo ablate {studies[0] if studies else 'panel-e'} --scale {scale}{'' if records else ', or --records'}"
         raise UserError(what, where=f"store {store}", fix=fix)
     write_outputs(planned, facts, scale, out, results)

@@ -1,0 +1,103 @@
+"""Several values on the command line of `tepo train`, as Hydra's users write them."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from tepo.common.errors import UserError
+from tepo.config.compose import compose
+from tepo.store.run_id import run_id
+from tepo.studies.sweep import axes_of, plan_sweep, values_of
+from tests.integration.commands import tepo
+from tests.unit.training.small import SMALL, few_problems, write
+
+
+@pytest.mark.parametrize(
+    ("word", "values"),
+    [
+        ("seed=0,1", ["0", "1"]),
+        ("seed=range(3)", ["0", "1", "2"]),
+        ("seed=range(4,10,2)", ["4", "6", "8"]),
+        ("objective=gspo, tepo", ["gspo", "tepo"]),
+        ("train.learning_rate=1e-4,4e-4", ["1e-4", "4e-4"]),
+        ("objective.high=0.2,0.3", ["0.2", "0.3"]),
+        ("data.benchmarks=[add3,max4],[add3]", ["[add3,max4]", "[add3]"]),
+    ],
+)
+def test_several_values_are_an_axis(word: str, values: list[str]) -> None:
+    assert axes_of([word]) == {word.partition("=")[0]: values}
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "data.benchmarks=[add3,max4]",
+        "objective.J=min(w, clip(w, 1 - low, 1 + high))*A",
+        "wandb.group=a,b",
+        "data.reward={short: {file: 'a,b.py'}}",
+        "'train.steps=1'",
+        "seed=1,",
+    ],
+)
+def test_one_value_stays_what_it_was(word: str) -> None:
+    assert axes_of([word]) == {}
+
+
+def test_a_file_with_a_comma_in_its_name_is_one_value(tmp_path: Path) -> None:
+    file = write(tmp_path / "a,b.jsonl", json.dumps({"problem": "1+1=", "answer": "2"}))
+    assert axes_of([f"data={file}"]) == {}
+    assert values_of("'a,b',c") == ["'a,b'", "c"]
+
+
+def test_its_runs_are_those_of_single_commands(tmp_path: Path) -> None:
+    words = ["seed=0,1", "objective=tepo,gspo", "train.learning_rate=1e-4,4e-4", "train.steps=2"]
+    ((study, units),) = plan_sweep(words, axes_of(words), tmp_path)
+    single = {
+        run_id(compose([f"seed={seed}", f"objective={name}", f"train.learning_rate={rate}", "train.steps=2"]))
+        for seed in (0, 1)
+        for name in ("tepo", "gspo")
+        for rate in ("1e-4", "4e-4")
+    }
+    assert {unit.id for unit in units} == single
+    assert study.baseline == "tepo"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["scale=laptop,paper", "seed=0,1"], "unknown scale option 'laptop,paper'"),
+        (["seed=0,x"], "seeds are whole numbers"),
+        (["seed=1,1"], "a seed is listed twice"),
+        (["objective=gspo,tpo"], "unknown objective option 'tpo'"),
+        (["train.steps=1,two"], "train.steps"),
+    ],
+)
+def test_a_wrong_value_is_named(words: list[str], said: str, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=re.escape(said)):
+        plan_sweep(words, axes_of(words), tmp_path)
+
+
+def test_a_dry_run_shows_every_run_and_leaves_nothing(tmp_path: Path) -> None:
+    words = ("train", "seed=range(2)", "objective=gspo,tepo", "-m", "--jobs", "2")
+    said = tepo(*words, "--dry-run", cwd=tmp_path).stderr
+    assert re.match(r"4 runs, 4 to do: about [\d.]+ CPU \w+, by a closed form, to a factor of three\n", said)
+    assert len(re.findall(r"│ (?:gspo|tepo) +│ [01] +│ [0-9a-f]{12} │ 36 steps", said)) == 4
+    for more in (("--validate",), ("--show-config", "--dry-run"), ("train.stepz=2",)):
+        tepo(*words, *more, cwd=tmp_path, code=2)
+    one = tepo("train", "--jobs", "2", cwd=tmp_path, code=2).stderr
+    assert "list several values: seed=0,1" in one
+    assert "of Hydra's sweeps is not understood" in tepo("train", "seed=interval(0,1)", cwd=tmp_path, code=2).stderr
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.slow
+def test_all_runs_are_made_and_the_table_printed(tmp_path: Path) -> None:
+    words = ("train", *SMALL, "train.steps=1", "data.benchmarks=[add3]", "objective=gspo,grpo_dapo", "--jobs", "2")
+    done = tepo(*words, cwd=tmp_path, **few_problems(tmp_path))
+    assert re.search(r"^gspo +\d+\.\d.*\n(?:.*\n)?grpo_dapo +\d+\.\d", done.stdout, re.M)
+    assert len(list((tmp_path / "runs").glob("*/eval/add3/result.json"))) == 2
+    again = tepo(*words, cwd=tmp_path, **few_problems(tmp_path))
+    assert again.stdout == done.stdout
+    assert "nothing to do" in again.stderr

@@ -1,0 +1,31 @@
+"""docs/gallery.md: each command that it shows draws the picture below it, from the records."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.integration.commands import tepo
+
+DOCS = Path(__file__).parents[2] / "docs"
+SHOWN = re.findall(r"^    tepo (.+)\n\n!\[.+\]\((.+)\)$", (DOCS / "gallery.md").read_text(), re.MULTILINE)
+
+
+def drawn(svg: str) -> str:
+    """What a picture says, as a hash of its data and marks: fonts and versions move its bytes."""
+    return re.findall(r"<!-- chart (\w+) -->", svg)[0]
+
+
+def test_each_picture_has_its_command_and_is_small() -> None:
+    text = (DOCS / "gallery.md").read_text()
+    assert len(SHOWN) == text.count("![") == text.count("\n    tepo ") >= 5
+    assert all((DOCS / picture).stat().st_size < 100_000 for _, picture in SHOWN)
+
+
+@pytest.mark.disaster
+@pytest.mark.parametrize(("command", "picture"), SHOWN)
+def test_the_command_draws_the_picture(command: str, picture: str, tmp_path: Path) -> None:
+    printed = tepo(*shlex.split(command), cwd=tmp_path).stdout
+    made = [path.read_text() for path in tmp_path.rglob("*.svg")] or [printed]
+    assert drawn((DOCS / picture).read_text()) in [drawn(svg) for svg in made]

@@ -87,8 +87,9 @@ def train(
 ) -> RunResult:
     """Train one run in this process, or find it where it is finished: `tepo train`.
 
-    overrides: `["train.steps=40"]` …; words: those without a dot, `objective="gspo", seed=3`. store: default: runs/. evaluate, validate: measure it on
-    the benchmarks of its data, on validation problems. torch's threads and random state are as before when it returns.
+    overrides: `["train.steps=40"]` …; words: those without a dot, `objective="gspo", seed=3`. store: default: runs/.
+    evaluate, validate: measure it on the benchmarks of its data, on validation problems. torch's threads and random
+    state are as before when it returns.
 
     Raises UserError for what cannot be meant or a run that another process has, RunFailed when the run failed.
     """

@@ -27,8 +27,8 @@ def run_training(job: RunJob, words: Sequence[str] = ()) -> None:
     if rows is None:
         return
     run, ending, best = job.run, job.run.ending(), job.run.best()
-    steps, names = counted(len(run.metrics()), "step"), ", ".join(run.measured())
-    said = f"finished already: {run.path}, {steps}, {f'measured on {names}' if names else 'not measured yet'}"
+    steps, on = counted(len(run.metrics()), "step"), ", ".join(run.measured())
+    said = f"finished already: {run.path}, {steps}, {f'measured on {on}' if on else 'not measured yet'}"
     say(said if finished else f"run {run.path.name}: {steps}, {run.path}")
     if ending is not None:
         weights = f"those after {best or f'step {ending.step - 1}'}" if ending.step > 1 else "those it started from"

@@ -40,7 +40,7 @@ def values_of(text: str) -> list[str]:
 def axes_of(words: Sequence[str]) -> dict[str, list[str]]:
     """Keys whose words list several values. A key that is text, a formula and a file that is there have one. Raises
     UserError for words of Hydra that are not understood."""
-    axes = {}
+    axes: dict[str, list[str]] = {}
     for word in words:
         key, _, text = key_of(word), *word.partition("=")[1:]
         axes.pop(key, None)

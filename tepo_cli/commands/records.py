@@ -26,19 +26,25 @@ def write(
 
     A folder keeps its records of runs that the store does not hold, so that a study can be run in parts on several
     machines."""
+    from tepo.common.errors import UserError
     from tepo.common.text import counted
     from tepo.studies.record_runs import folder_of, plan_by_folder, record_study
 
     check_store_exists(store)
+    found = 0
     for name, planned in plan_by_folder(names, scale, store, override or ()).items():
         path = out / name if out else folder_of(name)
         written = record_study(path, planned)
+        found += written.recorded + written.kept
         said = f"{counted(written.recorded, 'run')} from the store, {written.kept} kept, {written.missing} not recorded"
         if written.recorded:
             size = sum(file.stat().st_size for file in path.iterdir()) / 1000
             typer.echo(f"{path}: {said}, {size:.1f} kB")
         else:
             typer.echo(f"{name}: {said}; nothing written")
+    if not found:
+        what = f"no finished and measured run of {' '.join(names)}"
+        raise UserError(what, where=f"store {store}", fix=f"tepo ablate {names[0]} --scale {scale}")
 
 
 @app.command()

@@ -86,6 +86,9 @@ def reproduce(
     planned, facts = read_facts(ready, asked.scale, asked.chosen_seeds, records=records)
     if dry_run:
         _show_plan(asked, slots, planned)
+    elif not facts.runs["done"].any():
+        what = f"nothing of {' '.join(names)} is measured or on record"
+        raise UserError(what, where=f"store {asked.store}", fix="leave --records out to run it")
     else:
         write_outputs(planned, facts, asked.scale, out, results)
 

@@ -67,6 +67,11 @@ def test_mistakes_are_user_errors(tmp_path: Path) -> None:
         tepo.results("panel_e", overrides="seed=3", store=tmp_path)
     with pytest.raises(tepo.UserError, match="unknown"):
         tepo.train(["objective=tpo"], store=tmp_path)
+    with pytest.raises(tepo.UserError, match="unknown objective option 'tpo'"):
+        tepo.train(objective="tpo", seed=3, store=tmp_path)
+    with pytest.raises(tepo.UserError, match=r"did you mean 'train\.steps'"):
+        tepo.train(steps=3, store=tmp_path)
+    assert not list(tmp_path.iterdir())
     with pytest.raises(tepo.UserError, match="did you mean 'tepo'"):
         tepo.load_objective("tep")
 

@@ -171,3 +171,14 @@ def test_a_store_that_is_a_file_is_one_message(tmp_path: Path) -> None:
             write_atomic(path, "")
     with pytest.raises(UserError, match="a folder is in the way"):
         write_atomic(tmp_path, "")
+
+
+@pytest.mark.parametrize(
+    "words", [("reproduce", "panel-a", "--records", "--scale", "paper"), ("records", "write", "panel-a"), ("report",)]
+)
+def test_where_nothing_was_measured_nothing_is_written(words: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "report.html").write_text("mine")
+    assert "error: no" in tepo(*words, cwd=tmp_path, code=2).stderr
+    assert (tmp_path / "report.html").read_text() == "mine"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "runs"]

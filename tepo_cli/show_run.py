@@ -13,7 +13,8 @@ from tepo.common.text import counted
 from tepo.config.compose import to_dict
 from tepo.config.own_files import is_own
 from tepo.config.run_config import RunConfig
-from tepo.planning.laptop_cost import closed_form_seconds, core_memory, seconds_of
+from tepo.planning.core_estimate import closed_form_seconds, core_memory
+from tepo.planning.laptop_cost import seconds_of
 from tepo.reporting.progress import say
 from tepo.store.find_run import costs
 from tepo.store.run_folder import RunFolder
@@ -51,6 +52,7 @@ def describe_run(
         return
     for label, text in _answers(config, folder, evaluate=evaluate, validate=validate):
         lines = wrap(text, screen_width() - _LABEL, break_long_words=False, break_on_hyphens=False)
+        lines = [text] if label == "run" else lines  # a path is copied as one
         print(label.ljust(_LABEL) + f"\n{' ' * _LABEL}".join(lines))
     print("\n".join(prompt))
 

@@ -13,6 +13,7 @@ from tepo.common.text import counted
 from tepo.config.compose import to_dict
 from tepo.config.own_files import is_own
 from tepo.config.run_config import RunConfig
+from tepo.jobs.measure import check_measurable
 from tepo.planning.core_estimate import closed_form_seconds, core_memory
 from tepo.planning.laptop_cost import seconds_of
 from tepo.reporting.progress import say
@@ -36,6 +37,8 @@ def describe_run(
     configuration as YAML in place of the answers, and for GPUs all that is planned. Nothing is trained or downloaded,
     but torch is imported to check the objective."""
     check_settings(config)
+    if evaluate:
+        check_measurable(config)
     if unread := check_golds(config):
         say(unread)
     folder = RunFolder.of(config)
@@ -101,7 +104,7 @@ def _price(config: RunConfig, steps: int, benchmarks: list[str]) -> Iterator[tup
             basis = f"by {counted(len(there), 'run')} like it in {config.store}"
         else:
             seconds = closed_form_seconds(config, steps, measured=bool(benchmarks))
-            basis = "by a closed form, to a factor of three: no run like it in the store"
+            basis = "by a closed form, to a factor of four: no run like it in the store"
         yield "time", f"about {time_text(seconds, 'CPU ')}, {basis}" if steps or benchmarks else "none: nothing to do"
         yield "memory", f"about {core_memory(config) / GIB:.1f} GiB, by a closed form"
     except UserError as error:

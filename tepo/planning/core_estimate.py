@@ -15,7 +15,7 @@ _START, _PROCESS = 3.0, 0.6 * GIB  # seconds and bytes of Python and torch
 
 def closed_form_seconds(config: RunConfig, steps: int, *, measured: bool) -> float:
     """CPU seconds of so many steps of a run like which none was measured, and of all its benchmarks: to a factor of
-    three. Raises UserError for a model of unknown shape."""
+    four. Raises UserError for a model of unknown shape."""
     shape, here = shape_of(config.model.path), Gpus(card=_CORE)
     config, _ = fill(config, shape, here, reference=False)
     seconds = steps * step_time(config, shape, here, memory(config, shape, here)).total

@@ -25,7 +25,7 @@ def test_a_dry_run_answers_on_one_screen_and_leaves_nothing(tmp_path: Path) -> N
     assert len(lines) < 15
     assert said["trains"] == "grpo_dapo, seed 3, scale laptop"
     assert re.fullmatch(r"36, each 64 prompts x 8 samples of at most 72 tokens, then \d+ updates", said["steps"])
-    assert re.fullmatch(r"about \d+ CPU seconds, by a closed form, to a factor of three: .*", said["time"])
+    assert re.fullmatch(r"about \d+ CPU seconds, by a closed form, to a factor of four: .*", said["time"])
     assert re.fullmatch(r"about \d\.\d GiB, by a closed form", said["memory"])
     assert re.fullmatch(rf"{tmp_path}/[0-9a-f]{{12}}: new", said["run"])
     assert said["afterwards"].startswith("measured on the benchmarks add3, ")

@@ -30,7 +30,12 @@ def evaluate(
 ) -> None:
     """Measure a model on benchmarks by the paper's protocol.
 
-    One row a sample on disk, scores with intervals. Goes on where it was interrupted."""
+    One row a sample on disk, scores with intervals. Goes on where it was interrupted.
+
+    \b
+    tepo eval aime24 math500 --model Qwen/Qwen2.5-7B
+    tepo eval all --model runs/RUN
+    tepo eval -m 'base data=FILE model=FOLDER data.benchmarks=[NAME]'"""
     models = list(dict.fromkeys(models))
     kinds = (["base"], ["train"])
     if configured := [one for one in models if one.split(maxsplit=1)[:1] in kinds and not os.path.exists(one)]:

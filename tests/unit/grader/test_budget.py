@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from perf.hostile_answers import LONG, POLYNOMIALS
+from tests.unit.grader.hostile_answers import LONG, POLYNOMIALS
 from tepo.problems.grader import Grader, GraderOptions, given_up
 
 pytestmark = pytest.mark.disaster

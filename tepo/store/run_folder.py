@@ -52,10 +52,9 @@ from tepo.common.files import (
 from tepo.config.compose import to_dict
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.model_location import pinned
-from tepo.store.best_step import Best, read_best
 from tepo.store.checkpoint_files import damage, drop_resumption, for_resuming, read_progress
 from tepo.store.cost import Cost, read_costs
-from tepo.store.early_stop import Ending, read_ending
+from tepo.store.early_stop import Best, Ending, read_best, read_ending
 from tepo.store.evaluation_result import (
     Result,
     RightAnswers,
@@ -66,9 +65,9 @@ from tepo.store.evaluation_result import (
     read_validation,
     validation_damage,
 )
-from tepo.store.excerpt import Excerpt, excerpt_of
 from tepo.store.run_id import RECIPE, base_id, identity, run_id
 from tepo.store.run_identity import AGAIN, DIGEST, check_identity, read_config
+from tepo.store.stored_tokens import Excerpt, excerpt_of
 
 _STEP = "training/global_step"
 Purpose = Literal["train", "measure"]  # at any time one process does each

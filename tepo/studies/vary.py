@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from tepo.common.schema import Location
-from tepo.common.written import WrittenNumber
+from tepo.common.schema.reader import WrittenNumber
 from tepo.config.compose import is_text
 
 Words = tuple[str, ...]

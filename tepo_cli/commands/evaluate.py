@@ -75,7 +75,7 @@ def responses(
     Shows all of what the page shows a part of.
 
     `--show disagree` with `--vs`: problems of which one run answers at least half right, and the other does not."""
-    from tepo.store.stored_responses import answered, disagree
+    from tepo.store.samples_file import answered, disagree
 
     if show == "disagree" and vs is None:
         raise UserError("with what?", where="--show disagree", fix="--vs RUN")

@@ -1,23 +1,9 @@
 """A run on disk:
 what it is (`config.json`), how far it came (`metrics.jsonl`, `checkpoints/`), how it ended (`manifest.json`).
 
-runs/<id>/config.json               the resolved configuration and what the id was made of
-          manifest.json             status: running | finished | interrupted | failed; where training ended by itself
-          provenance.json           versions, commit, machine and dates of each process that trained it; part of no id
-          metrics.jsonl             one line a step, verl's names; the truth
-          checkpoints/step_000036/  model, tokenizer, optimiser, waiting rollouts; loads with `from_pretrained`
-                                    (with LoRA the merged model; adapter/ holds the adapters in peft's format);
-                                    of a finished run one, without optimiser and rollouts
-          ranks/                    signs of life of the ranks of a run over several, while it trains
-          validation.json           accuracy of the last weights on validation problems, where a study tunes by it
-          eval/<benchmark>/         samples.parquet, result.json, provenance.json
-          tokens/step_000036.json   per-token diagnostics for the token view
-          first_prompt.json         what the policy is asked first, with its tokens
-          first_responses.jsonl     a few, where training ended at its first step
-          figures/                  training curves
-          wandb/, tensorboard/      what these trackers keep here, with tracking.to
-          cost.json                 what each process spent on it
-          log.txt                   what its processes printed, where a study started them
+docs/store.md lists the files. A checkpoint loads with `from_pretrained`, with LoRA as the merged model (`adapter/`
+holds the adapters in peft's format); of a finished run it is without optimiser and rollouts. `ranks/` holds signs of
+life of the ranks of a run over several, while it trains; `wandb/` and `tensorboard/` what these trackers keep here.
 """
 
 import contextlib

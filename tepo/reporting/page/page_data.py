@@ -1,5 +1,5 @@
-"""Data of the page: stored samples, problem by problem, and token dumps, as many of each as fit. They are compressed, so
-that the page stays small: its script unpacks them when they are shown."""
+"""Data of the page: stored samples, problem by problem, and token dumps, as many of each as fit. They are compressed,
+so that the page stays small: its script unpacks them when they are shown."""
 
 import gzip
 import json

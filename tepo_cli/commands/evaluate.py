@@ -101,15 +101,13 @@ def responses(
 
 def _evaluation(name: str, benchmark: str, store: Path) -> Path:
     """The folder of a finished evaluation."""
-    from tepo.store.find_run import find_run, nearest_run
+    from tepo.store.find_run import find_run, no_run
     from tepo.store.run_folder import RunFolder
 
     folder = store / name
     found = RunFolder(folder) if (folder / "eval").is_dir() else find_run(name, store)
     if found is None:
-        nearest = nearest_run(name, store)
-        fix = f"{nearest} is the nearest" if nearest else "`tepo list` shows the runs"
-        raise UserError(f"no run {name!r}", where=f"--store {store}", fix=fix)
+        raise no_run(name, store)
     if found.manifest():
         found.check_whole()
     if benchmark not in found.measured():

@@ -51,8 +51,7 @@ from tepo.store.evaluation_result import (
     read_validation,
     validation_damage,
 )
-from tepo.store.run_id import RECIPE, base_id, identity, run_id
-from tepo.store.run_identity import AGAIN, DIGEST, check_identity, read_config
+from tepo.store.run_id import AGAIN, DIGEST, RECIPE, base_id, check_identity, identity, read_config, run_id
 from tepo.store.stored_tokens import Excerpt, excerpt_of
 
 _STEP = "training/global_step"

@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.shapes import Shape, number_bytes, shape_of
 from tepo.training.engine.backends import shares_weights
+from tepo.training.engine.backends.torch import MOMENTS_8BIT
 from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.layout import fill
 from tepo.training.resources.memory import Gpus, memory
 
 GB = 1e9  # as file systems and prices count
-_MOMENTS_8BIT = 2 * (1 + 4 / 256)  # bytes of both moments of a number: one each, and a float32 scale for 256 of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def run_disk(config: RunConfig, shape: Shape | None = None) -> RunDisk:
     shape = shape or shape_of(model.path)
     adapters = float(shape.adapter_parameters(model.lora_rank))
     trained, size = adapters or float(shape.parameters), number_bytes(model.dtype)
-    moments = _MOMENTS_8BIT if engine.optimizer == "adamw_8bit" else 8
+    moments = MOMENTS_8BIT if engine.optimizer == "adamw_8bit" else 8
     masters = 4 * (size == 2 or (engine.kind == "torch" and engine.offload))
     # peft's adapters lie beside the merged model, and stay
     kept = 3 + config.train.keep_best  # the newest two, the best one, and one that is being written

@@ -98,8 +98,7 @@ def show_count(units: Sequence[Unit], scale: str) -> None:
     if not todo:
         say_wrapped(count(units))
     elif scale_studies(scale).one_core:
-        from tepo.planning.core_estimate import closed_form_seconds
-        from tepo.planning.laptop_cost import cpu_seconds, steps_to_train
+        from tepo.planning.laptop_cost import closed_form_seconds, cpu_seconds, steps_to_train
         from tepo.store.find_run import costs
 
         known, seconds = [cost for cost in costs(todo[0].folder.parent) if cost.steps], 0.0

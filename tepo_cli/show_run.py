@@ -14,8 +14,7 @@ from tepo.config.compose import to_dict
 from tepo.config.own_files import is_own
 from tepo.config.run_config import RunConfig
 from tepo.jobs.measure import check_measurable
-from tepo.planning.core_estimate import closed_form_seconds, core_memory
-from tepo.planning.laptop_cost import seconds_of
+from tepo.planning.laptop_cost import closed_form_seconds, core_memory, seconds_of
 from tepo.reporting.progress import say
 from tepo.store.find_run import costs
 from tepo.store.run_folder import RunFolder
@@ -126,8 +125,7 @@ def _first_prompt(config: RunConfig, *, tokens: bool) -> list[str]:
     """Check all prompts; lines of the first one, whole with its tokens or shortened. Nothing is downloaded for it."""
     from tepo.policy.model.load_policy import load_tokenizer
     from tepo.policy.model.model_location import offline, resolve
-    from tepo.training.rollout.first_prompt import show_first_prompt
-    from tepo.training.rollout.prompt_stream import PromptStream, training_problems
+    from tepo.training.rollout.prompt_stream import PromptStream, show_first_prompt, training_problems
 
     model, data, here = config.model, config.data, False
     try:

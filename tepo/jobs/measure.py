@@ -60,7 +60,6 @@ class Request:
         return self.run.evaluation(benchmark, self.settings.limit, self.settings.seed)
 
     def stored(self, benchmark: Benchmark) -> Result | None:
-        """See `stored`."""
         return stored(self.run, benchmark, self.settings)
 
     def longest(self, benchmarks: Iterable[Benchmark]) -> int:

@@ -16,7 +16,7 @@ from tepo.reporting.headline import headline
 from tepo.reporting.tables.table import Table
 from tepo.store.cost import Cost
 from tepo.store.early_stop import Ending
-from tepo.store.thinned_metrics import thinned
+from tepo.store.facts import thinned
 from tepo.studies.claims import Claims, load_claims, read_claims
 from tepo.studies.plan import Unit
 from tests.unit.studies.claimed import BASES, facts, is_a, judged, planned, text

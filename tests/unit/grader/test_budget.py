@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from perf.hostile_answers import LONG, POLYNOMIALS
 from tepo.problems.grader import Grader, GraderOptions, given_up
+from tests.unit.grader.hostile_answers import LONG, POLYNOMIALS
 
 pytestmark = pytest.mark.disaster
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tepo.planning.core_estimate import closed_form_seconds
+from tepo.planning.laptop_cost import closed_form_seconds
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
 

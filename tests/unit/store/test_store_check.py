@@ -17,7 +17,7 @@ from tepo.analysis.tables import read_samples
 from tepo.common.errors import UserError
 from tepo.store.checkpoint_files import TensorFile
 from tepo.store.evaluation_result import SAMPLES
-from tepo.store.stored_responses import answered
+from tepo.store.samples_file import answered
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.record_runs import record_study

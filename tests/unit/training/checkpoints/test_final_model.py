@@ -7,7 +7,7 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.policy.model.model_location import resolve
-from tepo.training.checkpoints.final_model import final_model
+from tepo.store.run_folder import final_model
 from tests.unit.training.small import interrupted, small
 
 

@@ -1,5 +1,3 @@
-"""`tepo chat`: what it asks, what it prints where, and how it ends."""
-
 import os
 import pty
 import select

@@ -1,5 +1,3 @@
-"""`tepo list --watch` in a terminal and in a pipe."""
-
 import os
 import pty
 import signal

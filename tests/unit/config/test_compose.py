@@ -1,5 +1,3 @@
-"""Overrides become a checked configuration; mistakes get the nearest valid name."""
-
 import pytest
 
 from tepo.common.errors import UserError

@@ -1,5 +1,3 @@
-"""Constants and lines of an objective in a configuration: set, saved, in the id, and what is refused."""
-
 from pathlib import Path
 
 import pytest

@@ -1,6 +1,3 @@
-"""The id of a run is the content of what it trains on:
-the same problems and weights elsewhere give the same id, others another."""
-
 import json
 import os
 import shutil

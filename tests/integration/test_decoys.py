@@ -1,6 +1,4 @@
-"""Commands given in a folder where files lie with the names of modules, as beside downloaded studies and problems: none
-of them is executed, whichever process of a command imports. Jobs of Slurm: test_slurm.py; servers: test_eval_vllm.py.
-"""
+"""Beside these: jobs of Slurm in test_slurm.py, servers in test_eval_vllm.py."""
 
 import json
 import os

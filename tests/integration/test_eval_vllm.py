@@ -1,5 +1,3 @@
-"""`tepo eval --backend vllm` with the real vLLM: greedy responses and scores are the torch backend's."""
-
 import json
 import time
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Every objective trains: a few steps of the laptop policy, in which the weights move and every number is finite."""
-
 import math
 from pathlib import Path
 

@@ -1,6 +1,3 @@
-"""The families that small models come in, through `train()` on word problems: biases on queries and keys (Qwen2), their
-norms (Qwen3), stretched rotary embeddings (Llama 3.2); output matrices tied to the embeddings and not."""
-
 from pathlib import Path
 from typing import Any
 

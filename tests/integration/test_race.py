@@ -1,5 +1,3 @@
-"""Four processes on one store, one of them killed: every run is trained once and nothing is corrupt."""
-
 import contextlib
 import os
 import signal

@@ -1,5 +1,3 @@
-"""Several runs that one command measures, with one engine: as each alone."""
-
 import json
 import shutil
 from pathlib import Path

@@ -1,5 +1,4 @@
-"""A new user's day, from top to bottom: from an installed wheel, outside of the checkout, by commands and documents
-alone. Problems with a mistake in them, a model, a benchmark, a reward, an advantage, a study with records, and TRL."""
+"""A new user's day: from an installed wheel, outside of the checkout, by commands and documents alone."""
 
 import json
 import os

@@ -1,5 +1,3 @@
-"""docs/coming-from.md: the settings that it names exist in TRL, in verl and here, with the defaults that it says."""
-
 import dataclasses
 import re
 from functools import cache

@@ -1,5 +1,3 @@
-"""Verdicts of claims on literal frames, and what their table says: when they are judged, families and a fixed order."""
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any

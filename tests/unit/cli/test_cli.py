@@ -1,5 +1,3 @@
-"""The command line as a user meets it."""
-
 import importlib.metadata
 import json
 import re

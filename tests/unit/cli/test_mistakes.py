@@ -1,5 +1,4 @@
-"""Mistakes that must be said before a command begins to work:
-called in this process, as a process each takes seconds."""
+"""Called in this process, as a process each takes seconds."""
 
 import shutil
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""What a person copies from the screen is whole: in narrow terminals, in locales without Δ, with odd folder names."""
-
 import io
 import re
 import shlex

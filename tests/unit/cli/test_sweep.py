@@ -1,5 +1,3 @@
-"""Several values on the command line of `tepo train`, as Hydra's users write them."""
-
 import json
 import re
 from pathlib import Path

@@ -1,5 +1,4 @@
-"""The same mistake in an objective, a study, a benchmark, a training set and on the command line:
-the message names file and line (or the override), the dotted key and the nearest name, and the exit code is 2."""
+"""The same mistakes in each kind of file and on the command line."""
 
 import shutil
 from collections.abc import Callable

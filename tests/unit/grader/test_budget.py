@@ -1,5 +1,3 @@
-"""What an answer may cost: a count of work, then CPU time; how busy the machine is changes no verdict."""
-
 import json
 import os
 import signal

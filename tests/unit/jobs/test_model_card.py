@@ -1,5 +1,3 @@
-"""What a model card says is what the run's folder holds."""
-
 import shlex
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""What a Slurm job asks for: the user's files, the command line, and what a cluster has."""
-
 import re
 import socket
 from dataclasses import replace

@@ -1,5 +1,3 @@
-"""The closed form of a core against what recorded runs have cost."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""What a plan takes on the disk."""
-
 from pathlib import Path
 
 import pytest

@@ -1,6 +1,3 @@
-"""What a study says about a store that is damaged, foreign or at odds with itself:
-one message, exit code 2, nothing lost."""
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""What a record keeps of a run's metrics: curves with few digits, sums at every step, validation exact."""
-
 import math
 
 import pandas as pd

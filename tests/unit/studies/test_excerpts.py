@@ -1,5 +1,3 @@
-"""Excerpts of runs that fell: which steps and responses they hold, and that records keep them."""
-
 import json
 from pathlib import Path
 

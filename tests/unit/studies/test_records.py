@@ -1,6 +1,3 @@
-"""Records of runs: the same table without the store, parts of a study put together, records that do not count, and
-folders that are damaged."""
-
 import json
 import shutil
 import tracemalloc

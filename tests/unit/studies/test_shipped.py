@@ -1,6 +1,3 @@
-"""Every study that ships:
-at every scale each row composes, its objective loads, its paper row exists and its benchmarks are there."""
-
 import json
 from functools import cache
 from pathlib import Path

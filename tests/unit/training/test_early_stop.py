@@ -1,5 +1,3 @@
-"""Training that ends before its last step: which ending, with which weights, and that it counts as a result."""
-
 import itertools
 import json
 import re

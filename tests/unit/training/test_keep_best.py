@@ -1,6 +1,3 @@
-"""`train.keep_best`: a run ends with the weights of its best validation, everything that reads it measures them, and no
-kill or damage leads to others."""
-
 import shutil
 from pathlib import Path
 

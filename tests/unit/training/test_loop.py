@@ -1,5 +1,3 @@
-"""The loop: what it leaves on disk, that it resumes bit for bit, and how it fails."""
-
 import itertools
 import json
 from pathlib import Path

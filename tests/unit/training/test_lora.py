@@ -1,5 +1,3 @@
-"""Runs that train LoRA's adapters: ids, what their checkpoints hold, resuming, the initial policy, learning."""
-
 import shutil
 from pathlib import Path
 from typing import Any

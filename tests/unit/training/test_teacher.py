@@ -1,5 +1,3 @@
-"""Runs that learn from a teacher: what is refused, what is trained, ids, resuming."""
-
 from pathlib import Path
 
 import pytest

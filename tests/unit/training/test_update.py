@@ -1,6 +1,3 @@
-"""What an update does with an objective's wishes:
-a correction needs the trainer's own old log-probs, an empty mini-batch no step."""
-
 import time
 from dataclasses import replace
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""SPO's tracked success rates: by hand, in runs whose prompts come back, and in a run that was killed."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Benchmark samples for the page: each run's answers to a problem together, within a budget."""
-
 import random
 
 import pytest

@@ -1,5 +1,3 @@
-"""The weights that a path stands for: a model's folder, a run's last checkpoint, or one message."""
-
 import shutil
 from pathlib import Path
 

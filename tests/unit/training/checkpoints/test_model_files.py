@@ -1,5 +1,3 @@
-"""A model in files that several ranks write."""
-
 from pathlib import Path
 
 import pytest

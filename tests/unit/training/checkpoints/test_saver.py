@@ -1,6 +1,4 @@
-"""Checkpoints that are written beside the training: copies, commits, and what is left when one is cut or fails.
-
-The ranks are threads with a real barrier and real files; processes are in `tests/integration/test_kill_rank.py`."""
+"""Ranks are threads with a real barrier and real files; processes are in `tests/integration/test_kill_rank.py`."""
 
 import hashlib
 import threading

@@ -1,5 +1,3 @@
-"""AdamW, its 8-bit moments and its offload, through the embedded engine."""
-
 import importlib.metadata
 from pathlib import Path
 

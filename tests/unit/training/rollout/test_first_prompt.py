@@ -1,5 +1,3 @@
-"""The first prompt of a run: shown once, stored with it, the same after a kill, and without a terminal's escapes."""
-
 import json
 from pathlib import Path
 

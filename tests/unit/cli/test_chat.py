@@ -1,3 +1,4 @@
+import subprocess
 from pathlib import Path
 from typing import Any
 

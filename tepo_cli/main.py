@@ -36,19 +36,6 @@ EXIT_CODES = (
     "3 another process has the run; 75 asked to stop (SIGTERM, SIGUSR2, SIGHUP); 130 Ctrl-C."
 )
 
-MOVED = {  # words of earlier versions
-    "base": "`tepo eval -m 'base WORDS'`",
-    "measure": "`tepo eval -m`",
-    "watch": "`tepo list --watch`",
-    "claims": "`tepo table claims`, and with --run `tepo ablate claims`",
-    "power": "`tepo plan STUDY --difference POINTS`",
-    "check-objective": "`tepo explain NAME --check`",
-    "audit": "a script, examples/paper_arithmetic.py, whose output is in docs/paper.md",
-    "grade": "`tepo data grade`",
-    "regrade": "`tepo data regrade`",
-    "warmstart": "`tepo model warmstart`",
-}
-
 
 def _version(wanted: bool) -> None:
     if wanted:
@@ -58,12 +45,6 @@ def _version(wanted: bool) -> None:
 
 class _Grouped(TyperGroup):
     """Commands under the headings of their panels, in the order of registration; typer groups them with rich alone."""
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Raises UserError for the words of earlier versions."""
-        if new := MOVED.get(args[0]):
-            raise UserError(f"`tepo {args[0]}` is now {new}")
-        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         shown = {name: command for name, command in self.commands.items() if not command.hidden}

@@ -15,8 +15,7 @@ from tepo.training.engine.backends import engine_backend
 from tepo.training.resources.estimate import ASSUMPTIONS
 from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.memory import COMMUNICATORS, CONTEXT, FRAGMENTS
-from tepo.training.resources.node_memory import PROCESS, node_memory
-from tepo.training.resources.run_disk import GB, run_disk
+from tepo.training.resources.node import GB, PROCESS, node_memory, run_disk
 from tepo_cli.screen import say_wrapped, show
 
 _PARTS = ("weights", "reference", "gradients", "optimiser", "activations", "logits", "sampler", "cache")

@@ -110,7 +110,7 @@ def show_count(units: Sequence[Unit], scale: str) -> None:
             say_wrapped(f"{count(units)}; time not known: {error.what}")
             return
         seconds += cpu_seconds([unit for unit in todo if unit not in new], known)
-        basis = "by a closed form, to a factor of three" if new else "by runs like them in the store"
+        basis = "by a closed form, to a factor of four" if new else "by runs like them in the store"
         say_wrapped(f"{count(units)}: about {time_text(seconds, 'CPU ')}, {basis}")
     else:
         from tepo_cli.show_fit import answer, hours_on

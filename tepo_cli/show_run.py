@@ -13,6 +13,7 @@ from tepo.common.text import counted
 from tepo.config.compose import to_dict
 from tepo.config.own_files import is_own
 from tepo.config.run_config import RunConfig
+from tepo.jobs.measure import check_measurable
 from tepo.planning.laptop_cost import closed_form_seconds, core_memory, seconds_of
 from tepo.reporting.progress import say
 from tepo.store.find_run import costs
@@ -35,6 +36,8 @@ def describe_run(
     configuration as YAML in place of the answers, and for GPUs all that is planned. Nothing is trained or downloaded,
     but torch is imported to check the objective."""
     check_settings(config)
+    if evaluate:
+        check_measurable(config)
     if unread := check_golds(config):
         say(unread)
     folder = RunFolder.of(config)
@@ -51,6 +54,7 @@ def describe_run(
         return
     for label, text in _answers(config, folder, evaluate=evaluate, validate=validate):
         lines = wrap(text, screen_width() - _LABEL, break_long_words=False, break_on_hyphens=False)
+        lines = [text] if label == "run" else lines  # a path is copied as one
         print(label.ljust(_LABEL) + f"\n{' ' * _LABEL}".join(lines))
     print("\n".join(prompt))
 
@@ -99,7 +103,7 @@ def _price(config: RunConfig, steps: int, benchmarks: list[str]) -> Iterator[tup
             basis = f"by {counted(len(there), 'run')} like it in {config.store}"
         else:
             seconds = closed_form_seconds(config, steps, measured=bool(benchmarks))
-            basis = "by a closed form, to a factor of three: no run like it in the store"
+            basis = "by a closed form, to a factor of four: no run like it in the store"
         yield "time", f"about {time_text(seconds, 'CPU ')}, {basis}" if steps or benchmarks else "none: nothing to do"
         yield "memory", f"about {core_memory(config) / GIB:.1f} GiB, by a closed form"
     except UserError as error:
@@ -121,8 +125,7 @@ def _first_prompt(config: RunConfig, *, tokens: bool) -> list[str]:
     """Check all prompts; lines of the first one, whole with its tokens or shortened. Nothing is downloaded for it."""
     from tepo.policy.model.load_policy import load_tokenizer
     from tepo.policy.model.model_location import offline, resolve
-    from tepo.training.rollout.first_prompt import show_first_prompt
-    from tepo.training.rollout.prompt_stream import PromptStream, training_problems
+    from tepo.training.rollout.prompt_stream import PromptStream, show_first_prompt, training_problems
 
     model, data, here = config.model, config.data, False
     try:

@@ -23,8 +23,7 @@ from tepo.reporting.progress import Screen
 from tepo.store.find_run import runs
 from tepo.store.live_runs import CLOSED, RECENT, SILENCE, duration, live_runs
 from tepo.store.run_folder import RunFolder, outcome_of
-from tepo.store.run_id import RECIPE
-from tepo.store.run_identity import is_configuration
+from tepo.store.run_id import RECIPE, is_configuration
 from tepo.studies.study import CLAIMS
 from tepo_cli.screen import screen_width, show
 

@@ -3,77 +3,15 @@
 import sys
 from pathlib import Path
 
-_DEPENDENCIES = [
-    "accelerate",
-    "altair",
-    "antlr4",
-    "apex",
-    "bitsandbytes",
-    "click",
-    "compressed_tensors",
-    "datasets",
-    "deepspeed",
-    "einops",
-    "filelock",
-    "flash_attn",
-    "fsspec",
-    "hjson",
-    "httpx",
-    "huggingface_hub",
-    "hydra",
-    "jinja2",
-    "jsonschema",
-    "latex2mathml",
-    "latex2sympy2_extended",
-    "liger_kernel",
-    "lm_eval",
-    "markdown",
-    "math_verify",
-    "mpmath",
-    "narwhals",
-    "networkx",
-    "ninja",
-    "numba",
-    "numpy",
-    "omegaconf",
-    "packaging",
-    "pandas",
-    "peft",
-    "PIL",
-    "psutil",
-    "pyarrow",
-    "pydantic",
-    "ray",
-    "regex",
-    "requests",
-    "rich",
-    "safetensors",
-    "scipy",
-    "sitecustomize",
-    "sklearn",
-    "sympy",
-    "tepo",
-    "tepo_cli",
-    "tokenizers",
-    "torch",
-    "torchvision",
-    "tensorboard",
-    "tqdm",
-    "trackio",
-    "transformers",
-    "triton",
-    "trl",
-    "typer",
-    "typing_extensions",
-    "usercustomize",
-    "vl_convert",
-    "vllm",
-    "wandb",
-    "xformers",
-    "yaml",
-    "zmq",
-]
-_NAMES = (*sys.stdlib_module_names, *_DEPENDENCIES)
+_DEPENDENCIES = """
+accelerate altair antlr4 apex bitsandbytes click compressed_tensors datasets deepspeed einops filelock flash_attn
+fsspec hjson httpx huggingface_hub hydra jinja2 jsonschema latex2mathml latex2sympy2_extended liger_kernel lm_eval
+markdown math_verify mpmath narwhals networkx ninja numba numpy omegaconf packaging pandas peft PIL psutil pyarrow
+pydantic ray regex requests rich safetensors scipy sitecustomize sklearn sympy tepo tepo_cli tokenizers torch
+torchvision tensorboard tqdm trackio transformers triton trl typer typing_extensions usercustomize vl_convert vllm
+wandb xformers yaml zmq
+"""
+_NAMES = (*sys.stdlib_module_names, *_DEPENDENCIES.split())
 
 
 def lay(folder: Path, mark: Path) -> None:

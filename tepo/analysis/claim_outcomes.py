@@ -22,8 +22,7 @@ from tepo.evaluation.statistics.training_measures import (
     steps_to,
 )
 from tepo.store.evaluation_result import AVERAGE as VALIDATED
-from tepo.store.facts import Facts
-from tepo.store.thinned_metrics import BEST
+from tepo.store.facts import BEST, Facts
 from tepo.studies.claims import BASE, Claim, Claims
 from tepo.studies.plan import Unit
 

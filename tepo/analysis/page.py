@@ -20,11 +20,11 @@ from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.charts.style import NamedChart
 from tepo.reporting.page import PageContent, PageHead, PageStudy, build_page
 from tepo.reporting.page.equations import methods
+from tepo.reporting.page.page_data import RunSamples
 from tepo.reporting.page.runs import PageRun
-from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.store.facts import Facts
-from tepo.store.stored_responses import answered
+from tepo.store.samples_file import answered
 from tepo.store.stored_tokens import read_dump
 from tepo.studies.claims import Claims, load_claims
 from tepo.studies.plan import Unit, unique

@@ -9,8 +9,7 @@ import pandas as pd
 from tepo.common.errors import UserError
 from tepo.evaluation.results import read_result
 from tepo.store.early_stop import Ending
-from tepo.store.run_folder import RunFolder
-from tepo.training.checkpoints.final_model import final_model
+from tepo.store.run_folder import RunFolder, final_model
 
 
 @dataclass(frozen=True)

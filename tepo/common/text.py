@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 _CHECKOUT = Path(__file__).parents[2]
@@ -42,3 +42,9 @@ def setting_text(point: Mapping[str, str]) -> str:
 def with_setting(label: str, point: Mapping[str, str]) -> str:
     """A label and its setting: what tells the rows of a sweep apart."""
     return ", ".join(filter(None, (label, setting_text(point))))
+
+
+def listed(parts: Iterable[str]) -> str:
+    """ "a", "a and b", "a, b and c"."""
+    *most, last = parts
+    return f"{', '.join(most)} and {last}" if most else last

@@ -3,11 +3,12 @@ objective that needs less. Errors where a trainer is missing or of an untested v
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from tepo.common.errors import UserError
+from tepo.common.text import listed
 from tepo.formula.formula import NEEDED
 from tepo.objectives import Needs, Objective, load_objective
 
@@ -93,24 +94,18 @@ class Peer:
         told: by names from `WORDS`, what the user gave, where the row is asked for what they are for."""
         if lacking := self.lacks(objective):
             reading = self.reading(objective)
-            fix = f"the reading that needs less: {in_words(reading)}" if reading else "see docs/trainers.md"
+            fix = f"the reading that needs less: {in_words(reading)}" if reading else "another row (docs/trainers.md)"
         elif lacking := [name for name in self.asks(objective) if told is not None and told.get(name) is None]:
             fix = f"say it here: {' '.join(self.told[name] for name in lacking)}"
         else:
             return
-        what = f"{self.name} does not give {and_([WORDS[name] for name in lacking])}"
+        what = f"{self.name} does not give {listed([WORDS[name] for name in lacking])}"
         raise UserError(what, where=f"objective {objective.name}", fix=fix)
 
 
 def in_words(changes: Changes) -> str:
     """As on a command line."""
     return shlex.join(f"{name}={value}" for name, value in changes.items())
-
-
-def and_(parts: Iterable[str]) -> str:
-    """A list in words."""
-    *most, last = parts
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 TRL = Peer(

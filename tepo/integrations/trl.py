@@ -21,7 +21,8 @@ from torch import Tensor
 
 from tepo.common.errors import UserError
 from tepo.common.randomness import derive
-from tepo.integrations.trainers import TRL, and_, check_version, missing
+from tepo.common.text import listed
+from tepo.integrations.trainers import TRL, check_version, missing
 from tepo.objectives import Groups, Metrics, Objective, Plan, TokenBatch, load_objective
 from tepo.objectives.batch import gather
 from tepo.training.distributed.process_group import TorchComm
@@ -274,7 +275,7 @@ def warn_of_one_update(objective: Objective, args: GRPOConfig) -> None:
     if updates == 1 and (idle := [name for name in ("d", "dH") if name in objective.given]):
         what = (
             f"objective {objective.name}: a rollout has one optimiser step, taken by the policy that sampled it, where "
-            f"{and_(f'{name} = 0' for name in idle)}: clips, masks and penalties of that do nothing. "
+            f"{listed(f'{name} = 0' for name in idle)}: clips, masks and penalties of that do nothing. "
             f"Try num_iterations=2, or steps_per_generation={2 * args.steps_per_generation}"
         )
         warnings.warn(what, stacklevel=3)

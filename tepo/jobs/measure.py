@@ -60,7 +60,6 @@ class Request:
         return self.run.evaluation(benchmark, self.settings.limit, self.settings.seed)
 
     def stored(self, benchmark: Benchmark) -> Result | None:
-        """See `stored`."""
         return stored(self.run, benchmark, self.settings)
 
     def longest(self, benchmarks: Iterable[Benchmark]) -> int:
@@ -203,8 +202,10 @@ def measure_in_memory(
 
 
 def check_measurable(config: RunConfig) -> None:
-    """Raise UserError for data that name no benchmarks: there would be nothing to measure, and no table."""
+    """Raise UserError for data that name no benchmarks, or an unknown one: there would be no table."""
     if not config.data.benchmarks:
         how = "data.benchmarks=[NAME,…] (behind --set, for a study)"
         fix = f"{how}; docs/benchmarks.md says how to write one of your own"
         raise UserError(f"nothing to measure on: data={config.data.name} names no benchmarks", fix=fix)
+    for name in config.data.benchmarks:
+        load_benchmark(name)

@@ -24,8 +24,7 @@ from tepo.policy.model.model_location import is_gone, on_hub, resolve
 from tepo.problems.training_sets import sources_of
 from tepo.store.checkpoint_files import ADAPTER
 from tepo.store.evaluation_result import Result
-from tepo.store.run_folder import RunFolder
-from tepo.training.checkpoints.final_model import final_model
+from tepo.store.run_folder import RunFolder, final_model
 
 CARD = "README.md"
 _PAPERS = {  # the objectives that these two papers define, by how their names begin

@@ -18,8 +18,7 @@ from tepo.jobs.model_card import CARD, card_of, config_of
 from tepo.policy.model.model_location import on_hub, resolve
 from tepo.store.checkpoint_files import ADAPTER, OPTIMISER, ROLLOUTS, read_progress
 from tepo.store.evaluation_result import RESULT
-from tepo.store.run_folder import RunFolder
-from tepo.training.checkpoints.final_model import final_model
+from tepo.store.run_folder import RunFolder, final_model
 
 CONFIG, OBJECTIVE = "tepo_config.json", "objective.yaml"
 _UNSENT = (f"{OPTIMISER}/", f"{ROLLOUTS}/")  # of a checkpoint

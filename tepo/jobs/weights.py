@@ -9,8 +9,7 @@ from typing import Any
 from tepo.common import trust
 from tepo.common.errors import UserError
 from tepo.policy.model.model_location import base_fingerprint, load_options, resolve
-from tepo.store.run_folder import RunFolder
-from tepo.training.checkpoints.final_model import final_model
+from tepo.store.run_folder import RunFolder, final_model
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from tepo.launch.slurm_job import NO_STORE, SlurmJob, outcome_file
 from tepo.policy.model.shapes import shape_of
 from tepo.studies.plan import Unit
 from tepo.training.resources.memory import Gpus
-from tepo.training.resources.node_memory import node_memory
+from tepo.training.resources.node import node_memory
 
 _LOOK = 10.0  # seconds between questions to the controller, which all users of a cluster share
 _COLUMNS = ("JobArrayID", "State", "Reason", "NodeList", "exit_code")

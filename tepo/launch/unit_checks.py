@@ -24,7 +24,7 @@ from tepo.training.preflight import check_benchmarks, check_golds, check_setting
 from tepo.training.resources.gpu_cards import GIB
 from tepo.training.resources.layout import fill
 from tepo.training.resources.memory import Gpus, memory
-from tepo.training.resources.run_disk import GB, run_disk
+from tepo.training.resources.node import GB, run_disk
 
 
 def check_rows(todo: Sequence[Unit]) -> None:

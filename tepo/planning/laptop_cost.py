@@ -14,7 +14,6 @@ from tepo.common.errors import RunFailed
 from tepo.config.run_config import RunConfig
 from tepo.launch.forkserver import job_environment, start
 from tepo.launch.local import command, last_line
-from tepo.objectives import load_objective
 from tepo.policy.model.shapes import shape_of
 from tepo.store.cost import Cost, work_of
 from tepo.store.find_run import costs
@@ -27,9 +26,6 @@ from tepo.training.resources.memory import Gpus, memory
 
 _PROBE_STEPS = 2
 _RESULT = 40_000  # bytes of a benchmark's samples
-# a core of a CPU as the closed form knows cards: chosen so that runs of the laptop's base and of SmolLM2-135M come out
-_CORE = Card("core", 4 * GIB, 4e11, 1e10)
-_START, _PROCESS = 3.0, 0.6 * GIB  # seconds and bytes of Python and torch
 
 
 def cpu_seconds(units: Iterable[Unit], known: Sequence[Cost]) -> float:
@@ -49,23 +45,6 @@ def seconds_of(config: RunConfig, objective: str, steps: int, benchmarks: float,
     seconds = median([cost.startup_s for cost in like] or [0.0])
     seconds += steps * median([cost.training_s / cost.steps for cost in same] or [0.0])
     return seconds + benchmarks * median([cost.measuring_s / cost.benchmarks for cost in measured] or [0.0])
-
-
-def closed_form_seconds(config: RunConfig, steps: int, *, measured: bool) -> float:
-    """CPU seconds of so many steps of a run like which none was measured, and of all its benchmarks: to a factor of
-    three. Raises UserError for a model of unknown shape."""
-    shape, here = shape_of(config.model.path), Gpus(card=_CORE)
-    config, _ = fill(config, shape, here, reference=False)
-    seconds = steps * step_time(config, shape, here, memory(config, shape, here)).total
-    return _START + seconds + (measuring_time(config, shape, here) if measured else 0.0)
-
-
-def core_memory(config: RunConfig) -> float:
-    """Bytes of main memory at the peak of a run on a core. Raises UserError as `closed_form_seconds` does."""
-    shape, here = shape_of(config.model.path), Gpus()
-    config, _ = fill(config, shape, here, reference=False)
-    needed = memory(config, shape, here, reference=load_objective(config.objective).needs.initial_policy)
-    return needed.peak - needed.context + _PROCESS
 
 
 def disk_bytes(units: Iterable[Unit]) -> float:
@@ -106,3 +85,27 @@ def probe(unit: Unit) -> Cost:
         if process.exitcode:
             raise RunFailed(f"the probe failed: {last_line(log)}", where=" ".join(words[3:]))
         return costs(Path(scratch))[0]
+
+
+# a core as the closed form knows cards: chosen so that runs of the laptop's base and of SmolLM2-135M come out
+_CORE = Card("core", 4 * GIB, 4e11, 1e10)
+_START, _PROCESS = 3.0, 0.6 * GIB  # seconds and bytes of Python and torch
+
+
+def closed_form_seconds(config: RunConfig, steps: int, *, measured: bool) -> float:
+    """CPU seconds of so many steps of a run like which none was measured, and of all its benchmarks: to a factor of
+    four. Raises UserError for a model of unknown shape."""
+    shape, here = shape_of(config.model.path), Gpus(card=_CORE)
+    config, _ = fill(config, shape, here, reference=False)
+    seconds = steps * step_time(config, shape, here, memory(config, shape, here)).total
+    return _START + seconds + (measuring_time(config, shape, here) if measured else 0.0)
+
+
+def core_memory(config: RunConfig) -> float:
+    """Bytes of main memory at the peak of a run on a core. Raises UserError as `closed_form_seconds` does."""
+    from tepo.objectives import load_objective  # takes torch
+
+    shape, here = shape_of(config.model.path), Gpus()
+    config, _ = fill(config, shape, here, reference=False)
+    needed = memory(config, shape, here, reference=load_objective(config.objective).needs.initial_policy)
+    return needed.peak - needed.context + _PROCESS

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 from tepo.common.errors import UserError
-from tepo.common.written import WrittenFloat
+from tepo.common.schema.reader import WrittenFloat
 from tepo.problems.problem import Problem
 
 _NEEDED = ("id", "problem", "answer")

@@ -4,7 +4,7 @@ interval of one comparison among several."""
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from tepo.common.text import counted
+from tepo.common.text import counted, listed
 from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, DeltaVerdict
 from tepo.evaluation.statistics.region import RegionVerdict
@@ -49,7 +49,7 @@ def outcomes_text(words: Mapping[str, int]) -> str:
     """Numbers of claims by their outcome: "2 hold, 1 is refuted and 1 is undecided"."""
     verbs = {RegionVerdict.HOLDS: ("holds", "hold")}
     known = [(outcome, words[outcome]) for outcome in RegionVerdict if words.get(outcome)]
-    return _listed([f"{n} {verbs.get(outcome, (f'is {outcome}', f'are {outcome}'))[n > 1]}" for outcome, n in known])
+    return listed([f"{n} {verbs.get(outcome, (f'is {outcome}', f'are {outcome}'))[n > 1]}" for outcome, n in known])
 
 
 def _verdicts(blocks: Sequence[TableBlock]) -> str:
@@ -89,13 +89,8 @@ def _verdicts(blocks: Sequence[TableBlock]) -> str:
 
 def _subject(labels: Sequence[str], total: int) -> str:
     """ "A and B end", "12 of 16 rows end"."""
-    if len(labels) <= _FEW and len(named := _listed(labels)) <= _LETTERS:
+    if len(labels) <= _FEW and len(named := listed(labels)) <= _LETTERS:
         who = named
     else:
         who = f"All {total} rows" if len(labels) == total else f"{len(labels)} of {total} rows"
     return f"{who} {'end' if len(labels) > 1 else 'ends'}"
-
-
-def _listed(parts: Sequence[str]) -> str:
-    """ "a", "a and b", "a, b and c"."""
-    return " and ".join(filter(None, (", ".join(parts[:-1]), parts[-1])))

@@ -13,13 +13,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor, nn
 
 from tepo.common.errors import RunFailed
 from tepo.common.text import spelt
+from tepo.objectives.batch import Collectives
 from tepo.policy.model.lora import adapters_off, plain_name
 from tepo.sampling.sampler import Sampler, SamplingParams, Score
 
@@ -32,11 +33,6 @@ _PROMPT_TOKENS, _ANSWER_TOKENS = 12, 8  # below a block of any prefix cache: an 
 
 Answers: TypeAlias = list[bytes]
 """Tokens and log-probs of a sampler for given prompts and keys, bit for bit, of each of its engines."""
-
-
-class _Comm(Protocol):
-    def all_sum(self, value: Tensor) -> Tensor: ...
-    def all_gather(self, value: Tensor) -> list[Tensor]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +94,7 @@ class Gap:
     metrics: dict[str, float]
 
     @classmethod
-    def measure(cls, sampler: Tensor, trainer: Tensor, bound: float, comm: _Comm | None = None) -> "Gap":
+    def measure(cls, sampler: Tensor, trainer: Tensor, bound: float, comm: Collectives | None = None) -> "Gap":
         """sampler, trainer: log-probs [N] of the same tokens. A NaN on either side counts as an infinite gap."""
         s, t = sampler.detach().double().cpu(), trainer.detach().double().cpu()
         p, q = s.exp(), t.exp()
@@ -181,7 +177,7 @@ class GapAlarm:
         *,
         temperature: float,
         dtypes: tuple[str, str],
-        comm: _Comm | None = None,
+        comm: Collectives | None = None,
         fresh: Score | None = None,
     ):
         self.bound, self.temperature, self.comm, self.fresh = bound, temperature, comm, fresh

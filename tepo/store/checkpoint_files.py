@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -84,12 +84,6 @@ class TensorFile:
         return digest.hexdigest()
 
 
-def write_files(folder: Path, files: Iterable[TensorFile]) -> None:
-    """Write them one after another, each copied and freed again."""
-    for file in files:
-        file.copy().write(folder)
-
-
 def write_progress(folder: Path, progress: dict[str, Any]) -> None:
     """Write `progress.json`: what is kept beside the weights, `files` (name: bytes) and `sha256` (name: hex)."""
     rest = {key: value for key, value in progress.items() if key != _OWN}
@@ -99,11 +93,6 @@ def write_progress(folder: Path, progress: dict[str, Any]) -> None:
 def read_progress(folder: Path) -> dict[str, Any]:
     """The content that `write_progress` wrote."""
     return parse_json((folder / _PROGRESS).read_bytes())
-
-
-def complete(folder: Path) -> bool:
-    """Tell whether a checkpoint holds every file that its `progress.json` lists, at full size."""
-    return not damage(folder)
 
 
 def damage(folder: Path, *, contents: bool = False) -> str:

@@ -1,4 +1,5 @@
-"""The end of a run before its last step: a result, which counts, and no failure."""
+"""The end of a run before its last step, which is a result and no failure; and with `train.keep_best` the step whose
+weights it ends with."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,3 +58,24 @@ def check_rewards(rewards: Sequence[float], window: int) -> None:
     if window and len(rewards) > window and max(rewards[-window:]) < rewards[0]:
         why = f"the reward was below that of step 1 ({rewards[0]:.3f}) in {window} steps running, now {rewards[-1]:.3f}"
         raise EarlyStop("below base", len(rewards), why)
+
+
+@dataclass(frozen=True)
+class Best:
+    """step: the earliest with this accuracy (`val-core/average`), the highest so far."""
+
+    step: int
+    accuracy: float
+
+    def __str__(self) -> str:
+        return f"step {self.step}, whose validation accuracy was best ({self.accuracy:.1%})"
+
+
+def read_best(value: Any) -> Best | None:
+    """The best step in a file, None where it has none. Raises ValueError for anything else."""
+    match value:
+        case None:
+            return None
+        case {"step": int(step), "accuracy": float(accuracy), **rest} if not rest:
+            return Best(step, accuracy)
+    raise ValueError("the best step is not step and accuracy")

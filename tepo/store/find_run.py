@@ -27,6 +27,13 @@ def nearest_run(name: str, store: Path) -> str | None:
     return next(iter(difflib.get_close_matches(name, _ids(store), n=1, cutoff=0.5)), None)
 
 
+def no_run(name: str, store: Path) -> UserError:
+    """The error for a name that no run has."""
+    nearest = nearest_run(name, store)
+    fix = f"{nearest} is the nearest" if nearest else "`tepo list` shows the runs"
+    return UserError(f"no run {name!r}", where=f"--store {store}", fix=fix)
+
+
 def runs(store: Path) -> list[RunFolder]:
     """The runs in a store, by name: also one that was copied half and lacks its configuration, its manifest or
     both, a folder that may not be read, and one that no command opens because links lead out of it."""

@@ -12,7 +12,7 @@ from tepo.common.errors import UserError
 from tepo.common.files import parse_json
 from tepo.store.find_run import runs
 from tepo.store.run_folder import outcome_of
-from tepo.store.run_identity import is_configuration
+from tepo.store.run_id import is_configuration
 
 REWARD, ENTROPY, LENGTH = "critic/score/mean", "actor/entropy", "response_length/mean"
 SECONDS = "timing_s/step"

@@ -28,9 +28,8 @@ from tepo.common.parquet import read_parquet
 from tepo.store.cost import Cost
 from tepo.store.early_stop import read_ending
 from tepo.store.evaluation_result import Validated
-from tepo.store.excerpt import pack_excerpt, unpack_excerpt
-from tepo.store.facts import SCORES, Facts, joined_scores
-from tepo.store.thinned_metrics import COUNT
+from tepo.store.facts import COUNT, SCORES, Facts, joined_scores
+from tepo.store.stored_tokens import pack_excerpt, unpack_excerpt
 
 FRAMES = ("runs", "scores", "curves")
 CONTENT = "content.json"

@@ -1,23 +1,9 @@
 """A run on disk:
 what it is (`config.json`), how far it came (`metrics.jsonl`, `checkpoints/`), how it ended (`manifest.json`).
 
-runs/<id>/config.json               the resolved configuration and what the id was made of
-          manifest.json             status: running | finished | interrupted | failed; where training ended by itself
-          provenance.json           versions, commit, machine and dates of each process that trained it; part of no id
-          metrics.jsonl             one line a step, verl's names; the truth
-          checkpoints/step_000036/  model, tokenizer, optimiser, waiting rollouts; loads with `from_pretrained`
-                                    (with LoRA the merged model; adapter/ holds the adapters in peft's format);
-                                    of a finished run one, without optimiser and rollouts
-          ranks/                    signs of life of the ranks of a run over several, while it trains
-          validation.json           accuracy of the last weights on validation problems, where a study tunes by it
-          eval/<benchmark>/         samples.parquet, result.json, provenance.json
-          tokens/step_000036.json   per-token diagnostics for the token view
-          first_prompt.json         what the policy is asked first, with its tokens
-          first_responses.jsonl     a few, where training ended at its first step
-          figures/                  training curves
-          wandb/, tensorboard/      what these trackers keep here, with tracking.to
-          cost.json                 what each process spent on it
-          log.txt                   what its processes printed, where a study started them
+docs/store.md lists the files. A checkpoint loads with `from_pretrained`, with LoRA as the merged model (`adapter/`
+holds the adapters in peft's format); of a finished run it is without optimiser and rollouts. `ranks/` holds signs of
+life of the ranks of a run over several, while it trains; `wandb/` and `tensorboard/` what these trackers keep here.
 """
 
 import contextlib
@@ -52,10 +38,9 @@ from tepo.common.files import (
 from tepo.config.compose import to_dict
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.model_location import pinned
-from tepo.store.best_step import Best, read_best
 from tepo.store.checkpoint_files import damage, drop_resumption, for_resuming, read_progress
 from tepo.store.cost import Cost, read_costs
-from tepo.store.early_stop import Ending, read_ending
+from tepo.store.early_stop import Best, Ending, read_best, read_ending
 from tepo.store.evaluation_result import (
     Result,
     RightAnswers,
@@ -66,9 +51,8 @@ from tepo.store.evaluation_result import (
     read_validation,
     validation_damage,
 )
-from tepo.store.excerpt import Excerpt, excerpt_of
-from tepo.store.run_id import RECIPE, base_id, identity, run_id
-from tepo.store.run_identity import AGAIN, DIGEST, check_identity, read_config
+from tepo.store.run_id import AGAIN, DIGEST, RECIPE, base_id, check_identity, identity, read_config, run_id
+from tepo.store.stored_tokens import Excerpt, excerpt_of
 
 _STEP = "training/global_step"
 Purpose = Literal["train", "measure"]  # at any time one process does each
@@ -485,3 +469,24 @@ def outcome_of(manifest: dict[str, Any]) -> str:
     """The status in a manifest, with the ending."""
     status, ending = manifest.get("status", "not started"), ending_of(manifest)
     return status if ending is None else f"{status}: {ending}"
+
+
+def final_model(path: Path) -> Path:
+    """The newest complete checkpoint of a run folder, of a finished run the last, or the folder itself when it is a
+    model. Files are looked at by their sizes.
+
+    Raises UserError for a run without one, a damaged one, or a folder that is neither.
+    """
+    if (path / "config.json").exists() and not (path / "checkpoints").exists() and any(path.glob("*.safetensors")):
+        if (path / "progress.json").exists() and (reason := damage(path)):
+            fix = "use an earlier step of the run, or train it again"
+            raise UserError(f"the checkpoint is damaged: {reason}", where=str(path), fix=fix)
+        return path
+    run = RunFolder(path)
+    newest = run.newest()
+    if newest is not None and run.manifest():
+        run.check_whole()
+    if newest is not None:
+        return newest
+    fix = "give a folder with config.json and model.safetensors, a run folder, or a hub id; `tepo list` shows the runs"
+    raise UserError("no model and no checkpoint there", where=str(path), fix=fix)

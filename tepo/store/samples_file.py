@@ -5,10 +5,14 @@ problems share a part depends on what ended when; the file at the end does not.
 """
 
 import io
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -16,7 +20,7 @@ import pyarrow.parquet as pq
 from tepo.common.errors import UserError
 from tepo.common.files import write_atomic
 from tepo.common.parquet import read_parquet
-from tepo.store.evaluation_result import PARTS
+from tepo.store.evaluation_result import PARTS, SAMPLES
 
 SCHEMA = pa.schema(
     [
@@ -84,3 +88,61 @@ def read_parts(folder: Path, samples: int) -> dict[str, list[dict[str, Any]]]:
                 part.setdefault(row["problem"], []).append(row)
             stored |= {name: rows for name, rows in part.items() if len(rows) == samples}
     return stored
+
+
+_PROBLEM = ("problem", "prompt", "gold")
+_ANSWER = ("response", "extracted", "correct", "reason", "tokens")
+
+
+class Answer(NamedTuple):
+    """One response. extracted: the answer read from it, None where there is none. reason: of the verdict. tokens: its
+    length. finished: by itself, not at the length limit."""
+
+    text: str
+    extracted: str | None
+    right: bool
+    reason: str
+    tokens: int
+    finished: bool
+
+
+@dataclass(frozen=True)
+class ProblemAnswers:
+    """One problem with the answers of one run."""
+
+    id: str
+    prompt: str
+    gold: str
+    answers: tuple[Answer, ...]
+
+    @property
+    def samples(self) -> int:
+        return len(self.answers)
+
+    @property
+    def right(self) -> int:
+        return sum(answer.right for answer in self.answers)
+
+    @property
+    def different(self) -> list[tuple[Answer, int]]:
+        """Each different answer with how often it was given, the most frequent first."""
+        return Counter(self.answers).most_common()
+
+
+def disagree(one: ProblemAnswers, other: ProblemAnswers) -> bool:
+    """Tell whether one run answers at least half of its samples right, and the other does not."""
+    return (2 * one.right >= one.samples) != (2 * other.right >= other.samples)
+
+
+def answered(folder: Path) -> list[ProblemAnswers]:
+    """Stored responses of a finished evaluation, in the benchmark's order. Raises UserError for samples that cannot be
+    read."""
+    rows = read_table(folder / SAMPLES).select([*_PROBLEM, *_ANSWER, "finish"]).to_pylist()
+    return [
+        ProblemAnswers(problem, prompt, gold, tuple(map(_answer, group)))
+        for (problem, prompt, gold), group in groupby(rows, key=itemgetter(*_PROBLEM))
+    ]
+
+
+def _answer(row: Mapping[str, Any]) -> Answer:
+    return Answer._make([*map(row.get, _ANSWER), row["finish"] == "stop"])

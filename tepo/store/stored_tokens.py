@@ -1,26 +1,21 @@
-"""Per-token diagnostics of a training step.
+"""Per-token diagnostics of a training step, and an excerpt of them of a run whose reward fell.
 
-A dump is one JSON file, `<run>/tokens/step_000036.json`, written by the training loop:
-
-    {"format": 1, "step": 36, "objective": "tepo",
-     "responses": [
-       {"prompt": "12+34=", "answer": "46", "reward": 1.0, "finished": true, "group": 0,
-        "tokens": ["4", "6", "<eos>"],              decoded one by one, T strings
-        "values": {"advantage": [0.9, 0.9, 0.9],    T numbers each (null: not defined there)
-                   "ratio": [...], "log_ratio": [...], "entropy": [...], "entropy_change": [...],
-                   "kl_mask": [0, 1, 0], "clipped": [...], "kl": [...], "weight": [...]}}]}
-
-`values` holds what the objective's per-token diagnostics are called (`tepo.objectives`), plus `entropy`, that of the
-old policy in nats; any of them may be absent. `group` numbers the prompt within the step.
+A dump is one JSON file, `<run>/tokens/step_000036.json`, written by the training loop; docs/tables.md has its form.
+`values` holds T numbers each (null: not defined there), called as the objective's per-token diagnostics are
+(`tepo.objectives`), plus `entropy`, that of the old policy in nats; any of them may be absent. `group` numbers the
+prompt within the step.
 """
 
 import math
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from tepo.common.errors import UserError
 from tepo.common.files import parse_json
+from tepo.store.early_stop import Ending, read_ending
 
 FORMAT = 1
 
@@ -80,3 +75,78 @@ def parse_dump(data: Any) -> TokenDump:
         said = str(one["prompt"]), str(one["answer"]), float(one["reward"]), bool(one["finished"]), int(one["group"])
         responses.append(TokenResponse(*said, [*map(str, one["tokens"])], values))
     return TokenDump(int(data["step"]), str(data["objective"]), tuple(responses))
+
+
+RESPONSES = 4  # of a passage
+KEPT = 0.5  # of the highest reward: a step with as much comes before the fall
+_STEP, _REWARD = "training/global_step", "critic/score/mean"
+_VALUES = ("entropy", "entropy_change")
+
+
+@dataclass(frozen=True)
+class Passage:
+    """A few responses of a step. reward: mean of all responses that the step drew."""
+
+    reward: float
+    dump: TokenDump
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """before, after: responses of the last step of which the reward had not fallen, and of the run's last step.
+    ending: of the run that they are from."""
+
+    before: Passage
+    after: Passage
+    ending: Ending | None
+
+
+def excerpt_of(rows: Sequence[Mapping[str, Any]], ending: Ending | None, dumps: Mapping[int, Path]) -> Excerpt | None:
+    """The first responses of two dumps: of the last one whose step had at least `KEPT` of the
+    run's highest reward, and of the last of all. None where that is the same one, so nothing fell, or where dumps are
+    missing. rows: the run's metrics. dumps: by step. Raises UserError for a damaged dump."""
+    rewards = {row[_STEP]: row[_REWARD] for row in rows if _REWARD in row}
+    if not rewards or max(rewards) not in dumps:
+        return None
+    kept = [step for step in dumps if rewards.get(step, 0.0) >= KEPT * max(rewards.values())]
+    if not kept or max(kept) == max(rewards):
+        return None
+    before, after = (Passage(rewards[step], _short(read_dump(dumps[step]))) for step in (max(kept), max(rewards)))
+    return Excerpt(before, after, ending)
+
+
+def pack_excerpt(excerpt: Excerpt) -> dict[str, Any]:
+    """A value for JSON."""
+    return {
+        "ending": excerpt.ending and asdict(excerpt.ending),
+        **{
+            name: {"reward": passage.reward, "format": FORMAT, **asdict(passage.dump)}
+            for name, passage in (("before", excerpt.before), ("after", excerpt.after))
+        },
+    }
+
+
+def unpack_excerpt(value: Mapping[str, Any]) -> Excerpt:
+    """Raises ValueError, TypeError or KeyError for what `pack_excerpt` did not make."""
+    before, after = (Passage(float(value[name]["reward"]), parse_dump(value[name])) for name in ("before", "after"))
+    return Excerpt(before, after, None if value["ending"] is None else read_ending(value["ending"]))
+
+
+def _short(dump: TokenDump) -> TokenDump:
+    """The first response to each prompt, then the second ones, until they are enough: prompts and responses in the
+    order in which they were drawn. Values with three digits."""
+    drawn: Counter[int] = Counter()
+    turns = []
+    for response in dump.responses:
+        turns.append((drawn[response.group], response.group, response))
+        drawn[response.group] += 1
+    first = sorted(turns, key=lambda turn: turn[:2])[:RESPONSES]
+    return replace(dump, responses=tuple(replace(one, values=_shown(one)) for *_, one in first))
+
+
+def _shown(response: TokenResponse) -> dict[str, list[float | None]]:
+    return {
+        name: [None if number is None else float(f"{number:.3g}") for number in response.values[name]]
+        for name in _VALUES
+        if name in response.values
+    }

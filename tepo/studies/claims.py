@@ -1,23 +1,5 @@
 """Claims that are written down before they are tested: `experiments/claims.yaml`, the one that ships and, on
-`TEPO_PATH`, the user's own beside it.
-
-    claims:
-      - name: tuned_again_tepo
-        batch: 2                                 # its family, registered and judged as one; 1 if not given
-        sentence: what is claimed
-        a: {label: "TEPO, tuned again", objective: tepo, overrides: [train.learning_rate=1.1e-4]}
-        b: {label: "GRPO/DAPO, tuned again", objective: grpo_dapo, overrides: [train.learning_rate=1.9e-4]}
-        scale: small_lm                          # laptop if not given
-        settings: [train.epochs=2]               # of both, over those of the scale
-        rule: how the settings were chosen
-        region: {at_least: 2}                    # of A minus B; or at_most: -2, between: [-2, 2], outside: [-2, 2]
-        measure: accuracy                        # points; or one of `MEASURES`
-        threshold: 55                            # with steps_to: validation accuracy, percent
-        seeds: [130, 131, 132, 133, 134, 135, 136, 137]
-        bases: {one: [model.path=base-1], …}     # if given, each is run from all of these, and the base is random
-        problems: 7104                           # seed of newly generated test problems
-        refuted_by: a difference below 2 points
-    batches: {6: fixed order}                    # tested in the order of the file; else by Holm's procedure
+`TEPO_PATH`, the user's own beside it (docs/claims.md has its keys).
 
 A claim is an ordinary study of two rows, at one scale.
 """

@@ -58,8 +58,8 @@ def plan_studies(
         units = make_plan(study, study.own_scale(scale), store=store, seeds=given[0], overrides=given[1])
         if tune := study.tune_at(scale):
             units = with_chosen(units, tune, reporting_seeds(study, scale, seeds))
-        for unit in units:
-            check_measurable(unit.config)
+        for config in {tuple(unit.config.data.benchmarks): unit.config for unit in units}.values():
+            check_measurable(config)
         planned.append((study, units))
     first: dict[tuple[str, str, int], tuple[Study, Unit]] = {}
     for study, units in planned:  # on one page a label stands for one run

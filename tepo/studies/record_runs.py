@@ -17,10 +17,9 @@ from tepo.common.files import exclusive, parse_json, write_json
 from tepo.policy.model.model_location import BASES, RECIPE_FILE, base_fingerprint, is_gone, on_hub, read_bases, resolve
 from tepo.reporting.tables.provenance_note import cpu
 from tepo.store.early_stop import Ending
-from tepo.store.facts import Facts, curves_of, joined_curves, joined_scores
+from tepo.store.facts import Facts, curves_of, joined_curves, joined_scores, thinned
 from tepo.store.records import NAME, read_frames, stored, write_frames
 from tepo.store.run_id import RECIPE
-from tepo.store.thinned_metrics import thinned
 from tepo.studies.claims import OWN, check_registered, claim_files, load_claims
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned, plan_all

@@ -1,30 +1,7 @@
-"""A study: one table or figure of a paper as a YAML file in `experiments/` or `ablations/`.
-
-    title: what the table shows
-    reference: {table: table3, panel: E, model: Qwen2.5-7B}   # where the paper's figures for it are
-    baseline: GRPO/DAPO                                  # the label that Δ columns compare with
-    notes: [What a reader must know.]                    # below the table, and at the head of its page
-    rows:
-      - label: TEPO                                      # all different; `{steps}` in one is what the row trains
-        objective: tepo                                  # or `base: true` for the untrained model
-        overrides: [objective.beta=1]     # any scale
-        laptop: [train.epochs=1]                         # one scale only
-        by_model: {qwen3-14b: [train.epochs=1]}          # one model only
-        reference: tepo                                  # the paper's method key, or a mapping over `reference:` above
-    scales:
-      laptop: {models: [laptop], seeds: [0], overrides: [], same_as: {TIS: GRPO/DAPO}}
-      paper: {models: [qwen2.5-7b], seeds: [1, 2], overrides: []}
-    vary: {train.learning_rate: [1e-4, 2e-4, 4e-4]}      # a sweep: each row at each setting (`tepo.studies.vary`)
-    realised_kl: true                                    # of each cell of a sweep, beside its accuracy
-    tune: {draws: 8, seeds: [50], space: …}              # or each row at the best setting drawn (`tepo.studies.tune`)
+"""A study: one table or figure of a paper as a YAML file in `experiments/` or `ablations/` (docs/studies.md has its
+keys), and what a scale's own file says of studies under `studies:`.
 
 A row is one objective with overrides; the plan crosses it with the settings, and the scale's models and seeds.
-A scale's own file says how studies are taken there that do not name it:
-
-    studies:
-      like: paper                                       # whose seeds, settings and row overrides are taken
-      stand_ins: {qwen2.5-7b: qwen2.5-0.5b}             # model there: the model here
-      objectives: {tepo: [objective.beta=1]}            # for every row that trains with one, before its own overrides
 """
 
 from collections.abc import Iterable, Sequence

@@ -1,17 +1,4 @@
-"""`tune:` of a study: each row is tried at the same settings and reported at the best of its own.
-
-tune:
-  draws: 16
-  method: sobol                                         # settings that fill the space evenly; or random
-  default: true                                         # the row as it is written can be chosen too
-  seeds: [50, 51, 52]                                   # of the runs that choose; the study reports none of them
-  shortlist: {after: 1, keep: 3}                        # after one seed the best three go on to the others
-  space:
-    train.learning_rate: {log: [3e-5, 1e-3]}            # a number between two, uniform in its logarithm
-    train.grad_clip: {uniform: [0.5, 2]}                # or uniform
-    train.epochs: [1, 2, 4]                             # or one of some values
-    clip: {wide: [objective.high=0.28], tight: [objective.high=0.02]}   # or of some settings
-"""
+"""`tune:` of a study: each row is tried at the same settings and reported at the best of its own (docs/studies.md)."""
 
 import math
 from dataclasses import dataclass

@@ -1,18 +1,11 @@
-"""`vary:` of a study: axes of settings, crossed with each other and with the rows.
-
-vary:
-  train.learning_rate: [1e-4, 2e-4, 4e-4]             # a configuration key and its values
-  clip:                                               # or a name, and settings that change several keys
-    wide: [objective.low=0.2, objective.high=0.28]
-    tight: [objective.low=0.02, objective.high=0.028]
-"""
+"""`vary:` of a study: axes of settings, crossed with each other and with the rows (docs/studies.md)."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
 from tepo.common.schema import Location
-from tepo.common.written import WrittenNumber
+from tepo.common.schema.reader import WrittenNumber
 from tepo.config.compose import is_text
 
 Words = tuple[str, ...]

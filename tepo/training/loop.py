@@ -12,12 +12,11 @@ from torch import Tensor
 
 from tepo.common import signals
 from tepo.common.errors import Diverged
-from tepo.config.run_config import RunConfig
+from tepo.config.run_config import RunConfig, TrainConfig
 from tepo.policy.model.allocator import free_unused
 from tepo.store.early_stop import EarlyStop, Ending, diverged
 from tepo.store.run_folder import RunFolder
 from tepo.training.distributed import process_group
-from tepo.training.learning_rate import scheduled_learning_rate
 from tepo.training.metrics.metrics_log import Report
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout_batch import FlatRollout, MiniBatch, mini_batches
@@ -144,3 +143,8 @@ def accumulate(updater: Updater, mini_batch: MiniBatch, metrics: StepMetrics) ->
         logprobs.append(current.logprobs.detach())
         metrics.add(mini_batch, micro_batch, batch, out)
     return updater.check_finite(losses, plan.totals[0], mini_batch.step), logprobs
+
+
+def scheduled_learning_rate(train: TrainConfig, step: int) -> float:
+    """Learning rate of a step, counted from 1; no warm-up where `warmup_steps` is 0."""
+    return train.learning_rate * (min(1.0, step / train.warmup_steps) if train.warmup_steps else 1.0)

@@ -34,7 +34,7 @@ from tepo.training.engine.backends import engine_backend
 from tepo.training.metrics.trackers import check_trackers
 from tepo.training.resources.layout import fill, lacking
 from tepo.training.resources.memory import Gpus, memory
-from tepo.training.resources.run_disk import GB, run_disk
+from tepo.training.resources.node import GB, run_disk
 
 
 def check_settings(config: RunConfig) -> None:

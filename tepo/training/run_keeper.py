@@ -11,8 +11,7 @@ from tepo.common import signals
 from tepo.common.errors import UserError
 from tepo.common.files import remove_folder, write_atomic
 from tepo.common.provenance import recorded
-from tepo.store.best_step import Best
-from tepo.store.early_stop import EarlyStop, Ending
+from tepo.store.early_stop import Best, EarlyStop, Ending
 from tepo.store.evaluation_result import AVERAGE
 from tepo.store.run_folder import AGAIN, RunFolder
 from tepo.training.distributed import process_group
@@ -22,7 +21,7 @@ from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.metrics.throughput import step_figures
 from tepo.training.metrics.token_dump import write_token_dump
 from tepo.training.rollout.collector import NoMixedGroups
-from tepo.training.rollout.first_prompt import keep_first_prompt
+from tepo.training.rollout.prompt_stream import keep_first_prompt
 from tepo.training.rollout_batch import FlatRollout
 from tepo.training.setup import PreparedRun, TrainState, open_state
 from tepo.training.validation import Measured

@@ -30,7 +30,12 @@ def evaluate(
 ) -> None:
     """Measure a model on benchmarks by the paper's protocol.
 
-    One row a sample on disk, scores with intervals. Goes on where it was interrupted."""
+    One row a sample on disk, scores with intervals. Goes on where it was interrupted.
+
+    \b
+    tepo eval aime24 math500 --model Qwen/Qwen2.5-7B
+    tepo eval all --model runs/RUN
+    tepo eval -m 'base data=FILE model=FOLDER data.benchmarks=[NAME]'"""
     models = list(dict.fromkeys(models))
     kinds = (["base"], ["train"])
     if configured := [one for one in models if one.split(maxsplit=1)[:1] in kinds and not os.path.exists(one)]:
@@ -75,7 +80,7 @@ def responses(
     Shows all of what the page shows a part of.
 
     `--show disagree` with `--vs`: problems of which one run answers at least half right, and the other does not."""
-    from tepo.store.stored_responses import answered, disagree
+    from tepo.store.samples_file import answered, disagree
 
     if show == "disagree" and vs is None:
         raise UserError("with what?", where="--show disagree", fix="--vs RUN")
@@ -101,15 +106,13 @@ def responses(
 
 def _evaluation(name: str, benchmark: str, store: Path) -> Path:
     """The folder of a finished evaluation."""
-    from tepo.store.find_run import find_run, nearest_run
+    from tepo.store.find_run import find_run, no_run
     from tepo.store.run_folder import RunFolder
 
     folder = store / name
     found = RunFolder(folder) if (folder / "eval").is_dir() else find_run(name, store)
     if found is None:
-        nearest = nearest_run(name, store)
-        fix = f"{nearest} is the nearest" if nearest else "`tepo list` shows the runs"
-        raise UserError(f"no run {name!r}", where=f"--store {store}", fix=fix)
+        raise no_run(name, store)
     if found.manifest():
         found.check_whole()
     if benchmark not in found.measured():

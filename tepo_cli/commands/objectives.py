@@ -38,7 +38,12 @@ def explain(
     what is changed of another objective.
 
     With --check: its loss must have the gradient that it hands to the model, whatever the split, the order and the
-    ranks. Exit code 1 where a check fails, 2 where the objective cannot be read."""
+    ranks. Exit code 1 where a check fails, 2 where the objective cannot be read.
+
+    \b
+    tepo explain tepo --vs gspo
+    tepo explain mine.yaml --check
+    tepo explain cispo --vs gspo --format svg >picture.svg"""
     import shutil
 
     width = min(shutil.get_terminal_size((110, 24)).columns, 110)

@@ -5,11 +5,8 @@ from typing import Annotated
 
 import typer
 
-from tepo.common.errors import UserError
 from tepo_cli.cli_options import StoreOfRun
 
-_PRIVATE = "Make the repository private, or go on only if it is."
-_DRY_RUN = "List the files and the card's head; send nothing."
 _HEAD = 24  # lines of the card that a preview shows
 
 
@@ -32,15 +29,13 @@ def push(
     from tepo.jobs.publish import CARD, check_repository, files_of, size_of
     from tepo.jobs.publish import push as send
     from tepo.reporting.progress import say, waiting
-    from tepo.store.find_run import find_run, nearest_run
+    from tepo.store.find_run import find_run, no_run
 
     check_repository(repository)
     place = store or Path("runs")
     found = find_run(run, place)
     if found is None:
-        nearest = nearest_run(run, place)
-        fix = f"{nearest} is the nearest" if nearest else "`tepo list` shows the runs"
-        raise UserError(f"no run {run!r}", where=f"--store {place}", fix=fix)
+        raise no_run(run, place)
     with waiting(f"run {found.path.name}: every file is read"):
         files = files_of(found)
     if dry_run:

@@ -39,7 +39,12 @@ def ablate(
     """Run one study and print its table beside the paper's.
 
     Trains and measures what the store does not have yet. A study with `tune:` tries its settings first, then runs each
-    row at the one that validation chose."""
+    row at the one that validation chose.
+
+    \b
+    tepo ablate panel-e --jobs 2
+    tepo ablate MINE --seeds 0,1,2 --set train.steps=20
+    tepo ablate panel-e --scale single_gpu --dry-run"""
     from tepo.launch.run_units import run_planned
     from tepo.reporting.tables.render import check_format
     from tepo.studies.planned_facts import read_facts

@@ -37,7 +37,12 @@ def train(
     twice.
 
     Several values (seed=0,1,2 or seed=range(3), objective=gspo,tepo, train.learning_rate=1e-4,4e-4) make a sweep: a run
-    for each combination, measured, and a table."""
+    for each combination, measured, and a table.
+
+    \b
+    tepo train objective=gspo seed=3 train.steps=40 --evaluate
+    tepo train data=FILE model=FOLDER --dry-run
+    tepo train objective=gspo,tepo seed=range(3) --jobs 2"""
     words = [*(overrides or ()), *formula_words(formula)]
     from tepo.studies.sweep import axes_of
 

@@ -7,13 +7,17 @@ its study forked by the same server. One that is `started`, and may be killed, s
 a user.
 """
 
+import fcntl
 import os
+import pty
 import runpy
+import select
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -149,6 +153,31 @@ def program(
 ) -> Started:
     """Start `python -m name words`."""
     return Started(_run_module, name, *map(str, words), cwd=cwd, own_signal=own_signal, **environment)
+
+
+class Terminal:
+    """A command in a terminal of its own."""
+
+    def __init__(self, *words: str | Path, **environment: str) -> None:
+        self.printed, (self.ours, theirs) = "", pty.openpty()
+        where: Any = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
+        where["env"] = {**os.environ, "TERM": "dumb", **environment}
+        command = [sys.executable, "-m", "tepo_cli", *map(str, words)]
+        self.process = subprocess.Popen(command, **where, preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0))
+        os.close(theirs)
+
+    def wait_for(self, text: str, seconds: float = 240) -> str:
+        """What was printed up to a text, since the last call."""
+        end = time.monotonic() + seconds
+        while text not in self.printed:
+            assert time.monotonic() < end, self.printed
+            if select.select([self.ours], [], [], 1)[0]:
+                self.printed += os.read(self.ours, 4096).decode(errors="replace")
+        shown, _, self.printed = self.printed.partition(text)
+        return shown
+
+    def type(self, keys: str) -> None:
+        os.write(self.ours, keys.encode())
 
 
 def free_port() -> int:

@@ -19,10 +19,10 @@ from tepo.config.compose import compose
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model.packed_attention import prepare
 from tepo.policy.packing.packing import pack
-from tepo.store.checkpoint_files import write_files
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.torch_engine import TorchEngine
 from tests.integration.tiny import prompts, tiny_model
+from tests.unit.training.checkpoints.write_files import write_files
 
 GROUPS = 4  # of two responses each, given to the ranks in turn
 

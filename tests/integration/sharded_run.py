@@ -23,10 +23,10 @@ from safetensors.torch import load_file
 from tepo.config.compose import compose
 from tepo.policy.model import load_policy as loader
 from tepo.policy.model.load_policy import load_policy
-from tepo.store.checkpoint_files import write_files
 from tepo.training.checkpoints import model_files
 from tepo.training.distributed import process_group
 from tepo.training.engine.backends import engine_backend
+from tests.unit.training.checkpoints.write_files import write_files
 
 
 def own_bytes() -> int:

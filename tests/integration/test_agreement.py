@@ -1,6 +1,3 @@
-"""One run, five ways: whichever sampler draws and whichever engine trains on however many ranks, `train()` ends with
-the same losses and weights."""
-
 import json
 from pathlib import Path
 

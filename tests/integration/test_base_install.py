@@ -1,5 +1,3 @@
-"""What the base install does, without a package of any extra: `make demo` has no others."""
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""`tepo data contamination` on folders of problem files, and benchmarks of the hub without a network."""
-
 from dataclasses import replace
 from pathlib import Path
 

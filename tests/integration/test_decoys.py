@@ -1,6 +1,4 @@
-"""Commands given in a folder where files lie with the names of modules, as beside downloaded studies and problems: none
-of them is executed, whichever process of a command imports. Jobs of Slurm: test_slurm.py; servers: test_eval_vllm.py.
-"""
+"""Beside these: jobs of Slurm in test_slurm.py, servers in test_eval_vllm.py."""
 
 import json
 import os
@@ -154,7 +152,7 @@ def test_neither_do_ranks_nor_the_process_that_measures(user: User) -> None:
 def test_neither_does_an_engine_of_vllm(user: User) -> None:
     """A run is trained, and measured by a child of the process; its cost is one entry."""
     said = user.types("train FEW --evaluate", *VLLM[len(FEW) :])
-    assert said.index(": 1 step,") < said.index("accuracy %") < said.index("base is not measured")
+    assert said.index("accuracy %") < said.index(": 1 step,") < said.index("base is not measured")
     (result,) = user.work.glob("runs/*/eval/add3/result.json")
     run = RunFolder(result.parents[2])
     (cost,) = run.costs()

@@ -1,6 +1,3 @@
-"""DeepSpeed against the embedded engine:
-the same updates to the same weights, whatever the stage and the number of ranks."""
-
 import json
 from pathlib import Path
 

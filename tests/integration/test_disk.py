@@ -1,6 +1,3 @@
-"""A full or read-only disk: one message, exit code 1, and what was finished stays good.
-Real file systems, no patched calls."""
-
 import contextlib
 import os
 import shutil

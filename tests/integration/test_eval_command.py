@@ -1,5 +1,3 @@
-"""`tepo eval` and `tepo data regrade` as a user meets them, on the package's own tiny model."""
-
 import importlib
 import json
 import os

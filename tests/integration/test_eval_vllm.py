@@ -1,5 +1,3 @@
-"""`tepo eval --backend vllm` with the real vLLM: greedy responses and scores are the torch backend's."""
-
 import json
 import time
 from pathlib import Path
@@ -8,8 +6,8 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 
+from tepo.store.run_folder import final_model
 from tepo.store.run_id import base_id
-from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
 from tests.decoys import executed, lay
 from tests.integration.commands import started, tepo, until

@@ -1,5 +1,3 @@
-"""Every objective trains: a few steps of the laptop policy, in which the weights move and every number is finite."""
-
 import math
 from pathlib import Path
 
@@ -8,8 +6,7 @@ import torch
 from safetensors.torch import load_file
 
 from tepo.objectives import load_objective, names
-from tepo.store.run_folder import RunFolder
-from tepo.training.checkpoints.final_model import final_model
+from tepo.store.run_folder import RunFolder, final_model
 from tepo.training.loop import train
 from tests.unit.training.small import small
 

@@ -1,5 +1,3 @@
-"""From a run that is really trained and falls, through records, to the tokens on the page."""
-
 import re
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Files under calls that fail and deaths at every call: the supervisor against real writers, and all trials."""
-
 import errno
 import re
 from collections.abc import Callable

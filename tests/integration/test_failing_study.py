@@ -1,5 +1,3 @@
-"""A study whose runs fail alike or lose their store, its progress where no bar can be drawn; what is refused early."""
-
 import contextlib
 import http.server
 import itertools

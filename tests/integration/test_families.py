@@ -1,6 +1,3 @@
-"""The families that small models come in, through `train()` on word problems: biases on queries and keys (Qwen2), their
-norms (Qwen3), stretched rotary embeddings (Llama 3.2); output matrices tied to the embeddings and not."""
-
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +10,7 @@ from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.config.run_config import RunConfig
 from tepo.jobs.measure import Request, measure
-from tepo.store.run_folder import RunFolder
-from tepo.training.checkpoints.final_model import final_model
+from tepo.store.run_folder import RunFolder, final_model
 from tepo.training.loop import train
 from tests.integration.own_model import FAMILIES, save_family, save_words, write_words
 

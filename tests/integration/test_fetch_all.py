@@ -1,5 +1,3 @@
-"""`tepo model fetch --all STUDY` from a hub and a URL on this machine, and the study after both are gone."""
-
 import http.server
 import json
 import re

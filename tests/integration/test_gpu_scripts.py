@@ -1,5 +1,3 @@
-"""`python -m perf.gpu` on the CPU at a small size: a lent GPU's minutes are not for finding typos."""
-
 import getpass
 import json
 import os

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from perf.hostile_answers import GOLDS, HOSTILE, beside_golds
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.grader.extraction import NoAnswer, extract_answer
 from tepo.problems.grader.options import FALLBACKS
 from tests.processes import read
+from tests.unit.grader.hostile_answers import GOLDS, HOSTILE, beside_golds
 
 T = TypeVar("T")
 LIMIT = 1.0

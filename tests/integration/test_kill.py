@@ -1,5 +1,3 @@
-"""kill -9 at random places: the run resumes and ends with the metrics and weights of one that was never killed."""
-
 import random
 import signal
 from pathlib import Path

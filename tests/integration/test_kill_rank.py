@@ -1,6 +1,3 @@
-"""A rank is asked to stop or dies in the middle of a run: the others end with one message, and the run goes on, also on
-another number of ranks."""
-
 import contextlib
 import json
 import os

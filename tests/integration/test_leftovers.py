@@ -1,5 +1,3 @@
-"""Kills in the middle of writing and removing: the next start leaves nothing that an undisturbed run has not."""
-
 import os
 import re
 import signal

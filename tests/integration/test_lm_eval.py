@@ -1,5 +1,3 @@
-"""Our benchmarks in the real lm-evaluation-harness: the same prompts, and the same verdicts on the same responses."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""The memory model against the allocations of real updates."""
-
 import json
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""Each command that opens weights refuses a model of which a part is missing, and leaves nothing behind."""
-
 import shutil
 from pathlib import Path
 

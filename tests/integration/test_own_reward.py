@@ -1,5 +1,3 @@
-"""Runs that train on rewards of a user's own: what is trained on, resuming, files that change."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,4 @@
-"""`tepo push` against a hub of this machine, which answers the routes that huggingface_hub asks: the files of a commit
-appear together, byte by byte. Uploads go by the LFS protocol here; Xet's, the hub's own, takes its servers."""
+"""A hub on this machine answers what huggingface_hub asks. Uploads go by LFS; Xet, the hub's own, takes its servers."""
 
 import base64
 import hashlib

@@ -1,5 +1,3 @@
-"""tepo from Python, as a person writes it: in a script without a guard and in a notebook."""
-
 import json
 import os
 from pathlib import Path

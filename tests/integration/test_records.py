@@ -1,6 +1,3 @@
-"""Records through the commands, on runs that are really trained: written, shown in place of the store, and checked by
-training one anew."""
-
 import shutil
 from pathlib import Path
 

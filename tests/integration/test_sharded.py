@@ -1,6 +1,3 @@
-"""Two ranks under ZeRO-3: neither ever holds all of the weights, not while it loads them, not while a sampler reads
-them, nor while they are written."""
-
 import json
 from pathlib import Path
 

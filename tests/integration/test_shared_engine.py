@@ -1,6 +1,3 @@
-"""One vLLM engine held by two ranks, on a CPU: the same responses as of an engine of one, and the same training as with
-an engine each; runs one after another in the same processes, and what is measured of them."""
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""Several runs that one command measures, with one engine: as each alone."""
-
 import json
 import shutil
 from pathlib import Path
@@ -9,7 +7,7 @@ import pytest
 
 from tepo.launch.local import command
 from tepo.store.run_folder import RunFolder
-from tepo.store.run_identity import DIGEST
+from tepo.store.run_id import DIGEST
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.training.loop import train

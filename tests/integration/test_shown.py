@@ -1,5 +1,3 @@
-"""What is shown of a run is what was trained and measured: explain, eval, table and page about one store."""
-
 import base64
 import csv
 import gzip

@@ -1,7 +1,3 @@
-"""Dispatch through a real Slurm of two nodes: an array of runs, one that fails while the others go on, requeue after
-preemption; a run over both nodes, one of which is killed; what a cluster does not have. One run trains an objective
-with a Python file of the user's own."""
-
 import contextlib
 import os
 import re

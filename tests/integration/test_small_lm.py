@@ -1,6 +1,3 @@
-"""A real language model from the package index: SmolLM2-135M, fetched, converted, asked, trained and measured by every
-engine of paper scale."""
-
 import json
 import os
 import shutil

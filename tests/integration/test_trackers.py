@@ -1,5 +1,3 @@
-"""wandb, TensorBoard and trackio as they are, without a network: what they hold of a run is what its folder holds."""
-
 import json
 import logging
 import signal

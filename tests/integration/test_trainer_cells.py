@@ -1,5 +1,3 @@
-"""Each cell of the table in docs/trainers.md is what comes of running the row in the trainer, in numbers too."""
-
 import pytest
 
 from tepo.objectives import names

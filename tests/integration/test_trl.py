@@ -1,5 +1,3 @@
-"""`ObjectiveTrainer` against TRL's own GRPOTrainer: the same seeded rollouts of the same model, TRL's own loss."""
-
 import math
 import re
 import warnings

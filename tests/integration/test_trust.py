@@ -49,6 +49,7 @@ READING = (  # every command that reads a store or a study and executes nothing 
     "list --watch",
     "responses RUN add3",
     "data regrade RUN",
+    "push RUN somebody/it --dry-run",
     "explain grpo --check",
     "explain grpo",
 )
@@ -56,6 +57,7 @@ EXECUTING = (
     "eval add3 --model RUN",
     "eval add3 --model RUN --dry-run",
     "eval add3 --model package:laptop --model RUN --limit 2",
+    "chat RUN",
     "explain RECEIVED",
     "explain tepo --vs RECEIVED",
     "plan strange --store other",

@@ -1,5 +1,3 @@
-"""A study that tunes, from file to figure through the commands; its choice looks at no test problem."""
-
 import csv
 import json
 import re

@@ -1,5 +1,4 @@
-"""A new user's day, from top to bottom: from an installed wheel, outside of the checkout, by commands and documents
-alone. Problems with a mistake in them, a model, a benchmark, a reward, an advantage, a study with records, and TRL."""
+"""A new user's day: from an installed wheel, outside of the checkout, by commands and documents alone."""
 
 import json
 import os
@@ -10,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 import yaml
 
@@ -177,6 +177,24 @@ def test_a_day(user: User) -> None:
     assert run
     metrics = (user.folder / "runs" / run[1] / "metrics.jsonl").read_text().splitlines()
     assert 0 < json.loads(metrics[0])["critic/score/mean"] < 1
+
+    # the same problems as messages and as GSM8K's rows; a sweep; what a push would send
+    chats = [
+        {"messages": [{"role": "user", "content": row["problem"]}, {"role": "assistant", "content": row["answer"]}]}
+        for row in word_problems(40)
+    ]
+    pd.DataFrame(chats).to_parquet(user.folder / "chats.parquet")
+    assert "problem from messages, answer from messages" in user.types("data verify chats.parquet")
+    solved = [{"question": row["problem"], "answer": f"So it is.\n#### {row['answer']}"} for row in word_problems(40)]
+    (user.folder / "gsm.jsonl").write_text("".join(json.dumps(row) + "\n" for row in solved))
+    assert "40 problems" in user.types("data verify gsm.jsonl")
+    dry = user.types(f"train model=./tiny data=chats.parquet {SMALL} {SHORT} --dry-run")
+    assert all(re.search(rf"^{name} ", dry, re.MULTILINE) for name in ("trains", "steps", "time", "memory", "run")), dry
+    few = f"{SMALL} {SHORT} data.benchmarks=[mul3]"
+    swept = user.types(f"train model=./tiny data=gsm.jsonl objective=gspo,cispo seed=range(2) {few} --dry-run")
+    assert "4 runs, 4 to do" in swept
+    sent = user.types(f"push runs/{run[1]} somebody/tiny --dry-run")
+    assert all(name in sent for name in ("README.md", "model.safetensors", "objective.yaml"))
 
     # a benchmark, some of whose problems are in the training set
     own = [{**row, "id": f"bag-{number}"} for number, row in enumerate(word_problems(20, seed=1))]

@@ -1,5 +1,3 @@
-"""Objectives as verl's policy losses and advantage estimators, against verl's own functions: values and gradients."""
-
 from typing import Any
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""vLLM, for real: agreement with transformers, seeds, stops, sync, and the faults that the gap alarm must name."""
-
 from dataclasses import replace
 
 import numpy as np

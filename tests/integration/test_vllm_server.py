@@ -1,5 +1,3 @@
-"""A real vLLM server behind the sampler's contract, and what happens when it is not there."""
-
 import contextlib
 import json
 import os

@@ -1,5 +1,4 @@
-"""The locks in requirements/: what pyproject.toml asks for, in one version each. Whether a lock resolves with all that
-its packages ask for, `make gpu-lock-check` says, which takes a package index."""
+"""Whether a lock resolves says `make gpu-lock-check`, which takes a package index."""
 
 import tomllib
 from collections.abc import Iterator, Sequence

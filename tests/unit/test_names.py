@@ -1,5 +1,3 @@
-"""No two modules and no two classes of the product have one name: an error says only the last part of it."""
-
 import re
 from collections import defaultdict
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""What the package says about itself, and what it tells people to install."""
-
 import re
 import shlex
 import tomllib

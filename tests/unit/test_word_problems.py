@@ -1,5 +1,3 @@
-"""The word problems of examples/word_problems: right where nothing slips, and the held-out ones apart."""
-
 import importlib.util
 import json
 import re

@@ -8,8 +8,7 @@ from typing import Any
 import yaml
 
 from tepo.common.errors import UserError
-from tepo.common.schema.reader import Keys, Location
-from tepo.common.written import WrittenFloat, WrittenInt
+from tepo.common.schema.reader import Keys, Location, WrittenFloat, WrittenInt
 
 _DEEPEST = 50  # levels
 _LARGEST = 1 << 20  # bytes, 30 times the largest file that ships

@@ -9,7 +9,31 @@ from functools import cache
 from typing import Any, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from tepo.common.errors import UserError, unknown_name
-from tepo.common.written import WrittenNumber
+
+
+class WrittenNumber:
+    """A number of a file. text: as it is written there."""
+
+    text: str
+
+
+class WrittenInt(int, WrittenNumber):
+    """A whole number."""
+
+    def __new__(cls, value: int, text: str = "") -> "WrittenInt":
+        number = super().__new__(cls, value)
+        number.text = text
+        return number
+
+
+class WrittenFloat(float, WrittenNumber):
+    """A number with a point or an exponent."""
+
+    def __new__(cls, value: float | str, text: str = "") -> "WrittenFloat":
+        number = super().__new__(cls, value)
+        number.text = text
+        return number
+
 
 Keys = tuple[str | int, ...]
 

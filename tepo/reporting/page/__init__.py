@@ -13,10 +13,8 @@ from markupsafe import Markup, escape
 from tepo.config.differences import settings_apart
 from tepo.reporting.charts.style import NamedChart, specification, svg, vega
 from tepo.reporting.headline import headline
-from tepo.reporting.page.packed import packed
+from tepo.reporting.page.page_data import RunSamples, pack_samples, packed, token_data
 from tepo.reporting.page.runs import PageRun, run_rows
-from tepo.reporting.page.sample_data import RunSamples, pack_samples
-from tepo.reporting.page.token_data import token_data
 from tepo.reporting.tables import html_table
 from tepo.reporting.tables.provenance_note import made_by
 from tepo.reporting.tables.table import Table

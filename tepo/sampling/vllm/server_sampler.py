@@ -171,7 +171,6 @@ class VllmServerSampler(Sampler):
         self.queues: WeakSet[ServerQueue] = WeakSet()
 
     def start(self, params: SamplingParams) -> "ServerQueue":
-        """See `Sampler.start`."""
         started = ServerQueue(self, params)
         self.queues.add(started)
         return started

@@ -184,7 +184,6 @@ class VllmSampler(Sampler):
         self.ranks = Lockstep(options.tensor_parallel)
 
     def start(self, params: SamplingParams) -> "EngineQueue":
-        """See `Sampler.start`."""
         return EngineQueue(self, params)
 
     def score(self, sequences: Iterable[tuple[Sequence[int], Sequence[int]]]) -> list[np.ndarray] | None:
@@ -285,7 +284,6 @@ class EngineQueue:
         return groups
 
     def drop(self, numbers: Collection[int]) -> None:
-        """See `Queue.drop`."""
         wanted = set(numbers)
         names = [name for name, (number, _) in self.running.items() if number in wanted]
         self.engine.abort_request(names)
@@ -294,7 +292,6 @@ class EngineQueue:
         self.groups.drop(wanted)
 
     def abort(self) -> None:
-        """See `Queue.abort`."""
         self.engine.abort_request(list(self.running))
         self.running.clear()
         self.groups = ResponseGroups(self.params)

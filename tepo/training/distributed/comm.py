@@ -2,22 +2,14 @@
 
 from typing import Any, Protocol
 
-from torch import Tensor
+from tepo.objectives.batch import Collectives
 
 
-class Comm(Protocol):
+class Comm(Collectives, Protocol):
     """Collectives over the ranks of a run; None stands for a single process wherever a Comm is taken."""
 
     rank: int
     world_size: int
-
-    def all_sum(self, value: Tensor) -> Tensor:
-        """Elementwise sum over ranks."""
-        ...
-
-    def all_gather(self, value: Tensor) -> list[Tensor]:
-        """The 1-D tensors of all ranks in rank order; lengths may differ."""
-        ...
 
     def all_gather_object(self, value: Any) -> list[Any]:
         """Picklable values of all ranks in rank order."""

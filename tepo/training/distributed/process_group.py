@@ -186,7 +186,6 @@ class TorchComm:
         return total.to(value.device)
 
     def all_gather(self, value: Tensor) -> list[Tensor]:
-        """The 1-D tensors of all ranks in rank order; lengths may differ."""
         own = value.detach().contiguous().to(self.device)
         sizes = [torch.zeros(1, dtype=torch.int64, device=self.device) for _ in range(self.world_size)]
         dist.all_gather(sizes, torch.tensor([len(own)], device=self.device), group=self.group)
@@ -198,13 +197,11 @@ class TorchComm:
         return [part[:length].to(value.device) for part, length in zip(parts, lengths, strict=True)]
 
     def all_gather_object(self, value: Any) -> list[Any]:
-        """Picklable values of all ranks in rank order."""
         values: list[Any] = [None] * self.world_size
         dist.all_gather_object(values, value, group=self.group)
         return values
 
     def barrier(self) -> None:
-        """Wait for all ranks."""
         self.all_sum(torch.zeros(1))
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import importlib.util
 import io
+import json
 import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,7 +30,9 @@ class Tracker(Protocol):
 
     def log(self, step: int, figures: Mapping[str, float]) -> None: ...
 
-    def scores(self, step: int, figures: Mapping[str, float]) -> None: ...
+    def scores(self, step: int, figures: Mapping[str, float]) -> None:
+        """Scores of the weights after a step."""
+        self.log(step, figures)
 
     def close(self, *, failed: bool) -> None: ...
 
@@ -110,7 +113,7 @@ def _name(config: RunConfig, folder: RunFolder) -> str:
     return f"{first}-{folder.path.name}"
 
 
-class _Wandb:
+class _Wandb(Tracker):
     """Offline, where wandb loses what it has not written when its process is killed, each process writes the whole run
     anew: there is one folder for `wandb sync`."""
 
@@ -151,7 +154,7 @@ class _Wandb:
         self._run.finish(exit_code=int(failed))
 
 
-class _TensorBoard:
+class _TensorBoard(Tracker):
     """Event files in the run's folder. After a kill the steps that are trained again take the place of the old ones."""
 
     def __init__(self, config: RunConfig, folder: RunFolder, step: int, written: int):
@@ -164,20 +167,18 @@ class _TensorBoard:
         if not again:
             import yaml
 
-            self._writer.add_text("config", f"```yaml\n{yaml.safe_dump(_plain(to_dict(config)), sort_keys=False)}```")
+            self._writer.add_text("config", f"```yaml\n{yaml.safe_dump(_settings(config), sort_keys=False)}```")
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
         for name, value in figures.items():
             self._writer.add_scalar(name, value, step)
         self._writer.flush()
 
-    scores = log
-
     def close(self, *, failed: bool) -> None:
         self._writer.close()
 
 
-class _Trackio:
+class _Trackio(Tracker):
     """A database in TRACKIO_DIR (trackio's own default without it), which `trackio show` opens."""
 
     def __init__(self, config: RunConfig, folder: RunFolder, step: int, written: int):
@@ -194,7 +195,7 @@ class _Trackio:
                 project=tracking.project,
                 name=_name(config, folder),
                 group=tracking.group,
-                config=_plain(to_dict(config)),
+                config=_settings(config),
                 resume="allow",
                 embed=False,
             )
@@ -205,18 +206,14 @@ class _Trackio:
     def log(self, step: int, figures: Mapping[str, float]) -> None:
         self._run.log(dict(figures), step=step)
 
-    scores = log
-
     def close(self, *, failed: bool) -> None:
         with contextlib.redirect_stdout(io.StringIO()):
             self._close()
 
 
-def _plain(value: Any) -> Any:
+def _settings(config: RunConfig) -> dict[str, Any]:
     """Lists for tuples, for YAML and JSON."""
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    return [_plain(part) for part in value] if isinstance(value, list | tuple) else value
+    return json.loads(json.dumps(to_dict(config)))
 
 
 _KINDS: dict[str, Callable[[RunConfig, RunFolder, int, int], Tracker]] = {

@@ -14,9 +14,7 @@ from tepo.sampling.backends import Room, longest_sequence, sampler_backend
 from tepo.training.engine.backends import engine_backend, shares_weights
 from tepo.training.resources.gpu_cards import GIB, Card
 
-_BUDGET = (
-    128 << 20
-)  # bytes of logits above which tepo.policy.logprobs.softmax_at_temperature goes through the vocabulary in parts
+_BUDGET = 128 << 20  # bytes of logits beyond which `softmax_at_temperature` goes through the vocabulary in parts
 TAKEN = "perf/gpu_gib_"  # metrics: and a section of the step; how much of the GPU is taken, by all processes
 CONTEXT = 1.5 * GIB  # CUDA and its libraries
 # of several ranks: NCCL's buffers of torch's group and of DeepSpeed's, 0.5 to 1 GiB each (NVIDIA/nccl#964: 544 and 688

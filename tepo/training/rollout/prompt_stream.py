@@ -1,17 +1,22 @@
 """The endless stream of training prompts: number i is a function of (configuration, seed, i) alone."""
 
+import sys
 from collections.abc import Sequence
 from random import Random
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from tepo.common.errors import UserError
+from tepo.common.errors import RunFailed, UserError
+from tepo.common.files import parse_json, write_json
 from tepo.common.randomness import derive
+from tepo.common.text import counted, spelt
 from tepo.config.run_config import RunConfig
 from tepo.problems.problem import Problem
 from tepo.problems.prompt_format import PROMPTS, encode_prompts
+from tepo.problems.prompts.control_tokens import listed, marked
 from tepo.sampling.sampler import Response, response_texts
+from tepo.store.run_folder import RunFolder
 from tepo.training.rollout_batch import Prompt
 
 # Procedural problems, which are made before the first step, in about 8 seconds; beyond them the stream starts over.
@@ -98,3 +103,32 @@ def training_problems(config: RunConfig) -> list[Problem]:
     assert data.problems
     loaded = load_training_problems(data.problems, exclude_contaminated=data.exclude_contaminated, fields=data.fields)
     return split_off(loaded, data.held_out, data.problems)[0]
+
+
+def show_first_prompt(stream: PromptStream, *, tokens: bool = False) -> str:
+    """Lines that begin with `| `, control tokens in « »; tokens: beneath them a line for each token with its id."""
+    (first,) = stream.take(0, 1)
+    given = first.tokens, stream.tokenizer, stream.asked.controls
+    noted = ", control tokens in « »" if set(first.tokens) & stream.asked.controls.keys() else ""
+    lines = [f"first prompt ({first.problem.id}), {counted(len(first.tokens), 'token')}{noted}:"]
+    lines += [f"| {line}" for line in marked(*given).split("\n")]
+    return spelt("\n".join([*lines, *(listed(*given) if tokens else [])]))
+
+
+def keep_first_prompt(stream: PromptStream, folder: RunFolder) -> None:
+    """Store and show the first prompt, once. Raises RunFailed where the run began with another one."""
+    (first,), file = stream.take(0, 1), folder.prompt_file
+    given = {"tokens": first.tokens, "stop": list(stream.stop)}
+    if not file.exists():
+        sys.stderr.write(f"{show_first_prompt(stream)}\n")
+        text = spelt(marked(first.tokens, stream.tokenizer, stream.asked.controls))
+        write_json(file, {"problem": spelt(first.problem.id), "text": text, **given})
+        return
+    try:
+        same = given.items() <= parse_json(file.read_bytes()).items()
+    except (ValueError, AttributeError):
+        same = False
+    if not same:
+        what = "the first prompt is another one than when the run began, or its file was changed"
+        fix = "provenance.json has the versions that the run began with"
+        raise RunFailed(what, where=str(file), fix=fix)

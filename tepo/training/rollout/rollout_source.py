@@ -5,8 +5,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
-from tepo.store.best_step import Best
-from tepo.store.early_stop import EarlyStop, check_rewards
+from tepo.store.early_stop import Best, EarlyStop, check_rewards
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout.collector import Collector
 from tepo.training.rollout.group_stats import Rollout

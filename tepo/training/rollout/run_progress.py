@@ -12,9 +12,8 @@ from torch import Tensor
 
 from tepo.common.files import parse_json, write_json
 from tepo.sampling.sampler import Response
-from tepo.store.best_step import Best, read_best
 from tepo.store.checkpoint_files import read_progress
-from tepo.store.early_stop import EarlyStop, read_ending
+from tepo.store.early_stop import Best, EarlyStop, read_best, read_ending
 from tepo.store.run_folder import RunFolder
 from tepo.training.rollout.prompt_stream import PromptStream
 from tepo.training.rollout_batch import FlatRollout, Group

@@ -1,5 +1,3 @@
-"""Five claims and three tables, computed once more from the files of records by code that shares nothing with ours."""
-
 from pathlib import Path
 
 import numpy as np

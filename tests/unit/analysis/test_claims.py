@@ -1,5 +1,3 @@
-"""Verdicts of claims on literal frames, and what their table says: when they are judged, families and a fixed order."""
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,7 +14,7 @@ from tepo.reporting.headline import headline
 from tepo.reporting.tables.table import Table
 from tepo.store.cost import Cost
 from tepo.store.early_stop import Ending
-from tepo.store.thinned_metrics import thinned
+from tepo.store.facts import thinned
 from tepo.studies.claims import Claims, load_claims, read_claims
 from tepo.studies.plan import Unit
 from tests.unit.studies.claimed import BASES, facts, is_a, judged, planned, text

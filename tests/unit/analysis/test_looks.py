@@ -1,5 +1,3 @@
-"""Colour and dash are a row's own: in the tables of its study and in every chart of it."""
-
 from html import escape
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""A comparison reads the same wherever it is shown: its family is that of its study."""
-
 import csv
 import html
 import io

@@ -1,6 +1,3 @@
-"""What the page says of a study: title and notes from its file, what ran, what it cost and cannot say, and the command
-for what it lacks."""
-
 import shlex
 from collections.abc import Sequence
 from pathlib import Path

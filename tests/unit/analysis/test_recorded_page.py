@@ -1,5 +1,3 @@
-"""The page of everything on record: small, and quick to load."""
-
 from pathlib import Path
 
 import pytest

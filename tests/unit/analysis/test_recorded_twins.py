@@ -1,5 +1,3 @@
-"""What the rule of `same_as:` finds in the recorded study that declares rows."""
-
 from pathlib import Path
 
 import pytest

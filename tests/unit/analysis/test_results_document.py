@@ -1,5 +1,3 @@
-"""Documents of results: short, what their command writes from the records today, and told as the tables have it."""
-
 import re
 import shlex
 from pathlib import Path

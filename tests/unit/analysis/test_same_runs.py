@@ -1,6 +1,3 @@
-"""Rows that are another row until rounding parts them: found by the first steps of their runs, never by rewards
-alone."""
-
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path

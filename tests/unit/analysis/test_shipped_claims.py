@@ -1,5 +1,3 @@
-"""Verdicts of the shipped claims from their records."""
-
 from pathlib import Path
 
 import pytest

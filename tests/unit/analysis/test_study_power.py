@@ -1,5 +1,3 @@
-"""Power of a study from what a store holds."""
-
 import re
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""The command line as a user meets it."""
-
 import importlib.metadata
 import json
 import re
@@ -25,7 +23,7 @@ def test_a_dry_run_answers_on_one_screen_and_leaves_nothing(tmp_path: Path) -> N
     assert len(lines) < 15
     assert said["trains"] == "grpo_dapo, seed 3, scale laptop"
     assert re.fullmatch(r"36, each 64 prompts x 8 samples of at most 72 tokens, then \d+ updates", said["steps"])
-    assert re.fullmatch(r"about \d+ CPU seconds, by a closed form, to a factor of three: .*", said["time"])
+    assert re.fullmatch(r"about \d+ CPU seconds, by a closed form, to a factor of four: .*", said["time"])
     assert re.fullmatch(r"about \d\.\d GiB, by a closed form", said["memory"])
     assert re.fullmatch(rf"{tmp_path}/[0-9a-f]{{12}}: new", said["run"])
     assert said["afterwards"].startswith("measured on the benchmarks add3, ")
@@ -148,20 +146,17 @@ def test_the_base_stands_beside_the_score_once_it_is_measured(tmp_path: Path) ->
     own = few_problems(tmp_path / "own")
     words = ("scale=laptop", *SMALL, "train.steps=1", "data.benchmarks=[add3]", "--store", tmp_path / "runs", "-q")
     alone = tepo("train", *words, "--evaluate", **own)
-    assert "base %" not in alone.stderr
+    assert "base %" not in alone.stdout
     assert {path.name for path in tmp_path.glob("runs/*/figures/*")} == {"training.svg"}
-    assert (
-        "the base is not measured on 1 benchmark: `tepo eval -m 'base WORDS'` with its words measures it"
-        in alone.stderr
-    )
+    assert "the base is not measured on 1 benchmark, this measures it: tepo eval -m 'base scale=l" in alone.stderr
     configured = " ".join(words[:-3])
     base = tepo("eval", "-m", f"base {configured}", *words[-3:], **own)
-    (score,) = re.findall(r"add3 +│ +([\d.]+)", base.stderr)
+    (score,) = re.findall(r"add3 +│ +([\d.]+)", base.stdout)
     again = tepo("eval", "-m", f"base {configured}", "-m", f"train {configured}", *words[-3:], **own)
-    assert re.search(rf"add3 +│ +{re.escape(score)} +│", again.stderr)
+    assert re.search(rf"add3 +│ +{re.escape(score)} +│", again.stdout)
     beside = tepo("train", *words, "--evaluate", **own)
-    assert "base %" in beside.stderr
-    assert re.search(rf"add3 +│ +[\d.]+ +│ .* │ +{re.escape(score)} +│", beside.stderr), beside.stderr
+    assert "base %" in beside.stdout
+    assert re.search(rf"add3 +│ +[\d.]+ +│ .* │ +{re.escape(score)} +│", beside.stdout), beside.stdout
     assert "is not measured" not in beside.stderr
 
 

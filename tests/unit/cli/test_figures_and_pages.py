@@ -1,5 +1,3 @@
-"""`tepo figure`, `tepo report` and Python about a small store: what is drawn and chosen, and what is refused."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Answers that the grader gave up are named wherever verdicts are shown."""
-
 import json
 from pathlib import Path
 

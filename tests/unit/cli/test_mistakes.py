@@ -1,5 +1,4 @@
-"""Mistakes that must be said before a command begins to work:
-called in this process, as a process each takes seconds."""
+"""Called in this process, as a process each takes seconds."""
 
 import shutil
 from collections.abc import Callable
@@ -18,7 +17,7 @@ from tepo_cli.commands.evaluate import evaluate
 from tepo_cli.commands.studies import ablate, plan, reproduce
 from tepo_cli.commands.tables import figure, report, table
 from tepo_cli.commands.train import train
-from tepo_cli.main import MOVED, app
+from tepo_cli.main import app
 from tepo_cli.show_scores import find_target
 from tests.integration.commands import tepo
 from tests.unit.store.test_store_check import WORDS
@@ -54,7 +53,6 @@ def called(*words: str) -> Callable[[Path], Any]:
         (called("eval", "ad3", "--model", "package:laptop"), "add3"),
         (called("eval", "add3", "--model", "nowhere/at/all"), "no model"),
         (called("explain", "tepo", "gspo"), "--vs NAME"),
-        *((called(word, "--help"), f"`tepo {word}` is now ") for word in MOVED),
         *((training(word, dry), hint) for word, hint in UNTRAINABLE.items() for dry in (False, True)),
         (lambda store: ablate("panel-e", store=store, override=["objective.hgih=1"]), "row 'GRPO/DAPO'"),
         (lambda store: ablate("panel-e", store=store, override=["objective.hgih=1"], dry_run=True), "row 'GRPO/DAPO'"),
@@ -127,10 +125,9 @@ def test_figure_all_draws_what_can_be_drawn_and_names_the_others(
 
 
 def test_in_a_process_a_mistake_is_one_message(tmp_path: Path) -> None:
-    for words, hint in ((("train", "train.stepz=3"), "train.steps"), (("watch",), "is now `tepo list --watch`")):
-        done = tepo(*words, cwd=tmp_path, code=2)
-        assert hint in done.stderr
-        assert "Traceback" not in done.stderr
+    done = tepo("train", "train.stepz=3", cwd=tmp_path, code=2)
+    assert "train.steps" in done.stderr
+    assert "Traceback" not in done.stderr
     assert not list(tmp_path.iterdir())
 
 

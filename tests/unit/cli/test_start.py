@@ -1,5 +1,3 @@
-"""What a command imports before it does anything: a table that is read from disk must not wait for torch."""
-
 import json
 import re
 import shlex

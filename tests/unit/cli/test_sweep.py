@@ -1,5 +1,3 @@
-"""Several values on the command line of `tepo train`, as Hydra's users write them."""
-
 import json
 import re
 from pathlib import Path
@@ -35,7 +33,7 @@ def test_several_values_are_an_axis(word: str, values: list[str]) -> None:
     [
         "data.benchmarks=[add3,max4]",
         "objective.J=min(w, clip(w, 1 - low, 1 + high))*A",
-        "wandb.group=a,b",
+        "tracking.group=a,b",
         "data.reward={short: {file: 'a,b.py'}}",
         "'train.steps=1'",
         "seed=1,",
@@ -82,7 +80,7 @@ def test_a_wrong_value_is_named(words: list[str], said: str, tmp_path: Path) -> 
 def test_a_dry_run_shows_every_run_and_leaves_nothing(tmp_path: Path) -> None:
     words = ("train", "seed=range(2)", "objective=gspo,tepo", "-m", "--jobs", "2")
     said = tepo(*words, "--dry-run", cwd=tmp_path).stderr
-    assert re.match(r"4 runs, 4 to do: about [\d.]+ CPU \w+, by a closed form, to a factor of three\n", said)
+    assert re.match(r"4 runs, 4 to do: about [\d.]+ CPU \w+, by a closed form, to a factor of four\n", said)
     assert len(re.findall(r"│ (?:gspo|tepo) +│ [01] +│ [0-9a-f]{12} │ 36 steps", said)) == 4
     for more in (("--validate",), ("--show-config", "--dry-run"), ("train.stepz=2",)):
         tepo(*words, *more, cwd=tmp_path, code=2)

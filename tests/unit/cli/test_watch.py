@@ -1,17 +1,9 @@
-"""`tepo list --watch` in a terminal and in a pipe."""
-
-import os
-import pty
-import signal
-import subprocess
-import sys
-import time
-from functools import partial
+import contextlib
 from pathlib import Path
 
 import pytest
 
-from tests.integration.commands import alone
+from tests.integration.commands import Terminal, alone
 from tests.unit.store.test_live_runs import run
 
 WATCH = ("list", "--watch", "--store")
@@ -29,46 +21,14 @@ def test_in_a_pipe_it_looks_once(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_in_a_terminal_it_follows_the_run_until_ctrl_c(tmp_path: Path) -> None:
     folder = run(tmp_path, 0, "running", [0.25])
-    ours, theirs = pty.openpty()
-    environment = os.environ | {"COLUMNS": "80", "LINES": "24", "TERM": "xterm"}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tepo_cli", *WATCH, tmp_path],
-        stdin=theirs,
-        stdout=theirs,
-        stderr=theirs,
-        env=environment,
-        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a job in the background ignores it
-    )
-    os.close(theirs)
-    os.set_blocking(ours, False)
-    try:
-        assert "1/8" in _until(ours, "1/8")
-        folder.append_metrics({"training/global_step": 2, "critic/score/mean": 0.75, "timing_s/step": 2.0})
-        shown = _until(ours, "2/8")
-        assert folder.path.name in shown
-        assert "75.0%" in shown
-        assert "running" in shown
-        assert "…" not in shown
-        process.send_signal(signal.SIGINT)
-        rest = _until(ours, None)
-        assert process.wait(timeout=120) == 0
-        assert "Traceback" not in rest
-        assert "interrupted" not in rest
-    finally:
-        process.kill()
-        os.close(ours)
-
-
-def _until(terminal: int, text: str | None) -> str:
-    """What it shows until a text, or until its end."""
-    shown, deadline = "", time.monotonic() + 120
-    while time.monotonic() < deadline and (text is None or text not in shown):
-        try:
-            part = os.read(terminal, 65536)
-        except BlockingIOError:
-            time.sleep(0.05)
-            continue
-        except OSError:  # the process has closed it
-            break
-        shown += part.decode(errors="replace")
-    return shown
+    terminal = Terminal(*WATCH, tmp_path, TERM="xterm", COLUMNS="80", LINES="24")
+    shown = terminal.wait_for("1/8")
+    folder.append_metrics({"training/global_step": 2, "critic/score/mean": 0.75, "timing_s/step": 2.0})
+    shown += terminal.wait_for("75.0%") + terminal.wait_for("running")
+    assert folder.path.name in shown
+    assert "2/8" in shown
+    terminal.type("\x03")
+    assert terminal.process.wait(120) == 0
+    with contextlib.suppress(OSError):  # the end of what it printed
+        terminal.wait_for("never")
+    assert not any(text in shown + terminal.printed for text in ("…", "Traceback", "interrupted"))

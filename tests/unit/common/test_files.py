@@ -1,6 +1,3 @@
-"""Locks, files and folders in places that others can write: what is busy, what links lead to, what a kill leaves, and
-whose rights the files have."""
-
 import errno
 import fcntl
 import os

@@ -1,5 +1,3 @@
-"""Parquet files of a few kilobytes that stand for more than a machine holds are refused before it is taken."""
-
 import resource
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""What is on record about a result, with real repositories, and what it must not change."""
-
 import json
 import os
 import shutil

@@ -1,5 +1,3 @@
-"""What the strict reader takes, and what every class that a person writes says of its fields."""
-
 import math
 from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path

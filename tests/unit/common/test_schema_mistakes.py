@@ -1,5 +1,4 @@
-"""The same mistake in an objective, a study, a benchmark, a training set and on the command line:
-the message names file and line (or the override), the dotted key and the nearest name, and the exit code is 2."""
+"""The same mistakes in each kind of file and on the command line."""
 
 import shutil
 from collections.abc import Callable
@@ -193,7 +192,7 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         ("scale/laptop.yaml", "  steps:", "  stepz:", 5, "train.stepz", "unknown key 'train.stepz'", "'train.steps'"),
         ("scale/laptop.yaml", "  steps: 36\n", "", 4, "train", "train.steps is missing: number", "add steps"),
-        ("engine/torch.yaml", "kind: torch", "kind: torsh", 1, "engine.kind", "unknown engine.kind 'torsh'", "'torch'"),
+        ("engine/torch.yaml", "kind: torch", "kind: torsh", 2, "engine.kind", "unknown engine.kind 'torsh'", "'torch'"),
         ("config.yaml", "seed: 0", "seed: [", 11, "", "not valid YAML", "colons"),
         ("data/laptop.yaml", "kind: procedural", "name: laptop", 4, "", "the key 'name' is there twice", "join"),
         ("objective/tepo.yaml", "k3(d)", "k3(dd)", 6, "formula.kl", "kl: unknown name 'dd'", "'d'"),

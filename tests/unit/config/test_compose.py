@@ -1,10 +1,7 @@
-"""Overrides become a checked configuration; mistakes get the nearest valid name."""
-
 import pytest
 
 from tepo.common.errors import UserError
 from tepo.config.compose import GROUPS, compose, options
-from tepo.store.run_id import run_id
 
 
 def test_defaults_are_the_laptop_run() -> None:
@@ -83,17 +80,3 @@ def test_a_folder_is_taken_as_it_is_written(folder: str, monkeypatch: pytest.Mon
 def test_every_option_of_every_group_composes(group: str) -> None:
     for option in options(group):
         compose([f"{group}={option}"])
-
-
-def test_the_run_id_changes_with_what_changes_the_result_and_nothing_else() -> None:
-    base = run_id(compose())
-    neutral = "store=elsewhere grader.workers=3 sampler.margin=3 sampler.tensor_parallel=4 "
-    neutral += "tracking.to=[wandb,trackio] tracking.offline=true tracking.name=mine "
-    neutral += "train.checkpoint_every=7 train.staleness=0 train.adam_beta2=0.999 data.benchmarks=[add3]"
-    assert base == run_id(compose(neutral.split()))
-    text = "seed=1 objective=grpo_dapo objective.beta=2 data.tasks.add3=2 engine.offload=true "
-    text += "train.steps=35 train.learning_rate=2e-4 train.epochs=1 train.staleness=1 train.adam_beta2=0.95"
-    changes = text.split()
-    ids = {run_id(compose([change])) for change in changes}
-    assert base not in ids
-    assert len(ids) == len(changes)

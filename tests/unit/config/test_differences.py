@@ -1,5 +1,3 @@
-"""Runs that are called the same are told apart by the settings in which they differ."""
-
 import pytest
 
 from tepo.config.compose import compose, to_dict

@@ -1,5 +1,3 @@
-"""Constants and lines of an objective in a configuration: set, saved, in the id, and what is refused."""
-
 from pathlib import Path
 
 import pytest
@@ -7,7 +5,6 @@ import pytest
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.objectives import load_objective
-from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import run_id, settings
 
 
@@ -58,16 +55,6 @@ def test_the_exact_kl_takes_the_place_of_k3_alone() -> None:
     assert formula("scale=paper", "objective=tepo")["kl"] == "k3(d)"
 
 
-def test_the_saved_objective_is_the_one_that_the_loss_is_computed_with(tmp_path: Path) -> None:
-    config = compose([f"store={tmp_path}"])
-    run = RunFolder.of(config)
-    run.create(config)
-    saved = run.config()
-    for shown in (config.objective, saved["full"]["objective"]):
-        assert shown["formula"]["kl"] == "kl_old"
-        assert load_objective(shown).needs.full_kl
-
-
 # ids ------------------------------------------------------------------------------------------------------------------
 @pytest.mark.parametrize(
     ("one", "other"),
@@ -85,23 +72,6 @@ def test_two_ways_to_ask_for_the_same_objective_are_one_run(one: list[str], othe
     first, second = compose(one), compose(other)
     assert settings(first)["objective"] == settings(second)["objective"]
     assert run_id(first) == run_id(second)
-
-
-@pytest.mark.parametrize(
-    "word",
-    [
-        *(
-            "objective.beta=1",
-            "objective.kl=k3(d)",
-            "objective.M=A > 0",
-            "objective.average=sums",
-            "train.exact_kl=false",
-        ),
-        *("objective.keep=finished", "objective=gspo", "objective.eps=1e-8"),
-    ],
-)
-def test_another_constant_or_line_is_another_run(word: str) -> None:
-    assert run_id(compose([word])) != run_id(compose())
 
 
 def test_a_file_is_read_again_also_where_the_one_that_it_is_like_changed(tmp_path: Path) -> None:

@@ -1,6 +1,3 @@
-"""A user's own problems and model on the command line:
-taken as they stand, or refused where two words contradict each other."""
-
 import json
 from pathlib import Path
 

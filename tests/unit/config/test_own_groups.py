@@ -1,5 +1,3 @@
-"""Options of the configuration in a folder of TEPO_PATH: found, listed with where they come from, and in front."""
-
 from pathlib import Path
 
 import pytest

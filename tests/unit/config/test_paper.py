@@ -1,5 +1,3 @@
-"""The paper-scale configurations: every model composes, and every setting of TEPO section 4.1 is there."""
-
 import re
 from pathlib import Path
 

@@ -1,6 +1,3 @@
-"""The models of one GPU: what they are pinned to, their sizes against those that their authors publish, how they are
-asked, and where they stop."""
-
 import json
 import re
 from dataclasses import dataclass

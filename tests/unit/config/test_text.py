@@ -1,6 +1,3 @@
-"""What is text in the schema is what was typed: on a command line, in a list, in a YAML file, in a study's rows and
-axes, and in the process that a study starts."""
-
 import shlex
 from pathlib import Path
 

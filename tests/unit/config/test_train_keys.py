@@ -1,5 +1,3 @@
-"""The page of keys is what the configuration takes."""
-
 from tests.unit.config.train_keys import PAGE, page
 
 

@@ -1,5 +1,3 @@
-"""Intervals cover, tests agree with scipy, corrections and estimators agree with brute force."""
-
 import itertools
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Several benchmarks in one queue: the same files whatever ends first, and no room unused while something is left."""
-
 from collections import deque
 from dataclasses import replace
 from pathlib import Path

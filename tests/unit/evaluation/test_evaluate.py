@@ -1,5 +1,3 @@
-"""An evaluation is the same however often it was interrupted, and says so when a folder belongs to another one."""
-
 import json
 from pathlib import Path
 

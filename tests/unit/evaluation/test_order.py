@@ -1,5 +1,3 @@
-"""An interval is a function of the set of samples: not of the order of problems, samples, seeds, benchmarks or rows."""
-
 import numpy as np
 import pandas as pd
 from hypothesis import given, settings

@@ -1,5 +1,3 @@
-"""A difference over environments: for these, on average over such, and for one more."""
-
 import math
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""Power: the promise against simulated comparisons that the verdict's own test judges."""
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""False "holds" and "refuted" of families of claims, by the whole way from verdicts of problems to words."""
-
 import numpy as np
 import pytest
 

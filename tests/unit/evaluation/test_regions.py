@@ -1,5 +1,3 @@
-"""Holds, refuted, undecided: golden p from scipy, what must hold whatever the numbers, and families."""
-
 import math
 
 import numpy as np

@@ -1,5 +1,3 @@
-"""A changed grader: every flipped verdict is shown, scores follow, nothing is sampled."""
-
 from dataclasses import replace
 
 import pyarrow.parquet as pq

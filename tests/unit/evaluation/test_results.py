@@ -1,5 +1,3 @@
-"""A result is quoted as its samples give it: `result.json` with other numbers, or without samples, is refused."""
-
 import json
 import sys
 from dataclasses import asdict, replace

@@ -1,5 +1,3 @@
-"""The tails of a mean over seeds and problems: against scipy's Student t, and against simulated equal rows."""
-
 import numpy as np
 import pytest
 from hypothesis import given

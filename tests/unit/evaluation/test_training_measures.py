@@ -1,5 +1,3 @@
-"""Measures of training by which claims compare runs, on runs whose answer is known."""
-
 import math
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""What an answer may cost: a count of work, then CPU time; how busy the machine is changes no verdict."""
-
 import json
 import os
 import signal
@@ -13,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from perf.hostile_answers import LONG, POLYNOMIALS
 from tepo.problems.grader import Grader, GraderOptions, given_up
+from tests.unit.grader.hostile_answers import LONG, POLYNOMIALS
 
 pytestmark = pytest.mark.disaster
 

@@ -1,5 +1,3 @@
-"""The hand-made cases, every category: what the grader accepts and what it refuses."""
-
 import json
 import os
 import subprocess

@@ -1,5 +1,3 @@
-"""Which text of a response is its answer."""
-
 import pytest
 
 from tepo.problems.grader.extraction import NoAnswer, extract_answer

@@ -1,5 +1,3 @@
-"""The answers that docs/grader.md calls right and wrong."""
-
 import re
 from pathlib import Path
 

@@ -1,6 +1,3 @@
-r"""What is equal by value, and what only looks so: sample points without relations between the unknowns, integers
-beyond the digits computed, relations and remarks that are no value."""
-
 from collections.abc import Iterator
 
 import pytest

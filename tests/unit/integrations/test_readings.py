@@ -1,5 +1,3 @@
-"""What a trainer gives and a row reads, the readings that need less, and the page's table."""
-
 import pytest
 
 from tepo.common.errors import UserError

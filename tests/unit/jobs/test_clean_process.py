@@ -1,5 +1,3 @@
-"""A child to measure in: what it sees, what goes wrong in it, and that it ends with its parent."""
-
 import contextlib
 import os
 import signal

@@ -1,5 +1,3 @@
-"""A run as a job: what the steps of a process have cost, and where it is measured."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""One way to measure: what is stored is believed, what is missing is evaluated, what differs is refused."""
-
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -1,5 +1,3 @@
-"""What a model card says is what the run's folder holds."""
-
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -10,7 +8,7 @@ import yaml
 from tepo.config.compose import compose
 from tepo.evaluation.scores import score
 from tepo.jobs.model_card import base_licence, card_of, command_of, write_card
-from tepo.store.checkpoint_files import TensorFile, complete
+from tepo.store.checkpoint_files import TensorFile, damage
 from tepo.store.evaluation_result import SAMPLES, Result, save_result
 from tepo.store.run_folder import RunFolder
 from tepo.store.samples_file import table_of, write_table
@@ -33,7 +31,7 @@ def test_a_card_says_what_the_run_is(tmp_path: Path) -> None:
     card = write_card(run)
     text = card.read_text()
     assert card == run.checkpoint(2) / "README.md"
-    assert complete(run.checkpoint(2))
+    assert not damage(run.checkpoint(2))
     front = yaml.safe_load(text.split("---")[1])
     assert front == {
         "library_name": "transformers",

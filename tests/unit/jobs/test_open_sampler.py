@@ -1,5 +1,3 @@
-"""Several models measured with one sampler: opened once, and each has the results that it has alone."""
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,6 +1,3 @@
-"""A user's own benchmark on a file of problems:
-no hash is needed, and a stored result is of the file and the settings as they are now."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""The validation of a finished run's last weights, however the run ended."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Local slots: devices, and processes that are ended and heard of like any other."""
-
 import os
 import signal
 import subprocess

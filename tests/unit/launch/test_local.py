@@ -1,5 +1,3 @@
-"""The command of a unit names its run."""
-
 from pathlib import Path
 
 import pytest

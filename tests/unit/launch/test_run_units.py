@@ -1,5 +1,3 @@
-"""The sentence about what runs have cost."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""What a Slurm job asks for: the user's files, the command line, and what a cluster has."""
-
 import re
 import socket
 from dataclasses import replace
@@ -15,7 +13,7 @@ from tepo.policy.model.shapes import KNOWN
 from tepo.sampling import gap
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
-from tepo.training.resources import node_memory
+from tepo.training.resources import node
 from tests.integration.commands import tepo
 
 CLUSTER = ["gpu|4|96|1500000|gpu:h100:8(S:0-1)", "gpu|2|32|250000|gpu:4", "cpu|9|64+|128000+|(null)"]
@@ -125,7 +123,7 @@ def test_what_a_run_takes_of_a_node(tmp_path: Path) -> None:
     assert planned_memory(paper(tmp_path, two), SlurmOptions()) == 0
     # left open, the stage that takes the most: a full copy of each rank beside a checkpoint
     assert planned_memory(paper(tmp_path), SlurmOptions(gpus=8)) == pytest.approx((8 + 7) * one + 8 * process)
-    assert gap._KEEP == node_memory.ALARM
+    assert gap._KEEP == node.ALARM
 
 
 def test_jobs_that_need_a_gpu_ask_for_one(tmp_path: Path) -> None:

@@ -1,5 +1,3 @@
-"""What a study's runs would come to lack is said once, before the first has a folder."""
-
 import shutil
 import socket
 import sys

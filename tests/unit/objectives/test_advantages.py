@@ -1,5 +1,3 @@
-"""Advantages by hand: group statistics, baselines and scales, length punishment, shares of entropy."""
-
 import math
 from typing import Any
 

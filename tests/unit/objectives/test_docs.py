@@ -1,5 +1,3 @@
-"""The documentation's code runs as printed, and its readings are lines that the rows take."""
-
 import contextlib
 import io
 import re

@@ -1,5 +1,3 @@
-"""Rewards and log-probs of any dtype: the numbers of float64, to what the inputs themselves can hold."""
-
 from dataclasses import replace
 
 import pytest

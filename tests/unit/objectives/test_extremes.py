@@ -1,6 +1,3 @@
-"""Extremes: log-ratios to +-1e4, log 0, no variance, nothing in the loss give finite values and gradients; NaN, and an
-infinity that nothing can make of a number, reach the loss, where a trainer stops."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""The language: mistakes that people make, what a text means, what a row inherits and what is set in it."""
-
 from pathlib import Path
 
 import pytest

@@ -1,6 +1,3 @@
-"""`tepo explain --check`: every row and reading passes, and each check fails where what it is for is broken in a
-function of a user's own."""
-
 import pytest
 
 from tepo.common.errors import UserError

@@ -1,6 +1,3 @@
-"""`tepo explain` of formulas: text and LaTeX of every row, coefficients that are worked out by hand, the page of
-formulas."""
-
 import codecs
 import re
 import shlex

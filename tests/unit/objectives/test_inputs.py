@@ -1,5 +1,3 @@
-"""What an objective is given: what `needs` names and nothing else, checked, detached, and never waited for."""
-
 from collections.abc import Iterable
 from dataclasses import fields, replace
 from typing import Any

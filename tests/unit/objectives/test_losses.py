@@ -1,5 +1,3 @@
-"""Policy terms, averages, corrections and penalties by hand: values, and the coefficient of grad log pi."""
-
 import math
 from dataclasses import replace
 from typing import Any

@@ -1,5 +1,3 @@
-"""Metrics: sums and denominators by hand, adding up over micro-batches and mini-batches."""
-
 import math
 
 import pytest

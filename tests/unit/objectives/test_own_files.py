@@ -1,6 +1,3 @@
-"""Functions in a Python file of the user's, and runs: the text is part of a run's id and kept with it, executed for a
-stranger's run on request alone, and tried before training starts."""
-
 import json
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,3 @@
-"""Functions of a user's own in a formula: those of the page, what they may be, and the sentence for what they may not.
-
-A file is read as text; it is executed when a number is computed with it."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,4 @@
-"""Selections over the mini-batch: top k with ties, stateless draws, and the rows that select. Splits and ranks are
-asked by the checks of every row."""
+"""Splits and ranks are asked by the checks of every row."""
 
 import math
 from dataclasses import replace

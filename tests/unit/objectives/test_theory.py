@@ -1,5 +1,4 @@
-"""The papers' theory on tabular softmax policies: where it holds, and the counter-examples where it does not
-(docs/paper.md)."""
+"""What docs/paper.md says of the theory, on tabular softmax policies."""
 
 import itertools
 

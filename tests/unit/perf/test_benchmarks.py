@@ -1,6 +1,4 @@
-"""Every benchmark runs, peers beside ours, in its short form. What it finds on a busy machine is not a result.
-
-Those with guarded rows do so in `make perf`, which CI runs after the tests."""
+"""Benchmarks with guarded rows run in `make perf`, which CI calls after the tests."""
 
 import json
 import sys

@@ -1,5 +1,3 @@
-"""What a part of perf.gpu leaves behind, however it ends, and what counts as right."""
-
 import contextlib
 import json
 import math

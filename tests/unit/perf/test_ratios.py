@@ -1,5 +1,3 @@
-"""The benchmark table: what counts as worse, the second look, the worst of several runs."""
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,6 +1,3 @@
-"""A short form of the calibration with runs that go bad: the simulated test is the shipped one, and the errors that
-docs/statistics.md states are there."""
-
 import numpy as np
 import pytest
 

@@ -1,5 +1,3 @@
-"""What a plan takes on the disk."""
-
 from pathlib import Path
 
 import pytest
@@ -7,11 +5,11 @@ import pytest
 from tepo.config.compose import compose
 from tepo.planning.study_totals import study_disk
 from tepo.policy.model.shapes import shape_of
-from tepo.store.checkpoint_files import complete
+from tepo.store.checkpoint_files import damage
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan_studies import plan_all
 from tepo.training.loop import train
-from tepo.training.resources.run_disk import run_disk
+from tepo.training.resources.node import run_disk
 from tepo_cli.show_fit import show_disk
 from tests.unit.training.small import small
 
@@ -29,7 +27,7 @@ def test_the_plan_has_the_bytes_that_a_run_writes(tmp_path: Path, words: tuple[s
 
     def look(step: int, row: dict) -> None:
         if step == 2:
-            assert complete(run.checkpoint(1))
+            assert not damage(run.checkpoint(1))
             seen.append(size(run.checkpoint(1), "*.safetensors", "optimizer/*"))
 
     train(config, look)

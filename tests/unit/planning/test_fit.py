@@ -1,5 +1,3 @@
-"""What fits where, and that what is said to help does help."""
-
 import json
 import re
 from dataclasses import replace

@@ -1,5 +1,3 @@
-"""Hours and dollars of a study on cards that each train one run."""
-
 from pathlib import Path
 
 import pytest

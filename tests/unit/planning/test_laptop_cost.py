@@ -1,5 +1,3 @@
-"""What is to be paid is told from runs on the same data, or from a probe, never from other runs."""
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""The packed forward and backward against the plain model, sequence by sequence."""
-
 from itertools import pairwise
 from unittest import mock
 

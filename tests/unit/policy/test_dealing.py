@@ -1,5 +1,3 @@
-"""Sequences dealt to ranks: the same cost and the same number of micro-batches on each."""
-
 import math
 
 import numpy as np

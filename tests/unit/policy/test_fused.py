@@ -1,5 +1,3 @@
-"""The fused log-prob and entropy against the written-out formulas, in values, gradients, accuracy and memory shape."""
-
 import os
 import subprocess
 import sys

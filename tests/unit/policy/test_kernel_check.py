@@ -1,5 +1,3 @@
-"""The check of kernels notices one that is wrong."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""LoRA's adapters: merged and unmerged they are one policy, and what is frozen stays as it was, bit by bit."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""Bases that do not ship are known by name from `records/bases.json`, where their folder is gone."""
-
 import json
 import shutil
 from pathlib import Path

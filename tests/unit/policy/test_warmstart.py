@@ -1,6 +1,3 @@
-"""The warm start: what the model is shown,
-that the shipped bases are what their recipes say, and that a short recipe learns."""
-
 import json
 import re
 from dataclasses import asdict, replace

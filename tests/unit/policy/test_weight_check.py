@@ -1,6 +1,3 @@
-"""What lies in a model's files is what its configuration describes, however it is opened: nothing is trained or
-measured on random weights."""
-
 import json
 import os
 import shutil

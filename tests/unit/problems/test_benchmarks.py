@@ -1,5 +1,3 @@
-"""Benchmarks are what their file says: checked strictly, pinned by content, wherever the problems come from."""
-
 import json
 from dataclasses import replace
 

@@ -1,5 +1,3 @@
-"""Overlap of training problems and benchmarks: the fast count against sets of shingles, and the real sets."""
-
 import json
 import random
 from dataclasses import replace

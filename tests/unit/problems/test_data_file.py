@@ -1,6 +1,3 @@
-"""A file of problems: each row is taken as it is written or refused with its line; golds that no response matches are
-named before the first step, and `tepo data verify` ends with exit code 1."""
-
 import json
 import logging
 import re

@@ -1,5 +1,3 @@
-"""Data as people have it: every form is read to the same problems, and what is left out is said."""
-
 import json
 import runpy
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Rewards of a user's own: what they give, what becomes of files that misbehave, and what makes them another run."""
-
 from pathlib import Path
 
 import pytest

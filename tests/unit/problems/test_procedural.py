@@ -1,5 +1,3 @@
-"""Procedural problems: right answers, honest chains, disjoint splits, stateless draws."""
-
 import re
 from operator import floordiv, mod, mul
 from random import Random

@@ -1,5 +1,3 @@
-"""What the policy sees: instruction, template, thinking mode, special tokens; and what is refused before it sees it."""
-
 import re
 from typing import Any
 

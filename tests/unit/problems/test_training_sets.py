@@ -1,5 +1,3 @@
-"""Declared training sets: GSM8K, MATH, and sets that are made of others."""
-
 import json
 from pathlib import Path
 

@@ -17,10 +17,10 @@ from tepo.reporting.charts.style import Looks, NamedChart
 from tepo.reporting.charts.sweeps import sweep_map
 from tepo.reporting.page import PageContent, PageHead, PageStudy, build_page
 from tepo.reporting.page.equations import methods
+from tepo.reporting.page.page_data import RunSamples
 from tepo.reporting.page.runs import PageRun
-from tepo.reporting.page.sample_data import RunSamples
 from tepo.reporting.tables.table import Table
-from tepo.store.stored_responses import Answer, ProblemAnswers
+from tepo.store.samples_file import Answer, ProblemAnswers
 from tepo.store.stored_tokens import TokenDump, TokenResponse
 
 NASTY = """</script><b title='"'>&amp;\\"""

@@ -1,5 +1,3 @@
-"""Findings in a sentence: a table of cases."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""The key-value cache: rows move, and what that takes."""
-
 from typing import Any
 
 import torch

@@ -1,5 +1,3 @@
-"""The gap alarm's arithmetic and its verdicts where no sampler is needed."""
-
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 

@@ -1,5 +1,3 @@
-"""The folder for the sockets of servers that we start."""
-
 import os
 import stat
 import tempfile

@@ -1,5 +1,3 @@
-"""The edges of a sampler's queue, on the embedded one."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""Samplers by name, and the choice of one outside of training."""
-
 import json
 from itertools import pairwise
 from pathlib import Path

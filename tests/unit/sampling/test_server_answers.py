@@ -1,5 +1,3 @@
-"""What somebody may answer in a vLLM server's place becomes one sentence with the URL, and is not trained on."""
-
 import json
 import math
 import socket

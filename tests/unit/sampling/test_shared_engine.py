@@ -1,5 +1,3 @@
-"""Which engine a rank holds."""
-
 from dataclasses import dataclass
 
 import pytest

@@ -1,5 +1,3 @@
-"""The ids with which a model ends a response: rows of its vocabulary, or one sentence that names file and value."""
-
 import json
 import logging
 import shutil

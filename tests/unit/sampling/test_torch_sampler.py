@@ -1,5 +1,3 @@
-"""The embedded sampler against the model it reads, run by `transformers`."""
-
 from dataclasses import replace
 from itertools import chain
 

@@ -1,5 +1,3 @@
-"""Requests to a server: what its answers become, and connections that another thread cuts."""
-
 import queue
 import socket
 import threading

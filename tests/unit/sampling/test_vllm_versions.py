@@ -1,5 +1,3 @@
-"""The vLLM that is installed, by its version."""
-
 import importlib.metadata
 
 import pytest

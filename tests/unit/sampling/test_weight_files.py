@@ -1,5 +1,3 @@
-"""Weights in files of a bounded size: all of them, bit for bit."""
-
 from pathlib import Path
 
 import pytest

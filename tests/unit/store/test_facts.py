@@ -1,5 +1,3 @@
-"""Frames of what is known of runs, looked up by literal rows."""
-
 import pytest
 
 from tepo.store.evaluation_result import RightAnswers

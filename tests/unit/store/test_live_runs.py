@@ -1,5 +1,3 @@
-"""What `tepo list --watch` reads: runs that train, that have just ended, and that say nothing any more."""
-
 import os
 import time
 from pathlib import Path

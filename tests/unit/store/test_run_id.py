@@ -1,6 +1,3 @@
-"""The id of a run is the content of what it trains on:
-the same problems and weights elsewhere give the same id, others another."""
-
 import json
 import os
 import shutil
@@ -105,6 +102,15 @@ def test_a_model_folder_is_all_that_changes_what_it_says(tmp_path: Path, name: s
         ["model.lora_rank=0", "model.lora_alpha=32"],
         ["engine.optimizer=adamw"],
         ["engine.micro_batch_tokens=99", "sampler.max_rows=3", "model.gradient_checkpointing=true"],
+        [
+            "store=elsewhere",
+            "grader.workers=3",
+            "sampler.margin=3",
+            "sampler.tensor_parallel=4",
+            "data.benchmarks=[add3]",
+        ],
+        ["tracking.to=[wandb,trackio]", "tracking.offline=true", "tracking.name=mine"],
+        ["train.checkpoint_every=7", "train.staleness=0", "train.adam_beta2=0.999"],
     ],
 )
 def test_what_changes_nothing_is_the_same_run(words: list[str]) -> None:
@@ -116,7 +122,11 @@ def test_what_changes_something_is_another_run() -> None:
     engines = (["engine.optimizer=adamw_8bit"], ["engine.offload=true"])
     orders = (["data.tasks.sort3=1", "data.tasks.bin4=1"], ["data.tasks.bin4=1", "data.tasks.sort3=1"])
     hub = tuple(["model.path=some/model", f"model.revision={40 * digit}"] for digit in "ab")
-    several = ([], ["train.collapse_window=3"], *ranks, *engines, *orders, *hub)
+    rows = "objective=gspo beta=1 eps=1e-8 kl=k3(d) average=sums keep=finished".replace(" ", " objective.").split()
+    text = "seed=1 data.tasks.add3=2 train.collapse_window=3 train.steps=35 train.learning_rate=2e-4 train.epochs=1 "
+    text += "train.staleness=1 train.adam_beta2=0.95"
+    plain = ([word] for word in (*rows, "objective.M=A > 0", *text.split()))
+    several = ([], *plain, *ranks, *engines, *orders, *hub)
     assert len({run_id(compose(words)) for words in several}) == len(several)
 
 

@@ -1,6 +1,3 @@
-"""A run is read only as the one that its folder is called after: a copy under another name, an edited configuration and
-a run by another recipe are three things."""
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,6 +1,3 @@
-"""What a study says about a store that is damaged, foreign or at odds with itself:
-one message, exit code 2, nothing lost."""
-
 import json
 import shutil
 from collections.abc import Callable
@@ -17,7 +14,7 @@ from tepo.analysis.tables import read_samples
 from tepo.common.errors import UserError
 from tepo.store.checkpoint_files import TensorFile
 from tepo.store.evaluation_result import SAMPLES
-from tepo.store.stored_responses import answered
+from tepo.store.samples_file import answered
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.record_runs import record_study

@@ -1,5 +1,3 @@
-"""What a record keeps of a run's metrics: curves with few digits, sums at every step, validation exact."""
-
 import math
 
 import pandas as pd
@@ -8,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tepo.reporting.charts.curves import TRAINING_PANELS, curve_frame
-from tepo.store.facts import Facts, curves_of, joined_curves, joined_scores
-from tepo.store.thinned_metrics import thinned
+from tepo.store.facts import Facts, curves_of, joined_curves, joined_scores, thinned
 
 
 def metrics(steps: int, validate_every: int = 5) -> list[dict]:

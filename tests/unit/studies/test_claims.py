@@ -1,5 +1,3 @@
-"""Claims: what their files may say, the study behind each, and a user's own beside those that ship."""
-
 from pathlib import Path
 
 import pytest

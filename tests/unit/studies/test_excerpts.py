@@ -1,14 +1,12 @@
-"""Excerpts of runs that fell: which steps and responses they hold, and that records keep them."""
-
 import json
 from pathlib import Path
 
 import pytest
 
 from tepo.common.errors import UserError
-from tepo.store.excerpt import Excerpt
 from tepo.store.facts import Facts
 from tepo.store.records import read_frames, write_frames
+from tepo.store.stored_tokens import Excerpt
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts

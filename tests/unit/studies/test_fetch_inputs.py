@@ -1,5 +1,4 @@
-"""Fetching what a study reads from a network, where nothing can be or need be fetched; a hub is in
-tests/integration/test_fetch_all.py."""
+"""Without a hub; with one: tests/integration/test_fetch_all.py."""
 
 from pathlib import Path
 

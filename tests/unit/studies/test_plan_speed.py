@@ -1,6 +1,3 @@
-"""Ten thousand runs: planning them takes under two seconds of CPU time or, where the machine is too slow or too busy
-for that, a small multiple of planning a tenth of them."""
-
 import time
 from pathlib import Path
 

@@ -1,6 +1,3 @@
-"""Records of runs: the same table without the store, parts of a study put together, records that do not count, and
-folders that are damaged."""
-
 import json
 import shutil
 import tracemalloc
@@ -21,10 +18,9 @@ from tepo.common.files import write_json
 from tepo.problems.grader.options import REVISION
 from tepo.store.cost import Cost
 from tepo.store.evaluation_result import SAMPLES, load_result, save_result
-from tepo.store.facts import Facts
+from tepo.store.facts import Facts, thinned
 from tepo.store.records import CONTENT, FRAMES, check_content, read_frames
 from tepo.store.samples_file import read_table, table_of, write_table
-from tepo.store.thinned_metrics import thinned
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import Planned, plan_all
 from tepo.studies.planned_facts import read_facts, record_folders

@@ -1,5 +1,3 @@
-"""Runs are recorded for a claim where the commit that they began at holds the claim: in real repositories."""
-
 import os
 import subprocess
 from pathlib import Path

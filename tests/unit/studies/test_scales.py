@@ -1,5 +1,3 @@
-"""A scale says how studies are taken there, so that no study names it."""
-
 from pathlib import Path
 
 import pytest

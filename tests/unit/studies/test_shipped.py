@@ -1,6 +1,3 @@
-"""Every study that ships:
-at every scale each row composes, its objective loads, its paper row exists and its benchmarks are there."""
-
 import json
 from functools import cache
 from pathlib import Path
@@ -11,8 +8,8 @@ from tepo.analysis.charts import looks_of
 from tepo.objectives import load_objective
 from tepo.problems.benchmarks import load_benchmark
 from tepo.reporting.paper.reference import load_table
-from tepo.store.excerpt import pack_excerpt
 from tepo.store.records import CONTENT, check_content, read_frames, write_frames
+from tepo.store.stored_tokens import pack_excerpt
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts, record_folders

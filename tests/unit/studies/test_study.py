@@ -1,6 +1,3 @@
-"""A study file that a user wrote wrong:
-one message that names file, line and key (or row), before anything is planned."""
-
 from pathlib import Path
 
 import pytest

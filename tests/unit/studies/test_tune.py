@@ -1,5 +1,3 @@
-"""A study with `tune:`: the settings that are drawn, the units of both phases, the choice, and what mistakes say."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""A study with `vary:`: its rows at each setting are ordinary units, told apart by their labels; mistakes are named."""
-
 from pathlib import Path
 
 import pytest

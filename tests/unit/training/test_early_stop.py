@@ -1,5 +1,3 @@
-"""Training that ends before its last step: which ending, with which weights, and that it counts as a result."""
-
 import itertools
 import json
 import re
@@ -16,11 +14,10 @@ from tepo.config.run_config import RunConfig
 from tepo.jobs.measure import Request, measure
 from tepo.problems.benchmarks import load_benchmark
 from tepo.store.early_stop import EarlyStop, check_rewards
-from tepo.store.run_folder import RunFolder
+from tepo.store.run_folder import RunFolder, final_model
 from tepo.studies.plan import Unit
 from tepo.studies.store_check import check_store
 from tepo.studies.study import StudyRow
-from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
 from tests.unit.training.small import assert_same_run, few_problems, interrupted, lasting, small, weights
 

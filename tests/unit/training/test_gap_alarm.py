@@ -1,5 +1,4 @@
-"""Runs whose sampler keeps its own copy of the weights, at the learning rate of real models: the gap alarm finds every
-planted fault within two steps, and nothing else. The sampler is the embedded one, synced as any other."""
+"""At the learning rate of real models. The sampler is the embedded one, synced as any other."""
 
 import json
 from collections.abc import Callable, Container, Mapping

@@ -1,6 +1,3 @@
-"""`train.keep_best`: a run ends with the weights of its best validation, everything that reads it measures them, and no
-kill or damage leads to others."""
-
 import shutil
 from pathlib import Path
 
@@ -14,9 +11,8 @@ from tepo.config.run_config import RunConfig
 from tepo.jobs.job import RunJob
 from tepo.jobs.validate import validate_run
 from tepo.store.evaluation_result import AVERAGE
-from tepo.store.run_folder import RunFolder
+from tepo.store.run_folder import RunFolder, final_model
 from tepo.store.run_id import run_id
-from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
 from tepo_cli.show_runs import show_runs
 from tepo_cli.train_run import run_training

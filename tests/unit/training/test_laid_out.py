@@ -1,5 +1,3 @@
-"""From the plan to the process that trains: the same layout, chosen where the GPUs are."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""The loop: what it leaves on disk, that it resumes bit for bit, and how it fails."""
-
 import itertools
 import json
 from pathlib import Path
@@ -9,9 +7,8 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tepo.common.provenance import sessions
-from tepo.store.checkpoint_files import complete
-from tepo.store.run_folder import RunFolder
-from tepo.training.checkpoints.final_model import final_model
+from tepo.store.checkpoint_files import damage
+from tepo.store.run_folder import RunFolder, final_model
 from tepo.training.loop import train
 from tests.unit.training.small import assert_same_run, interrupted, small
 
@@ -116,7 +113,7 @@ def test_a_finished_run_keeps_its_last_weights_and_nothing_to_resume_from(tmp_pa
     assert seen[4][-2:] in ([2, 3], [3, 4])  # the last one may be under way
     last = run.checkpoint(4)
     assert list((run.path / "checkpoints").iterdir()) == [last]
-    assert complete(last)
+    assert not damage(last)
     assert not (last / "optimizer").exists()
     assert not (last / "rollouts").exists()
     assert AutoModelForCausalLM.from_pretrained(last).num_parameters() > 0

@@ -1,5 +1,3 @@
-"""Runs that train LoRA's adapters: ids, what their checkpoints hold, resuming, the initial policy, learning."""
-
 import shutil
 from pathlib import Path
 from typing import Any
@@ -13,9 +11,8 @@ from tepo.config.compose import compose
 from tepo.objectives import load_objective
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.lora import full_state
-from tepo.store.run_folder import RunFolder
+from tepo.store.run_folder import RunFolder, final_model
 from tepo.training import setup
-from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
 from tepo.training.preflight import check_backends, check_settings
 from tests.unit.training.small import assert_same_run, interrupted, lasting, small

@@ -1,5 +1,3 @@
-"""Mistakes with the engines, each one sentence that says what to do."""
-
 import importlib.metadata
 import signal
 import socket

@@ -1,5 +1,3 @@
-"""A scheduler's request to stop: heard while a run trains, and what is left then."""
-
 import os
 import signal
 import subprocess

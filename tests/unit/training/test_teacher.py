@@ -1,5 +1,3 @@
-"""Runs that learn from a teacher: what is refused, what is trained, ids, resuming."""
-
 from pathlib import Path
 
 import pytest
@@ -10,8 +8,8 @@ from tepo.config.compose import compose
 from tepo.policy.logprobs.token_statistics import token_statistics
 from tepo.policy.model.load_policy import load_policy
 from tepo.policy.model.shapes import shape_of
+from tepo.store.run_folder import final_model
 from tepo.store.run_id import run_id
-from tepo.training.checkpoints.final_model import final_model
 from tepo.training.loop import train
 from tepo.training.preflight import check_settings, check_teacher
 from tepo.training.resources.memory import memory

@@ -1,6 +1,3 @@
-"""What an update does with an objective's wishes:
-a correction needs the trainer's own old log-probs, an empty mini-batch no step."""
-
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -19,8 +16,7 @@ from tepo.sampling.gap import GapAlarm
 from tepo.store.run_folder import RunFolder
 from tepo.training import loop
 from tepo.training.engine.torch_engine import TorchEngine
-from tepo.training.learning_rate import scheduled_learning_rate
-from tepo.training.loop import train
+from tepo.training.loop import scheduled_learning_rate, train
 from tepo.training.metrics.step_metrics import StepMetrics
 from tepo.training.rollout_batch import FlatRollout, Group, even_chunks, mini_batches
 from tepo.training.update import Updater

@@ -1,5 +1,3 @@
-"""Validation during training: on problems of its own, without a trace in what is trained."""
-
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor

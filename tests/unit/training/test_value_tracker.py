@@ -1,5 +1,3 @@
-"""SPO's tracked success rates: by hand, in runs whose prompts come back, and in a run that was killed."""
-
 import json
 from pathlib import Path
 
@@ -10,7 +8,7 @@ import torch
 from tepo.config.run_config import RunConfig
 from tepo.problems.problem import Problem
 from tepo.sampling.sampler import Response
-from tepo.training.checkpoints.final_model import final_model
+from tepo.store.run_folder import final_model
 from tepo.training.loop import train
 from tepo.training.rollout_batch import FlatRollout, Group, Prompt
 from tepo.training.value_tracker import ValueTracker

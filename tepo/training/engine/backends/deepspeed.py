@@ -23,8 +23,6 @@ _SUB_GROUP = 1_000_000_000  # numbers that ZeRO-3 updates at once
 
 
 class DeepSpeedBackend(EngineBackend):
-    """See `EngineBackend`."""
-
     shares_weights = False  # ZeRO-3 shards them
     several_ranks = True
     packages: Mapping[str, str] = {"deepspeed": f"{install_line('deepspeed')} (CPU: make engines)"}

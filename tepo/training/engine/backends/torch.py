@@ -11,12 +11,10 @@ if TYPE_CHECKING:
     from tepo.policy.model.load_policy import Policy
     from tepo.training.engine.engine import Engine
 
-_MOMENTS_8BIT = 2 * (1 + 4 / 256)  # bytes of both moments of a number: one each, and a float32 scale for 256 of them
+MOMENTS_8BIT = 2 * (1 + 4 / 256)  # bytes of both moments of a number: one each, and a float32 scale for 256 of them
 
 
 class TorchEngineBackend(EngineBackend):
-    """See `EngineBackend`."""
-
     shares_weights = True
     several_ranks = False
 
@@ -58,7 +56,7 @@ class TorchEngineBackend(EngineBackend):
         weights, trained = size * (n + adapters), adapters or n
         largest = 4.0 * (config.model.lora_rank * shape.inner if adapters else shape.head_parameters)
         eight_bit = config.engine.optimizer == "adamw_8bit"
-        optimiser = (4 * (size == 2) + (_MOMENTS_8BIT if eight_bit else 8)) * trained
+        optimiser = (4 * (size == 2) + (MOMENTS_8BIT if eight_bit else 8)) * trained
         step, host = largest * eight_bit, 0.0
         if config.engine.offload:
             optimiser, step, host = 0.0, 0.0, 12 * trained + largest

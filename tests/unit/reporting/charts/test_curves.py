@@ -1,5 +1,3 @@
-"""Training curves: places on each axis, means over seeds, thinning, panels, looks, and runs that ended early."""
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,5 +1,3 @@
-"""Differences and claims: each point where its number is, and what lies beyond the scale marked."""
-
 import math
 from collections.abc import Sequence
 from typing import Any

@@ -1,5 +1,3 @@
-"""The papers' figures: each draws its own metric, and says what is missing."""
-
 import pandas as pd
 import pytest
 

@@ -1,5 +1,3 @@
-"""The look that charts share, their hashes and the files that they are written to."""
-
 import json
 import math
 import re

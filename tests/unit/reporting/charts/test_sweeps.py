@@ -1,5 +1,3 @@
-"""The map of a sweep: every cell with its value, and each row told apart."""
-
 import math
 from typing import Any
 

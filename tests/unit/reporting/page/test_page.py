@@ -1,5 +1,3 @@
-"""The page as text: self-contained, well-formed, safe against what it shows; it says everything, and nothing twice."""
-
 import gzip
 import re
 from base64 import b64decode

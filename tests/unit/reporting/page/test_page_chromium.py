@@ -1,5 +1,3 @@
-"""What can be done with the page in a real browser: charts, links, runs side by side and tokens."""
-
 from pathlib import Path
 
 import pytest

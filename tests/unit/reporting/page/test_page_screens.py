@@ -1,5 +1,3 @@
-"""The page on a phone, and a desk, light and dark, without scripts and with axe-core."""
-
 from pathlib import Path
 
 import pytest

@@ -1,11 +1,9 @@
-"""Benchmark samples for the page: each run's answers to a problem together, within a budget."""
-
 import random
 
 import pytest
 
-from tepo.reporting.page.sample_data import RunSamples, pack_samples
-from tepo.store.stored_responses import Answer, ProblemAnswers
+from tepo.reporting.page.page_data import RunSamples, pack_samples
+from tepo.store.samples_file import Answer, ProblemAnswers
 from tests.unit.reporting.pages import samples, unpacked
 
 

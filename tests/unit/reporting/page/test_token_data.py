@@ -1,5 +1,3 @@
-"""Token dumps: what is accepted."""
-
 import json
 from pathlib import Path
 

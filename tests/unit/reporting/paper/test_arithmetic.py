@@ -1,5 +1,3 @@
-"""Which figures of the paper follow from its own columns: the script says what docs/paper.md has."""
-
 import runpy
 from pathlib import Path
 from typing import Any

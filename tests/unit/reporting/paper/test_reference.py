@@ -1,5 +1,3 @@
-"""The paper's tables as data, and finding rows in them."""
-
 import pytest
 
 from tepo.common.errors import UserError

@@ -1,5 +1,3 @@
-"""Samples to tables: the numbers, the dashes, the verdicts, and what is refused."""
-
 import csv
 import io
 from collections.abc import Sequence

@@ -1,5 +1,3 @@
-"""The papers' differences beside ours."""
-
 import math
 
 import pytest

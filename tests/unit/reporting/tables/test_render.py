@@ -1,5 +1,3 @@
-"""Every format says the same: best bold, second underlined, dashes, intervals, the paper apart."""
-
 import csv as csv_reader
 import io
 import re

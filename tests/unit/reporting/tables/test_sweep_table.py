@@ -1,5 +1,3 @@
-"""A sweep's table of rows x settings, from made-up samples."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""Damaged runs: training goes on from what is whole and ends with the same bits, or refuses; nothing is believed."""
-
 import json
 import shutil
 from collections.abc import Callable

@@ -1,5 +1,3 @@
-"""The weights that a path stands for: a model's folder, a run's last checkpoint, or one message."""
-
 import shutil
 from pathlib import Path
 
@@ -7,7 +5,7 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.policy.model.model_location import resolve
-from tepo.training.checkpoints.final_model import final_model
+from tepo.store.run_folder import final_model
 from tests.unit.training.small import interrupted, small
 
 

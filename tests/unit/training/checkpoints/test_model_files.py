@@ -1,5 +1,3 @@
-"""A model in files that several ranks write."""
-
 from pathlib import Path
 
 import pytest
@@ -8,10 +6,10 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tepo.policy.model.load_policy import Policy, load_policy
 from tepo.policy.model.lora import full_state
-from tepo.store.checkpoint_files import write_files
 from tepo.training.checkpoints import model_files as module
 from tepo.training.checkpoints.model_files import model_files, write_beside_weights
 from tests.integration.tiny import tiny_model
+from tests.unit.training.checkpoints.write_files import write_files
 
 
 @pytest.mark.parametrize("tied", [True, False])

@@ -1,6 +1,4 @@
-"""Checkpoints that are written beside the training: copies, commits, and what is left when one is cut or fails.
-
-The ranks are threads with a real barrier and real files; processes are in `tests/integration/test_kill_rank.py`."""
+"""Ranks are threads with a real barrier and real files; processes are in `tests/integration/test_kill_rank.py`."""
 
 import hashlib
 import threading
@@ -14,11 +12,12 @@ from safetensors.torch import load_file
 
 from tepo.common.errors import UserError
 from tepo.common.files import file_digest
-from tepo.store.checkpoint_files import TensorFile, complete, write_files
+from tepo.store.checkpoint_files import TensorFile, damage
 from tepo.store.run_folder import RunFolder
 from tepo.training.checkpoints.saver import Saver
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.optimizer_state import Piece
+from tests.unit.training.checkpoints.write_files import write_files
 from tests.unit.training.rollout.test_collector import Exchange
 
 SEVERAL = 2
@@ -114,7 +113,7 @@ def test_both_ranks_write_and_one_checkpoint_appears(tmp_path: Path) -> None:
     run = RunFolder(tmp_path)
     assert on_two_ranks(run, lambda saver, rank: saver.save(1, {}, lambda folder: part(rank))) == [None, None]
     assert run.progress(1)["files"].keys() == {"0.safetensors", "1.safetensors"}
-    assert complete(run.checkpoint(1))
+    assert not damage(run.checkpoint(1))
     (run.checkpoint(1) / "1.safetensors").unlink()  # copied half
     assert run.checkpoints() == []
 

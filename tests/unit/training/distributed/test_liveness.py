@@ -1,5 +1,3 @@
-"""Which rank is missing, from the files that ranks write; by a clock of its own, or in tenths of seconds."""
-
 import json
 import os
 import socket

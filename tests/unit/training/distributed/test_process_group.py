@@ -1,5 +1,3 @@
-"""Where ranks meet."""
-
 from tests.integration.commands import python
 
 _ALONE = """

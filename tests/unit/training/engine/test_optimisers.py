@@ -1,5 +1,3 @@
-"""AdamW, its 8-bit moments and its offload, through the embedded engine."""
-
 import importlib.metadata
 from pathlib import Path
 
@@ -12,13 +10,13 @@ from tepo.common.errors import UserError
 from tepo.config.compose import compose
 from tepo.config.run_config import EngineConfig, RunConfig
 from tepo.policy.model.model_location import resolve
-from tepo.store.checkpoint_files import write_files
 from tepo.store.run_folder import RunFolder
 from tepo.training.engine import optimizer_state
 from tepo.training.engine.backends import engine_backend
 from tepo.training.engine.torch_engine import TorchEngine
 from tepo.training.loop import train
 from tests.integration.tiny import tiny_model
+from tests.unit.training.checkpoints.write_files import write_files
 from tests.unit.training.small import small
 
 EIGHT_BIT, OFFLOAD = "engine.optimizer=adamw_8bit", "engine.offload=true"

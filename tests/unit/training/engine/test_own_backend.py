@@ -1,6 +1,3 @@
-"""A sampler and an engine that nobody has heard of: one file and one YAML each, and they are trained with, planned,
-checked and tested like the ones that are there."""
-
 import subprocess
 import sys
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""What can be said about the updates on a GPU without one: devices, and where the host would wait."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""The embedded engine's arithmetic in bfloat16."""
-
 import pytest
 import torch
 

@@ -1,5 +1,3 @@
-"""How far a step has moved the policy: KL, spread of log-ratios, and the clip's distances over it."""
-
 import math
 from dataclasses import replace
 

@@ -1,5 +1,3 @@
-"""How well a step used its machine: each figure from what is known of the step by another way."""
-
 from pathlib import Path
 
 import numpy as np

@@ -1,5 +1,4 @@
-"""Trackers before a run starts: what is not installed, and where wandb sends to. What they hold of a run is tested with
-them themselves in `tests/integration/test_trackers.py`."""
+"""What trackers hold of a run is tested with them themselves in `tests/integration/test_trackers.py`."""
 
 import sys
 from pathlib import Path

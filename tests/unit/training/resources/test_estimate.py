@@ -1,5 +1,3 @@
-"""Planned seconds: against what was measured and published, and which way they go."""
-
 import json
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""What a configuration leaves open of how a run lies on its GPUs."""
-
 import itertools
 from dataclasses import replace
 

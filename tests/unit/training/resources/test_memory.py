@@ -1,5 +1,3 @@
-"""The memory model by hand, and against sizes that the models' authors publish."""
-
 from dataclasses import replace
 
 import pytest

@@ -1,5 +1,3 @@
-"""A rollout: groups are graded while others are still being sampled."""
-
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence

@@ -1,5 +1,3 @@
-"""The rule by which a step draws prompts and takes groups: prompt order alone, whatever is known first."""
-
 from collections.abc import Sequence
 from random import Random
 

@@ -1,5 +1,3 @@
-"""The first prompt of a run: shown once, stored with it, the same after a kill, and without a terminal's escapes."""
-
 import json
 from pathlib import Path
 
@@ -9,8 +7,7 @@ from tepo.common.errors import RunFailed
 from tepo.config.compose import compose
 from tepo.problems.problem import Problem
 from tepo.store.run_folder import RunFolder
-from tepo.training.rollout.first_prompt import keep_first_prompt, show_first_prompt
-from tepo.training.rollout.prompt_stream import PromptStream
+from tepo.training.rollout.prompt_stream import PromptStream, keep_first_prompt, show_first_prompt
 from tests.unit.problems.chats import FAMILIES
 
 ESCAPE = "red \x1b[31m\u202e here\n1+1?"

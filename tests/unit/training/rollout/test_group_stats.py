@@ -1,5 +1,3 @@
-"""What is counted of a step's prompts."""
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,8 +1,4 @@
-"""A sampler outside of the run draws while the policy is trained: the run is that of one which draws in turn.
-
-The sampler is the embedded one on a copy of the weights, in the two ways that `SamplerBackend.remote` tells apart. Its
-passes and the trainer's are made in a fixed order, because they share one process here.
-"""
+"""The sampler is the embedded one on a copy of the weights; its passes and the trainer's are made in a fixed order."""
 
 import contextlib
 import itertools

@@ -1,5 +1,3 @@
-"""The queue that all ranks share: what is drawn once, by whom, and what is given up."""
-
 from random import Random
 
 import pytest

@@ -1,5 +1,3 @@
-"""Training on rollouts of an earlier policy: which policy, with which values, what a checkpoint holds of them."""
-
 import shutil
 from dataclasses import dataclass
 from pathlib import Path

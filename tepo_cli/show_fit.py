@@ -162,7 +162,8 @@ def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | No
         say_wrapped(f"{one.machine.name}: does not fit, {one.problem}. {remedy}")
     fits = [one for one in fits if not one.problem]
     of_node = f"main memory of a node, of it {PROCESS / GIB:.0f} GiB a rank for its process:"
-    _say_by_machine(of_node, ((_main_memory(one), one) for one in fits))
+    nodes = [node_memory(one.config, one.shape, one.machine.of(one.config)) / GIB for one in fits]
+    _say_by_machine(of_node, ((f"{size:.0f} GiB", one) for size, one in zip(nodes, fits, strict=True)))
     if not verbose:
         _say_by_machine("layout:", ((_layout(one), one) for one in fits))
     if verbose and fits:
@@ -181,10 +182,6 @@ def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | No
 def _layout(found: Fit) -> str:
     """The choices as words of a command line."""
     return " ".join(f"{key}={text.partition(':')[0]}" for key, text in found.why.items())
-
-
-def _main_memory(found: Fit) -> str:
-    return f"{node_memory(found.config, found.shape, found.machine.of(found.config)) / GIB:.0f} GiB"
 
 
 def _say_by_machine(what: str, said: Iterable[tuple[str, Fit]]) -> None:

@@ -47,10 +47,6 @@ class PaperRow:
         return all(score is not None for score in self.scores.values())
 
 
-def _percent(text: str) -> float | None:
-    return float(text) if text else None
-
-
 @cache
 def load_table(table: str) -> tuple[PaperRow, ...]:
     """The rows of a printed table in the paper's order. Raises UserError for an unknown table."""
@@ -60,7 +56,7 @@ def load_table(table: str) -> tuple[PaperRow, ...]:
         return tuple(
             PaperRow(
                 **{key: line[key] for key in ("table", "panel", "model", "kind", "method", "steps", "seed", "label")},
-                scores={key: _percent(line[key]) for key in PAPER_BENCHMARKS},
+                scores={key: float(line[key]) if line[key] else None for key in PAPER_BENCHMARKS},
                 average=float(line["avg"]),
             )
             for line in csv.DictReader(file)

@@ -9,7 +9,6 @@ import pytest
 from typer.testing import CliRunner
 
 from tepo.common.errors import UserError
-from tepo.common.files import write_atomic
 from tepo.config.compose import compose
 from tepo.store.run_folder import RunFolder
 from tepo.studies.plan_studies import plan_all
@@ -159,15 +158,6 @@ def test_a_run_to_evaluate_that_is_not_there_or_not_whole(tmp_path: Path) -> Non
         folder.mark("running")
     refused("01", "2 runs begin with '01'")
     refused("0123", "0123456789ab")  # found, and it has no checkpoint
-
-
-def test_a_store_that_is_a_file_is_one_message(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    for path in (tmp_path / "file" / "x.json", tmp_path / "file" / "deep" / "x.json"):
-        with pytest.raises(UserError, match="cannot write: a "):
-            write_atomic(path, "")
-    with pytest.raises(UserError, match="a folder is in the way"):
-        write_atomic(tmp_path, "")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from tepo.problems.benchmarks import Benchmark
 from tepo.problems.grader import GraderOptions
 from tepo.problems.training_sets import TrainingSet
 from tepo.studies.study import Study
-from tests.integration.commands import python
 
 
 @dataclass(frozen=True)
@@ -117,11 +116,3 @@ def test_every_field_says_what_it_means(kind: type) -> None:
 def test_a_key_that_a_merge_brings_is_not_there_twice(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("a: &a {x: 1, y: 2}\nb: &b {<<: *a, x: 3}\nc: {<<: *b, y: 4}\n")
     assert load(tmp_path / "a.yaml").data["c"] == {"x": 3, "y": 4}
-
-
-def test_a_study_and_a_configuration_are_read_without_torch() -> None:
-    code = (
-        "import sys\nfrom tepo.config.compose import compose\nfrom tepo.studies.study import load_study\n"
-        "compose()\nload_study('panel-e')\nassert 'torch' not in sys.modules"
-    )
-    python("-c", code)

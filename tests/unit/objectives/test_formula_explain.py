@@ -324,29 +324,6 @@ def test_what_the_page_calls_otherwise_can_be_written_so() -> None:
         assert (row.formula.digest != load_row(name).formula.digest) == bool(words), line
 
 
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("meen_i(d)*A", "did you mean 'mean_i'?"),
-        ("(A > 0) and (d > 0)", "write (…) & (…), with brackets around each condition"),
-        ("A*(A > 0 & d > 1)", "& and | bind tighter than a comparison"),
-        ("A*(A = 0)", "== compares"),
-        ("2d*A", "put a * between a number and a name"),
-        ("mean_i(T)*A*d", "mean_i wants one value a token here, and this is one a response"),
-        ("mean_b(A)*logp", "mean_b(tokens(…)) or mean_b(responses(…)): these are two numbers"),
-        ("mean_g(d)*A", "mean_g is of the rollout, and d is of the loss"),
-        ("w*A + logp*R", "the loss reads several values of the rollout"),
-        ("sg(w)*A", "J has no gradient"),
-        ("A*d/0", "a division by 0"),
-        ("w*A*9**9**9", "an exponent beyond 8"),
-    ],
-)
-def test_a_mistake_in_a_formula_is_one_message(text: str, message: str) -> None:
-    with pytest.raises(UserError) as found:
-        _ = load_row("tepo", {"J": text}).formula
-    assert message in str(found.value), str(found.value)
-
-
 def test_the_message_of_the_page_is_the_one_that_is_printed() -> None:
     (shown,) = re.findall(r"```text\n(error: .*?)```", PAGE.read_text(), re.DOTALL)
     done = CliRunner().invoke(app, ["explain", "grpo_dapo", "--formula", "J=meen_i(d)*A"])

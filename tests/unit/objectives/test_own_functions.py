@@ -117,17 +117,6 @@ def test_a_file_is_executed_for_a_number_alone(tmp_path: Path) -> None:
     assert (tmp_path / "executed").exists()
 
 
-def test_the_text_is_part_of_the_meaning_and_the_name_of_the_file_is_not() -> None:
-    first = mine().digest
-    assert mine(file="elsewhere/other.py").digest == first
-    assert mine(FILE.replace("tanh", "sin")).digest != first
-    assert mine(f"{FILE}\n# a comment").digest != first
-    again = FILE.replace("def soft", "def other")
-    assert mine(again, "A*exp(other(d, 3))").digest != first
-    without = Objective("mine", {"A": A, "J": "A*d"}, {})
-    assert Objective("mine", {"A": A, "J": "A*d"}, {}, functions={"own.py": FILE}).digest == without.digest
-
-
 def test_an_argument_that_may_be_left_out() -> None:
     assert torch.equal(gradient(mine(J="A*exp(soft(d))")), gradient(mine(J="A*exp(soft(d, 2))")))
     plain = gradient(Objective("mine", {"A": A, "J": "A*exp(3*(2*sigmoid(2*d/3) - 1))"}, {}))

@@ -1,7 +1,5 @@
-"""`python -m tests.failing_calls`: a table of trials in which a call on a file fails, or the process dies before it.
-
-Exit code 1 where a trial ended badly, with a line for each.
-"""
+"""`python -m tests.failing_calls`: trials in which a call on a file fails, or the process dies before it. Exit code 1
+where one ended badly, with a line for each."""
 
 import argparse
 import sys
@@ -9,11 +7,8 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table
-
 from tests.failing_calls.supervisor import unavailable
-from tests.failing_calls.trials import MESSAGE, SAME, Outcome, run_trials
+from tests.failing_calls.trials import MESSAGE, SAME, run_trials
 
 
 def main() -> None:
@@ -23,26 +18,22 @@ def main() -> None:
     given = parser.parse_args()
     if reason := unavailable():
         sys.exit(reason)
-    console, outcomes = Console(width=100, soft_wrap=True), list[Outcome]()
+    ends: dict[tuple[str, str], Counter[str]] = {}
     with tempfile.TemporaryDirectory() as folder:
-        for outcome in run_trials(Path(folder), given.every, given.workers):
-            outcomes.append(outcome)
-            if outcome.bad:
-                console.print(f"{outcome.fault} at {outcome.place}: {outcome.ended}", markup=False, highlight=False)
-    console.print(table(outcomes))
-    sys.exit(any(outcome.bad for outcome in outcomes))
+        for one in run_trials(Path(folder), given.every, given.workers):
+            how = "bad" if one.bad else one.ended
+            ends.setdefault((one.place.call.kind, one.fault), Counter())[how] += 1
+            if one.bad:
+                say(f"{one.fault} at {one.place}: {one.ended}")
+    say("\t".join(("call", "fault", "trials", SAME, MESSAGE, "bad")))
+    for kind, found in sorted(ends.items()):
+        say("\t".join(map(str, (*kind, found.total(), found[SAME], found[MESSAGE], found["bad"]))))
+    sys.exit(any(found["bad"] for found in ends.values()))
 
 
-def table(outcomes: list[Outcome]) -> Table:
-    """A row a kind of call and fault."""
-    shown = Table("call", "fault", "trials", SAME, MESSAGE, "bad")
-    rows = dict.fromkeys((outcome.place.call.kind, outcome.fault) for outcome in outcomes)
-    for kind, fault in sorted(rows):
-        ends = Counter(
-            "bad" if one.bad else one.ended for one in outcomes if (one.place.call.kind, one.fault) == (kind, fault)
-        )
-        shown.add_row(kind, fault, *map(str, (ends.total(), ends[SAME], ends[MESSAGE], ends["bad"])))
-    return shown
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

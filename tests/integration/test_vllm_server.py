@@ -223,9 +223,6 @@ def test_a_server_gives_up_what_is_dropped_and_goes_on_with_the_rest(served):
 
 def test_a_server_that_is_not_there_or_went_away(served):
     gone = [f"http://127.0.0.1:{free_port()}", "http+unix://%2Fnowhere"]
-    for urls, error, word in (([], UserError, "no vLLM server is named"), (gone, RunFailed, "does not answer")):
-        with pytest.raises(error, match=word):
-            VllmServerSampler(urls, [1], max_length=8, exchange=os.devnull)
     with opened(served) as sampler:
         for url in gone:
             sampler.urls = [url]

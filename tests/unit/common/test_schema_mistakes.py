@@ -67,13 +67,6 @@ FILES: dict[str, tuple[str, Callable[[Path], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("kind", FILES)
-def test_without_a_mistake_the_file_is_read(kind: str, tmp_path: Path) -> None:
-    text, read = FILES[kind]
-    (tmp_path / "mine.yaml").write_text(text)
-    read(tmp_path / "mine.yaml")
-
-
 @pytest.mark.parametrize(
     ("kind", "written", "instead", "line", "key", "what", "fix"),
     [

@@ -18,6 +18,7 @@ def test_each_slot_has_its_own_devices(monkeypatch: pytest.MonkeyPatch) -> None:
     assert devices(1, 2) == {"CUDA_VISIBLE_DEVICES": "2,3"}
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     assert devices(1, 2) == {"CUDA_VISIBLE_DEVICES": "6,7"}
+    assert (job_environment() | devices(0, 0))["CUDA_VISIBLE_DEVICES"] == "", "--gpus 0 on a machine that has some"
 
 
 def test_exit_code_output_and_environment_of_a_command(tmp_path: Path) -> None:
@@ -53,12 +54,6 @@ def test_a_unit_with_a_gpu_is_not_forked(tmp_path: Path, monkeypatch: pytest.Mon
     mistaken = replace(unit, overrides=("train.steps=0",))  # it ends before it trains
     (failure,) = run_local([mistaken], 1, gpus, lambda states: None)
     assert ("a fresh interpreter" in unit.in_store.log.read_text()) is bool(gpus), failure
-
-
-def test_no_gpu_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--gpus 0` on a machine that has some."""
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1")
-    assert (job_environment() | devices(0, 0))["CUDA_VISIBLE_DEVICES"] == ""
 
 
 @pytest.mark.slow

@@ -58,11 +58,6 @@ def test_rewards_of_any_dtype(name):
         assert torch.equal(found, expected), dtype
 
 
-def test_float64_stays_float64():
-    given = make_case(0).groups()
-    assert load_objective("tepo").advantages(given).dtype == torch.float64
-
-
 @pytest.mark.parametrize("name", names())
 @pytest.mark.parametrize("dtype", HALF)
 def test_half_precision_of_4096_tokens(name, dtype):

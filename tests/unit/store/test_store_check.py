@@ -198,13 +198,6 @@ def test_responses_that_are_no_text_are_named(own: Path, tmp_path: Path) -> None
     assert caught.value.where == str(path)
 
 
-def test_a_benchmark_that_changed_since_it_was_measured_is_named(own: Path, tmp_path: Path) -> None:
-    unit = finished_run(tmp_path / "runs")
-    change(task={"fingerprint": "of another definition"})(unit.folder / VERDICTS)
-    with pytest.raises(UserError, match="add3 was measured under another definition"):
-        plan_all(["mine"], "laptop", store=tmp_path / "runs", overrides=WORDS)
-
-
 @pytest.mark.parametrize(
     ("column", "values"),
     [

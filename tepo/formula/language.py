@@ -30,7 +30,7 @@ GIVEN: dict[str, Given] = {
     "R_k": Given("named", "rollout", "the rewards by name"),
     "weight_k": Given("named", "rollout", "their weights"),
     "T": Given("response", "", "tokens of the response"),
-    "t": Given("token", "", "place of the token, from 1"),
+    "t": Given("token", "", "position of the token, from 1"),
     "finished": Given(
         "response", "", "1 where the response ended by itself, 0 where it was cut at the limit", field="finished"
     ),

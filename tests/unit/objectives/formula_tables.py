@@ -71,9 +71,13 @@ def takes(name: str) -> str:
     return ", ".join(words.get(word, word) + end for word, end in plain)
 
 
+def _per(word: str) -> str:
+    return WORDS[word].removeprefix("one a ") if word else "–"
+
+
 def tables() -> dict[Path, dict[str, str]]:
     """Page -> heading -> what stands in its section after the first paragraph."""
-    given = {name: (WORDS[one.per].removeprefix("one a "), one.stage or "anywhere") for name, one in GIVEN.items()}
+    given = {name: (_per(one.per), one.stage or "anywhere") for name, one in GIVEN.items()}
     expressions = AVERAGES | {GROUPS: ""}
     language = {
         "The averages": table(
@@ -81,7 +85,7 @@ def tables() -> dict[Path, dict[str, str]]:
             *(f"| `{name}` | {text and f'`{text}`'} | {SUMS[name][0]} |" for name, text in expressions.items()),
         ),
         "The names": table(
-            "| name | one a | what | in | gradient |",
+            "| name | one per | what | in | gradient |",
             *(
                 f"| `{name}` | {per} | {GIVEN[name].doc} | {stage} | {'yes' * GIVEN[name].gradient} |"
                 for name, (per, stage) in given.items()

@@ -98,7 +98,7 @@ def test_they_are_explained(folder: Path) -> None:
     row = load_row("quantile")
     text, latex = to_text(row), to_latex(row)
     assert "before the first backward pass\n  quantile_b(H, share)\n" in text
-    assert "quantile_b(…)  The value below which a share of the mini-batch's tokens are." in text
+    assert "quantile_b(…)  The quantile of the mini-batch's tokens at the given share." in text
     assert r"\operatorname{quantile\_b}(H_{i,t}, \mathrm{share})" in latex
     write(folder, FILE, "functions/soft.py")
     row = write(folder, "like: grpo_dapo\nfunctions: soft\nformula: {J: A*(w - mean_b(soft(d)))}\n")

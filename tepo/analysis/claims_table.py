@@ -107,31 +107,31 @@ def _notes(judged: Sequence[ClaimOutcome]) -> list[str]:
     families = ", ".join(f"{name} of {size}{' in fixed order' * order}" for (name, order), size in sizes.items())
     two = ", ".join(claim.name for claim in claims if not claim.tested.one_sided)
     notes = [
-        f"Δ = A above B: {measures} (docs/claims.md). Its interval is that of the test of this claim alone: 90%"
-        + (f", and 95% where the region has two ends ({two})." if two else "."),
-        "A claim holds where all outside of its region is rejected, and is refuted where the region is. p: of what was "
-        "rejected, where nothing was the smaller of the two. It is judged when all of its runs are measured, at 5%, "
-        f"by Holm's procedure over the claims of its batch, measured or not: {families}.",
+        f"Δ is A minus B, in {measures} (docs/claims.md). Its interval is for this claim alone: 90%"
+        + (f", and 95% if the region has two ends ({two})." if two else "."),
+        "A claim holds if the data reject everything outside its region, and is refuted if they reject the region; p "
+        "is that of what was rejected, or the smaller of the two. A claim is judged once all of its runs are measured, "
+        f"at 5%, with Holm's procedure over the claims of its batch, measured or not: {families}.",
     ]
     if any(claim.in_order for claim in claims):
         notes.append(
-            "In fixed order the claims of a batch are tested as the file has them, each at 5%, up to the first that "
-            "does not hold: what stands behind it is not tested."
+            "Claims in fixed order are tested in the order of the file, each at 5%, up to the first that does not "
+            "hold. Those after it are not tested."
         )
     by_holm = [one for one in judged if not one.claim.in_order]
     if len({one.claim.family for one in by_holm}) > 1 and all(one.decision for one in by_holm):
         together = judge_regions([one.difference for one in by_holm], [one.claim.tested for one in by_holm])
         text = outcomes_text(Counter(str(one.outcome) for one in together if one))
         which = "all" if len(by_holm) == len(judged) else "the other"
-        notes.append(f"By Holm's procedure over {which} {len(by_holm)} together {text}.")
+        notes.append(f"With Holm's procedure over {which} {len(by_holm)} at once, {text}.")
     notes.append(
-        "Refuted means the end of the region, not the sign: smaller effects remain possible as far as the interval has "
-        f"them. To compare the ends with: {printed_gains()}."
+        "A refuted claim can still have the right sign: smaller effects remain possible, as far as the interval goes. "
+        f"To compare: {printed_gains()}."
     )
     if first := ", ".join(claim.name for claim in claims if claim.by_its_first_rule):
         notes.append(
-            "Undecided by the rule with which they were registered, which asked for better, worse and equivalent "
-            f"one by one: {first}."
+            "Undecided under the rule they were registered with, which tested better, worse and equivalent one by one: "
+            f"{first}."
         )
     by_runs: dict[tuple[str, ...], list[str]] = {}  # what one run of a B does, all claims that share it show
     for one in judged:
@@ -139,7 +139,7 @@ def _notes(judged: Sequence[ClaimOutcome]) -> list[str]:
             baseline = tuple(unit.id for unit in one.units if unit.row.label == one.units[0].row.label)
             by_runs.setdefault(baseline, []).append(one.claim.name)
     if groups := "; ".join(", ".join(names) for names in by_runs.values() if len(names) > 1):
-        notes.append(f"Compared with the same runs, so no findings apart from each other: {groups}.")
+        notes.append(f"Compared with the same runs, so not independent findings: {groups}.")
     return notes
 
 

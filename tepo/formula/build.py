@@ -16,7 +16,7 @@ LANGUAGE = 1  # raised when the meaning of a text changes
 _ACCEPTED = {"token": ("token",), "each": ("token", "response"), "response": ("response",), "named": ("named",)}
 _FIXES = {
     ("token", "response"): "tokens(…) puts a response's value on each of its tokens",
-    ("response", "token"): "mean_i(…) or sum_i(…) of it; what the rollout hands to the loss is one a token too",
+    ("response", "token"): "mean_i(…) or sum_i(…) of it; what the rollout hands to the loss is one per token too",
 }
 
 
@@ -66,7 +66,7 @@ class Builder:
         return self._node(parse(place), place)
 
     def handing(self, root: Node, handed: Node) -> dict[int, Node]:
-        """The same graph where one node is given: a value of the rollout, one a token. By the number that it had."""
+        """The same graph where one node is given: a value of the rollout, one per token. By the number that it had."""
         given = self._add("given", (), handed.place, value=HANDED, per="token", loss=True)
         if handed.condition:  # it is handed over as 0 or 1
             given = self.operator("!=", given, self._number(0, handed.place))
@@ -141,7 +141,7 @@ class Builder:
         if pers == {"named", "response"}:
             return "named"
         if "named" in pers and len(pers) > 1:
-            raise place.error("named rewards and tokens do not meet", "sum_k(…) makes one value a response of them")
+            raise place.error("named rewards and tokens do not meet", "sum_k(…) makes one value per response of them")
         return "token" if "token" in pers else pers.pop() if pers else ""  # type: ignore[return-value]
 
     def _operator(self, op: str, args: tuple[Node, ...], places: list[Place], place: Place) -> Node:
@@ -200,7 +200,7 @@ class Builder:
         if word == "number" and part.op != "number":
             raise place.error(f"{name} wants a constant here")
         if word in _ACCEPTED and part.per not in _ACCEPTED[word]:
-            wanted = WORDS[_ACCEPTED[word][0]].replace("one a", "one value a")
+            wanted = WORDS[_ACCEPTED[word][0]].replace("one per", "one value per")
             fix = "R_k, weight_k" if word == "named" else _FIXES.get((word, part.per), "")
             raise place.error(f"{name} wants {wanted} here, and this is {has}", fix)
         if word == "all" and part.per != "token" and part.spelled != "responses":

@@ -86,7 +86,7 @@ def _declared(node: ast.FunctionDef, decorator: ast.expr, file: str, text: str) 
     if ("any" in plain) != (gives == "same") or ("any" in plain and not plain <= {"any", "number"}):
         raise wrong("takes `any` without giving `same`, or the other way round", 'takes="any number", gives="same"')
     if "response" in (*plain, gives) and stage != "rollout":
-        fix = "tokens(x) in a line makes it one a token; a name that ends with _g or _r is of the rollout"
+        fix = "tokens(x) in a line makes it one per token; a name that ends with _g or _r is of the rollout"
         raise wrong("is of the loss, where it takes and gives values of tokens", fix)
     if gives == "number" and not stage:
         raise wrong("gives a number of its micro-batch", "a name that ends with _b or _r looks at everything")

@@ -92,7 +92,7 @@ class Formula:
             fix = "it reads logp, d, H, kl_old or kl_initial, outside of sg(…)"
             raise self._written.place.error("J has no gradient", fix)
         if self._written.per == "named":
-            raise self._written.place.error("J is one a named reward", "sum_k(…)")
+            raise self._written.place.error("J is one per named reward", "sum_k(…)")
         _ = self._j, self.needs
         if unread := sorted(self.own - self.read):
             fix = "read it in a line, or leave it out"
@@ -182,7 +182,7 @@ class Formula:
 
     @cached_property
     def _handing(self) -> dict[int, Node]:
-        """The nodes of J where the value of the rollout is given, one a token, by the number that they had."""
+        """The nodes of J where the value of the rollout is given, one per token, by the number that they had."""
         return self._builder.handing(self._written, self.handed)
 
     @cached_property

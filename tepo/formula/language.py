@@ -58,7 +58,7 @@ GIVEN: dict[str, Given] = {
 HANDED = "(handed over)"  # the value of the rollout that the loss reads, as a given name
 AVERAGES = {"tokens": "1/N", "responses": "1/(B*T)", "sums": "1/B", "budget": "1/(B*L)"}
 GROUPS = "groups"  # the average that is no expression: tokens within each group, then groups
-WORDS = {"": "a number", "response": "one a response", "token": "one a token", "named": "one a named reward"}
+WORDS = {"": "a number", "response": "one per response", "token": "one per token", "named": "one per named reward"}
 
 
 ENDS = {"g": "rollout", "t": "rollout", "r": "rollout", "k": "rollout", "b": "mini-batch", "gb": "mini-batch"}
@@ -91,10 +91,10 @@ _SHIPPED = {  # what a function takes, what it gives, and its line in the docume
     "sum_i": ("token", "response", "sum over the response's tokens"),
     "max_i": ("token", "response", "largest over the response's tokens; 0 for an empty one"),
     "prefix_mean_i": ("token", "token", "mean over the response's tokens up to this one"),
-    "mean_g": ("any any?", "same", "mean over the group, by weights as a second argument; exact where all are alike"),
+    "mean_g": ("any any?", "same", "mean over the group, weighted by a second argument; exact if all are equal"),
     "std_g": ("any", "same", "standard deviation over the group"),
     "sum_g": ("any", "same", "sum over the group"),
-    "max_others_g": ("any", "same", "largest of the others in the group; alone: its own"),
+    "max_others_g": ("any", "same", "largest of the others in the group; for a group of one, its own"),
     "share_g": ("any condition", "same", "x over its mean among the group's members, 0 on others; 1 where all are 0"),
     "share_t": ("token condition", "token", "as share_g, among the members at this position in the group"),
     "sum_k": ("named", "response", "sum over named rewards"),
@@ -109,15 +109,19 @@ _SHIPPED = {  # what a function takes, what it gives, and its line in the docume
     "top_b": (
         "each number",
         "condition",
-        "that share of the batch's tokens, at least one, of the largest x; ties by lot",
+        "true for the share of the batch's tokens with the largest x, at least one; ties are drawn",
     ),
-    "first_b": ("each number", "condition", "as top_b, ties by response and position"),
-    "draw_b": ("condition number", "condition", "that share of the batch's tokens, at least one, drawn where x holds"),
+    "first_b": ("each number", "condition", "as top_b, but ties go to the first response and position"),
+    "draw_b": (
+        "condition number",
+        "condition",
+        "true for a random share of the batch's tokens, at least one, drawn where x holds",
+    ),
     "tail_b": (
         "each condition number",
         "condition",
-        "of the batch's tokens where the condition holds, those of the largest x, as few as leave the others a mean up "
-        "to the number; ties by response and position",
+        "true for the fewest tokens with the largest x, among those where the condition holds, without which the "
+        "mean of the rest is at most the number; ties go to the first response and position",
     ),
 }
 FUNCTIONS: dict[str, Function] = {

@@ -180,10 +180,10 @@ class Flat:
 
 
 def _expected(name: str, sizes: Mapping[str, int]) -> str:
-    """In words: `float [N] = [24], one a response token`."""
+    """In words: `float [N] = [24], one per response token`."""
     dtype, per = EXPECTED[name]
     letter, what = ("N", "response token") if per == "token" else ("S", "response")
-    return f"{dtype} [{letter}]" + (f" = [{sizes[per]}]" if per in sizes else "") + f", one a {what}"
+    return f"{dtype} [{letter}]" + (f" = [{sizes[per]}]" if per in sizes else "") + f", one per {what}"
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,7 @@ def _unequal(what: str, one: Mapping[str, float], other: Mapping[str, float]) ->
 
 # the checks -----------------------------------------------------------------------------------------------------------
 def gradient(objective: Objective) -> str:
-    """The gradient is that of finite differences in float64, with what carries none held."""
+    """The gradient agrees with finite differences in float64."""
     case, batch = prepared_case(objective)
     plan = objective.prepare(batch, salt=SALT)
     analytic, _ = gradient_of_part(objective, case, batch, plan)
@@ -107,7 +107,7 @@ def _held(objective: Objective, batch: TokenBatch, plan: Plan) -> Plan:
 
 
 def micro_batches(objective: Objective, dtype: torch.dtype = torch.float64) -> str:
-    """The gradient and the metrics do not depend on micro-batches, nor on the order of the responses."""
+    """Neither micro-batches nor the order of the responses change gradient or metrics."""
     case, batch = prepared_case(objective, dtype)
     expected, metrics = unsplit(objective, case, batch)
     # The plan is made without what the policy has to be run for, where the objective says that it needs none of that
@@ -126,7 +126,7 @@ def micro_batches(objective: Objective, dtype: torch.dtype = torch.float64) -> s
 
 
 def ranks(objective: Objective) -> str:
-    """Two ranks give the gradient, the metrics and the advantages of one process, also where one has no response."""
+    """Two ranks give the gradient, metrics and advantages of one process, even if one has no response."""
     case, batch = prepared_case(objective)
     expected, metrics = unsplit(objective, case, batch)
     every = range(len(batch.lengths))
@@ -150,7 +150,7 @@ def ranks(objective: Objective) -> str:
 
 
 def extremes(objective: Objective) -> str:
-    """Loss and gradient are numbers, in float32, where rewards are alike, responses empty, and the policy far away."""
+    """Loss and gradient are finite in float32 if rewards are equal, responses empty or the policy far away."""
     for what, case in edge_cases(_SEED, FAR).items():
         batch = case.batch(objective)
         out = objective.loss(batch, objective.prepare(batch, salt=SALT)).loss
@@ -163,7 +163,7 @@ def extremes(objective: Objective) -> str:
 
 
 def alike(objective: Objective) -> str:
-    """Groups of like responses get advantages of exactly 0, where those of a mixed group add up to 0."""
+    """Equal responses get advantages of exactly 0, if those of a mixed group add up to 0."""
     lengths = torch.full((9,), 3)
     ids = torch.tensor([0, 0, 0, 1, 1, 2, 2, 2, 3])  # the last one is alone
 
@@ -183,7 +183,7 @@ def alike(objective: Objective) -> str:
 
 
 def repeated(objective: Objective) -> str:
-    """The same call again gives the same bits."""
+    """Calling it again gives the same bits."""
     case, batch = prepared_case(objective)
     one, other = ([objective.advantages(case.groups()), unsplit(objective, case, batch)[0]] for _ in range(2))
     same = all(map(torch.equal, one, other)) and torch.equal(one[0], batch.advantages)
@@ -191,7 +191,7 @@ def repeated(objective: Objective) -> str:
 
 
 def float32(objective: Objective) -> str:
-    """float32 gives the gradient of float64 to its rounding."""
+    """float32 gives the gradient of float64, up to rounding."""
     found = [unsplit(objective, *prepared_case(objective, dtype))[0] for dtype in (torch.float32, torch.float64)]
     return _differs("float32", found[0].double(), found[1], TOLERANCE[torch.float32])
 

@@ -191,7 +191,7 @@ def _of_group_b(how: str) -> Callable[[Scope, Tensor], Tensor]:
     """Over a group's responses that are in the mini-batch and not empty."""
 
     def run(scope: Scope, x: Tensor) -> Tensor:
-        ids, first = scope.source.group_ids[scope.source.sequence], scope.source.positions == 0  # one a response
+        ids, first = scope.source.group_ids[scope.source.sequence], scope.source.positions == 0  # one per response
         found, index = torch.unique(gather(ids[first], scope.comm), return_inverse=True)
         made = reduced(gather(x.double()[first], scope.comm), index, found.shape[0], how)
         return made[torch.searchsorted(found, ids)].to(x.dtype)

@@ -92,8 +92,8 @@ class Objective(Formula):
     """A formula that takes tensors."""
 
     def advantages(self, groups: Groups, comm: Collectives | None = None) -> Tensor:
-        """The value that the loss reads of the rollout, one a token [N], detached, in the dtype of the rewards. `comm`
-        is for statistics over the whole rollout."""
+        """The value that the loss reads of the rollout, one per token [N], detached, in the dtype of the rewards.
+        `comm` is for statistics over the whole rollout."""
         groups.check_has(sorted(self.inputs["rollout"]), self._reader)
         scope = Scope(groups, torch.float64, comm)
         with torch.no_grad():

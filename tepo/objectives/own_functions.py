@@ -109,9 +109,9 @@ def _wrong(found: Any, gives: str, layout: Layout, given: list[Tensor]) -> str:
     that no device is waited for."""
     device, widest = layout.lengths.device, max(given, key=lambda value: value.dim(), default=layout.lengths)
     shape, dtype, what = {
-        "token": (layout.sequence.shape, layout.dtype, ", one a token"),
-        "condition": (layout.sequence.shape, torch.bool, ", one a token"),
-        "response": (layout.lengths.shape, torch.float64, ", one a response"),
+        "token": (layout.sequence.shape, layout.dtype, ", one per token"),
+        "condition": (layout.sequence.shape, torch.bool, ", one per token"),
+        "response": (layout.lengths.shape, torch.float64, ", one per response"),
         "": (torch.Size(), torch.float64, ", a single number"),
         "same": (torch.broadcast_shapes(*(value.shape for value in given)), widest.dtype, ", as its arguments"),
     }[gives]

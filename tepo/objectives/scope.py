@@ -1,6 +1,6 @@
 """A place where values are computed: what is given there, and the dtype and shape that values have.
 
-A value is a number, or a tensor of one dimension: [S] one a response, [N] one a token, [S, K] one a named reward.
+A value is a number, or a tensor of one dimension: [S] one per response, [N] one per token, [S, K] one per named reward.
 Values of responses, and all of a rollout, are float64; those of tokens in the loss have the dtype of the batch."""
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ class Scope:
 
     @property
     def per_token(self) -> bool:
-        """Tell whether values of responses are held one a token, in the dtype of the batch, as they are in a loss."""
+        """Tell whether values of responses are held one per token, in the dtype of the batch, as they are in a loss."""
         return isinstance(self.source, TokenBatch)
 
     def _dtype(self, per: str) -> torch.dtype:

@@ -35,9 +35,9 @@ def doctor(
 ) -> None:
     """Check this machine: versions, engines, GPUs, disk.
 
-    Shows also the scales that fit, what is missing and how to get it; with --store the damaged runs of a store; then
-    each installed engine for two steps, and on a GPU the kernels of attention and of the log-prob against torch. Exit
-    code 1 when one fails, a run is damaged, or the system is none that tepo works on."""
+    Also says which scales fit, and what is missing and how to get it. --store looks for damaged runs. Then each
+    installed engine trains two steps; on a GPU the attention and log-prob kernels are compared with torch. Exit code 1
+    if one fails, a run is damaged, or tepo does not support the system."""
     print(f"{'system':24} {described()}")
     if why := unsupported():
         print(why)

@@ -14,8 +14,8 @@ _BENCHMARKS = (
 )
 _MODEL = (
     "A run (folder or id), a model folder, a hub id, or package:NAME. Or a configuration in quotes: 'base OVERRIDES' "
-    "for its untrained policy, 'train OVERRIDES' for its finished run, with the sampler that it trains with. Several, "
-    "each behind its own -m, share one loaded engine."
+    "for its untrained policy, 'train OVERRIDES' for its finished run, with the sampler that it trains with. Repeat -m "
+    "to measure several with one loaded engine."
 )
 
 

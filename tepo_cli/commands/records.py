@@ -22,7 +22,7 @@ def write(
     override: Set = None,
     out: Annotated[Path | None, typer.Option(help=_OUT)] = None,
 ) -> None:
-    """Record the finished runs of a store, a folder a study.
+    """Record the finished runs of a store, in a folder for each study.
 
     A folder keeps its records of runs that the store does not hold, so that a study can be run in parts on several
     machines."""
@@ -70,10 +70,10 @@ def check(
     jobs: Jobs = 1,
     trust: Trust = False,
 ) -> None:
-    """Run some recorded runs anew and compare the verdicts.
+    """Train some recorded runs again and compare the verdicts.
 
-    They are drawn at random, run in a store of their own and compared problem by problem. Ends with exit code 1 where
-    any differ. Another kind of CPU may round otherwise."""
+    Draws runs at random, trains them in a separate store and compares them problem by problem. Exit code 1 if any
+    differ. Another kind of CPU may round differently."""
     import secrets
     import shutil
     import tempfile

@@ -114,7 +114,7 @@ def test_another_batch_moves_no_verdict_and_all_together_are_said_beside_it(tmp_
     assert {name: found[name].decision for name in alone} == {name: one.decision for name, one in alone.items()}
     notes = " ".join(shown(found).notes)
     assert "over the claims of its batch, measured or not: claims-1 of 2, claims-2 of 3." in notes
-    assert "By Holm's procedure over all 5 together 1 holds, " in notes
+    assert "With Holm's procedure over all 5 at once, 1 holds, " in notes
     assert "in fixed order" not in notes
 
 
@@ -266,7 +266,7 @@ def test_what_is_refuted_says_which_smaller_effects_remain(tmp_path: Path) -> No
         "same": f"refuted; down to −{-100 * ends['same'][0]:.1f} remains possible",
         "down": "refuted", "up": "refuted", "far": "refuted",
     }  # fmt: skip
-    (note,) = (note for note in table.notes if note.startswith("Refuted means"))
+    (note,) = (note for note in table.notes if note.startswith("A refuted claim"))
     assert "(Table 1, Qwen2.5-7B): TEPO +1.74, GPG +1.06" in note
     assert headline(table) == "Of 5 registered claims 5 are refuted"
 

@@ -50,8 +50,8 @@ def test_what_an_audit_found_with_other_code(judged: dict[str, ClaimOutcome]) ->
     table = claims_table([one for one in judged.values() if one.claim.scale == "laptop"], ())
     notes = " ".join(table.notes)
     assert headline(table) == "Of 37 registered claims 9 hold, 23 are refuted and 5 are undecided"
-    assert "By Holm's procedure over all 37 together 8 hold, 19 are refuted and 10 are undecided." in notes
-    assert f"95% where the region has two ends {TWO_ENDS}." in notes
+    assert "With Holm's procedure over all 37 at once, 8 hold, 19 are refuted and 10 are undecided." in notes
+    assert f"95% if the region has two ends {TWO_ENDS}." in notes
 
 
 def test_smaller_effects_that_remain_possible_are_said(judged: dict[str, ClaimOutcome]) -> None:

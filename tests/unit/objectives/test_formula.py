@@ -53,7 +53,7 @@ def gradient(made: Objective, case: TabularCase, salt: int = 0) -> Tensor:
         ("A*(A > 0 & d > 1)", "& and | bind tighter than a comparison", ""),
         ("A*(A = 0)", "== compares", ""),
         ("2d*A", "put a * between a number and a name", ""),
-        ("mean_i(T)*A*d", "mean_i wants one value a token here, and this is one a response", ""),
+        ("mean_i(T)*A*d", "mean_i wants one value per token here, and this is one per response", ""),
         ("mean_b(A)*logp", "mean_b(tokens(…)) or mean_b(responses(…)): these are two numbers", ""),
         ("mean_g(d)*A", "mean_g is of the rollout, and d is of the loss", ""),
         ("sg(d)*A", "J has no gradient", ""),

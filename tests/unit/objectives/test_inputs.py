@@ -127,14 +127,18 @@ def batch_with(**values: Any) -> TokenBatch:
 
 TOKENS, COUNT = 24, 9
 SHAPES = [
-    ("entropies", torch.ones(4, 6), "has the shape [4, 6]; expected: float [N] = [24], one a response token"),
-    ("old_logprobs", [0.0] * TOKENS, "is no tensor but list; expected: float [N] = [24], one a response token"),
-    ("advantages", torch.ones(()), "has the shape []; expected: float [N], one a response token"),
-    ("lengths", torch.ones(COUNT), "is float32; expected: int64 [S], one a response"),
-    ("uid", torch.arange(COUNT).int(), "is int32; expected: int64 [S] = [9], one a response"),
-    ("group_ids", torch.ones(COUNT), "is float32; expected: integer [S] = [9], one a response"),
-    ("finished", torch.ones(COUNT), "is float32; expected: bool [S] = [9], one a response"),
-    ("sampler_logprobs", torch.ones(TOKENS).cfloat(), "is complex64; expected: float [N] = [24], one a response token"),
+    ("entropies", torch.ones(4, 6), "has the shape [4, 6]; expected: float [N] = [24], one per response token"),
+    ("old_logprobs", [0.0] * TOKENS, "is no tensor but list; expected: float [N] = [24], one per response token"),
+    ("advantages", torch.ones(()), "has the shape []; expected: float [N], one per response token"),
+    ("lengths", torch.ones(COUNT), "is float32; expected: int64 [S], one per response"),
+    ("uid", torch.arange(COUNT).int(), "is int32; expected: int64 [S] = [9], one per response"),
+    ("group_ids", torch.ones(COUNT), "is float32; expected: integer [S] = [9], one per response"),
+    ("finished", torch.ones(COUNT), "is float32; expected: bool [S] = [9], one per response"),
+    (
+        "sampler_logprobs",
+        torch.ones(TOKENS).cfloat(),
+        "is complex64; expected: float [N] = [24], one per response token",
+    ),
     ("max_new_tokens", 0, "is 0; expected: a whole number of tokens, at least 1"),
 ]
 

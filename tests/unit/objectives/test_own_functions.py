@@ -199,7 +199,7 @@ CALLS = [
     ("soft(d, 1)*A", "did you mean 'sofd'?", FILE.replace("soft", "sofd")),
     ("soft(mean_i(d))*A", "tokens(…) puts a response's value on each of its tokens", FILE),
     ("soft_g(d)*A", "soft_g is of the rollout, and d is of the loss", FILE.replace("soft", "soft_g")),
-    ("soft_g(H_old)*A*d", "wants one value a response here", FILE.replace("soft", "soft_g").replace(
+    ("soft_g(H_old)*A*d", "wants one value per response here", FILE.replace("soft", "soft_g").replace(
         '"token number?"', '"response number?"'
     )),
 ]  # fmt: skip
@@ -215,7 +215,7 @@ def test_a_mistake_in_a_call_has_a_caret(J: str, said: str, text: str) -> None:
 
 RETURN = "    return width * torch.tanh(x / width)"
 FOUND = [  # what the function gives, what is said, where: its `def`, or the line of an exception
-    ("x.tolist()", "soft gives list; expected: float64 [24] on cpu, one a token", 6),
+    ("x.tolist()", "soft gives list; expected: float64 [24] on cpu, one per token", 6),
     ("x.float()", "soft gives float32 [24] on cpu; expected: float64 [24]", 6),
     ("layout.lengths.double()", "`?values[layout.sequence] gives each token the number of its response", 6),
     ("x.to('meta')", "soft gives float64 [24] on meta; expected: float64 [24] on cpu", 6),

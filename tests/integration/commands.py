@@ -163,7 +163,12 @@ class Terminal:
         where: Any = {"stdin": theirs, "stdout": theirs, "stderr": theirs, "start_new_session": True}
         where["env"] = {**os.environ, "TERM": "dumb", **environment}
         command = [sys.executable, "-m", "tepo_cli", *map(str, words)]
-        self.process = subprocess.Popen(command, **where, preexec_fn=lambda: fcntl.ioctl(theirs, termios.TIOCSCTTY, 0))
+
+        def take() -> None:
+            fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # a job in the background ignores it, and so would its child
+
+        self.process = subprocess.Popen(command, **where, preexec_fn=take)
         os.close(theirs)
 
     def wait_for(self, text: str, seconds: float = 240) -> str:

@@ -13,7 +13,7 @@ COMMANDS = {  # words: how many times this it may take
     "list": (_TORCH, 2.0),
     "plan panel-e --brief": (_TORCH, 2.0),
     "table panel-e --records": (_FRAMES, 2.0),
-    "train --dry-run": (_TORCH, 4.5),  # with transformers, for the first prompt
+    "train --dry-run --show-config": (_TORCH, 3.0),
     "eval add3 --model package:laptop --quiet": (_TORCH, 3.0),
     "explain tepo": (_TORCH, 1.5),
 }

@@ -1,6 +1,7 @@
 """docs/tutorial.md, followed by `tests.integration.tutorial` where no network can be reached: the page says what is
 printed, and nothing that its reader runs after the installation needs one."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +24,8 @@ def test_the_page_is_what_its_reader_sees_and_needs_no_network() -> None:
         reached = subprocess.run([*before, sys.executable, "-c", REACH], capture_output=True, text=True)
         assert "Network is unreachable" in reached.stderr
     command = [*before, sys.executable, "-m", "tests.integration.tutorial"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    here = {**os.environ, "PYTHONPATH": str(ROOT)}  # verl installs a package of the name `tests`, too
+    done = subprocess.run(command, cwd=ROOT, env=here, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     if not allowed:
         pytest.skip("the page is right; that it needs no network is not known: user namespaces are not allowed here")

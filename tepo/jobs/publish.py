@@ -26,8 +26,8 @@ _LOCAL = re.compile(r"(~|\.{0,2}/)")
 
 
 def files_of(run: RunFolder, own: Collection[str] = ()) -> dict[str, bytes | Path]:
-    """What is published of a run, by its path in the repository: weights, tokenizer, adapters, card, configuration,
-    objective and scores, without the names of this machine's folders. All files of the weights are read. own: texts of
+    """The files of a run to publish, by their paths in the repository: weights, tokenizer, adapters, card,
+    configuration, objective and scores, without the names of this machine's folders. All files of the weights are read. own: texts of
     Python files that may be executed beside those of TEPO_PATH. Raises UserError for a run that is not finished, is
     damaged, or has no weights any more."""
     if not run.finished():
@@ -143,8 +143,7 @@ def _folders_named(config: RunConfig) -> dict[str, str]:
     """Texts that say where things lie on this machine, the longest first, and what stands for each."""
     paths = [config.model.path, config.model.teacher or "", config.data.problems or ""]
     paths += [reward.file for reward in config.data.reward.values()]
-    found = {str(Path(name).absolute()) + "/": "" for name in (config.store, "~", ".")}
-    found |= {f"{Path.home()}/": ""}
+    found = {str(Path(name).absolute()) + "/": "" for name in (config.store, Path.home(), ".")}
     for path in filter(None, paths):
         here = Path(path).expanduser()
         shown = here.name if _LOCAL.match(path) or (here.exists() and not on_hub(path)) else path

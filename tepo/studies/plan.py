@@ -95,7 +95,7 @@ class Unit:
 
     @property
     def sends_metrics(self) -> bool:
-        """Where trackio sends to, the caller's environment alone says."""
+        """Only the caller's environment says where trackio sends to."""
         return "wandb" in self.config.tracking.to and not self.config.tracking.offline
 
     @property

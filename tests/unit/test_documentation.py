@@ -34,7 +34,7 @@ from tests.unit.training.small import write
 ROOT = Path(tepo.__file__).parents[1]
 FOLDERS = ("examples", "experiments", "ablations", "evals", "tepo/config")
 RETIRED = ("wandb",)  # sections that were taken out
-PEERS = ("coming-from.md", "trainers-use.md", "library.md")  # keys of other trainers stand there too
+PEERS = ("coming-from.md", "trainers-use.md")  # keys of other trainers stand there too
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md")] + sorted((ROOT / "docs").glob("*.md"))
 WRITTEN = ("results-comparison.md", "log.md")  # by a command, and about the past
 BESIDE = {

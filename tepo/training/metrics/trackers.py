@@ -108,7 +108,7 @@ def track_scores(config: RunConfig, run: RunFolder, results: Iterable[Result]) -
 
 
 def _name(config: RunConfig, folder: RunFolder) -> str:
-    """What people read there; the id keeps it apart from every other run's."""
+    """The name that people read there; the id keeps it apart from every other run's."""
     first = config.tracking.name or f"{config.objective['name']}-{config.seed}"
     return f"{first}-{folder.path.name}"
 

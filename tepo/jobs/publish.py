@@ -27,9 +27,9 @@ _LOCAL = re.compile(r"(~|\.{0,2}/)")
 
 def files_of(run: RunFolder, own: Collection[str] = ()) -> dict[str, bytes | Path]:
     """The files of a run to publish, by their paths in the repository: weights, tokenizer, adapters, card,
-    configuration, objective and scores, without the names of this machine's folders. All files of the weights are read. own: texts of
-    Python files that may be executed beside those of TEPO_PATH. Raises UserError for a run that is not finished, is
-    damaged, or has no weights any more."""
+    configuration, objective and scores, without the names of this machine's folders. All files of the weights are read.
+    own: texts of Python files that may be executed beside those of TEPO_PATH. Raises UserError for a run that is not
+    finished, is damaged, or has no weights any more."""
     if not run.finished():
         what = f"the run is not trained to its end: {run.outcome()}"
         raise UserError(what, where=str(run.path), fix="the command that trains it goes on from its newest checkpoint")

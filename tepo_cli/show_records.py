@@ -7,7 +7,7 @@ from tepo.common import provenance
 from tepo.reporting.progress import say
 from tepo.store.facts import Facts
 from tepo.store.records import check_content, opened, read_frames
-from tepo.studies.plan import Unit
+from tepo.studies.plan import Unit, on_record
 from tepo.studies.planned_facts import Records, record_folders
 from tepo.studies.record_runs import agreement, machines, plan_by_folder
 from tepo_cli.screen import show
@@ -35,8 +35,9 @@ def show_recorded(names: Sequence[str], scale: str) -> None:
         lines = []
         if name in folders:
             check_content(folders[name])
-            kept.read(unit.id for _, units in planned for unit in units)
-            today = {unit.id for _, units in planned for unit in units if kept.holds(unit)}
+            units = [on_record(unit) for _, part in planned for unit in part]
+            kept.read(unit.id for unit in units)
+            today = {unit.id for unit in units if kept.holds(unit)}
             frames = read_frames(folders[name])
             totals = frames.scores.groupby("run", observed=True)[["right", "samples"]].sum().astype(float)
             for row in frames.runs.itertuples(index=False):

@@ -1,12 +1,14 @@
 """Markers stand for system components. On a user's machine a test whose component is missing is skipped with the
 reason; in CI (`CI=true`), where `.ci/run` installs the components, such a skip is a failure."""
 
+import atexit
 import gc
 import importlib.util
 import os
 import random
 import shutil
 import sys
+import tempfile
 from collections.abc import Generator
 from importlib.machinery import PathFinder
 from itertools import groupby
@@ -25,6 +27,10 @@ _RANKS = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 for _name in list(os.environ):  # what a shell, a CI service or a job happens to export is not what is tested
     if _name in ("TEPO_PATH", *_TERMINAL, *_RANKS) or _name.startswith(("WANDB_", "TRACKIO_", "SLURM_", "HYDRA_")):
         del os.environ[_name]
+os.environ.pop("TEPO_MODELS", None)
+if "PYTEST_XDIST_WORKER" not in os.environ:  # nor are models and problems in the user's cache; workers inherit this one
+    os.environ["XDG_CACHE_HOME"] = tempfile.mkdtemp(prefix="tepo-tests-cache")
+    atexit.register(shutil.rmtree, os.environ["XDG_CACHE_HOME"], ignore_errors=True)
 
 
 TRITON = os.path.join(sys.prefix, "triton")  # a folder of its own: the other tests run without it, as on a CPU's torch

@@ -47,6 +47,10 @@ def record_notes(units: Sequence[Unit], facts: Facts) -> list[str]:
     known = [facts.of(unit.id, tuning=unit.tuning) for unit in runs]
     read, stale = sum(one.source == "record" for one in known), sum(one.stale for one in known)
     notes = [f"{read} of {counted(len(runs), 'run')} read from records, not from the store."] if read else []
+    notes += [
+        f"{path} on this machine is another base than the one on record; tables without --records show its runs."
+        for path in dict.fromkeys(path for unit in units if unit.recorded_base for path in unit.other_bases)
+    ]
     other = "of other settings, another recipe or other problems than today's"
     return notes + ([f"{counted(stale, 'stale record')} not used: {other}."] if stale else [])
 

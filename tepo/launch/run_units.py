@@ -92,6 +92,8 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
         gpus, said = gpus_of(todo, slots.jobs, device_count())
         note(said)
     check_study(todo, slots.jobs, gpus, slurm)
+    for line in other_bases(todo):
+        note(line)
     started = time.monotonic()
     with _bars(todo, quiet) as watch:
         if slurm is None:
@@ -115,6 +117,12 @@ def run_units(units: Sequence[Unit], slots: Slots, quiet: bool = False) -> None:
         where = f"see log.txt in each run's folder in {todo[0].folder.parent}"
         fix = f"{where}; the same command tries them again and keeps the rest"
         raise RunFailed("\n".join(lines), fix=fix)
+
+
+def other_bases(units: Sequence[Unit]) -> list[str]:
+    """A line for each base on record that another one of its name stands in for on this machine."""
+    said = "is another base on this machine than the one on record, so no table shows these runs beside recorded ones"
+    return [f"{path} {said}" for path in dict.fromkeys(path for unit in units for path in unit.other_bases)]
 
 
 def spent(by_run: Mapping[str, Sequence[Cost]]) -> str:

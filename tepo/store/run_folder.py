@@ -87,9 +87,9 @@ class RunFolder:
         return cls(Path(config.store) / run_id(config))
 
     @classmethod
-    def of_base(cls, config: RunConfig) -> "RunFolder":
-        """The folder of measurements of the untrained policy of a configuration."""
-        return cls(Path(config.store) / base_id(config.model.path, config.model.revision))
+    def of_base(cls, config: RunConfig, on_record: bool = False) -> "RunFolder":
+        """The folder of measurements of the untrained policy of a configuration. on_record: as for `base_id`."""
+        return cls(Path(config.store) / base_id(config.model.path, config.model.revision, on_record))
 
     # paths ----------------------------------------------------------------------------------------------------------
     @cached_property

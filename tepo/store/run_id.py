@@ -36,11 +36,11 @@ _UNHASHED = {
 # None: the section
 
 
-def identity(config: RunConfig) -> dict[str, Any]:
+def identity(config: RunConfig, on_record: bool = False) -> dict[str, Any]:
     """Everything but the seed that can change the result of a run: weights, problems and Python files of a user's own
-    by their content, not by name or path. Raises UserError for a model folder or a file of problems that is missing or
-    broken. Downloads nothing."""
-    base, data = base_fingerprint(config.model.path, config.model.revision), config.data
+    by their content, not by name or path. on_record: of models on record those that records name, whatever is here.
+    Raises UserError for a model folder or a file of problems that is missing or broken. Downloads nothing."""
+    base, data = base_fingerprint(config.model.path, config.model.revision, on_record), config.data
     problems: Any = generated(data)
     if problems is None:
         from tepo.problems.training_sets import training_fingerprint
@@ -52,7 +52,7 @@ def identity(config: RunConfig) -> dict[str, Any]:
         problems = [problems, "without", data.held_out] if data.held_out else problems
     parts = settings(config)
     if teacher := config.model.teacher:
-        parts["model"]["teacher"] = base_fingerprint(teacher, None)
+        parts["model"]["teacher"] = base_fingerprint(teacher, None, on_record)
     return {"recipe": RECIPE, "base": base, "problems": problems, "config": parts}
 
 
@@ -98,10 +98,10 @@ def run_id(config: RunConfig, recipe: str | None = None) -> str:
     return content_hash([recipe or content_hash(identity(config)), config.seed])
 
 
-def base_id(path: str, revision: str | None) -> str:
+def base_id(path: str, revision: str | None, on_record: bool = False) -> str:
     """Under which a store keeps the measurements of an untrained policy. Hashed, because the fingerprint of a hub model
-    holds its name, slash and all."""
-    return f"base-{content_hash(base_fingerprint(path, revision))}"
+    holds its name, slash and all. on_record: as for `base_fingerprint`."""
+    return f"base-{content_hash(base_fingerprint(path, revision, on_record))}"
 
 
 DIGEST = "config_sha256"  # in a manifest: of `config.json` as it then was, with the labels and paths that no id covers

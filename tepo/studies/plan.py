@@ -15,6 +15,7 @@ from tepo.config.own_files import is_own
 from tepo.config.own_reward import foreign_rewards
 from tepo.config.run_config import RunConfig
 from tepo.jobs.validate import final_validation, validation_share
+from tepo.policy.model.model_location import differs_from_record
 from tepo.store.run_folder import RunFolder
 from tepo.store.run_id import identity, run_id
 from tepo.studies.study import Study, StudyRow, check_apart, check_row_overrides, check_seeds, scale_studies
@@ -27,6 +28,7 @@ class Unit:
 
     tuning: the run helps to choose a setting. It is validated in place of being measured, by which no benchmark's
     problem can enter the choice. recorded: nothing of it is left to do, as a record of today holds it.
+    recorded_base: it starts from the base on record, and this machine has another one of that name.
     """
 
     row: StudyRow
@@ -37,6 +39,7 @@ class Unit:
     folder: Path
     tuning: bool = False
     recorded: bool = False
+    recorded_base: bool = False
 
     @property
     def id(self) -> str:
@@ -99,6 +102,11 @@ class Unit:
         return "wandb" in self.config.tracking.to and not self.config.tracking.offline
 
     @property
+    def other_bases(self) -> list[str]:
+        """Models that it starts from which are on record, and other ones of their names here."""
+        return [model.path for model in self.config.model.loaded if differs_from_record(model.path)]
+
+    @property
     def takes_gpu(self) -> bool:
         """It runs on a GPU where there is one. At a scale whose runs take a core of a CPU only what asks for it does:
         there a GPU has too little to do, and results are those of the plan and of the records."""
@@ -145,11 +153,11 @@ class Unit:
 
 
 @cache
-def composed(words: tuple[str, ...]) -> tuple[RunConfig, str]:
+def composed(words: tuple[str, ...], on_record: bool = False) -> tuple[RunConfig, str]:
     """A configuration and the hash of its identity, the same for every seed. Composed once, until `cache_clear`: in a
-    notebook that plans a study twice its files may have changed in between."""
-    config = compose(words)
-    return config, content_hash(identity(config))
+    notebook that plans a study twice its files may have changed in between. on_record: as for `identity`."""
+    config = composed(words)[0] if on_record else compose(words)
+    return config, content_hash(identity(config, on_record))
 
 
 def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dict[tuple[str, str], tuple[str, ...]]:
@@ -219,11 +227,20 @@ def reporting_seeds(study: Study, scale: str, seeds: Sequence[int] | None) -> Se
     return check_seeds(seeds)
 
 
-def unit_of(row: StudyRow, model: str, words: tuple[str, ...], seed: int, store: Path) -> Unit:
-    made, recipe = composed(words)
+def unit_of(row: StudyRow, model: str, words: tuple[str, ...], seed: int, store: Path, on_record: bool = False) -> Unit:
+    """A unit of a row. on_record: from the base on record, whatever lies here under its name."""
+    made, recipe = composed(words, on_record)
     config = replace(made, store=str(store), seed=seed)
-    run = RunFolder.of_base(config) if row.objective is None else RunFolder(store / run_id(config, recipe))
-    return Unit(row, model, seed, config, (*words, f"seed={seed}"), run.path)
+    run = RunFolder.of_base(config, on_record) if row.objective is None else RunFolder(store / run_id(config, recipe))
+    return Unit(row, model, seed, config, (*words, f"seed={seed}"), run.path, recorded_base=on_record)
+
+
+def on_record(unit: Unit) -> Unit:
+    """The unit as records know it. What lies here under the name of its base is part of no record."""
+    if unit.recorded_base or not unit.other_bases:
+        return unit
+    same = unit_of(unit.row, unit.model, unit.overrides[:-1], unit.seed, unit.folder.parent, on_record=True)
+    return replace(same, tuning=unit.tuning)
 
 
 def row_key(unit: Unit) -> str:

@@ -19,7 +19,7 @@ from tepo.store.evaluation_result import outdated
 from tepo.store.facts import Facts, Known, curves_of, facts_from, scores_of
 from tepo.store.records import CONTENT, opened, read_frames, read_index
 from tepo.store.run_id import RECIPE
-from tepo.studies.plan import Unit, reporting_seeds, row_key
+from tepo.studies.plan import Unit, on_record, reporting_seeds, row_key
 from tepo.studies.plan_studies import Planned, plan_all, plan_studies
 from tepo.studies.study import CLAIMS, Study, load_study, study_names
 from tepo.studies.tuning_result import with_chosen
@@ -32,14 +32,16 @@ def read_facts(
     planned: Planned, scale: str, seeds: Sequence[int] | None = None, *, records: bool = False
 ) -> tuple[list[tuple[Study, list[Unit]]], Facts]:
     """The plan, and what the store holds of its runs; with records also what these hold of runs that the store lacks,
-    as far as they are of today, and the units of rows whose settings they choose.
+    as far as they are of today, and the units of rows whose settings they choose. Where a base on record is another
+    one on this machine, records are read by theirs, and runs of the one here are no part of it.
 
     Raises UserError for damaged files of the store or of records."""
     if not records:
         return list(planned), _facts(planned, None)
     kept = Records.found()
     known: list[tuple[Study, list[Unit]]] = []
-    for study, units in planned:
+    for study, planned_units in planned:
+        units = list(map(on_record, planned_units))
         if tune := study.tune_at(scale):
             choosing = [unit for unit in units if unit.tuning or unit.row.base]
             kept.read(unit.id for unit in choosing)

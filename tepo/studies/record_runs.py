@@ -21,7 +21,7 @@ from tepo.store.facts import Facts, curves_of, joined_curves, joined_scores, thi
 from tepo.store.records import NAME, read_frames, stored, write_frames
 from tepo.store.run_id import RECIPE
 from tepo.studies.claims import OWN, check_registered, claim_files, load_claims
-from tepo.studies.plan import Unit, unique
+from tepo.studies.plan import Unit, on_record, unique
 from tepo.studies.plan_studies import Planned, plan_all
 from tepo.studies.planned_facts import Records, read_facts, record_folders
 from tepo.studies.store_check import check_contents
@@ -180,6 +180,7 @@ def drawn(planned: Planned, count: int, seed: int) -> tuple[list[tuple[Study, Un
     """Some of the recorded runs of a plan, drawn at random whatever its store holds, and what is recorded of them;
     fewer where fewer are recorded."""
     kept = Records.found()
+    planned = [(study, list(map(on_record, units))) for study, units in planned]
     kept.read(unit.id for _, units in planned for unit in units)
     held = [(study, unit) for study, units in planned for unit in units if kept.holds(unit)]
     recorded = {unit.id: (study, replace(unit, recorded=True)) for study, unit in held}
@@ -189,7 +190,10 @@ def drawn(planned: Planned, count: int, seed: int) -> tuple[list[tuple[Study, Un
 
 
 def anew(unit: Unit, store: Path) -> Unit:
-    """The run of a recorded unit, to be run in another store."""
+    """The run of a recorded unit, to be run in another store. Raises UserError where its base is not here."""
+    if unit.recorded_base:
+        what, where = "this machine has another base of that name than the one on record", ", ".join(unit.other_bases)
+        raise UserError(what, where=where, fix="bring its files here, or name studies of other bases")
     return replace(unit, recorded=False, folder=store / unit.id, config=replace(unit.config, store=str(store)))
 
 

@@ -97,7 +97,8 @@ class TunedRow:
 
 def _units(one: Unit, row: StudyRow, seeds: Sequence[int]) -> list[Unit]:
     """The configuration of a unit under other seeds."""
-    return [unit_of(row, one.model, one.overrides[:-1], seed, one.folder.parent) for seed in seeds]
+    words, store = one.overrides[:-1], one.folder.parent
+    return [unit_of(row, one.model, words, seed, store, one.recorded_base) for seed in seeds]
 
 
 def tuned_rows(

@@ -101,6 +101,7 @@ def reproduce(
 def _show_plan(asked: Asked, slots: "Slots", planned: "Planned", check: bool = False) -> None:
     """Print the runs with their ids, and the jobs that Slurm would be given. check: that every row can be made."""
     from tepo.launch.local import unfinished
+    from tepo.launch.run_units import other_bases
     from tepo.launch.sbatch import job_script, nodes_here
     from tepo.launch.slurm import planned_memory, requests
     from tepo.studies.plan import unique
@@ -117,6 +118,8 @@ def _show_plan(asked: Asked, slots: "Slots", planned: "Planned", check: bool = F
         kinds = nodes_here()
         slurm = requests(jobs, slurm, kinds)
     show_count(units, asked.scale)
+    for line in other_bases(jobs):
+        say_wrapped(line)
     show_units(units)
     if slurm is None or not jobs:
         return

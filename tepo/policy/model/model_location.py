@@ -259,13 +259,13 @@ _TEMPLATES = "additional_chat_templates"
 _RECORDS = (RECIPE_FILE, "progress.json", "trainer_state.json")  # how a model came about, which nothing loads
 
 
-def base_fingerprint(path: str, revision: str | None) -> str:
+def base_fingerprint(path: str, revision: str | None, on_record: bool = False) -> str:
     """A hash of the files of a folder or a shipped base, or the hub id with its commit: no weights are downloaded. Of a
-    base on record whose folder is not there, the hash on record.
+    base on record the hash on record where its folder is not there or not whole, with `on_record` whatever is there.
 
     Raises UserError for a folder that is not there or not whole, and for a hub id whose commit is not known.
     """
-    if is_gone(path):
+    if _on_record(path) and (on_record or is_gone(path)):
         return str(recorded_bases()[path]["hash"])
     folder = Path(resolve(path))
     if not folder.is_dir():
@@ -283,12 +283,23 @@ def is_loaded(name: str) -> bool:
 
 
 def is_gone(path: str) -> bool:
-    """Tell whether a path names a base on record whose folder is not there."""
-    if path.startswith(CACHE):
-        there = cached_folder(path.removeprefix(CACHE)).is_dir()
-    else:
-        there = path.startswith("package:") or Path(path).expanduser().exists()
-    return not there and path in recorded_bases()
+    """Tell whether a path names a base on record whose folder is not there, or holds half a model."""
+    if not _on_record(path):
+        return False
+    try:
+        check_folder(cached_folder(path.removeprefix(CACHE)) if path.startswith(CACHE) else Path(path).expanduser())
+    except UserError:
+        return True
+    return False
+
+
+def differs_from_record(path: str) -> bool:
+    """Tell whether a path names a base on record, and the files here are those of another one."""
+    return _on_record(path) and base_fingerprint(path, None) != base_fingerprint(path, None, on_record=True)
+
+
+def _on_record(path: str) -> bool:
+    return not path.startswith("package:") and path in recorded_bases()
 
 
 def recorded_bases() -> dict[str, dict[str, Any]]:

@@ -1,0 +1,36 @@
+"""`python -m tests.reference runs [--record]` or `… texts FOLDER`; exit code 1 where a run ends with other bits."""
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.reference.runs import kind, record, recorded_hashes, reference_runs, trained_hashes
+from tests.reference.texts import write_texts
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.reference", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    runs = commands.add_parser("runs", help="train the ten runs and compare their hashes")
+    runs.add_argument("--record", action="store_true", help="keep them as those of this kind of CPU")
+    commands.add_parser("texts", help="write every recorded table").add_argument("folder", type=Path)
+    given = parser.parse_args()
+    if given.command == "texts":
+        sys.stdout.write(f"{write_texts(given.folder)} tables in {given.folder}\n")
+        return
+    known, hashes = recorded_hashes(), {}
+    sys.stdout.write(f"{kind()}{'' if known else ': no hashes on record, compare them with those of another commit'}\n")
+    for name in reference_runs():
+        with tempfile.TemporaryDirectory() as store:
+            hashes[name] = trained_hashes(name, Path(store))
+        said = {None: "", True: "  as recorded", False: "  OTHER BITS"}[known[name] == hashes[name] if known else None]
+        sys.stdout.write(f"{name}: metrics {hashes[name]['metrics']}, weights {hashes[name]['weights']}{said}\n")
+        sys.stdout.flush()
+    if given.record:
+        record(hashes)
+    sys.exit(not given.record and bool(known) and known != hashes)
+
+
+if __name__ == "__main__":
+    main()

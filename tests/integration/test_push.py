@@ -324,15 +324,15 @@ def test_functions_of_one_name_in_two_folders_are_two_files(tmp_path: Path) -> N
 
     for folder, name, factor in (("a", "twice", 2), ("b", "half", 0.5), ("c", "same", 1)):
         write(tmp_path / folder / ("F.py" if folder == "c" else "f.py"), FUNCTION.format(name=name, factor=factor))
-    row = "about: x\nlike: grpo_dapo\nfunctions: [a/f.py, b/f.py, c/F.py]\nformula:\n  J: same(half(twice(min(w*A, 3*A))))\n"
-    write(tmp_path / "own.yaml", row)
+    row = "about: x\nlike: grpo_dapo\nfunctions: [a/f.py, b/f.py, c/F.py]\n"
+    write(tmp_path / "own.yaml", row + "formula:\n  J: same(half(twice(min(w*A, 3*A))))\n")
     run = RunFolder(train(small(tmp_path / "runs", "train.steps=1", f"objective={tmp_path}/own.yaml")))
     (tmp_path / "sent").mkdir()
     for name, content in files_of(run, [path.read_text() for path in tmp_path.glob("?/*.py")]).items():
         if name.endswith((".py", ".yaml")):
             assert isinstance(content, bytes)
             (tmp_path / "sent" / name).write_bytes(content)
-    assert yaml.safe_load((tmp_path / "sent/objective.yaml").read_text())["functions"] == ["f.py", "f_2.py", "F_2.py"]
+    assert yaml.safe_load((tmp_path / "sent/objective.yaml").read_text())["functions"] == ["f.py", "f_2.py", "F_3.py"]
     assert {path.read_text() for path in tmp_path.glob("sent/*.py")} == {
         path.read_text() for path in tmp_path.glob("?/*.py")
     }

@@ -256,7 +256,7 @@ def save_base(
 ) -> None:
     """Write a base model in Hugging Face format, with `recipe.json` beside it; an existing folder is replaced whole.
     Raises UserError for weights that are not finite."""
-    check_finite(model, str(folder))
+    check_finite(model.state_dict(), str(folder))
     with commit_folder(folder) as scratch:
         model.save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)

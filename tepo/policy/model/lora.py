@@ -120,9 +120,9 @@ def load_adapters(model: nn.Module, folder: Path) -> None:
         fix = "resume with the run's own model and rank"
         what = "the adapters belong to another model or rank, or some are missing"
         raise UserError(what, where=str(folder), fix=fix)
+    check_finite(saved, str(folder / _WEIGHTS))
     for name, parameter in adapters.items():
         parameter.copy_(saved[_peft_name(name)])
-    check_finite(model, str(folder / _WEIGHTS))
 
 
 def base_revision(folder: Path) -> str | None:

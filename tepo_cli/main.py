@@ -122,6 +122,7 @@ def main() -> None:
     """Run the app. A UserError or a file that cannot be read becomes a message on standard error and its exit code,
     Ctrl-C exits with 130, a scheduler's request to stop with 75."""
     interpreter.settle()
+    interpreter.quiet_others()
     codecs.register_error("tepo", _spelt)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

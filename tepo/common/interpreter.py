@@ -5,6 +5,7 @@ a module is executed in its place. Our children and theirs leave it out. What PY
 entry, which would be the current folder.
 """
 
+import logging
 import os
 import subprocess
 import sys
@@ -75,6 +76,28 @@ def settle() -> tuple[list[tuple[int, str]], dict[str, str | None]]:
         sys.path.append(_ROOT)
     os.environ |= _kept(os.environ)
     return dropped, before
+
+
+class _Logger(logging.Logger):
+    """One that lets other packages log errors alone, whatever level they give themselves when they are imported."""
+
+    def isEnabledFor(self, level: int) -> bool:
+        own = self.name.partition(".")[0] in ("tepo", "tepo_cli")
+        return super().isEnabledFor(level) and (own or level >= logging.ERROR)
+
+
+def quiet_others() -> None:
+    """Keep warnings, lines of the log and progress bars of the packages that this process is to import off the screen
+    of a command. Python's own options bring them back: `PYTHONWARNINGS=default tepo …`."""
+    if sys.warnoptions:
+        return
+    logging.setLoggerClass(_Logger)
+    logging.captureWarnings(True)
+    for name, logger in logging.root.manager.loggerDict.items():  # which a server of processes has imported before
+        if isinstance(logger, logging.Logger) and name.partition(".")[0] not in ("tepo", "tepo_cli"):
+            logger.setLevel(max(logger.level, logging.ERROR))
+    os.environ.setdefault("TQDM_DISABLE", "1")
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 
 def _folder(entry: str) -> str:

@@ -15,12 +15,15 @@ from typing import Any
 
 import yaml
 
+from tepo.common import interpreter
 from tepo.common.errors import UserError
 from tepo.common.files import write_atomic
 from tepo.common.text import spelt
 from tepo.evaluation.responses import grade_responses
 from tepo.evaluation.scores import majority
 from tepo.policy.model.load_policy import load_tokenizer
+from tepo.policy.model.model_location import resolve
+from tepo.policy.model.weight_check import check_weights
 from tepo.problems.benchmarks import PAPER, Benchmark, load_benchmark
 from tepo.problems.grader import Grader
 from tepo.problems.prompt_format import encode_prompts, render_prompt
@@ -31,11 +34,14 @@ _HEADER = "# Written by `python -m tepo.integrations.lm_eval`; the harness resol
 
 def problems(benchmark: str, model: str, wrap: str, **others: Any) -> dict[str, Any]:
     """The checked problems of a benchmark as the harness's `custom_dataset`. model, wrap: whom they are asked of, and
-    what is put around them: the prompts are checked too. others: metadata that is not for us."""
+    what is put around them: the prompts are checked too, and weights that are here. others: metadata that is not for
+    us."""
     import datasets
 
     definition = load_benchmark(benchmark)
     found = definition.load_problems()
+    if Path(resolve(model)).is_dir():  # the harness would load a part of a model; of a hub's it may ask a server
+        check_weights(model)
     encode_prompts(found, load_tokenizer(model), prompt=definition.prompt, wrap=wrap)
     shared = {"benchmark": benchmark, "wrap": "base" if wrap == "base" else "raw"}
     rows = [shared | {"id": one.id, "problem": one.prompt, "answer": one.answer} for one in found]
@@ -122,6 +128,7 @@ def main(words: Sequence[str] | None = None) -> None:
     what = "a folder or hub id: for this model, with or without a chat template"
     parser.add_argument("--model", required=True, help=what)
     asked = parser.parse_args(words)
+    interpreter.quiet_others()
     try:
         tasks = write_tasks(asked.folder, asked.model, asked.benchmarks)
         template = " --apply_chat_template" if load_tokenizer(asked.model).chat_template else ""

@@ -135,16 +135,9 @@ def check_alike(models: Sequence[Weights]) -> None:
 
 def _architecture(weights: Weights) -> dict[str, Any]:
     """Settings that an engine is built from, apart from the weights."""
-    from transformers import AutoConfig
-
-    from tepo.policy.model.model_location import load_options, not_loaded, resolve
     from tepo.sampling.stop_tokens import stop_tokens_of
 
-    options = (weights.revision, weights.trust_remote_code)
     tokenizer_of(weights)  # says so where there is no model
-    try:
-        config = AutoConfig.from_pretrained(resolve(weights.path), **load_options(weights.path, *options)).to_dict()
-        stop = stop_tokens_of(weights.path, *options)
-    except (OSError, ValueError) as error:
-        raise not_loaded("the model does not load", error, weights.path) from error
+    stop = stop_tokens_of(weights.path, weights.revision, weights.trust_remote_code)
+    config = weights.sizes().to_dict()
     return {key: value for key, value in config.items() if key not in _ORIGIN} | {"end of a response": stop}

@@ -4,6 +4,7 @@ import contextlib
 import json
 import re
 from collections.abc import Collection, Iterator, Mapping
+from itertools import chain, count
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,16 @@ def files_of(run: RunFolder, own: Collection[str] = ()) -> dict[str, bytes | Pat
     """The files of a run to publish, by their paths in the repository: weights, tokenizer, adapters, card,
     configuration, objective and scores, without the names of this machine's folders. All files of the weights are read.
     own: texts of Python files that may be executed beside those of TEPO_PATH. Raises UserError for a run that is not
-    finished, is damaged, or has no weights any more."""
+    finished, is damaged, has weights that are not finite, or has none any more."""
     if not run.finished():
         what = f"the run is not trained to its end: {run.outcome()}"
         raise UserError(what, where=str(run.path), fix="the command that trains it goes on from its newest checkpoint")
+    from tepo.policy.model.weight_check import check_weights  # takes torch
+
     run.check_whole(contents=True)
     config, weights = config_of(run), final_model(run.path)
+    if not config.model.trust_remote_code:  # code of the model is executed for no publication
+        check_weights(str(weights))
     private = _folders_named(config)
     listed = read_progress(weights)["files"]
     found: dict[str, bytes | Path] = {name: weights / name for name in listed if not name.startswith(_UNSENT)}
@@ -43,8 +48,9 @@ def files_of(run: RunFolder, own: Collection[str] = ()) -> dict[str, bytes | Pat
     full = {key: value for key, value in stored["full"].items() if key not in ("store", "tracking")}
     full["sampler"] = full["sampler"] | {"servers": []}
     found[CONFIG] = _json(stored | {"full": full}, private)
-    found[OBJECTIVE] = _objective(config, private)
-    found |= {Path(name).name: text.encode() for name, text in kept_files(config.objective).items()}
+    functions = _apart(kept_files(config.objective), found)
+    found |= {name: text.encode() for name, text in functions.items()}
+    found[OBJECTIVE] = _objective(config, list(functions), private)
     for name in run.measured():
         with contextlib.suppress(UserError):  # its samples are gone, or give other numbers: the card says so
             if read_result(run.evaluations / name):
@@ -126,16 +132,28 @@ def _explained(repository: str) -> Iterator[None]:
         raise UserError(what, where=repository, fix=fix, exit_code=2 if status in refused else 1) from None
 
 
-def _objective(config: RunConfig, private: Mapping[str, str]) -> bytes:
-    """The formula as a file for `objective=FILE.yaml`."""
+def _apart(files: Mapping[str, str], taken: Collection[str]) -> dict[str, str]:
+    """Texts of files from several folders by names without one: a second `f.py` is `f_2.py`."""
+    names = {name.casefold() for name in taken}
+    named: dict[str, str] = {}
+    for path, text in files.items():
+        tries = (f"{Path(path).stem}_{number}.py" for number in count(2))
+        name = next(name for name in chain((Path(path).name,), tries) if name.casefold() not in names)
+        names.add(name.casefold())
+        named[name] = text
+    return named
+
+
+def _objective(config: RunConfig, functions: list[str], private: Mapping[str, str]) -> bytes:
+    """The formula as a file for `objective=FILE.yaml`. functions: files beside it."""
     given = config.objective
     about = f"{given['name']}, as it was trained; `tepo explain {given['name']}` has the sources of its constants"
     content = {
         "about": about,
         **{key: given[key] for key in ("formula", "average", "keep", "constants") if given.get(key)},
     }
-    if given.get("functions"):
-        content["functions"] = [Path(name).name for name in given["functions"]]
+    if functions:
+        content["functions"] = functions
     return yaml.safe_dump(_shown(content, private), sort_keys=False, allow_unicode=True, width=120).encode()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from tepo.common import trust
 from tepo.common.errors import UserError
-from tepo.policy.model.model_location import base_fingerprint, load_options, resolve
+from tepo.policy.model.model_location import base_fingerprint, load_config
 from tepo.store.run_folder import RunFolder, final_model
 
 
@@ -57,10 +57,7 @@ class Weights:
 
     def sizes(self) -> Any:
         """The configuration of the model."""
-        from transformers import AutoConfig
-
-        options = load_options(self.path, self.revision, self.trust_remote_code)
-        return AutoConfig.from_pretrained(resolve(self.path), **options)
+        return load_config(self.path, self.revision, self.trust_remote_code)
 
 
 def tokenizer_of(weights: Weights) -> Any:

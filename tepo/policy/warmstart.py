@@ -27,6 +27,7 @@ from tepo.common.files import commit_folder, write_json
 from tepo.common.randomness import derive
 from tepo.policy.model.allocator import give_back
 from tepo.policy.model.load_policy import load_policy
+from tepo.policy.model.weight_check import check_finite
 from tepo.problems.procedural.generator import Example, generate_examples
 from tepo.problems.prompt_format import encode_prompts
 
@@ -253,7 +254,9 @@ def train(
 def save_base(
     folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, record: Mapping[str, Any]
 ) -> None:
-    """Write a base model in Hugging Face format, with `recipe.json` beside it; an existing folder is replaced whole."""
+    """Write a base model in Hugging Face format, with `recipe.json` beside it; an existing folder is replaced whole.
+    Raises UserError for weights that are not finite."""
+    check_finite(model.state_dict(), str(folder))
     with commit_folder(folder) as scratch:
         model.save_pretrained(scratch)
         tokenizer.save_pretrained(scratch)

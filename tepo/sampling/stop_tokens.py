@@ -5,12 +5,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from transformers import AutoConfig, GenerationConfig
+from transformers import GenerationConfig
 
 from tepo.common.errors import UserError
-from tepo.common.files import parse_json
 from tepo.policy.model.load_policy import load_tokenizer
-from tepo.policy.model.model_location import load_options, resolve
+from tepo.policy.model.model_location import load_config, pinned, resolve
 
 _SETTINGS = "generation_config.json"
 
@@ -19,7 +18,7 @@ def stop_tokens(model: Any, tokenizer: Any) -> list[int]:
     """End-of-sequence ids of the tokenizer and of the model's generation settings, where it has some else of its
     configuration; what ends a turn of a chat template comes with the prompts (`AskedPrompts.stop`).
 
-    Raises UserError for a value that is no row of the vocabulary, and for settings that are damaged."""
+    Raises UserError for a value that is no row of the vocabulary."""
     source, rows = str(model.config._name_or_path) or "the model", model.config.get_text_config().vocab_size
     declared, own = getattr(model.generation_config, "eos_token_id", None), tokenizer.eos_token_id
     listed = declared if isinstance(declared, list) else [] if declared is None else [declared]
@@ -40,11 +39,9 @@ def stop_tokens(model: Any, tokenizer: Any) -> list[int]:
 def stop_tokens_of(path: str, revision: str | None = None, trust_remote_code: bool = False) -> list[int]:
     """The same of a folder, hub id or package:NAME, without loading the weights."""
     source = resolve(path)
-    _settings_file(source)
-    options = load_options(path, revision, trust_remote_code)
-    config = AutoConfig.from_pretrained(source, **options)
+    config = load_config(path, revision, trust_remote_code)
     try:
-        declared = GenerationConfig.from_pretrained(source, revision=options["revision"] or "main")
+        declared = GenerationConfig.from_pretrained(source, revision=pinned(path, revision) or "main")
     except OSError:  # the model has none of its own
         declared = GenerationConfig.from_model_config(config)
     model = SimpleNamespace(generation_config=declared, config=config)
@@ -52,15 +49,6 @@ def stop_tokens_of(path: str, revision: str | None = None, trust_remote_code: bo
 
 
 def _settings_file(source: str) -> str:
-    """The file that declares a model's stop tokens. Raises UserError where it is damaged: transformers would pass over
-    it."""
-    file = Path(source) / _SETTINGS
-    if Path(source).is_dir() and not file.is_file():
-        return "config.json"
-    try:
-        if file.is_file() and not isinstance(parse_json(file.read_bytes()), dict):
-            raise ValueError("not keys and values")
-    except ValueError as error:
-        what, fix = f"the model's generation settings are damaged: {error}", "download or save the model again"
-        raise UserError(what, where=str(file), fix=fix) from None
-    return _SETTINGS
+    """The file that declares a model's stop tokens."""
+    folder = Path(source)
+    return "config.json" if folder.is_dir() and not (folder / _SETTINGS).is_file() else _SETTINGS

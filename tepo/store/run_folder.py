@@ -52,7 +52,7 @@ from tepo.store.evaluation_result import (
     validation_damage,
 )
 from tepo.store.run_id import AGAIN, DIGEST, RECIPE, base_id, check_identity, identity, read_config, run_id
-from tepo.store.stored_tokens import Excerpt, excerpt_of
+from tepo.store.stored_tokens import MOVE_AWAY, Excerpt, excerpt_of
 
 _STEP = "training/global_step"
 Purpose = Literal["train", "measure"]  # at any time one process does each
@@ -124,8 +124,15 @@ class RunFolder:
         return self.opened / "tokens" / f"step_{step:06d}.json"
 
     def token_dumps(self) -> list[Path]:
-        """The per-token diagnostics that are there, by step."""
-        return sorted((self.opened / "tokens").glob("step_*.json"))
+        """The per-token diagnostics that are there, by step. Raises UserError for one that was changed since it was
+        written."""
+        manifest, saved = self.manifest(), self.checkpoints()
+        written = manifest.get("tokens") or (self.progress(saved[-1]).get("tokens") if saved else None) or {}
+        found = sorted((self.opened / "tokens").glob("step_*.json"))
+        for path in found:
+            if path.name in written and file_digest(path) != written[path.name]:
+                raise UserError("the token dump is not as it was written (SHA-256)", where=str(path), fix=MOVE_AWAY)
+        return found
 
     def excerpt(self) -> Excerpt | None:
         """Responses from before and after the reward fell; None where it did not, or where too few dumps are left."""
@@ -181,6 +188,8 @@ class RunFolder:
                 raise ValueError("no status")
             ending_of(manifest)
             read_best(manifest.get("best"))
+            if not isinstance(manifest.get("tokens", {}), dict):
+                raise ValueError("no digests of its token dumps")
         except ValueError as error:
             what = f"the manifest is damaged: {error}"
             raise UserError(what, where=str(self.manifest_file), fix=AGAIN) from None
@@ -218,6 +227,8 @@ class RunFolder:
         run without any is one whose weights were deleted: what it measured is still true."""
         self.check_config()
         steps, saved = self.config()["full"]["train"]["steps"], self._saved()
+        if contents:
+            self.token_dumps()
         # the metrics after that: another process may be adding to both
         if self.finished():
             ending = self.ending()
@@ -369,14 +380,14 @@ class RunFolder:
 
     def to_resume(self) -> tuple[Path | None, list[str]]:
         """The newest checkpoint from which training goes on bit for bit, None where there is none at all, and what is
-        to be said of it and of damaged ones after it. All its files are read.
+        to be said of damaged ones after it and of token dumps. All its files are read.
 
         Raises UserError where training can go on from none: a run that began anew would drop its metrics."""
         remarks, first = list[str](), None
         for step in reversed(self._saved()):
             folder, unfit = self.checkpoint(step), self._unfit(step, contents=True)
             if unfit is None:
-                return folder, remarks
+                return folder, remarks + self._lost_tokens(step)
             first = first or unfit
             remarks.append(f"{folder} is passed over: {unfit[0]}")
         if first:
@@ -384,6 +395,17 @@ class RunFolder:
                 f"training can go on from no checkpoint of the run: {first[0]}", where=str(first[1]), fix=AGAIN
             )
         return None, []
+
+    def _lost_tokens(self, step: int) -> list[str]:
+        """A sentence for each token dump that a checkpoint names, and that is gone or another one."""
+        sentences = []
+        for name, digest in self.progress(step).get("tokens", {}).items():
+            path = self.opened / "tokens" / name
+            if not path.is_file():
+                sentences.append(f"{path} is missing: the token view goes without it")
+            elif file_digest(path) != digest:
+                sentences.append(f"{path} is not as it was written (SHA-256): {MOVE_AWAY}")
+        return sentences
 
     def progress(self, step: int) -> dict[str, Any]:
         """Content of a checkpoint's `progress.json`: step, prompts drawn, sizes and digests of files."""
@@ -417,9 +439,13 @@ class RunFolder:
         return None
 
     def forget(self, step: int) -> None:
-        """Delete the checkpoints and metrics of the steps after one, and lines of metrics without such a step."""
+        """Delete the checkpoints, token dumps and metrics of the steps after one, and lines of metrics without such a
+        step."""
         for later in (saved for saved in self._saved() if saved > step):
             remove_folder(self.checkpoint(later))
+        for dump in (self.opened / "tokens").glob("step_*.json"):
+            if dump.name > self.tokens(step).name:
+                dump.unlink()
         kept = [row for row in self.metrics() if row.get(_STEP) in range(1, step + 1)]
         if self.metrics_file.exists():
             write_atomic(self.metrics_file, "".join(json.dumps(row) + "\n" for row in kept))

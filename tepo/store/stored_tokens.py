@@ -18,6 +18,7 @@ from tepo.common.files import parse_json
 from tepo.store.early_stop import Ending, read_ending
 
 FORMAT = 1
+MOVE_AWAY = "restore it from a copy, or move it away: only the token view needs it"
 
 Values = list[float | None]
 
@@ -57,8 +58,7 @@ def read_dump(path: Path) -> TokenDump:
         fix = "train with train.token_dump_every=N, or look at another step"
         raise UserError("cannot read the token dump", where=str(path), fix=fix) from error
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
-        fix = "restore it from a copy, or move it away: only the token view needs it"
-        raise UserError(f"not a token dump: {error}", where=str(path), fix=fix) from None
+        raise UserError(f"not a token dump: {error}", where=str(path), fix=MOVE_AWAY) from None
 
 
 def parse_dump(data: Any) -> TokenDump:

@@ -4,12 +4,12 @@ and what a step or an early end leaves behind."""
 import contextlib
 import json
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from tepo.common import signals
 from tepo.common.errors import UserError
-from tepo.common.files import remove_folder, write_atomic
+from tepo.common.files import file_digest, remove_folder, write_atomic
 from tepo.common.provenance import recorded
 from tepo.store.early_stop import Best, EarlyStop, Ending
 from tepo.store.evaluation_result import AVERAGE
@@ -99,6 +99,7 @@ def _manifest(run: PreparedRun, outcome: Outcome) -> Iterator[None]:
         last, facts["ending"] = outcome.ending.step - 1, asdict(outcome.ending)
     if best := folder.best_up_to(last):
         facts["best"] = asdict(best)
+    facts["tokens"] = folder.progress(last).get("tokens", {})
     folder.mark("finished", steps=last, **facts)
     folder.keep_weights()
 
@@ -131,11 +132,12 @@ def finish_step(state: TrainState, rollout: FlatRollout, metrics: StepMetrics, f
     best, accuracy = state.progress.best, figures.get(AVERAGE)
     if config.train.keep_best and accuracy is not None and (best is None or accuracy > best.accuracy):
         best = Best(step, accuracy)
-    state.progress = state.rollouts.progress(step, best)
+    tokens = dict(state.progress.tokens)
     if metrics.keep_tokens:
-        write_token_dump(
-            state.folder.tokens(step), config.objective.get("name", ""), rollout, metrics.tokens, state.policy.tokenizer
-        )
+        file = state.folder.tokens(step)
+        write_token_dump(file, config.objective.get("name", ""), rollout, metrics.tokens, state.policy.tokenizer)
+        tokens[file.name] = file_digest(file)
+    state.progress = replace(state.rollouts.progress(step, best), tokens=tokens)
     row = {
         "training/global_step": step,
         "training/prompts": state.progress.prompts,

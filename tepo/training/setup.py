@@ -19,7 +19,7 @@ from tepo.objectives import Objective, load_objective
 from tepo.policy.model.allocator import grow_segments
 from tepo.policy.model.load_policy import Policy, load_policy, load_tokenizer
 from tepo.policy.model.lora import add_adapters, base_revision, load_adapters, save_adapters
-from tepo.policy.model.model_location import load_options, not_loaded, resolve
+from tepo.policy.model.model_location import load_config, resolve
 from tepo.policy.model.shapes import KNOWN, Shape
 from tepo.policy.model.weight_check import check_weights
 from tepo.problems.grader import Grader, GraderOptions
@@ -285,14 +285,7 @@ def gpus_here(device: torch.device) -> Gpus:
 
 def shape_at(config: RunConfig, source: str) -> Shape:
     """The sizes of a model, from its configuration alone. Raises UserError where it is not there."""
-    from transformers import AutoConfig
-
-    model = config.model
-    try:
-        options = load_options(source, model.revision, model.trust_remote_code)
-        return Shape.of_config(AutoConfig.from_pretrained(resolve(source), **options))
-    except (OSError, ValueError) as error:
-        raise not_loaded("the model does not load", error, source) from error
+    return Shape.of_config(load_config(source, config.model.revision, config.model.trust_remote_code))
 
 
 def check_same_run(run: RunFolder, latest: Path | None, config: RunConfig, comm: Comm | None) -> None:

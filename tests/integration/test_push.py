@@ -15,16 +15,20 @@ import pytest
 import yaml
 from huggingface_hub import constants
 from huggingface_hub.utils import close_session
+from safetensors.torch import load_file, save_file
 
+from tepo.common.errors import UserError
+from tepo.common.files import file_digest
 from tepo.common.paths import PACKAGE
 from tepo.config.compose import compose
 from tepo.formula.row import row_of
 from tepo.jobs.job import RunJob
+from tepo.store.checkpoint_files import read_progress, write_progress
 from tepo.store.run_folder import RunFolder
 from tepo.training.loop import train
 from tepo_cli.main import main
 from tests.integration.commands import alone
-from tests.unit.training.small import few_problems, interrupted, small
+from tests.unit.training.small import few_problems, interrupted, small, write
 
 pytestmark = pytest.mark.disaster
 
@@ -304,3 +308,49 @@ def test_adapters_lie_in_their_folder_and_name_no_path(tmp_path: Path, hub: Hub)
     assert isinstance(config, bytes)
     assert json.loads(config)["base_model_name_or_path"] == "my-base"
     assert "adapter/adapter_model.safetensors" in files
+
+
+FUNCTION = """from tepo.objectives import function
+
+
+@function(takes="any", gives="same")
+def {name}(layout, x):
+    return {factor} * x
+"""
+
+
+def test_functions_of_one_name_in_two_folders_are_two_files(tmp_path: Path) -> None:
+    from tepo.jobs.publish import files_of
+
+    for folder, name, factor in (("a", "twice", 2), ("b", "half", 0.5), ("c", "same", 1)):
+        write(tmp_path / folder / ("F.py" if folder == "c" else "f.py"), FUNCTION.format(name=name, factor=factor))
+    row = "about: x\nlike: grpo_dapo\nfunctions: [a/f.py, b/f.py, c/F.py]\n"
+    write(tmp_path / "own.yaml", row + "formula:\n  J: same(half(twice(min(w*A, 3*A))))\n")
+    run = RunFolder(train(small(tmp_path / "runs", "train.steps=1", f"objective={tmp_path}/own.yaml")))
+    (tmp_path / "sent").mkdir()
+    for name, content in files_of(run, [path.read_text() for path in tmp_path.glob("?/*.py")]).items():
+        if name.endswith((".py", ".yaml")):
+            assert isinstance(content, bytes)
+            (tmp_path / "sent" / name).write_bytes(content)
+    assert yaml.safe_load((tmp_path / "sent/objective.yaml").read_text())["functions"] == ["f.py", "f_2.py", "F_3.py"]
+    assert {path.read_text() for path in tmp_path.glob("sent/*.py")} == {
+        path.read_text() for path in tmp_path.glob("?/*.py")
+    }
+    given = compose([f"objective={tmp_path / 'sent/objective.yaml'}"]).objective
+    assert row_of(given).formula.digest == row_of(run.config()["full"]["objective"]).formula.digest
+
+
+def test_weights_that_are_not_finite_are_not_published(run: RunFolder, tmp_path: Path) -> None:
+    """Whose digests are those of their files."""
+    from tepo.jobs.publish import files_of
+
+    shutil.copytree(run.path, tmp_path / run.path.name)
+    folder = RunFolder(tmp_path / run.path.name).checkpoint(1)
+    tensors = load_file(folder / "model.safetensors")
+    tensors["model.norm.weight"][0] = float("nan")
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    progress = read_progress(folder)
+    progress["sha256"]["model.safetensors"] = file_digest(folder / "model.safetensors")
+    write_progress(folder, progress)
+    with pytest.raises(UserError, match=r"model\.norm\.weight is not finite"):
+        files_of(RunFolder(tmp_path / run.path.name))

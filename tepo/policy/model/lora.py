@@ -23,6 +23,8 @@ from tepo.common.errors import UserError
 from tepo.common.files import parse_json
 from tepo.common.randomness import derive
 from tepo.common.text import install_line
+from tepo.policy.model.model_location import unreadable
+from tepo.policy.model.weight_check import check_finite
 
 _WEIGHTS, _CONFIG = "adapter_model.safetensors", "adapter_config.json"  # peft's
 
@@ -105,17 +107,20 @@ def save_adapters(model: Any, folder: Path, base: str, revision: str | None) -> 
 
 @torch.no_grad()
 def load_adapters(model: nn.Module, folder: Path) -> None:
-    """Take the adapters that `save_adapters` wrote. Raises UserError for those of another model or rank."""
+    """Take the adapters that `save_adapters` wrote. Raises UserError for those of another model or rank, and for
+    numbers that are not finite."""
     adapters = _adapters(model)
     try:
         saved = load_file(folder / _WEIGHTS)
     except (OSError, SafetensorError) as error:
-        what, fix = f"the adapters cannot be read: {error}", "resume from another checkpoint"
+        said = error.strerror if isinstance(error, OSError) else unreadable(folder / _WEIGHTS).what
+        what, fix = f"the adapters cannot be read: {said}", "resume from another checkpoint"
         raise UserError(what, where=str(folder / _WEIGHTS), fix=fix) from error
     if {name: value.shape for name, value in saved.items()} != {_peft_name(n): p.shape for n, p in adapters.items()}:
         fix = "resume with the run's own model and rank"
         what = "the adapters belong to another model or rank, or some are missing"
         raise UserError(what, where=str(folder), fix=fix)
+    check_finite(saved, str(folder / _WEIGHTS))
     for name, parameter in adapters.items():
         parameter.copy_(saved[_peft_name(name)])
 

@@ -14,6 +14,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
+from json import JSONDecodeError
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ _HUB_ID = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")  # old ones ha
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*")
 CACHE = "cache:"  # what `tepo model fetch` and `tepo model warmstart` put on this machine
 _COMMIT = re.compile(r"[0-9a-f]{40}")
+AGAIN = "download or save the model again"
 WEIGHTS, INDEX, ADAPTERS = "model.safetensors", "model.safetensors.index.json", "adapter_config.json"
+_SETTINGS = ("config.json", "generation_config.json", "tokenizer_config.json")
 _VOCABULARIES = ("tokenizer.json", "tekken.json", "vocab.json", "vocab.txt", "*.model", "*.tiktoken")
 
 
@@ -154,7 +157,20 @@ def hub_silence() -> str | None:
     return None
 
 
-def not_loaded(what: str, error: Exception, path: str) -> UserError:
+def load_config(path: str, revision: str | None = None, trust_remote_code: bool = False) -> Any:
+    """The configuration of a model, as transformers has it. Raises UserError where it is not there, or damaged."""
+    from transformers import AutoConfig
+
+    source, options = resolve(path), load_options(path, revision, trust_remote_code)
+    try:
+        return AutoConfig.from_pretrained(source, **options)
+    except Exception as error:  # transformers raises many kinds
+        raise not_loaded("the model does not load", error, path) from error
+
+
+def not_loaded(
+    what: str, error: Exception, path: str, wanted: str = "a causal language model in safetensors"
+) -> UserError:
     """The message for a model or tokenizer that transformers does not load, with the likely cause."""
     chain: list[BaseException] = [error]
     while (cause := chain[-1].__cause__) is not None:
@@ -174,7 +190,7 @@ def not_loaded(what: str, error: Exception, path: str) -> UserError:
     if on_hub(path):
         fix = "check the id, the network, HF_HOME, and HF_TOKEN where its owner asks for one"
     else:
-        fix = "download or save the model again, or choose another: a causal language model in safetensors"
+        fix = f"{AGAIN}, or choose another: {wanted}"
     return UserError(f"{what}: {_said(error)}", where=path, fix=fix)
 
 
@@ -187,6 +203,10 @@ def no_vocabulary(path: str) -> UserError:
 def _said(error: BaseException) -> str:
     """The first sentence of an error, or of the one behind it where that points to what stands above or below."""
     text = f"it lacks {error}" if isinstance(error, KeyError) else str(error)
+    if isinstance(error, JSONDecodeError):
+        return f"one of its files is damaged: no JSON ({text})"
+    if isinstance(error, TypeError | AttributeError | IndexError | ArithmeticError):
+        return f"its settings do not fit together ({text})"  # the words of Python alone say nothing
     first = re.split(r"(?<=[^.][.!])\s|\n", text.strip(), maxsplit=1)[0].strip()
     if first and first[-1] not in ":," and not re.search(r"\b(above|below|following|one of)\b", first):
         return first.rstrip(".")
@@ -210,6 +230,32 @@ def check_folder(folder: Path) -> None:
     if missing:
         fix = "choose another checkpoint, or download or save this one again (safetensors, with its tokenizer)"
         raise UserError(f"half a model: {', '.join(missing)} missing", where=str(folder), fix=fix)
+    for file in filter(Path.is_file, (folder / name for name in _SETTINGS)):  # transformers passes over some of them
+        try:
+            if not isinstance(parse_json(file.read_bytes()), dict):
+                raise ValueError("not keys and values")
+        except ValueError as error:
+            raise UserError(f"{file.name} is damaged: {error}", where=str(file), fix=AGAIN) from None
+
+
+_OTHER_FILES = {  # by their first bytes
+    b"GGUF": ("a GGUF file", "tepo model fetch NAME --from FILE.gguf"),
+    b"version https://git-lfs": ("a pointer of Git LFS, not what it points to", "git lfs pull"),
+    b"PK\x03\x04": ("a zip archive, as torch.save writes", "save the model as safetensors (save_pretrained)"),
+    b"\x80": ("a file of torch.save", "save the model as safetensors (save_pretrained)"),
+    b"<": ("a page of the web", AGAIN),
+}
+
+
+def unreadable(file: Path, wanted: str = "safetensors") -> UserError:
+    """The message for a file of weights that does not open, with the likely cause. wanted: its format."""
+    head, size = file.open("rb").read(32), file.stat().st_size
+    kind, fix = next((said for first, said in _OTHER_FILES.items() if head.startswith(first)), ("", AGAIN))
+    if not head:
+        return UserError("the file is empty", where=str(file), fix=AGAIN)
+    if kind and wanted not in kind:
+        return UserError(f"the file is no {wanted}, but {kind}", where=str(file), fix=fix)
+    return UserError(f"the file is damaged, cut off or no {wanted} ({size:,} bytes)", where=str(file), fix=AGAIN)
 
 
 def check_no_adapters(folder: Path) -> None:
@@ -236,7 +282,7 @@ def weight_files(folder: Path) -> list[Path]:
     for name in sorted(names):
         if Path(name).name != name or not name.endswith(".safetensors"):
             what = f"the index of the weights names {name!r}, which is no safetensors file beside it"
-            raise UserError(what, where=str(index), fix="download or save the model again")
+            raise UserError(what, where=str(index), fix=AGAIN)
     if (folder / WEIGHTS).is_file() and WEIGHTS not in names:
         what = f"the folder has two sets of weights, {WEIGHTS} and those of its index"
         raise UserError(what, where=str(folder), fix="move one of them away")
@@ -248,7 +294,7 @@ def weight_map(index: Path) -> dict[str, Any]:
     try:
         return dict(parse_json(index.read_bytes())["weight_map"])
     except (ValueError, KeyError, TypeError):
-        what, fix = "the index of the weight files is damaged", "download or save the model again"
+        what, fix = "the index of the weight files is damaged", AGAIN
         raise UserError(what, where=str(index), fix=fix) from None
 
 

@@ -1,21 +1,25 @@
-"""Comparison of the weights in a model's files with the model that its configuration describes, before they are loaded.
+"""The door for weights: what comes in is compared with the model that its configuration describes, and is of finite
+numbers.
 
 transformers fills what is missing with random numbers and leaves out what it does not know, and vLLM opens the files
 itself. So the headers of the files are compared first, by transformers' own rules for names and conversions: it loads
-tensors without content, on torch's meta device, into a model that is there too.
+tensors without content, on torch's meta device, into a model that is there too. A GGUF file, whose rules are in
+transformers' reader alone, is compared after that has read it. `test_weight_doors.py` holds the list of ways in.
 """
 
+import math
 import re
 import sys
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors import safe_open
-from transformers import AutoConfig, PreTrainedModel
+from torch import Tensor
+from transformers import PreTrainedModel
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import convert_and_load_state_dict_in_model
 from transformers.dynamic_module_utils import get_class_from_dynamic_module
@@ -28,57 +32,117 @@ from tepo.common.errors import UserError
 from tepo.common.text import counted, spelt
 from tepo.policy.model.model_location import (
     ADAPTERS,
+    AGAIN,
     INDEX,
     WEIGHTS,
     check_no_adapters,
+    load_config,
     load_options,
     not_loaded,
     resolve,
+    unreadable,
     weight_files,
     weight_map,
 )
 
 _FEW = 3  # tensors that are named
 _LONG = 100  # characters of a name that are shown
+_ORIGINAL = "take the original in bfloat16 or float32"
+_REAL = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
 _ELSEWHERE = ("transformers_weights", "speculators_config")  # by which transformers and vLLM open other files
-_AGAIN = "download or save the model again"
 
 Shapes = Mapping[str, tuple[Path, tuple[int, ...]]]
 """File and shape of each tensor, by its name in the file."""
 
 
 def check_weights(path: str, revision: str | None = None, trust_remote_code: bool = False) -> dict[str, Any]:
-    """Raise UserError unless the files of a model hold each of its tensors once, in its shape, and no others. A head
-    that is tied to the embeddings may be absent; what the model's class in transformers declares ignorable is named in
-    a line on stderr. The files of a hub's model are downloaded first. Returns the options to load it with."""
+    """Raise UserError unless the files of a model hold each of its tensors once, in its shape and of finite numbers,
+    and no others. A head that is tied to the embeddings may be absent; what the model's class in transformers declares
+    ignorable is named in a line on stderr. The files of a hub's model are downloaded first, and all are read. Returns
+    the options to load it with."""
     source, options = resolve(path), load_options(path, revision, trust_remote_code)
     logging.disable_progress_bar()  # one bar a process: ours
-    try:
-        config = AutoConfig.from_pretrained(source, **options)
-        folder = Path(source) if Path(source).is_dir() else _downloaded(source, options["revision"])
-    except UserError:
-        raise
-    except Exception as error:  # transformers raises many kinds
-        raise not_loaded("the model does not load", error, path) from error
+    config = load_config(path, revision, trust_remote_code)
     if key := next((key for key in _ELSEWHERE if getattr(config, key, None)), None):
         what, fix = f"config.json has other weights loaded than those beside it ({key})", "take that key out of it"
         raise UserError(what, where=path, fix=fix)
     if getattr(config, "quantization_config", None):
         what = "the weights are quantised, and their tensors are not those of the model"
-        raise UserError(what, where=path, fix="take the original in bfloat16 or float32")
-    shapes = _shapes(folder)
+        raise UserError(what, where=path, fix=_ORIGINAL)
     try:
+        folder = Path(source) if Path(source).is_dir() else _downloaded(source, options["revision"])
+        shapes = _shapes(folder)
         model = _without_content(config, source, options)
         found = _compare(model, shapes)
-    except Exception as error:
+    except UserError:
+        raise
+    except Exception as error:  # transformers raises many kinds
         raise not_loaded("the model does not load", error, path) from error
-    if wrong := found.wrong():
-        what = f"the weights are not those of config.json: {found.cause(shapes)} ({wrong})"
-        raise UserError(what, where=path, fix="give the files of one and the same model: download or save it again")
+    found.check("config.json", shapes, path)
+    whole = {name for name, value in model.state_dict().items() if not value.is_floating_point()}
+    apart = {*found.ignorable, *whole}
+    _check_numbers(folder, apart | {name.removeprefix(f"{model.base_model_prefix}.") for name in apart})
     _check_tied(model, shapes, path)
     if found.ignorable:
         _say_once(f"{path}: left out, as the model has no use for them: {_named(found.ignorable)}\n")
     return options
+
+
+def check_gguf(
+    model: PreTrainedModel, missing: Collection[str], sizes: Mapping[str, int], odd: Collection[str], file: Path
+) -> None:
+    """Raise UserError unless a GGUF file holds all tensors of the model that transformers has read from it, and no
+    others. missing: those that transformers has made up; of other shapes and of what it leaves out it says nothing.
+    sizes: how many numbers each tensor of the file has, by its name there. odd: names that are none of the model's."""
+    given, wanted = model.state_dict(), _without_content(model.config, "", {"trust_remote_code": False}).state_dict()
+    shapes = {name: (tuple(given[name].shape), tuple(value.shape)) for name, value in wanted.items()}
+    read = {value.data_ptr(): value.numel() for name, value in given.items() if name not in missing}  # tied ones once
+    _Found(
+        model,
+        missing=sorted(missing),
+        unexpected=sorted(odd or sizes) if sum(read.values()) != sum(sizes.values()) else [],
+        reshaped={name: pair for name, pair in shapes.items() if len({*pair}) > 1},
+    ).check("its metadata", sizes, str(file))
+    check_finite(given, str(file))
+
+
+def check_finite(tensors: Mapping[str, Tensor], where: str) -> None:
+    """Raise UserError for weights that are not finite."""
+    for name, value in tensors.items():
+        if value.is_floating_point() and (fault := fault_of(value)):
+            raise _no_weights(name, fault, where)
+
+
+def _check_numbers(folder: Path, apart: Collection[str]) -> None:
+    """Raise UserError for files of weights with tensors that are no finite real numbers, but for those `apart`."""
+    for file in weight_files(folder):
+        state = file.stat()
+        for name, fault in _faults(file.absolute(), state.st_size, state.st_mtime_ns, state.st_ino).items():
+            if name not in apart:
+                raise _no_weights(name, fault, str(file))
+
+
+def _no_weights(name: str, fault: str, where: str) -> UserError:
+    fix = _ORIGINAL if "torch." in fault else "take them from before the training that diverged, or download them again"
+    return UserError(f"{name[:_LONG]} is {fault}", where=where, fix=fix)
+
+
+@lru_cache(maxsize=1024)
+def _faults(file: Path, *state: int) -> dict[str, str]:
+    """What is wrong with the numbers of a file, by tensor. A file is read again only when it has changed: each GB takes
+    about a tenth of a second of one core."""
+    with safe_open(file, framework="pt") as tensors:
+        named = ((name, tensors.get_tensor(name)) for name in tensors.keys())  # noqa: SIM118
+        return {name: fault for name, value in named if (fault := fault_of(value))}
+
+
+def fault_of(value: Tensor) -> str:
+    """What is wrong with the numbers of a tensor of weights; empty where nothing is."""
+    if value.dtype not in _REAL:
+        return f"of {value.dtype}: quantised, or no weights"
+    if not value.numel() or all(map(math.isfinite, (bound.item() for bound in value.aminmax()))):
+        return ""  # `isfinite` takes twenty times as long
+    return f"not finite: {int((~value.isfinite()).sum()):,} of {value.numel():,} numbers are NaN or infinite"
 
 
 def _downloaded(name: str, commit: str) -> Path:
@@ -114,15 +178,15 @@ def _shapes(folder: Path) -> Shapes:
             with safe_open(file, framework="pt") as tensors:
                 here = {name: (file, tuple(tensors.get_slice(name).get_shape())) for name in tensors.keys()}  # noqa: SIM118
         except Exception as error:  # safetensors has a class of its own
-            raise not_loaded("the model does not load", error, str(file)) from error
+            raise unreadable(file) from error
         if twice := sorted(found.keys() & here.keys()):
             what = f"two files hold {_named(twice)}"
-            raise UserError(what, where=f"{found[twice[0]][0]}, {file.name}", fix=_AGAIN)
+            raise UserError(what, where=f"{found[twice[0]][0]}, {file.name}", fix=AGAIN)
         found |= here
     for name, file in weight_map(folder / INDEX).items() if (folder / INDEX).is_file() else ():
         if name not in found or found[name][0].name != file:
             what = f"the index of the weights names {_named([name])} in {file}, which does not hold it"
-            raise UserError(what, where=str(folder / INDEX), fix=_AGAIN)
+            raise UserError(what, where=str(folder / INDEX), fix=AGAIN)
     return found
 
 
@@ -133,10 +197,18 @@ class _Found:
     model: PreTrainedModel
     missing: Collection[str]
     unexpected: Collection[str]
-    ignorable: Collection[str]  # by the model's class
     reshaped: Mapping[str, tuple[tuple[int, ...], tuple[int, ...]]]  # with their shapes in the file and in the model
-    unreadable: Collection[str]
-    twice: Collection[str]
+    ignorable: Collection[str] = ()  # by the model's class
+    unreadable: Collection[str] = ()
+    twice: Collection[str] = ()
+
+    def check(self, settings: str, names: Collection[str], where: str) -> None:
+        """Raise UserError where anything is wrong. settings: where the sizes are from. names: of the tensors there."""
+        if wrong := self.wrong():
+            what = f"the weights are not those of {settings}: {self.cause(names)} ({wrong})"
+            raise UserError(
+                what, where=where, fix="give the files of one and the same model: download or save it again"
+            )
 
     def wrong(self) -> str:
         """All that is wrong with the tensors; empty where nothing is."""
@@ -153,10 +225,10 @@ class _Found:
         }
         return "; ".join(f"{len(names)} {how}: {_named(names)}" for how, names in parts.items() if names)
 
-    def cause(self, shapes: Shapes) -> str:
+    def cause(self, names: Collection[str]) -> str:
         """The likely cause, in words."""
         config, every = self.model.config, self.model.state_dict()
-        said, there = _layers(every), _layers(shapes)
+        said, there = _layers(every), _layers(names)
         if self.twice:
             return "they hold a tensor with the prefix of the model and without it"
         if any("lora_" in name for name in self.unexpected):

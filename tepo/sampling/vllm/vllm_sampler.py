@@ -21,7 +21,7 @@ from torch import Tensor
 from tepo.common.errors import UserError
 from tepo.common.text import install_line
 from tepo.policy.model.allocator import empty, segments_grow
-from tepo.policy.model.model_location import load_options
+from tepo.policy.model.model_location import load_config, load_options
 from tepo.policy.model.shapes import check_length
 from tepo.sampling.engine_ranks import Lockstep, forget_shared_memory
 from tepo.sampling.sampler import Job, Response, Sampler, SamplingParams
@@ -104,12 +104,11 @@ class EngineOptions:
     def check(self) -> None:
         """Raise UserError where the files, which vLLM opens itself, do not hold the weights of the model, or where it
         has fewer positions than a prompt and its response take."""
-        from transformers import AutoConfig  # both imports take seconds
+        from tepo.policy.model.weight_check import check_weights  # takes seconds
 
-        from tepo.policy.model.weight_check import check_weights
-
-        source = check_weights(self.path, self.revision, self.trust_remote_code)
-        positions = getattr(AutoConfig.from_pretrained(self.path, **source), "max_position_embeddings", None)
+        given = self.path, self.revision, self.trust_remote_code
+        check_weights(*given)
+        positions = getattr(load_config(*given), "max_position_embeddings", None)
         check_length(self.path, self.max_length, positions)
 
     def arguments(self, environment: Mapping[str, str], cpu: bool, memory: float | None = None) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from tepo.common.errors import UserError
 from tepo.common.registry import import_package
 from tepo.config.run_config import RunConfig
 from tepo.policy.model.allocator import empty
-from tepo.policy.model.model_location import resolve
+from tepo.policy.model.model_location import load_config
 from tepo.policy.model.weight_check import check_weights
 from tepo.training.distributed.process_group import TorchComm, start, starts_again
 from tepo.training.engine import optimizer_state
@@ -333,13 +333,12 @@ def sharded_loading(config: RunConfig, source: str, device: torch.device) -> Ite
 
     The files are mapped into memory, and the first rank alone reads them. device: this rank's.
     """
-    from transformers import AutoConfig
     from transformers.integrations.deepspeed import HfDeepSpeedConfig, unset_hf_deepspeed_config
 
     join(device)
     model = config.model
-    options = check_weights(source, model.revision, model.trust_remote_code)
-    shape = AutoConfig.from_pretrained(resolve(source), **options)
+    check_weights(source, model.revision, model.trust_remote_code)
+    shape = load_config(source, model.revision, model.trust_remote_code)
     held = HfDeepSpeedConfig(settings(config, shape.hidden_size))  # transformers looks at it while somebody holds it
     try:
         yield

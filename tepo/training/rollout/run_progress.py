@@ -1,7 +1,7 @@
 """Progress of a run and the rollouts that wait for their step, as its checkpoints carry them."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -32,13 +32,14 @@ class Progress:
     rewards: tuple[float, ...] = ()  # of each finished step, the mean over the responses that it trained or dropped
     best: Best | None = None  # with train.keep_best
     early_stop: EarlyStop | None = None  # why no more is drawn; what is pending is trained first
+    tokens: Mapping[str, str] = field(default_factory=dict)  # SHA-256 of each token dump, by the name of its file
 
     @property
     def saved(self) -> dict[str, Any]:
         """Entries of a checkpoint's `progress.json` beside the step."""
         ending = {} if self.early_stop is None else {"ending": asdict(self.early_stop.ending)}
         best = {} if self.best is None else {"best": asdict(self.best)}
-        return {"prompts": self.prompts, "consumed": self.consumed, **best, **ending}
+        return {"prompts": self.prompts, "consumed": self.consumed, "tokens": dict(self.tokens), **best, **ending}
 
 
 def write_pending(folder: Path, pending: Sequence[FlatRollout]) -> None:
@@ -61,8 +62,8 @@ def resume(run: RunFolder, checkpoint: Path | None, stream: PromptStream, device
     if "ending" in saved:
         ending = read_ending(saved["ending"])
         early_stop = EarlyStop(ending.kind, ending.step, ending.why)
-    best = read_best(saved.get("best"))
-    return Progress(saved["step"], saved["prompts"], saved["consumed"], pending, rewards, best, early_stop)
+    best, tokens = read_best(saved.get("best")), saved.get("tokens", {})
+    return Progress(saved["step"], saved["prompts"], saved["consumed"], pending, rewards, best, early_stop, tokens)
 
 
 def read_pending(folder: Path, stream: PromptStream, device: torch.device) -> tuple[FlatRollout, ...]:

@@ -98,3 +98,32 @@ def test_nothing_else_starts_python() -> None:
     files = [path for folder in ("tepo", "tepo_cli", "perf") for path in (ROOT / folder).rglob("*.py")]
     found = {str(path.relative_to(ROOT)): len(starts.findall(path.read_text())) for path in files}
     assert {path: count for path, count in found.items() if count} == known
+
+
+OTHERS = """
+import logging, sys, warnings
+logging.getLogger("imported.before").setLevel(logging.INFO)
+from tepo.common import interpreter
+interpreter.quiet_others()
+from tqdm import tqdm
+list(tqdm(range(3)))
+warnings.simplefilter("always")
+warnings.warn("theirs")
+logging.getLogger("DeepSpeed").setLevel(logging.DEBUG)
+for name in ("imported.before", "DeepSpeed", "tepolike"):
+    logging.getLogger(name).warning("theirs")
+logging.getLogger("transformers").error("theirs is broken")
+logging.getLogger("tepo.policy").warning("ours")
+"""
+
+
+@pytest.mark.parametrize(("options", "lines"), [((), ["theirs is broken", "ours"]), (("-W", "default"), None)])
+def test_other_packages_say_nothing_but_errors(options: tuple[str, ...], lines: list[str] | None) -> None:
+    words = [sys.executable, *options, "-c", OTHERS]
+    kept = {name: value for name, value in os.environ.items() if name not in ("TQDM_DISABLE", "PYTHONWARNINGS")}
+    done = subprocess.run(words, env=kept, capture_output=True, text=True, check=True)
+    if lines is None:  # asked for
+        assert done.stderr.count("theirs\n") == 4
+        assert "3/3" in done.stderr
+    else:
+        assert done.stderr.splitlines() == lines

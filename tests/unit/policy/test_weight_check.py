@@ -28,6 +28,7 @@ from tepo.store.run_id import run_id
 Tensors = dict[str, Tensor]
 EMBEDDING, NORM, ONES = "model.embed_tokens.weight", "model.norm.weight", torch.ones(96)
 INDEX = "model.safetensors.index.json"
+ADAPTER = "base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight"
 PARTS = ("config.json", "tokenizer_config.json", "tokenizer.json", "model.safetensors")
 
 
@@ -50,6 +51,14 @@ def without(*parts: str) -> Callable[[Tensors], Tensors]:
 
 def beside(**more: Tensor) -> Callable[[Tensors], Tensors]:
     return lambda tensors: tensors | {name.replace("__", "."): value for name, value in more.items()}
+
+
+def spoilt(name: str, value: float) -> Callable[[Tensors], Tensors]:
+    def edit(tensors: Tensors) -> Tensors:
+        tensors[name].view(-1)[7] = value
+        return tensors
+
+    return edit
 
 
 def configure(folder: Path, **values: object) -> None:
@@ -83,6 +92,11 @@ def full(layers: int) -> dict[str, object]:
         (dict, {"transformers_weights": "../other.safetensors"}, "other weights .*transformers_weights"),
         (dict, {"speculators_config": {"verifier": {"name_or_path": "other"}}}, "other weights"),
         (dict, {"model_type": "vit"}, "no causal language model"),
+        (dict, {"num_attention_heads": 0}, "its settings do not fit together"),
+        (spoilt(NORM, torch.nan), {}, f"{NORM} is not finite: 1 of 96 numbers"),
+        (spoilt(EMBEDDING, -torch.inf), {}, f"{EMBEDDING} is not finite: 1 of 4,032 numbers"),
+        (lambda tensors: tensors | {NORM: tensors[NORM].to(torch.int8)}, {}, f"{NORM} is of torch.int8: quantised"),
+        (lambda tensors: tensors | {NORM: tensors[NORM].to(torch.float8_e4m3fn)}, {}, f"{NORM} is of torch.float8"),
     ],
 )
 def test_weights_that_are_not_those_of_the_configuration(
@@ -113,7 +127,8 @@ def test_the_same_weights_in_other_words_are_taken(folder: Path, edit: Callable[
 
 
 def test_what_the_models_class_ignores_is_named_once(folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    change(folder, beside(model__layers__0__self_attn__rotary_emb__inv_freq=torch.ones(16)))
+    """Old models hold masks of whole numbers and infinities there."""
+    change(folder, beside(model__layers__0__self_attn__rotary_emb__inv_freq=torch.ones(16, dtype=torch.int8)))
     for _ in range(2):
         load_policy(str(folder))
     (line,) = capfd.readouterr().err.splitlines()
@@ -183,7 +198,17 @@ def twice(folder: Path) -> None:
         (lambda folder: shutil.copy(folder / "model.safetensors", folder / "consolidated.safetensors"), "lies beside"),
         (lambda folder: (folder / "adapter_config.json").write_text("{}"), "the folder holds adapters"),
         *((lambda folder, name=name: (folder / name).unlink(), f"half a model: {name} missing") for name in PARTS),
-        (lambda folder: os.truncate(folder / "model.safetensors", 1000), "does not load"),
+        (lambda folder: os.truncate(folder / "model.safetensors", 1000), r"damaged, cut off or no safetensors \(1,000"),
+        (lambda folder: os.truncate(folder / "model.safetensors", 0), "the file is empty"),
+        (lambda folder: (folder / "model.safetensors").write_bytes(b"GGUF" * 9), "no safetensors, but a GGUF file"),
+        (lambda folder: torch.save(ONES, folder / "model.safetensors"), "no safetensors, but a zip archive"),
+        (lambda folder: (folder / "config.json").write_text("{"), "config.json is damaged: not JSON"),
+        (lambda folder: (folder / "config.json").write_text("[]"), "config.json is damaged: not keys and values"),
+        (lambda folder: (folder / "tokenizer_config.json").write_text(""), "tokenizer_config.json is damaged: empty"),
+        (
+            lambda folder: os.truncate(folder / "tokenizer.json", 300),
+            "no tokenizer: one of its files is damaged: no JSON",
+        ),
         (lambda folder: (folder / "tokenizer.json").rename(folder / "vocab.json"), "half a model: merges.txt missing"),
         (lambda folder: (folder / "tokenizer.json").rename(folder / "x.model"), "the model has no tokenizer"),
     ],
@@ -218,7 +243,11 @@ def test_a_model_is_loaded_for_evaluation_and_saved_without_our_attention(tmp_pa
 
 
 @pytest.mark.peft
-@pytest.mark.parametrize("damage", [without("q_proj.lora_A"), beside(more=ONES), None], ids=["less", "more", "cut"])
+@pytest.mark.parametrize(
+    "damage",
+    [without("q_proj.lora_A"), beside(more=ONES), spoilt(ADAPTER, torch.nan), None],
+    ids=["less", "more", "NaN", "cut"],
+)
 def test_adapters_that_are_not_all_there(tmp_path: Path, damage: Callable[[Tensors], Tensors] | None) -> None:
     model, file = load_policy("package:laptop").model, tmp_path / "adapter_model.safetensors"
     add_adapters(model, 2, 4.0, 0)
@@ -228,7 +257,9 @@ def test_adapters_that_are_not_all_there(tmp_path: Path, damage: Callable[[Tenso
         file.write_bytes(file.read_bytes()[:-8])
     else:
         save_file(damage(load_file(file)), file)
-    with pytest.raises(UserError, match=r"the adapters (cannot be read|belong to another model or rank, or some are)"):
+    with pytest.raises(
+        UserError, match=r"cannot be read: the file|another model or rank, or some are|not finite: 1 of"
+    ):
         load_adapters(model, tmp_path)
 
 

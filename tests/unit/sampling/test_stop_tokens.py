@@ -64,7 +64,7 @@ def test_an_end_that_the_vocabulary_lacks_is_refused(folder: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"eos_token_id": 2', "\ufeff\0"])
 def test_damaged_generation_settings_are_not_passed_over(folder: Path, text: str) -> None:
     (folder / "generation_config.json").write_text(text)
-    with pytest.raises(UserError, match=r"generation settings are damaged: .*\n.*generation_config\.json"):
+    with pytest.raises(UserError, match=r"generation_config.json is damaged: .*\n.*generation_config\.json"):
         stop_tokens_of(str(folder))
 
 

@@ -10,8 +10,8 @@ import importlib.util
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ from tepo.common.files import parse_json
 from tepo.common.text import counted, install_line, spelt
 from tepo.config.own_files import DATA_SUFFIXES, GYM, HUB_DATA
 from tepo.problems.problem import Problem
-from tepo.problems.rows import AS_WRITTEN, last_box, text_of
+from tepo.problems.row_files import read_rows
+from tepo.problems.rows import last_box, text_of
 from tepo.problems.sources import read_problem_file
 
 GYM_SIZE = 5000  # problems that are made of a task
@@ -107,60 +108,9 @@ def _foreign(path: Path) -> bool:
 @lru_cache(maxsize=8)
 def _file(path: Path, fields: tuple[tuple[str, str], ...], _state: Any) -> ReadData:
     """Kept while the file is the same: a plan asks for it in every row of its table."""
-    try:
-        rows = _READERS[path.suffix](path)
-    except (ValueError, OSError) as error:  # of json, pandas, pyarrow and the text itself
-        said = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"not read as {path.suffix}: {said}", where=str(path), fix="mend or convert the file") from None
-    return _chosen(rows, str(path), dict(fields))
-
-
-def _lines(path: Path) -> list[Any]:
-    rows = []
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
-        if line.strip():
-            try:
-                rows.append(parse_json(line, **AS_WRITTEN))
-            except ValueError as error:
-                raise ValueError(f"line {number}: {error}") from None
-    return rows
-
-
-def _json(path: Path) -> list[Any]:
-    """A list of rows, rows below one key of a mapping, or JSON lines under another name."""
-    try:
-        found = parse_json(path.read_bytes(), **AS_WRITTEN)
-    except ValueError:
-        return _lines(path)
-    if isinstance(found, dict):
-        lists = [value for value in found.values() if isinstance(value, list)]
-        found = lists[0] if len(lists) == 1 else [found]
-    return found if isinstance(found, list) else [found]
-
-
-def _table(separator: str) -> Callable[[Path], list[Any]]:
-    def read(path: Path) -> list[Any]:
-        import pandas
-
-        table = pandas.read_csv(path, sep=separator, dtype=str, keep_default_na=False)
-        return table.to_dict("records")
-
-    return read
-
-
-def _parquet(path: Path) -> list[Any]:
-    from pyarrow import parquet
-
-    return parquet.read_table(path).to_pylist()
-
-
-_READERS: dict[str, Callable[[Path], list[Any]]] = {
-    ".jsonl": _lines,
-    ".json": _json,
-    ".csv": _table(","),
-    ".tsv": _table("\t"),
-    ".parquet": _parquet,
-}
+    rows, remarks = read_rows(path)
+    read = _chosen(rows, str(path), dict(fields))
+    return replace(read, remarks=(*remarks, *read.remarks))
 
 
 def _hub_rows(name: str) -> list[Any]:

@@ -34,11 +34,11 @@ FIELDS = ("problem", "answer", "id", "family", "choices")
 _NAMES = {
     "problem": (
         *("problem", "question", "prompt", "query", "instruction", "messages", "conversations"),
-        *("problem_statement", "question_text", "input"),
+        *("problem_statement", "question_text", "question_stem", "input"),
     ),
     "answer": (
-        *("answer", "final_answer", "gold", "ground_truth", "reward_model.ground_truth", "target", "label"),
-        *("expected_answer", "correct_answer", "reference_answer", "gold_answer", "answer_key", "answers"),
+        *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer", "gold"),
+        *("ground_truth", "reward_model.ground_truth", "target", "label", "answer_key", "answers"),
         *("solution", "output", "response", "completion"),
     ),
     "id": ("id", "uuid", "unique_id", "problem_id"),
@@ -47,7 +47,8 @@ _NAMES = {
 _CHOSEN = ("correct_option", "correct_choice", "correct", "answer_index", "answer_idx")  # where there are choices
 _BEFORE = ("context", "passage", "body")  # what a question is about
 _MORE = re.compile(  # in a file of JSON lines
-    rb'(?i)"[^"]*(?:choices|options|image|picture|photo|video|audio)[^"]*"\s*:|<\|?image|<img|!\[|</?think'
+    rb'(?i)"[^"]*(?:choices|options|image|picture|photo|video|audio)[^"]*"\s*:|<\|?im(?:age|g)|\[im(?:age|g)|!\[|data:image'
+    rb"|includegraphics|</?think"
 )
 _SHOWN = 3  # rows that are printed
 _LINE = 90  # characters of each
@@ -209,7 +210,7 @@ def _columns(rows: Sequence[Any], where: str, fields: Mapping[str, str]) -> _Col
     """What the columns hold; an answer that only a conversation holds has the column of the problem. Raises UserError
     where none holds a problem or an answer."""
     first = [row for row in rows[:100] if isinstance(row, Mapping)]
-    there = list(dict.fromkeys(key for row in first for key in row))
+    there = list(dict.fromkeys(key for row in rows if isinstance(row, Mapping) for key in row))
     by_name = {spelled(column): column for column in reversed(there)}
     choices = choice_columns(there)
     names = _NAMES | ({"answer": (*_NAMES["answer"], *_CHOSEN)} if choices else {})
@@ -287,7 +288,7 @@ def _chosen(rows: Iterable[Any], where: str, fields: Mapping[str, str]) -> ReadD
             guessed.append(f"{name} ({gold.text}; {', '.join(gold.cuts)})")
     if not problems:
         reasons = ", ".join(f"{count:,} {why}" for why, count in dropped.items()) or "no rows"
-        fix = "data.fields.problem=COLUMN, data.fields.answer=COLUMN"
+        fix = "data.fields.problem=COLUMN, data.fields.answer=COLUMN; \\boxed{} or #### marks the answer of a solution"
         raise UserError(f"no problem in it: {reasons}", where=where, fix=fix)
     repeated = len(problems) - len({problem.prompt for problem in problems})
     remarks = [f"{counted(repeated, 'problem')} more than once"] if repeated else []

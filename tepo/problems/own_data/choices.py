@@ -13,8 +13,9 @@ from tepo.problems.own_data.statements import PICTURE, spelled, structure
 from tepo.problems.rows import text_of
 
 NAMES = ("choices", "options", "answer_choices", "multiple_choice", "candidates")
-_LETTERED = re.compile(r"(option|choice|answer|opt|op|)([a-j])")
+_LETTERED = re.compile(r"(option|choice|answer|opt|op)([a-j])")
 _NUMBERED = re.compile(r"(option|choice|opt|ending)(\d)")
+_BARE = re.compile(r"\s*()([A-J])\s*")  # a and b may be the operands of a sum
 _LABELS = ("label", "labels", "key", "letter", "id", "option")
 _TEXTS = ("text", "texts", "value", "content", "choice", "answer")
 _MARK = re.compile(r"\s*\(?([A-Za-z])\s*[).:]\s*")  # before a choice that brings its letter: (A) 5, b. 6
@@ -36,30 +37,31 @@ def choice_columns(columns: Sequence[Any]) -> tuple[str, ...]:
     for name in NAMES:
         if spelled(name) in by_name:
             return (by_name[spelled(name)],)
-    for pattern, firsts in ((_LETTERED, "a"), (_NUMBERED, "01")):
+    for pattern, firsts in ((_BARE, "A"), (_LETTERED, "a"), (_NUMBERED, "01")):
         by_prefix: dict[str, dict[str, str]] = {}
-        for name, column in by_name.items():
-            if match := pattern.fullmatch(name):
+        for column in columns:
+            if match := pattern.fullmatch(column if pattern is _BARE else spelled(column)):
                 by_prefix.setdefault(match[1], {})[match[2]] = column
         for found in by_prefix.values():
-            for first in firsts:
-                following = [chr(ord(first) + number) for number in range(len(found))]
-                if len(found) > 1 and sorted(found) == following:
-                    return tuple(found[one] for one in following)
+            ends = "".join(sorted(found))
+            if len(ends) > 1 and any(
+                ends == "".join(map(chr, range(ord(first), ord(first) + len(ends)))) for first in firsts
+            ):
+                return tuple(found[end] for end in ends)
     return ()
 
 
 def choices_of(cells: Mapping[str, Any]) -> tuple[Choice, ...]:
-    """The choices in the cells of `choice_columns`; none where there are less than two. Raises ValueError for what is
-    no list of texts."""
+    """The choices in the cells of `choice_columns`; none where there are none. Raises ValueError for what is no list of
+    texts."""
     pairs = [(spelled(column)[-1], value) for column, value in cells.items()]
     if len(cells) == 1:
         pairs = list(_pairs(structure(*cells.values())))
     pairs = [(label, value) for label, value in pairs if value is not None and str(value).strip()]
     if any(isinstance(value, bytes | Mapping) for _, value in pairs):
         raise ValueError(PICTURE)
-    if len(pairs) < 2:
-        return ()
+    if len(pairs) == 1:  # as text of NumPy, which has no commas
+        raise ValueError("with a single choice")
     if len(pairs) > len(ascii_uppercase):
         raise ValueError(f"with more than {len(ascii_uppercase)} choices")
     labels, texts = [label.strip() for label, _ in pairs], [text_of(value, "a choice").strip() for _, value in pairs]

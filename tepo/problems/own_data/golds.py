@@ -8,11 +8,11 @@ from tepo.problems.rows import last_box
 
 UNMARKED = "whose solution marks no final answer"
 _LONGEST = 200  # characters of a final answer: what is longer is a solution without one
+_READ = 2000  # characters of a text that are looked through for words of a solution
 
 _NAMES = r"think|thinking|thought|reasoning"
 _REASONING = re.compile(rf"(</?(?:{_NAMES})>|<\|(?:begin|end)_of_thought\|>|◁/?think▷)", re.IGNORECASE)
 _TAGGED = re.compile(r"<answer>(.*?)</answer>", re.IGNORECASE | re.DOTALL)
-_LAST_LINE = re.compile(r"(?<!#)####(?!#)\s*([^\s#][^\n]*?)\s*\Z")
 _THOUSANDS = re.compile(r"(?<![\d.,(\[{])[1-9]\d{0,2}(?:,\d{3})+(?![\d,)\]}])")
 
 _FORMULA = re.compile(r"\\\(.*?\\\)|\\\[.*?\\\]|\$[^$]*\$", re.DOTALL)
@@ -50,20 +50,20 @@ def final_answer(text: str) -> Gold:
     if tagged := _TAGGED.findall(rest):
         rest, guessed = tagged[-1], True
         cuts.append("in <answer>")
-    marked = _LAST_LINE.search(rest)
+    marked = _behind_mark(rest)
     if "\\boxed" in rest:
         try:
             answer = extract_answer(rest)
         except NoAnswer as error:
             raise ValueError(f"with an {error}") from None
-        number = marked and "\\boxed" not in marked[1] and re.search(r"\d", marked[1])  # and no heading
-        if marked and number and _plain(marked[1]) != _plain(answer):
+        number = "\\boxed" not in marked and re.search(r"\d", marked)  # and no heading
+        if number and _plain(marked) != _plain(answer):
             raise ValueError("whose solution marks two answers, in \\boxed{} and behind ####")
         guessed = answer.strip() != last_box(rest).strip()
         cuts.append("several \\boxed{} joined" if guessed else "in \\boxed{}")
     elif marked:
-        answer = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), marked[1])
-        cuts += ["behind ####", *(["commas of thousands left out"] if answer != marked[1] else [])]
+        answer = _THOUSANDS.sub(lambda number: number[0].replace(",", ""), marked)
+        cuts += ["behind ####", *(["commas of thousands left out"] if answer != marked else [])]
         guessed = False
     else:
         answer = rest
@@ -88,6 +88,13 @@ def _without_reasoning(text: str) -> str:
     return "".join(parts)
 
 
+def _behind_mark(text: str) -> str:
+    """What the last line has behind `####`, or below it; an empty text where that is a heading above other lines."""
+    before, mark, last = text.rstrip().rpartition("####")
+    last = last.strip()
+    return "" if not mark or before.endswith("#") or "\n" in last else last
+
+
 def _plain(answer: str) -> str:
     return re.sub(r"[\s,$*]|\\[,!;]|\{,\}|\.$", "", answer)
 
@@ -95,7 +102,7 @@ def _plain(answer: str) -> str:
 def is_worked(answer: str) -> bool:
     """Tell whether a short text is a worked solution or a sentence around an answer, which no response has in its box,
     and not an answer in words: `12 apples`, `no solution`, `all primes p such that p - 1 is a square`."""
-    text = answer.strip()
+    text = answer.strip()[:_READ]
     words = len(_WORD.findall(_FORMULA.sub(" ", text)))
     if words and _ARITHMETIC.search(text):
         return True

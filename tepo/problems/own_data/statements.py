@@ -12,7 +12,9 @@ from tepo.common.files import parse_json
 
 PICTURE = "with a picture or a sound, which is not read"
 _PLACEHOLDER = re.compile(
-    r"<\|?(?:image|img|video|audio)(?:[ _]?\d+|_pad|_start)?\|?>|<img\b|!\[[^\]\n]*\]\([^)\n]+\)", re.IGNORECASE
+    r"<\|?(?:image|img|video|audio)(?:[ _]?\d+|_pad|_start)?\|?>|<img\b|\[(?:image|img)\]|!\[[^\]\n]*\]\([^)\n]+\)"
+    r"|\\includegraphics|data:image/",
+    re.IGNORECASE,
 )
 _PICTURES = re.compile(r"(?:decoded)?(?:image|img|picture|photo|video|audio)s?(?:url|path|file|id|bytes)?\d*")
 _NOTHING = ("", "[]", "{}", "none", "null", "nan", "false", "0")  # of a picture, in a table of text
@@ -99,8 +101,10 @@ def statement(value: Any) -> tuple[str, list[str]]:
             raise ValueError("whose question follows an answer")
         left_out = [words for role, words in _LEFT_OUT.items() if any(turn.role == role for turn in messages)]
         value = messages[asked[0]].text
-    if isinstance(value, bytes | bytearray):
+    if isinstance(value, bytes):
         raise ValueError(PICTURE)
+    if isinstance(value, Mapping) and value:
+        raise ValueError(f"whose problem has keys and values: data.fields.problem=COLUMN.KEY, as {next(iter(value))}")
     if not isinstance(value, str) or not value.strip():
         raise ValueError("without a problem")
     return value.strip(), left_out

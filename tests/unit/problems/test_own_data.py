@@ -249,6 +249,13 @@ ROWS: dict[str, tuple[list[dict[str, Any]], list[tuple[str, str]] | str]] = {
         [("How many?", "4")],
     ),
     "a place for an image": ([{"question": "<image>\nHow many?", "answer": "4"}], PICTURE),
+    "LaTeX": ([{"question": "How many? \\includegraphics{a.png}", "answer": "4"}], PICTURE),
+    "operands": ([{"question": "3 + 4?", "a": 3, "b": 4, "answer": 7}], [("3 + 4?", "7")]),
+    "printed by NumPy": ([{"question": "Which?", "choices": "['1' '4']", "answer": "1"}], "with a single choice"),
+    "ARC as it was published": (
+        [{"id": "x", "question": {"stem": "Which?", "choices": []}, "answerKey": "A"}],
+        "whose problem has keys and values: data.fields.problem=COLUMN.KEY, as stem",
+    ),
     "Markdown": ([{"question": "How many? ![](https://example.org/a.png)", "answer": "4"}], PICTURE),
     "images as choices": (
         [{"question": "How many?", "choices": [{"bytes": PIXEL}, {"bytes": PIXEL}], "answer": "A"}],

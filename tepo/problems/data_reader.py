@@ -117,7 +117,7 @@ class _Columns:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _RowParts:
     """What a row says before the whole set decides how choices are answered. name: where it has no id of its own.
     changes: column and words of each."""
 
@@ -261,7 +261,7 @@ def _chosen(rows: Iterable[Any], where: str, fields: Mapping[str, str]) -> ReadD
     rows = list(rows)
     columns = _columns(rows, where, fields)
     stem = Path(where).stem if where.endswith(DATA_SUFFIXES) else where.partition(":")[0].replace("/", "_")
-    asked: list[_Row] = []
+    asked: list[_RowParts] = []
     dropped: Counter[str] = Counter()
     for index, row in enumerate(rows):
         try:
@@ -299,7 +299,7 @@ def _chosen(rows: Iterable[Any], where: str, fields: Mapping[str, str]) -> ReadD
     return ReadData(tuple(problems), tuple(table), dict(dropped), tuple(remarks), changed, tuple(guessed))
 
 
-def _row(row: Any, columns: _Columns, name: str) -> _Row:
+def _row(row: Any, columns: _Columns, name: str) -> _RowParts:
     """What a row says. Raises ValueError with the reason why it is no problem."""
     text, left_out = statement(_at(row, columns.problem))
     changes = [(columns.problem, words) for words in left_out]
@@ -319,7 +319,7 @@ def _row(row: Any, columns: _Columns, name: str) -> _Row:
     answer = _answered(_at(row, columns.answer), columns.answer)
     own = _at(row, columns.id) if columns.id else None
     family = _at(row, columns.family) if columns.family else None
-    return _Row(name, None if own is None else str(own), asked, str(family or ""), answer, choices, tuple(changes))
+    return _RowParts(name, None if own is None else str(own), asked, str(family or ""), answer, choices, tuple(changes))
 
 
 def _answered(value: Any, column: str) -> str:

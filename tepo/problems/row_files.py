@@ -218,7 +218,7 @@ def _split(lines: Sequence[str], separator: str) -> tuple[list[str], list[Row], 
         if cells is None:
             break
         text, where = "".join(lines[start : reader.line_num]), _lines_of(start, reader.line_num)
-        if not text.strip():
+        if len(cells) < 2 and not text.strip():
             continue
         if reader.line_num > start + 1:
             spanning.append(where)

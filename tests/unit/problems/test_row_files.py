@@ -1,3 +1,4 @@
+import contextlib
 import csv
 import io
 import json
@@ -204,7 +205,7 @@ def test_another_encoding_is_named(encoding: str, written: str, message: str, tm
 def test_only_tables_have_another_encoding(name: str, tmp_path: Path) -> None:
     (tmp_path / "own.jsonl").write_text(json.dumps({"id": 1, "problem": "a", "answer": "2"}))
     (tmp_path / "own.parquet").write_bytes(b"")
-    with pytest.raises(UserError, match="data.fields.encoding.* is for CSV and TSV"):
+    with pytest.raises(UserError, match=r"data\.fields\.encoding.* is for CSV and TSV"):
         read_data(str(tmp_path / name) if name.startswith("own") else name, {"encoding": "latin-1"})
 
 
@@ -395,10 +396,8 @@ def _json_rows(data: bytes) -> list[Any]:
         except ValueError:
             continue
         said += [value, [value], *([value[key] for key in value] if isinstance(value, dict) else [])]
-    try:
+    with contextlib.suppress(ValueError):
         said.append([json.loads(line.decode("utf-8-sig")) for line in data.split(b"\n") if line.strip()])
-    except ValueError:
-        pass
     return said
 
 
@@ -423,20 +422,19 @@ def _read(path: Path) -> list[dict] | None:
         rows = rows_of(path)
     except UserError:
         rows = None
-    try:
+    with contextlib.suppress(UserError):
         read_data(str(path))
-    except UserError:
-        pass
     return rows
 
 
 @pytest.mark.disaster
 def test_a_changed_file_gives_the_rows_that_it_holds_or_an_error(tmp_path: Path) -> None:
-    """A second reading of each, by strict rules, tells what it holds. With one change no problem has the words of two
-    rows either, which two quotation marks can do by the rules."""
+    """A second reading of each, by strict rules, tells what it holds. One character more or less never gives a row the
+    words of two, as two quotation marks can by the rules."""
     draw, taken = random.Random(59), 0
     for number in range(FILES):
-        suffix, data = draw.choice(WRITTEN)
+        suffix, good = draw.choice(WRITTEN)
+        data = good
         changes = draw.choice([0, 1, 1, 1, 2, 3])
         for _ in range(changes):
             data = _changed(draw, data) or b" "
@@ -456,7 +454,7 @@ def test_a_changed_file_gives_the_rows_that_it_holds_or_an_error(tmp_path: Path)
             for table in SAYS[suffix](data)
             if isinstance(table, list) and all(isinstance(row, dict) for row in table)
         ], data
-        if changes <= 1:
+        if changes <= 1 and abs(len(data) - len(good)) < 4:
             for row in rows:
                 marks = {word[4:5] for value in row.values() for word in str(value).split() if word.startswith("What")}
                 assert len(marks) < 2, data

@@ -18,18 +18,19 @@ from typing import Any
 from tepo.common.errors import UserError, unknown_name
 from tepo.common.files import parse_json
 from tepo.common.text import counted, install_line, spelt
-from tepo.config.own_files import DATA_SUFFIXES, GYM, HUB_DATA
+from tepo.config.own_files import DATA_SUFFIXES, GYM, HUB_DATA, is_data_file
 from tepo.problems.findings import some_of
 from tepo.problems.own_data.choices import Choice, choice_columns, choices_of, letters, with_choices
 from tepo.problems.own_data.golds import Gold, final_answer
 from tepo.problems.own_data.statements import check_text, is_picture_column, spelled, statement, structure, turns
 from tepo.problems.problem import Problem
-from tepo.problems.row_files import read_rows
+from tepo.problems.row_files import read_rows, table_rows
 from tepo.problems.rows import text_of
 from tepo.problems.sources import read_problem_file
 
 GYM_SIZE = 5000  # problems that are made of a task
 FIELDS = ("problem", "answer", "id", "family", "choices")
+ENCODING = "encoding"  # beside them in `data.fields`: of a table that is not UTF-8
 # Names of columns, the first that is there, as `Final Answer` too; a dot goes into a mapping, as in verl's rows.
 _NAMES = {
     "problem": (
@@ -133,28 +134,32 @@ class _RowParts:
 def read_data(name: str, fields: Mapping[str, str] | None = None, most: int | None = 5) -> ReadData:
     """The problems of a user's own data.
 
-    fields: column of each of `FIELDS`, where its name does not say it. JSON lines with `id`, `problem` and `answer` are
-    taken whole or not at all (`sources.read_problem_file`; most: mistakes that are named).
+    fields: column of each of `FIELDS`, where its name does not say it, and the `ENCODING` of a table. JSON lines with
+    `id`, `problem` and `answer` are taken whole or not at all (`sources.read_problem_file`; most: mistakes that are
+    named).
 
     Raises UserError for what is not there or cannot be read, columns that are not found, and data without a single
     problem."""
     wanted = dict(fields or {})
+    encoding = wanted.pop(ENCODING, None)
     for key in wanted:
         if key not in FIELDS:
-            raise unknown_name("field", key, FIELDS, where=f"data.fields.{key}")
+            raise unknown_name("field", key, (*FIELDS, ENCODING), where=f"data.fields.{key}")
+    if encoding and not is_data_file(name):
+        raise UserError(f"data.fields.{ENCODING} is for CSV and TSV files", where=name, fix="leave it out")
     if name.startswith(GYM):
         return _gym(name)
-    if not name.endswith(DATA_SUFFIXES):
+    if not is_data_file(name):
         return _chosen(_hub_rows(name), name, wanted)
     path = Path(name).expanduser()
     if not path.is_file():
         what = "is a folder, not a file of problems" if path.is_dir() else "no such file"
         raise UserError(what, where=str(path), fix="a file of problems: " + ", ".join(DATA_SUFFIXES))
-    if path.suffix == ".jsonl" and not wanted and not _foreign(path):
+    if path.suffix.lower() == ".jsonl" and not fields and not _foreign(path):
         columns = tuple((name, name, "") for name in ("id", "problem", "answer"))
         return ReadData(tuple(read_problem_file(path, most)), columns)
     state = path.stat()
-    return _file(path, tuple(sorted(wanted.items())), (state.st_size, state.st_mtime_ns, state.st_ino))
+    return _file(path, tuple(sorted(wanted.items())), encoding, (state.st_size, state.st_mtime_ns, state.st_ino))
 
 
 def _foreign(path: Path) -> bool:
@@ -168,15 +173,19 @@ def _foreign(path: Path) -> bool:
     if not isinstance(first, Mapping):
         return False
     if "problem" not in first:
-        by_name = {spelled(column): column for column in first}
-        return any(_at(first, by_name.get(spelled(name), name)) is not None for name in _NAMES["problem"])
+        return _has_problem(first)
     return "id" not in first or "answer" not in first or bool(choice_columns(list(first)) or _MORE.search(text))
 
 
+def _has_problem(row: Mapping[str, Any]) -> bool:
+    by_name = {spelled(column): column for column in row}
+    return any(_at(row, by_name.get(spelled(name), name)) is not None for name in _NAMES["problem"])
+
+
 @lru_cache(maxsize=8)
-def _file(path: Path, fields: tuple[tuple[str, str], ...], _state: Any) -> ReadData:
+def _file(path: Path, fields: tuple[tuple[str, str], ...], encoding: str | None, _state: Any) -> ReadData:
     """Kept while the file is the same: a plan asks for it in every row of its table."""
-    rows, remarks = read_rows(path)
+    rows, remarks = read_rows(path, _has_problem, encoding)
     read = _chosen(rows, str(path), dict(fields))
     return replace(read, remarks=(*remarks, *read.remarks))
 
@@ -190,7 +199,8 @@ def _hub_rows(name: str) -> list[Any]:
     import datasets
 
     try:
-        return list(datasets.load_dataset(found["path"], found["config"], split=found["split"] or "train"))
+        loaded = datasets.load_dataset(found["path"], found["config"], split=found["split"] or "train")
+        return table_rows(loaded.with_format("arrow")[:])
     except Exception as error:  # many kinds: no network, unknown set, gated set, unknown split
         said = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         fix = "ORG/NAME/CONFIG:SPLIT, as in openai/gsm8k/main:train; check the network and HF_TOKEN"
@@ -260,7 +270,7 @@ def _chosen(rows: Iterable[Any], where: str, fields: Mapping[str, str]) -> ReadD
     """The problems of rows. Raises UserError where there is none, and for choices whose answers cannot be told."""
     rows = list(rows)
     columns = _columns(rows, where, fields)
-    stem = Path(where).stem if where.endswith(DATA_SUFFIXES) else where.partition(":")[0].replace("/", "_")
+    stem = Path(where).stem if is_data_file(where) else where.partition(":")[0].replace("/", "_")
     asked: list[_RowParts] = []
     dropped: Counter[str] = Counter()
     for index, row in enumerate(rows):

@@ -14,6 +14,8 @@ from tepo.common.paths import PACKAGE
 OPTION = "_own"
 LEAF = {"data": "data.problems", "model": "model.path"}  # the key that holds what the value names
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+SHEETS = (".xlsx", ".xls", ".xlsm", ".ods", ".numbers")
+PACKED = (".gz", ".zip", ".bz2", ".xz", ".zst", ".7z", ".tar", ".tgz")
 GYM = "reasoning_gym:"  # a task of reasoning-gym
 HUB_DATA = re.compile(r"(?P<path>[\w-][\w.-]*/[\w.-]+)(/(?P<config>[\w.-]+))?(:(?P<split>[\w.-]+))?")
 _GYM_REWARD = str(PACKAGE / "problems/rewards/gym_reward.py")
@@ -28,11 +30,17 @@ def is_own(group: str, value: str) -> bool:
     if group == "objective":
         return value.endswith((".yaml", ".yml"))
     if group == "data":
-        return value.endswith(DATA_SUFFIXES) or value.startswith(GYM) or bool(HUB_DATA.fullmatch(value))
+        return is_data_file(value) or value.startswith(GYM) or bool(HUB_DATA.fullmatch(value))
     if group != "model":
         return False
     shaped = value.startswith((_SHIPPED, _CACHED, "/", "./", "../", "~")) or bool(_HUB_ID.fullmatch(value))
     return shaped or (bool(value) and Path(value).is_dir())
+
+
+def is_data_file(value: str) -> bool:
+    """Tell whether a value of `data=` names a file, of a kind that is read, or of one that its reader refuses."""
+    suffix = Path(value).suffix.lower()
+    return suffix in DATA_SUFFIXES + SHEETS + PACKED or (bool(suffix) and Path(value).expanduser().is_file())
 
 
 def unquoted(value: str) -> str:

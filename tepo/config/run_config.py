@@ -70,7 +70,9 @@ class DataConfig:
     kind: Literal["procedural", "problems"] = option("procedural", "where problems come from: generated, or read")
     tasks: dict[str, float] = option({}, "weight of each generated task (kind=procedural)")
     problems: str | None = option(None, "file, set of the hub, task of reasoning-gym, or name of a declared set")
-    fields: dict[str, str] = option({}, "column of problem, answer, id, family, where its name does not say it")
+    fields: dict[str, str] = option(
+        {}, "column of problem, answer, choices, id, family, where its name does not say it; encoding of a table"
+    )
     # a group may say auto: raw for a shipped base, else boxed; a file's text stands here
     prompt: str = option("raw", "request: raw, the problem; boxed, with the wish for a box; your text with {problem}")
     reward: dict[str, NamedReward] = option({}, "rewards by name, in place of the grader's verdict")

@@ -16,7 +16,7 @@ from tepo.common.schema import Location, read
 from tepo.common.text import counted
 from tepo.config.compose import compose, options, to_dict
 from tepo.config.differences import typed
-from tepo.config.own_files import DATA_SUFFIXES, GYM, HUB_DATA
+from tepo.config.own_files import GYM, HUB_DATA, is_data_file
 from tepo.config.run_config import DataConfig, RunConfig
 from tepo.evaluation.results import read_result
 from tepo.formula.row import present_row, row_of
@@ -123,7 +123,7 @@ def card_of(run: RunFolder, own: Collection[str] = ()) -> str:
 def _hub_sets(data: DataConfig) -> list[str]:
     """Data sets of the hub that the training problems are from."""
     name = data.problems or ""
-    if data.kind != "problems" or name.endswith(DATA_SUFFIXES) or name.startswith(GYM):
+    if data.kind != "problems" or is_data_file(name) or name.startswith(GYM):
         return []
     if found := HUB_DATA.fullmatch(name):
         return [found["path"]]

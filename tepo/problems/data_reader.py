@@ -1,17 +1,16 @@
 """The reader of a user's own data: a file (CSV, TSV, JSON, JSON lines, Parquet), `ORG/NAME[/CONFIG][:SPLIT]` of the
 hub, or `reasoning_gym:TASK`.
 
-Columns are found by the names that the field gives them, chat messages and verl's rows among them; `data.fields` names
-them where they are called otherwise. The final answer is taken out of a worked solution. A row without a statement or
-an answer is dropped, and counted by its reason.
+Columns are found by the names that the field gives them, chat messages, choices and verl's rows among them;
+`data.fields` names them where they are called otherwise. The final answer is taken out of a worked solution. A row
+without a statement or an answer is dropped, and counted by its reason.
 """
 
 import importlib.util
-import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -19,148 +18,176 @@ from typing import Any
 from tepo.common.errors import UserError, unknown_name
 from tepo.common.files import parse_json
 from tepo.common.text import counted, install_line, spelt
-from tepo.config.own_files import DATA_SUFFIXES, GYM, HUB_DATA
+from tepo.config.own_files import DATA_SUFFIXES, GYM, HUB_DATA, is_data_file
+from tepo.problems.findings import some_of
+from tepo.problems.own_data.choices import Choice, choice_columns, choices_of, letters, with_choices
+from tepo.problems.own_data.golds import Gold, final_answer
+from tepo.problems.own_data.statements import check_text, is_picture_column, spelled, statement, structure, turns
 from tepo.problems.problem import Problem
-from tepo.problems.rows import AS_WRITTEN, last_box, text_of
+from tepo.problems.row_files import read_rows, table_rows
+from tepo.problems.rows import text_of
 from tepo.problems.sources import read_problem_file
 
 GYM_SIZE = 5000  # problems that are made of a task
-FIELDS = ("problem", "answer", "id", "family")
+FIELDS = ("problem", "answer", "id", "family", "choices")
+ENCODING = "encoding"  # beside them in `data.fields`: of a table that is not UTF-8
 # Names of columns, the first that is there, as `Final Answer` too; a dot goes into a mapping, as in verl's rows.
 _NAMES = {
-    "problem": ("problem", "question", "prompt", "query", "instruction", "messages", "conversations", "input"),
+    "problem": (
+        *("problem", "question", "prompt", "query", "instruction", "messages", "conversations"),
+        *("problem_statement", "question_text", "question_stem", "input"),
+    ),
     "answer": (
-        *("answer", "final_answer", "gold", "ground_truth", "reward_model.ground_truth", "target", "label"),
-        *("solution", "output", "response"),
+        *("answer", "final_answer", "expected_answer", "correct_answer", "reference_answer", "gold_answer", "gold"),
+        *("ground_truth", "reward_model.ground_truth", "target", "label", "answer_key", "answers"),
+        *("solution", "output", "response", "completion"),
     ),
     "id": ("id", "uuid", "unique_id", "problem_id"),
     "family": ("subject", "level", "category", "type"),
 }
+_CHOSEN = ("correct_option", "correct_choice", "correct", "answer_index", "answer_idx")  # where there are choices
+_BEFORE = ("context", "passage", "body")  # what a question is about
+_MORE = re.compile(  # in a file of JSON lines
+    rb'(?i)"[^"]*(?:choices|options|image|picture|photo|video|audio)[^"]*"\s*:|<\|?im(?:age|g)|\[im(?:age|g)|!\[|data:image'
+    rb"|includegraphics|</?think"
+)
 _SHOWN = 3  # rows that are printed
 _LINE = 90  # characters of each
-_LONGEST = 200  # characters of a final answer: what is longer is a solution without one
-_SHORT_MARK = re.compile(r"####\s*(.+?)\s*$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
 class ReadData:
-    """Problems, and what happened to the rest. columns: which one was taken for what."""
+    """Problems, and what happened to the rest. columns: name, what it became and what was changed in how many rows, of
+    each. changed: golds that are not their whole cell. guessed: problems whose golds are a guess, with gold and reason
+    of each."""
 
     problems: tuple[Problem, ...]
-    columns: Mapping[str, str]
+    columns: tuple[tuple[str, str, str], ...]
     dropped: Mapping[str, int] = field(default_factory=dict)  # reason: rows
     remarks: tuple[str, ...] = ()
+    changed: int = 0
+    guessed: tuple[str, ...] = ()
 
-    def lines(self) -> list[str]:
-        """Lines for people on what was read: the columns, what was dropped and why, and the first rows."""
-        taken = ", ".join(f"{name} from {column}" for name, column in self.columns.items())
-        said = [f"{counted(len(self.problems), 'problem')} ({taken})"]
+    def losses(self) -> list[str]:
+        """Sentences on rows that were dropped, and the first golds that are a guess; none where there are none."""
+        said = []
         if self.dropped:
             reasons = ", ".join(f"{count:,} {why}" for why, count in self.dropped.items())
             said.append(f"dropped {counted(sum(self.dropped.values()), 'row')}: {reasons}")
-        said += self.remarks
-        for one in self.problems[:_SHOWN]:
-            text = " ".join(one.prompt.split())
-            said.append(f"  {spelt(text[:_LINE])}{'…' if len(text) > _LINE else ''} → {spelt(one.answer)}")
+        if self.guessed:
+            said.append(f"{counted(len(self.guessed), 'gold')} guessed: {some_of(self.guessed)}")
         return said
+
+    def lines(self) -> list[str]:
+        """Lines for people on what was read: what was lost, how many golds were changed, and the first rows."""
+        changed = f"golds that are not their whole cell: {self.changed:,} of {len(self.problems):,}"
+        said = [*self.losses(), *([changed] if self.changed else []), *self.remarks]
+        for problem in self.problems[:_SHOWN]:
+            text = " ".join(problem.prompt.split())
+            said.append(f"  {spelt(text[:_LINE])}{'…' if len(text) > _LINE else ''} → {spelt(problem.answer)}")
+        return said
+
+
+@dataclass(frozen=True, slots=True)
+class _Columns:
+    """Columns by what they hold. before, behind: what belongs to the statement, too."""
+
+    problem: str
+    answer: str
+    id: str | None
+    family: str | None
+    before: str | None
+    behind: str | None
+    choices: tuple[str, ...]
+    pictures: tuple[str, ...]
+    unused: tuple[str, ...]
+
+    def meanings(self) -> Iterator[tuple[str, str]]:
+        """Each column, and what it becomes."""
+        if self.before:
+            yield self.before, "problem, its beginning"
+        yield self.problem, "problem and answer" if self.problem == self.answer else "problem"
+        if self.behind:
+            yield self.behind, "problem, its end"
+        yield from ((column, "choices, below the problem") for column in self.choices)
+        if self.problem != self.answer:
+            yield self.answer, "answer"
+        yield from ((column, what) for column, what in ((self.id, "id"), (self.family, "family")) if column)
+        yield from ((column, "not read: a row with a picture or a sound is dropped") for column in self.pictures)
+        yield from ((column, "not used") for column in self.unused)
+
+
+@dataclass(frozen=True, slots=True)
+class _RowParts:
+    """What a row says before the whole set decides how choices are answered. name: where it has no id of its own.
+    changes: column and words of each."""
+
+    name: str
+    id: str | None
+    statement: str
+    family: str
+    answer: str
+    choices: tuple[Choice, ...]
+    changes: tuple[tuple[str, str], ...]
 
 
 def read_data(name: str, fields: Mapping[str, str] | None = None, most: int | None = 5) -> ReadData:
     """The problems of a user's own data.
 
-    fields: column of each of `FIELDS`, where its name does not say it. JSON lines with `id`, `problem` and `answer` are
-    taken whole or not at all (`sources.read_problem_file`; most: mistakes that are named).
+    fields: column of each of `FIELDS`, where its name does not say it, and the `ENCODING` of a table. JSON lines with
+    `id`, `problem` and `answer` are taken whole or not at all (`sources.read_problem_file`; most: mistakes that are
+    named).
 
     Raises UserError for what is not there or cannot be read, columns that are not found, and data without a single
     problem."""
     wanted = dict(fields or {})
+    encoding = wanted.pop(ENCODING, None)
     for key in wanted:
         if key not in FIELDS:
-            raise unknown_name("field", key, FIELDS, where=f"data.fields.{key}")
+            raise unknown_name("field", key, (*FIELDS, ENCODING), where=f"data.fields.{key}")
+    if encoding and not is_data_file(name):
+        raise UserError(f"data.fields.{ENCODING} is for CSV and TSV files", where=name, fix="leave it out")
     if name.startswith(GYM):
         return _gym(name)
-    if not name.endswith(DATA_SUFFIXES):
+    if not is_data_file(name):
         return _chosen(_hub_rows(name), name, wanted)
     path = Path(name).expanduser()
     if not path.is_file():
         what = "is a folder, not a file of problems" if path.is_dir() else "no such file"
         raise UserError(what, where=str(path), fix="a file of problems: " + ", ".join(DATA_SUFFIXES))
-    if path.suffix == ".jsonl" and not wanted and not _foreign(path):
-        return ReadData(tuple(read_problem_file(path, most)), {name: name for name in ("problem", "answer")})
+    if path.suffix.lower() == ".jsonl" and not fields and not _foreign(path):
+        columns = tuple((name, name, "") for name in ("id", "problem", "answer"))
+        return ReadData(tuple(read_problem_file(path, most)), columns)
     state = path.stat()
-    return _file(path, tuple(sorted(wanted.items())), (state.st_size, state.st_mtime_ns, state.st_ino))
+    return _file(path, tuple(sorted(wanted.items())), encoding, (state.st_size, state.st_mtime_ns, state.st_ino))
 
 
 def _foreign(path: Path) -> bool:
-    """Tell whether the first line of a file is a row in other words than `id`, `problem`, `answer`."""
-    with path.open("rb") as lines:
-        try:
-            first = parse_json(next((line for line in lines if line.strip()), b""))
-        except ValueError:
-            return False
-    if not isinstance(first, Mapping) or "problem" in first:
-        return isinstance(first, Mapping) and ("id" not in first or "answer" not in first)
-    alike = _alike(first)
-    return any(_at(first, alike.get(column, column)) is not None for column in _NAMES["problem"])
+    """Tell whether a file has more to read than `id`, `problem` and `answer`: other words in its first line; choices,
+    pictures or reasoning in any."""
+    text = path.read_bytes()
+    try:
+        first = parse_json(next((line for line in text.split(b"\n") if line.strip()), b""))
+    except ValueError:
+        return False
+    if not isinstance(first, Mapping):
+        return False
+    if "problem" not in first:
+        return _has_problem(first)
+    return "id" not in first or "answer" not in first or bool(choice_columns(list(first)) or _MORE.search(text))
+
+
+def _has_problem(row: Mapping[str, Any]) -> bool:
+    by_name = {spelled(column): column for column in row}
+    return any(_at(row, by_name.get(spelled(name), name)) is not None for name in _NAMES["problem"])
 
 
 @lru_cache(maxsize=8)
-def _file(path: Path, fields: tuple[tuple[str, str], ...], _state: Any) -> ReadData:
+def _file(path: Path, fields: tuple[tuple[str, str], ...], encoding: str | None, _state: Any) -> ReadData:
     """Kept while the file is the same: a plan asks for it in every row of its table."""
-    try:
-        rows = _READERS[path.suffix](path)
-    except (ValueError, OSError) as error:  # of json, pandas, pyarrow and the text itself
-        said = (str(error).splitlines() or [type(error).__name__])[0]
-        raise UserError(f"not read as {path.suffix}: {said}", where=str(path), fix="mend or convert the file") from None
-    return _chosen(rows, str(path), dict(fields))
-
-
-def _lines(path: Path) -> list[Any]:
-    rows = []
-    for number, line in enumerate(path.read_bytes().split(b"\n"), 1):
-        if line.strip():
-            try:
-                rows.append(parse_json(line, **AS_WRITTEN))
-            except ValueError as error:
-                raise ValueError(f"line {number}: {error}") from None
-    return rows
-
-
-def _json(path: Path) -> list[Any]:
-    """A list of rows, rows below one key of a mapping, or JSON lines under another name."""
-    try:
-        found = parse_json(path.read_bytes(), **AS_WRITTEN)
-    except ValueError:
-        return _lines(path)
-    if isinstance(found, dict):
-        lists = [value for value in found.values() if isinstance(value, list)]
-        found = lists[0] if len(lists) == 1 else [found]
-    return found if isinstance(found, list) else [found]
-
-
-def _table(separator: str) -> Callable[[Path], list[Any]]:
-    def read(path: Path) -> list[Any]:
-        import pandas
-
-        table = pandas.read_csv(path, sep=separator, dtype=str, keep_default_na=False)
-        return table.to_dict("records")
-
-    return read
-
-
-def _parquet(path: Path) -> list[Any]:
-    from pyarrow import parquet
-
-    return parquet.read_table(path).to_pylist()
-
-
-_READERS: dict[str, Callable[[Path], list[Any]]] = {
-    ".jsonl": _lines,
-    ".json": _json,
-    ".csv": _table(","),
-    ".tsv": _table("\t"),
-    ".parquet": _parquet,
-}
+    rows, remarks = read_rows(path, _has_problem, encoding)
+    read = _chosen(rows, str(path), dict(fields))
+    return replace(read, remarks=(*remarks, *read.remarks))
 
 
 def _hub_rows(name: str) -> list[Any]:
@@ -172,7 +199,8 @@ def _hub_rows(name: str) -> list[Any]:
     import datasets
 
     try:
-        return list(datasets.load_dataset(found["path"], found["config"], split=found["split"] or "train"))
+        loaded = datasets.load_dataset(found["path"], found["config"], split=found["split"] or "train")
+        return table_rows(loaded.with_format("arrow")[:])
     except Exception as error:  # many kinds: no network, unknown set, gated set, unknown split
         said = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         fix = "ORG/NAME/CONFIG:SPLIT, as in openai/gsm8k/main:train; check the network and HF_TOKEN"
@@ -183,144 +211,154 @@ def _at(row: Any, column: str) -> Any:
     """The value of a column, dots going into mappings; None where it is not there."""
     value = row
     for part in [column] if isinstance(row, Mapping) and column in row else column.split("."):
-        if isinstance(value, str) and value.startswith("{"):  # a table keeps a mapping as text
-            try:
-                value = json.loads(value)
-            except ValueError:
-                return None
+        value = structure(value)  # a table keeps a mapping as text
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
 
 
-def _alike(columns: Iterable[Any]) -> dict[str, Any]:
-    """Columns by their names as `_NAMES` would spell them."""
-    return {str(column).casefold().replace(" ", "_"): column for column in columns}
-
-
-def _columns(rows: Sequence[Any], where: str, fields: Mapping[str, str]) -> dict[str, str]:
-    """Column of each field; an answer that only a conversation holds has that of the problem."""
+def _columns(rows: Sequence[Any], where: str, fields: Mapping[str, str]) -> _Columns:
+    """What the columns hold; an answer that only a conversation holds has the column of the problem. Raises UserError
+    where none holds a problem or an answer."""
     first = [row for row in rows[:100] if isinstance(row, Mapping)]
-    there = sorted({key for row in first for key in row})
-    alike = _alike(there)
+    there = list(dict.fromkeys(key for row in rows if isinstance(row, Mapping) for key in row))
+    by_name = {spelled(column): column for column in reversed(there)}
+    choices = choice_columns(there)
+    names = _NAMES | ({"answer": (*_NAMES["answer"], *_CHOSEN)} if choices else {})
     fix = f"columns: {', '.join(there) or 'none'}; data.fields.problem=COLUMN, data.fields.answer=COLUMN"
+
+    def named(name: str) -> str:
+        return name if name in there else by_name.get(spelled(name), name)
+
     chosen: dict[str, str] = {}
-    for name, likely in _NAMES.items():
-        for column in [fields[name]] if name in fields else (alike.get(one, one) for one in likely):
-            if any(_at(row, column) is not None for row in first):
-                chosen[name] = column
-                break
-        else:
-            if name in fields:
-                raise UserError(f"no column {fields[name]!r}", where=where, fix=fix)
+    for key, column in fields.items():
+        chosen[key] = named(column)
+        if not any(_at(row, chosen[key]) is not None for row in first):
+            raise UserError(f"no column {column!r}", where=where, fix=fix)
+    for key, likely in names.items():
+        for column in map(named, likely):
+            if key not in chosen and any(_at(row, column) not in (None, "", []) for row in first):
+                chosen[key] = column
     if "problem" not in chosen:
-        raise UserError("no column holds a problem", where=where, fix=fix)
+        looked_for = ", ".join(names["problem"])
+        raise UserError(f"no column holds a problem: none is called {looked_for}", where=where, fix=fix)
     if "answer" not in chosen:
-        if not any(_turns(_at(row, chosen["problem"])) for row in first):
-            raise UserError("no column holds an answer", where=where, fix=fix)
+        if not any(_is_conversation(_at(row, chosen["problem"])) for row in first):
+            looked_for = ", ".join(names["answer"])
+            raise UserError(f"no column holds an answer: none is called {looked_for}", where=where, fix=fix)
         chosen["answer"] = chosen["problem"]
-    return chosen
+    choices = (chosen["choices"],) if "choices" in chosen else choices
+    before, behind, asked = None, None, "" if "problem" in fields else spelled(chosen["problem"])
+    if asked == "instruction":
+        behind = by_name.get("input")
+    elif asked in ("question", "problem", "query"):
+        before = next((by_name[name] for name in _BEFORE if name in by_name), None)
+    used = {*chosen.values(), *(column.split(".")[0] for column in chosen.values()), before, behind, *choices}
+    pictures = [column for column in there if column not in used and is_picture_column(column)]
+    unused = [column for column in there if column not in used and column not in pictures]
+    of_row = (chosen["problem"], chosen["answer"], chosen.get("id"), chosen.get("family"))
+    return _Columns(*of_row, before, behind, choices, tuple(pictures), tuple(unused))
+
+
+def _is_conversation(value: Any) -> bool:
+    try:
+        return bool(turns(value))
+    except ValueError:
+        return True
 
 
 def _chosen(rows: Iterable[Any], where: str, fields: Mapping[str, str]) -> ReadData:
-    """The problems of rows. Raises UserError where there is none."""
+    """The problems of rows. Raises UserError where there is none, and for choices whose answers cannot be told."""
     rows = list(rows)
     columns = _columns(rows, where, fields)
-    stem = Path(where).stem if where.endswith(DATA_SUFFIXES) else where.partition(":")[0].replace("/", "_")
-    problems: list[Problem] = []
+    stem = Path(where).stem if is_data_file(where) else where.partition(":")[0].replace("/", "_")
+    asked: list[_RowParts] = []
     dropped: Counter[str] = Counter()
-    systems = 0
-    ids: set[str] = set()
     for index, row in enumerate(rows):
         try:
-            statement, system = _statement(_at(row, columns["problem"]))
-            answer = final_answer(_answered(_at(row, columns["answer"])))
+            asked.append(_row(row, columns, f"{stem}-{index}"))
+        except ValueError as error:
+            dropped[str(error)] += 1
+    chosen = iter(letters([(row.name, row.answer, row.choices) for row in asked if row.choices], where))
+    problems: list[Problem] = []
+    ids: set[str] = set()
+    changes: Counter[tuple[str, str]] = Counter()
+    guessed, changed = [], 0
+    for row in asked:
+        try:
+            gold = _of_choices(row.answer, *next(chosen)) if row.choices else final_answer(row.answer)
         except ValueError as error:
             dropped[str(error)] += 1
             continue
-        systems += system
-        own = _at(row, columns["id"]) if "id" in columns else None
-        name = str(own) if own is not None and str(own) not in ids else f"{stem}-{index}"
+        name = row.id if row.id is not None and row.id not in ids else row.name
         ids.add(name)
-        family = _at(row, columns["family"]) if "family" in columns else ""
-        problems.append(Problem(name, statement, answer, str(family or "")))
+        problems.append(Problem(name, row.statement, gold.text, row.family))
+        changes.update(dict.fromkeys([*row.changes, *((columns.answer, cut) for cut in gold.cuts)]).keys())
+        changed += bool(gold.cuts)
+        if gold.guessed:
+            guessed.append(f"{name} ({gold.text}; {', '.join(gold.cuts)})")
     if not problems:
         reasons = ", ".join(f"{count:,} {why}" for why, count in dropped.items()) or "no rows"
-        fix = "data.fields.problem=COLUMN, data.fields.answer=COLUMN"
+        fix = "data.fields.problem=COLUMN, data.fields.answer=COLUMN; \\boxed{} or #### marks the answer of a solution"
         raise UserError(f"no problem in it: {reasons}", where=where, fix=fix)
-    remarks = []
-    if systems:
-        remarks.append(f"left out {counted(systems, 'system message')}: data.prompt=FILE.txt asks in your own words")
-    repeated = len(problems) - len({one.prompt for one in problems})
-    if repeated:
-        remarks.append(f"{counted(repeated, 'problem')} more than once")
-    return ReadData(tuple(problems), columns, dict(dropped), tuple(remarks))
+    repeated = len(problems) - len({problem.prompt for problem in problems})
+    remarks = [f"{counted(repeated, 'problem')} more than once"] if repeated else []
+    table = []
+    for column, meaning in columns.meanings():
+        words = [f"{what}: {counted(count, 'row')}" for (of, what), count in changes.items() if of == column]
+        table.append((column, meaning, "; ".join(words)))
+    return ReadData(tuple(problems), tuple(table), dict(dropped), tuple(remarks), changed, tuple(guessed))
 
 
-def _turns(value: Any) -> list[tuple[str, str]]:
-    """Role and text of each message of a conversation (`role`, `content`, or ShareGPT's `from`, `value`); none for
-    anything else. Parts of a message that are no text make it none."""
-    if isinstance(value, str) and value.lstrip().startswith("[{"):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return []
-    turns = []
-    for one in value if isinstance(value, list) else []:
-        if not isinstance(one, Mapping):
-            return []
-        role, text = one.get("role", one.get("from")), one.get("content", one.get("value"))
-        if isinstance(text, list):
-            text = "".join(part.get("text", "") for part in text if isinstance(part, Mapping))
-        if not isinstance(text, str):
-            return []
-        turns.append(({"human": "user", "gpt": "assistant"}.get(str(role), str(role)), text))
-    return turns
+def _row(row: Any, columns: _Columns, name: str) -> _RowParts:
+    """What a row says. Raises ValueError with the reason why it is no problem."""
+    text, left_out = statement(_at(row, columns.problem))
+    changes = [(columns.problem, words) for words in left_out]
+    for column in filter(None, (columns.before, columns.behind)):
+        part = _at(row, column)
+        if part is None or part == "":
+            continue
+        if not isinstance(part, str):
+            raise ValueError(f"whose {column} is no text")
+        text = "\n\n".join((part.strip(), text) if column == columns.before else (text, part.strip())).strip()
+        changes.append((column, "joined to the problem"))
+    choices = choices_of({column: _at(row, column) for column in columns.choices})
+    check_text([text, *(choice.text for choice in choices)], [row[key] for key in columns.pictures if key in row])
+    asked = with_choices(text, choices)
+    if asked != text:
+        changes += [(column, "listed below the problem") for column in columns.choices]
+    answer = _answered(_at(row, columns.answer), columns.answer)
+    own = _at(row, columns.id) if columns.id else None
+    family = _at(row, columns.family) if columns.family else None
+    return _RowParts(name, None if own is None else str(own), asked, str(family or ""), answer, choices, tuple(changes))
 
 
-def _statement(value: Any) -> tuple[str, bool]:
-    """The statement of a problem, and whether a system message stood before it. Raises ValueError with the reason why
-    there is none."""
-    if turns := _turns(value):
-        asked = [text for role, text in turns if role == "user"]
-        if len(asked) != 1:
-            raise ValueError("with several questions" if asked else "without a question")
-        return asked[0].strip(), turns[0][0] == "system"
-    if not isinstance(value, str) or not value.strip():
-        raise ValueError("without a problem")
-    return value.strip(), False
-
-
-def _answered(value: Any) -> str:
+def _answered(value: Any, column: str) -> str:
     """The text that holds an answer. Raises ValueError with the reason why there is none."""
-    if turns := _turns(value):
-        said = [text for role, text in turns if role == "assistant"]
+    if messages := turns(value):
+        said = [turn.text for turn in messages if turn.role == "assistant" and turn.text.strip()]
         if not said:
             raise ValueError("without an answer")
         return said[-1]
-    if isinstance(value, list):
-        if len(value) != 1:
-            raise ValueError("with several answers" if value else "without an answer")
-        value = value[0]
+    listed = structure(value)
+    if isinstance(listed, list) and (listed is value or all(isinstance(one, str) for one in listed)):
+        if len(listed) != 1:
+            raise ValueError("with several answers" if listed else "without an answer")
+        value = listed[0]
+    if isinstance(value, Mapping) and value:
+        fix = f"data.fields.answer={column}.KEY with one of {', '.join(map(str, value))}"
+        raise ValueError(f"whose answer has keys and values: {fix}")
     if isinstance(value, float) and value.is_integer() and not hasattr(value, "text"):
         value = int(value)
     if value is None:
         raise ValueError("without an answer")
-    return text_of(value, "the answer")
+    return text_of(value, "whose answer")
 
 
-def final_answer(text: str) -> str:
-    """The final answer in a text: behind `####` (GSM8K), in the last `\\boxed{}`, or the text itself where it is short.
-    Raises ValueError where there is none."""
-    if marked := _SHORT_MARK.findall(text):
-        return marked[-1].replace(",", "")
-    if "\\boxed" in text:
-        text = last_box(text)
-    text = text.strip()
-    if not text or text.lower() == "nan":
-        raise ValueError("without an answer")
-    if len(text) > _LONGEST or "\n\n" in text:
-        raise ValueError("whose solution marks no final answer")
-    return text
+def _of_choices(answer: str, letter: str, reading: str) -> Gold:
+    """The letter of a choice as the gold. Raises ValueError where the answer is none of the choices."""
+    if not letter:
+        raise ValueError("whose answer is none of its choices")
+    return Gold(letter, () if answer.strip() == letter else (f"{reading}, written as its letter",))
 
 
 def _gym(name: str) -> ReadData:
@@ -336,4 +374,4 @@ def _gym(name: str) -> ReadData:
         raise unknown_name("task of reasoning-gym", task, DATASETS, where=name)
     made = reasoning_gym.create_dataset(task, size=GYM_SIZE, seed=0)
     problems = [Problem(f"{task}-{index}", one["question"], str(one["answer"]), task) for index, one in enumerate(made)]
-    return ReadData(tuple(problems), {"problem": "question", "answer": "answer"})
+    return ReadData(tuple(problems), (("question", "problem", ""), ("answer", "answer", "")))

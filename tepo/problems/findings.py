@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tepo.common.text import counted
-from tepo.problems.grader import Grader
+from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.grader.brackets import TEXT
 from tepo.problems.grader.extraction import gold_answers
 from tepo.problems.grader.grader import NOT_TRIED
+from tepo.problems.own_data.golds import is_worked
 from tepo.problems.problem import Problem
 
 SECONDS = 10.0  # CPU seconds of the grader's workers on the golds of a file that is about to be used
@@ -20,6 +21,10 @@ _COMPARED = 10  # golds of one problem
 _NOTHING = re.compile(
     r"(?:(?i:none|null|nil|nan|n/a|#n/a|<na>|unknown|missing|tbd|todo|no answer|not available)|NA"
     r"|[+-]?(?:inf|Infinity)|[-–—?_.…\s]+)\.?"
+)
+_OTHER_FORM = re.compile(  # verl's GSM8K, DAPO, R1
+    r"\b(?:answer|result)\b[^\n]{0,80}(?P<marks>####)|(?P<tags><answer>)|(?P<line>Answer:\s*\\?\$\\?Answer)",
+    re.IGNORECASE,
 )
 _NOISE = re.compile(r"-?(?=(?:\.?\d){16})\d+\.\d*?(?:0{8,}|9{8,})\d{1,3}")  # of 0.1 + 0.2 in binary
 
@@ -59,6 +64,8 @@ def find(problems: Sequence[Problem], grader: Grader, seconds: float = math.inf)
             reasons[index] = f"{problem.answer.strip()} is no answer"
         elif _NOISE.fullmatch(problem.answer.strip()):
             reasons[index] = f"{problem.answer.strip()} is a number with the noise of a computer"
+        elif not re.search(r"\\boxed|####", problem.answer) and is_worked(problem.answer):
+            reasons[index] = f"{problem.answer.strip()} is a worked solution, not an answer"
     unread = [f"{problems[index].id} ({why})" for index, why in sorted(reasons.items()) if why != NOT_TRIED]
     same: dict[str, list[Problem]] = {}
     for problem in problems:
@@ -77,6 +84,22 @@ def find(problems: Sequence[Problem], grader: Grader, seconds: float = math.inf)
             several.append(f"{ids}: the same problem with the answers {', '.join([first, *others])}")
     tried = len(problems) - sum(why == NOT_TRIED for why in reasons.values())
     return Findings(len(problems), tried, unread, several, repeated)
+
+
+def other_forms(problems: Sequence[Problem], options: GraderOptions) -> str:
+    r"""A line on statements that ask for the answer in another form than a box; empty where none does, or where the
+    grader reads any form."""
+    found = [
+        (problem.id, match[match.lastgroup or 0])
+        for problem in problems
+        if (match := _OTHER_FORM.search(problem.prompt))
+    ]
+    if not found or "phrase" in options.fallbacks:
+        return ""
+    named = some_of([f"{name} ({form})" for name, form in found])
+    fix = "take that out of them, or set grader.fallbacks=[phrase], which reads answers without a box"
+    asks = "ask" if len(found) > 1 else "asks"
+    return f"{counted(len(found), 'problem')} {asks} for the answer in another form than \\boxed{{}}: {named}: {fix}"
 
 
 def _is_answer(gold: str) -> bool:

@@ -4,6 +4,7 @@ it is written, or the row is refused."""
 import json
 import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Mapping
 from decimal import Decimal
@@ -29,7 +30,17 @@ def _keys_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return row
 
 
-AS_WRITTEN: dict[str, Any] = {"object_pairs_hook": _keys_once, "parse_float": lambda text: WrittenFloat(text, text)}
+def _whole(text: str) -> int:
+    if len(text) > sys.get_int_max_str_digits() > 0:
+        raise ValueError(f"a number of {len(text):,} digits: put it in quotes")
+    return int(text)
+
+
+AS_WRITTEN: dict[str, Any] = {
+    "object_pairs_hook": _keys_once,
+    "parse_float": lambda text: WrittenFloat(text, text),
+    "parse_int": _whole,
+}
 """Of `json.loads`: a key that is there twice is refused, and a number keeps its text."""
 
 

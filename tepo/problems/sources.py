@@ -17,6 +17,7 @@ from tepo.common.schema import REQUIRED, option
 from tepo.common.text import counted, install_line
 from tepo.problems.hashes import differing_rows, numbered, pick_pinned, pinned_rows, rows_hash, set_hash
 from tepo.problems.problem import Problem
+from tepo.problems.row_files import table_rows
 from tepo.problems.rows import AS_WRITTEN, last_box, problem_of
 from tepo.problems.splits import Split
 
@@ -209,7 +210,7 @@ def read_hub(source: Dataset, name: str) -> list[Problem]:
         fix = f"columns: {', '.join(table.column_names)}; set dataset.fields"
         raise UserError(f"the data set has no column {missing[0]!r}", where=source.path, fix=fix)
     fields, problems, mistakes = source.fields, [], []
-    for index, row in enumerate(table):
+    for index, row in enumerate(table_rows(table.with_format("arrow")[:])):
         answer, family = row[fields.answer], row[fields.family] if fields.family else ""
         if isinstance(answer, list) and len(answer) == 1:
             answer = answer[0]

@@ -22,7 +22,7 @@ from tepo.objectives.check import check_runs
 from tepo.policy.model.shapes import Shape, check_length, positions_of
 from tepo.problems.benchmarks import load_benchmark
 from tepo.problems.data_reader import read_data
-from tepo.problems.findings import SECONDS, Findings, find
+from tepo.problems.findings import SECONDS, Findings, find, other_forms
 from tepo.problems.grader import Grader, GraderOptions
 from tepo.problems.problem import Problem
 from tepo.problems.rewards.own_rewards import check_rewards
@@ -95,21 +95,23 @@ def check_validation_problems(config: RunConfig) -> None:
 
 
 def check_golds(config: RunConfig) -> str:
-    """A line on golds of a user's own file that no response can match; empty where the grader can read them, or is not
-    asked. Raises UserError where it can read none, and where all problems would be held out of training."""
-    data = config.data
-    if data.kind != "problems" or not is_own("data", data.problems or ""):
+    """A line on a user's own data: rows that are dropped, golds that are guessed or that no response can match, and
+    problems that ask for another form of the answer; empty where there is nothing to say. The grader is not asked where
+    it gives no reward. Raises UserError where it can read no gold, and where all problems would be held out."""
+    data, name = config.data, config.data.problems or ""
+    if data.kind != "problems" or not is_own("data", name):
         return ""
-    problems = read_data(data.problems or "", data.fields).problems
-    split_off(problems, data.held_out, data.problems or "")
-    if data.reward and all(reward.own for reward in data.reward.values()):
-        return ""
-    found = _found(tuple(problems), GraderOptions.of_training(config.grader))
-    how = f"`tepo data verify {shlex.quote(data.problems or '')}` lists them"
-    if found.useless:
-        fix = f"{how}; data.reward=FILE.py judges without the grader"
-        raise UserError(f"no reward would be given: {found}", where=f"data.problems={data.problems}", fix=fix)
-    return f"{data.problems}: {found} ({how})" if str(found) else ""
+    read = read_data(name, data.fields)
+    split_off(read.problems, data.held_out, name)
+    said, how = read.losses(), f"`tepo data verify {shlex.quote(name)}` lists them"
+    if not (data.reward and all(reward.own for reward in data.reward.values())):
+        options = GraderOptions.of_training(config.grader)
+        found = _found(read.problems, options)
+        if found.useless:
+            fix = f"{how}; data.reward=FILE.py judges without the grader"
+            raise UserError(f"no reward would be given: {found}", where=f"data.problems={name}", fix=fix)
+        said += filter(None, (str(found), other_forms(read.problems, options)))
+    return f"{name}: {'. '.join(said)} ({how})" if said else ""
 
 
 @lru_cache(maxsize=1)

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -12,7 +13,7 @@ import typer
 from tepo.common.errors import RunFailed, UserError, unknown_name
 from tepo_cli.cli_options import Store
 
-_SETS = "Benchmarks, training sets or files of problems (default: every set that is not generated)."
+_SETS = "Benchmarks, training sets or files of problems, with settings of training (default: every set not generated)."
 _PAIRS = "List every pair above 0.8: benchmark problem, training problem, Jaccard index."
 app = typer.Typer(help="Problem sets and answers: verify, grade, regrade.", no_args_is_help=True)
 
@@ -22,50 +23,71 @@ def verify(names: Annotated[list[str] | None, typer.Argument(help=_SETS, show_de
     """Check the problem sets and print their hashes.
 
     They are read from files, TEPO_DATA or the hub. A set that is not the pinned one is an error that names the rows;
-    the others are checked all the same. Exit code 1 where the grader cannot read a gold of yours, or a problem of yours
-    has two that differ."""
+    the others are checked all the same. Of data of yours a table says what became of each column; settings are those of
+    `tepo train`, as data.fields.problem=COLUMN. Exit code 1 where a gold of yours is a guess or cannot be read, or a
+    problem of yours has two that differ."""
     from tepo.common import paths
-    from tepo.config.own_files import is_own
+    from tepo.config.own_files import is_own, unquoted
     from tepo.problems.training_sets import training_names
     from tepo.reporting.progress import say
 
-    known = [*paths.names("evals"), *training_names()]
-    for name in names or ():
+    known, chosen, settings = [*paths.names("evals"), *training_names()], list[str](), list[str]()
+    for word in names or ():
+        key, setting, value = word.partition("=")
+        if setting and key in ("data", "data.problems"):
+            chosen.append(unquoted(value))
+        elif setting and re.fullmatch(r"[+~]*\w+(\.\w+)*", key) and not Path(word).is_file():
+            settings.append(word)
+        else:
+            chosen.append(word)
+    for name in chosen:
         if not is_own("data", name) and name.partition(":")[0] not in known:
             raise unknown_name("benchmark or training set", name, known)
-    failed: dict[str, UserError] = {}
-    wrong = []
-    chosen = names or known
-    for number, name in enumerate(chosen, 1):
-        say(f"{number} of {len(chosen)}: {name}")
+    if settings and (not chosen or not all(is_own("data", name) for name in chosen)):
+        raise UserError(
+            "settings are for data of yours", where=" ".join(settings), fix="tepo data verify FILE KEY=VALUE"
+        )
+    failed, wrong = list[str](), list[str]()
+    everything = chosen or known
+    for number, name in enumerate(everything, 1):
+        say(f"{number} of {len(everything)}: {name}")
         try:
-            wrong += [name] if _verified(name, skip_generated=not names) else []
+            wrong += [name] if _verified(name, settings, skip_generated=not chosen) else []
         except UserError as error:
+            if len(everything) == 1:
+                raise
             typer.echo(f"{name}: NOT VERIFIED\n  " + str(error).replace("\n", "\n  "))
-            failed[name] = error
+            failed.append(name)
     if failed:
-        raise UserError(f"not verified: {', '.join(failed)}", fix=next(iter(failed.values())).fix)
+        raise UserError(f"not verified: {', '.join(failed)}", fix="see the lines about them")
     if wrong:
         raise RunFailed(f"golds to mend in {', '.join(wrong)}", fix="see the lines about them")
 
 
-def _verified(name: str, *, skip_generated: bool) -> bool:
-    """Print what there is to say of one set; tell whether it is the caller's and has golds to mend. Raises UserError
-    when it is broken, not there or not the pinned one."""
+def _verified(name: str, settings: list[str], *, skip_generated: bool) -> bool:
+    """Print what there is to say of one set; tell whether it is the caller's and has golds to mend. settings: those of
+    `tepo train`, for data of the caller's. Raises UserError when it is broken, not there or not the pinned one."""
     from tepo.common import paths
     from tepo.common.text import counted
+    from tepo.config.compose import compose
     from tepo.config.own_files import is_own
     from tepo.problems.benchmarks import load_benchmark
     from tepo.problems.data_reader import read_data
-    from tepo.problems.findings import find, some_of
+    from tepo.problems.findings import find, other_forms, some_of
     from tepo.problems.grader import Grader, GraderOptions
     from tepo.problems.hashes import set_hash
     from tepo.problems.training_sets import load_training_problems, training_names
+    from tepo_cli.screen import show
 
-    pinned, options, own, said = "", GraderOptions(), is_own("data", name), list[str]()
+    pinned, options, read = "", GraderOptions(), None
+    own, graded = is_own("data", name), True
     if own:
-        read = read_data(name, most=None)
-        problems, said = list(read.problems), read.lines()
+        config = compose([f"data={name}", *settings]) if settings else None
+        if config:
+            options = GraderOptions.of_training(config.grader)
+            graded = not config.data.reward or not all(reward.own for reward in config.data.reward.values())
+        read = read_data(name, config.data.fields if config else None, most=None)
+        problems = list(read.problems)
     elif name in training_names():
         problems = load_training_problems(name)
     else:
@@ -76,8 +98,14 @@ def _verified(name: str, *, skip_generated: bool) -> bool:
         pinned = "" if benchmark.hash or benchmark.procedural else f"; not pinned, as {name}.yaml has no `hash`"
         own = paths.find("evals", name.partition(":")[0]).parent != paths.shipped("evals")
     typer.echo(f"{name}: {counted(len(problems), 'problem')}, content {set_hash(problems)}{pinned}")
-    for line in said:
-        typer.echo(f"  {line}")
+    if read:
+        show(("column", "becomes", "changed"), read.columns, wrapped=("becomes", "changed"))
+        for line in read.lines():
+            typer.echo(f"  {line}")
+    guessed = bool(read and read.guessed)
+    if not graded:
+        typer.echo("  golds are not tried: data.reward judges without the grader")
+        return guessed
     with Grader(options) as grader:
         found = find(problems, grader, math.inf)
     for line in found.several:
@@ -86,7 +114,9 @@ def _verified(name: str, *, skip_generated: bool) -> bool:
         typer.echo(f"  golds that the grader cannot read: {', '.join(found.unread)}")
     if found.repeated:
         typer.echo(f"  remark: {counted(len(found.repeated), 'problem')} more than once, {some_of(found.repeated)}")
-    return own and bool(found.unread or found.several)
+    if own and (line := other_forms(problems, options)):
+        typer.echo(f"  remark: {line}")
+    return own and bool(guessed or found.unread or found.several)
 
 
 @app.command()

@@ -62,6 +62,12 @@ def write(folder: Path, *answers: str, prompts: str = "") -> str:
         ("[" * 5000, "nested more than 100 deep"),
         ('{"id": "b", "problem": "p", "answer": "1"}', "lines 2, 3 have the same id 'b'"),
         ('[{"id": "c", "problem": "p", "answer": "1"}]', "line 3: not keys and values"),
+        ("NaN", "line 3: not keys and values"),
+        ("5 5", "line 3: not JSON from column 3 on"),
+        (
+            '{"id": "c", "problem": "p", "answer": %s}' % ("1" * 5000),
+            "line 3: a number of 5,000 digits: put it in quot",
+        ),
         ('{"id": "c", "problem": "p", "ans', "line 3: not JSON from column 29 on"),
         ('{"id": "c", "problem": "p\0", "answer": "1"}', "line 3: not JSON"),
     ],

@@ -61,7 +61,9 @@ def test_every_form_in_every_kind_of_file_gives_the_same_problems(form, suffix, 
     assert [(one.prompt, one.answer) for one in read.problems] == WANTED
     assert [one.id for one in read.problems] == ["own-0", "own-1", "own-2"]
     assert not read.dropped
-    assert any("system message" in line for line in read.lines()) == (form in ("chat", "verl"))
+    assert any("system messages left out: 3 rows" in cells for _, _, cells in read.columns) == (
+        form in ("chat", "verl")
+    )
 
 
 def test_what_is_left_out_is_counted_by_its_reason(tmp_path):
@@ -76,8 +78,8 @@ def test_what_is_left_out_is_counted_by_its_reason(tmp_path):
     read = read_data(str(_write(tmp_path / "own.csv", rows)))
     assert read.dropped == {"without a problem": 1, "without an answer": 2, "whose solution marks no final answer": 1}
     said = read.lines()
-    assert said[0] == "2 problems (problem from question, answer from answer)"
-    assert "dropped 4 rows: 1 without a problem, 2 without an answer" in said[1]
+    assert read.columns == (("question", "problem", ""), ("answer", "answer", ""))
+    assert "dropped 4 rows: 1 without a problem, 2 without an answer" in said[0]
     assert "1 problem more than once" in said
     chats = [
         {"messages": _chat("1 + 1?", "\\boxed{2}") + _chat("2 + 2?", "\\boxed{4}")},

@@ -1,0 +1,1 @@
+"""From a row of a user's own data to a problem: columns, statements, choices, golds."""

@@ -98,11 +98,16 @@ def language_model() -> None:
     print(f"  at 5e-6 {clipped[plain].mean():.3f}%; GSPO at 5e-6 {clipped['GSPO'].mean():.0f}%")
 
 
-def early_reward() -> None:
+def laptop() -> None:
+    """Early rewards of TEPO, and the Entropy-based Term where it is the highest of the study `stability`."""
     curves = read("curves", "claims-1")
     early = curves[curves["step"] <= 9]
     gap = 100 * by_seed(early, "mask_and_entropy: TEPO, β = 1", "kl_cov: GRPO/DAPO", "critic/score/mean")
     print(f"Laptop, TEPO above GRPO/DAPO, reward of steps 1 to 9: {over_seeds(gap)} points over {len(gap)} seeds")
+    scores = read("scores", "stability")
+    for rate in ("1e-4", "4e-4"):
+        a, b = (f"{label}, learning_rate={rate}" for label in ("Entropy-based Term", "GRPO/DAPO"))
+        print(f"  Entropy-based Term above GRPO/DAPO at {rate}: {accuracy(scores, a, b, '')} points")
 
 
 def sign_p(differences: Sequence[float], region: Region) -> tuple[float, float]:
@@ -133,6 +138,6 @@ def sign_tests() -> None:
 
 
 if __name__ == "__main__":
-    early_reward()
+    laptop()
     language_model()
     sign_tests()

@@ -84,6 +84,13 @@ def errors(luck: Luck, seeds: int, studies: int) -> dict[str, np.ndarray]:
     return {"false alarms": alarms, "false equivalence": equivalence, "refuted": refuted, "held": held}
 
 
+def coverage(deviation: float, seeds: int, studies: int) -> float:
+    """Share of 95% intervals of a difference that contain the truth. deviation: of a run, in shares; luck is normal."""
+    luck = Luck("normal", deviation=deviation)
+    p = interval_test(*studies_with(luck, seeds, studies, np.random.default_rng(seeds)))
+    return float((2 * np.minimum(*p) >= 0.05).mean())
+
+
 def main(studies: int = 200_000) -> None:
     seeds, families = (3, 5, 8), " / ".join(map(str, FAMILIES))
     found = {luck.name: [errors(luck, n, studies) for n in seeds] for luck in LUCKS}
@@ -95,6 +102,10 @@ def main(studies: int = 200_000) -> None:
         for luck, by_seeds in found.items():
             cells = [" / ".join(f"{100 * rate:.1f}" for rate in one[name]) for name in pair for one in by_seeds]
             print(f"| {luck} | {' | '.join(cells)} |")
+    print("\n95% intervals that contain the truth, in %, by the SD of runs in points:")
+    for n in (2, *seeds):
+        cells = [f"SD {100 * sd:g}: {100 * coverage(sd, n, studies):.1f}" for sd in (0.002, 0.005, 0.01, 0.02, 0.04)]
+        print(f"{n} seeds: {', '.join(cells)}")
 
 
 if __name__ == "__main__":

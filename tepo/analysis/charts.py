@@ -16,7 +16,7 @@ from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.headline import compared
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.sweep_table import LOST, environment_of
-from tepo.reporting.tables.table import SAME, Cell, Column, Kind, Table, TableBlock
+from tepo.reporting.tables.table import ENDED, SAME, Cell, Column, Kind, Table, TableBlock
 from tepo.store.facts import Facts
 from tepo.studies.claims import MEASURES
 from tepo.studies.plan import Unit
@@ -60,7 +60,8 @@ def _line(label: str, cell: Cell, verdict: str, words: str = "") -> dict[str, An
 
 def claims_charts(judged: Sequence[ClaimOutcome]) -> list[NamedChart]:
     """The measured claims at a glance, and each with its interval in the panel of its unit: those that hold first, then
-    the refuted ones, the largest differences first; none where none is measured."""
+    the refuted ones, the largest differences first, behind them those with runs that ended early (†); none where none
+    is measured."""
     rows = []
     for one in judged:
         if one.decision:
@@ -70,20 +71,22 @@ def claims_charts(judged: Sequence[ClaimOutcome]) -> list[NamedChart]:
                 cell = Cell(100 * one.decision.difference.delta, 100 * low, 100 * high)
             inside = [(100 * region.low, 100 * region.high)]
             outside = [(-math.inf, 100 * region.low), (100 * region.high, math.inf)]
-            line = _line(claim.sentence.rstrip("."), cell, str(one.outcome))
+            sentence = claim.sentence.rstrip(".")
+            line = _line(f"{sentence} {ENDED}" if one.ended else sentence, cell, str(one.outcome))
+            line["ended"] = bool(one.ended)
             line["unit"] = "".join(MEASURES[claim.measure])
             line["seeds"] = [100 * value for value in one.by_seed if not one.censored]
             rows.append(line | {"regions": outside if region.outside else inside})
     if not rows:
         return []
     order = {"holds": 0, "refuted": 1}
-    rows.sort(key=lambda row: (order.get(row["verdict"], 2), -_number(row["delta"])))
+    rows.sort(key=lambda row: (order.get(row["verdict"], 2), row["ended"], -_number(row["delta"])))
     frame = pd.DataFrame(rows)
     known = frame[frame["delta"].notna()]
-    glance = "Claims that were written down before their runs, a mark each"
+    glance = "Claims that were written down before their runs, a mark each; †: some of its runs ended early"
     caption = (
         "Each claim: dot and line are A above B with its interval (90%, or 95% where what it says has two ends); "
-        "shaded is what it says, small lines are seeds"
+        "shaded is what it says, small lines are seeds; †: some of its runs ended early"
     )
     return [
         NamedChart("claims-outcomes", "claims", glance, forest.outcomes(frame)),

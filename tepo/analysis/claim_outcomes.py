@@ -1,6 +1,7 @@
 """Outcomes of registered claims, from the facts of their runs, by the rule of regions
 (`tepo.evaluation.statistics.region`)."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -52,6 +53,13 @@ class ClaimOutcome:
     def outcome(self) -> RegionVerdict | None:
         """Word for the claim; None until it is judged."""
         return self.decision.outcome if self.decision else None
+
+    @property
+    def ended(self) -> Counter[str]:
+        """Number of runs of A and of B that ended early."""
+        baseline = self.units[0].row.label if self.claim.b else ""
+        labels = [unit.row.label for unit in self.units if self.facts.of(unit.id).ending]
+        return Counter("B" if label == baseline else "A" for label in labels)
 
     @property
     def done(self) -> int:

@@ -13,7 +13,19 @@ from tepo.planning.laptop_cost import cpu_seconds
 from tepo.reporting.headline import OUTCOME, outcomes_text
 from tepo.reporting.paper.reference import printed_gains
 from tepo.reporting.tables.cells import format_interval, format_value, number_text
-from tepo.reporting.tables.table import MISSING, Cell, Column, Kind, Table, TableBlock, TableRow, p_text, percent_cell
+from tepo.reporting.tables.provenance_note import mixed
+from tepo.reporting.tables.table import (
+    ENDED,
+    MISSING,
+    Cell,
+    Column,
+    Kind,
+    Table,
+    TableBlock,
+    TableRow,
+    p_text,
+    percent_cell,
+)
 from tepo.store.cost import Cost
 from tepo.studies.claims import MEASURES, OWN, Claim
 
@@ -40,7 +52,8 @@ def claims_table(judged: Sequence[ClaimOutcome], known: Sequence[Cost]) -> Table
         for one in judged:
             if one.claim.family.startswith(OWN) is own:
                 claim, cells = one.claim, _cells(one, known)[: len(columns)]
-                rows.append(TableRow(claim.name, claim.name, cells, sentence=claim.sentence))
+                label = f"{claim.name} {ENDED}" if one.ended else claim.name
+                rows.append(TableRow(claim.name, label, cells, sentence=claim.sentence, note=_note(one)))
                 pair = " against ".join(side.label for side in (claim.a, claim.b) if side)
                 said.append(f"{claim.name}: {claim.sentence.rstrip('.')}. {pair}. {_details(one)}".replace(" . ", " "))
         blocks += [TableBlock(title, columns, tuple(rows), notes=tuple(said))] if rows else []
@@ -50,18 +63,23 @@ def claims_table(judged: Sequence[ClaimOutcome], known: Sequence[Cost]) -> Table
 
 
 def summary(table: Table) -> str:
-    """The claims of their table in Markdown, a line each: sentence, region, verdict, p and difference."""
+    """The claims of their table in Markdown, a line each: sentence, region, verdict, p and difference. Below it the
+    notes, each with the claims that it belongs to."""
     lines = ["| claim | region | verdict | p | A above B |", "| :-- | :-- | :-- | --: | --: |"]
+    notes: dict[str, list[str]] = {}
     for block in table.blocks:
         for row in block.rows:
+            if row.note:
+                notes.setdefault(row.note, []).append(f"`{row.key}`")
             cells = {column.key: cell for column, cell in zip(block.columns, row.cells, strict=True)}
             delta, column = cells["delta"], block.columns[0]
             value = f"{format_value(delta, column, 1)} {format_interval(delta, column, 1)}"
             measured = delta.text or f"{value} {cells['unit'].text}".strip()
             verdict, region, p = cells[OUTCOME].text or "not run yet", cells["region"].text, cells["p"].text
-            said = f"{row.sentence} (`{row.label}`)", region, verdict, p, measured
+            name = f"`{row.key}`{row.label.removeprefix(row.key)}"
+            said = f"{row.sentence} ({name})", region, verdict, p, measured
             lines.append(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in said)} |")
-    return "\n".join(lines)
+    return "\n".join([*lines, "", *(f"- {', '.join(names)}: {note}" for note, names in notes.items())]).rstrip()
 
 
 def _cells(one: ClaimOutcome, known: Sequence[Cost]) -> tuple[Cell, ...]:
@@ -157,9 +175,7 @@ def _details(one: ClaimOutcome) -> str:
             "On average over such bases; one more base, measured like these, lies in 95% of cases from "
             f"{low} to {high} {claim.unit}."
         )
-    baseline = one.units[0].row.label if claim.b else ""
-    sides = Counter("B" if unit.row.label == baseline else "A" for unit in one.units if one.facts.of(unit.id).ending)
-    ended = "".join(f", {number} of {side} ended early" for side, number in sorted(sides.items()))
+    ended = "".join(f", {number} of {side} ended early" for side, number in sorted(one.ended.items()))
     bases = f" from each of {len(claim.bases)} bases" if claim.bases else ""
     parts = [
         f"Region: {_region(claim)} {claim.unit}.",
@@ -169,8 +185,15 @@ def _details(one: ClaimOutcome) -> str:
         f"Settings: {claim.rule}. {runs}{ended}. Seeds {', '.join(map(str, claim.seeds))}{bases}; new test problems "
         f"from seed {claim.problems}.",
         claim.means if one.outcome is RegionVerdict.HOLDS else "",
+        _note(one),
     ]
     return " ".join(filter(None, parts))
+
+
+def _note(one: ClaimOutcome) -> str:
+    """What a reader must know beside the claim, and how its machines or versions differ."""
+    sessions = [session for unit in one.units for session in one.facts.of(unit.id).made]
+    return " ".join(filter(None, (one.claim.note, mixed(sessions))))
 
 
 def _sentence(text: str) -> str:

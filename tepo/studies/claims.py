@@ -90,6 +90,7 @@ class Claim:
     threshold: float | None = option(None, "with steps_to: validation accuracy in percent", low=Exclusive(0), high=100)
     bases: dict[str, Words] = option({}, "name: settings of a base; A and B are compared on average over such bases")
     means: str = option("", "what follows where it holds; it may be written after the runs")
+    note: str = option("", "what a reader must know of its sentence; it may be written after the runs")
     by_its_first_rule: Literal["holds", "refuted", "undecided"] | None = option(
         None, "what the rule said that it was registered with, where that is another one; written after the runs"
     )
@@ -232,7 +233,7 @@ def check_registered(claim: Claim, run: str, sessions: Iterable[Mapping[str, Any
         raise UserError(f"a run of the claim {claim.name} {why}", where=f"run {run}, {claim.file}", fix=fix)
 
 
-AFTERWARDS = ("means", "by_its_first_rule", "known")  # keys that may change after the runs; `known` was one once
+AFTERWARDS = ("means", "note", "by_its_first_rule", "known")  # may change after the runs; `known` was one once
 
 
 def _wording(claim: Claim, document: Any) -> Any:

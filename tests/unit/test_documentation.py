@@ -25,7 +25,8 @@ import tepo
 from tepo.analysis.tables import study_table
 from tepo.config.run_config import RunConfig
 from tepo.reporting.page import PageContent, PageHead, build_page
-from tepo.reporting.tables.cells import format_value
+from tepo.reporting.tables.cells import format_interval, format_value
+from tepo.reporting.tables.table import VERDICT, verdict_in
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
 from tepo_cli.main import app
@@ -369,9 +370,12 @@ def test_the_table_of_the_first_page_is_what_the_records_say() -> None:
     ((study, units),), facts = read_facts(plan, "small_lm", records=True)
     block = study_table(study, "small_lm", units, facts).blocks[0]
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    printed = {row[0]: row[1:] for line in text.splitlines() if len(row := line.strip("| ").split(" | ")) in (6, 7)}
+    printed = {row[0].strip(): row[1:] for line in text.splitlines() if len(row := line.strip("|").split(" | ")) == 8}
     keys = ("words2", "otherwords2", "largewords2", "words3", "average")
     columns = {column.key: column for column in block.columns}
     for row in block.rows:
         cells = {column.key: cell for column, cell in zip(block.columns, row.cells, strict=True)}
         assert printed[row.label][:5] == [format_value(cells[key], columns[key], 1) for key in keys]
+        if row.label != study.baseline:
+            value = (said(cells["delta"], columns["delta"], 1) for said in (format_value, format_interval))
+            assert [" ".join(value), verdict_in(cells[VERDICT].text)] == [one.strip() for one in printed[row.label][5:]]

@@ -49,8 +49,9 @@ def claims(frame: pd.DataFrame) -> alt.ConcatChart | alt.LayerChart:
 
 
 def outcomes(frame: pd.DataFrame) -> alt.LayerChart:
-    """Registered claims at a glance: a mark each, a line an outcome. frame: of `claims`."""
-    rows = frame[["method", "verdict", "said", "unit"]].copy()
+    """Registered claims at a glance: a mark each, a line an outcome. frame: of `claims`, with ended, which
+    a † above the mark shows."""
+    rows = frame[["method", "verdict", "said", "unit", "ended"]].copy()
     rows["place"] = rows.groupby("verdict").cumcount()
     words = list(dict.fromkeys(rows["verdict"]))
     counts = rows.groupby("verdict").size()
@@ -63,8 +64,9 @@ def outcomes(frame: pd.DataFrame) -> alt.LayerChart:
     places = alt.X("place:Q", axis=None, scale=alt.Scale(domain=[-0.5, counts.max() - 0.5], nice=False))
     lines = alt.Y("line:N", sort=list(dict.fromkeys(rows["line"])), title=None, axis=axis)
     made = marks.encode(x=places, y=lines, color=colour, shape=shape, opacity=opacity, tooltip=[*tips, "unit:N"])
+    ended = alt.Chart(values(rows[rows["ended"]])).mark_text(text="†", dy=-11).encode(x=places, y=lines)
     return (
-        alt.layer(made)
+        alt.layer(made, ended)
         .add_params(chosen)
         .properties(width=_WIDTH, height=34 * len(words), usermeta=sizes(left=list(rows["line"])))
     )

@@ -28,6 +28,7 @@ from tepo.reporting.paper.reference import PAPER, PAPER_BENCHMARKS, PaperRow
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.table import (
     BASELINE,
+    ENDED,
     FEW_SEEDS,
     IDENTICAL,
     MISSING,
@@ -43,8 +44,6 @@ from tepo.reporting.tables.table import (
     percent_cell,
     ranked,
 )
-
-_ENDED = "†"
 
 
 @dataclass(frozen=True)
@@ -174,7 +173,7 @@ def _compared(
             comparisons.append(RowComparison(row, baseline, paper, measured.get(row.key)))
             text, cell = comparisons[-1].words, comparisons[-1].cell
         added = (cell, Cell(text=IDENTICAL if own.same_as and text else text)) if spec.baseline else ()
-        label = " ".join([row.label, *[_ENDED] * bool(own.endings), *[SAME] * (row.key in same)])
+        label = " ".join([row.label, *[ENDED] * bool(own.endings), *[SAME] * (row.key in same)])
         rows.append(replace(row, label=label, cells=(*row.cells, *added)))
     columns = (Column("delta", "Δ Avg.", Kind.DELTA), Column(VERDICT, "Verdict", Kind.TEXT)) if spec.baseline else ()
     shown = replace(block, columns=(*block.columns, *columns), rows=tuple(rows), baseline=spec.baseline or "")
@@ -346,7 +345,7 @@ def _notes(
     notes += _same_notes(spec, parts, blocks)
     if ended := [f"{row.shown} ({', '.join(row.endings)})" for row in spec.rows if row.endings]:
         what = "Training ended early; measured on the weights before the step named"
-        notes.append(f"{_ENDED} {what}: {'; '.join(ended)}.")
+        notes.append(f"{ENDED} {what}: {'; '.join(ended)}.")
     if frame.groupby("benchmark")["problem"].nunique().min() < FEWEST:
         notes.append(f"Fewer than {FEWEST} problems give no interval and no verdict.")
     measured = frame.groupby(["row", "benchmark"])["seed"].nunique()

@@ -40,6 +40,7 @@ _TESTED = (DeltaVerdict.BETTER, DeltaVerdict.WORSE, DeltaVerdict.NOT_DECIDED)
 VERDICT = "verdict"  # the column of words for a difference
 BASELINE = "baseline"  # the word where other rows have a verdict
 IDENTICAL = "identical here"  # the same, of a row whose runs are those of another until rounding parts them
+ENDED = "†"  # mark of a row with runs that ended early
 SAME = "≡"  # mark of such a row, and of one that agrees with another in every cell
 FEW_SEEDS = (
     f"Fewer than {FEWEST_SEEDS} seeds: differences of these trained models alone, without interval, verdict and bold. "
@@ -72,6 +73,7 @@ class TableRow:
     measured: tuple[str, ...] = ()  # ids of the runs and benchmarks behind it
     seeds: tuple[int, ...] = ()  # those measured
     sentence: str = ""  # what it is about, where the label is a name
+    note: str = ""  # what a reader must know beside its numbers
 
 
 @dataclass(frozen=True)

@@ -1,3 +1,5 @@
+import json
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -228,6 +230,33 @@ def test_times_that_no_run_lived_to_see_give_no_number(tmp_path: Path) -> None:
     assert "16 runs, 8 of A ended early. " in said
     drawn = claims_charts(list(found.values()))
     assert [one.name for one in drawn] == ["claims-outcomes"], "the outcome, and no difference"
+
+
+def test_notes_stand_beside_a_claim_and_runs_that_ended_early_are_marked_and_drawn_last(tmp_path: Path) -> None:
+    """A note of the file, and of the one run that another machine made; neither changes a verdict."""
+    said = text(up="{at_least: 2}", far="{at_least: -9}").replace("not\n", "not\n    note: Mind the gap.\n", 1)
+    claims, units = read(tmp_path, said)
+    ended, elsewhere = units[0][-1], units[1][0]
+    known = facts(
+        units,
+        chance,
+        ending=lambda unit: Ending("collapse", 2, "all wrong") if unit is ended else None,
+        made=lambda unit: [{"cpu": "one" if unit is elsewhere else "another"}],
+    )
+    found = judged(claims, units, known)
+    table = shown(found)
+    assert [row.label for row in table.blocks[0].rows] == ["up †", "far"]
+    up, far = table.blocks[0].notes
+    assert up.endswith("Mind the gap.")
+    assert "1 of A ended early" in up
+    assert far.endswith("These rows were made by different versions or machines: CPU one and another.")
+    lines = summary(table).split("\n")
+    assert lines[2].startswith("| It works (`up` †) | at least +2 | holds |")
+    assert lines[4:] == ["", "- `up`: Mind the gap.", f"- `far`: {far[far.index('These rows') :]}"]
+    for drawn in claims_charts(list(found.values())):
+        labels = re.findall(r"It works(?: †)?", json.dumps(drawn.chart.to_dict(), ensure_ascii=False))
+        assert labels[0] == "It works"
+        assert "It works †" in labels
 
 
 def test_bases_are_a_random_effect_of_a_claim(tmp_path: Path) -> None:

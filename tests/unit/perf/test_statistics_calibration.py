@@ -35,6 +35,11 @@ def test_the_interval_holds_its_level_where_both_rows_have_the_same_luck(seeds: 
         assert (one < 0.05 + WITHIN).all(), (luck, one)
 
 
+@pytest.mark.parametrize(("deviation", "seeds", "share"), [(0.002, 3, 0.989), (0.02, 2, 0.924), (0.02, 8, 0.956)])
+def test_intervals_contain_the_truth_as_often_as_the_document_says(deviation: float, seeds: int, share: float) -> None:
+    assert calibration.coverage(deviation, seeds, STUDIES) == pytest.approx(share, abs=0.006)  # three errors
+
+
 def test_rare_bad_runs_in_one_row_break_it() -> None:
     """The row with the bad runs seems better: of eight, none is bad in 43% of the studies."""
     alarms = [calibration.errors(luck, 8, STUDIES)["false alarms"][0] for luck in calibration.ONE_ROW[:3]]

@@ -53,11 +53,12 @@ def facts(
     curves: Callable[[Unit], Sequence[Mapping[str, Any]]] = lambda unit: (),
     missing: Collection[Unit] = (),
     ending: Callable[[Unit], Ending | None] = lambda unit: None,
+    made: Callable[[Unit], Sequence[Mapping[str, Any]]] = lambda unit: (),
 ) -> Facts:
     """What runs say that are measured on 60 problems with four samples, each right with this chance."""
     runs, scores, steps = [], [], []
     for unit in unique(unit for part in units for unit in part):  # claims share runs
-        known = Known("store", finished=True, ending=ending(unit))
+        known = Known("store", finished=True, ending=ending(unit), made=made(unit))
         row = {"run": unit.id, "tuning": False, "done": unit not in missing, "stale": False}
         runs.append(row | vars(known))
         drawn = np.random.default_rng([unit.seed, crc32(unit.row.label.encode())])

@@ -21,7 +21,7 @@ TWO = text(first="{at_least: 5}", second="{at_least: 5}")
 EDITS = {  # of the file after the runs: and what is said then; empty where they still count
     "as it was": (ONE, ""),
     "a comment": (ONE + "# seen\n", ""),
-    "what follows": (ONE + "    means: So be it.\n    by_its_first_rule: undecided\n", ""),
+    "what follows": (ONE + "    means: So be it.\n    note: Beside it.\n    by_its_first_rule: undecided\n", ""),
     "another batch": (ONE + text(batch=2, second="{at_least: 5}").removeprefix("claims:\n"), ""),
     "the region": (ONE.replace("at_least: 5", "at_least: 4"), "does not hold the claim"),
     "a seed": (ONE.replace(", 107]", ", 108]"), "does not hold the claim"),

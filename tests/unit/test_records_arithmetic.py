@@ -1,0 +1,56 @@
+"""`examples/records_arithmetic.py`: what documents say of the records beyond the tables."""
+
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import tepo
+from tepo.analysis.tables import study_table
+from tepo.evaluation.statistics.region import Region
+from tepo.reporting.tables.cells import format_interval, format_value
+from tepo.studies.plan_studies import plan_all
+from tepo.studies.planned_facts import read_facts
+
+ROOT = Path(tepo.__file__).parents[1]
+
+
+@pytest.fixture(scope="module")
+def script() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "examples/records_arithmetic.py"))
+
+
+def test_its_accuracies_are_those_of_the_table(script: dict[str, Any], tmp_path: Path) -> None:
+    """On seeds that share their problems its formula is that of `tepo table`."""
+    planned, facts = read_facts(plan_all(["language_model"], "small_lm", store=tmp_path), "small_lm", records=True)
+    ((study, units),) = planned
+    block = study_table(study, "small_lm", units, facts).blocks[0]
+    (column,) = (column for column in block.columns if column.key == "delta")
+    scores = script["read"]("scores", "language_model")
+    for row in block.rows:
+        if row.label not in (study.baseline, "before RL"):
+            cell = block.column("delta")[row.key]
+            value = f"{format_value(cell, column, 1)} {format_interval(cell, column, 1)}"
+            assert script["accuracy"](scores, row.label, study.baseline, "") == value
+
+
+def test_a_sign_test_by_hand(script: dict[str, Any]) -> None:
+    """Of eight seeds all, then seven, lie above 2; between takes both ends, and outside changes the two."""
+    for seeds, p in (([3.0] * 8, 1 / 256), ([3.0] * 7 + [1.0], 9 / 256)):
+        assert script["sign_p"](seeds, Region(low=2))[0] == pytest.approx(p)
+        assert script["sign_p"](seeds, Region(high=2))[1] == pytest.approx(p)
+    assert script["sign_p"]([0.0] * 8, Region(-1, 1)) == pytest.approx((1 / 256, 1))
+    assert script["sign_p"]([0.0] * 8, Region(-1, 1, outside=True)) == pytest.approx((1, 1 / 256))
+    assert script["sign_p"]([], Region(low=2)) == (1, 1)
+
+
+@pytest.mark.slow  # it reads the records of all claims
+def test_what_the_document_says_of_sign_tests(script: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    script["sign_tests"]()
+    printed = [int(word) for word in capsys.readouterr().out.split() if word.isdigit()]
+    claims, decided, alone, corrected = printed
+    text = " ".join((ROOT / "docs/results-known.md").read_text(encoding="utf-8").split())
+    assert decided == alone
+    assert f"judges the {claims} laptop claims by an exact sign test" in text
+    assert f"decides {corrected} instead of {decided}, and leaves {claims - corrected} open" in text

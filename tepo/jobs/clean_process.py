@@ -47,6 +47,7 @@ def in_child(work: Callable[..., Any], *arguments: Any) -> None:
 
 def _main() -> int:
     number, parent = map(int, sys.argv[1:3])
+    interpreter.quiet_others()
     signals.at_once()
     signals.end_with(parent, signal.SIGTERM)  # the thread that started it waits for it
     with open(number, "r+b") as file:

@@ -26,6 +26,7 @@ Row = Mapping[str, Any]
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _TOLD = re.compile(r'"?sep=([,;\t])"?(?:\r\n|\r|\n)')  # the first line, as Excel writes and reads it
+_TO_CONVERT = re.compile("float|decimal|binary|map<")  # in the name of a type of Arrow, whose 64 bits are "double"
 _NAMED = 5  # lines in a message
 _QUOTING = 'put a field that holds the separator, a quotation mark or a line break in "…", with "" for each of its own'
 
@@ -68,7 +69,12 @@ def table_rows(table: "pyarrow.Table") -> list[Row]:
 
     Raises UserError for two columns of one name."""
     names = _unlike(table.column_names)
-    columns = [[_plain(value, column.type) for value in column.to_pylist()] for column in table.columns]
+    columns = [
+        [_plain(value, column.type) for value in column.to_pylist()]
+        if _TO_CONVERT.search(str(column.type))
+        else column.to_pylist()
+        for column in table.columns
+    ]
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 

@@ -53,7 +53,7 @@ def read_rows(path: Path, is_row: Callable[[Row], bool], encoding: str | None = 
         elif kind == ".tsv":
             rows, more = _table(text, "\t")
         else:
-            rows, more = (_lines(text), []) if kind == ".jsonl" else _json(text, is_row)
+            rows, more = _json(text, is_row) if kind == ".json" else (_lines(text), list[str]())
             rows = [dict(zip(_unlike(row), row.values(), strict=True)) for row in rows]
         return rows, remarks + more
     except UserError as error:
@@ -97,7 +97,7 @@ def _unlike(names: Iterable[str]) -> list[str]:
 
 
 def _lines(text: str) -> list[Row]:
-    rows = []
+    rows = list[Row]()
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
@@ -121,7 +121,7 @@ def _json(text: str, is_row: Callable[[Row], bool]) -> tuple[list[Row], list[str
         else:
             return _lines(text), []
         raise
-    remarks = []
+    remarks = list[str]()
     if isinstance(value, Mapping):
         lists = [
             key for key, part in value.items() if isinstance(part, list) and any(isinstance(x, Mapping) for x in part)
@@ -186,7 +186,8 @@ def _table(text: str, usual: str) -> tuple[list[Row], list[str]]:
     if not header:
         raise UserError("the file is empty", fix="a first line that names the columns")
     likely = [told[1]] if told else [one for one in (usual, *_SEPARATORS) if one in header]
-    tables, faults = {}, []
+    tables: dict[str, tuple[list[str], list[Row], list[str]]] = {}
+    faults = list[UserError]()
     for separator in dict.fromkeys(likely or [usual]):
         try:
             tables[separator] = _split(lines, separator)
@@ -194,14 +195,15 @@ def _table(text: str, usual: str) -> tuple[list[Row], list[str]]:
             faults.append(error)
     fitting = [separator for separator, (names, _, _) in tables.items() if len(names) > 1]
     if len(fitting) > 1:
-        said = " or by ".join(_SEPARATORS[one] for one in fitting)
+        said = " or by ".join(map(_SEPARATORS.__getitem__, fitting))
         raise UserError(f"separated by {said}? Both fit all lines", fix="put the names of columns in quotation marks")
     if faults and not fitting:
         raise faults[0]
     separator = fitting[0] if fitting else next(iter(tables))
     _, rows, remarks = tables[separator]
-    said = [f"separated by {_SEPARATORS[separator]}"] if fitting and separator != usual else []
-    return rows, said + remarks
+    if fitting and separator != usual:
+        remarks = [f"separated by {_SEPARATORS[separator]}", *remarks]
+    return rows, remarks
 
 
 def _split(lines: Sequence[str], separator: str) -> tuple[list[str], list[Row], list[str]]:

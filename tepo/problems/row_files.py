@@ -26,6 +26,7 @@ Row = Mapping[str, Any]
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 _MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16", codecs.BOM_UTF16_BE: "utf-16"}
 _TOLD = re.compile(r'"?sep=([,;\t])"?(?:\r\n|\r|\n)')  # the first line, as Excel writes and reads it
+_TO_CONVERT = re.compile("float|decimal|binary|map<")  # in the name of a type of Arrow, whose 64 bits are "double"
 _NAMED = 5  # lines in a message
 _QUOTING = 'put a field that holds the separator, a quotation mark or a line break in "…", with "" for each of its own'
 
@@ -52,7 +53,7 @@ def read_rows(path: Path, is_row: Callable[[Row], bool], encoding: str | None = 
         elif kind == ".tsv":
             rows, more = _table(text, "\t")
         else:
-            rows, more = (_lines(text), []) if kind == ".jsonl" else _json(text, is_row)
+            rows, more = _json(text, is_row) if kind == ".json" else (_lines(text), list[str]())
             rows = [dict(zip(_unlike(row), row.values(), strict=True)) for row in rows]
         return rows, remarks + more
     except UserError as error:
@@ -68,7 +69,12 @@ def table_rows(table: "pyarrow.Table") -> list[Row]:
 
     Raises UserError for two columns of one name."""
     names = _unlike(table.column_names)
-    columns = [[_plain(value, column.type) for value in column.to_pylist()] for column in table.columns]
+    columns = [
+        [_plain(value, column.type) for value in column.to_pylist()]
+        if _TO_CONVERT.search(str(column.type))
+        else column.to_pylist()
+        for column in table.columns
+    ]
     return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]
 
 
@@ -91,7 +97,7 @@ def _unlike(names: Iterable[str]) -> list[str]:
 
 
 def _lines(text: str) -> list[Row]:
-    rows = []
+    rows = list[Row]()
     for number, line in enumerate(text.split("\n"), 1):
         if line.strip():
             try:
@@ -115,7 +121,7 @@ def _json(text: str, is_row: Callable[[Row], bool]) -> tuple[list[Row], list[str
         else:
             return _lines(text), []
         raise
-    remarks = []
+    remarks = list[str]()
     if isinstance(value, Mapping):
         lists = [
             key for key, part in value.items() if isinstance(part, list) and any(isinstance(x, Mapping) for x in part)
@@ -180,7 +186,8 @@ def _table(text: str, usual: str) -> tuple[list[Row], list[str]]:
     if not header:
         raise UserError("the file is empty", fix="a first line that names the columns")
     likely = [told[1]] if told else [one for one in (usual, *_SEPARATORS) if one in header]
-    tables, faults = {}, []
+    tables: dict[str, tuple[list[str], list[Row], list[str]]] = {}
+    faults = list[UserError]()
     for separator in dict.fromkeys(likely or [usual]):
         try:
             tables[separator] = _split(lines, separator)
@@ -188,14 +195,15 @@ def _table(text: str, usual: str) -> tuple[list[Row], list[str]]:
             faults.append(error)
     fitting = [separator for separator, (names, _, _) in tables.items() if len(names) > 1]
     if len(fitting) > 1:
-        said = " or by ".join(_SEPARATORS[one] for one in fitting)
+        said = " or by ".join(map(_SEPARATORS.__getitem__, fitting))
         raise UserError(f"separated by {said}? Both fit all lines", fix="put the names of columns in quotation marks")
     if faults and not fitting:
         raise faults[0]
     separator = fitting[0] if fitting else next(iter(tables))
     _, rows, remarks = tables[separator]
-    said = [f"separated by {_SEPARATORS[separator]}"] if fitting and separator != usual else []
-    return rows, said + remarks
+    if fitting and separator != usual:
+        remarks = [f"separated by {_SEPARATORS[separator]}", *remarks]
+    return rows, remarks
 
 
 def _split(lines: Sequence[str], separator: str) -> tuple[list[str], list[Row], list[str]]:

@@ -29,9 +29,12 @@ _LINES = "A line of the formula, e.g. --formula 'J=min(w, clip(w, 1 - low, 1 + h
 _DRY_RUN = "Show what would be evaluated and the first prompt as the model sees it."
 _WRAP = "Around a request: auto (chat template if there is one), base or raw. Default: the run's, else auto."
 _OUT = "Folder for the results (default: eval/ of the run, or of base-… in the store)."
+_SCALE = "laptop, small_lm, single_gpu, paper, or one of your own (default: laptop, or the only one of a study)."
+_SEEDS = "0,1,2 or 'range(3)' (default: the study's; with --records all that are on record)."
 _RECORDS = "Read what the store lacks from records; there need be no store."
 
-Scale = Annotated[str, typer.Option(help="laptop, small_lm, single_gpu, paper, or one of your own.")]
+Scale = Annotated[str | None, typer.Option(help=_SCALE, show_default=False)]
+Seeds = Annotated[str | None, typer.Option(help=_SEEDS, show_default=False)]
 Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Runs side by side, one thread (or --gpus) each.")]
 Store = Annotated[Path, typer.Option(help="Folder of runs.")]
 StoreOfRun = Annotated[Path | None, typer.Option(help="Folder of runs (default: runs/).")]
@@ -50,8 +53,8 @@ Results = Annotated[Path | None, typer.Option(help="Also write findings, claims 
 class Asked:
     """Options of studies; what is shown is asked for as it was run."""
 
-    scale: Scale = "laptop"
-    seeds: Annotated[str | None, typer.Option(help="0,1,2 or 'range(3)' (default: the study's).")] = None
+    scale: Scale = None
+    seeds: Seeds = None
     store: Store = Path("runs")
     data: Annotated[
         str | None, typer.Option(help="Data of every row: an option of data=, or FILE.jsonl (default: the scale's).")
@@ -60,13 +63,7 @@ class Asked:
 
     @property
     def chosen_seeds(self) -> list[int] | None:
-        """Raises UserError for what is no list of integers."""
-        try:
-            from tepo.studies.sweep import values_of
-
-            return None if self.seeds is None else [int(part) for part in values_of(self.seeds)]
-        except ValueError:
-            raise UserError(f"not a list of seeds: {self.seeds!r}", fix="--seeds 0,1,2 or 'range(3)'") from None
+        return seed_numbers(self.seeds)
 
     @property
     def overrides(self) -> list[str]:
@@ -90,7 +87,7 @@ class Asked:
         planned = self.plan(names)
         if not records:
             check_store_exists(self.store)
-        return read_facts(planned, self.scale, self.chosen_seeds, records=records)
+        return read_facts(planned, self.chosen_seeds, records=records)
 
 
 @dataclass(frozen=True)
@@ -167,6 +164,16 @@ def unbundled(command: Callable[..., None]) -> Callable[..., None]:
     call.__name__, call.__doc__ = command.__name__, command.__doc__
     call.__signature__ = inspect.Signature([*kept, *options])  # type: ignore[attr-defined]
     return call
+
+
+def seed_numbers(text: str | None) -> list[int] | None:
+    """The seeds of `--seeds`. Raises UserError for what is no list of integers."""
+    try:
+        from tepo.studies.sweep import values_of
+
+        return None if text is None else [int(part) for part in values_of(text)]
+    except ValueError:
+        raise UserError(f"not a list of seeds: {text!r}", fix="--seeds 0,1,2 or 'range(3)'") from None
 
 
 def formula_words(lines: Sequence[str] | None) -> list[str]:

@@ -99,17 +99,22 @@ class Unit:
         return "wandb" in self.config.tracking.to and not self.config.tracking.offline
 
     @property
+    def one_core(self) -> bool:
+        """Its scale's runs take a core of a CPU."""
+        return scale_studies(self.config.scale).one_core
+
+    @property
     def takes_gpu(self) -> bool:
         """It runs on a GPU where there is one. At a scale whose runs take a core of a CPU only what asks for it does:
         there a GPU has too little to do, and results are those of the plan and of the records."""
-        device, one_core = self.config.engine.device, scale_studies(self.config.scale).one_core
-        return device != "cpu" and (not one_core or device == "cuda" or self.config.sampler.kind == "vllm")
+        device = self.config.engine.device
+        return device != "cpu" and (not self.one_core or device == "cuda" or self.config.sampler.kind == "vllm")
 
     @property
     def needs_gpu(self) -> bool:
         """It is not meant for a CPU: bfloat16, or vLLM's build for CUDA."""
-        config, one_core = self.config, scale_studies(self.config.scale).one_core
-        large = not one_core and (config.model.dtype == "bfloat16" or config.sampler.kind == "vllm")
+        config = self.config
+        large = not self.one_core and (config.model.dtype == "bfloat16" or config.sampler.kind == "vllm")
         return config.engine.device == "cuda" or (config.engine.device == "auto" and large)
 
     @property
@@ -224,6 +229,12 @@ def unit_of(row: StudyRow, model: str, words: tuple[str, ...], seed: int, store:
     config = replace(made, store=str(store), seed=seed)
     run = RunFolder.of_base(config) if row.objective is None else RunFolder(store / run_id(config, recipe))
     return Unit(row, model, seed, config, (*words, f"seed={seed}"), run.path)
+
+
+def scale_of(units: Sequence[Unit]) -> str:
+    """The scale that the units of a study were planned at; a scale's file of one's own may call it otherwise."""
+    words = {key_of(word): word.partition("=")[2] for word in units[0].overrides}
+    return words.get("scale", units[0].config.scale)
 
 
 def row_key(unit: Unit) -> str:

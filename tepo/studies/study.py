@@ -24,6 +24,7 @@ from tepo.studies.tune import Tune, check_tune
 from tepo.studies.vary import Setting, Vary, Words, check_values, key_of, settings, values_of, varied_keys
 
 SCALES = ("laptop", "single_gpu", "paper")  # those with overrides of their own in a row
+USUAL = "laptop"  # the scale of studies that are taken at several, where none is asked for
 CLAIMS = "claims"  # beside the studies, of another form: tepo.studies.claims
 Reference = dict[Literal["table", "method", "model", "panel", "steps", "seed", "kind"], str | int | None]
 _TWO = "write two studies"
@@ -144,9 +145,15 @@ class Study:
         """Tell whether it decides a registered claim."""
         return bool(self.batch)
 
-    def own_scale(self, asked: str) -> str:
-        """The scale that is asked for, but for a registered claim, which has one."""
-        return next(iter(self.scales)) if self.registered else asked
+    def own_scale(self, asked: str | None) -> str:
+        """The scale that is asked for, without one the usual or the only one of the study; a registered claim has one.
+        Raises UserError where a study has several others."""
+        if self.registered or (asked is None and len(self.scales) == 1):
+            return next(iter(self.scales))
+        if asked is None and USUAL not in self.scales:
+            fix = " or ".join(f"--scale {name}" for name in self.scales)
+            raise UserError(f"{self.name} is taken at several scales", where=f"study {self.name}", fix=fix)
+        return asked or USUAL
 
     def scale(self, name: str) -> Scale:
         """The settings written for a scale, else those that its file makes of another (`tepo.studies.scales`). Raises

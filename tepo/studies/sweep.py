@@ -72,7 +72,7 @@ def plan_sweep(words: Sequence[str], axes: Mapping[str, Sequence[str]], store: P
     names = of["objective"] or [DEFAULT]
     shown = looks({Path(name).stem: name for name in names})
     rows = tuple(StudyRow(Path(name).stem, name, look=shown[Path(name).stem]) for name in names)
-    scale = compose([word for word in one.values() if key_of(word) == "scale"]).scale
+    scale = one["scale"].partition("=")[2] if "scale" in one else compose(()).scale
     settled = Scale((), tuple(check_seeds(seeds)), vary=vary)
     title = f"Sweep over {', '.join(axes)}"
     baseline = rows[0].label if len(rows) > 1 else None

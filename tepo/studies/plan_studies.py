@@ -6,6 +6,7 @@ from pathlib import Path
 from tepo.common.errors import UserError
 from tepo.common.text import listed
 from tepo.jobs.measure import check_measurable
+from tepo.store.find_run import check_place
 from tepo.studies.claims import load_claims, study_of
 from tepo.studies.plan import Unit, make_plan, reporting_seeds, scale_of
 from tepo.studies.store_check import check_store
@@ -60,6 +61,7 @@ def plan_studies(
 ) -> list[tuple[Study, list[Unit]]]:
     """`plan_all` of studies that are loaded, none of them a table of panels. Seeds and overrides are not for those of
     registered claims."""
+    check_place(store)
     for study in studies:
         if study.panels:
             what = f"{study.name} is a table of panels and cannot be a panel of another"

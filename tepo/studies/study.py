@@ -397,8 +397,8 @@ def printed(study: Study, model: str, row: StudyRow) -> PaperRow | None:
 def check_seeds(seeds: Sequence[int]) -> Sequence[int]:
     """Seeds as given. Raises UserError unless they are different whole numbers from 0 up: a seed that counts twice
     would narrow every interval."""
-    if not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
-        raise UserError("seeds are whole numbers from 0 up", fix="for example 0, 1, 2")
+    if not seeds or not all(type(seed) is int and 0 <= seed < 2**63 for seed in seeds):
+        raise UserError("seeds are whole numbers from 0 up, and below 2^63", fix="for example 0, 1, 2")
     if len(set(seeds)) < len(seeds):
         raise UserError("a seed is listed twice", fix="name each once")
     return seeds

@@ -168,7 +168,7 @@ def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dic
     varied, key, verb = study.keys_set_at(scale), *(("tune", "tunes") if study.tune_at(scale) else ("vary", "varies"))
     for text in extra:
         if key_of(text) in varied:
-            fix = f"leave it out, or change `{key}:` in a study of your own (docs/studies.md)"
+            fix = f"leave it out, or change `{key}:` in a study of your own"
             raise UserError(f"{key_of(text)} is what the study {study.name} {verb}", where=text, fix=fix)
     chosen, usual, recipes = study.scale(scale), scale_studies(scale).objectives, {}
     for model in own or chosen.models:

@@ -29,7 +29,7 @@ CLAIMS = "claims"  # beside the studies, of another form: tepo.studies.claims
 Reference = dict[Literal["table", "method", "model", "panel", "steps", "seed", "kind"], str | int | None]
 _TWO = "write two studies"
 _PRINTED = {"vary": "sweep", "tune": "row that was tuned like this"}
-_EXAMPLE = "see ablations/panel_e.yaml"
+_ROWS = "rows: [{label: Untrained, base: true}, {label: GSPO, objective: gspo}]"
 _SET_BY_STUDY = {
     "seed": "--seeds, or `seeds:` of the study",
     "store": "--store",
@@ -226,7 +226,7 @@ def parse_study(path: Path) -> Study:
     ]
     study = replace(study, name=path.stem, rows=tuple(rows))
     if bool(study.rows) == bool(study.panels):
-        raise at.error("a study has either `rows:` or `panels:`", fix=f"{_EXAMPLE}, experiments/table3.yaml")
+        raise at.error("a study has either `rows:` or `panels:`", fix=f"{_ROWS}, or panels: [panel_a, panel_b]")
     if not study.scales:
         raise at.at("scales").error("a study names at least one scale", fix="laptop: {models: [laptop], seeds: [0]}")
     _check_rows(study, at)
@@ -257,7 +257,7 @@ def _check_rows(study: Study, at: Location) -> None:
             fix = "labels name rows; make them different"
             raise here.at("label").error(f"two rows are labelled {row.label!r}", fix=fix)
         if row.base == (row.objective is not None):
-            raise here.error("a row has either `objective: NAME` or `base: true`", fix=_EXAMPLE)
+            raise here.error("a row has either `objective: NAME` or `base: true`", fix=_ROWS)
         if row.objective is not None and is_own("objective", row.objective):
             load_row(row.objective)
         elif row.objective is not None and row.objective not in options("objective"):
@@ -390,7 +390,7 @@ def printed(study: Study, model: str, row: StudyRow) -> PaperRow | None:
     merged: dict[Any, Any] = {**study.reference, **of_model, **own}
     where = {key: value for key, value in merged.items() if value is not None}
     if "table" not in where or "method" not in where:
-        raise UserError("a reference names `table:` and `method:`", fix=_EXAMPLE)
+        raise UserError("a reference names `table:` and `method:`", fix="reference: {table: table1, method: gspo}")
     return reference_row(RowKey(**where))
 
 

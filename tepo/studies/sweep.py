@@ -53,7 +53,7 @@ def axes_of(words: Sequence[str]) -> dict[str, list[str]]:
         if is_text(key) or Path(unquoted(text)).exists():
             continue
         if not key.startswith("objective.") and (other := _OTHERS.fullmatch(text.strip())):
-            fix = "write the values (a,b,c) or range(3); `vary:` of a study crosses settings (docs/studies.md)"
+            fix = "write the values (a,b,c) or range(3); `vary:` of a study crosses settings"
             raise UserError(f"{other[1]}(…) of Hydra's sweeps is not understood", where=word, fix=fix)
         if len(values := values_of(text)) > 1:
             _check_commas(key, text)

@@ -76,10 +76,10 @@ def plan_studies(
         for config in {tuple(unit.config.data.benchmarks): unit.config for unit in units}.values():
             check_measurable(config)
         planned.append((study, units))
-    first: dict[tuple[str, str, int], tuple[Study, Unit]] = {}
-    for study, units in planned:  # on one page a label stands for one run
+    first: dict[tuple[str, str, str, int], tuple[Study, Unit]] = {}
+    for study, units in planned:  # on one page a label stands for one run of a scale
         for unit in units:
-            other, known = first.setdefault((unit.label, unit.model, unit.seed), (study, unit))
+            other, known = first.setdefault((scale_of(units), unit.label, unit.model, unit.seed), (study, unit))
             if known.folder != unit.folder:
                 differing = sorted(set(known.overrides) ^ set(unit.overrides))
                 what = f"the row {unit.label!r} is one run in {other.name} and another in {study.name}"

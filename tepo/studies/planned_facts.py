@@ -81,12 +81,12 @@ def measured_studies(
         if len({row_key(unit) for unit in done}) > 1 or (done and len(done) == len(units)):
             found[name] = units, {unit.id for unit in done}
     chosen, shown = set[str](), set[str]()
-    folders: dict[tuple[str, str, int], Path] = {}
+    folders: dict[tuple[str, str, str, int], Path] = {}
     # those that are complete first, of these the largest
     for name, (units, ids) in sorted(
         found.items(), key=lambda one: (-len(one[1][1]) / len(one[1][0]), -len(one[1][1]))
     ):
-        labels = {(unit.label, unit.model, unit.seed): unit.folder for unit in units}
+        labels = {(scale_of(units), unit.label, unit.model, unit.seed): unit.folder for unit in units}
         if not ids <= shown and all(folders.get(label, folder) == folder for label, folder in labels.items()):
             chosen.add(name)
             shown, folders = shown | ids, folders | labels

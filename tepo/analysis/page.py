@@ -156,8 +156,10 @@ def head_of(planned: Planned, facts: Facts) -> PageHead:
     units = unique(unit for _, part in planned for unit in part)
     trained = [unit for unit in units if unit.row.objective is not None]
     titles = list(dict.fromkeys("Registered claims" if study.registered else study.title for study, _ in planned))
+    scales = scales_text(planned)
     return PageHead(
-        f"{'; '.join(titles) if len(titles) <= 2 else f'{len(titles)} studies'}, {scales_text(planned)} scale",
+        f"{'; '.join(titles) if len(titles) <= 2 else f'{len(titles)} studies'}, {scales} scale",
+        scales=scales,
         asked=_asked(planned),
         ran=_ran(units, facts),
         cost=_cost(units, facts),

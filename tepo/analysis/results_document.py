@@ -16,7 +16,7 @@ from tepo.reporting.page import PageContent
 from tepo.reporting.tables.render import as_text, markdown_text
 from tepo.reporting.tables.table import VERDICT, Table, TableBlock
 from tepo.store.facts import Facts
-from tepo.studies.plan_studies import Planned, scales_text
+from tepo.studies.plan_studies import Planned
 
 _SHOWN = (AVERAGE, "delta", VERDICT, "setting")  # columns of rows that are compared with a baseline
 _HOW_TO_READ = (
@@ -37,7 +37,7 @@ def write_results(path: Path, rendered: PageContent, planned: Planned, facts: Fa
     pictures = {"opening": rendered.picture.chart} if rendered.picture else {}
     claims = [study.table for study in rendered.studies if study.table.name == CLAIMS]
     parts = [
-        f"# {'Registered claims' if claims else 'Results'} at {scales_text(planned)} scale",
+        f"# {'Registered claims' if claims else 'Results'} at {rendered.head.scales} scale",
         f"Written by `{command}`.",
         *(f"![{markdown_text(rendered.head.title)}]({path.stem}-{name}.svg)" for name in pictures),
         " ".join(filter(None, (rendered.head.ran, rendered.head.caveat))),

@@ -27,7 +27,7 @@ from tepo.studies.vary import value_text
 def run(
     study: str,
     *,
-    scale: str = "laptop",
+    scale: str | None = None,
     seeds: Sequence[int] | None = None,
     store: str | Path = "runs",
     overrides: Sequence[str] = (),
@@ -37,7 +37,8 @@ def run(
 ) -> StudyResult:
     """Train and measure what the store lacks of a study, and give its table: `tepo ablate`.
 
-    seeds: default: the study's. overrides: for every row, as behind `--set` (`train.steps=20`, `data=words.jsonl`).
+    scale: default: laptop, or the only one that the study has. seeds: default: the study's. overrides: for every
+    row, as behind `--set` (`train.steps=20`, `data=words.jsonl`).
     jobs: runs side by side. progress: bars on standard error or in the notebook's cell; off: nothing is printed.
     trust: execute Python that the study names, as `--trust` does.
 
@@ -48,15 +49,15 @@ def run(
     plan = partial(plan_all, [study], scale, store=Path(store), seeds=seeds, overrides=overrides)
     with caller():
         say(overrides, trusts=trust)
-        planned = run_planned(plan, scale, Slots(jobs=jobs), quiet=not progress)
-        return StudyResult.of(*read_facts(planned, scale, seeds), scale)
+        planned = run_planned(plan, Slots(jobs=jobs), quiet=not progress)
+        return StudyResult.of(*read_facts(planned, seeds))
 
 
 @settled()
 def results(
     study: str,
     *,
-    scale: str = "laptop",
+    scale: str | None = None,
     seeds: Sequence[int] | None = None,
     store: str | Path = "runs",
     overrides: Sequence[str] = (),
@@ -64,15 +65,15 @@ def results(
 ) -> StudyResult:
     """Read what is known of a study, without running anything: `tepo table`.
 
-    It is read from the store, and with `records` from the records that ship, of runs that the store lacks. seeds,
-    overrides: as for `run`.
+    It is read from the store, and with `records` from the records that ship, of runs that the store lacks. scale,
+    overrides: as for `run`. seeds: default: the study's, and with `records` all that these hold.
 
     Raises UserError for what cannot be meant, and for damaged files.
     """
     _check_list(overrides)
     composed.cache_clear()
     planned = plan_all([study], scale, store=Path(store), seeds=seeds, overrides=overrides)
-    return StudyResult.of(*read_facts(planned, scale, seeds, records=records), scale)
+    return StudyResult.of(*read_facts(planned, seeds, records=records))
 
 
 @settled()

@@ -24,17 +24,36 @@ def _trusted(given: bool) -> bool:
     return given
 
 
+def store_folder(text: str | Path) -> Path:
+    """A folder of runs as it is typed. Raises UserError for what can be none."""
+    from tepo.store.find_run import check_place
+
+    if not str(text).strip():
+        raise UserError("the store has no name", where="--store", fix="--store DIR")
+    check_place(Path(text))
+    return Path(text)
+
+
+_MOST = 1024  # runs, GPUs or copies side by side
 _TRUST = "Execute Python that a run or study names, of its model or objective, and reach servers that it names."
 _LINES = "A line of the formula, e.g. --formula 'J=min(w, clip(w, 1 - low, 1 + high))*A'; may be repeated."
 _DRY_RUN = "Show what would be evaluated and the first prompt as the model sees it."
 _WRAP = "Around a request: auto (chat template if there is one), base or raw. Default: the run's, else auto."
 _OUT = "Folder for the results (default: eval/ of the run, or of base-… in the store)."
+_SCALE = "laptop, small_lm, single_gpu, paper, or one of your own (default: laptop, or the only one of a study)."
+_SEEDS = "0,1,2 or 'range(3)' (default: the study's; with --records all that are on record)."
 _RECORDS = "Read what the store lacks from records; there need be no store."
 
-Scale = Annotated[str, typer.Option(help="laptop, small_lm, single_gpu, paper, or one of your own.")]
-Jobs = Annotated[int, typer.Option("--jobs", "-j", min=1, help="Runs side by side, one thread (or --gpus) each.")]
-Store = Annotated[Path, typer.Option(help="Folder of runs.")]
-StoreOfRun = Annotated[Path | None, typer.Option(help="Folder of runs (default: runs/).")]
+Scale = Annotated[str | None, typer.Option(help=_SCALE, show_default=False)]
+Seeds = Annotated[str | None, typer.Option(help=_SEEDS, show_default=False)]
+Jobs = Annotated[
+    int, typer.Option("--jobs", "-j", min=1, max=_MOST, help="Runs side by side, one thread (or --gpus) each.")
+]
+Store = Annotated[Path, typer.Option(parser=store_folder, metavar="DIR", help="Folder of runs.")]
+StoreOfRun = Annotated[
+    Path | None,
+    typer.Option(parser=store_folder, metavar="DIR", help="Folder of runs (default: runs/).", show_default=False),
+]
 Records = Annotated[bool, typer.Option("--records", help=_RECORDS)]
 Format = Annotated[str, typer.Option(help="terminal, markdown, latex, csv or html.")]
 Trust = Annotated[bool, typer.Option("--trust", callback=_trusted, help=_TRUST)]
@@ -50,8 +69,8 @@ Results = Annotated[Path | None, typer.Option(help="Also write findings, claims 
 class Asked:
     """Options of studies; what is shown is asked for as it was run."""
 
-    scale: Scale = "laptop"
-    seeds: Annotated[str | None, typer.Option(help="0,1,2 or 'range(3)' (default: the study's).")] = None
+    scale: Scale = None
+    seeds: Seeds = None
     store: Store = Path("runs")
     data: Annotated[
         str | None, typer.Option(help="Data of every row: an option of data=, or FILE.jsonl (default: the scale's).")
@@ -60,13 +79,7 @@ class Asked:
 
     @property
     def chosen_seeds(self) -> list[int] | None:
-        """Raises UserError for what is no list of integers."""
-        try:
-            from tepo.studies.sweep import values_of
-
-            return None if self.seeds is None else [int(part) for part in values_of(self.seeds)]
-        except ValueError:
-            raise UserError(f"not a list of seeds: {self.seeds!r}", fix="--seeds 0,1,2 or 'range(3)'") from None
+        return seed_numbers(self.seeds)
 
     @property
     def overrides(self) -> list[str]:
@@ -90,7 +103,7 @@ class Asked:
         planned = self.plan(names)
         if not records:
             check_store_exists(self.store)
-        return read_facts(planned, self.scale, self.chosen_seeds, records=records)
+        return read_facts(planned, self.chosen_seeds, records=records)
 
 
 @dataclass(frozen=True)
@@ -100,7 +113,8 @@ class Where:
     jobs: Jobs = 1  # the same for every command: a laptop run takes one core, a GPU run what --gpus says
     launcher: Annotated[str, typer.Option(help="local or slurm.")] = "local"
     gpus: Annotated[
-        int | None, typer.Option(min=0, help="GPUs of a node for each run (default: what it can use); 0: the CPU.")
+        int | None,
+        typer.Option(min=0, max=_MOST, help="GPUs of a node for each run (default: what it can use); 0: the CPU."),
     ] = None
     slurm: Annotated[
         list[str] | None,
@@ -128,8 +142,10 @@ class How:
     limit: Annotated[int | None, typer.Option(min=1, help="Only the first N problems of each.")] = None
     dry_run: Annotated[bool, typer.Option("--dry-run", help=_DRY_RUN)] = False
     backend: Annotated[str, typer.Option(help="auto, torch, vllm or vllm_server.")] = "auto"
-    tensor_parallel: Annotated[int, typer.Option(min=1, help="GPUs one copy of the model is cut over (vllm).")] = 1
-    data_parallel: Annotated[int, typer.Option(min=1, help="Copies of the model side by side (vllm).")] = 1
+    tensor_parallel: Annotated[
+        int, typer.Option(min=1, max=_MOST, help="GPUs one copy of the model is cut over (vllm).")
+    ] = 1
+    data_parallel: Annotated[int, typer.Option(min=1, max=_MOST, help="Copies of the model side by side (vllm).")] = 1
     dtype: Annotated[str, typer.Option(help="auto, float32 or bfloat16.")] = "auto"
     revision: Annotated[str | None, typer.Option(help="Commit of a hub model.")] = None
     wrap: Annotated[str | None, typer.Option(help=_WRAP)] = None
@@ -169,6 +185,13 @@ def unbundled(command: Callable[..., None]) -> Callable[..., None]:
     return call
 
 
+def seed_numbers(text: str | None) -> list[int] | None:
+    """The seeds of `--seeds`. Raises UserError for what is no list of whole numbers."""
+    from tepo.studies.sweep import seeds_of
+
+    return None if text is None else seeds_of(text)
+
+
 def formula_words(lines: Sequence[str] | None) -> list[str]:
     """Overrides of `--formula NAME=EXPRESSION`. Raises UserError for what has no name."""
     for line in lines or ():
@@ -179,9 +202,11 @@ def formula_words(lines: Sequence[str] | None) -> list[str]:
 
 def check_store_exists(store: Path) -> None:
     """For commands that only read the store. Raises UserError when it is no folder."""
+    from tepo.store.find_run import check_place
+
+    check_place(store)
     if not store.is_dir():
-        what = "the store is not a folder" if store.exists() else "no store there"
-        raise UserError(what, where=str(store), fix="--store DIR; `tepo ablate NAME` fills one")
+        raise UserError("no store there", where=str(store), fix="--store DIR; `tepo ablate NAME` fills one")
 
 
 def compose_run(overrides: Sequence[str], store: Path | None) -> "RunConfig":
@@ -192,6 +217,9 @@ def compose_run(overrides: Sequence[str], store: Path | None) -> "RunConfig":
     from dataclasses import replace
 
     from tepo.config.compose import compose
+    from tepo.store.find_run import check_place
 
     config = compose(overrides)
-    return replace(config, store=str(store)) if store else config
+    config = replace(config, store=str(store)) if store else config
+    check_place(Path(config.store))
+    return config

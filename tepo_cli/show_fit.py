@@ -154,7 +154,7 @@ def _show_fit(config: RunConfig, settings: str, card: str | None, gpus: int | No
         rows.append((one.machine.name, *(f"{size / GIB:.1f}" if size else "–" for size in memory), *spent))
     show(("machine", *sizes, "of", "s", "$"), rows, title, stderr=True)
     for one in (one for one in fits if one.problem):
-        fix = "take more or larger GPUs, or train adapters (LoRA, docs/engines.md)"
+        fix = "take more or larger GPUs, or train adapters (engine=torch model.lora_rank=32)"
         remedy = f"No setting of memory alone makes it fit: {fix}."
         if one.changes is not None:
             servers = any(word.startswith("sampler.kind=") for word in one.changes)

@@ -11,7 +11,6 @@ from tepo.launch.local import unfinished
 from tepo.reporting.progress import say
 from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned
-from tepo.studies.study import scale_studies
 from tepo_cli.screen import say_wrapped, show
 
 if TYPE_CHECKING:
@@ -55,7 +54,7 @@ def _to_do(units: Iterable[Unit]) -> list[str]:
 
 
 def show_price(
-    units: Sequence[Unit], scale: str, store: Path, shortlists: Sequence[Unit] = (), choices: Sequence[Unit] = ()
+    units: Sequence[Unit], store: Path, shortlists: Sequence[Unit] = (), choices: Sequence[Unit] = ()
 ) -> None:
     """Runs and CPU time of what is to do in one line; then disk and the measurements behind it. At a scale of GPUs
     `show_fit.answer` has counted the runs. shortlists, choices: stand-ins for runs of rows whose settings are not
@@ -63,7 +62,7 @@ def show_price(
     from tepo.planning.laptop_cost import cpu_seconds, disk_bytes, probe, unpriced
     from tepo.store.find_run import costs
 
-    todo, one_core = unfinished(unique(units)), scale_studies(scale).one_core
+    todo, one_core = unfinished(unique(units)), units[0].one_core
     if not todo:
         if one_core:
             say(count(units))
@@ -92,12 +91,12 @@ def show_price(
         say_wrapped(f"then the settings chosen by validation, {runs}, priced as the first of them")
 
 
-def show_count(units: Sequence[Unit], scale: str) -> None:
+def show_count(units: Sequence[Unit]) -> None:
     """Runs and time of what is to do in one line, from the store and closed forms: nothing is probed."""
     todo = unfinished(unique(units))
     if not todo:
         say_wrapped(count(units))
-    elif scale_studies(scale).one_core:
+    elif units[0].one_core:
         from tepo.planning.laptop_cost import closed_form_seconds, cpu_seconds, steps_to_train
         from tepo.store.find_run import costs
 
@@ -126,16 +125,16 @@ def time_text(seconds: float, kind: str = "") -> str:
     return counted(round(seconds), f"{kind}second")
 
 
-def show_power_line(planned: Planned, scale: str, facts: "Facts | None") -> None:
+def show_power_line(planned: Planned, facts: "Facts | None") -> None:
     """Print the power of the planned seeds, where the store or records have something to estimate it from."""
     if not any(study.baseline for study, _ in planned):
         return
     there = (unit for _, units in planned for unit in units if not unit.tuning)
     if not any(unit.seed and not unit.missing_benchmarks() for unit in there):
-        say_wrapped("power: unknown, the store holds no row under two seeds or more")  # said without importing pandas
+        say_wrapped("power: unknown, no row is measured under two seeds or more")  # said without importing pandas
         return
     from tepo.studies.planned_facts import read_facts
     from tepo_cli.show_power import power_line
 
-    facts = facts or read_facts(planned, scale)[1]
+    facts = facts or read_facts(planned)[1]
     say_wrapped(power_line(planned, facts))

@@ -1,5 +1,7 @@
 """The power of studies on the screen. Imported when it is asked for: it needs pandas."""
 
+from dataclasses import replace
+
 from tepo.analysis.study_power import level, study_power
 from tepo.common.text import counted
 from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS
@@ -9,7 +11,8 @@ from tepo.studies.plan_studies import Planned
 from tepo_cli.screen import say_wrapped, show
 
 WANTED = 2.0
-UNKNOWN = "power: unknown, the store holds no row and its baseline under two seeds or more"
+_LISTED = 20  # comparisons: each takes two seconds, and nobody reads fifty
+UNKNOWN = "power: unknown, no row and its baseline are measured under two seeds or more"
 
 
 def power_line(planned: Planned, facts: Facts, wanted: float = WANTED) -> str:
@@ -35,9 +38,15 @@ def power_line(planned: Planned, facts: Facts, wanted: float = WANTED) -> str:
 
 
 def show_power(planned: Planned, facts: Facts, wanted: float) -> None:
-    """Each comparison that the store can say something about, then the line over all."""
+    """Each comparison that the facts say something about, unless they are many, then the line over all. Rows of a study
+    without a baseline are compared with the first."""
+    for place, (study, units) in enumerate(planned := list(planned)):
+        trained = [row.label for row in study.rows if not row.base]
+        if study.baseline is None and trained:
+            say_wrapped(f"{study.name} names no baseline: its rows are compared with the first, {trained[0]}")
+            planned[place] = replace(study, baseline=trained[0]), units
     power = study_power(planned, facts)
-    if power is not None:
+    if power is not None and len(power.measured) <= _LISTED:
         heads = ("row", "against", "seeds", "Δ", "SD of seeds", "SD of problems", "found with 80%", "seeds needed")
         rows = []
         for one in power.measured:

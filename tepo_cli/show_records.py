@@ -7,7 +7,7 @@ from tepo.common import provenance
 from tepo.reporting.progress import say
 from tepo.store.facts import Facts
 from tepo.store.records import check_content, opened, read_frames
-from tepo.studies.plan import Unit, on_record
+from tepo.studies.plan import Unit
 from tepo.studies.planned_facts import Records, record_folders
 from tepo.studies.record_runs import agreement, machines, plan_by_folder
 from tepo_cli.screen import show
@@ -28,16 +28,15 @@ def show_folders() -> None:
     show(("folder", "runs", "kB", "made", "tepo", "CPU"), lines, wrapped=("folder",))
 
 
-def show_recorded(names: Sequence[str], scale: str) -> None:
+def show_recorded(names: Sequence[str], scale: str | None) -> None:
     """A line a record, folder after folder. Raises UserError for frames that are not those that were written."""
     folders, kept = {folder.name: folder for folder in record_folders()}, Records.found()
     for name, planned in plan_by_folder(names, scale, Path("runs")).items():
         lines = []
         if name in folders:
             check_content(folders[name])
-            units = [on_record(unit) for _, part in planned for unit in part]
-            kept.read(unit.id for unit in units)
-            today = {unit.id for unit in units if kept.holds(unit)}
+            every = [unit for study, units in planned for unit in kept.all_units(study, units)]
+            today = {unit.id for unit in every if kept.holds(unit)}
             frames = read_frames(folders[name])
             totals = frames.scores.groupby("run", observed=True)[["right", "samples"]].sum().astype(float)
             for row in frames.runs.itertuples(index=False):

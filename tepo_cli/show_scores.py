@@ -148,7 +148,7 @@ def show_scores(results: Sequence[Result], request: Request) -> None:
     for result in results:
         if result.timeouts:
             answers = f"{result.timeouts} of {result.problems * result.samples} answers"
-            say(f"{result.benchmark}: {answers} ran out of the grader's budget and count as wrong (docs/grader.md)")
+            say(f"{result.benchmark}: {answers} ran out of the grader's budget and count as wrong")
     if any(result.interval is None for result in results):
         say(f"–: no interval from fewer than {FEWEST} problems")
 

@@ -3,13 +3,14 @@
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tepo.common.errors import UserError
 from tepo.reporting.progress import Screen, bar, console, say
 from tepo.store.facts import Facts
-from tepo.studies.plan import Unit
+from tepo.studies.plan import Unit, row_key
 from tepo.studies.plan_studies import Planned
 from tepo_cli.screen import screen_width
 
@@ -26,18 +27,18 @@ def check_outputs(out: Path, results_path: Path | None) -> None:
             raise UserError("a folder, not a file", where=f"{option} {path}", fix=f"{option} {path / name}")
 
 
-def write_outputs(planned: Planned, facts: Facts, scale: str, out: Path, results_path: Path | None) -> None:
+def write_outputs(planned: Planned, facts: Facts, out: Path, results_path: Path | None) -> None:
     """The page, and the Markdown document if asked for."""
     from tepo.analysis.page import page, parts, render_all
     from tepo.analysis.results_document import write_results
     from tepo.common.files import write_atomic
 
     with bar("studies", parts(planned), quiet=not console.is_terminal) as report:
-        rendered = render_all(planned, facts, scale, report)
+        rendered = render_all(planned, facts, report)
     write_atomic(out, page(rendered, _command()), "--out FILE")
     say(f"page: {out}")
     if results_path is not None:
-        write_results(results_path, rendered, planned, facts, scale, _command())
+        write_results(results_path, rendered, planned, facts, _command())
         say(f"results: {results_path}")
 
 
@@ -51,12 +52,26 @@ def _command() -> str:
     return " ".join(kept)
 
 
-def show_tables(planned: Planned, facts: Facts, scale: str, format: str) -> None:
+def show_tables(planned: Planned, facts: Facts, format: str) -> None:
     """Print the table of each study."""
     from tepo.analysis.tables import study_table
 
     for study, units in planned:
-        _show_table(study_table(study, scale, units, facts), units, format)
+        _show_table(study_table(study, units, facts), units, format)
+
+
+def show_recorded_tables(planned: Planned) -> None:
+    """Print the table of each study of which records hold more than was planned, such as further seeds,
+    and two rows at least."""
+    from tepo.analysis.tables import study_table
+    from tepo.studies.planned_facts import recorded_facts
+
+    made = {unit.id for _, units in planned for unit in units}
+    recorded, facts = recorded_facts(planned)
+    for study, units in recorded:
+        if any(unit.id not in made for unit in units) and len({row_key(unit) for unit in units}) > 1:
+            table = study_table(study, units, facts)
+            _show_table(replace(table, title=f"On record, not run here. {table.title}"), (), "terminal")
 
 
 def show_claims(store: Path, scale: str, format: str, *, records: bool = False) -> None:
@@ -69,7 +84,7 @@ def show_claims(store: Path, scale: str, format: str, *, records: bool = False) 
     from tepo.studies.planned_facts import read_facts
     from tepo.studies.study import CLAIMS
 
-    planned, facts = read_facts(plan_all([CLAIMS], scale, store=store), scale, records=records)
+    planned, facts = read_facts(plan_all([CLAIMS], scale, store=store), records=records)
     units = [units for _, units in planned]
     table = claims_table(judge_claims(load_claims(scale), units, facts), costs(store))
     _show_table(table, [unit for part in units for unit in part], format)

@@ -10,6 +10,7 @@ from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.tables import baseline_label
 from tepo.common.errors import UserError
 from tepo.common.text import setting_text
+from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.reporting.charts import curves, forest, paper_figures, sweeps
 from tepo.reporting.charts.style import Chart, Looks, NamedChart
 from tepo.reporting.colours import UNTRAINED
@@ -19,21 +20,21 @@ from tepo.reporting.tables.sweep_table import LOST, environment_of
 from tepo.reporting.tables.table import ENDED, SAME, Cell, Column, Kind, Table, TableBlock
 from tepo.store.facts import Facts
 from tepo.studies.claims import MEASURES
-from tepo.studies.plan import Unit
+from tepo.studies.plan import Unit, scale_of
 from tepo.studies.study import Study
 
-_DELTA = Column("delta", "", Kind.DELTA)
+_AVERAGE, _DELTA = Column(AVERAGE, ""), Column("delta", "", Kind.DELTA)
 _POINTS = 72  # of a curve: more are not seen
 
 
 def study_charts(
-    study: Study, scale: str, units: Sequence[Unit], facts: Facts, table: Table, against: str = "steps"
+    study: Study, units: Sequence[Unit], facts: Facts, table: Table, against: str = "steps"
 ) -> Iterator[NamedChart]:
     """Everything of a study that can be drawn and was measured. table: the study's. against: what curves are drawn
     against, one of `curves.AXES`."""
     yield from comparison_charts(table)
     yield from _sweep_charts(table, units, facts)
-    yield from _run_charts(study, scale, units, facts, against)
+    yield from _run_charts(study, units, facts, against)
 
 
 def comparison_charts(table: Table) -> Iterator[NamedChart]:
@@ -42,13 +43,24 @@ def comparison_charts(table: Table) -> Iterator[NamedChart]:
     words = {one.row.key: one.words for one in table.comparisons}
     for number, block in enumerate(blocks, start=1):
         name = _numbered(f"{table.name}-differences", number, len(blocks))
-        axis = f"difference of the average to {block.baseline}, points"
+        axis = [f"difference of the average to {block.baseline}, points", *untrained(block)]
         caption = ": ".join(filter(None, (f"Differences to {block.baseline}", block.part)))
         rows = [
             _line(_plain(block.label(row)), cell, verdict, words.get(row.key, "") if not block.drawn else "")
             for row, cell, verdict in compared(block)
         ]
         yield NamedChart(name, "differences", caption, forest.differences(pd.DataFrame(rows), axis))
+
+
+def untrained(block: TableBlock) -> list[str]:
+    """A line for each measured row that was not trained, which stands in no chart of differences."""
+    averages, deltas = block.column(AVERAGE), block.column("delta")
+    return [
+        f"{block.label(row)}: {format_value(averages[row.key], _AVERAGE, 1)}%, "
+        f"{format_value(deltas[row.key], _DELTA, 1)} points"
+        for row in block.rows
+        if row.method == UNTRAINED and deltas and deltas[row.key].mean is not None
+    ]
 
 
 def _line(label: str, cell: Cell, verdict: str, words: str = "") -> dict[str, Any]:
@@ -151,12 +163,13 @@ def _cell_runs(units: Sequence[Unit], facts: Facts) -> dict[tuple[str, str, str]
     return cells
 
 
-def _run_charts(study: Study, scale: str, units: Sequence[Unit], facts: Facts, against: str) -> Iterator[NamedChart]:
+def _run_charts(study: Study, units: Sequence[Unit], facts: Facts, against: str) -> Iterator[NamedChart]:
     """Training curves and step times of each model and setting."""
     parts: dict[str, list[Unit]] = {}
+    tuned = study.tune_at(scale_of(units))
     for unit in (unit for unit in units if not unit.tuning):
         # rows that are tuned have each their own setting, and are drawn together
-        parts.setdefault("" if study.tune_at(scale) else _place(unit, units), []).append(unit)
+        parts.setdefault("" if tuned else _place(unit, units), []).append(unit)
     for number, (where, part) in enumerate(parts.items(), start=1):
         steps, end = run_steps(part, facts), f"-{number}" if where else ""
         frame = curves.curve_frame(steps, against=against, points=_POINTS)
@@ -211,9 +224,7 @@ def _numbered(name: str, number: int, of: int) -> str:
     return f"{name}-{number}" if of > 1 else name
 
 
-def paper_chart(
-    study: Study, name: str, scale: str, units: Sequence[Unit], facts: Facts, against: str = "steps"
-) -> Chart:
+def paper_chart(study: Study, name: str, units: Sequence[Unit], facts: Facts, against: str = "steps") -> Chart:
     """One of the papers' figures, of `experiments/figures.yaml`. against: one of `curves.AXES`. Raises UserError naming
     the rows that were not run, and where the runs hold none of its metrics."""
     wanted = next(figure.rows for figure in study.figures if figure.name == name)
@@ -223,7 +234,7 @@ def paper_chart(
         raise UserError(
             f"figure {name} needs rows that were not run: {', '.join(missing)}",
             where=f"store {chosen[0].folder.parent}",
-            fix=f"tepo ablate figures --scale {scale}",
+            fix=f"tepo ablate figures --scale {scale_of(units)}",
         )
     figure, looks = paper_figures.FIGURES[name], looks_of(chosen)
     steps = run_steps(chosen, facts)

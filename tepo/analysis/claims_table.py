@@ -125,7 +125,7 @@ def _notes(judged: Sequence[ClaimOutcome]) -> list[str]:
     families = ", ".join(f"{name} of {size}{' in fixed order' * order}" for (name, order), size in sizes.items())
     two = ", ".join(claim.name for claim in claims if not claim.tested.one_sided)
     notes = [
-        f"Δ is A minus B, in {measures} (docs/claims.md). Its interval is for this claim alone: 90%"
+        f"Δ is A minus B, in {measures}. Its interval is for this claim alone: 90%"
         + (f", and 95% if the region has two ends ({two})." if two else "."),
         "A claim holds if the data reject everything outside its region, and is refuted if they reject the region; p "
         "is that of what was rejected, or the smaller of the two. A claim is judged once all of its runs are measured, "

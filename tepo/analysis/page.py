@@ -27,9 +27,9 @@ from tepo.store.facts import Facts
 from tepo.store.samples_file import answered
 from tepo.store.stored_tokens import read_dump
 from tepo.studies.claims import Claims, load_claims
-from tepo.studies.plan import Unit, unique
-from tepo.studies.plan_studies import Planned
-from tepo.studies.study import CLAIMS, scale_studies
+from tepo.studies.plan import Unit, scale_of, unique
+from tepo.studies.plan_studies import Planned, scales_text
+from tepo.studies.study import CLAIMS
 
 _NAMED = 4  # models that the first sentence names
 _SHOWN = 12  # methods whose equations are shown
@@ -39,7 +39,7 @@ _READ = 80_000_000  # characters of responses at most: reading more takes longer
 
 
 def render_all(
-    planned: Planned, facts: Facts, scale: str, report: Callable[[float, str], None] = lambda done, note: None
+    planned: Planned, facts: Facts, report: Callable[[float, str], None] = lambda done, note: None
 ) -> PageContent:
     """The registered claims of the plan, the table and charts of each study, the papers' comparisons beside ours, and
     every trained run of the plan. report: called with how many of its `parts` are done, and the name of the last."""
@@ -55,14 +55,14 @@ def render_all(
         studies.append(PageStudy(claims_table(judged, ()), claims_charts(judged)))
     report(1, CLAIMS)
     for done, (study, units) in enumerate(ordinary, start=2):
-        tables.append(study_table(study, scale, units, facts))
-        studies.append(PageStudy(tables[-1], list(study_charts(study, scale, units, facts, tables[-1]))))
+        tables.append(study_table(study, units, facts))
+        studies.append(PageStudy(tables[-1], list(study_charts(study, units, facts, tables[-1]))))
         report(done, study.name)
     papers = paper_comparisons(tables)
     if papers.blocks and len(ordinary) > 1:
         studies.append(PageStudy(papers))
     picture = opening_chart(studies)
-    head = replace(head_of(planned, facts, scale), terms=_terms(picture))
+    head = replace(head_of(planned, facts), terms=_terms(picture))
     runs = _page_runs(trained, facts)
     samples = _samples([unit for unit in distinct if not unit.tuning and not unit.recorded])
     return PageContent(head, studies, runs, samples, picture, _methods(planned, studies, picture))
@@ -150,24 +150,26 @@ def _page_runs(units: Sequence[Unit], facts: Facts) -> list[PageRun]:
     return runs
 
 
-def head_of(planned: Planned, facts: Facts, scale: str) -> PageHead:
+def head_of(planned: Planned, facts: Facts) -> PageHead:
     """Words of the first screen on studies and their runs."""
     few = [(study, part) for study, part in planned if not study.registered]
     units = unique(unit for _, part in planned for unit in part)
     trained = [unit for unit in units if unit.row.objective is not None]
     titles = list(dict.fromkeys("Registered claims" if study.registered else study.title for study, _ in planned))
+    scales = scales_text(planned)
     return PageHead(
-        f"{'; '.join(titles) if len(titles) <= 2 else f'{len(titles)} studies'}, {scale} scale",
-        asked=_asked(planned, scale),
+        f"{'; '.join(titles) if len(titles) <= 2 else f'{len(titles)} studies'}, {scales} scale",
+        scales=scales,
+        asked=_asked(planned),
         ran=_ran(units, facts),
         cost=_cost(units, facts),
-        caveat=_caveat(trained, facts, scale),
-        repeat=[fill_command(study, scale, part) for study, part in few] if len(few) <= _REPEATED else [],
+        caveat=_caveat(trained, facts),
+        repeat=[fill_command(study, part) for study, part in few] if len(few) <= _REPEATED else [],
         notes=few[0][0].notes if len(few) == 1 else (),  # of several studies each stands below its table alone
     )
 
 
-def _asked(planned: Planned, scale: str) -> str:
+def _asked(planned: Planned) -> str:
     """The question, in a sentence."""
     studies = [study for study, _ in planned if not study.registered]
     if len(studies) != len(planned):
@@ -176,7 +178,7 @@ def _asked(planned: Planned, scale: str) -> str:
         return f"Asked: {len(studies)} questions, a table each."
     study, rows = studies[0], [row for row in studies[0].rows if row.label != studies[0].baseline and not row.base]
     labels = {row.label: row.label for row in study.rows} | {one.row.label: one.row_label for one in planned[0][1]}
-    axes = " and ".join(study.vary_at(scale))
+    axes = " and ".join(study.vary_at(scale_of(planned[0][1])))
     who = labels[rows[0].label] if len(rows) == 1 else f"any of {len(rows)} methods"
     if axes:
         count = counted(sum(not row.base for row in study.rows), "method")
@@ -195,10 +197,10 @@ def _cost(units: Sequence[Unit], facts: Facts) -> str:
     return f"Training and measuring took {time}."
 
 
-def _caveat(trained: Sequence[Unit], facts: Facts, scale: str) -> str:
+def _caveat(trained: Sequence[Unit], facts: Facts) -> str:
     """Limits of results like these, with the lengths and steps of these runs."""
     known = facts.curves[facts.curves["run"].isin({unit.id for unit in trained})]
-    if known.empty or not scale_studies(scale).one_core:
+    if known.empty or not all(unit.one_core for unit in trained):
         return ""
     steps = ranges(unit.config.train.steps for unit in trained)
     longest = max(unit.config.train.max_new_tokens for unit in trained)

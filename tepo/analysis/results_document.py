@@ -29,7 +29,7 @@ _HOW_TO_READ = (
 )
 
 
-def write_results(path: Path, rendered: PageContent, planned: Planned, facts: Facts, scale: str, command: str) -> None:
+def write_results(path: Path, rendered: PageContent, planned: Planned, facts: Facts, command: str) -> None:
     """Write the document, and its pictures as SVG beside it: `NAME-opening.svg`, and `NAME-MAP.svg` for each map of a
     sweep. command: the one behind it, which the document names."""
     costs = {unit.id: facts.of(unit.id).costs for _, units in planned for unit in units}
@@ -37,7 +37,7 @@ def write_results(path: Path, rendered: PageContent, planned: Planned, facts: Fa
     pictures = {"opening": rendered.picture.chart} if rendered.picture else {}
     claims = [study.table for study in rendered.studies if study.table.name == CLAIMS]
     parts = [
-        f"# {'Registered claims' if claims else 'Results'} at {scale} scale",
+        f"# {'Registered claims' if claims else 'Results'} at {rendered.head.scales} scale",
         f"Written by `{command}`.",
         *(f"![{markdown_text(rendered.head.title)}]({path.stem}-{name}.svg)" for name in pictures),
         " ".join(filter(None, (rendered.head.ran, rendered.head.caveat))),

@@ -18,7 +18,7 @@ from tepo.reporting.tables.render import as_text
 from tepo.reporting.tables.table import VERDICT, Table, verdict_in
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit, row_key
-from tepo.studies.plan_studies import Planned
+from tepo.studies.plan_studies import Planned, scales_text
 
 _ROWS, _LABEL = 16, 44  # of a table on one screen, and characters of a label
 
@@ -31,13 +31,12 @@ class StudyResult:
 
     planned: Planned
     facts: Facts
-    scale: str
     tables: tuple[Table, ...]
 
     @classmethod
-    def of(cls, planned: Planned, facts: Facts, scale: str) -> "StudyResult":
+    def of(cls, planned: Planned, facts: Facts) -> "StudyResult":
         """The tables of a plan, from the frames of its runs."""
-        return cls(planned, facts, scale, tuple(study_table(study, scale, units, facts) for study, units in planned))
+        return cls(planned, facts, tuple(study_table(study, units, facts) for study, units in planned))
 
     @cached_property
     def runs(self) -> pd.DataFrame:
@@ -79,7 +78,7 @@ class StudyResult:
         return {
             one.name: styled(one.chart)
             for (study, units), table in zip(self.planned, self.tables, strict=True)
-            for one in study_charts(study, self.scale, units, self.facts, table)
+            for one in study_charts(study, units, self.facts, table)
         }
 
     def to_markdown(self) -> str:
@@ -90,7 +89,7 @@ class StudyResult:
         """Write the self-contained HTML page: tables, curves, configurations, tokens. Returns its path."""
         from tepo.analysis.page import page, render_all
 
-        write_atomic(Path(path), page(render_all(self.planned, self.facts, self.scale)), "save_page(path)")
+        write_atomic(Path(path), page(render_all(self.planned, self.facts)), "save_page(path)")
         return Path(path)
 
     def __repr__(self) -> str:
@@ -98,7 +97,9 @@ class StudyResult:
         runs = self.facts.runs.drop_duplicates(["run", "tuning"])
         several = len(self.tables) > 2
         titles = counted(len(self.tables), "table") if several else "; ".join(table.title for table in self.tables)
-        lines = [f"{titles} ({self.scale}): {int(runs['done'].sum())} of {counted(len(runs), 'run')} measured"]
+        lines = [
+            f"{titles} ({scales_text(self.planned)}): {int(runs['done'].sum())} of {counted(len(runs), 'run')} measured"
+        ]
         lines += [found for table in self.tables[:2] if (found := headline(table))]
         columns = [name for name in ("label", "average", "difference", "verdict") if name in self.table]
         shown = self.table[columns].head(_ROWS)

@@ -24,7 +24,7 @@ from tepo.reporting.tables.provenance_note import mixed
 from tepo.reporting.tables.sweep_table import lost_blocks, realised_kl_blocks, sweep_blocks
 from tepo.reporting.tables.table import Table
 from tepo.store.facts import Facts
-from tepo.studies.plan import Unit, family_of, recipe_words, row_key, unique
+from tepo.studies.plan import Unit, family_of, recipe_words, row_key, scale_of, unique
 from tepo.studies.study import Study, printed
 
 _STORE = Path("runs")  # default of --store
@@ -55,12 +55,13 @@ def record_notes(units: Sequence[Unit], facts: Facts) -> list[str]:
     return notes + ([f"{counted(stale, 'stale record')} not used: {other}."] if stale else [])
 
 
-def study_table(study: Study, scale: str, units: Sequence[Unit], facts: Facts) -> Table:
+def study_table(study: Study, units: Sequence[Unit], facts: Facts) -> Table:
     """The study's rows in order, model after model, with the paper's figures as a second block.
 
     A sweep: rows x settings first, then the rows setting after setting. A study that tunes: the rows whose settings are
     chosen with a column for the setting, then what tuning found.
     """
+    scale = scale_of(units)
     tune = study.tune_at(scale)
     family = family_of(study, units)
     if tune is None:
@@ -92,7 +93,7 @@ def _results(study: Study, scale: str, units: Sequence[Unit], facts: Facts, fami
     )
     samples = read_samples(units, facts)
     table, done = build_table(samples, spec), all(facts.of(unit.id, tuning=unit.tuning).done for unit in units)
-    table = replace(table, command="" if done else fill_command(study, scale, units))
+    table = replace(table, command="" if done else fill_command(study, units))
     if specs[0].setting:
         added = sweep_blocks(specs, table.blocks)
         if next(iter(specs[0].setting)) != study.scale(scale).drawn:  # of what is drawn none is chosen
@@ -181,9 +182,9 @@ def _revisions(found: Iterable[int | None]) -> str:
     return f"revision{'s' if len(numbers) > 1 else ''} {words}"
 
 
-def fill_command(study: Study, scale: str, units: Sequence[Unit]) -> str:
+def fill_command(study: Study, units: Sequence[Unit]) -> str:
     """`tepo ablate …` with what the units were planned with: scale, seeds, store and overrides."""
-    first, store = units[0], units[0].folder.parent
+    first, store, scale = units[0], units[0].folder.parent, scale_of(units)
     words = ["tepo", "ablate", study.name.replace("_", "-"), "--scale", scale]
     seeds = tuple(dict.fromkeys(unit.seed for unit in units if unit.row.objective is not None and not unit.tuning))
     if seeds and set(seeds) != set(study.scale(scale).seeds):

@@ -266,6 +266,12 @@ def is_text(key: str) -> bool:
     return bool(own) or _types().get(key) in (str, str | None)
 
 
+def number_kind(key: str) -> type[int] | type[float] | None:
+    """What number the value of a key is, if any; constants of objectives may be any."""
+    kinds: dict[Any, type[int] | type[float]] = {int: int, int | None: int, float: float, float | None: float}
+    return float if key.startswith("objective.") else kinds.get(_types().get(key))
+
+
 def _value(key: str, text: str) -> Any:
     """Value of an override. Text, in a list too, is what was typed, or what is in the quotes that are all around it;
     anything else is read by Hydra's grammar. Raises UserError for what that cannot read."""
@@ -283,7 +289,7 @@ def _value(key: str, text: str) -> Any:
         fix = f"close all brackets, and put text with other characters than letters, digits and ._-/: {_IN_QUOTES}"
         raise UserError(f"{text} is no list or mapping that can be read", where=f"{key}={text}", fix=fix) from None
     if parsed.is_sweep_override():
-        fix = "`tepo train` runs them as a sweep; a study has `vary:` and --seeds (docs/studies.md)"
+        fix = "`tepo train` runs them as a sweep; a study has `vary:` and --seeds; a decimal point is no comma"
         raise UserError(f"{text} lists several values, and a run has one", where=f"{key}={text}", fix=fix)
     return parsed.value()
 

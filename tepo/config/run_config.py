@@ -121,17 +121,19 @@ class EngineConfig:
 class TrainConfig:
     """The RL loop, TEPO section 4.1."""
 
-    steps: int = option(REQUIRED, "number of rollouts, each with its updates", low=1)
-    prompts_per_step: int = option(REQUIRED, "groups with right and wrong responses in a full rollout", low=1)
+    steps: int = option(REQUIRED, "number of rollouts, each with its updates", low=1, high=10**7)
+    prompts_per_step: int = option(
+        REQUIRED, "groups with right and wrong responses in a full rollout", low=1, high=10**6
+    )
     # a group of one has no contrast: for objectives alone that need none
-    samples_per_prompt: int = option(REQUIRED, "number of responses of a group", low=1)
-    max_rounds: int = option(REQUIRED, "most prompts of a step, in multiples of prompts_per_step", low=1)
+    samples_per_prompt: int = option(REQUIRED, "number of responses of a group", low=1, high=10**6)
+    max_rounds: int = option(REQUIRED, "most prompts of a step, in multiples of prompts_per_step", low=1, high=1000)
     temperature: float = option(REQUIRED, "sampling temperature; greedy groups are all alike", low=POSITIVE)
-    max_prompt_tokens: int = option(REQUIRED, "length limit of a prompt", low=1)
-    max_new_tokens: int = option(REQUIRED, "length limit of a response", low=1)
+    max_prompt_tokens: int = option(REQUIRED, "length limit of a prompt", low=1, high=10**7)
+    max_new_tokens: int = option(REQUIRED, "length limit of a response", low=1, high=10**7)
     # a step's prompts are split evenly, 64 by 24 into 21 + 21 + 22; more than the prompts there are make one
     mini_batch_prompts: int = option(REQUIRED, "largest number of prompts of a mini-batch, one update", low=1)
-    epochs: int = option(REQUIRED, "number of passes over a rollout", low=1)
+    epochs: int = option(REQUIRED, "number of passes over a rollout", low=1, high=10**4)
     learning_rate: float = option(REQUIRED, "learning rate of AdamW after the warm-up", low=POSITIVE)
     warmup_steps: int = option(0, "number of steps over which the learning rate rises", low=0)
     weight_decay: float = option(0.0, "weight decay of AdamW", low=0)
@@ -144,7 +146,9 @@ class TrainConfig:
     # null: by the clock, one ten minutes after the last
     checkpoint_every: int | None = option(1, "number of steps between checkpoints", low=1)
     validate_every: int = option(0, "number of steps between measurements on validation problems; 0: never", low=0)
-    validation_problems: int = option(50, "problems of each generated benchmark for train.validate_every", low=1)
+    validation_problems: int = option(
+        50, "problems of each generated benchmark for train.validate_every", low=1, high=10**6
+    )
     keep_best: bool = option(False, "ending with the weights whose validation was best, which validate_every measures")
     token_dump_every: int = option(0, "steps between dumps for the token view; 0: the first and last alone", low=0)
 

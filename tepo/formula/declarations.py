@@ -18,10 +18,9 @@ from tepo.common.errors import UserError, unknown_name
 from tepo.formula.graph import Function
 from tepo.formula.language import FUNCTIONS, GIVEN, stage_of
 
-PAGE = "docs/own-method.md has examples"
+SHAPE = '@function(takes="token number", gives="token") above def name(layout, values, most): …'
 _TAKES = ("token", "response", "condition", "number", "any")
 _GIVES = ("token", "response", "condition", "number", "same")
-_EXAMPLE = '@function(takes="token number", gives="token")'
 
 
 def functions_of(files: Mapping[str, str]) -> dict[str, Function]:
@@ -43,7 +42,7 @@ def _of_file(file: str, text: str) -> Mapping[str, Function]:
         body = ast.parse(text).body
     except (SyntaxError, ValueError, MemoryError, RecursionError) as error:
         what, line = getattr(error, "msg", None) or error, getattr(error, "lineno", None) or 1
-        raise UserError(f"not valid Python: {what}", where=f"{file}:{line}", fix=PAGE) from None
+        raise UserError(f"not valid Python: {what}", where=f"{file}:{line}", fix=SHAPE) from None
     found: dict[str, Function] = {}
     for node in body:
         if isinstance(node, ast.FunctionDef):
@@ -52,14 +51,14 @@ def _of_file(file: str, text: str) -> Mapping[str, Function]:
                 if ast.unparse(called).rpartition(".")[2] == "function":
                     found |= {node.name: _declared(node, decorator, file, text)}
     if not found:
-        raise UserError("the file declares no function", where=file, fix=f"{_EXAMPLE} in front of a `def`; {PAGE}")
+        raise UserError("the file declares no function", where=file, fix=SHAPE)
     return found
 
 
 def _declared(node: ast.FunctionDef, decorator: ast.expr, file: str, text: str) -> Function:
     name, stage = node.name, stage_of(node.name)
 
-    def wrong(what: str, fix: str = PAGE) -> UserError:
+    def wrong(what: str, fix: str = SHAPE) -> UserError:
         return UserError(f"the function {name} {what}", where=f"{file}:{node.lineno}", fix=fix)
 
     def check(word: str, known: Iterable[str]) -> None:
@@ -69,7 +68,7 @@ def _declared(node: ast.FunctionDef, decorator: ast.expr, file: str, text: str) 
     named = {word.arg: getattr(word.value, "value", None) for word in getattr(decorator, "keywords", ())}
     takes, gives = named.get("takes"), named.get("gives")
     if set(named) != {"takes", "gives"} or not isinstance(takes, str) or not isinstance(gives, str):
-        raise wrong("does not say what it takes and gives, in plain text", _EXAMPLE)
+        raise wrong("does not say what it takes and gives, in plain text")
     for known, what in ((GIVEN, "a given value"), (FUNCTIONS, "a shipped function")):
         if name in known:
             raise wrong(f"has the name of {what}", "give it a name of its own")

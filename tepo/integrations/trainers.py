@@ -94,7 +94,7 @@ class Peer:
         told: by names from `WORDS`, what the user gave, where the row is asked for what they are for."""
         if lacking := self.lacks(objective):
             reading = self.reading(objective)
-            fix = f"the reading that needs less: {in_words(reading)}" if reading else "another row (docs/trainers.md)"
+            fix = f"the reading that needs less: {in_words(reading)}" if reading else "another row"
         elif lacking := [name for name in self.asks(objective) if told is not None and told.get(name) is None]:
             fix = f"say it here: {' '.join(self.told[name] for name in lacking)}"
         else:

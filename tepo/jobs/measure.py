@@ -204,8 +204,9 @@ def measure_in_memory(
 def check_measurable(config: RunConfig) -> None:
     """Raise UserError for data that name no benchmarks, or an unknown one: there would be no table."""
     if not config.data.benchmarks:
-        how = "data.benchmarks=[NAME,…] (behind --set, for a study)"
-        fix = f"{how}; docs/benchmarks.md says how to write one of your own"
+        fix = (
+            "data.benchmarks=[NAME,…] (behind --set, for a study); `tepo list` has the names, evals/ in TEPO_PATH yours"
+        )
         raise UserError(f"nothing to measure on: data={config.data.name} names no benchmarks", fix=fix)
     for name in config.data.benchmarks:
         load_benchmark(name)

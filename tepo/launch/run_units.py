@@ -14,7 +14,7 @@ from tepo.launch.sbatch import SlurmOptions, check_slurm, nodes_here
 from tepo.launch.slurm import requests, run_slurm
 from tepo.reporting.progress import console, say
 from tepo.store.cost import Cost
-from tepo.studies.plan import Unit, unique
+from tepo.studies.plan import Unit, scale_of, unique
 from tepo.studies.plan_studies import Planned
 from tepo.studies.tuning_result import tuned_rows
 
@@ -35,16 +35,16 @@ class Slots:
             raise unknown_name("launcher", self.launcher, LAUNCHERS, where="--launcher")
 
 
-def run_planned(plan: Callable[[], Planned], scale: str, slots: Slots, quiet: bool = False) -> Planned:
+def run_planned(plan: Callable[[], Planned], slots: Slots, quiet: bool = False) -> Planned:
     """Run what a plan names, and where that chooses settings what is known after it, until nothing is added. Returns
     the plan of all of it. Raises RunFailed when any failed; the others are kept."""
     planned, said = plan(), set[str]()
     while True:
         run_units([unit for _, units in planned for unit in units], slots, quiet)
-        if not any(study.tune_at(scale) for study, _ in planned):
+        if not any(study.tune_at(scale_of(units)) for study, units in planned):
             return planned
         after = plan()
-        lines = [line for line in _choices(after, scale) if line not in said]
+        lines = [line for line in _choices(after) if line not in said]
         said.update(lines)
         for line in () if quiet else lines:
             say(line)
@@ -53,10 +53,10 @@ def run_planned(plan: Callable[[], Planned], scale: str, slots: Slots, quiet: bo
         planned = after
 
 
-def _choices(planned: Planned, scale: str) -> Iterator[str]:
+def _choices(planned: Planned) -> Iterator[str]:
     """A line for each row whose shortlist or setting is known."""
     for study, units in planned:
-        if not (tune := study.tune_at(scale)):
+        if not (tune := study.tune_at(scale_of(units))):
             continue
         for row in tuned_rows(units, tune):
             if tune.shortlist and row.shortlist:

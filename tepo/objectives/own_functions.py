@@ -16,7 +16,7 @@ from torch import Tensor
 from tepo.common.errors import UserError
 from tepo.common.files import content_hash
 from tepo.common.plugin_files import located
-from tepo.formula.declarations import PAGE
+from tepo.formula.declarations import SHAPE
 from tepo.formula.graph import Function
 from tepo.objectives.batch import Collectives, all_sum, gather
 from tepo.objectives.scope import Scope
@@ -81,7 +81,7 @@ def function(*, takes: str, gives: str) -> Callable[[Call], Call]:
 def run(made: Function, name: str, layout: Layout, given: list[Any]) -> Tensor:
     """The value that a function gives, checked."""
     where = f"{made.file}:{made.line}"
-    with located({made.file: made.text}, PAGE, f"{name}: "):
+    with located({made.file: made.text}, SHAPE, f"{name}: "):
         call = _module(made.file, made.text).get(name)
         if not callable(call):
             raise UserError(f"{name} is {call!r} once its file has run", where=where, fix="one `def` of that name")
@@ -90,7 +90,7 @@ def run(made: Function, name: str, layout: Layout, given: list[Any]) -> Tensor:
         found = layout.lengths.new_tensor(found, dtype=torch.float64)
     if wrong := _wrong(found, made.gives, layout, [value for value in given if isinstance(value, Tensor)]):
         per_response = isinstance(found, Tensor) and found.shape == layout.lengths.shape
-        fix = "values[layout.sequence] gives each token the number of its response" if per_response else PAGE
+        fix = "values[layout.sequence] gives each token the number of its response" if per_response else SHAPE
         raise UserError(f"{name} gives {wrong}", where=where, fix=fix)
     return found
 

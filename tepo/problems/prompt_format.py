@@ -192,7 +192,7 @@ def _check_kept(prompts: Sequence[Rendered], tokenizer: Any, *, own: bool, chat:
     missing = [one for one, text in zip(letters, alone, strict=True) if _essence(one) not in _essence(text)]
     some = ", ".join(missing[:_FEW_LETTERS]) + (" …" if len(missing) > _FEW_LETTERS else "")
     what = f"has no {some}, which the prompts use" if missing else f"changes {_named(one for one, _, _ in lost)}"
-    fix = "another model (model=FOLDER); the shipped ones read digits and arithmetic alone (docs/scales.md)"
+    fix = "another model (model=FOLDER); the shipped ones read digits and arithmetic alone"
     raise UserError(f"the model's tokenizer {what}", where=where, fix=fix)
 
 

@@ -242,7 +242,7 @@ def mismatch(problems: list[Problem], name: str, count: int, place: str) -> User
     what = f"{name}: the content is not the pinned one"
     if len(problems) != count:
         what = f"{name}: {len(problems)} rows, expected {count}"
-    fix = "use the pinned copy: copies of a benchmark differ in statements and golds (docs/benchmarks.md)"
+    fix = "use the pinned copy: copies of a benchmark differ in statements and golds"
     if not pinned:
         fix = f"where they are the right ones: `count: {len(problems)}`, and `hash: {set_hash(problems)}` or none"
     what += f"; rows that differ: {named}" if rows else ""

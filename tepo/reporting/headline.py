@@ -8,6 +8,7 @@ from tepo.common.text import counted, listed
 from tepo.evaluation.statistics.comparison import AVERAGE
 from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, DeltaVerdict
 from tepo.evaluation.statistics.region import RegionVerdict
+from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.cells import number_text
 from tepo.reporting.tables.table import IDENTICAL, VERDICT, Cell, Table, TableBlock, TableRow, verdict_in
 
@@ -31,9 +32,10 @@ def headline(table: Table) -> str:
 
 
 def compared(block: TableBlock) -> list[tuple[TableRow, Cell, str]]:
-    """The rows of a block with their measured difference and verdict; empty where it compares none."""
+    """The trained rows of a block with their measured difference and verdict; empty where it compares none."""
     deltas, words = block.column("delta"), block.column(VERDICT)
-    measured = [row for row in block.rows if deltas and words and deltas[row.key].mean is not None]
+    trained = [row for row in block.rows if row.method != UNTRAINED]
+    measured = [row for row in trained if deltas and words and deltas[row.key].mean is not None]
     return [(row, deltas[row.key], verdict_in(words[row.key].text)) for row in measured]
 
 

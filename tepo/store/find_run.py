@@ -9,6 +9,20 @@ from tepo.store.cost import Cost
 from tepo.store.run_folder import RunFolder
 
 
+def check_place(store: Path) -> None:
+    """Raise UserError for a store that is there and is no folder that can be read."""
+    fix = "--store DIR names another folder"
+    try:
+        os.scandir(store).close()
+    except FileNotFoundError:
+        if store.is_symlink():
+            raise UserError("the store is a link that leads nowhere", where=str(store), fix=fix) from None
+    except NotADirectoryError:
+        raise UserError("the store is not a folder", where=str(store), fix=fix) from None
+    except OSError as error:
+        raise UserError(f"the store cannot be read: {error.strerror}", where=str(store), fix=fix) from None
+
+
 def find_run(name: str, store: Path) -> RunFolder | None:
     """The run that a name means: a run folder, or a run of the store by its id or a beginning that no other shares.
     None where nothing is called that. Raises UserError where several runs begin so."""

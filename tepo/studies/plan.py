@@ -107,17 +107,22 @@ class Unit:
         return [model.path for model in self.config.model.loaded if differs_from_record(model.path)]
 
     @property
+    def one_core(self) -> bool:
+        """Its scale's runs take a core of a CPU."""
+        return scale_studies(self.config.scale).one_core
+
+    @property
     def takes_gpu(self) -> bool:
         """It runs on a GPU where there is one. At a scale whose runs take a core of a CPU only what asks for it does:
         there a GPU has too little to do, and results are those of the plan and of the records."""
-        device, one_core = self.config.engine.device, scale_studies(self.config.scale).one_core
-        return device != "cpu" and (not one_core or device == "cuda" or self.config.sampler.kind == "vllm")
+        device = self.config.engine.device
+        return device != "cpu" and (not self.one_core or device == "cuda" or self.config.sampler.kind == "vllm")
 
     @property
     def needs_gpu(self) -> bool:
         """It is not meant for a CPU: bfloat16, or vLLM's build for CUDA."""
-        config, one_core = self.config, scale_studies(self.config.scale).one_core
-        large = not one_core and (config.model.dtype == "bfloat16" or config.sampler.kind == "vllm")
+        config = self.config
+        large = not self.one_core and (config.model.dtype == "bfloat16" or config.sampler.kind == "vllm")
         return config.engine.device == "cuda" or (config.engine.device == "auto" and large)
 
     @property
@@ -171,7 +176,7 @@ def recipe_words(study: Study, scale: str, overrides: Iterable[str] = ()) -> dic
     varied, key, verb = study.keys_set_at(scale), *(("tune", "tunes") if study.tune_at(scale) else ("vary", "varies"))
     for text in extra:
         if key_of(text) in varied:
-            fix = f"leave it out, or change `{key}:` in a study of your own (docs/studies.md)"
+            fix = f"leave it out, or change `{key}:` in a study of your own"
             raise UserError(f"{key_of(text)} is what the study {study.name} {verb}", where=text, fix=fix)
     chosen, usual, recipes = study.scale(scale), scale_studies(scale).objectives, {}
     for model in own or chosen.models:
@@ -241,6 +246,12 @@ def on_record(unit: Unit) -> Unit:
         return unit
     same = unit_of(unit.row, unit.model, unit.overrides[:-1], unit.seed, unit.folder.parent, on_record=True)
     return replace(same, tuning=unit.tuning)
+
+
+def scale_of(units: Sequence[Unit]) -> str:
+    """The scale that the units of a study were planned at; a scale's file of one's own may call it otherwise."""
+    words = {key_of(word): word.partition("=")[2] for word in units[0].overrides}
+    return words.get("scale", units[0].config.scale)
 
 
 def row_key(unit: Unit) -> str:

@@ -4,26 +4,39 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tepo.common.errors import UserError
+from tepo.common.text import listed
 from tepo.jobs.measure import check_measurable
+from tepo.store.find_run import check_place
 from tepo.studies.claims import load_claims, study_of
-from tepo.studies.plan import Unit, make_plan, reporting_seeds
+from tepo.studies.plan import Unit, make_plan, reporting_seeds, scale_of
 from tepo.studies.store_check import check_store
-from tepo.studies.study import CLAIMS, Study, file_stem, load_study, study_names
+from tepo.studies.study import CLAIMS, USUAL, Study, file_stem, load_study, study_names
 from tepo.studies.tuning_result import with_chosen
 
 Planned = Sequence[tuple[Study, list[Unit]]]
 
 
+def scales_text(planned: Planned) -> str:
+    """The scales of a plan in words."""
+    return listed(dict.fromkeys(scale_of(units) for _, units in planned))
+
+
 def plan_all(
-    names: Iterable[str], scale: str, *, store: Path, seeds: Sequence[int] | None = None, overrides: Sequence[str] = ()
+    names: Iterable[str],
+    scale: str | None,
+    *,
+    store: Path,
+    seeds: Sequence[int] | None = None,
+    overrides: Sequence[str] = (),
 ) -> list[tuple[Study, list[Unit]]]:
     """Each study (a table of panels: each panel) with its units; of one that tunes, also those that report the rows
-    whose settings are chosen. Raises UserError where two studies mean different runs by one label, or where the store
+    whose settings are chosen. scale: None takes each study at its own (`Study.own_scale`), and the claims of the usual
+    one. Raises UserError where two studies mean different runs by one label, or where the store
     holds half a run or one of another version."""
     studies: list[Study] = []
     for name in names:
         if name == CLAIMS or file_stem(name) not in study_names():  # all claims of the scale, or one of them
-            claims = load_claims(scale if name == CLAIMS else None).claims
+            claims = load_claims((scale or USUAL) if name == CLAIMS else None).claims
             claimed = [study_of(claim) for claim in claims if name in (CLAIMS, claim.name)]
             if claimed or name == CLAIMS:
                 studies += claimed
@@ -31,7 +44,7 @@ def plan_all(
         study = load_study(name)
         panels = [load_study(panel) for panel in study.panels]
         for panel in panels:
-            if scale in panel.scales and panel.tune_at(scale):
+            if (own := panel.own_scale(scale)) in panel.scales and panel.tune_at(own):
                 what = f"{panel.name} tunes its rows, so it cannot be a panel of {study.name}"
                 raise UserError(what, where="panels", fix=f"ask for it alone: tepo ablate {panel.name}")
         studies += panels or [study]
@@ -40,7 +53,7 @@ def plan_all(
 
 def plan_studies(
     studies: Sequence[Study],
-    scale: str,
+    scale: str | None,
     *,
     store: Path,
     seeds: Sequence[int] | None = None,
@@ -48,6 +61,7 @@ def plan_studies(
 ) -> list[tuple[Study, list[Unit]]]:
     """`plan_all` of studies that are loaded, none of them a table of panels. Seeds and overrides are not for those of
     registered claims."""
+    check_place(store)
     for study in studies:
         if study.panels:
             what = f"{study.name} is a table of panels and cannot be a panel of another"
@@ -55,16 +69,17 @@ def plan_studies(
     planned: list[tuple[Study, list[Unit]]] = []
     for study in studies:
         given = (None, ()) if study.registered else (seeds, overrides)
-        units = make_plan(study, study.own_scale(scale), store=store, seeds=given[0], overrides=given[1])
-        if tune := study.tune_at(scale):
-            units = with_chosen(units, tune, reporting_seeds(study, scale, seeds))
+        own = study.own_scale(scale)
+        units = make_plan(study, own, store=store, seeds=given[0], overrides=given[1])
+        if tune := study.tune_at(own):
+            units = with_chosen(units, tune, reporting_seeds(study, own, seeds))
         for config in {tuple(unit.config.data.benchmarks): unit.config for unit in units}.values():
             check_measurable(config)
         planned.append((study, units))
-    first: dict[tuple[str, str, int], tuple[Study, Unit]] = {}
-    for study, units in planned:  # on one page a label stands for one run
+    first: dict[tuple[str, str, str, int], tuple[Study, Unit]] = {}
+    for study, units in planned:  # on one page a label stands for one run of a scale
         for unit in units:
-            other, known = first.setdefault((unit.label, unit.model, unit.seed), (study, unit))
+            other, known = first.setdefault((scale_of(units), unit.label, unit.model, unit.seed), (study, unit))
             if known.folder != unit.folder:
                 differing = sorted(set(known.overrides) ^ set(unit.overrides))
                 what = f"the row {unit.label!r} is one run in {other.name} and another in {study.name}"

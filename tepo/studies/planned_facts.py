@@ -19,40 +19,49 @@ from tepo.store.evaluation_result import outdated
 from tepo.store.facts import Facts, Known, curves_of, facts_from, scores_of
 from tepo.store.records import CONTENT, opened, read_frames, read_index
 from tepo.store.run_id import RECIPE
-from tepo.studies.plan import Unit, on_record, reporting_seeds, row_key
+from tepo.studies.plan import Unit, on_record, reporting_seeds, row_key, scale_of
 from tepo.studies.plan_studies import Planned, plan_all, plan_studies
 from tepo.studies.study import CLAIMS, Study, load_study, study_names
-from tepo.studies.tuning_result import with_chosen
+from tepo.studies.tuning_result import under_seeds, with_chosen
 
 # of a result's task: what makes it one of today's benchmark; stop: where a chat template may end a response
 _TASK = ("fingerprint", "grading", "content_hash", "wrap", "thinking", "stop")
 
 
 def read_facts(
-    planned: Planned, scale: str, seeds: Sequence[int] | None = None, *, records: bool = False
+    planned: Planned, seeds: Sequence[int] | None = None, *, records: bool = False
 ) -> tuple[list[tuple[Study, list[Unit]]], Facts]:
     """The plan, and what the store holds of its runs; with records also what these hold of runs that the store lacks,
-    as far as they are of today, and the units of rows whose settings they choose. Where a base on record is another
-    one on this machine, records are read by theirs, and runs of the one here are no part of it.
+    as far as they are of today, and the units of rows whose settings they choose. Without seeds each row has all those
+    that records hold it under, beside the study's own. Where a base on record is another one on this machine, records
+    are read by theirs, and runs of the one here are no part of it.
 
     Raises UserError for damaged files of the store or of records."""
     if not records:
         return list(planned), _facts(planned, None)
-    kept = Records.found()
-    known: list[tuple[Study, list[Unit]]] = []
-    for study, planned_units in planned:
-        units = list(map(on_record, planned_units))
-        if tune := study.tune_at(scale):
-            choosing = [unit for unit in units if unit.tuning or unit.row.base]
-            kept.read(unit.id for unit in choosing)
-            units = with_chosen(choosing, tune, reporting_seeds(study, scale, seeds), kept.share)
-        kept.read(unit.id for unit in units)
+    kept, known = Records.found(), list[tuple[Study, list[Unit]]]()
+    for study, units in planned:
+        units = kept.all_units(study, units, seeds)
         known.append((study, [unit if unit.done() else replace(unit, recorded=kept.holds(unit)) for unit in units]))
     return known, _facts(known, kept)
 
 
+def recorded_facts(planned: Planned) -> tuple[list[tuple[Study, list[Unit]]], Facts]:
+    """What records hold of a plan under all seeds, whatever the store holds: the studies with such units alone."""
+    kept, known = Records.found(), list[tuple[Study, list[Unit]]]()
+    for study, units in planned:
+        held = [replace(unit, recorded=True) for unit in kept.all_units(study, units) if kept.holds(unit)]
+        known += [(study, held)] if held else []
+    return known, _facts(known, kept)
+
+
 def measured_studies(
-    scale: str, store: Path, seeds: Sequence[int] | None = None, overrides: Sequence[str] = (), *, records: bool = False
+    scale: str | None,
+    store: Path,
+    seeds: Sequence[int] | None = None,
+    overrides: Sequence[str] = (),
+    *,
+    records: bool = False,
 ) -> list[str]:
     """The studies that are worth a page: of each two rows at least are measured, or all of it, and it shows a run
     that no larger one shows, and means no other run by the same label."""
@@ -62,14 +71,10 @@ def measured_studies(
     for name in study_names():
         try:
             study = load_study(name)
-            if study.panels or scale not in study.scales:
+            if study.panels or study.own_scale(scale) not in study.scales:
                 continue
-            planned, facts = read_facts(
-                plan_studies([study], scale, store=store, seeds=seeds, overrides=overrides),
-                scale,
-                seeds,
-                records=records,
-            )
+            planned = plan_studies([study], scale, store=store, seeds=seeds, overrides=overrides)
+            planned, facts = read_facts(planned, seeds, records=records)
         except UserError:  # a file of the user's own that is wrong, or that these seeds and overrides do not suit
             continue
         units = [unit for _, part in planned for unit in part]
@@ -77,12 +82,12 @@ def measured_studies(
         if len({row_key(unit) for unit in done}) > 1 or (done and len(done) == len(units)):
             found[name] = units, {unit.id for unit in done}
     chosen, shown = set[str](), set[str]()
-    folders: dict[tuple[str, str, int], Path] = {}
+    folders: dict[tuple[str, str, str, int], Path] = {}
     # those that are complete first, of these the largest
     for name, (units, ids) in sorted(
         found.items(), key=lambda one: (-len(one[1][1]) / len(one[1][0]), -len(one[1][1]))
     ):
-        labels = {(unit.label, unit.model, unit.seed): unit.folder for unit in units}
+        labels = {(scale_of(units), unit.label, unit.model, unit.seed): unit.folder for unit in units}
         if not ids <= shown and all(folders.get(label, folder) == folder for label, folder in labels.items()):
             chosen.add(name)
             shown, folders = shown | ids, folders | labels
@@ -90,10 +95,10 @@ def measured_studies(
     return [*claimed, *(name for name in found if name in chosen)]
 
 
-def _any_claim(scale: str, store: Path, records: bool) -> bool:
+def _any_claim(scale: str | None, store: Path, records: bool) -> bool:
     """Tell whether all runs of a registered claim are measured."""
     planned = plan_all([CLAIMS], scale, store=store)
-    known, facts = read_facts(planned, scale, records=records)
+    known, facts = read_facts(planned, records=records)
     return any(part and all(facts.of(unit.id, tuning=unit.tuning).done for unit in part) for _, part in known)
 
 
@@ -203,6 +208,34 @@ class Records:
                 self.recipes[row.run] = row.recipe
             for row in frames.scores.drop_duplicates(["run", "benchmark"]).itertuples(index=False):
                 self.tasks.setdefault((row.run, row.benchmark), row.task)
+
+    def all_units(self, study: Study, units: Sequence[Unit], seeds: Sequence[int] | None = None) -> list[Unit]:
+        """The units of a study, with those of rows whose settings records choose. Without `seeds` also those that are
+        held under other seeds: those that the study was recorded under, and those that all its rows on record have, as
+        other studies share some. A claim has its own seeds. Reads what records hold of all of them."""
+        units = list(map(on_record, units))
+        if tune := study.tune_at(scale := scale_of(units)):
+            units = [unit for unit in units if unit.tuning or unit.row.base]
+            self.read(unit.id for unit in units)
+            units = with_chosen(units, tune, reporting_seeds(study, scale, seeds), self.share)
+        rows: dict[tuple[str, bool], list[Unit]] = {}
+        for unit in units:
+            rows.setdefault((row_key(unit), unit.tuning), []).append(unit)
+        known = {seed for *_, seed in self.named} - set(tune.seeds if tune else ())
+        known = set() if seeds is not None or study.registered else known
+        more = {
+            key: [unit for unit in under_seeds(row[0], row[0].row, sorted(known)) if unit.id in self.by_run]
+            for key, row in rows.items()
+            if not row[0].tuning and row[0].row.objective is not None
+        }
+        self.read(unit.id for part in (units, *more.values()) for unit in part)
+        more = {key: held for key, part in more.items() if (held := [unit for unit in part if self.holds(unit)])}
+        own = {seed for name, *_, seed in self.named if name == study.name}
+        shared = set[int].intersection(*({unit.seed for unit in held} for held in more.values())) if more else set()
+        for key, held in more.items():
+            planned = {unit.seed for unit in rows[key]}
+            rows[key] += [unit for unit in held if unit.seed in (own | shared) - planned]
+        return [unit for row in rows.values() for unit in row]
 
     def holds(self, unit: Unit) -> bool:
         """Tell whether a record that was read is of today's recipe and of all that a unit is measured on, as it is

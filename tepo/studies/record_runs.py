@@ -21,7 +21,7 @@ from tepo.store.facts import Facts, curves_of, joined_curves, joined_scores, thi
 from tepo.store.records import NAME, read_frames, stored, write_frames
 from tepo.store.run_id import RECIPE
 from tepo.studies.claims import OWN, check_registered, claim_files, load_claims
-from tepo.studies.plan import Unit, on_record, unique
+from tepo.studies.plan import Unit, unique
 from tepo.studies.plan_studies import Planned, plan_all
 from tepo.studies.planned_facts import Records, read_facts, record_folders
 from tepo.studies.store_check import check_contents
@@ -37,10 +37,16 @@ class RecordCounts:
     missing: int
 
 
-def plan_by_folder(names: Iterable[str], scale: str, store: Path, overrides: Sequence[str] = ()) -> dict[str, Planned]:
+def plan_by_folder(
+    names: Iterable[str],
+    scale: str | None,
+    store: Path,
+    seeds: Sequence[int] | None = None,
+    overrides: Sequence[str] = (),
+) -> dict[str, Planned]:
     """The plans behind folders of records, by the name of the folder: a study, each panel of a table of panels, or a
-    batch of claims, which has its own scale; `claims` are all batches of the scale. overrides: those that the studies
-    were run with."""
+    batch of claims, which has its own scale; `claims` are all batches of the scale. seeds, overrides: those that the
+    studies were run with."""
     plans: dict[str, list[tuple[Study, list[Unit]]]] = {}
     for name in names:
         if name == CLAIMS or name.rpartition("-")[0] in (CLAIMS, OWN):
@@ -48,7 +54,7 @@ def plan_by_folder(names: Iterable[str], scale: str, store: Path, overrides: Seq
             for study, units in plan_all(named, scale, store=store, overrides=overrides):
                 plans.setdefault(study.batch, []).append((study, units))
         else:
-            planned = plan_all([name], scale, store=store, overrides=overrides)
+            planned = plan_all([name], scale, store=store, seeds=seeds, overrides=overrides)
             plans |= {study.name: [(study, units)] for study, units in planned}
     return dict(plans)
 
@@ -105,7 +111,7 @@ def record_study(folder: Path, planned: Planned) -> RecordCounts:
 def _frames(done: Planned) -> Facts:
     """Records of units that the store holds, trained and measured."""
     units = {unit.id: (study.name, unit) for study, part in done for unit in part}
-    _, facts = read_facts(done, "")
+    _, facts = read_facts(done)
     rows = []
     for study, unit in units.values():
         known = facts.of(unit.id)
@@ -180,9 +186,7 @@ def drawn(planned: Planned, count: int, seed: int) -> tuple[list[tuple[Study, Un
     """Some of the recorded runs of a plan, drawn at random whatever its store holds, and what is recorded of them;
     fewer where fewer are recorded."""
     kept = Records.found()
-    planned = [(study, list(map(on_record, units))) for study, units in planned]
-    kept.read(unit.id for _, units in planned for unit in units)
-    held = [(study, unit) for study, units in planned for unit in units if kept.holds(unit)]
+    held = [(study, unit) for study, units in planned for unit in kept.all_units(study, units) if kept.holds(unit)]
     recorded = {unit.id: (study, replace(unit, recorded=True)) for study, unit in held}
     some = random.Random(seed).sample(sorted(recorded), min(count, len(recorded)))
     chosen = [recorded[id] for id in some]

@@ -24,11 +24,12 @@ from tepo.studies.tune import Tune, check_tune
 from tepo.studies.vary import Setting, Vary, Words, check_values, key_of, settings, values_of, varied_keys
 
 SCALES = ("laptop", "single_gpu", "paper")  # those with overrides of their own in a row
+USUAL = "laptop"  # the scale of studies that are taken at several, where none is asked for
 CLAIMS = "claims"  # beside the studies, of another form: tepo.studies.claims
 Reference = dict[Literal["table", "method", "model", "panel", "steps", "seed", "kind"], str | int | None]
 _TWO = "write two studies"
 _PRINTED = {"vary": "sweep", "tune": "row that was tuned like this"}
-_EXAMPLE = "see ablations/panel_e.yaml"
+_ROWS = "rows: [{label: Untrained, base: true}, {label: GSPO, objective: gspo}]"
 _SET_BY_STUDY = {
     "seed": "--seeds, or `seeds:` of the study",
     "store": "--store",
@@ -144,9 +145,15 @@ class Study:
         """Tell whether it decides a registered claim."""
         return bool(self.batch)
 
-    def own_scale(self, asked: str) -> str:
-        """The scale that is asked for, but for a registered claim, which has one."""
-        return next(iter(self.scales)) if self.registered else asked
+    def own_scale(self, asked: str | None) -> str:
+        """The scale that is asked for, without one the usual or the only one of the study; a registered claim has one.
+        Raises UserError where a study has several others."""
+        if self.registered or (asked is None and len(self.scales) == 1):
+            return next(iter(self.scales))
+        if asked is None and USUAL not in self.scales:
+            fix = " or ".join(f"--scale {name}" for name in self.scales)
+            raise UserError(f"{self.name} is taken at several scales", where=f"study {self.name}", fix=fix)
+        return asked or USUAL
 
     def scale(self, name: str) -> Scale:
         """The settings written for a scale, else those that its file makes of another (`tepo.studies.scales`). Raises
@@ -219,7 +226,7 @@ def parse_study(path: Path) -> Study:
     ]
     study = replace(study, name=path.stem, rows=tuple(rows))
     if bool(study.rows) == bool(study.panels):
-        raise at.error("a study has either `rows:` or `panels:`", fix=f"{_EXAMPLE}, experiments/table3.yaml")
+        raise at.error("a study has either `rows:` or `panels:`", fix=f"{_ROWS}, or panels: [panel_a, panel_b]")
     if not study.scales:
         raise at.at("scales").error("a study names at least one scale", fix="laptop: {models: [laptop], seeds: [0]}")
     _check_rows(study, at)
@@ -250,7 +257,7 @@ def _check_rows(study: Study, at: Location) -> None:
             fix = "labels name rows; make them different"
             raise here.at("label").error(f"two rows are labelled {row.label!r}", fix=fix)
         if row.base == (row.objective is not None):
-            raise here.error("a row has either `objective: NAME` or `base: true`", fix=_EXAMPLE)
+            raise here.error("a row has either `objective: NAME` or `base: true`", fix=_ROWS)
         if row.objective is not None and is_own("objective", row.objective):
             load_row(row.objective)
         elif row.objective is not None and row.objective not in options("objective"):
@@ -383,15 +390,15 @@ def printed(study: Study, model: str, row: StudyRow) -> PaperRow | None:
     merged: dict[Any, Any] = {**study.reference, **of_model, **own}
     where = {key: value for key, value in merged.items() if value is not None}
     if "table" not in where or "method" not in where:
-        raise UserError("a reference names `table:` and `method:`", fix=_EXAMPLE)
+        raise UserError("a reference names `table:` and `method:`", fix="reference: {table: table1, method: gspo}")
     return reference_row(RowKey(**where))
 
 
 def check_seeds(seeds: Sequence[int]) -> Sequence[int]:
     """Seeds as given. Raises UserError unless they are different whole numbers from 0 up: a seed that counts twice
     would narrow every interval."""
-    if not seeds or not all(type(seed) is int and seed >= 0 for seed in seeds):
-        raise UserError("seeds are whole numbers from 0 up", fix="for example 0, 1, 2")
+    if not seeds or not all(type(seed) is int and 0 <= seed < 2**63 for seed in seeds):
+        raise UserError("seeds are whole numbers from 0 up, and below 2^63", fix="for example 0, 1, 2")
     if len(set(seeds)) < len(seeds):
         raise UserError("a seed is listed twice", fix="name each once")
     return seeds

@@ -7,7 +7,7 @@ from itertools import product
 from pathlib import Path
 
 from tepo.common.errors import UserError
-from tepo.config.compose import check_override, compose, is_text
+from tepo.config.compose import check_override, compose, is_text, number_kind
 from tepo.config.own_files import unquoted
 from tepo.formula.row import DEFAULT
 from tepo.jobs.measure import check_measurable
@@ -18,15 +18,21 @@ from tepo.studies.study import Scale, Study, StudyRow, check_seeds
 from tepo.studies.vary import Vary, key_of
 
 _PARTS = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|[\[({]|[\])}]|,|[^'"\[\](){},]+|.""", re.DOTALL)
+_DECIMAL = re.compile(r"-?[0-9]+,[0-9]+([eE][-+]?[0-9]+)?")  # 1,5e-4: a number with a comma, or 1 and 5e-4
+_THOUSANDS = re.compile(r"[1-9](,[0-9]{3})+|[1-9][0-9]{1,2},0[0-9]{2}(,[0-9]{3})*")  # 1,024 or 16,000; 36,216 are two
+_MOST = 10_000  # values that a range lists
 _RANGE = re.compile(r"range\((-?\d+)(?:,\s*(-?\d+))?(?:,\s*(-?\d+))?\)")
 _OTHERS = re.compile(r"(interval|glob|choice|sort|shuffle)\(.*\)")
 
 
 def values_of(text: str) -> list[str]:
     """The values that `a,b` and `range(3)` list; commas in quotes and brackets are part of a value. One value where it
-    lists no more."""
+    lists no more. Raises UserError for a range of too many."""
     if match := _RANGE.fullmatch(text.strip()):
-        return list(map(str, range(*(int(number) for number in match.groups() if number))))
+        ends = [int(number) for number in match.groups() if number]
+        if ends[2:] == [0] or len(range(*ends)[: _MOST + 1]) > _MOST:
+            raise UserError(f"a range has at most {_MOST:,} values", where=text, fix="range(3) or range(0, 10, 2)")
+        return list(map(str, range(*ends)))
     values, depth = [""], 0
     for part in _PARTS.findall(text):
         depth += (part in "[({") - (part in "])}")
@@ -47,11 +53,33 @@ def axes_of(words: Sequence[str]) -> dict[str, list[str]]:
         if is_text(key) or Path(unquoted(text)).exists():
             continue
         if not key.startswith("objective.") and (other := _OTHERS.fullmatch(text.strip())):
-            fix = "write the values (a,b,c) or range(3); `vary:` of a study crosses settings (docs/studies.md)"
+            fix = "write the values (a,b,c) or range(3); `vary:` of a study crosses settings"
             raise UserError(f"{other[1]}(…) of Hydra's sweeps is not understood", where=word, fix=fix)
         if len(values := values_of(text)) > 1:
+            _check_commas(key, text)
             axes[key] = values
     return axes
+
+
+def _check_commas(key: str, text: str) -> None:
+    """Raise UserError for `1,5e-4` and `1,024`, which may be one number or two values. With a blank they are two."""
+    number = ""
+    if number_kind(key) is float and _DECIMAL.fullmatch(text):
+        number = text.replace(",", ".")
+    elif number_kind(key) is int and key != "seed" and _THOUSANDS.fullmatch(text):
+        number = text.replace(",", "")
+    if number:
+        what = f"{text} may be the number {number} or the values {' and '.join(text.split(','))}"
+        fix = f"{key}={number} for the number, '{key}={text.replace(',', ', ')}' in quotes for the values"
+        raise UserError(what, where=f"{key}={text}", fix=fix)
+
+
+def seeds_of(text: str) -> list[int]:
+    """Seeds as they are typed. Raises UserError for what is no list of whole numbers."""
+    values = values_of(text)
+    if not all(re.fullmatch("[0-9]{1,19}", value) for value in values):
+        raise UserError(f"not a list of seeds: {text!r}", where="seeds", fix="0,1,2 or 'range(3)'")
+    return [int(value) for value in values]
 
 
 def plan_sweep(words: Sequence[str], axes: Mapping[str, Sequence[str]], store: Path) -> list[tuple[Study, list[Unit]]]:
@@ -62,7 +90,7 @@ def plan_sweep(words: Sequence[str], axes: Mapping[str, Sequence[str]], store: P
             check_override(f"{key}={value}")
     one = {key: word for key, word in given.items() if key not in axes}
     of = {key: axes.get(key) or ([one[key].partition("=")[2]] if key in one else []) for key in ("objective", "model")}
-    seeds = [int(value) if value.isdigit() else -1 for value in axes.get("seed", one.get("seed", "seed=0")[5:].split())]
+    seeds = [seed for value in axes.get("seed", [one.get("seed", "seed=0")[5:]]) for seed in seeds_of(value)]
     rest = [word for key, word in one.items() if key not in ("objective", "model", "seed", "store")]
     vary: Vary = {
         key: {value: (f"{key}={value}",) for value in values}
@@ -72,7 +100,7 @@ def plan_sweep(words: Sequence[str], axes: Mapping[str, Sequence[str]], store: P
     names = of["objective"] or [DEFAULT]
     shown = looks({Path(name).stem: name for name in names})
     rows = tuple(StudyRow(Path(name).stem, name, look=shown[Path(name).stem]) for name in names)
-    scale = compose([word for word in one.values() if key_of(word) == "scale"]).scale
+    scale = one["scale"].partition("=")[2] if "scale" in one else compose(()).scale
     settled = Scale((), tuple(check_seeds(seeds)), vary=vary)
     title = f"Sweep over {', '.join(axes)}"
     baseline = rows[0].label if len(rows) > 1 else None

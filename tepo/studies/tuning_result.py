@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 
-from tepo.studies.plan import Unit, reporting_seeds, unit_of
+from tepo.studies.plan import Unit, reporting_seeds, scale_of, unit_of
 from tepo.studies.study import Study, StudyRow
 from tepo.studies.tune import Tune
 from tepo.studies.vary import Setting
@@ -86,16 +86,16 @@ class TunedRow:
     def to_shortlist(self, index: int) -> list[Unit]:
         """The units that a setting lacks to have all tuning seeds."""
         one, there = self.tried[index][0], {unit.seed for unit in self.tried[index]}
-        units = _units(one, one.row, [seed for seed in self.tune.seeds if seed not in there])
+        units = under_seeds(one, one.row, [seed for seed in self.tune.seeds if seed not in there])
         return [replace(unit, tuning=True) for unit in units]
 
     def reported(self, index: int, seeds: Sequence[int]) -> list[Unit]:
         """The units that would report a setting. Their label is the row's: the setting is part of what the row is."""
         one = self.tried[index][0]
-        return _units(one, replace(one.row, setting=Setting({}, one.row.setting.overrides)), seeds)
+        return under_seeds(one, replace(one.row, setting=Setting({}, one.row.setting.overrides)), seeds)
 
 
-def _units(one: Unit, row: StudyRow, seeds: Sequence[int]) -> list[Unit]:
+def under_seeds(one: Unit, row: StudyRow, seeds: Sequence[int]) -> list[Unit]:
     """The configuration of a unit under other seeds."""
     words, store = one.overrides[:-1], one.folder.parent
     return [unit_of(row, one.model, words, seed, store, one.recorded_base) for seed in seeds]
@@ -129,7 +129,6 @@ def with_chosen(
 
 def undecided(
     planned: Sequence[tuple[Study, list[Unit]]],
-    scale: str,
     seeds: Sequence[int] | None,
     share: Callable[[Unit], float | None] = Unit.validation,
 ) -> tuple[list[Unit], list[Unit]]:
@@ -137,7 +136,7 @@ def undecided(
     the first draws with the other tuning seeds, and of each row without a choice its first setting, reported."""
     shortlists, choices = list[Unit](), list[Unit]()
     for study, units in planned:
-        if tune := study.tune_at(scale):
+        if tune := study.tune_at(scale := scale_of(units)):
             for row in tuned_rows(units, tune, share):
                 if tune.shortlist and row.shortlist is None:
                     shortlists += [one for index in row.draws[: tune.shortlist.keep] for one in row.to_shortlist(index)]

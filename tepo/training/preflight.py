@@ -36,6 +36,8 @@ from tepo.training.resources.layout import fill, lacking
 from tepo.training.resources.memory import Gpus, memory
 from tepo.training.resources.node import GB, run_disk
 
+_MOST = 1_000_000  # responses of a step, a hundred times those of the largest runs that were published
+
 
 def check_settings(config: RunConfig) -> None:
     """Raise UserError for keys and values of the objective, the adapters, the tasks, the validation or the grader that
@@ -49,6 +51,10 @@ def check_settings(config: RunConfig) -> None:
         if not model.teacher:
             what, fix = f"objective {objective.name} reads logp_teacher", "name the teacher: model.teacher=FOLDER"
         raise UserError(what, where=f"model.teacher={model.teacher or 'null'}", fix=fix)
+    prompts, samples = config.train.prompts_per_step, config.train.samples_per_prompt
+    if prompts * samples > _MOST:
+        where = f"train.prompts_per_step={prompts} train.samples_per_prompt={samples}"
+        raise UserError(f"{prompts * samples:,} responses a step are too many", where=where, fix=f"at most {_MOST:,}")
     if config.train.samples_per_prompt == 1 and not objective.every_group:
         what = f"a group of one has no advantage with objective {objective.name}"
         raise UserError(what, where="train.samples_per_prompt=1", fix="at least 2")

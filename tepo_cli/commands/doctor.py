@@ -14,6 +14,7 @@ import typer
 from tepo.common.errors import UserError
 from tepo.common.system import described, unsupported
 from tepo.common.text import counted, install_line
+from tepo_cli.cli_options import check_store_exists, store_folder
 
 _PACKAGES = ("torch", "transformers", "hydra-core", "typer", "pandas", "math-verify", "antlr4-python3-runtime")
 _EXTRAS = {"bitsandbytes": "bitsandbytes", "datasets": "hub", "peft": "lora"}
@@ -30,7 +31,7 @@ _LEFT_OUT = "(--no-selftest leaves this out)"
 
 
 def doctor(
-    store: Annotated[Path | None, typer.Option(help=_STORE)] = None,
+    store: Annotated[Path | None, typer.Option(parser=store_folder, metavar="DIR", help=_STORE)] = None,
     selftest: Annotated[bool, typer.Option(help=_SELFTEST)] = True,
 ) -> None:
     """Check this machine: versions, engines, GPUs, disk.
@@ -38,6 +39,8 @@ def doctor(
     Also says which scales fit, and what is missing and how to get it. --store looks for damaged runs. Then each
     installed engine trains two steps; on a GPU the attention and log-prob kernels are compared with torch. Exit code 1
     if one fails, a run is damaged, or tepo does not support the system."""
+    if store is not None:
+        check_store_exists(store)
     print(f"{'system':24} {described()}")
     if why := unsupported():
         print(why)

@@ -101,7 +101,7 @@ def _check(row: "Row") -> None:
     rows = [(one.name, "fail" if one.wrong else "pass", one.wrong or one.what) for one in checks]
     show(("check", "result", "what"), rows, f"objective {row.name}", wrapped=("what",))
     if failed := sum(bool(one.wrong) for one in checks):
-        typer.echo(f"{failed} of {len(checks)} checks fail: docs/own-method.md says what each means", err=True)
+        typer.echo(f"{failed} of {len(checks)} checks fail, and each says why", err=True)
         raise typer.Exit(1)
 
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from tepo_cli.cli_options import Jobs, Scale, Set, Store, Trust, check_store_exists
+from tepo_cli.cli_options import Jobs, Scale, Seeds, Set, Store, Trust, check_store_exists, seed_numbers
 
 app = typer.Typer(help="Finished runs as small records: write, show, rerun.", no_args_is_help=True)
 _OUT = "Where the folders go (default: records/ beside the study's folder)."
@@ -17,7 +17,8 @@ Names = Annotated[
 @app.command()
 def write(
     names: Annotated[list[str], typer.Argument(help="Studies, or claims.")],
-    scale: Scale = "laptop",
+    scale: Scale = None,
+    seeds: Seeds = None,
     store: Store = Path("runs"),
     override: Set = None,
     out: Annotated[Path | None, typer.Option(help=_OUT)] = None,
@@ -32,7 +33,7 @@ def write(
 
     check_store_exists(store)
     found = 0
-    for name, planned in plan_by_folder(names, scale, store, override or ()).items():
+    for name, planned in plan_by_folder(names, scale, store, seed_numbers(seeds), override or ()).items():
         path = out / name if out else folder_of(name)
         written = record_study(path, planned)
         found += written.recorded + written.kept
@@ -44,11 +45,11 @@ def write(
             typer.echo(f"{name}: {said}; nothing written")
     if not found:
         what = f"no finished and measured run of {' '.join(names)}"
-        raise UserError(what, where=f"store {store}", fix=f"tepo ablate {names[0]} --scale {scale}")
+        raise UserError(what, where=f"store {store}", fix=f"tepo ablate {names[0]}")
 
 
 @app.command()
-def show(names: Names = None, scale: Scale = "laptop") -> None:
+def show(names: Names = None, scale: Scale = None) -> None:
     """Show what is recorded.
 
     A line a folder, or with names a line a run, and whether it counts as one of today's plan; then the content is
@@ -66,7 +67,7 @@ def check(
     names: Names = None,
     runs: Annotated[int, typer.Option(help="How many recorded runs are run anew.", min=1)] = 1,
     draw: Annotated[int | None, typer.Option(help="Seed of the draw (default: another one each time).", min=0)] = None,
-    scale: Scale = "laptop",
+    scale: Scale = None,
     jobs: Jobs = 1,
     trust: Trust = False,
 ) -> None:
@@ -83,10 +84,11 @@ def check(
     from tepo.reporting.progress import say
     from tepo.studies.planned_facts import read_facts
     from tepo.studies.record_runs import agreement, anew, drawn, plan_by_folder, recorded_names
+    from tepo.studies.study import USUAL
     from tepo_cli.show_records import show_agreement
 
     seed = secrets.randbelow(2**31) if draw is None else draw
-    plans = plan_by_folder(names or recorded_names(scale), scale, Path("runs"))
+    plans = plan_by_folder(names or recorded_names(scale or USUAL), scale, Path("runs"))
     chosen, recorded = drawn([part for plan in plans.values() for part in plan], runs, seed)
     units = [unit for _, unit in chosen]
     if not units:
@@ -95,7 +97,7 @@ def check(
     say(f"drawn with --draw {seed}, run in {store}: {', '.join(f'{unit.label} seed {unit.seed}' for unit in units)}")
     planned = [(study, [anew(unit, store)]) for study, unit in chosen]
     run_units([unit for _, again in planned for unit in again], Slots(jobs=jobs))
-    _, again = read_facts(planned, scale)
+    _, again = read_facts(planned)
     show_agreement(units, recorded, again)
     if differing := sum(not agreement(unit, recorded, again) for unit in units):
         what = f"{differing} of {len(units)} runs came out otherwise than recorded"

@@ -47,19 +47,22 @@ def ablate(
     tepo ablate panel-e --scale single_gpu --dry-run"""
     from tepo.launch.run_units import run_planned
     from tepo.reporting.tables.render import check_format
+    from tepo.studies.plan import scale_of
     from tepo.studies.planned_facts import read_facts
-    from tepo_cli.study_outputs import show_claims, show_tables
+    from tepo_cli.study_outputs import show_claims, show_recorded_tables, show_tables
 
     check_format(format)  # now, not after an hour of training
     slots, words = where.slots(), formula_words(formula)
     if dry_run:
         _show_plan(asked, slots, asked.plan([study], words), check=bool(asked.override or words))
         return
-    planned = run_planned(lambda: asked.plan([study], words), asked.scale, slots)
+    planned = run_planned(lambda: asked.plan([study], words), slots)
     if any(one.registered for one, _ in planned):
-        show_claims(asked.store, planned[0][0].own_scale(asked.scale), format)
+        show_claims(asked.store, scale_of(planned[0][1]), format)
     else:
-        show_tables(*read_facts(planned, asked.scale, asked.chosen_seeds), asked.scale, format)
+        show_tables(*read_facts(planned, asked.chosen_seeds), format)
+        if format == "terminal":
+            show_recorded_tables(planned)
 
 
 @unbundled
@@ -87,15 +90,15 @@ def reproduce(
     check_outputs(out, results)
     slots, names = where.slots(), studies or STUDIES
     idle = records or dry_run
-    ready = asked.plan(names) if idle else run_planned(lambda: asked.plan(names), asked.scale, slots)
-    planned, facts = read_facts(ready, asked.scale, asked.chosen_seeds, records=records)
+    ready = asked.plan(names) if idle else run_planned(lambda: asked.plan(names), slots)
+    planned, facts = read_facts(ready, asked.chosen_seeds, records=records)
     if dry_run:
         _show_plan(asked, slots, planned)
     elif not facts.runs["done"].any():
         what = f"nothing of {' '.join(names)} is measured or on record"
         raise UserError(what, where=f"store {asked.store}", fix="leave --records out to run it")
     else:
-        write_outputs(planned, facts, asked.scale, out, results)
+        write_outputs(planned, facts, out, results)
 
 
 def _show_plan(asked: Asked, slots: "Slots", planned: "Planned", check: bool = False) -> None:
@@ -117,7 +120,9 @@ def _show_plan(asked: Asked, slots: "Slots", planned: "Planned", check: bool = F
     if slurm is not None:
         kinds = nodes_here()
         slurm = requests(jobs, slurm, kinds)
-    show_count(units, asked.scale)
+    for one_core in (True, False):
+        if alike := [unit for unit in units if unit.one_core is one_core]:
+            show_count(alike)
     for line in other_bases(jobs):
         say_wrapped(line)
     show_units(units)
@@ -160,35 +165,36 @@ def plan(
     draws. The power is estimated from rows in the store with two seeds or more.
 
     Runs nothing but, where a laptop store holds no run on the same data, a probe of two steps."""
-    from tepo.studies.study import scale_studies
+    from tepo.studies.plan import scale_of
     from tepo.studies.tuning_result import undecided
     from tepo_cli.screen import say_wrapped
     from tepo_cli.show_plan import count, show_power_line, show_price, show_units
 
-    scale, store = asked.scale, asked.store
-    one_core = scale_studies(scale).one_core
     if brief and verbose:
         raise UserError("a plan that is both short and long", where="--brief --verbose", fix="leave out one of them")
+    read = records or difference is not None
+    planned, facts = asked.read(studies, records) if read else (asked.plan(studies), None)
+    units = [unit for _, units in planned for unit in units]
+    one_core = units[0].one_core
+    if any(unit.one_core is not one_core for unit in units):
+        fix = "a plan of each: tepo plan STUDY"
+        raise UserError(
+            "runs on cores of a CPU and runs on GPUs have no price in common", where=" ".join(studies), fix=fix
+        )
     if one_core and (card or gpus):
         raise UserError(
             "a plan of runs on one core takes no GPU", where="--card, --gpus", fix="--scale single_gpu or paper"
         )
-    if difference is not None:
+    if facts and difference is not None:
         from tepo_cli.show_power import show_power
 
-        show_power(*asked.read(studies, records), difference)
+        show_power(planned, facts, difference)
         return
-    planned, facts = asked.plan(studies), None
-    if records:
-        from tepo.studies.planned_facts import read_facts
-
-        planned, facts = read_facts(planned, scale, asked.chosen_seeds, records=True)
-    units = [unit for _, units in planned for unit in units]
     if asked.override:  # else torch need not be imported: the study's own settings were checked when they were shipped
         from tepo.launch.unit_checks import check_rows
 
         check_rows(units)
-    later = undecided(planned, scale, asked.chosen_seeds)
+    later = undecided(planned, asked.chosen_seeds)
     hours = []
     if not one_core:
         from tepo.studies.planned_facts import Records
@@ -199,11 +205,11 @@ def plan(
         if hours and not any(unit.id in Records.found().by_run for unit in units):
             said += "; planned, not measured: none of these runs is on record"
         say_wrapped(count(units, *later) + said)
-    show_price(units, scale, store, *later)
-    for tune in filter(None, (study.tune_at(scale) for study, _ in planned)):
+    show_price(units, asked.store, *later)
+    for tune in filter(None, (study.tune_at(scale_of(part)) for study, part in planned)):
         for line in tune.gap_lines:
             say_wrapped(line)
-    show_power_line(planned, scale, facts)
+    show_power_line(planned, facts)
     if not one_core:
         show_disk(units)
     if brief:

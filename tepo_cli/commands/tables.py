@@ -28,14 +28,14 @@ def table(
     A row that was not run is a dash. `claims` are those of the scale that ship and those of experiments/claims.yaml in
     a folder of TEPO_PATH, each with its region, its difference and, when all of its runs are there, its verdict."""
     from tepo.reporting.tables.render import check_format
-    from tepo.studies.study import CLAIMS
+    from tepo.studies.study import CLAIMS, USUAL
     from tepo_cli.study_outputs import show_claims, show_tables
 
     check_format(format)
     if name == CLAIMS:
-        show_claims(asked.store, asked.scale, format, records=records)
+        show_claims(asked.store, asked.scale or USUAL, format, records=records)
     else:
-        show_tables(*asked.read([name], records), asked.scale, format)
+        show_tables(*asked.read([name], records), format)
 
 
 @unbundled
@@ -59,6 +59,7 @@ def figure(
     from tepo.analysis.tables import study_table
     from tepo.reporting.charts.curves import AXES
     from tepo.reporting.charts.style import FORMATS
+    from tepo.studies.plan_studies import scales_text
     from tepo.studies.study import file_stem, load_study, study_names
 
     if against not in AXES:
@@ -68,17 +69,17 @@ def figure(
     papers, stem, place = [figure.name for figure in load_study("figures").figures], file_stem(name), out / format
     if name in (*papers, "all"):
         ((study, units),), facts = asked.read(["figures"], records)
-        _paper_figures(papers if name == "all" else [name], study, asked.scale, units, facts, place, against)
+        _paper_figures(papers if name == "all" else [name], study, units, facts, place, against)
         return
     if stem not in study_names():
         raise unknown_name("figure", name, [*papers, "all", *study_names()])
     planned, facts = asked.read([name], records)
     charts: list[NamedChart] = []
     for study, units in planned:
-        shown = study_table(study, asked.scale, units, facts)
-        charts += study_charts(study, asked.scale, units, facts, shown, against)
+        shown = study_table(study, units, facts)
+        charts += study_charts(study, units, facts, shown, against)
     if not charts:
-        fix = f"tepo ablate {name} --scale {asked.scale}"
+        fix = f"tepo ablate {name} --scale {scales_text(planned)}"
         raise UserError(f"nothing of {stem} was run", where=f"store {asked.store}", fix=fix)
     if against != "steps" and all(one.kind != "curves" for one in charts):
         what, fix = f"no run of {stem} holds what {against!r} counts", "train them with this version"
@@ -88,7 +89,7 @@ def figure(
 
 
 def _paper_figures(
-    names: list[str], study: "Study", scale: str, units: "list[Unit]", facts: "Facts", place: Path, against: str
+    names: list[str], study: "Study", units: "list[Unit]", facts: "Facts", place: Path, against: str
 ) -> None:
     """Draw what can be drawn of several; a single one that cannot be is the mistake. place: as in `_save`."""
     from tepo.analysis.charts import paper_chart
@@ -97,7 +98,7 @@ def _paper_figures(
     suffix = "" if against == "steps" else f"-{against}"
     for chosen in names:
         try:
-            _save(paper_chart(study, chosen, scale, units, facts, against), f"{chosen}{suffix}", place)
+            _save(paper_chart(study, chosen, units, facts, against), f"{chosen}{suffix}", place)
         except UserError as error:
             missing.append(error)
     if missing and len(names) == 1:
@@ -138,19 +139,19 @@ def report(
     from tepo_cli.study_outputs import check_outputs, write_outputs
 
     check_outputs(out, results)
-    scale, store = asked.scale, asked.store
+    store = asked.store
     if studies:
         say(f"planning: {' '.join(studies)}")
     else:
         if not records:
             check_store_exists(store)
         say("looking for what was measured")
-        studies = measured_studies(scale, store, asked.chosen_seeds, asked.overrides, records=records)
+        studies = measured_studies(asked.scale, store, asked.chosen_seeds, asked.overrides, records=records)
         if studies:
             say(f"on the page: {' '.join(studies)}")
     planned, facts = asked.read(studies, records)
     if not studies or not facts.runs["done"].any():
         what = f"nothing of {' '.join(studies)} was measured" if studies else "no study has two measured rows"
-        fix = f"tepo ablate {studies[0] if studies else 'panel-e'} --scale {scale}{'' if records else ', or --records'}"
+        fix = f"tepo ablate {studies[0] if studies else 'panel-e'}{'' if records else ', or --records'}"
         raise UserError(what, where=f"store {store}", fix=fix)
-    write_outputs(planned, facts, scale, out, results)
+    write_outputs(planned, facts, out, results)

@@ -88,14 +88,13 @@ def _sweep(
     trust.say([*words, *(f"{key}={value}" for key, values in axes.items() for value in values)])
     store = given or Path(compose_run([word for word in words if word.startswith("store=")], None).store)
     planned = plan_sweep(words, axes, store)
-    ((study, units),) = planned
-    scale = next(iter(study.scales))
+    ((_, units),) = planned
     if dry_run:
         from tepo.launch.unit_checks import check_rows
 
         check_rows(units)
-        show_count(units, scale)
+        show_count(units)
         show_units(units)
         return
-    run_planned(lambda: planned, scale, Slots(jobs=jobs), quiet)
-    show_tables(*read_facts(planned, scale), scale, "terminal")
+    run_planned(lambda: planned, Slots(jobs=jobs), quiet)
+    show_tables(*read_facts(planned), "terminal")

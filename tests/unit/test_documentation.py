@@ -367,8 +367,8 @@ def test_the_method_and_the_table_of_the_first_page_can_be_checked_and_planned(
 
 def test_the_table_of_the_first_page_is_what_the_records_say() -> None:
     plan = plan_all(["language_model"], "small_lm", store=Path("nowhere"))
-    ((study, units),), facts = read_facts(plan, "small_lm", records=True)
-    block = study_table(study, "small_lm", units, facts).blocks[0]
+    ((study, units),), facts = read_facts(plan, records=True)
+    block = study_table(study, units, facts).blocks[0]
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     printed = {row[0].strip(): row[1:] for line in text.splitlines() if len(row := line.strip("|").split(" | ")) == 8}
     keys = ("words2", "otherwords2", "largewords2", "words3", "average")

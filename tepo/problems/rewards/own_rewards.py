@@ -16,7 +16,7 @@ from tepo.problems.grader.pool import Pool
 from tepo.problems.problem import Problem
 
 _WORKER = "tepo.problems.rewards.reward_worker"
-_FIX = "def reward(problem, response): return a number from 0 to 1, or a bool; docs/own-method.md has an example"
+_FIX = "def reward(problem, response): return a number from 0 to 1, or a bool"
 _BUDGET = "grader.timeout, grader.memory_mb and grader.workers set the budget"
 _OVER = {"timeout": "took more than grader.timeout", "stalled": "hardly ran at all", "memory": "out of memory"}
 

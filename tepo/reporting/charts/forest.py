@@ -27,10 +27,10 @@ _WIDTH, _BESIDE = 420, 40  # and pixels beside it that arrows and ticks need
 _SIGNED = "datum.value === 0 ? '0' : replace(format(datum.value, '+~g'), '-', '−')"
 
 
-def differences(frame: pd.DataFrame, axis: str) -> alt.LayerChart:
+def differences(frame: pd.DataFrame, axis: Sequence[str]) -> alt.LayerChart:
     """Forest plot. frame: method, delta, low, high (points; missing where there is no interval), verdict and said (the
-    numbers in words), a line a row, the first one on top. axis: its title. A point stands where its number is; what
-    lies beyond the scale is an arrow."""
+    numbers in words), a line a row, the first one on top. axis: lines of its title. A point stands where its number is;
+    what lies beyond the scale is an arrow."""
     return _forest(frame, axis).properties(usermeta=sizes(beside=_BESIDE))
 
 
@@ -39,7 +39,7 @@ def claims(frame: pd.DataFrame) -> alt.ConcatChart | alt.LayerChart:
     claim says. frame: as in `differences` with unit, seeds (list) and regions (list of pairs, which may be infinite);
     method is the sentence, and verdict the outcome."""
     words = list(dict.fromkeys(frame["verdict"]))
-    units = [_forest(part, f"A above B, {unit}", words) for unit, part in frame.groupby("unit", sort=False)]
+    units = [_forest(part, [f"A above B, {unit}"], words) for unit, part in frame.groupby("unit", sort=False)]
     made = units[0]
     if len(units) > 1:
         with warnings.catch_warnings():
@@ -72,7 +72,7 @@ def outcomes(frame: pd.DataFrame) -> alt.LayerChart:
     )
 
 
-def _forest(frame: pd.DataFrame, axis: str, words: Sequence[str] = ()) -> alt.LayerChart:
+def _forest(frame: pd.DataFrame, axis: Sequence[str], words: Sequence[str] = ()) -> alt.LayerChart:
     """words: verdicts of all panels, by default those of the frame."""
     low, high = _scale(frame)
     rows = frame.copy()
@@ -106,7 +106,7 @@ def _forest(frame: pd.DataFrame, axis: str, words: Sequence[str] = ()) -> alt.La
 
     def x(field: str, **more: Any) -> alt.X:
         scale = alt.Scale(domain=[low, high], nice=False, zero=False, clamp=True)
-        return alt.X(f"{field}:Q", scale=scale, title=axis, axis=ticks, **more)
+        return alt.X(f"{field}:Q", scale=scale, title=list(axis), axis=ticks, **more)
 
     tips = [alt.Tooltip("method:N"), alt.Tooltip("said:N", title="difference"), alt.Tooltip("verdict:N")]
     base = alt.Chart(data).encode(y=y, opacity=opacity)

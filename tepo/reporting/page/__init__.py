@@ -36,6 +36,7 @@ class PageHead:
     caveat: str = ""  # what results like these cannot say
     repeat: Sequence[str] = ()  # commands
     notes: Sequence[str] = ()  # from the file of a study
+    scales: str = ""  # of its studies, in words
 
 
 @dataclass(frozen=True)

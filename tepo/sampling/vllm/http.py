@@ -24,7 +24,7 @@ _ANSWER_SECONDS = 3600  # one request, to its end: a long response on a full ser
 _LOOK_SECONDS = 120  # one without a body, which asks for no work
 ANSWER_BYTES = 1 << 20  # of an answer that says little
 _AGAIN = "start it again and resume the run; finished steps are kept"
-_NO_VLLM = "sampler.servers names vLLM servers, in development mode (docs/engines.md)"
+_NO_VLLM = "sampler.servers names vLLM servers, started with VLLM_SERVER_DEV_MODE=1"
 
 
 def socket_url(path: Path) -> str:
@@ -151,7 +151,7 @@ def ask(
     if answer.status >= 500:  # of an engine that ended, too
         raise RunFailed(f"the vLLM server failed ({answer.status}): {shown}", where=url, fix=_AGAIN)
     if answer.status == 404:
-        fix = "start it as docs/engines.md shows, with VLLM_SERVER_DEV_MODE=1"
+        fix = "VLLM_SERVER_DEV_MODE=1 python -m vllm.entrypoints.openai.api_server …"
         raise UserError(f"the server does not know {path}", where=url, fix=fix)
     if 300 <= answer.status < 400:
         what = f"the server sends elsewhere ({answer.status}), to {answer.headers.get('Location', 'no place')[:200]}"

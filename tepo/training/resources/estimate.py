@@ -34,7 +34,7 @@ HOST_BANDWIDTH, LINK, MOVED = 50e9, 20e9, 1.2  # bytes a second of main memory a
 # the rest: the sampler sleeps, wakes and takes the weights of a 7B; by a reading of the code
 WAKE, SYNC, START = 3.0, 2.0, 120.0  # seconds a step; a 7B; a start of vLLM
 ASSUMPTIONS = (
-    "seconds are a closed form, good to a factor of 1.5 (docs/performance.md); assumed: responses of "
+    "seconds are a closed form, good to a factor of 1.5; assumed: responses of "
     f"{RESPONSE_SHARE:.0%} of train.max_new_tokens on average, some as long as it allows, prompts of {PROMPT} tokens, "
     f"{KEPT_SHARE:.0%} of the groups mixed; decoding at {BANDWIDTH:.0%} of peak bandwidth and {1000 * TOKEN:.1f} ms of "
     f"the host a token; passes at {NARROW:.0%} (narrow models) to {WIDE:.0%} of peak operations, on several GPUs "

@@ -47,7 +47,7 @@ def test_five_claims(tmp_path: Path) -> None:
 
     claims = load_claims()
     planned = plan_studies([study_of(claim) for claim in claims.claims], "laptop", store=tmp_path)
-    planned, facts = read_facts(planned, "laptop", records=True)
+    planned, facts = read_facts(planned, records=True)
     judged = judge_claims(claims, [units for _, units in planned], facts)
     deltas = {one.claim.name: 100 * one.difference.delta for one in judged if one.difference}
     first, sparse = accuracies("claims-1"), late_entropies("claims-4")
@@ -71,10 +71,10 @@ def test_three_tables(name: str, setting: str, baseline: str | None, tmp_path: P
     from tepo.studies.plan_studies import plan_all
     from tepo.studies.planned_facts import read_facts
 
-    planned, facts = read_facts(plan_all([name], "laptop", store=tmp_path), "laptop", records=True)
+    planned, facts = read_facts(plan_all([name], "laptop", store=tmp_path), records=True)
     ((study, units),) = planned
     expected, seen = accuracies(name), set()
-    for block in study_table(study, "laptop", units, facts).blocks:
+    for block in study_table(study, units, facts).blocks:
         keys = [column.key for column in block.columns]
         for row in block.rows if "average" in keys and not block.axis else ():
             label = row.key.removeprefix("laptop/")

@@ -27,7 +27,7 @@ INTERVAL = re.compile(r"\[−?\d+\.\d, −?\d+\.\d\]")
 
 
 def recorded(names: list[str], store: Path) -> tuple[Planned, Facts]:
-    return read_facts(plan_all(names, "laptop", store=store), "laptop", records=True)
+    return read_facts(plan_all(names, "laptop", store=store), records=True)
 
 
 def said(text: str) -> tuple[list[str], list[str]]:
@@ -49,17 +49,17 @@ def document_part(document: str, title: str) -> str:
 
 def test_in_every_format_on_every_page_and_in_every_document(tmp_path: Path) -> None:
     planned, facts = recorded(NAMES, tmp_path)
-    together = render_all(planned, facts, "laptop")
-    write_results(tmp_path / "results.md", together, planned, facts, "laptop", "tepo report")
+    together = render_all(planned, facts)
+    write_results(tmp_path / "results.md", together, planned, facts, "tepo report")
     whole, document = page(together), (tmp_path / "results.md").read_text()
-    tables = {study.name: study_table(study, "laptop", units, facts) for study, units in planned}
+    tables = {study.name: study_table(study, units, facts) for study, units in planned}
     lines = StudyResult(planned, facts, "laptop", tuple(tables.values())).table
     for study, units in planned:
         table = tables[study.name]
         expected = said(as_text(table, "markdown").replace("\\", ""))
         assert len(expected[0]) == family_of(study, units) > 4
         assert {word.split(" (")[0] for word in expected[0]} >= {"not decided"}
-        alone: PageContent = render_all([(study, units)], facts, "laptop")
+        alone: PageContent = render_all([(study, units)], facts)
         assert said(as_text(table, "terminal", 1000)) == expected
         assert said(section(page(alone), study.name)) == said(section(whole, study.name)) == expected
         short = said(document_part(document, table.title))

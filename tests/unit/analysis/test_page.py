@@ -40,11 +40,11 @@ def planned(study: Study, store: Path, **given: Sequence) -> list[tuple[Study, l
 
 
 def rendered(plan: Planned) -> PageContent:
-    return render_all(plan, read_facts(plan, "laptop")[1], "laptop")
+    return render_all(plan, read_facts(plan)[1])
 
 
 def head(plan: Planned) -> PageHead:
-    return head_of(plan, read_facts(plan, "laptop")[1], "laptop")
+    return head_of(plan, read_facts(plan)[1])
 
 
 def test_what_was_run_is_a_sentence(study: Study, tmp_path: Path) -> None:
@@ -91,13 +91,13 @@ def test_numbers_in_a_row_are_a_range() -> None:
 )
 def test_the_command_runs_what_was_planned(study: Study, given: dict, words: list[str]) -> None:
     _, units = planned(study, Path("runs"), **given)[0]
-    command = shlex.split(fill_command(study, "laptop", units))
+    command = shlex.split(fill_command(study, units))
     assert command == ["tepo", "ablate", "mine", "--scale", "laptop", *words]
 
 
 def test_the_command_names_another_store(study: Study, tmp_path: Path) -> None:
     _, units = planned(study, tmp_path / "my runs")[0]
-    assert shlex.split(fill_command(study, "laptop", units))[-2:] == ["--store", str(tmp_path / "my runs")]
+    assert shlex.split(fill_command(study, units))[-2:] == ["--store", str(tmp_path / "my runs")]
 
 
 def test_the_command_of_a_run_trains_it(study: Study, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_the_command_of_a_run_trains_it(study: Study, tmp_path: Path) -> None:
 
 def test_only_a_table_that_lacks_something_shows_a_command(study: Study, tmp_path: Path) -> None:
     _, units = planned(study, tmp_path, overrides=["train.steps=2"])[0]
-    assert table_from_store(study, units).command == fill_command(study, "laptop", units)
+    assert table_from_store(study, units).command == fill_command(study, units)
     for unit in units:
         finish(unit, 0.5)
     assert table_from_store(study, units).command == ""

@@ -16,9 +16,9 @@ BYTES, SECONDS = 3_000_000, 2
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded")
     plans = plan_by_folder(recorded_names("laptop"), "laptop", folder / "runs").values()
-    planned, facts = read_facts([part for plan in plans for part in plan], "laptop", records=True)
+    planned, facts = read_facts([part for plan in plans for part in plan], records=True)
     reported: list[float] = []
-    text = page(render_all(planned, facts, "laptop", lambda done, note: reported.append(done)))
+    text = page(render_all(planned, facts, lambda done, note: reported.append(done)))
     assert reported == list(range(1, parts(planned) + 1))
     path = folder / "page.html"
     path.write_text(text, encoding="utf-8")

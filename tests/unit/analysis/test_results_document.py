@@ -31,9 +31,9 @@ def current(path: Path) -> str:
 @pytest.mark.disaster  # reads and compares a thousand runs
 def test_the_document_and_its_pictures_are_current(tmp_path: Path) -> None:
     names = [word for word in shlex.split(COMMAND)[2:] if not word.startswith("-")]
-    planned, facts = read_facts(plan_all(names, "laptop", store=tmp_path / "runs"), "laptop", records=True)
+    planned, facts = read_facts(plan_all(names, "laptop", store=tmp_path / "runs"), records=True)
     path = tmp_path / WRITTEN.name
-    write_results(path, render_all(planned, facts, "laptop"), planned, facts, "laptop", COMMAND)
+    write_results(path, render_all(planned, facts), planned, facts, COMMAND)
     written, committed = (
         {one.name: current(one) for one in folder.glob(f"{WRITTEN.stem}*")} for folder in (tmp_path, DOCS)
     )
@@ -97,9 +97,9 @@ def test_a_study_is_its_title_its_finding_and_one_table(tmp_path: Path) -> None:
     table = Table("study", "A_study", (FIRST, OTHER), notes=("generic",))
     (picture,) = comparison_charts(Table("study", "A_study", (FIRST,)))
     rendered = PageContent(
-        PageHead("Title", ran="Two runs.", caveat="No more."), [PageStudy(table)], [], [], picture, []
+        PageHead("Title", scales="laptop", ran="Two runs.", caveat="No more."), [PageStudy(table)], [], [], picture, []
     )
-    write_results(tmp_path / "results.md", rendered, [], NOTHING, "laptop", "tepo report study")
+    write_results(tmp_path / "results.md", rendered, [], NOTHING, "tepo report study")
     opening, _, study = (tmp_path / "results.md").read_text(encoding="utf-8").partition("## A\\_study\n\n")
     assert opening.startswith("# Results at laptop scale\n\nWritten by `tepo report study`.\n\n![")
     assert "\n\nTwo runs. No more.\n\n" in opening

@@ -34,7 +34,7 @@ TWO_ENDS = "(aggregation_and_ceiling, equal_kl_70_check, equal_kl_200_check)"
 def judged(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ClaimOutcome]:
     claims, store = load_claims(), Path(tmp_path_factory.mktemp("none"))
     planned = plan_studies([study_of(claim) for claim in claims.claims], "laptop", store=store)
-    planned, facts = read_facts(planned, "laptop", records=True)
+    planned, facts = read_facts(planned, records=True)
     return {one.claim.name: one for one in judge_claims(claims, [units for _, units in planned], facts)}
 
 

@@ -47,7 +47,7 @@ def measure(planned: Planned, *labels: str, seeds: int = 3) -> None:
 
 
 def facts(planned: Planned) -> Facts:
-    return read_facts(planned, "laptop")[1]
+    return read_facts(planned)[1]
 
 
 def test_the_family_counts_each_comparison_once_and_measured_ones_say_how_they_vary(planned: Planned) -> None:

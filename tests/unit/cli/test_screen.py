@@ -72,7 +72,7 @@ def test_a_table_is_cut_into_parts_that_fit_and_lose_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     ((study, units),) = plan_all(["panel-e"], "laptop", store=tmp_path)
-    show_tables([(study, units)], facts_of(study, units), "laptop", "terminal")
+    show_tables([(study, units)], facts_of(study, units), "terminal")
     shown = re.sub(r"\x1b\[[0-9;]*m", "", capsys.readouterr().out)
     assert max(map(len, shown.splitlines())) <= 40
     assert "OlympiadBench" in shown

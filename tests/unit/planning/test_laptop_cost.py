@@ -25,7 +25,7 @@ def store(tmp_path: Path) -> Path:
 
 def shown(scale: str, store: Path, capsys: pytest.CaptureFixture[str], *words: str) -> str:
     ((_, units),) = plan_all(["panel-e"], scale, store=store, overrides=words)
-    show_price(units, scale, store)
+    show_price(units, store)
     return capsys.readouterr().err
 
 
@@ -71,7 +71,7 @@ def test_each_setting_that_does_other_work_is_probed(
         return replace(COST, training_s=4 * COST.training_s, cpu_s=149, work=work_of(unit.config))
 
     monkeypatch.setattr(laptop_cost, "probe", probe)
-    show_price(units, "laptop", store)
+    show_price(units, store)
     text = " ".join(capsys.readouterr().err.split())
     assert probed == ["a, epochs=8, learning_rate=1e-4"]
     assert "12.7 CPU minutes" in text  # 4 x 41 s and 4 x (41 + 3 x 36) s

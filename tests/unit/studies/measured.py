@@ -38,14 +38,14 @@ def fall(unit: Unit, rewards: Sequence[float], said: str = "9") -> None:
     write_json(unit.folder / "provenance.json", {"sessions": [session]})
 
 
-def facts_of(study: Study, units: Sequence[Unit], scale: str = "laptop") -> Facts:
+def facts_of(study: Study, units: Sequence[Unit]) -> Facts:
     """What the store holds of them."""
-    return read_facts([(study, list(units))], scale)[1]
+    return read_facts([(study, list(units))])[1]
 
 
-def table_from_store(study: Study, units: Sequence[Unit], scale: str = "laptop") -> Table:
+def table_from_store(study: Study, units: Sequence[Unit]) -> Table:
     """The study's table from its store."""
-    return study_table(study, scale, units, facts_of(study, units, scale))
+    return study_table(study, units, facts_of(study, units))
 
 
 def finish(unit: Unit, chance: float, problems: int = 60, **metrics: float) -> None:

@@ -59,7 +59,7 @@ def recorded(path: Path, store: Path, said: str = "9") -> None:
 
 
 def known(store: Path) -> Facts:
-    return read_facts(planned(store), "laptop", records=True)[1]
+    return read_facts(planned(store), records=True)[1]
 
 
 def excerpts(store: Path) -> list[Excerpt]:

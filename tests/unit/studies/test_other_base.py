@@ -83,8 +83,8 @@ def finished(store: Path, chance: float = 0.5) -> Planned:
 
 
 def recorded_text(store: Path) -> str:
-    ((study, units),), facts = read_facts(plan(store), "laptop", records=True)
-    return as_text(study_table(study, "laptop", units, facts), "markdown")
+    ((study, units),), facts = read_facts(plan(store), records=True)
+    return as_text(study_table(study, units, facts), "markdown")
 
 
 @pytest.mark.parametrize("study", [STUDY, STUDY + TUNE])

@@ -71,7 +71,7 @@ def recorded(own: Path, tmp_path: Path) -> Path:
 
 
 def read(store: Path, *overrides: str) -> tuple[list[Unit], Facts]:
-    ((_, units),), facts = read_facts(planned(store, *overrides), "laptop", records=True)
+    ((_, units),), facts = read_facts(planned(store, *overrides), records=True)
     return units, facts
 
 
@@ -105,7 +105,7 @@ def test_a_table_from_records_is_the_one_from_the_store(recorded: Path, own: Pat
     assert all(unit.done() and unit.recorded for unit in units)
     assert not (tmp_path / "empty").exists()
     assert read_samples(units, ours).equals(read_samples(stored, theirs))  # to the bit, and so is what is made of them
-    shown, expected = study_table(study, "laptop", units, ours), study_table(study, "laptop", stored, theirs)
+    shown, expected = study_table(study, units, ours), study_table(study, stored, theirs)
     assert (shown.blocks, shown.comparisons) == (expected.blocks, expected.comparisons)
     said = "6 of 6 runs read from records, not from the store."
     assert [note for note in shown.notes if note != said] == list(expected.notes)
@@ -145,7 +145,7 @@ def test_a_study_that_tunes_is_chosen_and_reported_from_records(own: Path, tmp_p
     assert all(unit.recorded and unit.done() for unit in again)
     for unit in (unit for unit in units if unit.tuning):
         assert ours.of(unit.id).validation == theirs.of(unit.id).validation is not None
-    shown, expected = study_table(study, "laptop", again, ours), study_table(study, "laptop", units, theirs)
+    shown, expected = study_table(study, again, ours), study_table(study, units, theirs)
     assert shown.blocks == expected.blocks
     shutil.rmtree(own / "records")
     assert len(read(tmp_path / "empty")[0]) == lengths[0]
@@ -163,7 +163,7 @@ def test_a_sweep_shows_the_realised_kl_of_its_cells_from_records_too(own: Path, 
         finish(unit, 0.5, **{"actor/realised_kl_k3": step * (2 if unit.config.train.learning_rate > 2e-4 else 1)})
     record_study(folder_of("mine"), [(study, units)])
     ours = table_from_store(study, units).blocks
-    assert study_table(study, "laptop", *read(tmp_path / "empty")).blocks == ours
+    assert study_table(study, *read(tmp_path / "empty")).blocks == ours
     found = {block.title: block for block in ours if block.title.startswith("Realised KL")}
     assert not any(block.axis for block in found.values()), "figures and maps would take it for accuracy"
     assert list(found) == ["Realised KL by learning_rate, epochs=1", "Realised KL by learning_rate, epochs=2"]
@@ -178,7 +178,7 @@ def test_verdicts_of_an_earlier_grader_are_marked_but_for_generated_problems(own
     def marked(store: str, *rows: int) -> list[str]:
         units, facts = read(tmp_path / store)
         some = [units[row] for row in rows] or units
-        return [note for note in study_table(study, "laptop", some, facts).notes if note.startswith("Judged by")]
+        return [note for note in study_table(study, some, facts).notes if note.startswith("Judged by")]
 
     def judge(name: str, revision: int, units: list[Unit]) -> None:
         for folder in (unit.in_store.evaluation(name) for unit in units):
@@ -220,7 +220,7 @@ def test_an_ending_and_the_kind_of_machine_are_kept_and_its_name_is_not(own: Pat
     again, facts = read(tmp_path / "empty")
     assert [str(facts.of(unit.id).ending) for unit in again] == ["None"] * 4 + ["collapse at step 2", "None"]
     assert facts.of(again[4].id).outcome == "finished: collapse at step 2"
-    assert any("collapse at step 2" in note for note in study_table(study, "laptop", again, facts).notes)
+    assert any("collapse at step 2" in note for note in study_table(study, again, facts).notes)
     assert {one["cpu"] for unit in again for one in facts.of(unit.id).made} == {"Fast"}
     assert "of-somebody" not in str([read_frames(folder_of("mine")).runs.to_dict("records")])
 
@@ -246,12 +246,12 @@ def test_a_run_of_two_studies_is_known_to_both(recorded: Path, own: Path, tmp_pa
         save_result(unit.in_store.evaluation("max4"), result)
     for names in (["mine", "wider"], ["wider", "mine"]):  # from the store
         plan = plan_all(names, "laptop", store=store)
-        facts = read_facts(plan, "laptop")[1]
+        facts = read_facts(plan)[1]
         assert all(facts.has(unit.id, name) for _, units in plan for unit in units for name in ("add3", "max4"))
     record_study(folder_of("wider"), [part for part in plan if part[0].name == "wider"])
     for unit in plan[0][1]:
         shutil.rmtree(unit.in_store.evaluation("max4"))
-    known, facts = read_facts(plan_all(["mine", "wider"], "laptop", store=store), "laptop", records=True)
+    known, facts = read_facts(plan_all(["mine", "wider"], "laptop", store=store), records=True)
     assert [{unit.recorded for unit in units} for _, units in known] == [{False}, {True}]
     for unit in known[1][1]:
         for name in ("add3", "max4"):
@@ -264,7 +264,7 @@ def test_runs_of_other_settings_are_stale_and_are_replaced(recorded: Path, own: 
     assert [facts.of(unit.id).stale for unit in units] == [True] * 6
     assert not any(unit.recorded for unit in units)
     ((study, _),) = planned(tmp_path / "empty")
-    assert any(note.startswith("6 stale records not used") for note in study_table(study, "laptop", units, facts).notes)
+    assert any(note.startswith("6 stale records not used") for note in study_table(study, units, facts).notes)
 
     (own / "experiments" / "mine.yaml").write_text(STUDY.replace("train.steps=2", "train.steps=3"))
     written = record_study(recorded, finished(tmp_path / "new", 0, 1, 2, 3))

@@ -109,7 +109,7 @@ def test_records_are_written_of_runs_that_began_after_the_claim(
     claims, tables = read_claims(file, OWN), []
     for store, records in (("runs", False), ("empty", True)):
         ((_, plan),) = plan_by_folder([name], "laptop", tmp_path / store).items()
-        plan, facts = read_facts(plan, "laptop", records=records)
+        plan, facts = read_facts(plan, records=records)
         tables.append(claims_table(judge_claims(claims, [part for _, part in plan], facts), ()))
     stored, recorded = tables
     assert recorded.blocks == stored.blocks

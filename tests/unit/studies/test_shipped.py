@@ -57,7 +57,7 @@ def test_every_row_composes_and_its_objective_loads(scale: str, tmp_path: Path) 
         for unit in units:
             _check(unit)
         if study.rows[0].reference is not None:
-            table = table_from_store(study, units, scale)
+            table = table_from_store(study, units)
             assert table.blocks[-1].title.startswith("As printed")
 
 
@@ -68,7 +68,7 @@ def test_every_row_composes_and_its_objective_loads(scale: str, tmp_path: Path) 
 def test_a_label_says_how_many_steps_were_run(scale: str, words: tuple[str], steps: tuple[int], tmp_path: Path) -> None:
     """Table 4's laptop rows used to say 72 steps, the paper's number, of runs of 36."""
     ((study, units),) = plan_all(["table4"], scale, store=tmp_path, overrides=words)
-    measured, *_, printed = table_from_store(study, units, scale).blocks
+    measured, *_, printed = table_from_store(study, units).blocks
     names = ("GRPO/DAPO", "GRPO/DAPO, longer", "TEPO")
     assert [row.label for row in measured.rows] == [f"{name} ({n} steps)" for name, n in zip(names, steps, strict=True)]
     assert [row.cells[-1].text for row in measured.rows] == ["baseline", "", ""]
@@ -104,8 +104,8 @@ def test_shipped_records_are_of_today(tmp_path: Path) -> None:
     assert {*plans["laptop"], *plans["small_lm"]} == {folder.name for folder in record_folders()}
     assert plans["laptop"].keys() >= {"stability", "claims-1"}
     assert plans["small_lm"].keys() == {"language_model", "claims-6"}
-    for scale, name, plan in ((scale, *pair) for scale, of in plans.items() for pair in of.items()):
-        planned, facts = read_facts(plan, scale, records=True)
+    for name, plan in (pair for of in plans.values() for pair in of.items()):
+        planned, facts = read_facts(plan, records=True)
         units = [unit for _, part in planned for unit in part]
         assert [unit.label for unit in units if facts.of(unit.id).stale] == [], name
         assert any(unit.recorded for unit in units), name

@@ -136,7 +136,7 @@ def test_the_best_of_the_first_seed_go_on_and_only_complete_settings_are_chosen(
     mine = even(tmp_path, 4, SHORT)
     units = planned(mine, tmp_path)
     assert [unit.seed for unit in units if unit.row.label == "a"] == [50, 51, 52] + [50] * 4
-    shortlists, choices = undecided([(mine, units)], "laptop", None)
+    shortlists, choices = undecided([(mine, units)], None)
     assert [(unit.row.label, unit.seed) for unit in shortlists] == [
         (row, seed) for row in "ab" for seed in (51, 52) * 2
     ]
@@ -157,7 +157,7 @@ def test_the_best_of_the_first_seed_go_on_and_only_complete_settings_are_chosen(
         (seed, True, a.tried[index][0].row.setting) for index in (2, 3) for seed in (51, 52)
     ]
     assert (a.chosen, b.chosen) == (None, None)
-    assert undecided([(mine, second)], "laptop", None)[0] == []
+    assert undecided([(mine, second)], None)[0] == []
     for unit in added[:-1]:
         validate(unit, 0.1 if unit.row.setting == a.tried[2][0].row.setting else 0.4)
     third = planned(mine, tmp_path)
@@ -203,7 +203,7 @@ def test_the_best_mean_is_chosen_and_of_equal_ones_the_first(tmp_path: Path) -> 
         assert set(row.setting.overrides) < set(unit.overrides)
         assert "--evaluate" in command(unit)
         assert unit.missing_benchmarks() == ["add3"]
-    assert undecided([(mine, after)], "laptop", None) == ([], [])
+    assert undecided([(mine, after)], None) == ([], [])
 
 
 def test_nothing_is_chosen_while_a_draw_is_missing(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_nothing_is_chosen_while_a_draw_is_missing(tmp_path: Path) -> None:
     units = planned(mine, tmp_path)
     for unit in units[1:-1]:
         validate(unit, 0.5)
-    none, (choice,) = undecided([(mine, units)], "laptop", [7])
+    none, (choice,) = undecided([(mine, units)], [7])
     assert (none, choice.label, choice.seed) == ([], "b", 7)
     assert {unit.row.label for unit in planned(mine, tmp_path) if not unit.tuning} == {"base", "a"}
 
@@ -263,7 +263,7 @@ def test_settings_without_a_range_are_in_the_table_and_have_no_chart(tmp_path: P
     assert block.title == "Validation accuracy over the settings"
     assert [cell.mean for row in block.rows for cell in row.cells if cell.mean is not None] == [30.0]
     assert "so none is chosen: a (1 of 2 runs done); b (0 of 2 runs done)." in table.notes[-1]
-    assert not list(study_charts(mine, "laptop", units, facts_of(mine, units), table))
+    assert not list(study_charts(mine, units, facts_of(mine, units), table))
 
 
 # mistakes -------------------------------------------------------------------------------------------------------------
@@ -302,7 +302,7 @@ def test_the_command_line_cannot_set_what_is_tuned_or_report_what_has_chosen(tmp
 def test_the_second_search_of_the_shipped_methods(tmp_path: Path) -> None:
     ((mine, units),) = plan_all(["tuned_again"], "laptop", store=tmp_path)
     assert (len(units), len({unit.id for unit in units})) == (5 * (16 + 3), 5 * (16 + 3))
-    shortlists, choices = undecided([(mine, units)], "laptop", None)
+    shortlists, choices = undecided([(mine, units)], None)
     assert (len(shortlists), len(choices)) == (5 * 3 * 2, 5 * 8)
     first = [setting_text(setting.point) for setting in mine.tune_at("laptop").settings[:3]]
     assert first == ["default", "learning_rate=0.000293, epochs=1", "learning_rate=7.64e-5, epochs=3"]

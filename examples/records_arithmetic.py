@@ -124,7 +124,7 @@ def sign_p(differences: Sequence[float], region: Region) -> tuple[float, float]:
 def sign_tests() -> None:
     """The claims at laptop scale once more by a test that assumes nothing on the luck of training."""
     with tempfile.TemporaryDirectory() as store:
-        planned, facts = read_facts(plan_all([CLAIMS], "laptop", store=Path(store)), "laptop", records=True)
+        planned, facts = read_facts(plan_all([CLAIMS], "laptop", store=Path(store)), records=True)
         judged = judge_claims(load_claims("laptop"), [units for _, units in planned], facts)
     families: dict[str, list[tuple[float, float]]] = {}
     decided = [one for one in judged if one.outcome in (RegionVerdict.HOLDS, RegionVerdict.REFUTED)]

@@ -18,6 +18,8 @@ from tepo.objectives.explain import coefficients, stages, to_text
 from tepo.objectives.explain import detached as detached_of
 from tepo.reporting.charts.style import digest
 from tepo_cli.main import _spelt, app
+from tests.unit.objectives.flat import by_hand, tensor
+from tests.unit.objectives.flat import coefficients as by_token
 from tests.unit.objectives.formula_tables import DOCS, PICTURE, picture, tables, with_tables
 
 PAGE = DOCS / "formula.md"
@@ -116,6 +118,11 @@ def test_where_a_line_is_computed_and_what_is_detached(
         ("grpo_dapo", {"high": 0.3}, "high = 0.3   set here"),
         ("tepo_min_entropy", {}, "beside it, the coefficient of ∇H is -0.001"),
         ("tepo", {"M": "A > 0", "kl": "kl_old", "beta": 1}, "the coefficient of ∇KL is -1 for ●, 0 for ○"),
+        ("m2po", {}, "rounding and its sign chance"),
+        ("m2po", {}, "between 0.7 and 1.5"),
+        ("cppo", {}, "sampler's probabilities"),
+        ("cppo", {}, "no standard deviation"),
+        ("mis", {}, "averages each response"),
         ("reinforce", {}, "  1 where A = 1, -1 where A = -1, whatever d is\n"),
         ("reinforce", {"J": "A*H"}, "  0 where A = 1, 0 where A = -1,"),
         ("reinforce", {"J": "((R > 0) & (mean_g(R) < 1))*exp(d)"}, " = 0"),  # a condition is 1 or 0
@@ -322,6 +329,21 @@ def test_what_the_page_calls_otherwise_can_be_written_so() -> None:
         name, *words = shlex.split(line)
         row = load_row(name, dict(word.split("=", 1) for word in words))
         assert (row.formula.digest != load_row(name).formula.digest) == bool(words), line
+
+
+def test_the_distillation_of_prime_rl_is_the_line_of_the_page() -> None:
+    """`ref_kl_loss_fn`, by hand: what fell by more than 0.2 is dropped, and a squared log-ratio is added."""
+    (line,) = re.findall(r"^\| prime-rl `opd` \| `distillation (.+?)` \|$", (DOCS / "methods.md").read_text(), re.M)
+    objective = load_objective("distillation", dict(word.split("=", 1) for word in shlex.split(line)))
+    sampler, teacher = tensor(-1, -0.5, -2, -0.7), tensor(-0.5, -1, -1.5, -3)
+    batch = by_hand([1.3, 0.9, 0.4, 1.1], [0.0] * 4, sampler_logprobs=sampler, teacher_logprobs=teacher)
+    slopes, dropped = [], 0
+    for now, then, taught in zip(batch.logprobs.tolist(), sampler.tolist(), teacher.tolist(), strict=True):
+        fell = exp(now) - exp(then) < -0.2
+        slopes.append((not fell) * exp(now - then) * (taught - now) - 2e-3 * (now - then))
+        dropped += fell
+    assert dropped == 1
+    assert by_token(objective, batch).tolist() == pytest.approx(slopes, abs=1e-12)
 
 
 def test_the_message_of_the_page_is_the_one_that_is_printed() -> None:

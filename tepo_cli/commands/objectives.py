@@ -127,7 +127,7 @@ def _named(name: str, words: Sequence[str], store: Path) -> tuple["Row", str, Ma
     from dataclasses import replace
 
     from tepo.common.text import counted
-    from tepo.formula.row import load_row, names
+    from tepo.formula.row import labels, load_row, names
     from tepo.store.find_run import find_run, nearest_run
 
     changes = {}
@@ -144,7 +144,7 @@ def _named(name: str, words: Sequence[str], store: Path) -> tuple["Row", str, Ma
     if run is None:
         near = nearest_run(name, store)
         where = f"--store {store}" + (f", where {near!r} is the nearest run" if near else "")
-        raise unknown_name("objective or run", name, names(), where=where)
+        raise unknown_name("objective or run", name, names(), where=where, labels=labels())
     if changes:
         what = f"the settings of a run are those it trained with: {next(iter(changes))!r}"
         raise UserError(what, where=f"run {run.path.name}", fix="leave them out, or name an objective")

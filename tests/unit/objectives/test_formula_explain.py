@@ -188,6 +188,7 @@ def test_each_dot_stands_at_its_number(name: str) -> None:
         ("mean_i(d - H)*T", r"\left(\frac{1}{T_{i}} \sum_{s} (d_{i,s} - H_{i,s})\right)\, T_{i}"),
         ("a*sum_i(d)", r"a\, \sum_{s} d_{i,s}"),
         ("log(a)*b + log(a + b)", r"(\log a)\, b + \log(a + b)"),
+        ("2*tanh(a/k)", r"2\, \tanh\left(\frac{a}{k}\right)"),
         ("H_old**2", r"(H^{\mathrm{old}}_{i,t})^{2}"),
         ("(a > 0) & ((b < 0) | (c >= k))", r"\mathbf{1}[a > 0 \wedge (b < 0 \vee c \ge k)]"),
         ("~(a == b)*c", r"\mathbf{1}[\neg (a = b)]\, c"),

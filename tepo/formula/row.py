@@ -17,6 +17,7 @@ from tepo.formula.formula import Formula
 from tepo.formula.syntax import Place
 
 DEFAULT = "tepo"
+BASELINE = "grpo_dapo"  # TEPO's baseline: Table 1, row GRPO/DAPO
 KEYS = ("about", "idea", "like", "formula", "average", "keep", "constants", "departs", "functions")
 
 IDEAS = {  # what a method changes of GRPO/DAPO, most of all
@@ -278,12 +279,12 @@ def _number(value: Any, where: str) -> float:
     return float(value)
 
 
-def changed_lines(row: Row, base: Row) -> list[tuple[str, str]]:
-    """Each line, constant, average and filter that two rows do not share, as a person writes it: that of the row, and
-    that of the other one; empty where it is not read."""
+def changed_lines(row: Row, base: Row) -> dict[str, tuple[str, str]]:
+    """Each line, constant, average and filter that two rows do not share, by its name, as a person writes it: that of
+    the row, and that of the other one; empty where it is not read."""
     here, there = _read_by(row), _read_by(base)
-    both = [(here.get(name, ""), there.get(name, "")) for name in here | there]
-    return [(ours, theirs) for ours, theirs in both if ours.split() != theirs.split()]
+    both = {name: (here.get(name, ""), there.get(name, "")) for name in here | there}
+    return {name: (ours, theirs) for name, (ours, theirs) in both.items() if ours.split() != theirs.split()}
 
 
 def _read_by(row: Row) -> dict[str, str]:

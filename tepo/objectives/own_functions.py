@@ -107,7 +107,8 @@ def _module(file: str, text: str) -> Mapping[str, Any]:
 
 def executed_anew(files: Mapping[str, str]) -> Callable[[], dict[tuple[str, str], Any]]:
     """Execute files (name -> text) again, and return what tells, by file and name, what they hold: values at the top of
-    a file, with what is in them, and below them attributes, defaults and closures. It is there to be compared. Raises UserError, with its line, for an exception."""
+    a file, with what is in them, and below them attributes, defaults and closures. It is there to be compared. Raises
+    UserError, with its line, for an exception."""
     _module.cache_clear()
     with located(files, PAGE):
         modules = {file: _module(file, text) for file, text in files.items()}

@@ -118,6 +118,18 @@ def test_where_a_line_is_computed_and_what_is_detached(
         ("grpo_dapo", {"high": 0.3}, "high = 0.3   set here"),
         ("tepo_min_entropy", {}, "beside it, the coefficient of ∇H is -0.001"),
         ("tepo", {"M": "A > 0", "kl": "kl_old", "beta": 1}, "the coefficient of ∇KL is -1 for ●, 0 for ○"),
+        ("best_of_group", {}, "● A = 1, ○ A = 0\n"),  # which is never negative
+        ("best_of_group", {"A": "-max(R - max_others_g(R), 0)"}, "● A = 0, ○ A = -1\n"),
+        ("topr", {}, "● A = 1, ○ A = -1\n"),
+        ("grpo_dapo", {"A": "where(T >= L, -1, 0) + max(R - mean_g(R), 0)"}, "● A = 1, ○ A = -1\n"),
+        ("dr_grpo", {"high": 0.28}, "grpo_dapo has the same picture: the two differ in A, average, eps\n"),
+        ("length_penalty", {}, "Never trained\n  groups whose rewards are all equal: they are dropped before A"),
+        ("length_penalty", {}, "though A reads T too and"),
+        ("gdpo", {}, "though A reads R_k, T too and"),
+        ("gtpo_clipped", {}, "though A reads H_old, T too and"),
+        ("grpo_dapo", {"A": "R - mean_g(R) - 0.1*(T - mean_g(T))/L"}, "though A reads T too and"),
+        ("grpo_dapo", {"A": "R - mean_g(R) - 0.1*(1 - finished)"}, "though A reads finished too and"),
+        ("reinforce_pp", {}, "though A would not be 0 in them"),
         ("m2po", {}, "rounding and its sign chance"),
         ("m2po", {}, "between 0.7 and 1.5"),
         ("cppo", {}, "sampler's probabilities"),
@@ -131,6 +143,11 @@ def test_where_a_line_is_computed_and_what_is_detached(
 )
 def test_what_is_said_of_a_row(name: str, changes: dict, said: str) -> None:
     assert said in to_text(load_row(name, changes))
+
+
+@pytest.mark.parametrize("name", ["grpo_dapo", "opo", "pass_at_k", "lite_ppo", "spo", "topr", "distillation", "max_rl"])
+def test_nothing_is_said_of_equal_groups_where_they_would_teach_nothing_or_are_trained(name: str) -> None:
+    assert "Never trained" not in to_text(load_row(name))
 
 
 # the picture ----------------------------------------------------------------------------------------------------------
@@ -259,6 +276,9 @@ def test_commands(tmp_path: Path) -> None:
     assert drawn.startswith("<svg")
     assert ">cispo</text>" in drawn
     assert ">gspo</text>" in drawn
+    of_advantages = says("dr_grpo", "--vs", "grpo_dapo", "--format", "svg")
+    assert ">A: R - mean_g(R)</text>" in of_advantages
+    assert ">A: (R - mean_g(R)) / (std_g(R) + eps)</text>" in of_advantages
     assert ">cispo as shipped</text>" in says("cispo", "high=2", "--vs", "cispo", "--format", "svg")
     assert "As shipped." in says("grpo-dapo")
     (tmp_path / "mine.yaml").write_text("like: tepo\nformula: {M: 1}\n")

@@ -12,7 +12,7 @@ from tepo.reporting.charts.style import FAINT, sizes, values
 
 _WIDTH, _HEIGHT, _COLUMNS = 200, 120, 4
 _MOST = 5.0  # of a coefficient that is drawn
-_LETTERS = 40  # that fit over a panel
+_LETTERS = 36  # that fit over a panel
 _TICKS = (0.25, 0.5, 1, 2, 4)
 _LOOKS = {"advantage 1": ("#0072B2", [1, 0]), "advantage -1": ("#D55E00", [4, 2]), "advantage 0": ("#D55E00", [4, 2])}
 

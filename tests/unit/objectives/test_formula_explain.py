@@ -277,8 +277,8 @@ def test_commands(tmp_path: Path) -> None:
     assert ">cispo</text>" in drawn
     assert ">gspo</text>" in drawn
     of_advantages = says("dr_grpo", "--vs", "grpo_dapo", "--format", "svg")
-    assert ">A: R - mean_g(R)</text>" in of_advantages
-    assert ">A: (R - mean_g(R)) / (std_g(R) + eps)</text>" in of_advantages
+    assert ">A: R - mean_g(R)<" in of_advantages
+    assert ">A: (R - mean_g(R)) / (std_g(R) +<" in of_advantages
     assert ">cispo as shipped</text>" in says("cispo", "high=2", "--vs", "cispo", "--format", "svg")
     assert "As shipped." in says("grpo-dapo")
     (tmp_path / "mine.yaml").write_text("like: tepo\nformula: {M: 1}\n")

@@ -1,6 +1,5 @@
 """Work of `tepo eval`: models that its words name, and their scores. Imported when it runs."""
 
-import difflib
 import math
 import re
 from collections.abc import Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from tepo.common import trust
-from tepo.common.errors import UserError
+from tepo.common.errors import UserError, nearest
 from tepo.common.text import counted
 from tepo.config.compose import compose
 from tepo.evaluation.settings import Settings
@@ -96,7 +95,7 @@ def _check_no_run(model: str, store: Path) -> None:
     if model.startswith("package:") or path.exists():
         return
     ids = [run.path.name for run in runs(path.parent if "/" in model else store) if run.config_file.is_file()]
-    near = difflib.get_close_matches(path.name, ids, n=1, cutoff=0.5)
+    near = nearest(path.name, ids)
     inside = "/" in model and (path.parent == store or path.parent.is_dir())
     if inside or ("/" not in model and (near or _RUN_ID.fullmatch(model))):
         fix = f"did you mean {near[0]!r}? " if near else ""

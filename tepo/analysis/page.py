@@ -26,7 +26,7 @@ from tepo.reporting.tables.paper_comparisons import paper_comparisons
 from tepo.store.facts import Facts
 from tepo.store.samples_file import answered
 from tepo.store.stored_tokens import read_dump
-from tepo.studies.claims import Claims, load_claims
+from tepo.studies.claims import Claims, file_of, load_claims
 from tepo.studies.plan import Unit, scale_of, unique
 from tepo.studies.plan_studies import Planned, scales_text
 from tepo.studies.study import CLAIMS
@@ -50,8 +50,8 @@ def render_all(
     trained = [unit for unit in distinct if unit.row.objective is not None and facts.of(unit.id).trained]
     studies, tables = [], []
     if registered:
-        claims = Claims(tuple(claim for claim in load_claims().claims if claim.family in batches))
-        judged = judge_claims(claims, registered, facts)
+        claims = load_claims(files=set(map(file_of, batches))).claims
+        judged = judge_claims(Claims(tuple(claim for claim in claims if claim.family in batches)), registered, facts)
         studies.append(PageStudy(claims_table(judged, ()), claims_charts(judged)))
     report(1, CLAIMS)
     for done, (study, units) in enumerate(ordinary, start=2):

@@ -1,8 +1,8 @@
 """Errors meant for people: what was wrong, where, and what to do."""
 
-import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from difflib import SequenceMatcher
 
 BUSY = 3  # exit code of a process that found what it needs in the hands of another
 
@@ -28,19 +28,75 @@ class Diverged(RunFailed):
     ends there with its last weights; anything else fails."""
 
 
-_FEW = 12  # names that are listed beside the nearest one
+_FEW = 12  # names that are listed beside the nearest ones
+_MOST = 3  # nearest ones that are named
+_LONGEST = 60  # letters that are compared
 
 
-def unknown_name(kind: str, name: str, known: Iterable[str], *, where: str = "") -> UserError:
-    """The error for a name that does not exist, with the nearest valid one: that begins with it or has it as a part
-    (dapo of grpo_dapo), else by spelling. All are listed where none is near, or where they are few."""
+def unknown_name(
+    kind: str, name: str, known: Iterable[str], *, where: str = "", labels: Mapping[str, str] | None = None
+) -> UserError:
+    """The error for a name that does not exist, with the nearest valid ones. All are listed where none is near, or
+    where they are few; of a dotted key those of its section. labels: as in `nearest`."""
     known = sorted(known)
-    starting = [longer for longer in known if name and longer.startswith(name)]
-    near = (
-        starting
-        or [longer for longer in known if name in re.split(r"[._-]", longer)]
-        or difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    )
+    near = nearest(name, known, labels)
+    known = _section(name, known) or known
+    *others, last = map(repr, near or [""])
+    meant = f"{', '.join(others)} or {last}" if others else last
     listed = "" if near and len(known) > _FEW else f"valid: {', '.join(known)}"
-    fix = " ".join(filter(None, (f"did you mean {near[0]!r}?" if near else "", listed)))
+    fix = " ".join(filter(None, (f"did you mean {meant}?" if near else "", listed)))
     return UserError(f"unknown {kind} {name!r}", where=where, fix=fix)
+
+
+def nearest(name: str, known: Iterable[str], labels: Mapping[str, str] | None = None) -> list[str]:
+    """Valid names that may be meant by a wrong one, the likeliest first, at most three. Case, blanks and signs do not
+    count. First the same name; then those that begin with it, or have it as a part (dapo of grpo_dapo) or as initials;
+    then those that the fewest mistakes make of it, or else of their beginning. A dotted key is looked for in its
+    section, and then by its last part in all; what is left is told by its own parts (tokens for token_mean). labels:
+    other words for valid names."""
+    known, last, inside = list(known), name.rpartition(".")[2], _section(name, known)
+    words = [(key.rpartition(".")[2], key) for key in inside or (known if last == name else ())]
+    words += [] if inside else [*zip(known, known, strict=True), *(labels or {}).items()]
+    wanted, ranks = _letters(last if inside else name)[:_LONGEST], []
+    forgiven = (len(wanted) + 1) // 3
+    for word, valid in words if wanted else ():
+        letters, parts = _letters(word), [*map(_letters, re.split(r"[._-]", word))]
+        whole, begun = _mistakes(wanted, letters)
+        starts = forgiven and (begun == 0 or wanted == "".join(part[:1] for part in parts))
+        if whole <= forgiven or starts or wanted in parts:
+            rank = 0 if whole == 0 else 1 if starts or wanted in parts else 1 + whole
+        elif begun <= forgiven and len(wanted) > 3:
+            rank = _LONGEST + begun
+        else:
+            continue
+        ranks.append((rank, letters[:1] != wanted[:1], -SequenceMatcher(None, wanted, letters).ratio(), valid))
+    found = [valid for rank, *_, valid in sorted(ranks) if rank == min(ranks)[0]]
+    found = found or [key for key in known if last != name and key.rpartition(".")[2] == last]
+    for part in re.split(r"[_-]", name[:_LONGEST]) if not found else ():
+        if part != name and len(part) > 3:
+            found += nearest(part, known, labels)
+    return list(dict.fromkeys(found))[:_MOST]
+
+
+def _section(name: str, known: Iterable[str]) -> list[str]:
+    """The keys of the section that a dotted key names."""
+    section, dot, _ = name.rpartition(".")
+    return [key for key in known if dot and key.startswith(f"{section}.")]
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[\W_]", "", text.casefold())
+
+
+def _mistakes(text: str, meant: str) -> tuple[int, int]:
+    """How many mistakes make the text of what is meant, and of its beginning: a letter too many, too few or wrong, or
+    two that changed places (the optimal string alignment distance)."""
+    before, row = list[int](), list(range(len(meant) + 1))
+    for i, letter in enumerate(text):
+        earlier, before, row = before, row, [i + 1]
+        for j, there in enumerate(meant):
+            costs = [before[j + 1] + 1, row[j] + 1, before[j] + (letter != there)]
+            if i and j and letter == meant[j - 1] and text[i - 1] == there:
+                costs.append(earlier[j - 1] + 1)
+            row.append(min(costs))
+    return row[-1], min(row)

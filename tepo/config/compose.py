@@ -213,7 +213,8 @@ def check_override(text: str) -> None:
     check_inside(value.replace("\\", ""), Location(lambda _: text))  # Hydra takes some backslashes away
     if key in GROUPS:
         if value not in options(key) and not own_files.is_own(key, value):
-            error = unknown_name(f"{key} option", value, options(key), where=text)
+            labels = row.labels() if key == "objective" else None
+            error = unknown_name(f"{key} option", value, options(key), where=text, labels=labels)
             own = {
                 "data": "a file of problems (FILE.csv, .jsonl, .parquet …) or ORG/NAME:SPLIT of the hub",
                 "model": "a folder, or a hub id like Qwen/Qwen2.5-7B",

@@ -2,13 +2,14 @@
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from tepo.common import paths, trust
-from tepo.common.errors import UserError
+from tepo.common.errors import UserError, unknown_name
 from tepo.common.plugin_files import FOLDER, foreign_files, kept_files, read_function_files
 from tepo.common.schema import Location
 from tepo.common.schema.document import load
@@ -16,6 +17,7 @@ from tepo.formula.formula import Formula
 from tepo.formula.syntax import Place
 
 DEFAULT = "tepo"
+BASELINE = "grpo_dapo"  # TEPO's baseline: Table 1, row GRPO/DAPO
 KEYS = ("about", "idea", "like", "formula", "average", "keep", "constants", "departs", "functions")
 
 IDEAS = {  # what a method changes of GRPO/DAPO, most of all
@@ -27,6 +29,7 @@ IDEAS = {  # what a method changes of GRPO/DAPO, most of all
     "average": "how tokens and responses are averaged",
     "correction": "the gap between the sampler's log-probs and the trainer's",
 }
+_NAME = re.compile(r"[\w-][\w.-]*")  # of a file without its .yaml
 _YEAR = re.compile(r"\b(?:(\d\d)\d\d\.\d{5}|(19\d\d|20\d\d))\b")  # of an arXiv number, or as itself
 
 
@@ -114,6 +117,20 @@ def names() -> list[str]:
     return paths.names("objective")
 
 
+def labels() -> dict[str, str]:
+    """What studies call an objective in their rows, where they set nothing else in it, for advice to somebody who types
+    what a table prints. A study that cannot be read has none."""
+    found: dict[str, str] = {}
+    for path in (*paths.files("experiments").values(), *paths.files("ablations").values()):
+        with suppress(UserError):
+            rows = load(path).data.get("rows")
+            for row in rows if isinstance(rows, list) else ():
+                if isinstance(row, Mapping) and {"label", "objective"} <= row.keys() and "overrides" not in row:
+                    found.setdefault(str(row["label"]), str(row["objective"]))
+    known = names()
+    return {label: name for label, name in found.items() if name in known}
+
+
 def load_row(source: str | Path, changes: Mapping[str, Any] | None = None) -> Row:
     """The row of a name (`-` and `_` are the same), or of a file: a Path, or a text that ends with `.yaml`. changes:
     constants, lines, `average` and `keep` that are set in it.
@@ -158,8 +175,9 @@ def _read(source: str | Path, chain: tuple[str, ...]) -> Row:
     if isinstance(source, str) and not source.endswith((".yaml", ".yml")):
         try:
             source = paths.find("objective", source)
-        except UserError as error:
-            raise UserError(error.what, where=chain[-1] if chain else error.where, fix=error.fix) from None
+        except UserError:
+            place = chain[-1] if chain else ""
+            raise unknown_name("objective", source, names(), where=place, labels=labels()) from None
     path = Path(source).expanduser()
     if str(path) in chain:
         circle = " like ".join(Path(file).stem for file in (*chain, str(path)))
@@ -168,14 +186,29 @@ def _read(source: str | Path, chain: tuple[str, ...]) -> Row:
     return _row(document.data, document.at, path, (*chain, str(path)))
 
 
+def _inherited(like: Any, path: Path, at: Location) -> Path | str:
+    """The file, or the name, of the row that the one in `path` is like; its own name is that of the shipped one. Raises
+    UserError for what is no name, and for a link: a method reads its folder and the methods that have names, so that
+    somebody else's folder brings nothing in from elsewhere."""
+    if not isinstance(like, str) or not _NAME.fullmatch(like) or like.endswith((".yaml", ".yml")):
+        fix = "like: NAME of a method that ships, or of NAME.yaml in the same folder"
+        raise at.error(f"like is the name of a method, not {like!r}", fix)
+    shipped = paths.shipped("objective") / f"{path.stem}.yaml"
+    if like.replace("-", "_") == path.stem.replace("-", "_") and shipped.is_file():
+        return shipped
+    beside = path.parent / f"{like}.yaml"
+    if beside.is_symlink():
+        raise at.error(f"{beside} is a link", "put the file itself there")
+    return beside if beside.is_file() else like
+
+
 def _row(given: Mapping[str, Any], at: Location, path: Path, chain: tuple[str, ...]) -> Row:
     for key in given:
         if key not in KEYS:
             raise at.at(str(key)).unknown("key of an objective", key, KEYS)
-    like = given.get("like", "")
+    like = given.get("like") or ""
     lines, constants = _lines(given, at.at("formula")), _constants(given, at.at("constants"))
-    beside = path.parent / f"{like}.yaml"
-    base = _read(beside if beside.exists() else str(like), chain) if like else None
+    base = _read(_inherited(like, path, at.at("like")), chain) if like else None
     named = given.get("functions")
     files = {} if named is None else read_function_files(named, path.parent, at.at("functions"))
     own = frozenset({*lines, *constants, *files})
@@ -246,12 +279,12 @@ def _number(value: Any, where: str) -> float:
     return float(value)
 
 
-def changed_lines(row: Row, base: Row) -> list[tuple[str, str]]:
-    """Each line, constant, average and filter that two rows do not share, as a person writes it: that of the row, and
-    that of the other one; empty where it is not read."""
+def changed_lines(row: Row, base: Row) -> dict[str, tuple[str, str]]:
+    """Each line, constant, average and filter that two rows do not share, by its name, as a person writes it: that of
+    the row, and that of the other one; empty where it is not read."""
     here, there = _read_by(row), _read_by(base)
-    both = [(here.get(name, ""), there.get(name, "")) for name in here | there]
-    return [(ours, theirs) for ours, theirs in both if ours.split() != theirs.split()]
+    both = {name: (here.get(name, ""), there.get(name, "")) for name in here | there}
+    return {name: (ours, theirs) for name, (ours, theirs) in both.items() if ours.split() != theirs.split()}
 
 
 def _read_by(row: Row) -> dict[str, str]:

@@ -267,7 +267,7 @@ class Writer:
             return self._holds(ast.Call(ast.Name(name), args, []), at), ATOM
         if name.endswith(("_g", "_r", "_b", "_gb")) and name in FUNCTIONS:
             return self._over(name, x, at), CALL
-        named = {"log": r"\log", "min": r"\min", "max": r"\max", "k3": r"\mathrm{k}_3"}
+        named = {"log": r"\log", "min": r"\min", "max": r"\max", "tanh": r"\tanh", "k3": r"\mathrm{k}_3"}
         head = named.get(name, rf"\operatorname{{{name}}}".replace("_", r"\_"))
         return head + _round(", ".join(self._written(one, at) for one in args)), CALL
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from tepo.common.errors import UserError
 from tepo.formula.graph import Node
 from tepo.objectives import Groups, Metrics, Objective, Plan, TokenBatch
+from tepo.objectives.own_functions import executed_anew
 from tepo.objectives.scope import Value
 from tepo.objectives.testing.case import LIMIT, TabularCase, distance, edge_cases, make_case, partitions, shuffled
 from tepo.objectives.testing.simulated_ranks import SimulatedRank, on_ranks
@@ -30,6 +31,10 @@ SLOPE_TOLERANCE = 1e-6  # of differences, relative to the gradient
 STEP = 1e-6  # of a logit, in float64: the rounding of a loss near 1 leaves ten digits of the slope
 FAR = 25.0  # a log-ratio beyond 20, where exp and k3 are held
 SALT, _SEED = 3, 21
+INSTEAD = (  # of what a function keeps, which checkpoints and other ranks do not have
+    "what was before a step is in V, the success rate of a prompt so far, in d and H_old, and in the means and "
+    "deviations of _r and _b; a table is made at the top of the file or by functools.cache"
+)
 
 
 @dataclass(frozen=True)
@@ -218,8 +223,15 @@ def check_objective(objective: Objective) -> list[Check]:
 
 
 def check_runs(objective: Objective) -> None:
-    """Raises UserError, with its line, where an objective with functions of a user's own cannot be computed: what
-    training asks before it starts. Without any, all that can be wrong was said when it was built."""
+    """Raises UserError where an objective with functions of a user's own cannot be computed, with its line, and where
+    they keep something from one call to the next: what training asks before it starts. Without any, all that can be
+    wrong was said when it was built."""
     if objective.functions:
+        held = executed_anew(objective.functions)
+        before = held()
         for dtype in (torch.float32, torch.float64):
             unsplit(objective, *prepared_case(objective, dtype))
+        for (file, name), values in held().items():
+            if values != before.get((file, name)):
+                what = f"calls of the functions change {name}: a function keeps nothing from call to call"
+                raise UserError(what, where=file, fix=INSTEAD)

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from tepo.formula.formula import CURRENT, NEEDED, Formula
-from tepo.formula.graph import Node, below
+from tepo.formula.graph import Node, below, given_names
 from tepo.formula.language import GIVEN, GROUPS, WORDS
-from tepo.formula.row import Row, changed_lines, load_row
+from tepo.formula.row import BASELINE, Row, changed_lines, load_row
 from tepo.formula.typeset import called, equation, read_constants, words
-from tepo.objectives.batch import TokenBatch
+from tepo.objectives.batch import Groups, TokenBatch
 from tepo.objectives.objective import Objective
 
 STAGES = {  # where a line is computed
@@ -30,7 +30,7 @@ _HELD = (
     "at: a response of one token; π_old = 0.2, as of all other policies; H_old = 1, H = 0.5 for ● and 1.5 for ○; exact "
     "KL = 0.1; values over the mini-batch as of this response alone at d = 0"
 )
-BASELINE = "grpo_dapo"  # TEPO's baseline: Table 1, row GRPO/DAPO
+_EQUAL = 9  # groups of equal rewards behind the mixed ones in a made-up rollout
 
 
 @dataclass(frozen=True)
@@ -99,8 +99,11 @@ def coefficients(formula: Objective) -> Coefficients:
     """The coefficient over log-ratios from -1.5 to 1.5, by autograd through `Objective.loss`.
 
     Each point is a response of one token: for a row of the response's ratio that stands for all tokens at one d. Values
-    over a mini-batch are those of this response alone at d = 0."""
-    at = (1.0, 0.0) if formula.handed.condition else (1.0, -1.0)
+    over a mini-batch are those of this response alone at d = 0. What the rollout hands over is 1 and -1; 0 in place of
+    one of them whose sign it has in no mixed group."""
+    mixed, _ = _made_up(formula)
+    at = (float((mixed > 0).any()), 0.0 - float((mixed < 0).any()))
+    at = at if any(at) else (1.0, -1.0)
     d = torch.linspace(-1.5, 1.5, 61, dtype=torch.float64).round(decimals=2)
     found, beside = [], dict[str, list[str]]()
     for value in at:
@@ -117,6 +120,49 @@ def coefficients(formula: Objective) -> Coefficients:
     said = [f"{text} for ○" if " for ●" in text else text for text in said]
     high, low = found
     return Coefficients(tuple(d.tolist()), high, low, _said(formula, formula.handed), at, tuple(said))
+
+
+def _made_up(formula: Objective) -> tuple[Tensor, Tensor]:
+    """What the rollout hands over in made-up mixed groups, and in groups of equal rewards, one per token. Lengths,
+    entropies and rewards by name differ within a group, tracked success rates between groups."""
+    draws = torch.Generator().manual_seed(0)
+    mixed, size, limit = 60, 6, 8
+    shape = (mixed + _EQUAL, size)
+    rewards = torch.rand(shape, generator=draws, dtype=torch.float64)
+    rewards[:40] = (rewards[:40] < torch.linspace(0.1, 0.9, 40)[:, None]).double()
+    rewards[:mixed, 0], rewards[:mixed, 1] = 0, 1
+    rewards[mixed:] = torch.tensor([0.0, 1.0, 0.5], dtype=torch.float64).repeat(_EQUAL // 3)[:, None]
+    lengths = torch.randint(1, limit + 1, shape, generator=draws).flatten()
+    apart = torch.rand(shape, generator=draws, dtype=torch.float64).flatten() - 0.5
+    groups = torch.arange(len(rewards)).repeat_interleave(size)
+    made = Groups(
+        rewards.flatten(),
+        groups,
+        lengths,
+        old_entropies=3 * torch.rand(int(lengths.sum()), generator=draws, dtype=torch.float64),
+        finished=lengths < limit,
+        max_new_tokens=limit,
+        named=torch.stack([rewards.flatten() + apart, rewards.flatten() - apart], 1),
+        weights=(1.0, 1.0),
+        values=torch.linspace(0, 1, len(rewards), dtype=torch.float64)[groups],
+    )
+    advantages = formula.advantages(made)
+    of_mixed = (groups < mixed)[made.sequence]
+    return advantages[of_mixed], advantages[~of_mixed]
+
+
+def dropped(formula: Objective) -> str:
+    """What the row says of groups that are never trained: a sentence where rewards are all equal and what the rollout
+    hands over would not be 0; empty elsewhere."""
+    if formula.every_group or not (_made_up(formula)[1].abs() > 1e-6).any():
+        return ""
+    name = _said(formula, formula.handed)
+    reads = ", ".join(sorted(given_names([formula.handed]) - {"R", "G", "L", "weight_k"}))
+    also = f"{name} reads {reads} too and would not be 0 in them" if reads else f"{name} would not be 0 in them"
+    return (
+        f"groups whose rewards are all equal: they are dropped before {name} is computed, though {also}. TRL keeps "
+        "them. What is to act in them as well, such as a length penalty, belongs into the reward (data.reward)"
+    )
 
 
 def _responses(d: Tensor, handed: float) -> TokenBatch:
@@ -216,13 +262,17 @@ def to_text(row: Row, vs: Row | None = None, width: int = 110) -> str:
         given = ((f"{name} = {one.value:g}", one.source or "no source is given") for name, one in constants.items())
         parts.append(["Constants", *_columns(given, width)])
     parts.append(["Names", *_columns(names_of(row, formula).items(), width)])
-    parts.append(_picture(coefficients(formula), width))
+    drawn, changed = coefficients(formula), changed_lines(row, other)
+    parts.append(_picture(drawn, width))
+    if changed and drawn == coefficients(Objective(**other.parts)):
+        parts[-1] += _block(f"{other.name} has the same picture: the two differ in {', '.join(changed)}", width)
+    if said := dropped(formula):
+        parts.append(["Never trained", *_block(said, width)])
     parts.append(["Detached", *_block("; ".join(detached(formula)), width)])
     needs = ", ".join(said for need, said in NEEDED.items() if getattr(formula.needs, need))
     parts.append(["The trainer must compute", *_block(needs or "log-probs and old log-probs alone", width)])
     name = f"{other.name} as shipped" if other.name == row.name else other.name
-    changed = changed_lines(row, other)
-    signs = [f"{sign} {text}" for here, there in changed for sign, text in (("-", there), ("+", here)) if text]
+    signs = [f"{sign} {text}" for here, there in changed.values() for sign, text in (("-", there), ("+", here)) if text]
     title = f"Differs from {name} (- there, + here)" if signs else f"No difference from {name}"
     parts.append([title, *(line for text in signs for line in _block(text, width))])
     return "\n\n".join("\n".join(part) for part in parts)

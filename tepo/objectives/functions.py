@@ -276,6 +276,7 @@ RUN: dict[str, Callable[..., Value]] = {
     "sqrt": lambda s, x: x.sqrt(),
     "abs": lambda s, x: x.abs(),
     "sigmoid": lambda s, x: x.sigmoid(),
+    "tanh": lambda s, x: x.tanh(),
     "k2": lambda s, x: 0.5 * x * x,
     "k3": lambda s, x: k3(x),
     "min": _extreme(low=True),

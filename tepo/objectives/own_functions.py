@@ -5,6 +5,7 @@ shape, dtype or device than it declares (`tepo.formula.declarations`), is a User
 
 import sys
 import types
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -102,6 +103,50 @@ def _module(file: str, text: str) -> Mapping[str, Any]:
     sys.modules[module.__name__] = module  # where dataclasses look up the names in their annotations
     exec(compile(text, file, "exec", dont_inherit=True), module.__dict__)  # the user's own program
     return module.__dict__
+
+
+def executed_anew(files: Mapping[str, str]) -> Callable[[], dict[tuple[str, str], Any]]:
+    """Execute files (name -> text) again, and return what tells, by file and name, what they hold: values at the top of
+    a file, with what is in them, and below them attributes, defaults and closures. It is there to be compared. Raises
+    UserError, with its line, for an exception."""
+    _module.cache_clear()
+    with located(files, PAGE):
+        modules = {file: _module(file, text) for file, text in files.items()}
+
+    def held() -> dict[tuple[str, str], Any]:
+        return {
+            (file, name): _plain(value, str(module["__name__"]), ())
+            for file, module in modules.items()
+            for name, value in module.items()
+            if not name.startswith("__")
+        }
+
+    return held
+
+
+def _plain(value: Any, module: str, within: tuple[int, ...]) -> Any:
+    """A value as lists of texts. within: the ids of what it stands in, so that a circle ends."""
+    inside: list[Any]
+    if id(value) in within or isinstance(value, types.ModuleType):
+        inside = []
+    elif isinstance(value, types.FunctionType | type):
+        if value.__module__ != module:
+            return value.__qualname__
+        inside = [vars(value)]
+        if isinstance(value, types.FunctionType):
+            cells = [cell.cell_contents for cell in value.__closure__ or ()]
+            inside += [value.__defaults__, value.__kwdefaults__, cells]
+    elif hasattr(value, "tolist"):  # a tensor or an array
+        return repr(value.tolist())
+    elif isinstance(value, Mapping):
+        inside = [part for pair in value.items() for part in pair]
+    elif isinstance(value, list | tuple | set | frozenset | deque):
+        inside = list(value)
+    elif hasattr(value, "__dict__"):
+        inside = [vars(value)]
+    else:
+        return repr(value)
+    return [_plain(part, module, (*within, id(value))) for part in inside]
 
 
 def _wrong(found: Any, gives: str, layout: Layout, given: list[Tensor]) -> str:

@@ -1,10 +1,9 @@
 """The runs of a store, one of them by its folder, its id, or the beginning of its id, and what all have cost."""
 
-import difflib
 import os
 from pathlib import Path
 
-from tepo.common.errors import UserError
+from tepo.common.errors import UserError, nearest
 from tepo.store.cost import Cost
 from tepo.store.run_folder import RunFolder
 
@@ -38,13 +37,13 @@ def find_run(name: str, store: Path) -> RunFolder | None:
 
 def nearest_run(name: str, store: Path) -> str | None:
     """The id of the run whose name is most like this one."""
-    return next(iter(difflib.get_close_matches(name, _ids(store), n=1, cutoff=0.5)), None)
+    return next(iter(nearest(name, _ids(store))), None)
 
 
 def no_run(name: str, store: Path) -> UserError:
     """The error for a name that no run has."""
-    nearest = nearest_run(name, store)
-    fix = f"{nearest} is the nearest" if nearest else "`tepo list` shows the runs"
+    near = nearest_run(name, store)
+    fix = f"{near} is the nearest" if near else "`tepo list` shows the runs"
     return UserError(f"no run {name!r}", where=f"--store {store}", fix=fix)
 
 

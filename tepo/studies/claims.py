@@ -5,7 +5,8 @@ A claim is an ordinary study of two rows, at one scale.
 """
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -128,16 +129,33 @@ def claim_files() -> dict[str, Path]:
     return {CLAIMS: shipped} | ({} if first.samefile(shipped) else {OWN: first})
 
 
-def load_claims(scale: str | None = None) -> Claims:
-    """The claims that ship and the user's own; with a scale those registered at it. Raises UserError naming file, line
-    and key."""
+def load_claims(scale: str | None = None, files: Collection[str] = (CLAIMS, OWN)) -> Claims:
+    """The claims that ship and the user's own; with a scale those registered at it. files: keys of `claim_files`; no
+    other file is read, so that a draft stops nothing but what wants its claims. Raises UserError naming file, line and
+    key."""
     claims: tuple[Claim, ...] = ()
     for prefix, path in claim_files().items():
-        claims += read_claims(path, prefix, [claim.name for claim in claims]).claims
+        if prefix in files:
+            taken = () if prefix == CLAIMS else written_names(claim_files()[CLAIMS])
+            claims += read_claims(path, prefix, taken).claims
     return Claims(tuple(claim for claim in claims if scale in (None, claim.scale)))
 
 
-def read_claims(path: Path, prefix: str = CLAIMS, taken: Sequence[str] = ()) -> Claims:
+def file_of(batch: str) -> str:
+    """The key in `claim_files` of the file that a batch of claims stands in; of another name, one that is not there."""
+    return batch.rpartition("-")[0]
+
+
+def written_names(path: Path) -> set[str]:
+    """What a file calls its claims, whether they are right or not; nothing where it cannot be read."""
+    with suppress(UserError):
+        claims = load(path).data.get("claims")
+        if isinstance(claims, list):
+            return {str(claim.get("name")) for claim in claims if isinstance(claim, Mapping)}
+    return set()
+
+
+def read_claims(path: Path, prefix: str = CLAIMS, taken: Collection[str] = ()) -> Claims:
     """The checked claims of a file. prefix: of the names of its batches. taken: names of other claims. Raises UserError
     naming file, line and key."""
     document = load(path)

@@ -7,7 +7,7 @@ from tepo.common.errors import UserError
 from tepo.common.text import listed
 from tepo.jobs.measure import check_measurable
 from tepo.store.find_run import check_place
-from tepo.studies.claims import load_claims, study_of
+from tepo.studies.claims import claim_files, load_claims, study_of, written_names
 from tepo.studies.plan import Unit, make_plan, reporting_seeds, scale_of
 from tepo.studies.store_check import check_store
 from tepo.studies.study import CLAIMS, USUAL, Study, file_stem, load_study, study_names
@@ -36,10 +36,10 @@ def plan_all(
     studies: list[Study] = []
     for name in names:
         if name == CLAIMS or file_stem(name) not in study_names():  # all claims of the scale, or one of them
-            claims = load_claims((scale or USUAL) if name == CLAIMS else None).claims
-            claimed = [study_of(claim) for claim in claims if name in (CLAIMS, claim.name)]
-            if claimed or name == CLAIMS:
-                studies += claimed
+            files = [key for key, path in claim_files().items() if name in (CLAIMS, *written_names(path))]
+            if files:
+                claims = load_claims((scale or USUAL) if name == CLAIMS else None, files).claims
+                studies += [study_of(claim) for claim in claims if name in (CLAIMS, claim.name)]
                 continue
         study = load_study(name)
         panels = [load_study(panel) for panel in study.panels]
@@ -52,7 +52,7 @@ def plan_all(
 
 
 def plan_studies(
-    studies: Sequence[Study],
+    studies: Iterable[Study],
     scale: str | None,
     *,
     store: Path,
@@ -62,6 +62,7 @@ def plan_studies(
     """`plan_all` of studies that are loaded, none of them a table of panels. Seeds and overrides are not for those of
     registered claims."""
     check_place(store)
+    studies = list(studies)
     for study in studies:
         if study.panels:
             what = f"{study.name} is a table of panels and cannot be a panel of another"

@@ -20,9 +20,9 @@ from tepo.store.early_stop import Ending
 from tepo.store.facts import Facts, curves_of, joined_curves, joined_scores, thinned
 from tepo.store.records import NAME, read_frames, stored, write_frames
 from tepo.store.run_id import RECIPE
-from tepo.studies.claims import OWN, check_registered, claim_files, load_claims
+from tepo.studies.claims import OWN, check_registered, claim_files, file_of, load_claims, study_of
 from tepo.studies.plan import Unit, unique
-from tepo.studies.plan_studies import Planned, plan_all
+from tepo.studies.plan_studies import Planned, plan_all, plan_studies
 from tepo.studies.planned_facts import Records, read_facts, record_folders
 from tepo.studies.store_check import check_contents
 from tepo.studies.study import CLAIMS, Study, load_study
@@ -49,9 +49,10 @@ def plan_by_folder(
     studies were run with."""
     plans: dict[str, list[tuple[Study, list[Unit]]]] = {}
     for name in names:
-        if name == CLAIMS or name.rpartition("-")[0] in (CLAIMS, OWN):
-            named = [one.name for one in load_claims().claims if one.family == name] or [CLAIMS]
-            for study, units in plan_all(named, scale, store=store, overrides=overrides):
+        if name == CLAIMS or file_of(name) in (CLAIMS, OWN):
+            claims = [claim for claim in load_claims(files=[file_of(name)]).claims if claim.family == name]
+            of_batch = plan_studies(map(study_of, claims), scale, store=store) if claims else []
+            for study, units in of_batch or plan_all([CLAIMS], scale, store=store):
                 plans.setdefault(study.batch, []).append((study, units))
         else:
             planned = plan_all([name], scale, store=store, seeds=seeds, overrides=overrides)
@@ -61,7 +62,7 @@ def plan_by_folder(
 
 def folder_of(name: str) -> Path:
     """Folder of the records of a study, or of a batch of claims: in `records` beside the folder of its file."""
-    file = claim_files().get(name.rpartition("-")[0])
+    file = claim_files().get(file_of(name))
     if file is None:
         kind = next(kind for kind in ("experiments", "ablations") if name in paths.names(kind))
         file = paths.find(kind, name)
@@ -70,12 +71,13 @@ def folder_of(name: str) -> Path:
 
 def recorded_names(scale: str) -> list[str]:
     """The studies, and the batches of claims, that have records and are taken at a scale."""
-    batches = {claim.family: claim.scale for claim in load_claims().claims}
+    recorded = [folder.name for folder in record_folders()]
+    batches = {claim.family: claim.scale for claim in load_claims(files=set(map(file_of, recorded))).claims}
 
     def there(name: str) -> bool:
         return batches[name] == scale if name in batches else scale in load_study(name).scales
 
-    return [name for name in (folder.name for folder in record_folders()) if there(name)]
+    return [name for name in recorded if there(name)]
 
 
 def record_study(folder: Path, planned: Planned) -> RecordCounts:
@@ -88,7 +90,8 @@ def record_study(folder: Path, planned: Planned) -> RecordCounts:
     found."""
     units = unique(unit for _, units in planned for unit in units)
     done = [(study, [unit for unit in units if unit.done()]) for study, units in planned]
-    claims = {claim.name: claim for claim in load_claims().claims} if any(study.registered for study, _ in done) else {}
+    files = {file_of(study.batch) for study, _ in done if study.registered}
+    claims = {claim.name: claim for claim in load_claims(files=files).claims}
     for study, part in done:
         for unit in part if study.registered else ():
             check_registered(claims[study.name], unit.id, unit.in_store.sessions(()))

@@ -72,16 +72,20 @@ def explain(
         print(f"% {run}\n" * bool(run) + to_latex(row))
         return
     if form == "svg":
+        from tepo.formula.row import changed_lines
         from tepo.objectives import Objective
         from tepo.objectives.explain import coefficients
         from tepo.reporting.charts.coefficients import coefficient_panels
         from tepo.reporting.charts.style import svg
 
-        shown = {row.name: row}
+        shown, below = {row.name: row}, dict[str, list[str]]()
         if other is not None:
-            shown[f"{other.name} as shipped" if other.name == row.name else other.name] = other
+            beside = f"{other.name} as shipped" if other.name == row.name else other.name
+            shown[beside] = other
+            for name, place in ((row.name, 0), (beside, 1)):  # what the coefficient does not show, A above all
+                below[name] = [pair[place] for pair in changed_lines(row, other).values() if pair[place]]
         drawn = {name: coefficients(Objective(**one.parts)) for name, one in shown.items()}
-        print(svg(coefficient_panels(drawn)))
+        print(svg(coefficient_panels(drawn, below)))
         return
     from tepo.objectives.explain import to_text
 
@@ -127,7 +131,7 @@ def _named(name: str, words: Sequence[str], store: Path) -> tuple["Row", str, Ma
     from dataclasses import replace
 
     from tepo.common.text import counted
-    from tepo.formula.row import load_row, names
+    from tepo.formula.row import labels, load_row, names
     from tepo.store.find_run import find_run, nearest_run
 
     changes = {}
@@ -144,7 +148,7 @@ def _named(name: str, words: Sequence[str], store: Path) -> tuple["Row", str, Ma
     if run is None:
         near = nearest_run(name, store)
         where = f"--store {store}" + (f", where {near!r} is the nearest run" if near else "")
-        raise unknown_name("objective or run", name, names(), where=where)
+        raise unknown_name("objective or run", name, names(), where=where, labels=labels())
     if changes:
         what = f"the settings of a run are those it trained with: {next(iter(changes))!r}"
         raise UserError(what, where=f"run {run.path.name}", fix="leave them out, or name an objective")

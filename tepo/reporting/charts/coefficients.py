@@ -1,7 +1,8 @@
 """The coefficient of grad log pi over the ratio: one panel a method, a line for each sign of the advantage."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
 
 import altair as alt
 import pandas as pd
@@ -11,6 +12,7 @@ from tepo.reporting.charts.style import FAINT, sizes, values
 
 _WIDTH, _HEIGHT, _COLUMNS = 200, 120, 4
 _MOST = 5.0  # of a coefficient that is drawn
+_LETTERS = 36  # that fit over a panel
 _TICKS = (0.25, 0.5, 1, 2, 4)
 _LOOKS = {"advantage 1": ("#0072B2", [1, 0]), "advantage -1": ("#D55E00", [4, 2]), "advantage 0": ("#D55E00", [4, 2])}
 
@@ -27,8 +29,11 @@ def _frame(found: Mapping[str, Coefficients]) -> pd.DataFrame:
     return frame.assign(value=frame["value"].where(frame["value"].abs() <= _MOST))
 
 
-def coefficient_panels(found: Mapping[str, Coefficients]) -> alt.ConcatChart:
-    """Panels with one scale, by label. The ratio is that of a response of one token."""
+def coefficient_panels(
+    found: Mapping[str, Coefficients], below: Mapping[str, Sequence[str]] | None = None
+) -> alt.ConcatChart:
+    """Panels with one scale, by label. The ratio is that of a response of one token. below: lines to stand below the
+    title of a panel, by its label."""
     frame = _frame(found)
     low, high = min(-1.0, frame["value"].min()), max(1.0, frame["value"].max())
     signs = list(dict.fromkeys(frame["advantage"]))
@@ -50,5 +55,7 @@ def coefficient_panels(found: Mapping[str, Coefficients]) -> alt.ConcatChart:
     for method, part in frame.groupby("method", sort=False):
         tips = [alt.Tooltip("ratio:Q", format=".3g"), alt.Tooltip("value:Q", format=".3g"), alt.Tooltip("advantage:N")]
         line = alt.Chart(values(part)).mark_line(strokeWidth=2).encode(x=x, y=y, tooltip=tips, **styles)
-        panels.append(alt.layer(zero, line, title=str(method), width=_WIDTH, height=_HEIGHT))
+        lines = [piece for text in (below or {}).get(str(method), ()) for piece in wrap(text, _LETTERS)]
+        title = alt.TitleParams(str(method), subtitle=lines) if lines else str(method)
+        panels.append(alt.layer(zero, line, title=title, width=_WIDTH, height=_HEIGHT))
     return alt.concat(*panels, columns=_COLUMNS, usermeta=sizes(legend=signs, beside=35))

@@ -62,7 +62,7 @@ def called(*words: str) -> Callable[[Path], Any]:
         (lambda store: figure("2a", store=store), "no store there"),
         (lambda store: figure("2a", store=store, format="pgf"), "unknown format 'pgf'"),
         (lambda store: figure("panel-e", store=store, against="sample"), "'samples'"),
-        (lambda store: figure("gtpo-5", store=store), "'gtpo-4'"),
+        (lambda store: figure("gtpo-5", store=store), "'gtpo-1'"),
         (lambda store: report(["panel-e"], store=store), "no store there"),
         (lambda store: report(None, store=store), "no store there"),
         (lambda store: evaluate(["base seed=1"], ["add3"], store=store), "a benchmark with a configuration"),

@@ -28,7 +28,7 @@ def test_overrides_of_groups_and_leaves() -> None:
         ("model=mistral", "mistral", "mistral-7b-instruct-v0.2"),
         ("steps=3", "steps", "train.steps"),
         ("tracking.to=[wandb,tensorbord]", "tensorbord", "tensorboard"),
-        ("tracking.mode=offline", "tracking.mode", "tracking.name"),
+        ("tracking.naem=offline", "tracking.naem", "tracking.name"),
     ],
 )
 def test_a_typo_names_the_nearest(override: str, wrong: str, near: str) -> None:

@@ -4,6 +4,7 @@ import pytest
 
 from tepo.common.errors import UserError
 from tepo.config.compose import compose
+from tepo.formula.row import load_row
 from tepo.objectives import load_objective
 from tepo.store.run_id import run_id, settings
 
@@ -41,6 +42,30 @@ def test_a_file_is_like_another(tmp_path: Path) -> None:
         compose([f"objective={path}"])
     with pytest.raises(UserError, match="cannot be read"):
         compose([f"objective={tmp_path}/other.yaml"])
+
+
+def test_a_file_of_a_shipped_name_is_like_the_shipped_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "objective").mkdir()
+    for name in ("grpo_dapo", "grpo-dapo"):
+        (tmp_path / "objective" / "grpo_dapo.yaml").write_text(f"like: {name}\nconstants: {{high: 0.3}}\n")
+        mine = load_row(tmp_path / "objective" / "grpo_dapo.yaml")
+        assert mine.formula.digest == load_row("grpo_dapo", {"high": 0.3}).formula.digest
+        with monkeypatch.context() as patch:
+            patch.setenv("TEPO_PATH", str(tmp_path))
+            assert compose(["objective=grpo_dapo"]).objective["constants"]["high"] == 0.3
+
+
+def test_a_file_is_not_like_a_link(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere.yaml").write_text("like: tepo\n")
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "up.yaml").symlink_to(tmp_path / "elsewhere.yaml")
+    (tmp_path / "mine" / "method.yaml").write_text("like: up\n")
+    with pytest.raises(UserError, match="is a link") as caught:
+        load_row(tmp_path / "mine" / "method.yaml")
+    assert caught.value.where == f"{tmp_path}/mine/method.yaml:1 (like)"
+    (tmp_path / "mine" / "up.yaml").unlink()
+    (tmp_path / "elsewhere.yaml").rename(tmp_path / "mine" / "up.yaml")
+    assert load_row(tmp_path / "mine" / "method.yaml").formula.digest == load_row("tepo").formula.digest
 
 
 # the exact KL ---------------------------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def test_a_typo_names_the_nearest_own_name(own: Path) -> None:
     for word, near in typos.items():
         with pytest.raises(UserError) as caught:
             compose([word])
-        assert f"did you mean {near!r}?" in caught.value.fix
+        assert f"did you mean {near!r}" in caught.value.fix
     with pytest.raises(UserError, match="did you mean 'mine'"):
         load_objective("mime")
 

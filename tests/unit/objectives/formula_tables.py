@@ -51,7 +51,7 @@ def _title(row: Row) -> str:
 
 
 def _changes(row: Row) -> str:
-    lines = [here for here, _ in changed_lines(row, row.base) if here] if row.base else equation(row)
+    lines = [here for here, _ in changed_lines(row, row.base).values() if here] if row.base else equation(row)
     words = ", ".join(f"`{line}`" for line in lines).replace("|", "\\|")
     return f"`{row.like}` with {words}" if row.like else words
 

@@ -18,6 +18,8 @@ from tepo.objectives.explain import coefficients, stages, to_text
 from tepo.objectives.explain import detached as detached_of
 from tepo.reporting.charts.style import digest
 from tepo_cli.main import _spelt, app
+from tests.unit.objectives.flat import by_hand, tensor
+from tests.unit.objectives.flat import coefficients as by_token
 from tests.unit.objectives.formula_tables import DOCS, PICTURE, picture, tables, with_tables
 
 PAGE = DOCS / "formula.md"
@@ -116,6 +118,23 @@ def test_where_a_line_is_computed_and_what_is_detached(
         ("grpo_dapo", {"high": 0.3}, "high = 0.3   set here"),
         ("tepo_min_entropy", {}, "beside it, the coefficient of ∇H is -0.001"),
         ("tepo", {"M": "A > 0", "kl": "kl_old", "beta": 1}, "the coefficient of ∇KL is -1 for ●, 0 for ○"),
+        ("best_of_group", {}, "● A = 1, ○ A = 0\n"),  # which is never negative
+        ("best_of_group", {"A": "-max(R - max_others_g(R), 0)"}, "● A = 0, ○ A = -1\n"),
+        ("topr", {}, "● A = 1, ○ A = -1\n"),
+        ("grpo_dapo", {"A": "where(T >= L, -1, 0) + max(R - mean_g(R), 0)"}, "● A = 1, ○ A = -1\n"),
+        ("dr_grpo", {"high": 0.28}, "grpo_dapo has the same picture: the two differ in A, average, eps\n"),
+        ("length_penalty", {}, "Never trained\n  groups whose rewards are all equal: they are dropped before A"),
+        ("length_penalty", {}, "though A reads T too and"),
+        ("gdpo", {}, "though A reads R_k, T too and"),
+        ("gtpo_clipped", {}, "though A reads H_old, T too and"),
+        ("grpo_dapo", {"A": "R - mean_g(R) - 0.1*(T - mean_g(T))/L"}, "though A reads T too and"),
+        ("grpo_dapo", {"A": "R - mean_g(R) - 0.1*(1 - finished)"}, "though A reads finished too and"),
+        ("reinforce_pp", {}, "though A would not be 0 in them"),
+        ("m2po", {}, "rounding and its sign chance"),
+        ("m2po", {}, "between 0.7 and 1.5"),
+        ("cppo", {}, "sampler's probabilities"),
+        ("cppo", {}, "no standard deviation"),
+        ("mis", {}, "averages each response"),
         ("reinforce", {}, "  1 where A = 1, -1 where A = -1, whatever d is\n"),
         ("reinforce", {"J": "A*H"}, "  0 where A = 1, 0 where A = -1,"),
         ("reinforce", {"J": "((R > 0) & (mean_g(R) < 1))*exp(d)"}, " = 0"),  # a condition is 1 or 0
@@ -124,6 +143,11 @@ def test_where_a_line_is_computed_and_what_is_detached(
 )
 def test_what_is_said_of_a_row(name: str, changes: dict, said: str) -> None:
     assert said in to_text(load_row(name, changes))
+
+
+@pytest.mark.parametrize("name", ["grpo_dapo", "opo", "pass_at_k", "lite_ppo", "spo", "topr", "distillation", "max_rl"])
+def test_nothing_is_said_of_equal_groups_where_they_would_teach_nothing_or_are_trained(name: str) -> None:
+    assert "Never trained" not in to_text(load_row(name))
 
 
 # the picture ----------------------------------------------------------------------------------------------------------
@@ -181,6 +205,7 @@ def test_each_dot_stands_at_its_number(name: str) -> None:
         ("mean_i(d - H)*T", r"\left(\frac{1}{T_{i}} \sum_{s} (d_{i,s} - H_{i,s})\right)\, T_{i}"),
         ("a*sum_i(d)", r"a\, \sum_{s} d_{i,s}"),
         ("log(a)*b + log(a + b)", r"(\log a)\, b + \log(a + b)"),
+        ("2*tanh(a/k)", r"2\, \tanh\left(\frac{a}{k}\right)"),
         ("H_old**2", r"(H^{\mathrm{old}}_{i,t})^{2}"),
         ("(a > 0) & ((b < 0) | (c >= k))", r"\mathbf{1}[a > 0 \wedge (b < 0 \vee c \ge k)]"),
         ("~(a == b)*c", r"\mathbf{1}[\neg (a = b)]\, c"),
@@ -251,6 +276,9 @@ def test_commands(tmp_path: Path) -> None:
     assert drawn.startswith("<svg")
     assert ">cispo</text>" in drawn
     assert ">gspo</text>" in drawn
+    of_advantages = says("dr_grpo", "--vs", "grpo_dapo", "--format", "svg")
+    assert ">A: R - mean_g(R)<" in of_advantages
+    assert ">A: (R - mean_g(R)) / (std_g(R) +<" in of_advantages
     assert ">cispo as shipped</text>" in says("cispo", "high=2", "--vs", "cispo", "--format", "svg")
     assert "As shipped." in says("grpo-dapo")
     (tmp_path / "mine.yaml").write_text("like: tepo\nformula: {M: 1}\n")
@@ -322,6 +350,21 @@ def test_what_the_page_calls_otherwise_can_be_written_so() -> None:
         name, *words = shlex.split(line)
         row = load_row(name, dict(word.split("=", 1) for word in words))
         assert (row.formula.digest != load_row(name).formula.digest) == bool(words), line
+
+
+def test_the_distillation_of_prime_rl_is_the_line_of_the_page() -> None:
+    """`ref_kl_loss_fn`, by hand: what fell by more than 0.2 is dropped, and a squared log-ratio is added."""
+    (line,) = re.findall(r"^\| prime-rl `opd` \| `distillation (.+?)` \|$", (DOCS / "methods.md").read_text(), re.M)
+    objective = load_objective("distillation", dict(word.split("=", 1) for word in shlex.split(line)))
+    sampler, teacher = tensor(-1, -0.5, -2, -0.7), tensor(-0.5, -1, -1.5, -3)
+    batch = by_hand([1.3, 0.9, 0.4, 1.1], [0.0] * 4, sampler_logprobs=sampler, teacher_logprobs=teacher)
+    slopes, dropped = [], 0
+    for now, then, taught in zip(batch.logprobs.tolist(), sampler.tolist(), teacher.tolist(), strict=True):
+        fell = exp(now) - exp(then) < -0.2
+        slopes.append((not fell) * exp(now - then) * (taught - now) - 2e-3 * (now - then))
+        dropped += fell
+    assert dropped == 1
+    assert by_token(objective, batch).tolist() == pytest.approx(slopes, abs=1e-12)
 
 
 def test_the_message_of_the_page_is_the_one_that_is_printed() -> None:

@@ -51,6 +51,18 @@ def test_ratios(w, ratios, weights):
     assert coefficients(objective, batch) == pytest.approx([*(2 * weight for weight in weights), -0.8])
 
 
+def test_tanh():
+    """Its numbers and its slopes, which are 1 - tanh^2; 1e4 and -1e4 are 1 and -1 without a slope."""
+    batch = by_hand([math.exp(d) for d in (-0.5, 0.0, 1.0)], [1.0, 2.0, 1.0])
+    tanh, slopes = [-0.46211715726000976, 0.0, 0.7615941559557649], [0.7864477329659274, 2.0, 0.41997434161402614]
+    objective = token("A*tanh(d)")
+    assert loss_of(objective, batch).loss.item() == pytest.approx(-sum(tanh) / 3)
+    assert coefficients(objective, batch).tolist() == pytest.approx(slopes)
+    assert coefficients(token("A*tanh(1e4*d)"), batch).tolist() == pytest.approx([0.0, 2e4, 0.0])
+    folded = token("A*d*tanh(scale)", scale="1/2")
+    assert coefficients(folded, batch).tolist() == pytest.approx([0.46211715726000976 * a for a in (1, 2, 1)])
+
+
 def test_exp_stops_at_20_from_above():
     """e^20 without a gradient beyond, as in verl; below there is no bound: e^-21 is small, and its slope is."""
     batch = by_hand([math.exp(19.0), math.exp(21.0), math.exp(-21.0), math.exp(-19.0)], [1.0] * 4, [2, 2])

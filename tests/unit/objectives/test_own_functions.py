@@ -174,6 +174,52 @@ DECLARED = [  # what is replaced, by what, what is said, the line with it
 ]  # fmt: skip
 
 
+STATE = {  # what the body of a function does, what stands in front of it, and what changes
+    "mean": ("global mean\n    mean = 0.9*mean + 0.1*float(x.detach().mean())", "mean = 0.0"),
+    "seen": ("seen.append(len(x))", "seen = []"),
+    "by_size": ("by_size.setdefault('last', x.detach().clone())", "by_size = {}"),
+    "table": ("table.mul_(0.5)", "table = torch.ones(2000)"),
+    "box": ("box.value += 1", "class Box:\n    value = 0\nbox = Box()"),
+    "Box": ("Box.value += 1", "class Box:\n    value = 0"),
+    "soft": ("soft.calls = getattr(soft, 'calls', 0) + 1", ""),
+    "steps": ("next(steps)", "import itertools\nsteps = itertools.count()"),
+    "later": ("global later\n    later = 1", ""),
+}
+
+
+@pytest.mark.parametrize("name", STATE)
+def test_what_is_kept_from_call_to_call_is_refused(name: str) -> None:
+    body, before = STATE[name]
+    text = FILE.replace("@function", f"{before}\n\n@function").replace(
+        "    return width", f"    {body}\n    return width"
+    )
+    for asked in (check_runs, check_objective):
+        with pytest.raises(UserError, match=f"calls of the functions change {name}:") as caught:
+            asked(mine(text))
+        assert caught.value.where == "own.py"
+        assert "V, the success rate" in caught.value.fix
+
+
+def test_a_file_that_raises_is_named_with_its_line() -> None:
+    with pytest.raises(UserError, match="ZeroDivisionError") as caught:
+        check_runs(mine(FILE + "1/0\n"))
+    assert caught.value.where == f"own.py:{FILE.count(chr(10)) + 1}"
+
+
+def test_what_stays_the_same_may_be_kept() -> None:
+    """Tables at the top, a cache, a circle and a NaN."""
+    before = (
+        "import functools\nfrom dataclasses import dataclass\ntable = {'a': [float('nan'), torch.ones(3)]}\n"
+        "table['itself'] = table\n@dataclass\nclass Place:\n    x: int = 1\nplace = Place()\n"
+        "@functools.cache\ndef half(size):\n    return torch.full((size,), 0.5)\n"
+    )
+    text = FILE.replace("@function", f"{before}\n@function").replace(
+        "    return width", "    half(place.x)\n    return width"
+    )
+    check_runs(mine(text))
+    check_runs(mine(text))
+
+
 @pytest.mark.parametrize(("old", "new", "said", "line"), DECLARED)
 def test_a_mistake_in_a_declaration_has_its_line(old: str, new: str, said: str, line: str) -> None:
     assert old in FILE

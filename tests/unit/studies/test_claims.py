@@ -9,7 +9,8 @@ from tepo.problems.splits import split_of
 from tepo.studies.claims import load_claims, read_claims, study_of
 from tepo.studies.plan import make_plan
 from tepo.studies.plan_studies import plan_all
-from tepo.studies.record_runs import folder_of, plan_by_folder
+from tepo.studies.planned_facts import measured_studies
+from tepo.studies.record_runs import folder_of, plan_by_folder, recorded_names
 from tepo.studies.study import load_study, study_names
 from tests.integration.commands import tepo
 from tests.unit.studies.claimed import BASES, text
@@ -52,6 +53,30 @@ def test_mistakes_name_file_line_and_key(own: Path, old: str, new: str, message:
     with pytest.raises(UserError, match="(?s)" + message) as error:
         load_claims()
     assert f"{own}:" in str(error.value)
+
+
+@pytest.mark.parametrize("draft", [ONE.replace("sentence", "sentense"), "claims: [", "claims: 3", "claims: {name: x}"])
+def test_a_bad_draft_stops_what_wants_its_claims_alone(
+    own: Path, draft: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own.write_text(draft)
+    store = tmp_path / "runs"
+    for name in ("99", "gtpoo", "own-claims-1"):
+        with pytest.raises(UserError, match="unknown study"):
+            plan_all([name], "laptop", store=store)
+    assert [study.name for study, _ in plan_all(["active_clip"], "laptop", store=store)] == ["active_clip"]
+    assert len(plan_by_folder(["claims-1"], "laptop", store)["claims-1"]) > 1
+    assert "claims-1" in recorded_names("laptop")
+    (store / "run").mkdir(parents=True)
+    (store / "run" / "config.json").write_text("{}")
+    assert measured_studies("single_gpu", store) == []
+    assert "claims are left out: " in capsys.readouterr().err
+    for name in ("claims", *(["first"] if "sentense" in draft else [])):
+        with pytest.raises(UserError) as caught:
+            plan_all([name], "laptop", store=store)
+        assert str(own) in caught.value.where
+    with pytest.raises(UserError, match=r"claims\.yaml"):
+        plan_by_folder(["own-claims-1"], "laptop", store)
 
 
 def test_claims_of_ones_own_stand_beside_those_that_ship(own: Path, tmp_path: Path) -> None:

@@ -98,6 +98,17 @@ def test_each_formula_stands_once_with_its_constants() -> None:
     assert first["departs"]
 
 
+def test_two_methods_with_one_J_show_what_tells_them_apart() -> None:
+    rows = [load_row(name) for name in ("grpo_dapo", "lite_ppo", "dr_grpo")]
+    base, lite, dr = methods([(row.name, None, row) for row in rows])
+    assert base["objective"] == lite["objective"]
+    assert (base["changed"], base["settings"]) == ([], "")
+    assert [len(made["changed"]) for made in (lite, dr)] == [1, 1]
+    assert lite["changed"][0] != dr["changed"][0]
+    assert (lite["settings"], dr["settings"]) == ("high = 0.2", "high = 0.2")
+    assert len(base["lines"]) == len(lite["lines"]) + 1
+
+
 def test_runs_stand_by_their_settings_of_which_the_unusual_are_named() -> None:
     runs = [
         PageRun(f"{n}", label, "tepo", seed, {"seed": seed, "objective": {"constants": {"beta": beta}}}, f"fact {n}")

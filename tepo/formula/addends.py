@@ -1,10 +1,9 @@
 """Parts of the sum J, for its metrics: the policy term, penalties before their coefficients, and clips."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tepo.formula.build import Builder
-from tepo.formula.graph import Node
+from tepo.formula.graph import Node, below
 from tepo.formula.language import HANDED
 
 
@@ -32,21 +31,30 @@ class Clip:
 
 
 def addends(root: Node, builder: Builder, kl: Node | None) -> list[Addend]:
-    """The policy term, which is all that reads the value handed over, and then the rest of J, one by one."""
-    parts = list(_parts(root, 1.0))
-    policy, others = list[tuple[float, Node]](), list[tuple[float, Node]]()
-    for sign, node in parts:
-        (policy if HANDED in _read(node) else others).append((sign, node))
+    """The policy term, which is all that reads the value handed over, with the constants; then the rest of J, one by
+    one."""
+    policy, others, constant = list[tuple[float, Node]](), list[tuple[float, Node]](), 0.0
+    for times, node in _parts(root):
+        factor, rest = factored(node, builder)
+        if rest is None:
+            constant += times * factor
+        else:
+            (policy if HANDED in _read(node) else others).append((times, node))
     if not policy:  # the value handed over acts through conditions alone
-        policy, others = parts, []
-    first = policy[0][1] if policy[0][0] > 0 else builder.operator("neg", policy[0][1])
-    for sign, node in policy[1:]:
-        first = builder.operator("+" if sign > 0 else "-", first, node)
+        policy, others = others, []
+    first: Node | None = None
+    for times, node in [*policy, *([(1.0, builder.number(constant, root.place))] if constant else [])]:
+        size = node if abs(times) == 1 else builder.operator("*", builder.number(abs(times), node.place), node)
+        if first is None:
+            first = size if times > 0 else builder.operator("neg", size)
+        else:
+            first = builder.operator("+" if times > 0 else "-", first, size)
+    assert first is not None  # J has a gradient, and so a part that is no number
     found = [Addend(1.0, first, "actor/pg_loss")]
-    for sign, node in others:
+    for times, node in others:
         factor, rest = factored(node, builder)
         if rest is not None:
-            found.append(Addend(sign * factor, rest, _metric(rest, kl)))
+            found.append(Addend(times * factor, rest, _metric(rest, kl)))
     return found
 
 
@@ -64,29 +72,35 @@ def clips(policy: Node, weight: Node | None) -> list[Clip]:
     return found
 
 
-def _parts(node: Node, sign: float) -> Iterator[tuple[float, Node]]:
-    """Addends of a sum, with signs."""
-    if node.op in ("+", "-"):
-        yield from _parts(node.args[0], sign)
-        yield from _parts(node.args[1], sign if node.op == "+" else -sign)
-    elif node.op == "neg":
-        yield from _parts(node.args[0], -sign)
-    else:
-        yield sign, node
+_SUMS, _PRODUCTS = ("+", "-", "neg"), ("*", "/", "number")
 
 
-def factored(node: Node, builder: Builder) -> tuple[float, Node | None]:
+def _parts(root: Node) -> list[tuple[float, Node]]:
+    """What a sum adds up, each node once with how many times it does, from left to right."""
+    nodes = below([root], {node.number for node in root.below() if node.op not in _SUMS})
+    times = dict.fromkeys((node.number for node in nodes), 0.0) | {root.number: 1.0}
+    for node in reversed(nodes):  # a sum before what it is made of
+        for place, part in enumerate(node.args if node.op in _SUMS else ()):
+            minus = node.op == "neg" or (node.op == "-" and place == 1)
+            times[part.number] += -times[node.number] if minus else times[node.number]
+    return [(times[node.number], node) for node in nodes if node.op not in _SUMS]
+
+
+def factored(root: Node, builder: Builder) -> tuple[float, Node | None]:
     """A node as a number times the rest; None for nothing but a number."""
-    if node.op == "number":
-        return float(node.value or 0), None
-    if node.op == "/":
-        factor, rest = factored(node.args[0], builder)
-        return (factor, builder.operator("/", rest, node.args[1])) if rest else (1.0, node)
-    if node.op != "*":
-        return 1.0, node
-    (first, one), (second, other) = (factored(part, builder) for part in node.args)
-    rest = builder.operator("*", one, other) if one and other else one or other
-    return first * second, rest
+    made: dict[int, tuple[float, Node | None]] = {}
+    for node in below([root], {node.number for node in root.below() if node.op not in _PRODUCTS}):
+        made[node.number] = 1.0, node
+        if node.op == "number":
+            made[node.number] = float(node.value or 0), None
+        elif node.op == "/":
+            factor, rest = made[node.args[0].number]
+            if rest:
+                made[node.number] = factor, builder.operator("/", rest, node.args[1])
+        elif node.op == "*":
+            (first, one), (second, other) = (made[part.number] for part in node.args)
+            made[node.number] = first * second, builder.operator("*", one, other) if one and other else one or other
+    return made[root.number]
 
 
 def _metric(node: Node, kl: Node | None) -> str:

@@ -4,6 +4,7 @@ import ast
 import hashlib
 import math
 from collections.abc import Mapping
+from keyword import iskeyword
 from typing import Any
 
 from tepo.common.errors import UserError
@@ -13,10 +14,18 @@ from tepo.formula.syntax import BINARY, COMPARED, LARGEST_EXPONENT, UNARY, Place
 
 COMMUTATIVE = ("+", "*", "&", "|", "==", "!=", "min", "max")
 LANGUAGE = 1  # raised when the meaning of a text changes
-_ACCEPTED = {"token": ("token",), "each": ("token", "response"), "response": ("response",), "named": ("named",)}
+_ACCEPTED = {
+    "token": ("token",),
+    "each": ("token", "response"),
+    "response": ("response",),
+    "named": ("named",),
+    "several": ("response", "token", "named"),
+    "unnamed": ("response", "token", ""),
+}
 _FIXES = {
     ("token", "response"): "tokens(…) puts a response's value on each of its tokens",
-    ("response", "token"): "mean_i(…) or sum_i(…) of it; what the rollout hands to the loss is one per token too",
+    ("response", "token"): "mean_i(…) or sum_i(…) of it",
+    ("unnamed", "named"): "sum_k(…) makes one value per response of them",
 }
 
 
@@ -36,28 +45,39 @@ class Builder:
         self.nodes: dict[str, Node] = {}  # by digest: no two mean the same
         self.known: dict[str, Node] = {}  # of lines that are read
         self.read: set[str] = set()
-        self.open: list[str] = []
         for name in lines:
             place = Place(name, self.lines[name], 0, 0, where.get(name, ""))
-            if not name.isidentifier() or not name.isascii():
-                raise place.error(f"{name!r} is no name", "a letter, then letters, digits and _")
+            if not _is_name(name):
+                raise place.error(f"{name!r} is no name", _NAME)
             if name in GIVEN or name in self.functions:
                 raise place.error(f"{name!r} is given and cannot be defined", "another name")
             if name in constants:
                 raise place.error(f"{name!r} is a constant too", "another name")
         for name in constants:
-            if name in GIVEN or name in self.functions or not name.isidentifier() or not name.isascii():
-                raise UserError(f"the constant {name!r} has a name that is given or no name", where=where.get(name, ""))
+            if not _is_name(name):
+                raise UserError(f"the constant {name!r} is no name", where=where.get(name, ""), fix=_NAME)
+            if name in GIVEN or name in self.functions:
+                what = f"the constant {name!r} is given and cannot be defined"
+                raise UserError(what, where=where.get(name, ""), fix="another name")
 
     def line(self, name: str) -> Node:
         """The node of a line. Raises UserError, with a caret, for what is wrong in it or in a line that it reads."""
-        if name not in self.known:
-            if name in self.open:
-                circle = " reads ".join([*self.open[self.open.index(name) :], name])
-                raise UserError(f"lines in a circle: {circle}", where=self.where.get(name, ""))
-            self.open.append(name)
-            self.known[name] = self.expression(name, self.lines[name])
-            self.open.pop()
+        waiting = [name]  # each reads the one behind it: a chain of lines may be longer than Python's stack is deep
+        while waiting:
+            line = waiting[-1]
+            if line not in self.known:
+                place = Place(line, self.lines[line], 0, len(self.lines[line]), self.where.get(line, ""))
+                tree = parse(place)
+                names = sorted((part for part in ast.walk(tree) if isinstance(part, ast.Name)), key=_column)
+                unknown = next((part.id for part in names if part.id in self.lines.keys() - self.known.keys()), "")
+                if unknown in waiting:
+                    circle = " reads ".join([*waiting[waiting.index(unknown) :], unknown])
+                    raise UserError(f"lines in a circle: {circle}", where=self.where.get(unknown, ""))
+                if unknown:
+                    waiting.append(unknown)
+                    continue
+                self.known[line] = self._node(tree, place)
+            waiting.pop()
         return self.known[name]
 
     def expression(self, name: str, text: str) -> Node:
@@ -66,10 +86,11 @@ class Builder:
         return self._node(parse(place), place)
 
     def handing(self, root: Node, handed: Node) -> dict[int, Node]:
-        """The same graph where one node is given: a value of the rollout, one per token. By the number that it had."""
-        given = self._add("given", (), handed.place, value=HANDED, per="token", loss=True)
+        """The same graph where one node is given: the value that the rollout hands over. By the number that it had."""
+        per = handed.per if handed.per == "response" else "token"
+        given = self._add("given", (), handed.place, value=HANDED, per=per, loss=True)
         if handed.condition:  # it is handed over as 0 or 1
-            given = self.operator("!=", given, self._number(0, handed.place))
+            given = self.operator("!=", given, self.number(0, handed.place))
         made = {handed.number: given}
         for node in root.below():
             args = tuple(made[part.number] for part in node.args)
@@ -94,14 +115,15 @@ class Builder:
             self.nodes[digest] = Node(len(self.nodes), op, args, place, digest, value, **is_)
         return self.nodes[digest]
 
-    def _number(self, value: float, place: Place) -> Node:
+    def number(self, value: float, place: Place) -> Node:
+        """The node of a number."""
         return self._add("number", (), place, float(value))
 
     def _node(self, tree: ast.expr, line: Place) -> Node:
         place = line.at(tree)
         match tree:
             case ast.Constant(value=value):
-                return self._number(float(value), place)  # type: ignore[arg-type]
+                return self.number(float(value), place)  # type: ignore[arg-type]
             case ast.Name(id=name):
                 return self._named(name, place)
             case ast.UnaryOp(op=ast.UAdd(), operand=operand):
@@ -127,7 +149,7 @@ class Builder:
     def _named(self, name: str, place: Place) -> Node:
         if name in self.constants or name in self.lines:
             self.read.add(name)
-            return self._number(self.constants[name], place) if name in self.constants else self.line(name)
+            return self.number(self.constants[name], place) if name in self.constants else self.line(name)
         if name in self.functions:
             raise place.error(f"{name} is a function", f"{name}(…)")
         if name not in GIVEN:
@@ -149,7 +171,7 @@ class Builder:
         for part, here in zip(args, places, strict=True):
             if logical and not part.condition:
                 raise here.error("no condition", f"{op} takes conditions, such as (A > 0)")
-        if op == "/" and args[1].op == "number" and args[1].value == 0:
+        if op == "/" and (args[1].value == 0 or (args[1].op == "-" and args[1].args[0] is args[1].args[1])):
             raise places[1].error("a division by 0")
         if op == "**":
             if args[1].op != "number":
@@ -165,12 +187,12 @@ class Builder:
     def _folded(self, op: str, args: tuple[Node, ...], place: Place) -> Node:
         """The number that an operator or a function makes of numbers."""
         try:
-            made = {**FOLDED, **OPERATORS}[op](*(float(part.value or 0) for part in args))
+            made = {**OPERATORS, **FOLDED}[op](*(float(part.value or 0) for part in args))
         except (ValueError, OverflowError, ZeroDivisionError):
             made = math.nan
         if not isinstance(made, int | float) or not math.isfinite(made):
             raise place.error("no number")
-        return self._number(float(made), place)
+        return self.number(float(made), place)
 
     def _call(self, name: str, args: tuple[Node, ...], places: list[Place], place: Place) -> Node:
         function = self.functions[name]
@@ -185,6 +207,10 @@ class Builder:
                 raise here.error(what, "a rollout has R, G, V, T, t, H_old, L, finished, R_k and weight_k")
         if name == "comb" and not (0 <= float(args[1].value or 0) <= MOST and float(args[1].value or 0).is_integer()):
             raise places[1].error(f"k of comb is a whole number up to {MOST}")
+        if name == "clip" and args[1].op == args[2].op == "number":
+            low, high = (float(part.value or 0) for part in args[1:])
+            if low > high:
+                raise places[1].error(f"clip from {low:g} to {high:g}", "the smaller bound first")
         if name in FOLDED and all(part.op == "number" for part in args):
             return self._folded(name, args, place)
         condition = function.gives == "condition"
@@ -197,8 +223,10 @@ class Builder:
         has = WORDS[part.per]
         if word == "condition" and not part.condition:
             raise place.error(f"{name} wants a condition here", "such as (A > 0)")
-        if word == "number" and part.op != "number":
+        if word in ("number", "share") and part.op != "number":
             raise place.error(f"{name} wants a constant here")
+        if word == "share" and not 0 <= float(part.value or 0) <= 1:
+            raise place.error(f"{name} wants a share from 0 to 1 here, not {part.value:g}", "0.2 for a fifth")
         if word in _ACCEPTED and part.per not in _ACCEPTED[word]:
             wanted = WORDS[_ACCEPTED[word][0]].replace("one per", "one value per")
             fix = "R_k, weight_k" if word == "named" else _FIXES.get((word, part.per), "")
@@ -222,3 +250,15 @@ class Builder:
             gradient=not detached and any(part.gradient for part in args),
             function=function,
         )
+
+
+_NAME = "a letter, then letters, digits and _, but no word of Python's such as lambda"
+
+
+def _is_name(name: str) -> bool:
+    """Tell whether a line or a constant can be called so."""
+    return name.isidentifier() and name.isascii() and not iskeyword(name)
+
+
+def _column(part: ast.expr) -> int:
+    return part.col_offset

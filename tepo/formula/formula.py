@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from tepo.common.errors import UserError
 from tepo.formula.addends import Addend, Clip, addends, clips, factored
 from tepo.formula.build import Builder
+from tepo.formula.counts import check_defined, check_weight
 from tepo.formula.declarations import functions_of
 from tepo.formula.graph import Node, below, given_names
 from tepo.formula.language import AVERAGES, GIVEN, GROUPS
@@ -93,6 +94,7 @@ class Formula:
             raise self._written.place.error("J has no gradient", fix)
         if self._written.per == "named":
             raise self._written.place.error("J is one per named reward", "sum_k(…)")
+        check_defined(self._written, self.keep == "finished")
         _ = self._j, self.needs
         if unread := sorted(self.own - self.read):
             fix = "read it in a line, or leave it out"
@@ -172,7 +174,7 @@ class Formula:
         sources = {node.number for node in root.below() if node.stage == "rollout" or (node.rollout and not node.args)}
         if not sources:
             raise root.place.error("J reads nothing of the rollout", "A: (R - mean_g(R)) / (std_g(R) + eps), say")
-        ways = [node for node in reversed(root.below()) if node.rollout and not node.loss]
+        ways = [node for node in reversed(root.below()) if node.rollout and not node.loss and node.op != "responses"]
         for node in sorted(ways, key=lambda node: node.condition):  # a number rather than what it is compared with
             if not sources & ({other.number for other in below([root], {node.number})} - {node.number}):
                 return node
@@ -200,8 +202,7 @@ class Formula:
             place = Place("average", name, 0, len(name), self._where("average"))
             raise place.unknown("average", name, (*AVERAGES, GROUPS))
         made = self._builder.expression("average", AVERAGES.get(name, name))
-        if made.gradient or made.rollout or any(node.stage for node in made.below()):
-            raise made.place.error("an average reads N, B, T, L and constants alone")
+        check_weight(made)
         return made
 
     @cached_property
@@ -217,7 +218,10 @@ class Formula:
         wanted = [*roots, *self._watched.values(), *(node for clip in self._clips for node in clip.nodes)]
         kept = planned | {node.number for node in wanted}
         last = {part.number: node.number for node in steps for part in node.args if part.number not in kept}
-        return [(node, tuple(number for number, at in last.items() if at == node.number)) for node in steps]
+        spent: dict[int, list[int]] = {node.number: [] for node in steps}
+        for number, at in last.items():
+            spent[at].append(number)
+        return [(node, tuple(spent[node.number])) for node in steps]
 
     # what is reported of it -------------------------------------------------------------------------------------------
     def _line(self, name: str) -> Node | None:

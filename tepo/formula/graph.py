@@ -15,8 +15,9 @@ class Function:
     """A function of the language.
 
     takes: a word an argument: `any`, `token`, `response`, `each` (a token or, lifted, a response), `condition`,
-    `number` (a constant), `named`, `all` (a token's value, or one that says which it is); a `?` behind it: may be left
-    out, a `*`: any number."""
+    `number` (a constant), `share` (one from 0 to 1), `named`, `several` (any but a number), `unnamed` (any but a named
+    reward), `all` (a token's value, or one that says which it is); a `?` behind it: may be left out, a `*`: any
+    number."""
 
     takes: tuple[str, ...]
     gives: str  # `same` as the arguments together, or what it is; `condition`: true or false of a token

@@ -13,6 +13,7 @@ from tepo.common.errors import UserError, unknown_name
 from tepo.common.plugin_files import FOLDER, foreign_files, kept_files, read_function_files
 from tepo.common.schema import Location
 from tepo.common.schema.document import load
+from tepo.common.schema.reader import WrittenNumber
 from tepo.formula.formula import Formula
 from tepo.formula.syntax import Place
 
@@ -247,7 +248,8 @@ def _lines(row: Mapping[str, Any], at: Location) -> dict[str, str]:
             fix = "write one, in quotes where YAML reads it otherwise"
             raise at.at(str(name)).error(f"{name} is no expression", fix)
         line, before = str(name), str(text)
-    return {str(name): str(text) for name, text in given.items()}
+    written = {name: text.text if isinstance(text, WrittenNumber) else text for name, text in given.items()}
+    return {str(name): str(text) for name, text in written.items()}
 
 
 def _constants(row: Mapping[str, Any], at: Location) -> dict[str, Constant]:
@@ -276,6 +278,9 @@ def _number(value: Any, where: str) -> float:
         value = float(value)  # YAML takes 3e-4 for a text
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < 1e300:
         raise UserError(f"{value!r} is no number", where=where, fix="a number such as 0.2 or 3.0e-4")
+    text = value.text if isinstance(value, WrittenNumber) else ""
+    if text and not (_is_number(text) and float(text) == value):
+        raise UserError(f"YAML reads {text} as {value:g}", where=where, fix="plain digits, without a 0 in front or a :")
     return float(value)
 
 

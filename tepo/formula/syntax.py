@@ -3,10 +3,12 @@
 Allowed: numbers, names, + - * / **, one comparison at a time, & | ~, calls by position."""
 
 import ast
+import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from keyword import iskeyword
 
 from tepo.common.errors import UserError, unknown_name
 
@@ -96,6 +98,8 @@ def _hint(text: str, start: int) -> str:
     rest = text[start:]
     if not text.strip():
         return "write an expression"
+    if words := [word for word in re.findall(r"[A-Za-z_]\w*", text) if iskeyword(word)]:
+        return f"{words[0]!r} is a word of Python's, and no name: another one, such as {words[0]}_"
     if "=" in text.replace("==", "").replace("<=", "").replace(">=", "").replace("!=", ""):
         return "== compares; a line of its own defines a name"
     if start and (rest[:1].isalpha() or rest[:1] == "(") and (text[start - 1].isalnum() or text[start - 1] == ")"):

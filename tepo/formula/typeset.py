@@ -209,7 +209,7 @@ class Writer:
         """An argument of a selection. word: what the function takes there."""
         if word == "condition":
             return self._condition(x, at)
-        return self._written(x, at, CALL if word == "number" else SUM)
+        return self._written(x, at, CALL if word in ("number", "share") else SUM)
 
     # functions --------------------------------------------------------------------------------------------------------
     def _call(self, name: str, args: list[ast.expr], at: At) -> Part:

@@ -138,7 +138,8 @@ class Objective(Formula):
         outputs = {name: getattr(batch, name) for name in self._outputs}
         leaves = {name: value.detach().requires_grad_() for name, value in outputs.items()}
         dtype, values = batch.advantages.dtype, dict[int, Value](plan.values)
-        scope = Scope(batch, dtype, totals=plan.totals, leaves=leaves)
+        counted = plan.scale > 0 if plan.filtered else None
+        scope = Scope(batch, dtype, totals=plan.totals, counted=counted, leaves=leaves)
         with torch.enable_grad():
             for node, spent in self._loss_steps:
                 if node.number not in values:
@@ -147,6 +148,8 @@ class Objective(Formula):
                 for number in spent:
                     values.pop(number, None)
             parts = [self._per_token(addend.node, scope, values) for addend in self._addends]
+            if counted is not None:  # what was cut may be infinite, as divided by the sum of an empty group
+                parts = [torch.where(counted, part, 0) for part in parts]
             if weights is not None:
                 parts[0] = weights.detach() * parts[0]
             totals = [(plan.scale * part).sum(dtype=torch.float64).to(dtype) for part in parts]
@@ -163,8 +166,10 @@ class Objective(Formula):
         with torch.no_grad():
             slopes = _slopes(loss, leaves.values(), again=apart)
             policy = _slopes(totals[0], leaves.values()) if apart else slopes
+            if counted is not None:
+                slopes = [torch.where(counted, slope, 0) for slope in slopes]
             tokens = self._tokens(batch, scope, values, policy)
-            metrics = self._metrics(batch, plan, tokens, named)
+            metrics = self._metrics(batch, plan, counted, tokens, named)
         return Loss(_Fed.apply(loss.detach(), len(slopes), *slopes, *outputs.values()), metrics, tokens)
 
     @cached_property
@@ -174,7 +179,7 @@ class Objective(Formula):
         return [name for name in PER_TOKEN if name in read]
 
     def _per_token(self, node: Node, scope: Scope, values: Mapping[int, Value]) -> Tensor:
-        made = scope.typed(values[node.number], node.per)
+        made = scope.number(values[node.number], node.per)
         return made if node.per else made.expand(scope.source.tokens)
 
     def _tokens(
@@ -216,7 +221,12 @@ class Objective(Formula):
         return acts
 
     def _metrics(
-        self, batch: TokenBatch, plan: Plan, tokens: Mapping[str, Tensor], totals: Mapping[str, Tensor]
+        self,
+        batch: TokenBatch,
+        plan: Plan,
+        counted: Tensor | None,
+        tokens: Mapping[str, Tensor],
+        totals: Mapping[str, Tensor],
     ) -> Metrics:
         correction = tokens.get("correction")
         named = {
@@ -233,13 +243,14 @@ class Objective(Formula):
         # Token means are over the tokens in the loss, totals are already divided by the mini-batch's denominators
         means = {name: value for name, value in named.items() if value is not None}
         own, values = plan.totals.new_full((), batch.tokens), list(means.values())
-        if plan.filtered:
-            counted = plan.scale > 0
+        ratio = tokens.get("ratio")
+        if counted is not None:
+            ratio = None if ratio is None else torch.where(counted, ratio, -torch.inf)
             own, values = counted.sum(), [torch.where(counted, value, 0) for value in values]
         sums = torch.stack([value.detach().sum(dtype=torch.float64) for value in values])
         share = (own / plan.totals[0].clamp(min=1)).double()
         counts = torch.cat([own.double().expand(len(means)), share.expand(len(totals))])
-        maxima = {"actor/ratio_max": largest(tokens["ratio"], None)} if "ratio" in tokens else {}
+        maxima = {} if ratio is None else {"actor/ratio_max": largest(ratio, None)}
         return Metrics(
             (*means, *totals), torch.cat([sums, torch.stack(list(totals.values())).double()]), counts, maxima
         )

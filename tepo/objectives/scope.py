@@ -26,6 +26,7 @@ class Scope:
     comm: Collectives | None = None
     salt: int = 0  # of random draws
     totals: Tensor | None = None  # N and B of the mini-batch
+    counted: Tensor | None = None  # tokens in the loss [N]; None for all
     leaves: Mapping[str, Tensor] = field(default_factory=dict)  # outputs of the model whose gradient is wanted
     made: dict[str, Any] = field(default_factory=dict)
 
@@ -50,7 +51,8 @@ class Scope:
 
     def _rewards(self, name: str, groups: Groups) -> Tensor:
         if name == "weight_k":
-            return groups.lengths.new_tensor(groups.weights or [1.0], dtype=torch.float64)[None]
+            weights = groups.lengths.new_tensor(groups.weights or [1.0], dtype=torch.float64)
+            return weights.expand(groups.lengths.shape[0], -1)
         if name == "R" or groups.named is None:
             return groups.rewards.double() if name == "R" else groups.rewards.double()[:, None]
         return groups.named.double()
@@ -75,7 +77,7 @@ class Scope:
             case "t":
                 return (source.positions + 1).to(self.dtype)
             case "L":
-                return float(source.max_new_tokens)
+                return self.number(float(source.max_new_tokens), "response").double()
         key = "advantages" if name == HANDED else GIVEN[name].field
         value = self.leaves[key] if key in self.leaves else getattr(source, key)
         if name.startswith("logp"):  # NaN stays NaN, to be caught by the trainer

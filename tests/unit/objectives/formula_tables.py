@@ -65,7 +65,15 @@ def _trainers(cells: Sequence[str]) -> str:
 
 def takes(name: str) -> str:
     """What the arguments of a function are."""
-    words = {"each": "token or response", "all": "token or responses(…)", "number": "constant", "named": "named reward"}
+    words = {
+        "each": "token or response",
+        "all": "token or responses(…)",
+        "number": "constant",
+        "share": "constant from 0 to 1",
+        "named": "named reward",
+        "several": "any but a number",
+        "unnamed": "any but a named reward",
+    }
     ends = {"?": " or nothing", "*": " …"}
     plain = [(one.rstrip("?*"), ends.get(one[-1], "")) for one in FUNCTIONS[name].takes]
     return ", ".join(words.get(word, word) + end for word, end in plain)

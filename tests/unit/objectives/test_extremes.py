@@ -90,6 +90,38 @@ def test_all_responses_filtered_gives_zero(label):
     assert torch.autograd.grad(out.loss, batch.logprobs)[0].abs().max() == 0
 
 
+@pytest.mark.parametrize("label", ROWS)
+def test_what_was_cut_leaves_no_trace(label):
+    """A filtered row is the row of what is left, though sums over a group that was cut whole are 0."""
+    case = make_case(5, repeat=2)
+    case = replace(case, finished=case.finished & (torch.arange(18) % 9 < 6) & (torch.arange(18) != 1))
+    found = []
+    for keep, chosen in (("finished", torch.ones(18, dtype=torch.bool)), ("", case.finished)):
+        objective = replace(ROWS[label], keep=keep)
+        batch = case.batch(objective).select(chosen)
+        out = objective.loss(batch, objective.prepare(batch, salt=3))
+        means = {name: value for name, value in out.metrics.means().items() if name != "actor/ratio_max"}
+        found.append((out.loss, torch.autograd.grad(out.loss, case.logits)[0], torch.tensor([*means.values()])))
+    for filtered, left in zip(*found, strict=True):
+        torch.testing.assert_close(filtered, left, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "J", ["w*A/finished", "exp(prefix_mean_i(d/finished))*A", "w*A/sum_gb(finished)", "w*A*prefix_mean_i(d)/finished"]
+)
+def test_what_was_cut_may_be_infinite(J):
+    case = make_case(1)
+    made = Objective("mine", {"A": "R - mean_g(R)", "w": "exp(d)", "J": J}, {}, keep="finished")
+    batch = case.batch(made)
+    out = made.loss(batch, made.prepare(batch))
+    assert out.loss.isfinite()
+    (slope,) = torch.autograd.grad(out.loss, case.logits)
+    assert slope.isfinite().all()
+    assert all(value == value for value in out.metrics.means().values())
+    assert (slope[batch.sequence == 6] == 0).all()
+    assert not slope[batch.sequence == 5].eq(0).all()
+
+
 # what is no number ----------------------------------------------------------------------------------------------------
 def broken(values: torch.Tensor, place: int, value: float = torch.nan) -> torch.Tensor:
     values = values.detach().clone()

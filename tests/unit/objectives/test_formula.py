@@ -59,6 +59,23 @@ def gradient(made: Objective, case: TabularCase, salt: int = 0) -> Tensor:
         ("sg(d)*A", "J has no gradient", ""),
         ("A*d/0", "a division by 0", ""),
         ("d*A*9**9**9", "an exponent beyond 8", ""),
+        ("mean_b(responses(H))*A*d", "responses wants one value per response here, and this is one per token", "H"),
+        ("mean_b(responses(2))*A*d", "this is a number", "2"),
+        ("mean_b(responses(L))*A*d", "this is a number", "L"),
+        ("A*d*mean_g(L)", "mean_g wants one value per response here, and this is a number", "L"),
+        ("top_b(H, 20)*A*d", "top_b wants a share from 0 to 1 here, not 20", "20"),
+        ("first_b(H, -0.1)*A*d", "first_b wants a share from 0 to 1", "-0.1"),
+        ("draw_b(A > 0, 1.5)*A*d", "draw_b wants a share from 0 to 1", "1.5"),
+        ("clip(exp(d), 1 + 0.2, 1 - 0.2)*A", "clip from 1.2 to 0.8", "1 + 0.2"),
+        ("A*d/(t - 1)", "a division by 0 where t = 1", "t - 1"),
+        ("A*d*(1/(t - 1))", "1/(t - 1) is inf where t = 1", "1/(t - 1)"),
+        ("A*d*log(T - 1)", "log(T - 1) is -inf where T = 1", "log(T - 1)"),
+        ("where(t > 1, d/(t - 1), 0)*A", "a division by 0 where t = 1", "t - 1"),  # its gradient is NaN there
+        ("A*d/(T - T)", "a division by 0", "T - T"),
+        ("A*d/(H - H)", "a division by 0", "H - H"),
+        ("A*d/finished", "a division by 0 where finished = 0", "finished"),
+        ("A*d - lambda*k3(d)", "'lambda' is a word of Python's, and no name", ""),
+        ("A*d if d", "'if' is a word of Python's", ""),
     ],
 )
 def test_mistakes_have_a_caret_under_the_word(J: str, said: str, under: str):
@@ -84,6 +101,123 @@ def test_names_are_defined_once_and_read():
         formula("A*logp + x", x="y", y="x + d")
     with pytest.raises(UserError, match="average reads"):
         formula("A*logp", average="1/(B*mean_i(d))")
+    with pytest.raises(UserError, match="the constant 'lambda' is no name"):
+        formula("A*logp", {"lambda": 0.5})
+    with pytest.raises(UserError, match="'lambda' is no name"):
+        Objective("mine", {"A": A, "lambda": "d", "J": "A*logp"}, {})
+
+
+@pytest.mark.parametrize(
+    ("average", "said"),
+    [
+        ("-1/N", "the weight of a token is -1 where N = 1"),
+        ("0", "the weight of a token is 0"),
+        ("c - 1", "the weight of a token is 0"),
+        ("T > 2", "is 0 where T = 1"),
+        ("(T > 2)/N", "is 0 where N = 1, T = 1"),
+        ("1/(T - 1)", "is inf where T = 1"),
+        ("(L - T)/N", "is 0 where"),
+        *(
+            (f"{name}/N", "reads N, B, T, L and constants alone")
+            for name in ("logp_old", "(dH > 0)", "G", "finished", "t")
+        ),
+        ("mean_b(H)", "reads N, B, T, L and constants alone"),
+    ],
+)
+def test_the_weight_of_a_token_is_above_0_and_made_of_counts(average: str, said: str):
+    with pytest.raises(UserError, match="average: ") as caught:
+        formula("A*logp*c", {"c": 1.0}, average=average)
+    assert said in str(caught.value)
+
+
+def test_averages_of_counts_are_taken():
+    for average in ("1/(B*sqrt(T))", "sqrt(L)/N", "where(T > 2, 1, 0.5)/N", "1/(B*(L - T + 1))", "c/N"):
+        assert gradient(formula("A*logp*c", {"c": 2.0}, average=average), make_case(0)).isfinite().all(), average
+
+
+@pytest.mark.parametrize(
+    "J",
+    [
+        *(
+            "sqrt(L)*w*A",
+            "log(L)*w*A",
+            "max(L, 3)*w*A",
+            "clip(L, 1, 3)*w*A",
+            "comb(L, 2)*w*A",
+            "k3(L)*w*A",
+            "w*A + 0.1*L",
+        ),
+        *("where(L > 5, w, 1)*A", "~(L > 7)*w*A", "draw_b(L > 3, 0.2)*w*A", "tail_b(H, L > 3, 0.2)*w*A"),
+        *("min(5, clip(w, 0.8, 1.2)*A)", "min(L, clip(w, 0.8, 1.2)*A)", "max(-5, min(w*A, clip(w, 0.8, 1.2)*A, 5))"),
+        *("mean_b(tokens(2))*w*A", "mean_i(tokens(L))*w*A", "max_i(tokens(0.5))*w*A", "mean_b(tokens(N))*w*A"),
+        *("w*A*where(t > 1, 1/(t - 1), 0)", "w*A/max(T - 1, 1)"),
+        *("w*share_t(H_old, L > 5)", "w*share_g(R, L > 3)", "w*(sqrt(L)*R + mean_g(R, T))", "w*(mean_r(tokens(L))*R)"),
+        *("w*sum_k(share_g(R_k, L > 3)*weight_k)", "w*(R + mean_g(sum_k(weight_k)))", "w*((T > 1)*R/(T - 1))"),
+    ],
+)
+def test_numbers_are_taken_where_tensors_are(J: str):
+    case, made = make_case(0), formula(J, w="exp(d)")
+    batch = case.batch(made)
+    out = made.loss(batch, made.prepare(batch))
+    assert out.loss.isfinite()
+    assert all(value == value for value in out.metrics.means().values())
+    assert gradient(made, case).isfinite().all()
+
+
+def test_a_mean_over_responses_of_what_the_rollout_hands_over():
+    """It was one over tokens."""
+    case, made = make_case(0), formula("mean_b(responses(A))*exp(d)*A")
+    batch = case.batch(made)
+    (mean,) = made.prepare(batch).values.values()
+    each = [values[0] for values in batch.advantages.split(batch.lengths.tolist()) if len(values)]
+    torch.testing.assert_close(mean, torch.stack(each).mean())
+
+
+@pytest.mark.parametrize("function", ["min", "max"])
+def test_equal_arguments_share_the_gradient_whatever_their_order(function: str):
+    """At ratio 1 and away from it: one digest, one gradient; a number takes no share."""
+    for case in (make_case(0, drift=0.0), make_case(0)):
+        whole = gradient(formula("w*A", w="exp(d)"), case)
+        shares = {"w, sg(w)": 1 / 2, "w, sg(w), sg(1*w)": 1 / 3, "w, w + 0*H_old, sg(w)": 2 / 3, "w, -1, 50": None}
+        for given, share in shares.items():
+            parts = given.split(", ")
+            one, other = (formula(f"{function}({', '.join(order)})*A", w="exp(d)") for order in (parts, parts[::-1]))
+            assert one.digest == other.digest
+            torch.testing.assert_close(gradient(one, case), gradient(other, case), rtol=1e-12, atol=0)
+            if share:
+                torch.testing.assert_close(gradient(one, case), share * whole, rtol=1e-12, atol=1e-15)
+    edge = formula(f"{function}(w, 1)*A", w="exp(d)")
+    case = make_case(0, drift=0.0)
+    assert torch.equal(gradient(edge, case), gradient(formula("w*A", w="exp(d)"), case))
+
+
+@pytest.mark.parametrize(("added", "more"), [("+ 3", 3.0), ("- 2*0.25 + 1", 0.5), ("- L", -6.0), ("+ 0.5*L - 3", 0.0)])
+def test_constants_of_J_are_in_the_loss(added: str, more: float):
+    case = make_case(0)
+    plain, made = (formula(J, w="exp(d)") for J in ("w*A - k3(d)", f"w*A - k3(d) {added}"))
+    losses = [one.loss(case.batch(one), one.prepare(case.batch(one))).loss for one in (plain, made)]
+    torch.testing.assert_close(losses[1], losses[0] - more)
+    assert torch.equal(gradient(plain, case), gradient(made, case))
+
+
+CHAINS = {
+    "sum": ("x0 = d", "{x} + 0.001*d*{n}", "w*A + 0.001*x"),
+    "product": ("x0 = 1 + d", "{x}*1.0001*(1 + 0*d)", "w*A*x"),
+    "minima": ("x0 = d", "max(min({x}, d), sg(d))", "w*A + x"),
+    "rollout": ("x0 = R", "({x} - mean_g({x}))*1.01 + R", "w*x"),
+    "sum of itself": ("x0 = d", "{x} + {x}", "w*A + 1e-100*x"),
+    "product of itself": ("x0 = exp(0*d)", "{x}*{x}", "w*A + x"),
+}
+
+
+@pytest.mark.parametrize("kind", CHAINS)
+def test_a_chain_of_300_lines(kind: str):
+    start, step, J = CHAINS[kind]
+    name, text = start.split(" = ")
+    lines = {name: text, **{f"x{n}": step.format(x=f"x{n - 1}", n=n) for n in range(1, 300)}}
+    case, made = make_case(0), formula(J.replace("*x", "*x299").replace(" x", " x299"), w="exp(d)", **lines)
+    assert gradient(made, case).isfinite().all()
+    assert [*made.nodes][-1] == "J"
 
 
 @pytest.mark.parametrize(
@@ -186,6 +320,11 @@ def test_no_bound_hides_a_number_that_is_none(J: str):
         ("like: tepo\nconstant: {beta: 1}\n", "unknown key of an objective"),
         ("like: tepo\nconstants: {beta: {value: 1, sorce: x}}\n", "unknown key of a constant"),
         ("formula: J\n", "a mapping of names"),
+        ("like: tepo\nconstants: {beta: 010}\n", "YAML reads 010 as 8\nin: {file}:2 (constants.beta)"),
+        ("like: tepo\nconstants:\n  beta: {value: 1:30}\n", "YAML reads 1:30 as 90\nin: {file}:3 (constants.beta)"),
+        ("like: tepo\nconstants: {beta: 0x1F}\n", "YAML reads 0x1F as 31"),
+        ("like: tepo\nformula: {M: 010}\n", "no expression\n  010"),
+        ("like: tepo\nconstants: {lambda: 1}\nformula: {J: w*A - lambda*kl}\n", "the constant 'lambda' is no name"),
     ],
 )
 def test_mistakes_in_a_file_name_it(text: str, said: str, tmp_path: Path):

@@ -110,7 +110,7 @@ def executed_anew(files: Mapping[str, str]) -> Callable[[], dict[tuple[str, str]
     a file, with what is in them, and below them attributes, defaults and closures. It is there to be compared. Raises
     UserError, with its line, for an exception."""
     _module.cache_clear()
-    with located(files, PAGE):
+    with located(files, SHAPE):
         modules = {file: _module(file, text) for file, text in files.items()}
 
     def held() -> dict[tuple[str, str], Any]:

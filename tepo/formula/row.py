@@ -178,7 +178,7 @@ def _read(source: str | Path, chain: tuple[str, ...]) -> Row:
             source = paths.find("objective", source)
         except UserError:
             place = chain[-1] if chain else ""
-            raise unknown_name("objective", source, names(), where=place, labels=labels()) from None
+            raise unknown_name("objective", str(source), names(), where=place, labels=labels()) from None
     path = Path(source).expanduser()
     if str(path) in chain:
         circle = " like ".join(Path(file).stem for file in (*chain, str(path)))

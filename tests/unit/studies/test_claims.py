@@ -55,7 +55,7 @@ def test_mistakes_name_file_line_and_key(own: Path, old: str, new: str, message:
     assert f"{own}:" in str(error.value)
 
 
-@pytest.mark.parametrize("draft", [ONE.replace("sentence", "sentense"), "claims: [", "claims: 3", "claims: {name: x}"])
+@pytest.mark.parametrize("draft", [ONE.replace("sentence", "sentense"), "claims: ["])
 def test_a_bad_draft_stops_what_wants_its_claims_alone(
     own: Path, draft: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

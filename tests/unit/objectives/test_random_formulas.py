@@ -143,7 +143,7 @@ class Loops:
 def gradient(made: Objective, case: TabularCase, batch: TokenBatch) -> tuple[float, Tensor]:
     """The loss, and its slope by the logits [N, V]."""
     out = made.loss(batch, made.prepare(batch, salt=1)).loss
-    return float(out), torch.autograd.grad(out, case.logits, retain_graph=True)[0]
+    return float(out.detach()), torch.autograd.grad(out, case.logits, retain_graph=True)[0]
 
 
 class Reversed(ast.NodeTransformer):

@@ -174,10 +174,10 @@ def read_gguf(file: Path) -> tuple[Any, Any]:
     except Exception as error:  # of numpy and Python, for what no GGUF file holds
         raise unreadable(file, "GGUF file") from error
     logging.disable_progress_bar()
-    place = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
+    place: dict[str, Any] = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name}
+    loader: Any = AutoModelForCausalLM  # whose types know nothing of the report
     try:
-        model: Any
-        model, report = AutoModelForCausalLM.from_pretrained(**place, dtype=torch.float32, output_loading_info=True)
+        model, report = loader.from_pretrained(**place, dtype=torch.float32, output_loading_info=True)
         tokenizer = AutoTokenizer.from_pretrained(**place)
     except Exception as error:  # transformers and gguf raise many kinds
         raise not_loaded("the file does not load", error, str(file), "a causal language model in GGUF") from error

@@ -237,10 +237,9 @@ class Records:
         more = {key: held for key, part in more.items() if (held := [unit for unit in part if self.holds(unit)])}
         own = {seed for name, *_, seed in self.named if name == study.name}
         shared = set[int].intersection(*({unit.seed for unit in held} for held in more.values())) if more else set()
-        for key, held in more.items():
-            planned = {unit.seed for unit in rows[key]}
-            rows[key] += [unit for unit in held if unit.seed in (own | shared) - planned]
-        return [unit for row in rows.values() for unit in row]
+        planned = {key: {unit.seed for unit in row} for key, row in rows.items()}
+        added = [(key, unit) for key, held in more.items() for unit in held if unit.seed in own | shared]
+        return [*units, *(unit for key, unit in added if unit.seed not in planned[key])]
 
     def holds(self, unit: Unit) -> bool:
         """Tell whether a record that was read is of today's recipe and of all that a unit is measured on, as it is

@@ -50,7 +50,7 @@ def test_a_key_of_a_tracker_leads_to_those_of_all(word: str) -> None:
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("train.samples_per_prompt=0", "train.samples_per_prompt must be at least 1"),
+        ("train.samples_per_prompt=0", "train.samples_per_prompt must be between 1 and"),
         ("train.temperature=0", "train.temperature must be positive"),
         ("=3", "override"),
         ("seed=99999999999999999999", "seed must be below 2\\^63"),

@@ -9,8 +9,6 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-com
 # uv where it is installed, which takes the CPU's build of torch on a machine without a GPU; pip where uv finds no index.
 UV := $(shell command -v uv 2>/dev/null)
 install = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python --torch-backend=auto $(1) || )$(PIP) $(1)
-# studies that are on record; claims, which are a folder a batch, are one name
-RECORDED := $(sort $(patsubst claims-%,claims,$(patsubst records/%/content,%,$(wildcard records/*/content))))
 export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 
@@ -58,7 +56,7 @@ docs: $(VENV)/.dev
 # The page of what is on record, trained by nobody: a release keeps it, and `make docs` puts it into the site once it is there.
 page: $(VENV)/.base
 	mkdir -p dist
-	$(BIN)/tepo report $(RECORDED) --records --out dist/results.html
+	$(BIN)/tepo report --records --out dist/results.html
 
 # The real engines on CPU (vLLM's CPU build, DeepSpeed) and verl; --no-deps leaves out what only CUDA builds need. Triton
 # interprets and compiles our kernels without a GPU; it has a folder of its own, as a CPU's torch comes without it.

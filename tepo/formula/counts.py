@@ -38,7 +38,7 @@ _COMPUTED: dict[str, Callable[..., Any]] = {
 @cache
 def _points() -> tuple[Point, ...]:
     """Lengths, positions and sizes of mini-batches, at their ends and between."""
-    found = list[Point]()
+    found: list[Point] = []
     for limit in (1, 2, 8, 4096):
         for length in {1, 2, 3, 4, 5, 6, limit // 2, limit - 1, limit} & set(range(1, limit + 1)):
             for place in {1, 2, 3, length - 1, length} & set(range(1, length + 1)):

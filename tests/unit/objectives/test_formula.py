@@ -166,7 +166,7 @@ def test_numbers_are_taken_where_tensors_are(J: str):
 
 def test_a_mean_over_responses_of_what_the_rollout_hands_over():
     """It was one over tokens."""
-    case, made = make_case(0), formula("mean_b(responses(A))*exp(d)*A")
+    case, made = make_case(0), formula("mean_b(responses(A))*exp(d)")
     batch = case.batch(made)
     (mean,) = made.prepare(batch).values.values()
     each = [values[0] for values in batch.advantages.split(batch.lengths.tolist()) if len(values)]

@@ -4,6 +4,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 import yaml
+from transformers import LlamaConfig, LlamaForCausalLM
 
 from tepo.common.errors import UserError
 from tepo.integrations.lm_eval import main, problems, write_tasks
@@ -94,11 +95,17 @@ def test_tasks_for_a_model_end_where_a_turn_of_its_template_ends(
     file = write(tmp_path / "data/two.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     monkeypatch.setenv("TEPO_PATH", str(tmp_path))
     monkeypatch.setenv("TEPO_DATA", str(file.parent))
-    model = save_without_weights(FAMILIES["base asked by ChatML"]()[0], tmp_path / "chat")
+    tokenizer = FAMILIES["base asked by ChatML"]()[0]
+    model = save_without_weights(tokenizer, tmp_path / "chat")
     main([str(tmp_path), "two", "--model", str(model)])
     plain = yaml.safe_load((tmp_path / "tepo_two.yaml").read_text().replace("!function ", ""))
     assert plain["generation_kwargs"]["until"] == ["<|im_end|>"]
     assert plain["metadata"].items() >= {"model": str(model), "wrap": "auto"}.items()
+    with pytest.raises(UserError, match="the file is empty"):  # the harness would load a part of a model
+        problems(**plain["metadata"])
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    config = LlamaConfig(vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id, **sizes)
+    LlamaForCausalLM(config).save_pretrained(model)
     with pytest.raises(UserError, match=r"second \(<\|im_end\|>\)"):
         problems(**plain["metadata"])
     file.write_text("".join(json.dumps(row) + "\n" for row in ROWS))

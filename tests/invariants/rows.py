@@ -46,6 +46,7 @@ CHANGES: dict[str, tuple[str, dict[str, Any]]] = {
     "kpop, many": ("kpop", {"phi": 0.002}),
     "target_po, sums": ("target_po", {"l": "sum_i(logp)", "o": "sum_i(logp_old + A/(eta*T))", "average": "sums"}),
     "maspo, narrow": ("maspo", {"sigma": 0.2}),
+    "mhpo, by tanh": ("mhpo", {"psi": "c*tanh(d/c)"}),
     "trm_current, many": ("trm_current", {"delta": 0.2}),
     "trm_current, mean of k3": ("trm_current", {"v": "mean_i(k3(logp_sampler - logp)) <= 0.1"}),
     "seq_mis, many": ("seq_mis", {"cap": 1.02}),

@@ -119,7 +119,7 @@ def test_doctor_says_how_to_get_what_is_missing(
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("COLUMNS", "40")
-    doctor(Path("runs"), selftest=False)
+    doctor(selftest=False)
     said = capsys.readouterr().out
     assert f"\ndeepspeed: {install_line('deepspeed')} (CPU: make engines)\n" in said
     for what in ("C compiler", "Python.h"):
@@ -127,7 +127,7 @@ def test_doctor_says_how_to_get_what_is_missing(
         assert f"\n{what}: Triton's kernels on a GPU: apt-get install gcc python3-dev\n" in said
     (tmp_path / "Python.h").touch()
     (tmp_path / "gcc").touch(mode=0o755)
-    doctor(Path("runs"), selftest=False)
+    doctor(selftest=False)
     said = capsys.readouterr().out
     assert f"\n{'C compiler':24} {tmp_path / 'gcc'}\n{'Python.h':24} {tmp_path / 'Python.h'}\n" in said
 

@@ -79,7 +79,7 @@ def test_the_command_of_a_card_composes_the_same_run(tmp_path: Path) -> None:
 
 def test_the_licence_of_a_base_is_what_its_card_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("config.json", "tokenizer_config.json", "tokenizer.json", "model.safetensors"):
-        (tmp_path / name).touch()
+        (tmp_path / name).write_text("{}")
     assert base_licence(str(tmp_path)) == ""
     (tmp_path / "README.md").write_text("---\nlicense: mit\n---\n# A base\n")
     assert base_licence(str(tmp_path)) == "mit"

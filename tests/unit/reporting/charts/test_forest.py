@@ -40,7 +40,7 @@ def drawn(chart: Chart) -> tuple[dict[str, float], list[tuple[str, str, float]],
     "rows", [USUAL, ((0.0, 0.0, 0.0),), ((1e-9, -1e-9, 3e-9),), ((1234.5, 1200.0, 1300.0), (-3.0, -5.0, -1.0))]
 )
 def test_a_point_stands_where_its_number_is(rows: Sequence[Row]) -> None:
-    chart = differences(frame(rows), "points")
+    chart = differences(frame(rows), ["points"])
     low, high = scales(chart, "x")[0]["domain"]
     assert low < min(0, *(row[1] for row in rows)) <= max(0, *(row[2] for row in rows)) < high
     points, arrows, intervals = drawn(chart)
@@ -54,7 +54,7 @@ def test_a_point_stands_where_its_number_is(rows: Sequence[Row]) -> None:
 
 
 def test_what_lies_beyond_the_scale_is_an_arrow_and_no_point() -> None:
-    chart = differences(frame((*USUAL, *FAR)), "points")
+    chart = differences(frame((*USUAL, *FAR)), ["points"])
     points, arrows, intervals = drawn(chart)
     assert (list(points), list(points.values())) == (list("abceg"), places(chart, -3, 0.5, 2, 1, -2))
     left, right = [(row, "triangle-left", 0) for row in "deg"], [(row, "triangle-right", 420) for row in "ef"]
@@ -67,14 +67,14 @@ def test_what_lies_beyond_the_scale_is_an_arrow_and_no_point() -> None:
 
 @pytest.mark.parametrize(("row", "points", "rules"), [((2.0, NAN, NAN), ["a"], []), ((NAN, NAN, NAN), [], [])])
 def test_what_is_missing_is_not_drawn(row: Row, points: list[str], rules: list[str]) -> None:
-    chart = differences(frame([row]), "points")
+    chart = differences(frame([row]), ["points"])
     assert [list(part) for part in drawn(chart)] == [points, [], rules]
     assert unread(chart, ["a", "in words"]) == []
 
 
 @pytest.mark.parametrize("words", [[*map(str, DeltaVerdict)], [*map(str, RegionVerdict)], ["not decided (p = .21)"]])
 def test_every_verdict_has_a_mark_and_a_name(words: list[str]) -> None:
-    chart = differences(frame([(1.0, 0.0, 5.0)] * len(words), verdict=words), "points")
+    chart = differences(frame([(1.0, 0.0, 5.0)] * len(words), verdict=words), ["points"])
     found = {said(item)["verdict"]: (item["shape"], item["fill"]) for item in items(chart, "symbol")}
     assert list(found) == scales(chart, "color")[0]["domain"] == words
     decided = [found[word] for word in words if word in ("better", "worse", "equivalent", "holds", "refuted")]
@@ -117,8 +117,9 @@ def test_units_have_scales_of_their_own_and_seeds_are_ticks() -> None:
 
 
 def test_claims_at_a_glance_have_a_mark_each_and_a_line_an_outcome() -> None:
-    chart = outcomes(claimed([], [], [], verdict=["holds", "refuted", "holds"]))
+    chart = outcomes(claimed([], [], [], verdict=["holds", "refuted", "holds"], ended=[False, True, False]))
     symbols = items(chart, "symbol")
+    assert [item["text"] for item in items(chart, "text") if item.get("text") == "†"] == ["†"]
     assert [(said(item)["claim"], said(item)["line"]) for item in symbols] == [
         *(("b", "holds: 2"), ("a", "refuted: 1"), ("c", "holds: 2"))
     ]
@@ -132,11 +133,11 @@ def test_every_label_is_read_in_full(width: int) -> None:
     count = len(LABELS)
     rows = frame([(1.0, 0.0, 2.0)] * count, seeds=[[1.0]] * count, regions=[[(1.0, INF)]] * count)
     rows = rows.assign(method=LABELS, unit="points")
-    for chart in (differences(rows, LABELS[0]), claims(rows)):
+    for chart in (differences(rows, LABELS[:1]), claims(rows)):
         assert unread(chart, LABELS, width) == []
 
 
 def test_a_chosen_method_stands_out() -> None:
-    chart = differences(frame(USUAL), "points")
+    chart = differences(frame(USUAL), ["points"])
     assert selections(chart) == [("method", ["method"])]
     assert opacities(chart, "b") == {"a": {0.25, 1}, "b": {1}, "c": {0.25, 1}}, "the marks of zero stay"

@@ -77,8 +77,8 @@ def test_mistakes_are_user_errors(tmp_path: Path) -> None:
 
 
 def test_what_is_known_of_a_study_is_frames_and_prints_as_one_screen(tmp_path: Path) -> None:
-    for study, runs in (("stability", 180), ("table3", 26)):
-        result = tepo.results(study, store=tmp_path / "runs")
+    for study, seeds, runs in (("stability", [0, 1, 2], 180), ("table3", [0], 26)):
+        result = tepo.results(study, seeds=seeds, store=tmp_path / "runs")
         assert (len(result.runs), set(result.runs["source"]) <= {"record", ""}) == (runs, True)
         assert len(repr(result).splitlines()) <= 24
         measured = result.scores.groupby("run", observed=True)[["right", "samples"]].sum()

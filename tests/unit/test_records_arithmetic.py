@@ -23,9 +23,9 @@ def script() -> dict[str, Any]:
 
 def test_its_accuracies_are_those_of_the_table(script: dict[str, Any], tmp_path: Path) -> None:
     """On seeds that share their problems its formula is that of `tepo table`."""
-    planned, facts = read_facts(plan_all(["language_model"], "small_lm", store=tmp_path), "small_lm", records=True)
+    planned, facts = read_facts(plan_all(["language_model"], "small_lm", store=tmp_path), records=True)
     ((study, units),) = planned
-    block = study_table(study, "small_lm", units, facts).blocks[0]
+    block = study_table(study, units, facts).blocks[0]
     (column,) = (column for column in block.columns if column.key == "delta")
     scores = script["read"]("scores", "language_model")
     for row in block.rows:

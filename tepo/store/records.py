@@ -110,8 +110,8 @@ def write_frames(folder: Path, frames: Facts) -> None:
     order = {run: place for place, run in enumerate(runs["run"])}
     scores = frames.scores.astype(dict.fromkeys(("run", "benchmark", "problem", "grader", "task"), object))
     scores = _ordered(scores, order, ["benchmark", "problem"])
-    curves = _ordered(frames.curves.astype({"run": object}), order, ["step"]).dropna(axis="columns", how="all")
-    metrics = sorted(set(curves) - {"run", "step"})
+    curves = _ordered(frames.curves.astype({"run": object}), order, ["step"])
+    metrics = sorted(name for name in set(curves) - {"run", "step"} if curves[name].notna().any())
     tables = {
         "runs": pa.Table.from_pandas(runs[_RUNS.names], schema=_RUNS, preserve_index=False),
         "scores": pa.Table.from_pandas(scores[_SCORES.names], schema=_SCORES, preserve_index=False),

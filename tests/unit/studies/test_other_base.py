@@ -130,3 +130,12 @@ def test_a_recorded_run_is_not_run_anew_from_another_base(base: Path, tmp_path: 
     with pytest.raises(UserError, match="another base of that name than the one on record") as refused:
         anew(chosen[0][1], tmp_path / "again")
     assert refused.value.where == "cache:mine"
+
+
+def test_a_base_is_recorded_before_anything_is_trained(base: Path, tmp_path: Path) -> None:
+    """It has no curves, and none of the others yet."""
+    ((study, units),) = plan(tmp_path / "runs")
+    measure(next(unit for unit in units if unit.row.base), 0.3)
+    assert record_study(folder_of("mine"), [(study, units)]).recorded == 1
+    assert "| base | " in recorded_text(tmp_path / "empty")
+    assert record_study(folder_of("mine"), finished(tmp_path / "runs")).recorded == 5

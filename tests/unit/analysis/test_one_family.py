@@ -53,7 +53,7 @@ def test_in_every_format_on_every_page_and_in_every_document(tmp_path: Path) -> 
     write_results(tmp_path / "results.md", together, planned, facts, "tepo report")
     whole, document = page(together), (tmp_path / "results.md").read_text()
     tables = {study.name: study_table(study, units, facts) for study, units in planned}
-    lines = StudyResult(planned, facts, "laptop", tuple(tables.values())).table
+    lines = StudyResult(planned, facts, tuple(tables.values())).table
     for study, units in planned:
         table = tables[study.name]
         expected = said(as_text(table, "markdown").replace("\\", ""))

@@ -18,7 +18,7 @@ from tepo.policy.model.model_location import BASES, RECIPE_FILE, base_fingerprin
 from tepo.reporting.tables.provenance_note import cpu
 from tepo.store.early_stop import Ending
 from tepo.store.facts import Facts, curves_of, joined_curves, joined_scores, thinned
-from tepo.store.records import NAME, read_frames, stored, write_frames
+from tepo.store.records import NAME, read_frames, read_index, stored, write_frames
 from tepo.store.run_id import RECIPE
 from tepo.studies.claims import OWN, check_registered, claim_files, file_of, load_claims, study_of
 from tepo.studies.plan import Unit, unique
@@ -70,12 +70,16 @@ def folder_of(name: str) -> Path:
 
 
 def recorded_names(scale: str) -> list[str]:
-    """The studies, and the batches of claims, that have records and are taken at a scale."""
-    recorded = [folder.name for folder in record_folders()]
+    """The studies, and the batches of claims, that have records of runs at a scale. Raises UserError for a damaged
+    file."""
+    recorded = {folder.name: folder for folder in record_folders()}
     batches = {claim.family: claim.scale for claim in load_claims(files=set(map(file_of, recorded))).claims}
 
     def there(name: str) -> bool:
-        return batches[name] == scale if name in batches else scale in load_study(name).scales
+        if name in batches:
+            return batches[name] == scale
+        models = {model for *_, model, _ in read_index(recorded[name])["runs"].values()}
+        return (here := load_study(name).scales.get(scale)) is not None and not models.isdisjoint(here.models)
 
     return [name for name in recorded if there(name)]
 

@@ -2,22 +2,18 @@
 
 import shlex
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 
 from tepo.common.errors import RunFailed, UserError, unknown_name
 from tepo.common.text import counted
 from tepo.config.run_config import RunConfig
-from tepo.jobs.job import Measured, RunJob
-from tepo.jobs.measure import stored_base
+from tepo.jobs.job import RunJob
 from tepo.jobs.open_sampler import SharedEngine
 from tepo.reporting.progress import say
-from tepo.store.evaluation_result import Result
-from tepo.store.run_folder import RunFolder
 from tepo.training.distributed.process_group import rank
 from tepo_cli.cli_options import compose_run
-from tepo_cli.screen import show
+from tepo_cli.show_result import say_trained, show_beside_base, show_results
 
 
 def run_training(job: RunJob, words: Sequence[str] = ()) -> None:
@@ -26,47 +22,17 @@ def run_training(job: RunJob, words: Sequence[str] = ()) -> None:
     rows = job.train()
     if rows is None:
         return
-    run, ending, best = job.run, job.run.ending(), job.run.best()
-    steps, on = counted(len(run.metrics()), "step"), ", ".join(run.measured())
-    said = f"finished already: {run.path}, {steps}, {f'measured on {on}' if on else 'not measured yet'}"
-    say(said if finished else f"run {run.path.name}: {steps}, {run.path}")
-    if ending is not None:
-        weights = f"those after {best or f'step {ending.step - 1}'}" if ending.step > 1 else "those it started from"
-        say(f"training ended with {ending}: {ending.why}. The run counts as finished; its weights are {weights}")
-        if run.examples_file.is_file():
-            say(f"a few of its responses: {run.examples_file}")
-    elif best is not None:
-        say(f"its weights are those after {best}")
+    say_trained(job.run, before=finished)
     measured = job.measure(rows)
-    names = [result.benchmark for result in measured.results]
-    base = stored_base(job.config, names)
-    show_results(run, measured, base)
-    if len(base) < len(names):
-        lacking = counted(len(names) - len(base), "benchmark")
-        model = shlex.quote(shlex.join(["base", *words]))
-        say(f"the base is not measured on {lacking}, this measures it: tepo eval -m {model}")
+    show_beside_base(job.config, measured.results, measured.validation, words)
 
 
 def run_base(config: RunConfig, *, quiet: bool) -> None:
     """Measure the untrained policy and show what came out. Of several ranks the first one does."""
     if rank() == 0:
         job = RunJob(config, base=True, evaluate=True, quiet=quiet)
-        show_results(job.run, job.measure())
-
-
-def show_results(run: RunFolder, measured: Measured, base: Mapping[str, Result] = MappingProxyType({})) -> None:
-    """A table of accuracies with their intervals, that of the base beside them where it is known, and the share of
-    right responses to validation problems."""
-    if measured.results or measured.validation is not None:
-        heads, rows = ("benchmark", "accuracy %", "95%", *(["base %"] if base else [])), list[tuple[str, ...]]()
-        for result in measured.results:
-            ends = "–" if result.interval is None else " – ".join(f"{100 * end:.1f}" for end in result.interval)
-            known = base.get(result.benchmark)
-            beside = [f"{100 * known.accuracy:.1f}" if known else "–"] if base else []
-            rows.append((result.benchmark, f"{100 * result.accuracy:.1f}", ends, *beside))
-        if measured.validation is not None:
-            rows.append(("validation problems", f"{100 * measured.validation:.1f}", *"––"[: len(heads) - 2]))
-        show(heads, rows, run.path.name)
+        measured = job.measure()
+        show_results(job.run, measured.results, measured.validation)
 
 
 _KINDS = ("train", "base")
@@ -89,7 +55,8 @@ def show_measured(runs: Sequence[str], store: Path | None, *, quiet: bool) -> No
                     fix = "`tepo train --evaluate` trains it and measures it then"
                     raise UserError("the run is not trained to its end", where=str(job.run.path), fix=fix)
                 job.check()
-                show_results(job.run, job.measure())
+                measured = job.measure()
+                show_results(job.run, measured.results, measured.validation)
             except UserError as error:
                 if engine.failed:
                     raise

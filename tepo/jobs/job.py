@@ -3,6 +3,7 @@
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 from tepo.common import signals
@@ -45,8 +46,9 @@ class RunJob:
     cpu_before: float = 0.0  # CPU seconds of this process that are not the run's
     engine: SharedEngine | None = None  # that measures it, and others before and after it
 
-    @property
+    @cached_property
     def run(self) -> RunFolder:
+        """Its folder, whose id is computed once: it hashes the base and every problem."""
         return RunFolder.of_base(self.config) if self.base else RunFolder.of(self.config)
 
     def check(self) -> None:

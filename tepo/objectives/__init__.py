@@ -25,6 +25,8 @@ __all__ = [
     "names",
 ]
 
+_MADE: dict[str, Objective] = {}  # of mappings that name no files of code, which may change: a run asks again and again
+
 
 def load_objective(
     source: str | Path | Mapping[str, Any] | Objective, changes: Mapping[str, Any] | None = None
@@ -38,5 +40,8 @@ def load_objective(
     line."""
     if isinstance(source, Objective):
         return load_objective(source.mapping, changes) if changes else source
+    if isinstance(source, Mapping) and not changes and not source.get("functions"):
+        made = _MADE.get(key := repr(source))
+        return made or _MADE.setdefault(key, Objective(**row_of(source).parts))
     row = row_of(source, changes) if isinstance(source, Mapping) else load_row(source, changes)
     return Objective(**row.parts)

@@ -1,5 +1,6 @@
 """`tepo train`: one run."""
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -66,7 +67,15 @@ def train(
         where = "--show-tokens" if show_tokens else "--show-config"
         raise UserError("that is shown of a run in place of training it", where=where, fix="add --dry-run")
     from tepo.reporting.progress import waiting
+    from tepo.store.run_folder import RunFolder
 
+    run = RunFolder.of(config)  # before torch is loaded: it names files that are missing
+    wanted = set(config.data.benchmarks if evaluate else ())
+    if run.finished() and wanted <= set(run.measured()) and not validate and "RANK" not in os.environ:
+        from tepo_cli.show_result import show_finished
+
+        show_finished(config, run, words, evaluate=evaluate)
+        return
     with waiting(f"loading torch for {config.model.name}", quiet):
         from tepo.jobs.job import RunJob
         from tepo_cli.train_run import run_training

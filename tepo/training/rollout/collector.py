@@ -108,18 +108,18 @@ class Collector:
                     failures += failed if part // size < start + count else ()
                 check_failures(failures, count * size)
                 in_flight.give_up(shared.give_up(choice.end))
-        taken = set(choice.taken)
+        taken, end = set(choice.taken), choice.end
         own = [
             (part, group if part // size in taken else group.without_logprobs())
             for part, group in in_flight.groups.items()
-            if part < choice.end * size
+            if part < end * size
         ]
         parts = sorted(self._gather(own, metrics), key=itemgetter(0))
         drawn = [  # each put together from its parts
             Group.joined([group for _, group in same]) for _, same in groupby(parts, key=lambda part: part[0] // size)
         ]
         groups = [group for group in drawn if group.prompt.number in taken]
-        rollout = Rollout(groups, drawn, choice.start + choice.added - choice.end, self.own.names if self.own else ())
+        rollout = Rollout(groups, drawn, choice.start + choice.added - end, self.own.names if self.own else ())
         if not rollout.groups:
             raise NoMixedGroups(rollout, step, [group for _, group in sorted(in_flight.groups.items())[:_EXAMPLES]])
         return rollout

@@ -49,6 +49,20 @@ def test_a_dry_run_imports_torch_for_the_objective_alone(tmp_path: Path) -> None
     assert sorted(imported(*words, cwd=tmp_path) & set(HEAVY)) == ["torch"]
 
 
+def test_a_missing_file_is_named_without_torch(tmp_path: Path) -> None:
+    said = python("-c", CODE, "train", "data=mine.jsonl", cwd=tmp_path, code=2).stderr.splitlines()
+    assert sorted(set(json.loads(said[-1])) & set(HEAVY)) == []
+    assert "no such file" in "".join(said[:-1])
+
+
+@pytest.mark.slow
+def test_a_finished_run_is_shown_without_torch(tmp_path: Path) -> None:
+    words = ("train", "train.steps=1", "train.prompts_per_step=8", "train.mini_batch_prompts=8", "train.max_rounds=8")
+    words += ("data.benchmarks=[]", "--quiet")
+    assert "torch" in imported(*words, cwd=tmp_path)
+    assert sorted(imported(*words, cwd=tmp_path) & set(HEAVY)) == []
+
+
 @pytest.mark.slow
 def test_finished_results_are_shown_without_torch(tmp_path: Path) -> None:
     words = ("eval", "add3", "--model", "package:laptop", "--limit", "5", "--quiet")

@@ -1,0 +1,69 @@
+"""What came of a run, as `tepo train` and `tepo eval` show it. Imports no torch."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from tepo.common.text import counted
+from tepo.config.run_config import RunConfig
+from tepo.jobs.measure import Request, measure, stored_base
+from tepo.reporting.progress import say
+from tepo.store.evaluation_result import Result
+from tepo.store.run_folder import RunFolder
+from tepo_cli.screen import show
+
+
+def show_finished(config: RunConfig, run: RunFolder, words: Sequence[str], *, evaluate: bool) -> None:
+    """Say that a run was finished before, and show its stored results where they are asked for."""
+    say_trained(run, before=True)
+    results = measure(Request.of(config, trained=True), config.data.benchmarks) if evaluate else []
+    show_beside_base(config, results, None, words)
+
+
+def say_trained(run: RunFolder, *, before: bool = False) -> None:
+    """Where a finished run lies, and with what it ended. before: it was finished already."""
+    ending, best = run.ending(), run.best()
+    steps, on = counted(len(run.metrics()), "step"), ", ".join(run.measured())
+    done = f"finished already: {run.path}, {steps}, {f'measured on {on}' if on else 'not measured yet'}"
+    say(done if before else f"run {run.path.name}: {steps}, {run.path}")
+    if ending is not None:
+        weights = f"those after {best or f'step {ending.step - 1}'}" if ending.step > 1 else "those it started from"
+        say(f"training ended with {ending}: {ending.why}. The run counts as finished; its weights are {weights}")
+        if run.examples_file.is_file():
+            say(f"a few of its responses: {run.examples_file}")
+    elif best is not None:
+        say(f"its weights are those after {best}")
+
+
+def show_beside_base(
+    config: RunConfig, results: Sequence[Result], validation: float | None, words: Sequence[str]
+) -> None:
+    """The results of a run beside those of its base; what measures the base, as far as it is not measured. words: that
+    the run was asked for by."""
+    names = [result.benchmark for result in results]
+    base = stored_base(config, names)
+    show_results(RunFolder.of(config), results, validation, base)
+    if len(base) < len(names):
+        lacking = counted(len(names) - len(base), "benchmark")
+        model = shlex.quote(shlex.join(["base", *words]))
+        say(f"the base is not measured on {lacking}, this measures it: tepo eval -m {model}")
+
+
+def show_results(
+    run: RunFolder,
+    results: Sequence[Result],
+    validation: float | None,
+    base: Mapping[str, Result] = MappingProxyType({}),
+) -> None:
+    """A table of accuracies with their intervals, that of the base beside them where it is known, and the share of
+    right responses to validation problems."""
+    if results or validation is not None:
+        heads, rows = ("benchmark", "accuracy %", "95%", *(["base %"] if base else [])), list[tuple[str, ...]]()
+        for result in results:
+            ends = "–" if result.interval is None else " – ".join(f"{100 * end:.1f}" for end in result.interval)
+            known = base.get(result.benchmark)
+            beside = [f"{100 * known.accuracy:.1f}" if known else "–"] if base else []
+            rows.append((result.benchmark, f"{100 * result.accuracy:.1f}", ends, *beside))
+        if validation is not None:
+            rows.append(("validation problems", f"{100 * validation:.1f}", *"––"[: len(heads) - 2]))
+        show(heads, rows, run.path.name)

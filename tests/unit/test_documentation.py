@@ -365,17 +365,35 @@ def test_the_method_and_the_table_of_the_first_page_can_be_checked_and_planned(
     assert "6 runs, 6 to do" in done.output
 
 
-def test_the_table_of_the_first_page_is_what_the_records_say() -> None:
-    plan = plan_all(["language_model"], "small_lm", store=Path("nowhere"))
-    ((study, units),), facts = read_facts(plan, records=True)
-    block = study_table(study, units, facts).blocks[0]
+def first_page_rows(columns: int) -> dict[str, list[str]]:
+    """Rows of the tables of README with so many columns, by their first cell."""
     text = (ROOT / "README.md").read_text(encoding="utf-8")
-    printed = {row[0].strip(): row[1:] for line in text.splitlines() if len(row := line.strip("|").split(" | ")) == 8}
-    keys = ("words2", "otherwords2", "largewords2", "words3", "average")
-    columns = {column.key: column for column in block.columns}
-    for row in block.rows:
-        cells = {column.key: cell for column, cell in zip(block.columns, row.cells, strict=True)}
-        assert printed[row.label][:5] == [format_value(cells[key], columns[key], 1) for key in keys]
-        if row.label != study.baseline:
-            value = (said(cells["delta"], columns["delta"], 1) for said in (format_value, format_interval))
-            assert [" ".join(value), verdict_in(cells[VERDICT].text)] == [one.strip() for one in printed[row.label][5:]]
+    lines = [line.strip("|").split("|") for line in text.splitlines() if line.startswith("|")]
+    return {row[0].strip(): [cell.strip() for cell in row[1:]] for row in lines if len(row) == columns}
+
+
+def test_the_tables_of_the_first_page_are_what_the_records_say() -> None:
+    """That of the language model with all its benchmarks, Table 1 with the average and the paper's."""
+    words = ("words2", "otherwords2", "largewords2", "words3")
+    for name, scale, keys in (("language_model", "small_lm", words), ("table1", "laptop", ())):
+        plan = plan_all([name], scale, store=Path("nowhere"))
+        ((study, units),), facts = read_facts(plan, records=True)
+        blocks = study_table(study, units, facts).blocks
+        paper = [
+            dict(zip([column.key for column in block.columns], row.cells, strict=True))["average"]
+            for block in blocks[1:]
+            for row in block.rows
+        ]
+        columns = {column.key: column for column in blocks[0].columns}
+        printed = first_page_rows(len(keys) + 4 + bool(paper))
+        for number, row in enumerate(blocks[0].rows):
+            cells = dict(zip(columns, row.cells, strict=True))
+            shown = [format_value(cells[key], columns[key], 1) for key in (*keys, "average")]
+            above = (
+                format_value(cells["delta"], columns["delta"], 1),
+                format_interval(cells["delta"], columns["delta"], 1),
+            )
+            compared = [" ".join(above), verdict_in(cells[VERDICT].text)]
+            shown += ["", ""] if row.label == study.baseline else compared
+            shown += [format_value(paper[number], columns["average"], 2)] if paper else []
+            assert printed[row.label] == shown

@@ -34,6 +34,9 @@ _NAME = re.compile(r"[\w-][\w.-]*")  # of a file without its .yaml
 _YEAR = re.compile(r"\b(?:(\d\d)\d\d\.\d{5}|(19\d\d|20\d\d))\b")  # of an arXiv number, or as itself
 
 
+_FORMULAS: dict[str, Formula] = {}  # by all that they are made of: every configuration of a study has one
+
+
 @dataclass(frozen=True)
 class Constant:
     """A number of a formula, and where it is from."""
@@ -70,7 +73,11 @@ class Row:
     @cached_property
     def formula(self) -> Formula:
         """The formula. Raises UserError for what is wrong in it."""
-        return Formula(**self.parts)
+        parts = self.parts
+        if parts["functions"]:  # code, which may change
+            return Formula(**parts)
+        key = repr(parts)
+        return _FORMULAS.get(key) or _FORMULAS.setdefault(key, Formula(**parts))
 
     @property
     def parts(self) -> dict[str, Any]:

@@ -31,7 +31,7 @@ def evaluated(folder: Path, model: Path, *words: str, before: str = "") -> Path:
     (folder / "evals/drawn.yaml").write_text(DRAWN)
     store = folder / "-".join(["runs", *words, *before.split(":")]).replace("--", "")
     models = [part for one in (before, str(model)) if one for part in ("--model", one)]
-    known = {"TEPO_PATH": str(folder), "VLLM_LOGGING_LEVEL": "INFO"}
+    known = {"TEPO_PATH": str(folder), "VLLM_LOGGING_LEVEL": "INFO", "PYTHONWARNINGS": "default"}  # else no log
     done = tepo("eval", "greedy", "drawn", *models, "--store", store, "--quiet", *words, cwd=folder, **known)
     assert done.stdout.count("│ greedy ") == len(models) / 2
     assert (done.stdout + done.stderr).count("Initializing a V1 LLM engine") == ("vllm" in words and len(words) == 2)

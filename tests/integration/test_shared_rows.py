@@ -68,7 +68,8 @@ def named(units: list[Unit]) -> list[str]:
 @pytest.mark.vllm
 def test_rows_are_measured_with_one_engine(folder: Path) -> None:
     units = trained(folder, "vllm")
-    done = tepo("eval", *named(units), "--store", folder / "runs", "--quiet", VLLM_LOGGING_LEVEL="INFO")
+    log = {"VLLM_LOGGING_LEVEL": "INFO", "PYTHONWARNINGS": "default"}  # else commands show none
+    done = tepo("eval", *named(units), "--store", folder / "runs", "--quiet", **log)
     assert (done.stdout + done.stderr).count("Initializing a V1 LLM engine") == 1
     for unit in units:
         assert unit.done()

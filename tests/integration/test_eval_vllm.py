@@ -10,7 +10,7 @@ from tepo.store.run_folder import final_model
 from tepo.store.run_id import base_id
 from tepo.training.loop import train
 from tests.decoys import executed, lay
-from tests.integration.commands import started, tepo, until
+from tests.integration.commands import python, started, tepo, until
 from tests.processes import children, runs, words_of
 from tests.unit.training.small import small, write
 
@@ -32,7 +32,9 @@ def evaluated(folder: Path, model: Path, *words: str, before: str = "") -> Path:
     store = folder / "-".join(["runs", *words, *before.split(":")]).replace("--", "")
     models = [part for one in (before, str(model)) if one for part in ("--model", one)]
     known = {"TEPO_PATH": str(folder), "VLLM_LOGGING_LEVEL": "INFO", "PYTHONWARNINGS": "default"}  # else no log
-    done = tepo("eval", "greedy", "drawn", *models, "--store", store, "--quiet", *words, cwd=folder, **known)
+    done = python(
+        "-m", "tepo_cli", "eval", "greedy", "drawn", *models, "--store", store, "--quiet", *words, cwd=folder, **known
+    )
     assert done.stdout.count("│ greedy ") == len(models) / 2
     assert (done.stdout + done.stderr).count("Initializing a V1 LLM engine") == ("vllm" in words and len(words) == 2)
     return store / base_id(str(model), None) / "eval"

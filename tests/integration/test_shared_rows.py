@@ -11,7 +11,7 @@ from tepo.store.run_id import DIGEST
 from tepo.studies.plan import Unit
 from tepo.studies.plan_studies import plan_all
 from tepo.training.loop import train
-from tests.integration.commands import tepo
+from tests.integration.commands import python, tepo
 from tests.integration.test_eval_vllm import DRAWN, GREEDY
 from tests.unit.training.small import SMALL, small, write
 
@@ -69,7 +69,7 @@ def named(units: list[Unit]) -> list[str]:
 def test_rows_are_measured_with_one_engine(folder: Path) -> None:
     units = trained(folder, "vllm")
     log = {"VLLM_LOGGING_LEVEL": "INFO", "PYTHONWARNINGS": "default"}  # else commands show none
-    done = tepo("eval", *named(units), "--store", folder / "runs", "--quiet", **log)
+    done = python("-m", "tepo_cli", "eval", *named(units), "--store", folder / "runs", "--quiet", **log)
     assert (done.stdout + done.stderr).count("Initializing a V1 LLM engine") == 1
     for unit in units:
         assert unit.done()

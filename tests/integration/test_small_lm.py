@@ -96,7 +96,7 @@ def trained(words: list[str], tmp_path_factory: pytest.TempPathFactory) -> RunFo
 
 
 def test_it_is_trained_through_its_chat_template(trained: RunFolder) -> None:
-    """In bfloat16 where the CPU has it, with the sampler's log-probs close to the trainer's; its id is that of its files."""
+    """With the sampler's log-probs close to the trainer's; its id is that of its files."""
     assert json.loads(trained.config_file.read_bytes())["base"] == base_fingerprint(f"cache:{NAME}", None)
     (row,) = trained.metrics()
     assert row["rollout/groups_kept"] == 2

@@ -1,4 +1,4 @@
-"""What came of a run, as `tepo train` and `tepo eval` show it. Imports no torch."""
+"""Outcome of a run, as `tepo train` and `tepo eval` show it. Imports no torch."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -21,7 +21,7 @@ def show_finished(config: RunConfig, run: RunFolder, words: Sequence[str], *, ev
 
 
 def say_trained(run: RunFolder, *, before: bool = False) -> None:
-    """Where a finished run lies, and with what it ended. before: it was finished already."""
+    """Say where a finished run lies, and with what it ended. before: it was finished already."""
     ending, best = run.ending(), run.best()
     steps, on = counted(len(run.metrics()), "step"), ", ".join(run.measured())
     done = f"finished already: {run.path}, {steps}, {f'measured on {on}' if on else 'not measured yet'}"
@@ -38,7 +38,7 @@ def say_trained(run: RunFolder, *, before: bool = False) -> None:
 def show_beside_base(
     config: RunConfig, results: Sequence[Result], validation: float | None, words: Sequence[str]
 ) -> None:
-    """The results of a run beside those of its base; what measures the base, as far as it is not measured. words: that
+    """Show the results of a run beside those of its base, and say how to measure the base where it is not. words: that
     the run was asked for by."""
     names = [result.benchmark for result in results]
     base = stored_base(config, names)

@@ -36,7 +36,7 @@ def write(
     for name, planned in plan_by_folder(names, scale, store, seed_numbers(seeds), override or ()).items():
         path = out / name if out else folder_of(name)
         written = record_study(path, planned)
-        found += written.recorded + written.kept
+        found += written.recorded
         said = f"{counted(written.recorded, 'run')} from the store, {written.kept} kept, {written.missing} not recorded"
         if written.recorded:
             size = sum(file.stat().st_size for file in path.iterdir()) / 1000

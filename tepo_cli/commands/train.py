@@ -68,12 +68,11 @@ def train(
         raise UserError("that is shown of a run in place of training it", where=where, fix="add --dry-run")
     from tepo.reporting.progress import waiting
     from tepo.store.run_folder import RunFolder
+    from tepo_cli.show_result import is_complete, show_finished
 
     run = RunFolder.of(config)  # before torch is loaded: it names files that are missing
-    wanted = set(config.data.benchmarks if evaluate else ())
-    if run.finished() and wanted <= set(run.measured()) and not validate and "RANK" not in os.environ:
-        from tepo_cli.show_result import show_finished
-
+    benchmarks = config.data.benchmarks if evaluate else ()
+    if not validate and "RANK" not in os.environ and is_complete(run, benchmarks):
         show_finished(config, run, words, evaluate=evaluate)
         return
     with waiting(f"loading torch for {config.model.name}", quiet):

@@ -199,6 +199,13 @@ def test_scores_are_printed_and_a_finished_run_says_so_in_one_line(tmp_path: Pat
     line = again.stderr.splitlines()[0]
     assert line == f"finished already: {run}, 1 step, measured on add3, max4"
     assert "0/1" not in again.stderr
+    (run / ".manifest.json.0123abcd").write_text("{}")  # a kill left it
+    short = [word for word in words if word != "--validate"]
+    assert tepo(*short, *store, **own).stderr.startswith("finished already: ")
+    assert not (run / ".manifest.json.0123abcd").exists()
+    (run / "metrics.jsonl").write_bytes(b"")
+    for asked in (words, short):
+        assert "the run says it is finished, but" in tepo(*asked, *store, **own, code=2).stderr
 
 
 def test_a_run_that_is_refused_when_its_model_is_there_leaves_nothing(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from tepo.common.text import counted
 from tepo.config.run_config import RunConfig
 from tepo.jobs.measure import Request, measure, stored_base
-from tepo.jobs.model_card import CARD
+from tepo.jobs.model_card import write_card
 from tepo.reporting.progress import say
 from tepo.store.evaluation_result import Result
 from tepo.store.run_folder import RunFolder
@@ -15,18 +15,20 @@ from tepo_cli.screen import show
 
 
 def is_complete(run: RunFolder, benchmarks: Sequence[str]) -> bool:
-    """Tell whether a run is finished, measured on these, and has its card, which is written last."""
+    """Tell whether a run is finished, measured on these and drawn, and its weights are there."""
     last = run.kept_step()
-    return last is not None and set(benchmarks) <= set(run.measured()) and (run.checkpoint(last) / CARD).is_file()
+    there = last is not None and run.checkpoint(last).is_dir() and (run.figures / "training.svg").exists()
+    return there and set(benchmarks) <= set(run.measured())
 
 
 def show_finished(config: RunConfig, run: RunFolder, words: Sequence[str], *, evaluate: bool) -> None:
     """Say that a run was finished before, and show its stored results where they are asked for. What a kill left is
-    removed. Raises UserError for a run that is not what it says."""
+    removed, and the card written from what is there. Raises UserError for a run that is not what it says."""
     run.check_whole()
     run.clean_up()
     say_trained(run, before=True)
     results = measure(Request.of(config, trained=True), config.data.benchmarks) if evaluate else []
+    write_card(run, tuple(config.objective.get("functions", {}).values()))
     show_beside_base(config, results, None, words)
 
 

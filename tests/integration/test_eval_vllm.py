@@ -32,9 +32,8 @@ def evaluated(folder: Path, model: Path, *words: str, before: str = "") -> Path:
     store = folder / "-".join(["runs", *words, *before.split(":")]).replace("--", "")
     models = [part for one in (before, str(model)) if one for part in ("--model", one)]
     known = {"TEPO_PATH": str(folder), "VLLM_LOGGING_LEVEL": "INFO", "PYTHONWARNINGS": "default"}  # else no log
-    done = python(
-        "-m", "tepo_cli", "eval", "greedy", "drawn", *models, "--store", store, "--quiet", *words, cwd=folder, **known
-    )
+    command = ("-P", "-m", "tepo_cli", "eval", "greedy", "drawn")  # -P: as an installed command, not from this folder
+    done = python(*command, *models, "--store", store, "--quiet", *words, cwd=folder, **known)
     assert done.stdout.count("│ greedy ") == len(models) / 2
     assert (done.stdout + done.stderr).count("Initializing a V1 LLM engine") == ("vllm" in words and len(words) == 2)
     return store / base_id(str(model), None) / "eval"

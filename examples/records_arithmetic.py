@@ -12,9 +12,8 @@ import pandas as pd
 from scipy.stats import binom, t
 
 from tepo.analysis.claim_outcomes import judge_claims
-from tepo.evaluation.statistics.comparison_verdict import holm
 from tepo.evaluation.statistics.intervals import Estimate, satterthwaite
-from tepo.evaluation.statistics.region import Region, RegionVerdict
+from tepo.evaluation.statistics.region import Region, Verdict, holm
 from tepo.studies.claims import load_claims
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
@@ -127,9 +126,9 @@ def sign_tests() -> None:
         planned, facts = read_facts(plan_all([CLAIMS], "laptop", store=Path(store)), records=True)
         judged = judge_claims(load_claims("laptop"), [units for _, units in planned], facts)
     families: dict[str, list[tuple[float, float]]] = {}
-    decided = [one for one in judged if one.outcome in (RegionVerdict.HOLDS, RegionVerdict.REFUTED)]
+    decided = [one for one in judged if one.outcome in (Verdict.HOLDS, Verdict.REFUTED)]
     for one in judged:
-        families.setdefault(one.claim.family, []).append(sign_p(one.by_seed, one.claim.tested))
+        families.setdefault(one.claim.family, []).append(sign_p(one.answer.question.sample, one.claim.tested))
     alone = sum(min(pair) < 0.05 for pairs in families.values() for pair in pairs)
     columns = [np.transpose(pairs) for pairs in families.values()]
     corrected = [p for pair in columns for p in np.minimum(*map(holm, pair)) if p < 0.05]

@@ -13,8 +13,8 @@ from tepo.common.errors import UserError, nearest
 from tepo.common.text import counted
 from tepo.config.compose import compose
 from tepo.evaluation.settings import Settings
-from tepo.evaluation.statistics.comparison import AVERAGE, MEAN, summarize
 from tepo.evaluation.statistics.intervals import FEWEST
+from tepo.evaluation.statistics.samples import AVERAGE, MEAN, summarize
 from tepo.jobs.measure import Request, measure, shared_engine
 from tepo.jobs.weights import Weights, tokenizer_of
 from tepo.problems.benchmarks import PAPER, load_benchmark

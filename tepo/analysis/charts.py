@@ -10,7 +10,7 @@ from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.tables import baseline_label
 from tepo.common.errors import UserError
 from tepo.common.text import setting_text
-from tepo.evaluation.statistics.comparison import AVERAGE
+from tepo.evaluation.statistics.samples import AVERAGE
 from tepo.reporting.charts import curves, forest, paper_figures, sweeps
 from tepo.reporting.charts.style import Chart, Looks, NamedChart
 from tepo.reporting.colours import UNTRAINED
@@ -76,18 +76,18 @@ def claims_charts(judged: Sequence[ClaimOutcome]) -> list[NamedChart]:
     is measured."""
     rows = []
     for one in judged:
-        if one.decision:
+        if one.answer:
             claim, region, cell = one.claim, one.claim.tested, Cell()
             if not one.censored:  # of times that some runs did not live to see there is no difference
-                low, high = one.decision.interval
-                cell = Cell(100 * one.decision.difference.delta, 100 * low, 100 * high)
+                low, high = one.answer.interval
+                cell = Cell(100 * one.answer.delta, 100 * low, 100 * high)
             inside = [(100 * region.low, 100 * region.high)]
             outside = [(-math.inf, 100 * region.low), (100 * region.high, math.inf)]
             sentence = claim.sentence.rstrip(".")
             line = _line(f"{sentence} {ENDED}" if one.ended else sentence, cell, str(one.outcome))
             line["ended"] = bool(one.ended)
             line["unit"] = "".join(MEASURES[claim.measure])
-            line["seeds"] = [100 * value for value in one.by_seed if not one.censored]
+            line["seeds"] = [100 * value for value in one.answer.question.sample if not one.censored]
             rows.append(line | {"regions": outside if region.outside else inside})
     if not rows:
         return []

@@ -3,33 +3,30 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from tepo.analysis.tables import read_samples, row_key
-from tepo.evaluation.statistics.comparison import AVERAGE, Difference, difference_of, pair_rows
+from tepo.evaluation.statistics.answer import Answer, Question, answers
 from tepo.evaluation.statistics.over_environments import over_environments
-from tepo.evaluation.statistics.region import RegionDecision, RegionVerdict, judge_regions
+from tepo.evaluation.statistics.region import Verdict
+from tepo.evaluation.statistics.samples import AVERAGE, pair_rows
 from tepo.evaluation.statistics.training_measures import (
     CLIPPED,
     REALISED_KL,
     Rows,
     censored,
     entropy_gap,
+    estimate_gaps,
     late_mean,
     log_mean,
-    paired_difference,
     steps_to,
 )
 from tepo.store.evaluation_result import AVERAGE as VALIDATED
 from tepo.store.facts import BEST, Facts
 from tepo.studies.claims import BASE, Claim, Claims
 from tepo.studies.plan import Unit
-
-_Result = tuple[Difference, Sequence[float], str]
-"""A measured claim: its difference, that on each seed or base, and what is said of times that some runs did not live to
-see."""
 
 
 @dataclass(frozen=True)
@@ -40,19 +37,14 @@ class ClaimOutcome:
     units: Sequence[Unit]
     facts: Facts = field(repr=False)
     # None until all runs are measured: to look at half of them and go on would make more false alarms than are promised
-    decision: RegionDecision | None = None
-    by_seed: Sequence[float] = ()  # the difference on each seed, or on each base, in hundreds of the claim's unit
+    answer: Answer | None = None
     # said in place of a difference of times that some runs did not live to see, for which the test takes all steps
     censored: str = ""
 
     @property
-    def difference(self) -> Difference | None:
-        return self.decision.difference if self.decision else None
-
-    @property
-    def outcome(self) -> RegionVerdict | None:
+    def outcome(self) -> Verdict | None:
         """Word for the claim; None until it is judged."""
-        return self.decision.outcome if self.decision else None
+        return self.answer.verdict if self.answer else None
 
     @property
     def ended(self) -> Counter[str]:
@@ -69,38 +61,37 @@ class ClaimOutcome:
 
 def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]], facts: Facts) -> list[ClaimOutcome]:
     """Judge every claim, those of each batch as one family. units: the runs of each, in order."""
-    families: dict[str, list[tuple[Claim, Sequence[Unit], _Result | None]]] = {}
+    families: dict[str, list[tuple[ClaimOutcome, Question]]] = {}
     for claim, part in zip(claims.claims, units, strict=True):
-        families.setdefault(claim.family, []).append((claim, part, _result(claim, part, facts)))
+        outcome, question = ClaimOutcome(claim, part, facts), Question(claim.name, "", claim.measure)
+        if outcome.done == len(part):
+            question, words = _question(claim, part, facts)
+            outcome = replace(outcome, censored=words)
+        families.setdefault(claim.family, []).append((outcome, question))
     judged = {}
     for family in families.values():
-        decisions = judge_regions(
-            [result[0] if result else None for *_, result in family],
-            [claim.tested for claim, *_ in family],
-            in_order=family[0][0].in_order,
-        )
-        for (claim, part, result), decision in zip(family, decisions, strict=True):
-            judged[claim.name] = ClaimOutcome(claim, part, facts, decision, *(result[1:] if result else ()))
+        judgements = answers([asked for _, asked in family], in_order=family[0][0].claim.in_order)
+        for (outcome, _), answer in zip(family, judgements, strict=True):
+            measured = outcome.done == len(outcome.units)
+            judged[outcome.claim.name] = replace(outcome, answer=answer) if measured else outcome
     return [judged[claim.name] for claim in claims.claims]
 
 
-def _result(claim: Claim, units: Sequence[Unit], facts: Facts) -> _Result | None:
-    """The two rows of a claim compared; None until everything is measured."""
-    if not all(facts.of(unit.id, tuning=unit.tuning).done for unit in units):
-        return None
+def _question(claim: Claim, units: Sequence[Unit], facts: Facts) -> tuple[Question, str]:
+    """What a claim asks of its runs, all measured, and what is said of times that some runs did not live to see."""
     if claim.measure != "accuracy":
         return _in_training(claim, units, facts)
     parts = _by_base(units).values()
     pairs = [pair for part in parts for pair in pair_rows(read_samples(part, facts), row_key(part[0]))]
     if not claim.bases:
         (pair,) = pairs
-        return pair.difference(), pair.by_seed(), ""
-    known, name = [pair.cells for pair in pairs if pair.cells], pairs[0].row
-    if len(known) < len(pairs):
-        return Difference(name, AVERAGE), (), ""
-    average = over_environments(known, pairs[0].weights).average  # over such bases
-    by_base = [float(np.mean(pair.by_seed())) for pair in pairs]
-    return difference_of(name, AVERAGE, average, len(pairs)), by_base, ""
+        return pair.question(claim.tested, fewest=0), ""
+    known, first = [pair.cells for pair in pairs if pair.cells], pairs[0]
+    question = Question(first.row, first.baseline, AVERAGE, region=claim.tested)
+    if len(known) == len(pairs):
+        over = over_environments(known, first.weights)
+        question = replace(question, estimate=over.average, sample=over.by_environment)  # over such bases
+    return question, ""
 
 
 def _by_base(units: Sequence[Unit]) -> Mapping[str, Sequence[Unit]]:
@@ -111,7 +102,7 @@ def _by_base(units: Sequence[Unit]) -> Mapping[str, Sequence[Unit]]:
     return groups
 
 
-def _in_training(claim: Claim, units: Sequence[Unit], facts: Facts) -> _Result:
+def _in_training(claim: Claim, units: Sequence[Unit], facts: Facts) -> tuple[Question, str]:
     """A minus B on each seed, or A where there is no B; with bases the mean over the seeds of each base."""
     gaps: list[float] = []
     times: tuple[list[float], list[float]] = [], []  # of A and of B, where the measure is one
@@ -139,7 +130,8 @@ def _in_training(claim: Claim, units: Sequence[Unit], facts: Facts) -> _Result:
                 steps += [_steps(claim, rows[side[seed].id], side[seed]) for seed in other]
         gaps += [float(np.mean(by_seed))] if claim.bases else by_seed
     words = censored(*times, units[0].config.train.steps)
-    return paired_difference(name, claim.measure, gaps), gaps, words
+    compared = "" if claim.b is None else row_key(units[0])
+    return Question(name, compared, claim.measure, estimate_gaps(gaps), tuple(gaps), claim.tested), words
 
 
 def _figure(claim: Claim, rows: Rows, unit: Unit) -> float:

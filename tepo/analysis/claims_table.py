@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.tables import record_notes
 from tepo.common.text import counted
+from tepo.evaluation.statistics.answer import answers
 from tepo.evaluation.statistics.over_environments import predicted
-from tepo.evaluation.statistics.region import RegionVerdict, judge_regions
+from tepo.evaluation.statistics.region import Verdict
 from tepo.planning.laptop_cost import cpu_seconds
 from tepo.reporting.headline import OUTCOME, outcomes_text
 from tepo.reporting.paper.reference import printed_gains
@@ -85,9 +86,9 @@ def summary(table: Table) -> str:
 def _cells(one: ClaimOutcome, known: Sequence[Cost]) -> tuple[Cell, ...]:
     """Cells of a claim in the order of the columns."""
     delta = MISSING
-    if one.decision:
-        delta = percent_cell(one.decision.difference.delta, *one.decision.interval)
-    p = p_text(one.decision.p).removeprefix("p ").removeprefix("= ") if one.decision and one.decision.decides else ""
+    if one.answer:
+        delta = percent_cell(one.answer.delta, *one.answer.interval)
+    p = p_text(one.answer.p).removeprefix("p ").removeprefix("= ") if one.answer and one.answer.decides else ""
     priced = f"{cpu_seconds(one.units, known) / 3600:.2f}" if known and one.done < len(one.units) else ""
     words = one.claim.unit, _region(one.claim), _verdict(one), p, f"{one.done} of {len(one.units)}", priced
     return (Cell(text="censored") if one.censored else delta, *(Cell(text=text) for text in words))
@@ -95,10 +96,10 @@ def _cells(one: ClaimOutcome, known: Sequence[Cost]) -> tuple[Cell, ...]:
 
 def _verdict(one: ClaimOutcome) -> str:
     """The outcome, and of what is refuted the effect in its direction that remains possible, where any does."""
-    if one.decision is None:
+    if one.answer is None:
         return ""
-    region, (low, high) = one.claim.tested, one.decision.interval
-    if one.outcome is RegionVerdict.REFUTED and not one.censored and region.one_sided:
+    region, (low, high) = one.claim.tested, one.answer.interval
+    if one.outcome is Verdict.REFUTED and not one.censored and region.one_sided:
         if region.low > 0 and round(100 * high, 1) > 0:
             return f"{one.outcome}; up to {number_text(100 * high, 1, '+')} remains possible"
         if region.high < 0 and round(100 * low, 1) < 0:
@@ -137,9 +138,9 @@ def _notes(judged: Sequence[ClaimOutcome]) -> list[str]:
             "hold. Those after it are not tested."
         )
     by_holm = [one for one in judged if not one.claim.in_order]
-    if len({one.claim.family for one in by_holm}) > 1 and all(one.decision for one in by_holm):
-        together = judge_regions([one.difference for one in by_holm], [one.claim.tested for one in by_holm])
-        text = outcomes_text(Counter(str(one.outcome) for one in together if one))
+    questions = [one.answer.question for one in by_holm if one.answer]
+    if len({one.claim.family for one in by_holm}) > 1 and len(questions) == len(by_holm):
+        text = outcomes_text(Counter(str(answer.verdict) for answer in answers(questions)))
         which = "all" if len(by_holm) == len(judged) else "the other"
         notes.append(f"With Holm's procedure over {which} {len(by_holm)} at once, {text}.")
     notes.append(
@@ -153,7 +154,7 @@ def _notes(judged: Sequence[ClaimOutcome]) -> list[str]:
         )
     by_runs: dict[tuple[str, ...], list[str]] = {}  # what one run of a B does, all claims that share it show
     for one in judged:
-        if one.decision:
+        if one.answer:
             baseline = tuple(unit.id for unit in one.units if unit.row.label == one.units[0].row.label)
             by_runs.setdefault(baseline, []).append(one.claim.name)
     if groups := "; ".join(", ".join(names) for names in by_runs.values() if len(names) > 1):
@@ -165,12 +166,12 @@ def _details(one: ClaimOutcome) -> str:
     """Region of a claim and what came of it, how and on which seeds it is tested, and what follows where it holds."""
     claim, runs = one.claim, counted(len(one.units), "run")
     outcome = f"Not run yet: {one.done} of {runs} measured. Refuted by: {claim.refuted_by}."
-    if one.decision:
-        p = f" ({p_text(one.decision.p)})" if one.decision.decides else ""
+    if one.answer:
+        p = f" ({p_text(one.answer.p)})" if one.answer.decides else ""
         outcome = _sentence(f"{_verdict(one)}{p}")
     one_more = ""
-    if claim.bases and one.by_seed:
-        low, high = (number_text(100 * end, 1) for end in predicted(one.by_seed))
+    if claim.bases and one.answer and one.answer.question.sample:
+        low, high = (number_text(100 * end, 1) for end in predicted(one.answer.question.sample))
         one_more = (
             "On average over such bases; one more base, measured like these, lies in 95% of cases from "
             f"{low} to {high} {claim.unit}."
@@ -184,7 +185,7 @@ def _details(one: ClaimOutcome) -> str:
         one_more,
         f"Settings: {claim.rule}. {runs}{ended}. Seeds {', '.join(map(str, claim.seeds))}{bases}; new test problems "
         f"from seed {claim.problems}.",
-        claim.means if one.outcome is RegionVerdict.HOLDS else "",
+        claim.means if one.outcome is Verdict.HOLDS else "",
         _note(one),
     ]
     return " ".join(filter(None, parts))

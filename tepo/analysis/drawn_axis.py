@@ -6,8 +6,10 @@ import numpy as np
 import pandas as pd
 
 from tepo.common.text import counted, setting_text
-from tepo.evaluation.statistics.comparison import AVERAGE, Difference, corrected, difference_of, pair_rows
+from tepo.evaluation.statistics.answer import NOTHING, Answer, Question, answers
 from tepo.evaluation.statistics.over_environments import OverEnvironments, over_environments
+from tepo.evaluation.statistics.region import FEWEST_SEEDS
+from tepo.evaluation.statistics.samples import AVERAGE, pair_rows
 from tepo.reporting.tables.table import (
     MISSING,
     VERDICT,
@@ -50,11 +52,11 @@ def environment_blocks(
         for label, keys in rows.items()
         if label != baseline
     }
-    averages = [  # environments take the place of seeds
-        difference_of(label, AVERAGE, one.average, one.count) if one else Difference(label, AVERAGE)
-        for (_, label), one in found.items()
-    ]
-    judged = dict(zip(found, corrected(averages), strict=True))
+    questions = []  # environments take the place of seeds
+    for (_, label), over in found.items():
+        measured = (over.average, over.by_environment) if over else (NOTHING, ())
+        questions.append(Question(label, baseline, AVERAGE, *measured, fewest=FEWEST_SEEDS))
+    judged = dict(zip(found, answers(questions), strict=True))
     note = (
         f"All are the mean over {axis}. These: the 95% interval for other seeds and problems with the same values. On "
         f"average: over all such values of {axis}, as far as these are a fair sample of them. One more: where the "
@@ -96,14 +98,14 @@ def _over(samples: pd.DataFrame, keys: Mapping[str, str], base: Mapping[str, str
     return over_environments(known, pairs[0].weights)
 
 
-def _cells(found: OverEnvironments | None, judged: Difference, axis: str) -> tuple[Cell, ...]:
-    if found is None:
+def _cells(over: OverEnvironments | None, judged: Answer, axis: str) -> tuple[Cell, ...]:
+    if over is None:
         return (MISSING,) * 5
-    these, between = found.these, "" if np.isnan(found.between) else f"{100 * found.between:.1f}"
+    these, between = over.these, "" if np.isnan(over.between) else f"{100 * over.between:.1f}"
     return (
         percent_cell(these.mean, these.low, these.high),
         difference_cell(judged),
-        percent_cell(judged.delta, *found.one),
+        percent_cell(judged.delta, *over.one),
         Cell(text=between),
-        Cell(text=verdict_words(judged.verdict, judged.p_holm, judged.seeds, axis)),
+        Cell(text=verdict_words(judged, axis)),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from tepo.analysis.claims_table import NAME as CLAIMS
 from tepo.analysis.claims_table import summary
 from tepo.common.files import write_atomic
-from tepo.evaluation.statistics.comparison import AVERAGE
+from tepo.evaluation.statistics.samples import AVERAGE
 from tepo.launch.run_units import spent
 from tepo.reporting.charts.style import svg
 from tepo.reporting.page import PageContent

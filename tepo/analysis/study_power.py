@@ -8,9 +8,9 @@ import numpy as np
 
 from tepo.analysis.tables import read_samples
 from tepo.common.text import setting_text
-from tepo.evaluation.statistics.comparison import pair_rows
 from tepo.evaluation.statistics.intervals import LEVEL
 from tepo.evaluation.statistics.power import Spread, pooled, spread_of
+from tepo.evaluation.statistics.samples import pair_rows
 from tepo.store.facts import Facts
 from tepo.studies.plan import Unit, family_of, row_key
 from tepo.studies.plan_studies import Planned

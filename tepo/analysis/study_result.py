@@ -12,7 +12,7 @@ import pandas as pd
 from tepo.analysis.tables import study_table
 from tepo.common.files import write_atomic
 from tepo.common.text import counted
-from tepo.evaluation.statistics.comparison import AVERAGE
+from tepo.evaluation.statistics.samples import AVERAGE
 from tepo.reporting.headline import headline
 from tepo.reporting.tables.render import as_text
 from tepo.reporting.tables.table import VERDICT, Table, verdict_in
@@ -123,7 +123,7 @@ class StudyResult:
             for unit in planned:
                 if not unit.tuning:
                     units.setdefault(row_key(unit), []).append(unit)
-            p_of = {one.row.key: one.measured.p_holm for one in table.comparisons if one.measured}
+            p_of = {one.row.key: one.measured.p for one in table.comparisons if one.measured}
             for block in table.blocks:
                 for row in block.rows if not block.axis else ():
                     if not row.measured:

@@ -13,7 +13,7 @@ from tepo.analysis.drawn_axis import environment_blocks
 from tepo.analysis.same_runs import same_runs
 from tepo.analysis.tuned_part import with_tuning
 from tepo.common.text import counted
-from tepo.evaluation.statistics.comparison import COLUMNS
+from tepo.evaluation.statistics.samples import COLUMNS
 from tepo.evaluation.statistics.training_measures import REALISED_KL
 from tepo.formula.row import load_row
 from tepo.problems.benchmarks import load_benchmark
@@ -33,7 +33,8 @@ _READING = re.compile(r"[A-Z]\d+: ")  # of docs/paper.md, which says what each i
 
 
 def read_samples(units: Sequence[Unit], facts: Facts) -> pd.DataFrame:
-    """Right answers of all units to the problems of their benchmarks, a line each: `COLUMNS` of `comparison`."""
+    """Right answers of all units to the problems of their benchmarks, a line each: `COLUMNS` of
+    `tepo.evaluation.statistics.samples`."""
     asked = [(unit.id, name, row_key(unit), unit.seed) for unit in units for name in unit.config.data.benchmarks]
     plan = pd.DataFrame(asked, columns=["run", "benchmark", "row", "seed"])
     scores = facts.scores[facts.scores["run"].isin(set(plan["run"]))]

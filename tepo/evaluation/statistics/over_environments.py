@@ -20,7 +20,7 @@ Cells = Mapping[str, np.ndarray]  # benchmark -> x [S, P]
 class OverEnvironments:
     """No intervals where an environment has one seed (these), or where there is one environment (average, one)."""
 
-    count: int  # of environments
+    by_environment: tuple[float, ...]  # the difference in each
     these: Estimate  # for other seeds and problems in the same environments
     average: Estimate  # over all environments of their kind, of which these are a sample
     one: tuple[float, float]  # ends of the 95% prediction interval of one more environment
@@ -44,7 +44,8 @@ def over_environments(environments: Sequence[Cells], weights: Mapping[str, float
     if seeds > 1:  # pooled over the environments
         these = Estimate.of_variances(average.mean, of_seeds / count, count * (seeds - 1), of_problems, freedom)
     between = math.nan if math.isnan(noise) else max(noise, 0.0) ** 0.5
-    return OverEnvironments(count, these, average, predicted(by_run.mean(axis=1)), between)
+    by_environment = by_run.mean(axis=1)
+    return OverEnvironments(tuple(by_environment.tolist()), these, average, predicted(by_environment), between)
 
 
 def predicted(measured: Sequence[float] | np.ndarray) -> tuple[float, float]:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from scipy.special import chdtri
 
-from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS
 from tepo.evaluation.statistics.intervals import FEWEST, LEVEL, Tails, in_order, satterthwaite
+from tepo.evaluation.statistics.region import FEWEST_SEEDS
 
 POWER = 0.8
 CAUTION = 0.85  # how surely the variance between seeds is not larger than what a plan takes

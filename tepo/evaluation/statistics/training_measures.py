@@ -4,12 +4,13 @@ Rows are those of `metrics.jsonl`, a mapping a step; a step may lack what a reco
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from tepo.common.text import counted
-from tepo.evaluation.statistics.comparison import Difference, difference_of
+from tepo.evaluation.statistics.answer import NOTHING
 from tepo.evaluation.statistics.intervals import Estimate, Tails
 
 LATE = 0.25  # share of a run's steps, its last ones
@@ -101,13 +102,11 @@ def entropy_gap(a: np.ndarray, b: np.ndarray) -> float:
     return float((entropies[0] - entropies[1]).mean())
 
 
-def paired_difference(row: str, measure: str, gaps: Sequence[float]) -> Difference:
+def estimate_gaps(gaps: Sequence[float]) -> Estimate:
     """The gap over pairs of runs with the same seed: its mean, and Student's t over the seeds. Seeds without a gap
     (NaN) do not count; fewer than two others give no interval."""
     known = np.array([gap for gap in gaps if not np.isnan(gap)])
-    seeds = len(known)
-    if seeds < 2:
-        return Difference(row, measure, float(known.mean()) if seeds else float("nan"), seeds=seeds)
-    error = float(known.std(ddof=1) / seeds**0.5)
-    one = Estimate.symmetric(float(known.mean()), error, Tails(float("inf"), seeds - 1, 1.0))
-    return difference_of(row, measure, one, seeds)
+    if len(known) < 2:
+        return replace(NOTHING, mean=float(known.mean())) if len(known) else NOTHING
+    error = float(known.std(ddof=1) / len(known) ** 0.5)
+    return Estimate.symmetric(float(known.mean()), error, Tails(float("inf"), len(known) - 1, 1.0))

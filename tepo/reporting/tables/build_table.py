@@ -9,20 +9,10 @@ import pandas as pd
 
 from tepo.common.errors import unknown_name
 from tepo.common.text import counted, with_setting
-from tepo.evaluation.statistics.comparison import (
-    AVERAGE,
-    COLUMNS,
-    MEAN,
-    Difference,
-    Pair,
-    check_frame,
-    corrected,
-    pair_rows,
-    pairs_of,
-    summarize,
-)
-from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS
-from tepo.evaluation.statistics.intervals import FEWEST, LEVEL
+from tepo.evaluation.statistics.answer import Answer, Question, answers
+from tepo.evaluation.statistics.intervals import FEWEST
+from tepo.evaluation.statistics.region import FEWEST_SEEDS, LEVEL
+from tepo.evaluation.statistics.samples import AVERAGE, COLUMNS, MEAN, check_frame, pair_rows, pairs_of, summarize
 from tepo.reporting.colours import UNTRAINED, Look
 from tepo.reporting.paper.reference import PAPER, PAPER_BENCHMARKS, PaperRow
 from tepo.reporting.tables.cells import format_interval, format_value
@@ -108,7 +98,7 @@ class _TablePart:
 
 def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
     """The table of a study from its samples: one line per graded response, with the columns of
-    `tepo.evaluation.statistics.comparison.COLUMNS`.
+    `tepo.evaluation.statistics.samples.COLUMNS`.
 
     Raises UserError for missing columns, an unknown baseline, or seeds of one row evaluated on different problems.
     """
@@ -124,12 +114,12 @@ def build_table(samples: pd.DataFrame, spec: TableSpec) -> Table:
     blocks = _without_equal_mean([block for block, _ in ranked_blocks])
     compared = [part for part in parts if part.baseline]
     family = sum(len(part.rows) - 1 for part in compared) if spec.family is None else spec.family
-    pairs: list[Pair] = []
+    questions: list[Question] = []
     for part in compared:
         rows = set(part.samples["row"])
         if part.baseline and part.baseline.key in rows and len(rows) > 1 and part.complete:
-            pairs += pair_rows(part.by_seed(), part.baseline.key)
-    measured = {one.row: one for one in corrected([pair.difference() for pair in pairs], family)}
+            questions += [pair.question() for pair in pair_rows(part.by_seed(), part.baseline.key)]
+    measured = {answer.question.a: answer for answer in answers(questions, family)}
     shown = [_compared(block, part, spec, measured) for block, part in zip(blocks, parts, strict=True)]
     printed = [_printed_block(part.rows, spec.reference) for part in parts]
     told_apart = [reach for _, reach in ranked_blocks if reach]
@@ -158,7 +148,7 @@ def _parts(spec: TableSpec, frame: pd.DataFrame) -> list[_TablePart]:
 
 
 def _compared(
-    block: TableBlock, part: _TablePart, spec: TableSpec, measured: Mapping[str, Difference]
+    block: TableBlock, part: _TablePart, spec: TableSpec, measured: Mapping[str, Answer]
 ) -> tuple[TableBlock, list[RowComparison]]:
     """The block of a part with the columns Δ and Verdict, if the table has a baseline, and what they show. Rows of
     which a run ended before its last step are marked, and those that are another one."""
@@ -217,26 +207,29 @@ def _block(part: _TablePart) -> tuple[TableBlock, float | None]:
     beside = _beside_best(part, scores)
     # told apart: by a p below 5%, by itself; never under too few seeds
     alike = {
-        key: {one.row for one in found if one.seeds < FEWEST_SEEDS or one.p >= 1 - LEVEL}
-        for key, found in beside.items()
+        column: {asked.a for asked in questions if len(asked.sample) < FEWEST_SEEDS or asked.estimate.p >= 1 - LEVEL}
+        for column, questions in beside.items()
     }
-    halves = [one.half for one in beside.get(AVERAGE, ()) if one.seeds >= FEWEST_SEEDS]
-    return ranked(TableBlock(title, tuple(columns), rows, part=part.title), alike), 100 * median(
-        halves
-    ) if halves else None
+    halves = [asked.estimate.half for asked in beside.get(AVERAGE, ()) if len(asked.sample) >= FEWEST_SEEDS]
+    block = ranked(TableBlock(title, tuple(columns), rows, part=part.title), alike)
+    return block, 100 * median(halves) if halves else None
 
 
-def _beside_best(part: _TablePart, scores: pd.DataFrame) -> dict[str, list[Difference]]:
+def _beside_best(part: _TablePart, scores: pd.DataFrame) -> dict[str, list[Question]]:
     """By column its rows beside the best one, on the same seeds and problems. Left out: columns in which no row can be
     told apart, as they have one row, no intervals, or too few seeds."""
     best: dict[str, list[str]] = {}
     for column, lines in scores.groupby("benchmark", sort=False):
         if len(lines) > 1 and lines["low"].notna().all():
             best.setdefault(str(lines.loc[lines["mean"].idxmax(), "row"]), []).append(str(column))
-    beside: dict[str, list[Difference]] = {}
+    beside: dict[str, list[Question]] = {}
     for pair in pairs_of(part.by_seed(), best) if best else ():
-        beside.setdefault(pair.benchmark, []).append(pair.difference())
-    return {column: found for column, found in beside.items() if any(one.seeds >= FEWEST_SEEDS for one in found)}
+        beside.setdefault(pair.benchmark, []).append(pair.question())
+    return {
+        column: questions
+        for column, questions in beside.items()
+        if any(len(asked.sample) >= FEWEST_SEEDS for asked in questions)
+    }
 
 
 def _without_equal_mean(blocks: list[TableBlock]) -> list[TableBlock]:

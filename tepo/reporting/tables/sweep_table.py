@@ -6,7 +6,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from tepo.common.text import setting_text
-from tepo.evaluation.statistics.comparison import AVERAGE
+from tepo.evaluation.statistics.samples import AVERAGE
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.build_table import RowSpec, equal_rows
 from tepo.reporting.tables.table import MISSING, SAME, Cell, Column, Kind, TableBlock, TableRow

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from tepo.common.text import counted
-from tepo.evaluation.statistics.comparison import Difference
-from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, DeltaVerdict
-from tepo.evaluation.statistics.intervals import LEVEL
+from tepo.evaluation.statistics.answer import Answer
+from tepo.evaluation.statistics.region import FEWEST_SEEDS, LEVEL, Verdict
 from tepo.reporting.colours import Look
 
 
@@ -36,7 +35,6 @@ class Cell:
 
 
 MISSING = Cell()
-_TESTED = (DeltaVerdict.BETTER, DeltaVerdict.WORSE, DeltaVerdict.NOT_DECIDED)
 VERDICT = "verdict"  # the column of words for a difference
 BASELINE = "baseline"  # the word where other rows have a verdict
 IDENTICAL = "identical here"  # the same, of a row whose runs are those of another until rounding parts them
@@ -113,7 +111,7 @@ class RowComparison:
     row: TableRow
     baseline: TableRow
     paper: float | None  # the printed difference of their averages, in points; None where the paper has not both
-    measured: Difference | None  # ours; None where a row was not measured
+    measured: Answer | None  # ours; None where a row was not measured
 
     @property
     def cell(self) -> Cell:
@@ -123,8 +121,7 @@ class RowComparison:
     @property
     def words(self) -> str:
         """The verdict with its corrected p: "better (p = .012)". Empty where a row was not measured."""
-        one = self.measured
-        return "" if one is None else verdict_words(one.verdict, one.p_holm, one.seeds)
+        return "" if self.measured is None else verdict_words(self.measured)
 
 
 @dataclass(frozen=True)
@@ -144,24 +141,22 @@ class Table:
                     yield block, row, column, cell
 
 
-def difference_cell(one: Difference) -> Cell:
-    """A difference in points with its interval; without one where it has no verdict."""
-    told = one.verdict is not DeltaVerdict.NO_VERDICT
-    return percent_cell(one.delta, one.low if told else math.nan, one.high)
+def difference_cell(answer: Answer) -> Cell:
+    """A difference in points with its interval; without one where its seeds are too few."""
+    low, high = answer.interval
+    return percent_cell(answer.delta, math.nan if answer.few else low, high)
 
 
 def verdict_in(text: str) -> str:
     """The verdict that a cell of words begins or ends with; its first words where it is none."""
-    return next(
-        (str(one) for one in DeltaVerdict if text.startswith(one) or text.endswith(one)), text.partition(":")[0]
-    )
+    return next((str(word) for word in Verdict if text.startswith(word) or text.endswith(word)), text.partition(":")[0])
 
 
-def verdict_words(verdict: DeltaVerdict, p: float, seeds: int, unit: str = "seed") -> str:
+def verdict_words(answer: Answer, unit: str = "seed") -> str:
     """A verdict with the p behind it, or with the seeds, or other units, that are too few for one."""
-    if verdict is DeltaVerdict.NO_VERDICT:
-        return f"{counted(seeds, unit)}: {verdict}"
-    return f"{verdict} ({p_text(p)})" if verdict in _TESTED else str(verdict)
+    if answer.few:
+        return f"{counted(len(answer.question.sample), unit)}: {answer.verdict}"
+    return f"{answer.verdict} ({p_text(answer.p)})" if answer.decides else str(answer.verdict)
 
 
 def p_text(p: float) -> str:

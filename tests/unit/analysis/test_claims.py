@@ -11,7 +11,7 @@ from scipy import optimize, stats
 from tepo.analysis.charts import claims_charts
 from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.claims_table import claims_table, summary
-from tepo.evaluation.statistics.region import RegionVerdict
+from tepo.evaluation.statistics.region import Verdict
 from tepo.reporting.headline import headline
 from tepo.reporting.tables.table import Table
 from tepo.store.cost import Cost
@@ -67,10 +67,10 @@ def test_verdict_p_and_interval_are_of_one_rule(tmp_path: Path) -> None:
             for side in (True, False)
         )
         low, delta, high, error, below = interval(a - b, 0.95 if name in ("same", "far") else 0.9)
-        assert one.decision.difference.delta == pytest.approx(delta)
-        assert one.decision.interval == pytest.approx((low, high), abs=1e-6), name
+        assert one.answer.delta == pytest.approx(delta)
+        assert one.answer.interval == pytest.approx((low, high), abs=1e-6), name
         if name == "up":  # the smallest of five
-            assert one.decision.p == pytest.approx(5 * below((0.02 - delta) / error), rel=1e-6)
+            assert one.answer.p == pytest.approx(5 * below((0.02 - delta) / error), rel=1e-6)
             cell = table.blocks[0].rows[0].cells[0]
             assert (cell.low, cell.mean, cell.high) == pytest.approx((100 * low, 100 * delta, 100 * high), abs=1e-4)
     assert [cells(table)[name]["region"] for name in regions] == [
@@ -100,10 +100,10 @@ def test_a_claim_is_judged_when_all_of_its_runs_are_there(tmp_path: Path) -> Non
     assert "Not run yet: 15 of 16 runs measured. Refuted by: it does not." in table.blocks[0].notes[0]
     assert float(found["price"]) > 0
     assert headline(table) == "Of 1 registered claim 1 is undecided"
-    close = early["close"].decision
-    plain = close.region.p_values(close.difference)
+    close = early["close"].answer
+    plain = close.question.region.p_values(close.question.estimate)
     doubled = [min(1, 2 * p) for p in plain]
-    assert [close.p_outside, close.p_region] == doubled, "what is not measured counts in the family"
+    assert [close.p_outside, close.p_inside] == doubled, "what is not measured counts in the family"
     assert "price" not in cells(shown(judged(claims, units, facts(units, chance))))["up"]
 
 
@@ -113,7 +113,7 @@ def test_another_batch_moves_no_verdict_and_all_together_are_said_beside_it(tmp_
     more = text(batch=2, start=200, down="{at_least: 2}", same="{at_least: 2}", far="{at_least: 2}")
     claims, units = read(tmp_path, text(up="{at_least: 2}", close="{at_least: 2}") + more.removeprefix("claims:\n"))
     found = judged(claims, units, facts(units, chance))
-    assert {name: found[name].decision for name in alone} == {name: one.decision for name, one in alone.items()}
+    assert {name: found[name].answer for name in alone} == {name: one.answer for name, one in alone.items()}
     notes = " ".join(shown(found).notes)
     assert "over the claims of its batch, measured or not: claims-1 of 2, claims-2 of 3." in notes
     assert "With Holm's procedure over all 5 at once, 1 holds, " in notes
@@ -129,15 +129,15 @@ def test_in_fixed_order_each_is_tested_at_five_percent_up_to_the_first_that_does
     known = facts(units, chance)
     found = judged(claims, units, known)
     words = [one.outcome for one in found.values()]
-    assert words == [RegionVerdict.HOLDS, RegionVerdict.HOLDS, RegionVerdict.UNDECIDED, RegionVerdict.NOT_TESTED]
+    assert words == [Verdict.HOLDS, Verdict.HOLDS, Verdict.UNDECIDED, Verdict.NOT_TESTED]
     for one in list(found.values())[:3]:
-        assert one.decision.p == min(one.claim.tested.p_values(one.decision.difference))
+        assert one.answer.p == min(one.claim.tested.p_values(one.answer.question.estimate))
     table = shown(found)
     assert (cells(table)["down"]["claim"], cells(table)["down"]["p"]) == ("not tested", "")
     assert any("claims-1 of 4 in fixed order" in note for note in table.notes)
     assert headline(table) == "Of 4 registered claims 2 hold, 1 is undecided and 1 is not tested"
     waiting = judged(claims, units, facts(units, chance, missing=units[0][:1]))
-    assert [one.outcome for one in waiting.values()] == [None, *[RegionVerdict.NOT_TESTED] * 3]
+    assert [one.outcome for one in waiting.values()] == [None, *[Verdict.NOT_TESTED] * 3]
 
 
 def test_entropy_is_compared_at_equal_reward_in_training(tmp_path: Path) -> None:
@@ -155,9 +155,9 @@ def test_entropy_is_compared_at_equal_reward_in_training(tmp_path: Path) -> None
     one = judged(claims, units, facts(units, curves=curves))["up"]
     gaps = 0.03 + 0.01 * (np.arange(8) % 2 - 0.5)
     assert one.outcome == "holds"
-    assert one.by_seed == pytest.approx(gaps, abs=5e-4)
+    assert one.answer.question.sample == pytest.approx(gaps, abs=5e-4)
     p = stats.ttest_1samp(gaps, 0.005, alternative="greater").pvalue
-    assert one.decision.p == pytest.approx(p, rel=0.3)
+    assert one.answer.p == pytest.approx(p, rel=0.3)
     assert cells(shown({"up": one}))["up"]["unit"] == "hundredths of a nat"
 
 
@@ -188,9 +188,9 @@ def test_training_is_compared_late_and_by_the_steps_to_a_threshold(measure: str,
         return rows
 
     one = judged(claims, units, facts(units, curves=curves))["up"]
-    assert 100 * one.decision.difference.delta == pytest.approx(delta, abs=0.05)
+    assert 100 * one.answer.delta == pytest.approx(delta, abs=0.05)
     recorded = judged(claims, units, facts(units, curves=lambda unit: thinned(curves(unit))))["up"]
-    assert recorded.decision == one.decision
+    assert recorded.answer == one.answer
 
 
 def test_a_share_of_clipped_tokens_is_compared_with_nothing(tmp_path: Path) -> None:
@@ -203,8 +203,8 @@ def test_a_share_of_clipped_tokens_is_compared_with_nothing(tmp_path: Path) -> N
         return [{"training/global_step": step, "actor/pg_clipfrac": share} for step, share in enumerate(shares, 1)]
 
     one = judged(claims, units, facts(units, curves=curves))["rare"]
-    assert 100 * one.decision.difference.delta == pytest.approx(0.325)
-    assert one.outcome is RegionVerdict.HOLDS
+    assert 100 * one.answer.delta == pytest.approx(0.325)
+    assert one.outcome is Verdict.HOLDS
     assert "rare: It works. A. " in claims_table([one], ()).blocks[0].notes[0]
 
 
@@ -221,7 +221,7 @@ def test_times_that_no_run_lived_to_see_give_no_number(tmp_path: Path) -> None:
 
     known = facts(units, curves=curves, ending=lambda unit: Ending("collapse", 51, "all wrong") if is_a(unit) else None)
     found = judged(claims, units, known)
-    assert found["up"].decision.difference.delta == pytest.approx((200 - 120) / 100, abs=0.03), "the rule of the claim"
+    assert found["up"].answer.delta == pytest.approx((200 - 120) / 100, abs=0.03), "the rule of the claim"
     table = shown(found)
     assert (cells(table)["up"]["delta"], cells(table)["up"]["claim"]) == ("censored", "refuted")
     assert "| at most −5 | refuted | < .001 | censored |" in summary(table)
@@ -272,10 +272,12 @@ def test_bases_are_a_random_effect_of_a_claim(tmp_path: Path) -> None:
     found = judged(claims, units, facts(units, chance))
     assert [one.outcome for one in found.values()] == ["undecided", "holds"]
     mixed = found["mixed"]
-    assert (mixed.decision.difference.seeds, len(mixed.by_seed)) == (5, 5)
-    assert mixed.decision.difference.delta == pytest.approx(np.mean(mixed.by_seed))
-    half = stats.t.ppf(0.975, 4) * np.std(mixed.by_seed, ddof=1) * (1 + 1 / 5) ** 0.5
-    low, high = (f"{100 * (np.mean(mixed.by_seed) + side * half):.1f}".replace("-", "−") for side in (-1, 1))
+    assert len(mixed.answer.question.sample) == 5
+    assert mixed.answer.delta == pytest.approx(np.mean(mixed.answer.question.sample))
+    half = stats.t.ppf(0.975, 4) * np.std(mixed.answer.question.sample, ddof=1) * (1 + 1 / 5) ** 0.5
+    low, high = (
+        f"{100 * (np.mean(mixed.answer.question.sample) + side * half):.1f}".replace("-", "−") for side in (-1, 1)
+    )
     assert f"one more base, measured like these, lies in 95% of cases from {low} to {high} points." in " ".join(
         shown(found).blocks[0].notes
     )
@@ -288,7 +290,7 @@ def test_what_is_refuted_says_which_smaller_effects_remain(tmp_path: Path) -> No
     )
     claims, units = read(tmp_path, said.replace("{at_least: -9}", "{between: [20, 30]}"))
     found = judged(claims, units, facts(units, chance))
-    ends = {name: one.decision.interval for name, one in found.items()}
+    ends = {name: one.answer.interval for name, one in found.items()}
     table = shown(found)
     assert {name: cell["claim"] for name, cell in cells(table).items()} == {
         "close": f"refuted; up to {100 * ends['close'][1]:+.1f} remains possible",

@@ -8,7 +8,7 @@ import pytest
 from tepo.analysis.charts import comparison_charts
 from tepo.analysis.page import render_all
 from tepo.analysis.results_document import shown_blocks, write_results
-from tepo.evaluation.statistics.comparison import AVERAGE
+from tepo.evaluation.statistics.samples import AVERAGE
 from tepo.reporting.charts.style import digest
 from tepo.reporting.headline import headline
 from tepo.reporting.page import PageContent, PageHead, PageStudy

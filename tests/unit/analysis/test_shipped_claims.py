@@ -45,7 +45,7 @@ def test_the_verdict_of_each(judged: dict[str, ClaimOutcome]) -> None:
 def test_what_an_audit_found_with_other_code(judged: dict[str, ClaimOutcome]) -> None:
     """p of five claims; 8, 19 and 10 by Holm over all; what the first rule left undecided."""
     for name, p in AUDIT.items():
-        assert judged[name].decision.p == pytest.approx(p, abs=0.0025), name
+        assert judged[name].answer.p == pytest.approx(p, abs=0.0025), name
     assert {name for name, one in judged.items() if one.claim.by_its_first_rule} == set(AUDIT)
     table = claims_table([one for one in judged.values() if one.claim.scale == "laptop"], ())
     notes = " ".join(table.notes)

@@ -5,8 +5,8 @@ import pytest
 
 from tepo.analysis.study_power import level, study_power
 from tepo.analysis.tables import read_samples, row_key
-from tepo.evaluation.statistics.comparison import pair_rows
 from tepo.evaluation.statistics.power import found_from, smallest, spread_of
+from tepo.evaluation.statistics.samples import pair_rows
 from tepo.store.facts import Facts
 from tepo.studies.claims import read_claims, study_of
 from tepo.studies.plan_studies import Planned, plan_all, plan_studies

@@ -7,9 +7,10 @@ from scipy import stats
 
 from tepo.common.errors import UserError
 from tepo.evaluation.scores import majority, pass_at_k, score
-from tepo.evaluation.statistics.comparison import AVERAGE, MEAN, Difference, corrected, holm, summarize
-from tepo.evaluation.statistics.comparison_verdict import DeltaVerdict
-from tepo.evaluation.statistics.intervals import estimate, estimate_share
+from tepo.evaluation.statistics.answer import Question, answers
+from tepo.evaluation.statistics.intervals import Estimate, Tails, estimate, estimate_share
+from tepo.evaluation.statistics.region import Verdict, holm
+from tepo.evaluation.statistics.samples import AVERAGE, MEAN, summarize
 from tepo.store.samples_file import table_of
 from tests.unit.evaluation.comparisons import compare
 
@@ -243,31 +244,33 @@ def test_compare_says_what_is_decided():
         for name, shift in {"base": 0.0, "same": 0.0, "up": 1.0, "down": -1.0}.items()
     }
     samples = pd.concat([frame(name, "b", correct) for name, correct in rows.items()])
-    found = {(one.row, one.benchmark): one for one in compare(samples, "base", on=("b", AVERAGE))}
+    found = {(one.question.a, one.question.measure): one for one in compare(samples, "base", on=("b", AVERAGE))}
     verdicts = {name: str(found[name, AVERAGE].verdict) for name in ("same", "up", "down")}
     assert verdicts == {"same": "not decided", "up": "better", "down": "worse"}
     assert found["up", "b"].delta == pytest.approx(rows["up"].mean() - rows["base"].mean())
-    assert [one.p_holm for one in found.values()] == pytest.approx(
-        holm(np.array([one.p for one in found.values()])).tolist()
-    )
-    assert all(one.p_holm >= one.p for one in found.values())
+    alone = [one.question.estimate.p for one in found.values()]
+    assert [one.p for one in found.values()] == pytest.approx(holm(np.array(alone)).tolist())
+    assert all(one.p >= one.question.estimate.p for one in found.values())
 
 
 def test_a_family_counts_what_was_not_measured_and_what_two_seeds_gave():
     """A verdict must not be lost when the rows that lack come, nor rest on a p that two seeds made."""
-    known = [Difference("a", AVERAGE, 0.1, p=0.011, seeds=3), Difference("b", AVERAGE, 0.1, p=0.03, seeds=3)]
-    two_seeds = Difference("c", AVERAGE, 0.1, p=1e-9, seeds=2)
-    first, second, third = corrected([*known, two_seeds], family=5)
-    assert (first.p_holm, second.p_holm) == pytest.approx((0.055, 0.12))
-    assert np.isnan(third.p_holm)
-    assert [one.verdict for one in (first, second, third)] == [
-        DeltaVerdict.NOT_DECIDED,
-        DeltaVerdict.NOT_DECIDED,
-        DeltaVerdict.NO_VERDICT,
-    ]
-    assert [one.p_holm for one in corrected([*known, two_seeds])][:2] == pytest.approx([0.033, 0.06])
-    later = corrected([*known, Difference("d", AVERAGE, 0.0, p=0.9, seeds=3)], family=5)
-    assert [one.p_holm for one in later[:2]] == [first.p_holm, second.p_holm]
+    known = [rising(0.011, 3), rising(0.03, 3)]
+    first, second, third = answers([*known, rising(1e-9, 2)], family=5)
+    assert (first.p, second.p) == pytest.approx((0.055, 0.12))
+    assert np.isnan(third.p)
+    words = [one.verdict for one in (first, second, third)]
+    assert words == [Verdict.NOT_DECIDED, Verdict.NOT_DECIDED, Verdict.NO_VERDICT]
+    assert [one.p for one in answers([*known, rising(1e-9, 2)])][:2] == pytest.approx([0.033, 0.06])
+    later = answers([*known, rising(0.9, 3)], family=5)
+    assert [one.p for one in later[:2]] == [first.p, second.p]
+
+
+def rising(p: float, seeds: int) -> Question:
+    """A difference above 0 whose own p is this, over seeds."""
+    tails = Tails(50.0)
+    estimate = Estimate.symmetric(-float(tails.quantile(p / 2)), 1.0, tails)
+    return Question("a", "b", AVERAGE, estimate, (0.1,) * seeds, fewest=3)
 
 
 def test_compare_uses_the_seeds_both_have():
@@ -276,7 +279,7 @@ def test_compare_uses_the_seeds_both_have():
     (found,) = compare(
         pd.concat([frame("base", "b", base), frame("other", "b", other, seeds=[1, 2])]), "base", on=("b",)
     )
-    assert found.seeds == 2
+    assert len(found.question.sample) == 2
     assert found.delta == pytest.approx(other.mean() - base[1:].mean())
 
 
@@ -290,7 +293,8 @@ def test_compare_weighs_samples_or_benchmarks():
     for line, expected in zip(
         found, (estimate({"b": cells["b"]}), estimate(cells, {"a": 4, "b": 1}), estimate(cells)), strict=True
     ):
-        assert (line.delta, line.low, line.high, line.half, line.p) == pytest.approx(
+        made = line.question.estimate
+        assert (line.delta, *line.interval, made.half, made.p) == pytest.approx(
             (expected.mean, expected.low, expected.high, expected.half, expected.p)
         )
 
@@ -301,9 +305,9 @@ def test_rows_that_do_not_share_a_benchmark_or_its_problems_are_not_comparable(b
     parts = [frame("full", name, random.random((1, 12, 2)) < 0.5) for name in ("a", "b")]
     table = pd.concat([*parts, frame("half", "a", random.random((1, 11, 2)) < 0.5)])
     found = compare(table, baseline, on=("a", "b", AVERAGE, MEAN))
-    assert {one.verdict for one in found} == {DeltaVerdict.NOT_COMPARABLE}
-    assert np.isnan([(one.delta, one.low, one.high, one.half, one.p, one.p_holm) for one in found]).all()
-    assert {one.seeds for one in found} == {0}
+    assert {one.verdict for one in found} == {Verdict.NOT_COMPARABLE}
+    assert np.isnan([(one.delta, *one.interval, one.question.estimate.p, one.p) for one in found]).all()
+    assert {one.question.sample for one in found} == {()}
 
 
 def test_bad_frames_are_explained():

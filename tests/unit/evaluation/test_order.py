@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tepo.evaluation.results import conclude
-from tepo.evaluation.statistics.comparison import AVERAGE, MEAN, summarize
+from tepo.evaluation.statistics.samples import AVERAGE, MEAN, summarize
 from tepo.store.samples_file import table_of
 from tests.unit.evaluation.comparisons import compare
 from tests.unit.evaluation.stand_in import ones
@@ -36,8 +36,7 @@ def test_any_order_of_the_lines_gives_the_same_bits(draw: int, seeds: int, probl
     one, two = (by_name(summarize(given, draws=50)) for given in (frame, shuffled))
     pd.testing.assert_frame_equal(one, two, check_exact=True)
     on = ("a", "b", "c", AVERAGE, MEAN)
-    one, two = (by_name(pd.DataFrame(compare(given, "one", on))) for given in (frame, shuffled))
-    pd.testing.assert_frame_equal(one, two, check_exact=True)
+    assert repr(compare(frame, "one", on)) == repr(compare(shuffled, "one", on))
 
 
 @settings(max_examples=8, deadline=None)

@@ -1,4 +1,5 @@
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
@@ -6,26 +7,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from tepo.evaluation.statistics.comparison import AVERAGE, Difference, difference_of, holm
-from tepo.evaluation.statistics.intervals import Tails, estimate
-from tepo.evaluation.statistics.region import Region, RegionVerdict, judge_regions
+from tepo.evaluation.statistics.answer import NOTHING, Answer, Question, answers
+from tepo.evaluation.statistics.intervals import UNKNOWN, Estimate, Tails, estimate
+from tepo.evaluation.statistics.region import DIFFERS, Region, Verdict, holm
 
 AT_LEAST, AT_MOST, BETWEEN, OUTSIDE = Region(low=2), Region(high=-2), Region(-2, 2), Region(-2, 2, outside=True)
 
 
-def difference(delta: float, error: float, tails: Tails | None = None) -> Difference:
-    return Difference("r", AVERAGE, delta, error=error, tails=tails or Tails(7.0), seeds=8)
+def difference(delta: float, error: float, tails: Tails | None = None) -> Estimate:
+    return Estimate.symmetric(delta, error, tails or Tails(7.0))
 
 
-def outcome(one: Difference, region: Region) -> RegionVerdict:
-    (decision,) = judge_regions([one], [region])
-    assert decision is not None
-    return decision.outcome
+def judged(found: Sequence[Estimate], regions: Sequence[Region], *, in_order: bool = False) -> list[Answer]:
+    """Verdicts on differences, as one family."""
+    asked = [Question("a", "b", "average", one, region=region) for one, region in zip(found, regions, strict=True)]
+    return answers(asked, in_order=in_order)
+
+
+def outcome(one: Estimate, region: Region) -> Verdict:
+    (answer,) = judged([one], [region])
+    return answer.verdict
 
 
 def test_one_seed_is_the_one_sided_t_test_of_scipy() -> None:
     x = np.random.default_rng(3).normal(2.5, 1.0, 400)
-    one = difference_of("r", AVERAGE, estimate({"b": x[None]}), 1)
+    one = estimate({"b": x[None]})
     for region, away, within in ((Region(low=2.4), "greater", "less"), (Region(high=2.4), "less", "greater")):
         p_outside, p_region = region.p_values(one)
         assert p_outside == pytest.approx(stats.ttest_1samp(x, 2.4, alternative=away).pvalue)
@@ -72,8 +78,8 @@ def test_rows_that_never_vary(delta: float, word: str) -> None:
 
 
 def test_nothing_to_test() -> None:
-    for one in (Difference("r", AVERAGE), difference(1.0, math.nan)):
-        assert outcome(one, AT_LEAST) == RegionVerdict.NOT_COMPARABLE
+    for one in (NOTHING, Estimate(1.0, math.nan, math.nan, math.nan, UNKNOWN)):
+        assert outcome(one, AT_LEAST) == Verdict.NOT_COMPARABLE
 
 
 ends = st.floats(-5, 5)
@@ -87,58 +93,72 @@ differences = st.builds(difference, st.floats(-10, 10), st.one_of(st.just(0.0), 
 
 
 @given(differences, regions)
-def test_no_result_rejects_a_region_and_its_outside(one: Difference, region: Region) -> None:
+def test_no_result_rejects_a_region_and_its_outside(one: Estimate, region: Region) -> None:
     assert max(region.p_values(one)) >= 0.5
 
 
 @given(st.lists(st.tuples(differences, regions), min_size=1, max_size=8))
-def test_a_family_decides_no_more_than_each_claim_alone(family: list[tuple[Difference, Region]]) -> None:
-    for one, (found, region) in zip(judge_regions(*map(list, zip(*family, strict=True))), family, strict=True):
-        assert one is not None
-        assert not (one.p_outside < 0.05 and one.p_region < 0.05)
-        assert one.outcome in (outcome(found, region), RegionVerdict.UNDECIDED)
+def test_a_family_decides_no_more_than_each_claim_alone(family: list[tuple[Estimate, Region]]) -> None:
+    for one, (found, region) in zip(judged(*map(list, zip(*family, strict=True))), family, strict=True):
+        assert not (one.p_outside < 0.05 and one.p_inside < 0.05)
+        assert one.verdict in (outcome(found, region), Verdict.UNDECIDED)
 
 
 @given(differences, regions)
-def test_swapping_the_rows_mirrors_the_region(one: Difference, region: Region) -> None:
+def test_swapping_the_rows_mirrors_the_region(one: Estimate, region: Region) -> None:
     mirrored = Region(-region.high, -region.low, region.outside)
-    swapped = Difference("r", AVERAGE, -one.delta, error=one.error, tails=one.tails)
+    swapped = difference(-one.mean, one.error, one.tails)
     assert mirrored.p_values(swapped) == pytest.approx(region.p_values(one))
 
 
 def test_each_side_of_a_family_is_holms_and_what_is_not_measured_counts() -> None:
-    found = [difference(4.0, 0.5), difference(-1.0, 0.8), None, difference(0.3, 0.5)]
-    judged = judge_regions(found, [AT_LEAST] * 4)
-    assert judged[2] is None
-    p = np.array([AT_LEAST.p_values(one) if one else (1.0, 1.0) for one in found])
+    found = [difference(4.0, 0.5), difference(-1.0, 0.8), NOTHING, difference(0.3, 0.5)]
+    made = judged(found, [AT_LEAST] * 4)
+    assert math.isnan(made[2].p)
+    p = np.array([(1.0, 1.0) if one is NOTHING else AT_LEAST.p_values(one) for one in found])
     for index in (0, 1, 3):
-        one = judged[index]
-        assert one is not None
-        assert (one.p_outside, one.p_region) == pytest.approx((holm(p[:, 0])[index], holm(p[:, 1])[index]))
+        expected = holm(p[:, 0])[index], holm(p[:, 1])[index]
+        assert (made[index].p_outside, made[index].p_inside) == pytest.approx(expected)
+
+
+@given(differences, st.integers(1, 40))
+def test_that_rows_differ_is_the_claim_of_everything_but_zero(one: Estimate, family: int) -> None:
+    """A verdict on a row is better or worse exactly where the two-sided p of its own estimate, times the family, is
+    below 5%; the claim of all but a hair around 0 has the same p."""
+    (answer,) = answers([Question("a", "b", "average", one)], family)
+    assert answer.p == pytest.approx(min(1.0, family * one.p))
+    decided = answer.verdict in (Verdict.BETTER, Verdict.WORSE)
+    assert decided == (family * one.p < 0.05)
+    assert answer.interval == (one.low, one.high)
+    if decided:
+        assert (answer.verdict is Verdict.BETTER) == (one.mean > 0)
+    if one.error and abs(one.mean) > 1e-9:
+        hair = Region(-1e-12, 1e-12, outside=True)
+        assert DIFFERS.p_values(one)[0] == pytest.approx(hair.p_values(one)[0], abs=1e-6)
 
 
 def test_a_fixed_order_by_hand() -> None:
     """One-sided p of t = 4, 2, 1.5 and 6 with 7 degrees of freedom: .0026, .0428, .0886 and .0003. Plain p decide up to
     the third, which does not hold; Holm's procedure rejects the fourth and the first."""
     found = [difference(2 + t, 1.0) for t in (4, 2, 1.5, 6)]
-    in_order = judge_regions(found, [AT_LEAST] * 4, in_order=True)
-    assert [one.outcome for one in in_order] == ["holds", "holds", "undecided", "not tested"]
+    in_order = judged(found, [AT_LEAST] * 4, in_order=True)
+    assert [one.verdict for one in in_order] == ["holds", "holds", "undecided", "not tested"]
     assert [one.p_outside for one in in_order[:3]] == pytest.approx([0.0026, 0.0428, 0.0886], abs=6e-5)
     assert [one.decides for one in in_order] == [True, True, True, False]
-    assert [one.outcome for one in judge_regions(found, [AT_LEAST] * 4)] == ["holds", "undecided", "undecided", "holds"]
-    refuted = judge_regions([difference(-1, 1.0), *found], [AT_LEAST] * 5, in_order=True)
-    assert [one.outcome for one in refuted] == ["refuted", *["not tested"] * 4]
-    waiting = judge_regions([found[0], None, found[1]], [AT_LEAST] * 3, in_order=True)
-    assert [one and one.outcome for one in waiting] == ["holds", None, "not tested"]
+    assert [one.verdict for one in judged(found, [AT_LEAST] * 4)] == ["holds", "undecided", "undecided", "holds"]
+    refuted = judged([difference(-1, 1.0), *found], [AT_LEAST] * 5, in_order=True)
+    assert [one.verdict for one in refuted] == ["refuted", *["not tested"] * 4]
+    waiting = judged([found[0], NOTHING, found[1]], [AT_LEAST] * 3, in_order=True)
+    assert [one.verdict for one in waiting] == ["holds", "not comparable", "not tested"]
 
 
 @given(differences, regions)
-def test_alone_a_claim_is_decided_where_its_interval_leaves_out_the_end(one: Difference, region: Region) -> None:
-    (decision,) = judge_regions([one], [region])
-    low, high = decision.interval
+def test_alone_a_claim_is_decided_where_its_interval_leaves_out_the_end(one: Estimate, region: Region) -> None:
+    (answer,) = judged([one], [region])
+    low, high = answer.interval
     share = 0.9 if region.one_sided else 0.95
     if one.error:
-        assert one.tails.below((high - one.delta) / one.error) == pytest.approx((1 + share) / 2, abs=1e-6)
+        assert one.tails.below((high - one.mean) / one.error) == pytest.approx((1 + share) / 2, abs=1e-6)
     end = region.low if math.isfinite(region.low) else region.high
     if region.one_sided and min(abs(low - end), abs(high - end)) > 1e-6:
-        assert (decision.outcome == "undecided") == (low < end < high)
+        assert (answer.verdict == "undecided") == (low < end < high)

@@ -8,9 +8,9 @@ from scipy import stats
 from tepo.evaluation.statistics.training_measures import (
     censored,
     entropy_gap,
+    estimate_gaps,
     late_mean,
     log_mean,
-    paired_difference,
     steps_to,
 )
 
@@ -76,12 +76,14 @@ def test_one_lucky_validation_is_not_an_arrival() -> None:
 
 def test_over_seeds_it_is_the_t_test() -> None:
     gaps = np.random.default_rng(0).normal(0.02, 0.01, 8)
-    found = paired_difference("r", "late_entropy", [*gaps, math.nan])
+    found = estimate_gaps([*gaps, math.nan])
     wanted = stats.ttest_1samp(gaps, 0).confidence_interval(0.95)
-    assert (found.delta, found.low, found.high) == pytest.approx((gaps.mean(), wanted.low, wanted.high))
+    assert (found.mean, found.low, found.high) == pytest.approx((gaps.mean(), wanted.low, wanted.high))
     assert found.p == pytest.approx(stats.ttest_1samp(gaps, 0).pvalue)
-    assert found.seeds == 8
-    assert paired_difference("r", "late_entropy", [math.nan] * 3).seeds == 0
+    assert math.isnan(estimate_gaps([math.nan] * 3).mean)
+    single = estimate_gaps([0.02, math.nan])
+    assert single.mean == 0.02
+    assert math.isnan(single.p)
 
 
 def run(speed: float, extra: float, steps: int = 40) -> np.ndarray:

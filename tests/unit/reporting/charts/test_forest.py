@@ -5,13 +5,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tepo.evaluation.statistics.comparison_verdict import DeltaVerdict
-from tepo.evaluation.statistics.region import RegionVerdict
+from tepo.evaluation.statistics.region import Verdict
 from tepo.reporting.charts.forest import claims, differences, outcomes
 from tepo.reporting.charts.style import Chart
 from tests.unit.reporting.charts.drawing import LABELS, items, opacities, said, scales, selections, unread
 
 NAN, INF = math.nan, math.inf
+BY_CLAIM = (Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED, Verdict.NOT_TESTED)
+BY_ROW = (Verdict.BETTER, Verdict.WORSE, Verdict.NOT_DECIDED, Verdict.NO_VERDICT)
+ROWS, CLAIMS = ([str(word) for word in Verdict if word not in others] for others in (BY_CLAIM, BY_ROW))
 Row = tuple[float, float, float]
 USUAL = ((-3.0, -4.0, -2.0), (0.5, -0.5, 1.5), (2.0, 1.0, 3.0))
 FAR = ((-400.0, -420.0, -380.0), (1.0, -300.0, 300.0), (900.0, NAN, NAN), (-2.0, -INF, 1.0))
@@ -72,7 +74,7 @@ def test_what_is_missing_is_not_drawn(row: Row, points: list[str], rules: list[s
     assert unread(chart, ["a", "in words"]) == []
 
 
-@pytest.mark.parametrize("words", [[*map(str, DeltaVerdict)], [*map(str, RegionVerdict)], ["not decided (p = .21)"]])
+@pytest.mark.parametrize("words", [ROWS, CLAIMS, ["not decided (p = .21)"]])
 def test_every_verdict_has_a_mark_and_a_name(words: list[str]) -> None:
     chart = differences(frame([(1.0, 0.0, 5.0)] * len(words), verdict=words), ["points"])
     found = {said(item)["verdict"]: (item["shape"], item["fill"]) for item in items(chart, "symbol")}

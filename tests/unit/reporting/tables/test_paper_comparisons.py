@@ -2,20 +2,30 @@ import math
 
 import pytest
 
-from tepo.evaluation.statistics.comparison import AVERAGE, Difference
-from tepo.evaluation.statistics.comparison_verdict import DeltaVerdict
+from tepo.evaluation.statistics.answer import Answer, Question
+from tepo.evaluation.statistics.intervals import UNKNOWN, Estimate, Tails
+from tepo.evaluation.statistics.region import Verdict
+from tepo.evaluation.statistics.samples import AVERAGE
 from tepo.reporting.paper.reference import PAPER_BENCHMARKS, PaperRow
 from tepo.reporting.tables.build_table import TableSpec, build_table
 from tepo.reporting.tables.paper_comparisons import outcome, paper_comparisons
 from tepo.reporting.tables.table import Cell, RowComparison, Table, TableRow
 from tests.unit.reporting.samples import BENCHMARKS, ROWS, samples
 
+
+def answer(delta: float, error: float, p: float, seeds: int = 3) -> Answer:
+    """p: corrected."""
+    estimate = Estimate.symmetric(delta, error, Tails(100.0))
+    asked = Question("row", "base", AVERAGE, estimate, (delta,) * seeds, fewest=3)
+    return Answer(asked, p, math.nan if math.isnan(p) else 1.0)
+
+
 VERDICTS = {
-    DeltaVerdict.BETTER: Difference("r", AVERAGE, 0.02, 0.01, 0.03, p=0.001, p_holm=0.01, seeds=3),
-    DeltaVerdict.WORSE: Difference("r", AVERAGE, -0.02, -0.03, -0.01, p=0.001, p_holm=0.01, seeds=3),
-    DeltaVerdict.NOT_DECIDED: Difference("r", AVERAGE, 0.01, -0.01, 0.03, p=0.04, p_holm=0.4, seeds=3),
-    DeltaVerdict.NO_VERDICT: Difference("r", AVERAGE, 0.01, 0.005, 0.03, p=0.01, seeds=2),
-    DeltaVerdict.NOT_COMPARABLE: Difference("r", AVERAGE, 0.01),
+    Verdict.BETTER: answer(0.02, 0.005, 0.01),
+    Verdict.WORSE: answer(-0.02, 0.005, 0.01),
+    Verdict.NOT_DECIDED: answer(0.01, 0.005, 0.4),
+    Verdict.NO_VERDICT: answer(0.01, 0.005, math.nan, seeds=2),
+    Verdict.NOT_COMPARABLE: Answer(Question("row", "base", AVERAGE, Estimate(0.01, *[math.nan] * 3, UNKNOWN))),
 }
 
 
@@ -58,16 +68,16 @@ def test_a_table_without_a_printed_baseline_gives_nothing() -> None:
 @pytest.mark.parametrize(
     ("paper", "here", "words"),
     [
-        (-1.0, VERDICTS[DeltaVerdict.WORSE], "shows: worse (p = .010)"),
-        (-1.0, VERDICTS[DeltaVerdict.BETTER], "opposite: better (p = .010)"),
-        (1.0, VERDICTS[DeltaVerdict.WORSE], "opposite: worse (p = .010)"),
+        (-1.0, VERDICTS[Verdict.WORSE], "shows: worse (p = .010)"),
+        (-1.0, VERDICTS[Verdict.BETTER], "opposite: better (p = .010)"),
+        (1.0, VERDICTS[Verdict.WORSE], "opposite: worse (p = .010)"),
         (1.0, None, "not measured"),
-        (1.0, Difference("r", AVERAGE, math.nan), "not measured"),
-        (1.0, VERDICTS[DeltaVerdict.NOT_DECIDED], "does not show: not decided (p = .40)"),
-        (1.0, VERDICTS[DeltaVerdict.NO_VERDICT], "2 seeds: no verdict"),
-        (1.0, VERDICTS[DeltaVerdict.NOT_COMPARABLE], "does not show: not comparable"),
+        (1.0, Answer(Question("row", "base", AVERAGE)), "not measured"),
+        (1.0, VERDICTS[Verdict.NOT_DECIDED], "does not show: not decided (p = .40)"),
+        (1.0, VERDICTS[Verdict.NO_VERDICT], "2 seeds: no verdict"),
+        (1.0, VERDICTS[Verdict.NOT_COMPARABLE], "does not show: not comparable"),
     ],
 )
-def test_words(paper: float, here: Difference | None, words: str) -> None:
+def test_words(paper: float, here: Answer | None, words: str) -> None:
     row = TableRow("r", "r", ())
     assert outcome(RowComparison(row, row, paper, here)) == words

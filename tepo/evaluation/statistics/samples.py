@@ -1,10 +1,9 @@
-"""Scores of rows with 95% intervals, and paired comparisons between rows. Formulas and their reasons:
+"""Scores of rows with 95% intervals, and their differences on shared seeds and problems. Formulas and their reasons:
 docs/statistics.md.
 
 Data: a pandas DataFrame with a line a problem and the columns row, seed, benchmark, problem, right, samples: how many
 of its samples are right. Several lines of one problem are added up."""
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -14,8 +13,9 @@ import numpy as np
 import pandas as pd
 
 from tepo.common.errors import UserError, unknown_name
-from tepo.evaluation.statistics.comparison_verdict import FEWEST_SEEDS, LEVEL, DeltaVerdict, holm
-from tepo.evaluation.statistics.intervals import DRAWS, UNKNOWN, Estimate, Tails, estimate, estimate_share
+from tepo.evaluation.statistics.answer import Question
+from tepo.evaluation.statistics.intervals import DRAWS, estimate, estimate_share, in_order
+from tepo.evaluation.statistics.region import DIFFERS, FEWEST_SEEDS, Region
 
 AVERAGE = "average"  # over all samples of all benchmarks: the papers' "Avg." (objectives.md section 0)
 MEAN = "mean"  # over benchmarks, each counting alike
@@ -58,67 +58,30 @@ def summarize(frame: pd.DataFrame, *, draws: int = DRAWS) -> pd.DataFrame:
 
 
 @dataclass(frozen=True)
-class Difference:
-    """A row minus the baseline on a benchmark, AVERAGE or MEAN, paired on seeds and problems, in shares; NaN where
-    seeds or problems are not shared, the interval also where they are too few."""
-
-    row: str
-    benchmark: str
-    delta: float = math.nan
-    low: float = math.nan  # of the 95% interval
-    high: float = math.nan
-    half: float = math.nan  # its width
-    p: float = math.nan  # of this comparison alone
-    p_holm: float = math.nan  # corrected over a family of so many; NaN where it cannot be tested
-    family: int = 0
-    seeds: int = 0  # that the rows share
-    error: float = math.nan  # of delta
-    tails: Tails = UNKNOWN  # of (delta - truth) / error
-
-    @property
-    def verdict(self) -> DeltaVerdict:
-        """Better or worse only where the corrected p is below 5%. Fewer than FEWEST_SEEDS have none: what others would
-        give is not known."""
-        if self.seeds < FEWEST_SEEDS and not math.isnan(self.p):
-            return DeltaVerdict.NO_VERDICT
-        if math.isnan(self.p_holm):
-            return DeltaVerdict.NOT_COMPARABLE
-        if self.p_holm >= 1 - LEVEL:
-            return DeltaVerdict.NOT_DECIDED
-        return DeltaVerdict.BETTER if self.delta > 0 else DeltaVerdict.WORSE
-
-
-def difference_of(row: str, benchmark: str, one: Estimate, seeds: int) -> Difference:
-    """A difference as it was estimated, by itself."""
-    return Difference(
-        row, benchmark, one.mean, one.low, one.high, one.half, one.p, seeds=seeds, error=one.error, tails=one.tails
-    )
-
-
-@dataclass(frozen=True)
 class Pair:
     """A row minus the baseline, seed by seed and problem by problem."""
 
     row: str
-    benchmark: str
+    baseline: str
+    benchmark: str  # or AVERAGE or MEAN
     cells: dict[str, np.ndarray] | None  # benchmark -> x - base [S, P]; None where seeds or problems are not shared
     weights: dict[str, float] | None  # of the benchmarks, None where all count alike
     seeds: tuple[int, ...] = ()  # those that both have, rising as in the cells
 
-    def difference(self) -> Difference:
-        """The estimate, by itself."""
+    def question(self, region: Region = DIFFERS, fewest: int = FEWEST_SEEDS) -> Question:
+        """By how much the row lies above the baseline, over seeds."""
+        named = Question(self.row, self.baseline, self.benchmark, region=region, fewest=fewest)
         if self.cells is None:
-            return Difference(self.row, self.benchmark)
-        one = estimate(self.cells, self.weights)
-        return difference_of(self.row, self.benchmark, one, len(self.seeds))
+            return named
+        return replace(named, estimate=estimate(self.cells, self.weights), sample=tuple(self.by_seed()))
 
     def by_seed(self) -> list[float]:
-        """The difference on each seed, weighted as the comparison weights benchmarks; none where nothing is shared."""
+        """The difference on each seed, weighted as the estimate weights benchmarks; none where nothing is shared."""
         if self.cells is None:
             return []
-        weights = [self.weights[name] if self.weights else 1.0 for name in self.cells]
-        means = [x.mean(axis=1) for x in self.cells.values()]
-        return [float(value) for value in np.average(means, axis=0, weights=weights)]
+        names, share = in_order(self.cells, self.weights)
+        weighted = [part * self.cells[name].mean(axis=1) for name, part in zip(names, share, strict=True)]
+        return [float(value) for value in np.sum(weighted, axis=0)]
 
 
 def pair_rows(frame: pd.DataFrame, baseline: str, on: Sequence[str] = (AVERAGE,)) -> list[Pair]:
@@ -150,17 +113,8 @@ def pairs_of(frame: pd.DataFrame, on: Mapping[str, Sequence[str]]) -> list[Pair]
                 if seeds:
                     differences = {name: cells[name].of(seeds) - base[name].of(seeds) for name in wanted}
                 weights = {name: sizes[name] for name in wanted} if differences and column == AVERAGE else None
-                pairs.append(Pair(row, column, differences, weights, seeds))
+                pairs.append(Pair(row, baseline, column, differences, weights, seeds))
     return pairs
-
-
-def corrected(differences: Sequence[Difference], family: int | None = None) -> list[Difference]:
-    """The differences with Holm's correction over a family of so many, by default all of them. What cannot be tested,
-    and what is not among them, counts in it: a verdict must not change when it can be."""
-    size = len(differences) if family is None else family
-    tested = [math.nan if one.seeds < FEWEST_SEEDS else one.p for one in differences]
-    adjusted = holm(np.array(tested, dtype=float), size)
-    return [replace(one, p_holm=float(p), family=size) for one, p in zip(differences, adjusted, strict=True)]
 
 
 def check_frame(frame: pd.DataFrame) -> None:

@@ -13,7 +13,8 @@ from scipy.stats import binom, t
 
 from tepo.analysis.claim_outcomes import judge_claims
 from tepo.evaluation.statistics.intervals import Estimate, satterthwaite
-from tepo.evaluation.statistics.region import Region, Verdict, holm
+from tepo.evaluation.statistics.region import Region
+from tepo.evaluation.statistics.verdict import Verdict, holm
 from tepo.studies.claims import load_claims
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts

@@ -5,7 +5,7 @@ from dataclasses import replace
 from tepo.analysis.study_power import level, study_power
 from tepo.common.text import counted
 from tepo.evaluation.statistics.power import CAUTION, MOST_SEEDS, POWER, found_from, seeds_needed, smallest
-from tepo.evaluation.statistics.region import FEWEST_SEEDS
+from tepo.evaluation.statistics.verdict import FEWEST_SEEDS
 from tepo.store.facts import Facts
 from tepo.studies.plan_studies import Planned
 from tepo_cli.screen import say_wrapped, show

@@ -10,7 +10,6 @@ import numpy as np
 from tepo.analysis.tables import read_samples, row_key
 from tepo.evaluation.statistics.answer import Answer, Question, answers
 from tepo.evaluation.statistics.over_environments import over_environments
-from tepo.evaluation.statistics.region import Verdict
 from tepo.evaluation.statistics.samples import AVERAGE, pair_rows
 from tepo.evaluation.statistics.training_measures import (
     CLIPPED,
@@ -23,6 +22,7 @@ from tepo.evaluation.statistics.training_measures import (
     log_mean,
     steps_to,
 )
+from tepo.evaluation.statistics.verdict import Verdict
 from tepo.store.evaluation_result import AVERAGE as VALIDATED
 from tepo.store.facts import BEST, Facts
 from tepo.studies.claims import BASE, Claim, Claims

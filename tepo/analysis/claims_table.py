@@ -9,7 +9,7 @@ from tepo.analysis.tables import record_notes
 from tepo.common.text import counted
 from tepo.evaluation.statistics.answer import answers
 from tepo.evaluation.statistics.over_environments import predicted
-from tepo.evaluation.statistics.region import Verdict
+from tepo.evaluation.statistics.verdict import Verdict
 from tepo.planning.laptop_cost import cpu_seconds
 from tepo.reporting.headline import OUTCOME, outcomes_text
 from tepo.reporting.paper.reference import printed_gains

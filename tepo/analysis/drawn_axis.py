@@ -8,8 +8,8 @@ import pandas as pd
 from tepo.common.text import counted, setting_text
 from tepo.evaluation.statistics.answer import NOTHING, Answer, Question, answers
 from tepo.evaluation.statistics.over_environments import OverEnvironments, over_environments
-from tepo.evaluation.statistics.region import FEWEST_SEEDS
 from tepo.evaluation.statistics.samples import AVERAGE, pair_rows
+from tepo.evaluation.statistics.verdict import FEWEST_SEEDS
 from tepo.reporting.tables.table import (
     MISSING,
     VERDICT,

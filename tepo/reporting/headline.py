@@ -5,8 +5,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from tepo.common.text import counted, listed
-from tepo.evaluation.statistics.region import FEWEST_SEEDS, Verdict
 from tepo.evaluation.statistics.samples import AVERAGE
+from tepo.evaluation.statistics.verdict import FEWEST_SEEDS, Verdict
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.cells import number_text
 from tepo.reporting.tables.table import IDENTICAL, VERDICT, Cell, Table, TableBlock, TableRow, verdict_in

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tepo.evaluation.statistics.intervals import UNKNOWN, Estimate
-from tepo.evaluation.statistics.region import DIFFERS, LEVEL, Region, Verdict, holm
+from tepo.evaluation.statistics.region import DIFFERS, Region
+from tepo.evaluation.statistics.verdict import LEVEL, Verdict, holm
 
 NOTHING = Estimate(math.nan, math.nan, math.nan, math.nan, UNKNOWN)
 

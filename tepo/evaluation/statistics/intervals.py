@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri, stdtr, stdtrit  # not scipy.stats, whose import takes half a second
 
-from tepo.evaluation.statistics.region import LEVEL
+from tepo.evaluation.statistics.verdict import LEVEL
 
 DRAWS = 2000
 FEWEST = 10  # problems: from fewer their spread is a guess, and an interval reads ±0 or ±100

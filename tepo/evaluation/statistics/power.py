@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import chdtri
 
 from tepo.evaluation.statistics.intervals import FEWEST, LEVEL, Tails, in_order, satterthwaite
-from tepo.evaluation.statistics.region import FEWEST_SEEDS
+from tepo.evaluation.statistics.verdict import FEWEST_SEEDS
 
 POWER = 0.8
 CAUTION = 0.85  # how surely the variance between seeds is not larger than what a plan takes

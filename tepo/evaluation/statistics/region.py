@@ -1,5 +1,4 @@
-"""What can be asked of a difference, where it lies, and the words of the answer. Light: plans and claims need neither
-pandas nor scipy.
+"""A stated region of a difference. Light: plans and claims need neither pandas nor scipy.
 
 Two hypotheses stand behind a region, and exactly one of them is true: the true difference lies outside, or inside. The
 answer is that it holds where the first is rejected and that it is refuted where the second is. docs/claims.md gives the
@@ -7,30 +6,10 @@ tests."""
 
 import math
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 if TYPE_CHECKING:
     from tepo.evaluation.statistics.intervals import Estimate
-
-LEVEL = 0.95
-FEWEST_SEEDS = 3  # of a verdict on rows: two give one by luck more often than they say
-
-
-class Verdict(StrEnum):
-    """Words for a difference: of a row and its baseline the first three, of a claim the next three."""
-
-    BETTER = "better"
-    WORSE = "worse"
-    NOT_DECIDED = "not decided"
-    HOLDS = "holds"
-    REFUTED = "refuted"
-    UNDECIDED = "undecided"
-    NO_VERDICT = "no verdict"  # of fewer seeds than a verdict takes
-    NOT_COMPARABLE = "not comparable"
-    NOT_TESTED = "not tested"  # in a fixed order, behind a claim that does not hold
 
 
 @dataclass(frozen=True)
@@ -73,14 +52,3 @@ DIFFERS = Region(0, 0, outside=True)  # what a table asks of each row and its ba
 def _tail(one: "Estimate", distance: float) -> float:
     """Probability of luck beyond a distance."""
     return 0.0 if distance == math.inf else float(one.tails.below(-distance / one.error))
-
-
-def holm(p: np.ndarray, family: int | None = None) -> np.ndarray:
-    """Holm's step-down adjusted p-values [n]; NaN stays NaN. Those of a family that are not known count as a p of 1,
-    which is never rejected; by default the family is those that are known. Holm 1979."""
-    adjusted = np.full(len(p), np.nan)
-    known = np.flatnonzero(~np.isnan(p))
-    order = known[np.argsort(p[known], kind="stable")]
-    factors = (len(order) if family is None else family) - np.arange(len(order))
-    adjusted[order] = np.minimum(np.maximum.accumulate(p[order] * factors), 1.0)
-    return adjusted

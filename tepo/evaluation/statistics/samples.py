@@ -15,7 +15,8 @@ import pandas as pd
 from tepo.common.errors import UserError, unknown_name
 from tepo.evaluation.statistics.answer import Question
 from tepo.evaluation.statistics.intervals import DRAWS, estimate, estimate_share, in_order
-from tepo.evaluation.statistics.region import DIFFERS, FEWEST_SEEDS, Region
+from tepo.evaluation.statistics.region import DIFFERS, Region
+from tepo.evaluation.statistics.verdict import FEWEST_SEEDS
 
 AVERAGE = "average"  # over all samples of all benchmarks: the papers' "Avg." (objectives.md section 0)
 MEAN = "mean"  # over benchmarks, each counting alike

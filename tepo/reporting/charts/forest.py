@@ -9,7 +9,7 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from tepo.evaluation.statistics.region import Verdict
+from tepo.evaluation.statistics.verdict import Verdict
 from tepo.reporting.charts.style import FAINT, REGION, selected, sizes, values, wrapped
 
 _OPEN = ("#767676", "circle")

@@ -11,8 +11,8 @@ from tepo.common.errors import unknown_name
 from tepo.common.text import counted, with_setting
 from tepo.evaluation.statistics.answer import Answer, Question, answers
 from tepo.evaluation.statistics.intervals import FEWEST
-from tepo.evaluation.statistics.region import FEWEST_SEEDS, LEVEL
 from tepo.evaluation.statistics.samples import AVERAGE, COLUMNS, MEAN, check_frame, pair_rows, pairs_of, summarize
+from tepo.evaluation.statistics.verdict import FEWEST_SEEDS, LEVEL
 from tepo.reporting.colours import UNTRAINED, Look
 from tepo.reporting.paper.reference import PAPER, PAPER_BENCHMARKS, PaperRow
 from tepo.reporting.tables.cells import format_interval, format_value

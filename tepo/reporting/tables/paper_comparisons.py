@@ -4,7 +4,7 @@ the measured one, and whether it shows."""
 import math
 from collections.abc import Sequence
 
-from tepo.evaluation.statistics.region import FEWEST_SEEDS, Verdict
+from tepo.evaluation.statistics.verdict import FEWEST_SEEDS, Verdict
 from tepo.reporting.tables.table import Cell, Column, Kind, RowComparison, Table, TableBlock, TableRow
 
 _COLUMNS = (

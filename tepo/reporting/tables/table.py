@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from tepo.common.text import counted
 from tepo.evaluation.statistics.answer import Answer
-from tepo.evaluation.statistics.region import FEWEST_SEEDS, LEVEL, Verdict
+from tepo.evaluation.statistics.verdict import FEWEST_SEEDS, LEVEL, Verdict
 from tepo.reporting.colours import Look
 
 

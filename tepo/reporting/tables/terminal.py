@@ -13,8 +13,8 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from tepo.common.text import spelt
-from tepo.evaluation.statistics.region import Verdict
 from tepo.evaluation.statistics.samples import AVERAGE
+from tepo.evaluation.statistics.verdict import Verdict
 from tepo.reporting.progress import Screen
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.table import Cell, Column, Kind, Table, TableBlock, verdict_in

@@ -11,7 +11,7 @@ from scipy import optimize, stats
 from tepo.analysis.charts import claims_charts
 from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.claims_table import claims_table, summary
-from tepo.evaluation.statistics.region import Verdict
+from tepo.evaluation.statistics.verdict import Verdict
 from tepo.reporting.headline import headline
 from tepo.reporting.tables.table import Table
 from tepo.store.cost import Cost

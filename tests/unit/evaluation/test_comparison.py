@@ -9,8 +9,8 @@ from tepo.common.errors import UserError
 from tepo.evaluation.scores import majority, pass_at_k, score
 from tepo.evaluation.statistics.answer import Question, answers
 from tepo.evaluation.statistics.intervals import Estimate, Tails, estimate, estimate_share
-from tepo.evaluation.statistics.region import Verdict, holm
 from tepo.evaluation.statistics.samples import AVERAGE, MEAN, summarize
+from tepo.evaluation.statistics.verdict import Verdict, holm
 from tepo.store.samples_file import table_of
 from tests.unit.evaluation.comparisons import compare
 

@@ -3,7 +3,8 @@ import pytest
 
 from tepo.evaluation.statistics.answer import Question, answers
 from tepo.evaluation.statistics.intervals import estimate
-from tepo.evaluation.statistics.region import Region, Verdict
+from tepo.evaluation.statistics.region import Region
+from tepo.evaluation.statistics.verdict import Verdict
 
 pytestmark = pytest.mark.disaster
 FAMILIES, SEEDS, PROBLEMS = 400, 8, 60

@@ -9,7 +9,8 @@ from scipy import stats
 
 from tepo.evaluation.statistics.answer import NOTHING, Answer, Question, answers
 from tepo.evaluation.statistics.intervals import UNKNOWN, Estimate, Tails, estimate
-from tepo.evaluation.statistics.region import DIFFERS, Region, Verdict, holm
+from tepo.evaluation.statistics.region import DIFFERS, Region
+from tepo.evaluation.statistics.verdict import Verdict, holm
 
 AT_LEAST, AT_MOST, BETWEEN, OUTSIDE = Region(low=2), Region(high=-2), Region(-2, 2), Region(-2, 2, outside=True)
 

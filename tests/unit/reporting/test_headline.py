@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from tepo.evaluation.statistics.region import Verdict
+from tepo.evaluation.statistics.verdict import Verdict
 from tepo.reporting.headline import headline
 from tepo.reporting.tables.table import BASELINE, VERDICT, Cell, Column, Kind, Table, TableBlock, TableRow
 

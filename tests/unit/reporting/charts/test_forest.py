@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tepo.evaluation.statistics.region import Verdict
+from tepo.evaluation.statistics.verdict import Verdict
 from tepo.reporting.charts.forest import claims, differences, outcomes
 from tepo.reporting.charts.style import Chart
 from tests.unit.reporting.charts.drawing import LABELS, items, opacities, said, scales, selections, unread

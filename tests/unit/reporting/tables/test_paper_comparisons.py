@@ -4,8 +4,8 @@ import pytest
 
 from tepo.evaluation.statistics.answer import Answer, Question
 from tepo.evaluation.statistics.intervals import UNKNOWN, Estimate, Tails
-from tepo.evaluation.statistics.region import Verdict
 from tepo.evaluation.statistics.samples import AVERAGE
+from tepo.evaluation.statistics.verdict import Verdict
 from tepo.reporting.paper.reference import PAPER_BENCHMARKS, PaperRow
 from tepo.reporting.tables.build_table import TableSpec, build_table
 from tepo.reporting.tables.paper_comparisons import outcome, paper_comparisons

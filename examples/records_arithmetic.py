@@ -14,7 +14,7 @@ from scipy.stats import binom, t
 from tepo.analysis.claim_outcomes import judge_claims
 from tepo.evaluation.statistics.intervals import Estimate, satterthwaite
 from tepo.evaluation.statistics.region import Region
-from tepo.evaluation.statistics.verdict import Verdict, holm
+from tepo.evaluation.statistics.verdict import DeltaVerdict, holm
 from tepo.studies.claims import load_claims
 from tepo.studies.plan_studies import plan_all
 from tepo.studies.planned_facts import read_facts
@@ -127,7 +127,7 @@ def sign_tests() -> None:
         planned, facts = read_facts(plan_all([CLAIMS], "laptop", store=Path(store)), records=True)
         judged = judge_claims(load_claims("laptop"), [units for _, units in planned], facts)
     families: dict[str, list[tuple[float, float]]] = {}
-    decided = [one for one in judged if one.outcome in (Verdict.HOLDS, Verdict.REFUTED)]
+    decided = [one for one in judged if one.outcome in (DeltaVerdict.HOLDS, DeltaVerdict.REFUTED)]
     for one in judged:
         families.setdefault(one.claim.family, []).append(sign_p(one.answer.question.sample, one.claim.tested))
     alone = sum(min(pair) < 0.05 for pairs in families.values() for pair in pairs)

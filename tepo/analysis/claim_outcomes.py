@@ -22,7 +22,7 @@ from tepo.evaluation.statistics.training_measures import (
     log_mean,
     steps_to,
 )
-from tepo.evaluation.statistics.verdict import Verdict
+from tepo.evaluation.statistics.verdict import DeltaVerdict
 from tepo.store.evaluation_result import AVERAGE as VALIDATED
 from tepo.store.facts import BEST, Facts
 from tepo.studies.claims import BASE, Claim, Claims
@@ -42,7 +42,7 @@ class ClaimOutcome:
     censored: str = ""
 
     @property
-    def outcome(self) -> Verdict | None:
+    def outcome(self) -> DeltaVerdict | None:
         """Word for the claim; None until it is judged."""
         return self.answer.verdict if self.answer else None
 

@@ -9,7 +9,7 @@ from tepo.analysis.tables import record_notes
 from tepo.common.text import counted
 from tepo.evaluation.statistics.answer import answers
 from tepo.evaluation.statistics.over_environments import predicted
-from tepo.evaluation.statistics.verdict import Verdict
+from tepo.evaluation.statistics.verdict import DeltaVerdict
 from tepo.planning.laptop_cost import cpu_seconds
 from tepo.reporting.headline import OUTCOME, outcomes_text
 from tepo.reporting.paper.reference import printed_gains
@@ -99,7 +99,7 @@ def _verdict(one: ClaimOutcome) -> str:
     if one.answer is None:
         return ""
     region, (low, high) = one.claim.tested, one.answer.interval
-    if one.outcome is Verdict.REFUTED and not one.censored and region.one_sided:
+    if one.outcome is DeltaVerdict.REFUTED and not one.censored and region.one_sided:
         if region.low > 0 and round(100 * high, 1) > 0:
             return f"{one.outcome}; up to {number_text(100 * high, 1, '+')} remains possible"
         if region.high < 0 and round(100 * low, 1) < 0:
@@ -185,7 +185,7 @@ def _details(one: ClaimOutcome) -> str:
         one_more,
         f"Settings: {claim.rule}. {runs}{ended}. Seeds {', '.join(map(str, claim.seeds))}{bases}; new test problems "
         f"from seed {claim.problems}.",
-        claim.means if one.outcome is Verdict.HOLDS else "",
+        claim.means if one.outcome is DeltaVerdict.HOLDS else "",
         _note(one),
     ]
     return " ".join(filter(None, parts))

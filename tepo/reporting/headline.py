@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tepo.common.text import counted, listed
 from tepo.evaluation.statistics.samples import AVERAGE
-from tepo.evaluation.statistics.verdict import FEWEST_SEEDS, Verdict
+from tepo.evaluation.statistics.verdict import FEWEST_SEEDS, DeltaVerdict
 from tepo.reporting.colours import UNTRAINED
 from tepo.reporting.tables.cells import number_text
 from tepo.reporting.tables.table import IDENTICAL, VERDICT, Cell, Table, TableBlock, TableRow, verdict_in
@@ -40,7 +40,7 @@ def compared(block: TableBlock) -> list[tuple[TableRow, Cell, str]]:
 
 def _claims(table: Table) -> str:
     words = Counter(cell.text.partition(";")[0] for *_, column, cell in table.cells() if column.key == OUTCOME)
-    known = sum(words[outcome] for outcome in Verdict)
+    known = sum(words[outcome] for outcome in DeltaVerdict)
     if not known:
         return f"{counted(words.total(), 'registered claim')}, none of them measured yet"
     return f"Of {counted(known, 'registered claim')} {outcomes_text(words)}"
@@ -48,8 +48,8 @@ def _claims(table: Table) -> str:
 
 def outcomes_text(words: Mapping[str, int]) -> str:
     """Numbers of claims by their outcome: "2 hold, 1 is refuted and 1 is undecided"."""
-    verbs = {Verdict.HOLDS: ("holds", "hold")}
-    known = [(outcome, words[outcome]) for outcome in Verdict if words.get(outcome)]
+    verbs = {DeltaVerdict.HOLDS: ("holds", "hold")}
+    known = [(outcome, words[outcome]) for outcome in DeltaVerdict if words.get(outcome)]
     return listed([f"{n} {verbs.get(outcome, (f'is {outcome}', f'are {outcome}'))[n > 1]}" for outcome, n in known])
 
 
@@ -67,14 +67,14 @@ def _verdicts(blocks: Sequence[TableBlock]) -> str:
     named: dict[str, list[str]] = {}
     for label, _, word in rows:
         named.setdefault(word, []).append(label)
-    if set(named) <= {Verdict.NO_VERDICT, Verdict.NOT_COMPARABLE}:
+    if set(named) <= {DeltaVerdict.NO_VERDICT, DeltaVerdict.NOT_COMPARABLE}:
         deltas = [delta for _, delta, _ in rows if delta is not None]
         ends = " to ".join(number_text(end, 1, "+") for end in dict.fromkeys((min(deltas), max(deltas))))
         who = f"{first[0]} lies" if total == 1 else f"{total} rows lie"
-        why = f"{_TOO_FEW} nothing" if Verdict.NO_VERDICT in named else "No verdict"
+        why = f"{_TOO_FEW} nothing" if DeltaVerdict.NO_VERDICT in named else "No verdict"
         return f"{why}: {who} {ends} points from {baseline}{apart}"
-    up, down = (named.get(word, []) for word in (Verdict.BETTER, Verdict.WORSE))
-    untested = sum(len(named.get(word, ())) for word in (Verdict.NO_VERDICT, Verdict.NOT_COMPARABLE))
+    up, down = (named.get(word, []) for word in (DeltaVerdict.BETTER, DeltaVerdict.WORSE))
+    untested = sum(len(named.get(word, ())) for word in (DeltaVerdict.NO_VERDICT, DeltaVerdict.NOT_COMPARABLE))
     undecided = total - len(up) - len(down) - untested
     without = f"; {untested} without a verdict" if untested else ""
     if undecided == total - untested:

@@ -94,7 +94,7 @@ _PROBLEM = ("problem", "prompt", "gold")
 _ANSWER = ("response", "extracted", "correct", "reason", "tokens")
 
 
-class Answer(NamedTuple):
+class GradedResponse(NamedTuple):
     """One response. extracted: the answer read from it, None where there is none. reason: of the verdict. tokens: its
     length. finished: by itself, not at the length limit."""
 
@@ -113,7 +113,7 @@ class ProblemAnswers:
     id: str
     prompt: str
     gold: str
-    answers: tuple[Answer, ...]
+    answers: tuple[GradedResponse, ...]
 
     @property
     def samples(self) -> int:
@@ -124,7 +124,7 @@ class ProblemAnswers:
         return sum(answer.right for answer in self.answers)
 
     @property
-    def different(self) -> list[tuple[Answer, int]]:
+    def different(self) -> list[tuple[GradedResponse, int]]:
         """Each different answer with how often it was given, the most frequent first."""
         return Counter(self.answers).most_common()
 
@@ -144,5 +144,5 @@ def answered(folder: Path) -> list[ProblemAnswers]:
     ]
 
 
-def _answer(row: Mapping[str, Any]) -> Answer:
-    return Answer._make([*map(row.get, _ANSWER), row["finish"] == "stop"])
+def _answer(row: Mapping[str, Any]) -> GradedResponse:
+    return GradedResponse._make([*map(row.get, _ANSWER), row["finish"] == "stop"])

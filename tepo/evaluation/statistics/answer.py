@@ -10,7 +10,7 @@ import numpy as np
 
 from tepo.evaluation.statistics.intervals import UNKNOWN, Estimate
 from tepo.evaluation.statistics.region import DIFFERS, Region
-from tepo.evaluation.statistics.verdict import LEVEL, Verdict, holm
+from tepo.evaluation.statistics.verdict import LEVEL, DeltaVerdict, holm
 
 NOTHING = Estimate(math.nan, math.nan, math.nan, math.nan, UNKNOWN)
 
@@ -44,22 +44,22 @@ class Answer:
         return self.question.estimate.mean
 
     @property
-    def verdict(self) -> Verdict:
+    def verdict(self) -> DeltaVerdict:
         """A corrected p is at least the plain one, so that never both are below 5%."""
         if self.few:
-            return Verdict.NO_VERDICT
+            return DeltaVerdict.NO_VERDICT
         if math.isnan(self.p_outside):
-            return Verdict.NOT_COMPARABLE
+            return DeltaVerdict.NOT_COMPARABLE
         if not self.tested:
-            return Verdict.NOT_TESTED
+            return DeltaVerdict.NOT_TESTED
         rows, holds = self.question.region == DIFFERS, self.p_outside < 1 - LEVEL
         if rows and holds:
-            return Verdict.BETTER if self.delta > 0 else Verdict.WORSE
+            return DeltaVerdict.BETTER if self.delta > 0 else DeltaVerdict.WORSE
         if rows:
-            return Verdict.NOT_DECIDED
+            return DeltaVerdict.NOT_DECIDED
         if holds:
-            return Verdict.HOLDS
-        return Verdict.REFUTED if self.p_inside < 1 - LEVEL else Verdict.UNDECIDED
+            return DeltaVerdict.HOLDS
+        return DeltaVerdict.REFUTED if self.p_inside < 1 - LEVEL else DeltaVerdict.UNDECIDED
 
     @property
     def few(self) -> bool:
@@ -109,6 +109,6 @@ def answers(questions: Sequence[Question], family: int | None = None, *, in_orde
     ]
     if not in_order:
         return judged
-    holds = [answer.verdict is Verdict.HOLDS for answer in judged]
+    holds = [answer.verdict is DeltaVerdict.HOLDS for answer in judged]
     reached = holds.index(False) if False in holds else len(holds)
     return [replace(answer, tested=place <= reached) for place, answer in enumerate(judged)]

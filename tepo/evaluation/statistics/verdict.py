@@ -8,7 +8,7 @@ LEVEL = 0.95
 FEWEST_SEEDS = 3  # of a verdict on rows: two give one by luck more often than they say
 
 
-class Verdict(StrEnum):
+class DeltaVerdict(StrEnum):
     """Words for a difference: of a row and its baseline the first three, of a claim the next three."""
 
     BETTER = "better"

@@ -9,15 +9,15 @@ from typing import Any
 import altair as alt
 import pandas as pd
 
-from tepo.evaluation.statistics.verdict import Verdict
+from tepo.evaluation.statistics.verdict import DeltaVerdict
 from tepo.reporting.charts.style import FAINT, REGION, selected, sizes, values, wrapped
 
 _OPEN = ("#767676", "circle")
 _MARKS: dict[str, tuple[str, str]] = {
-    Verdict.BETTER: ("#0072B2", "triangle-up"),
-    Verdict.WORSE: ("#D55E00", "triangle-down"),
-    Verdict.HOLDS: ("#009E73", "circle"),
-    Verdict.REFUTED: ("#D55E00", "cross"),
+    DeltaVerdict.BETTER: ("#0072B2", "triangle-up"),
+    DeltaVerdict.WORSE: ("#D55E00", "triangle-down"),
+    DeltaVerdict.HOLDS: ("#009E73", "circle"),
+    DeltaVerdict.REFUTED: ("#D55E00", "cross"),
 }
 _REACH = 8  # the scale ends at this many times the middle of all ends: one collapsed run must not flatten the others
 _LETTERS = 46  # of a line of a label

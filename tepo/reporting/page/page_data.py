@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tepo.store.samples_file import Answer, ProblemAnswers
+from tepo.store.samples_file import GradedResponse, ProblemAnswers
 from tepo.store.stored_tokens import TokenDump, TokenResponse
 
 
@@ -61,7 +61,7 @@ def _by_problem(runs: Sequence[RunSamples], share: float) -> dict[str, list[list
 
 def _entry(benchmark: str, answered: Sequence[ProblemAnswers | None]) -> list[Any]:
     problem = next(one for one in answered if one is not None)
-    number: dict[Answer, int] = {}
+    number: dict[GradedResponse, int] = {}
     picked = [
         None if one is None else [[number.setdefault(answer, len(number)), count] for answer, count in one.different]
         for one in answered

@@ -4,7 +4,7 @@ the measured one, and whether it shows."""
 import math
 from collections.abc import Sequence
 
-from tepo.evaluation.statistics.verdict import FEWEST_SEEDS, Verdict
+from tepo.evaluation.statistics.verdict import FEWEST_SEEDS, DeltaVerdict
 from tepo.reporting.tables.table import Cell, Column, Kind, RowComparison, Table, TableBlock, TableRow
 
 _COLUMNS = (
@@ -33,7 +33,7 @@ def paper_comparisons(tables: Sequence[Table]) -> Table:
         blocks.append(TableBlock(title, _COLUMNS, tuple(rows), decimals=2))
     said = [words for *_, words in printed]
     shown, lacking = sum(words.startswith("shows: ") for words in said), said.count("not measured")
-    alone = sum(words.endswith(Verdict.NO_VERDICT) for words in said)
+    alone = sum(words.endswith(DeltaVerdict.NO_VERDICT) for words in said)
     note = (
         f"{shown} of {len(said)} differences of the papers to the baseline of their table show here: same sign, and "
         "better or worse as in the table of its study"
@@ -53,8 +53,8 @@ def outcome(one: RowComparison) -> str:
     assert one.paper is not None
     if one.measured is None or math.isnan(one.measured.delta):
         return "not measured"
-    if one.measured.verdict is Verdict.NO_VERDICT:
+    if one.measured.verdict is DeltaVerdict.NO_VERDICT:
         return one.words
-    if one.measured.verdict not in (Verdict.BETTER, Verdict.WORSE):
+    if one.measured.verdict not in (DeltaVerdict.BETTER, DeltaVerdict.WORSE):
         return f"does not show: {one.words}"
     return f"{'shows' if (one.measured.delta > 0) == (one.paper > 0) else 'opposite'}: {one.words}"

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from tepo.common.text import counted
 from tepo.evaluation.statistics.answer import Answer
-from tepo.evaluation.statistics.verdict import FEWEST_SEEDS, LEVEL, Verdict
+from tepo.evaluation.statistics.verdict import FEWEST_SEEDS, LEVEL, DeltaVerdict
 from tepo.reporting.colours import Look
 
 
@@ -149,7 +149,9 @@ def difference_cell(answer: Answer) -> Cell:
 
 def verdict_in(text: str) -> str:
     """The verdict that a cell of words begins or ends with; its first words where it is none."""
-    return next((str(word) for word in Verdict if text.startswith(word) or text.endswith(word)), text.partition(":")[0])
+    return next(
+        (str(word) for word in DeltaVerdict if text.startswith(word) or text.endswith(word)), text.partition(":")[0]
+    )
 
 
 def verdict_words(answer: Answer, unit: str = "seed") -> str:

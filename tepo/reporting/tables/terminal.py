@@ -14,13 +14,13 @@ from rich.text import Text
 
 from tepo.common.text import spelt
 from tepo.evaluation.statistics.samples import AVERAGE
-from tepo.evaluation.statistics.verdict import Verdict
+from tepo.evaluation.statistics.verdict import DeltaVerdict
 from tepo.reporting.progress import Screen
 from tepo.reporting.tables.cells import format_interval, format_value
 from tepo.reporting.tables.table import Cell, Column, Kind, Table, TableBlock, verdict_in
 
 _STYLE = {1: "bold", 2: "underline"}
-_VERDICT: dict[str, str] = {Verdict.BETTER: "green", Verdict.WORSE: "red"}
+_VERDICT: dict[str, str] = {DeltaVerdict.BETTER: "green", DeltaVerdict.WORSE: "red"}
 _LABEL_WIDTH = 20
 _CONTINUED = " (continued)"
 

@@ -11,7 +11,7 @@ from scipy import optimize, stats
 from tepo.analysis.charts import claims_charts
 from tepo.analysis.claim_outcomes import ClaimOutcome
 from tepo.analysis.claims_table import claims_table, summary
-from tepo.evaluation.statistics.verdict import Verdict
+from tepo.evaluation.statistics.verdict import DeltaVerdict
 from tepo.reporting.headline import headline
 from tepo.reporting.tables.table import Table
 from tepo.store.cost import Cost
@@ -129,7 +129,7 @@ def test_in_fixed_order_each_is_tested_at_five_percent_up_to_the_first_that_does
     known = facts(units, chance)
     found = judged(claims, units, known)
     words = [one.outcome for one in found.values()]
-    assert words == [Verdict.HOLDS, Verdict.HOLDS, Verdict.UNDECIDED, Verdict.NOT_TESTED]
+    assert words == [DeltaVerdict.HOLDS, DeltaVerdict.HOLDS, DeltaVerdict.UNDECIDED, DeltaVerdict.NOT_TESTED]
     for one in list(found.values())[:3]:
         assert one.answer.p == min(one.claim.tested.p_values(one.answer.question.estimate))
     table = shown(found)
@@ -137,7 +137,7 @@ def test_in_fixed_order_each_is_tested_at_five_percent_up_to_the_first_that_does
     assert any("claims-1 of 4 in fixed order" in note for note in table.notes)
     assert headline(table) == "Of 4 registered claims 2 hold, 1 is undecided and 1 is not tested"
     waiting = judged(claims, units, facts(units, chance, missing=units[0][:1]))
-    assert [one.outcome for one in waiting.values()] == [None, *[Verdict.NOT_TESTED] * 3]
+    assert [one.outcome for one in waiting.values()] == [None, *[DeltaVerdict.NOT_TESTED] * 3]
 
 
 def test_entropy_is_compared_at_equal_reward_in_training(tmp_path: Path) -> None:
@@ -204,7 +204,7 @@ def test_a_share_of_clipped_tokens_is_compared_with_nothing(tmp_path: Path) -> N
 
     one = judged(claims, units, facts(units, curves=curves))["rare"]
     assert 100 * one.answer.delta == pytest.approx(0.325)
-    assert one.outcome is Verdict.HOLDS
+    assert one.outcome is DeltaVerdict.HOLDS
     assert "rare: It works. A. " in claims_table([one], ()).blocks[0].notes[0]
 
 

@@ -10,7 +10,7 @@ from tepo.evaluation.scores import majority, pass_at_k, score
 from tepo.evaluation.statistics.answer import Question, answers
 from tepo.evaluation.statistics.intervals import Estimate, Tails, estimate, estimate_share
 from tepo.evaluation.statistics.samples import AVERAGE, MEAN, summarize
-from tepo.evaluation.statistics.verdict import Verdict, holm
+from tepo.evaluation.statistics.verdict import DeltaVerdict, holm
 from tepo.store.samples_file import table_of
 from tests.unit.evaluation.comparisons import compare
 
@@ -260,7 +260,7 @@ def test_a_family_counts_what_was_not_measured_and_what_two_seeds_gave():
     assert (first.p, second.p) == pytest.approx((0.055, 0.12))
     assert np.isnan(third.p)
     words = [one.verdict for one in (first, second, third)]
-    assert words == [Verdict.NOT_DECIDED, Verdict.NOT_DECIDED, Verdict.NO_VERDICT]
+    assert words == [DeltaVerdict.NOT_DECIDED, DeltaVerdict.NOT_DECIDED, DeltaVerdict.NO_VERDICT]
     assert [one.p for one in answers([*known, rising(1e-9, 2)])][:2] == pytest.approx([0.033, 0.06])
     later = answers([*known, rising(0.9, 3)], family=5)
     assert [one.p for one in later[:2]] == [first.p, second.p]
@@ -305,7 +305,7 @@ def test_rows_that_do_not_share_a_benchmark_or_its_problems_are_not_comparable(b
     parts = [frame("full", name, random.random((1, 12, 2)) < 0.5) for name in ("a", "b")]
     table = pd.concat([*parts, frame("half", "a", random.random((1, 11, 2)) < 0.5)])
     found = compare(table, baseline, on=("a", "b", AVERAGE, MEAN))
-    assert {one.verdict for one in found} == {Verdict.NOT_COMPARABLE}
+    assert {one.verdict for one in found} == {DeltaVerdict.NOT_COMPARABLE}
     assert np.isnan([(one.delta, *one.interval, one.question.estimate.p, one.p) for one in found]).all()
     assert {one.question.sample for one in found} == {()}
 

@@ -10,7 +10,7 @@ from scipy import stats
 from tepo.evaluation.statistics.answer import NOTHING, Answer, Question, answers
 from tepo.evaluation.statistics.intervals import UNKNOWN, Estimate, Tails, estimate
 from tepo.evaluation.statistics.region import DIFFERS, Region
-from tepo.evaluation.statistics.verdict import Verdict, holm
+from tepo.evaluation.statistics.verdict import DeltaVerdict, holm
 
 AT_LEAST, AT_MOST, BETWEEN, OUTSIDE = Region(low=2), Region(high=-2), Region(-2, 2), Region(-2, 2, outside=True)
 
@@ -25,7 +25,7 @@ def judged(found: Sequence[Estimate], regions: Sequence[Region], *, in_order: bo
     return answers(asked, in_order=in_order)
 
 
-def outcome(one: Estimate, region: Region) -> Verdict:
+def outcome(one: Estimate, region: Region) -> DeltaVerdict:
     (answer,) = judged([one], [region])
     return answer.verdict
 
@@ -80,7 +80,7 @@ def test_rows_that_never_vary(delta: float, word: str) -> None:
 
 def test_nothing_to_test() -> None:
     for one in (NOTHING, Estimate(1.0, math.nan, math.nan, math.nan, UNKNOWN)):
-        assert outcome(one, AT_LEAST) == Verdict.NOT_COMPARABLE
+        assert outcome(one, AT_LEAST) == DeltaVerdict.NOT_COMPARABLE
 
 
 ends = st.floats(-5, 5)
@@ -102,7 +102,7 @@ def test_no_result_rejects_a_region_and_its_outside(one: Estimate, region: Regio
 def test_a_family_decides_no_more_than_each_claim_alone(family: list[tuple[Estimate, Region]]) -> None:
     for one, (found, region) in zip(judged(*map(list, zip(*family, strict=True))), family, strict=True):
         assert not (one.p_outside < 0.05 and one.p_inside < 0.05)
-        assert one.verdict in (outcome(found, region), Verdict.UNDECIDED)
+        assert one.verdict in (outcome(found, region), DeltaVerdict.UNDECIDED)
 
 
 @given(differences, regions)
@@ -128,11 +128,11 @@ def test_that_rows_differ_is_the_claim_of_everything_but_zero(one: Estimate, fam
     below 5%; the claim of all but a hair around 0 has the same p."""
     (answer,) = answers([Question("a", "b", "average", one)], family)
     assert answer.p == pytest.approx(min(1.0, family * one.p))
-    decided = answer.verdict in (Verdict.BETTER, Verdict.WORSE)
+    decided = answer.verdict in (DeltaVerdict.BETTER, DeltaVerdict.WORSE)
     assert decided == (family * one.p < 0.05)
     assert answer.interval == (one.low, one.high)
     if decided:
-        assert (answer.verdict is Verdict.BETTER) == (one.mean > 0)
+        assert (answer.verdict is DeltaVerdict.BETTER) == (one.mean > 0)
     if one.error and abs(one.mean) > 1e-9:
         hair = Region(-1e-12, 1e-12, outside=True)
         assert DIFFERS.p_values(one)[0] == pytest.approx(hair.p_values(one)[0], abs=1e-6)

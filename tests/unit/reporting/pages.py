@@ -20,7 +20,7 @@ from tepo.reporting.page.equations import methods
 from tepo.reporting.page.page_data import RunSamples
 from tepo.reporting.page.runs import PageRun
 from tepo.reporting.tables.table import Table
-from tepo.store.samples_file import Answer, ProblemAnswers
+from tepo.store.samples_file import GradedResponse, ProblemAnswers
 from tepo.store.stored_tokens import TokenDump, TokenResponse
 
 NASTY = """</script><b title='"'>&amp;\\"""
@@ -52,7 +52,8 @@ def samples() -> list[RunSamples]:
 
     def problems(name: str, *given: Sequence[str]) -> list[ProblemAnswers]:
         answers = [
-            [Answer(one, one, one == "3", "" if one == "3" else "different", 1, True) for one in own] for own in given
+            [GradedResponse(one, one, one == "3", "" if one == "3" else "different", 1, True) for one in own]
+            for own in given
         ]
         return [ProblemAnswers(f"{name}-{at}", f"1+{2 + at}=", "3", tuple(own)) for at, own in enumerate(answers)]
 

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from tepo.evaluation.statistics.verdict import Verdict
+from tepo.evaluation.statistics.verdict import DeltaVerdict
 from tepo.reporting.headline import headline
 from tepo.reporting.tables.table import BASELINE, VERDICT, Cell, Column, Kind, Table, TableBlock, TableRow
 
@@ -79,7 +79,7 @@ CASES = {
         "b ends above plain; 1 not decided; 1 without a verdict",
     ),
     "too few problems": (
-        compared(("a", -4.0, str(Verdict.NOT_COMPARABLE))), "No verdict: a lies −4.0 points from plain",
+        compared(("a", -4.0, str(DeltaVerdict.NOT_COMPARABLE))), "No verdict: a lies −4.0 points from plain",
     ),
     "a row that is another one does not count": (
         compared(("a", -1.0, "worse"), ("b", 0.0, "identical here")), "a ends below plain",

@@ -5,15 +5,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from tepo.evaluation.statistics.verdict import Verdict
+from tepo.evaluation.statistics.verdict import DeltaVerdict
 from tepo.reporting.charts.forest import claims, differences, outcomes
 from tepo.reporting.charts.style import Chart
 from tests.unit.reporting.charts.drawing import LABELS, items, opacities, said, scales, selections, unread
 
 NAN, INF = math.nan, math.inf
-BY_CLAIM = (Verdict.HOLDS, Verdict.REFUTED, Verdict.UNDECIDED, Verdict.NOT_TESTED)
-BY_ROW = (Verdict.BETTER, Verdict.WORSE, Verdict.NOT_DECIDED, Verdict.NO_VERDICT)
-ROWS, CLAIMS = ([str(word) for word in Verdict if word not in others] for others in (BY_CLAIM, BY_ROW))
+BY_CLAIM = (DeltaVerdict.HOLDS, DeltaVerdict.REFUTED, DeltaVerdict.UNDECIDED, DeltaVerdict.NOT_TESTED)
+BY_ROW = (DeltaVerdict.BETTER, DeltaVerdict.WORSE, DeltaVerdict.NOT_DECIDED, DeltaVerdict.NO_VERDICT)
+ROWS, CLAIMS = ([str(word) for word in DeltaVerdict if word not in others] for others in (BY_CLAIM, BY_ROW))
 Row = tuple[float, float, float]
 USUAL = ((-3.0, -4.0, -2.0), (0.5, -0.5, 1.5), (2.0, 1.0, 3.0))
 FAR = ((-400.0, -420.0, -380.0), (1.0, -300.0, 300.0), (900.0, NAN, NAN), (-2.0, -INF, 1.0))

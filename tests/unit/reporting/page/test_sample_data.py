@@ -3,7 +3,7 @@ import random
 import pytest
 
 from tepo.reporting.page.page_data import RunSamples, pack_samples
-from tepo.store.samples_file import Answer, ProblemAnswers
+from tepo.store.samples_file import GradedResponse, ProblemAnswers
 from tests.unit.reporting.pages import samples, unpacked
 
 
@@ -12,7 +12,7 @@ def test_the_first_problems_of_each_benchmark_with_the_answers_of_every_run(shar
     draw = random.Random(7)
 
     def problem(name: str) -> ProblemAnswers:
-        return ProblemAnswers(name, "1=", "1", (Answer(f"{draw.getrandbits(400):x}", "1", True, "", 1, True),))
+        return ProblemAnswers(name, "1=", "1", (GradedResponse(f"{draw.getrandbits(400):x}", "1", True, "", 1, True),))
 
     given = [
         RunSamples(run, run, {name: [problem(f"{name}-{at}") for at in range(100)] for name in ("add3", "gcd")})

@@ -5,7 +5,7 @@ import pytest
 from tepo.evaluation.statistics.answer import Answer, Question
 from tepo.evaluation.statistics.intervals import UNKNOWN, Estimate, Tails
 from tepo.evaluation.statistics.samples import AVERAGE
-from tepo.evaluation.statistics.verdict import Verdict
+from tepo.evaluation.statistics.verdict import DeltaVerdict
 from tepo.reporting.paper.reference import PAPER_BENCHMARKS, PaperRow
 from tepo.reporting.tables.build_table import TableSpec, build_table
 from tepo.reporting.tables.paper_comparisons import outcome, paper_comparisons
@@ -21,11 +21,11 @@ def answer(delta: float, error: float, p: float, seeds: int = 3) -> Answer:
 
 
 VERDICTS = {
-    Verdict.BETTER: answer(0.02, 0.005, 0.01),
-    Verdict.WORSE: answer(-0.02, 0.005, 0.01),
-    Verdict.NOT_DECIDED: answer(0.01, 0.005, 0.4),
-    Verdict.NO_VERDICT: answer(0.01, 0.005, math.nan, seeds=2),
-    Verdict.NOT_COMPARABLE: Answer(Question("row", "base", AVERAGE, Estimate(0.01, *[math.nan] * 3, UNKNOWN))),
+    DeltaVerdict.BETTER: answer(0.02, 0.005, 0.01),
+    DeltaVerdict.WORSE: answer(-0.02, 0.005, 0.01),
+    DeltaVerdict.NOT_DECIDED: answer(0.01, 0.005, 0.4),
+    DeltaVerdict.NO_VERDICT: answer(0.01, 0.005, math.nan, seeds=2),
+    DeltaVerdict.NOT_COMPARABLE: Answer(Question("row", "base", AVERAGE, Estimate(0.01, *[math.nan] * 3, UNKNOWN))),
 }
 
 
@@ -68,14 +68,14 @@ def test_a_table_without_a_printed_baseline_gives_nothing() -> None:
 @pytest.mark.parametrize(
     ("paper", "here", "words"),
     [
-        (-1.0, VERDICTS[Verdict.WORSE], "shows: worse (p = .010)"),
-        (-1.0, VERDICTS[Verdict.BETTER], "opposite: better (p = .010)"),
-        (1.0, VERDICTS[Verdict.WORSE], "opposite: worse (p = .010)"),
+        (-1.0, VERDICTS[DeltaVerdict.WORSE], "shows: worse (p = .010)"),
+        (-1.0, VERDICTS[DeltaVerdict.BETTER], "opposite: better (p = .010)"),
+        (1.0, VERDICTS[DeltaVerdict.WORSE], "opposite: worse (p = .010)"),
         (1.0, None, "not measured"),
         (1.0, Answer(Question("row", "base", AVERAGE)), "not measured"),
-        (1.0, VERDICTS[Verdict.NOT_DECIDED], "does not show: not decided (p = .40)"),
-        (1.0, VERDICTS[Verdict.NO_VERDICT], "2 seeds: no verdict"),
-        (1.0, VERDICTS[Verdict.NOT_COMPARABLE], "does not show: not comparable"),
+        (1.0, VERDICTS[DeltaVerdict.NOT_DECIDED], "does not show: not decided (p = .40)"),
+        (1.0, VERDICTS[DeltaVerdict.NO_VERDICT], "2 seeds: no verdict"),
+        (1.0, VERDICTS[DeltaVerdict.NOT_COMPARABLE], "does not show: not comparable"),
     ],
 )
 def test_words(paper: float, here: Answer | None, words: str) -> None:

@@ -78,7 +78,7 @@ def judge_claims(claims: Claims, units: Sequence[Sequence[Unit]], facts: Facts) 
 
 
 def _question(claim: Claim, units: Sequence[Unit], facts: Facts) -> tuple[Question, str]:
-    """What a claim asks of its runs, all measured, and what is said of times that some runs did not live to see."""
+    """The question of a claim whose runs are all measured, and words for times that some runs did not live to see."""
     if claim.measure != "accuracy":
         return _in_training(claim, units, facts)
     parts = _by_base(units).values()

@@ -127,6 +127,8 @@ def test_that_rows_differ_is_the_claim_of_everything_but_zero(one: Estimate, fam
     """A verdict on a row is better or worse exactly where the two-sided p of its own estimate, times the family, is
     below 5%; the claim of all but a hair around 0 has the same p."""
     (answer,) = answers([Question("a", "b", "average", one)], family)
+    (alone,) = answers([Question("a", "b", "average", one)])
+    assert alone.p == pytest.approx(one.p)
     assert answer.p == pytest.approx(min(1.0, family * one.p))
     decided = answer.verdict in (DeltaVerdict.BETTER, DeltaVerdict.WORSE)
     assert decided == (family * one.p < 0.05)

@@ -7,6 +7,7 @@ its study forked by the same server. One that is `started`, and may be killed, s
 a user.
 """
 
+import contextlib
 import fcntl
 import os
 import pty
@@ -183,6 +184,17 @@ class Terminal:
 
     def type(self, keys: str) -> None:
         os.write(self.ours, keys.encode())
+
+    def leave(self, key: str, seconds: float = 240) -> int:
+        """Press a key until the command has ended, as a person does: Python's `input` misses a Ctrl-C that comes after
+        it has written its prompt and before it waits for keys. Returns the exit code."""
+        end = time.monotonic() + seconds
+        while self.process.poll() is None:
+            assert time.monotonic() < end, self.printed
+            self.type(key)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(30)  # a second one while it ends would kill it
+        return self.process.returncode
 
 
 def free_port() -> int:

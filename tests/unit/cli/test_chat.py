@@ -139,5 +139,4 @@ def test_in_a_terminal(talker: Path, last: str) -> None:
     terminal.type("\n<eos>\n")
     terminal.wait_for("not asked: 1 statement with control tokens")
     terminal.wait_for("> ")
-    terminal.type(last)
-    assert terminal.process.wait(60) == 0
+    assert terminal.leave(last) == 0

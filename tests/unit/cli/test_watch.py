@@ -27,8 +27,7 @@ def test_in_a_terminal_it_follows_the_run_until_ctrl_c(tmp_path: Path) -> None:
     shown += terminal.wait_for("75.0%") + terminal.wait_for("running")
     assert folder.path.name in shown
     assert "2/8" in shown
-    terminal.type("\x03")
-    assert terminal.process.wait(120) == 0
+    assert terminal.leave("\x03") == 0
     with contextlib.suppress(OSError):  # the end of what it printed
         terminal.wait_for("never")
     assert not any(text in shown + terminal.printed for text in ("…", "Traceback", "interrupted"))

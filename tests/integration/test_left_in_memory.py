@@ -61,7 +61,7 @@ ENGINES = ((), *(("engine=deepspeed", f"engine.zero_stage={stage}") for stage in
     [("broken", (), ENGINES), ("broken", VLLM, ENGINES), ("importable", VLLM, ENGINES[:1])],
     ids=["torch", "vllm", "vllm with torchcodec"],
 )
-def test_nothing_is_left(
+def test_a_run_leaves_nothing_in_memory(
     torchcodec: str, sampler: tuple[str, ...], engines: tuple[tuple[str, ...], ...], tmp_path: Path
 ) -> None:
     runs = [[*ONE, *sampler, *engine, f"store={tmp_path / str(place)}"] for place, engine in enumerate(engines)]

@@ -25,7 +25,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def test_it_is_small_and_quick(path: Path) -> None:
+def test_the_page_of_all_records_is_small_and_opens_quickly(path: Path) -> None:
     """Seconds of CPU time, which on a machine that does nothing else is the time one waits."""
     assert path.stat().st_size <= BYTES
     with chromium() as window:

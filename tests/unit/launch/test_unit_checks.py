@@ -67,7 +67,7 @@ def test_golds_that_cannot_be_read(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert error.where.startswith("row 'GRPO/DAPO'")
 
 
-def test_servers(tmp_path: Path) -> None:
+def test_a_server_that_does_not_answer_ends_with_1(tmp_path: Path) -> None:
     words = ("sampler=vllm_server", "sampler.servers=[http://127.0.0.1:9]")
     with trust.caller():
         trust.say(words)

@@ -169,7 +169,7 @@ SPREAD = [1, 3, 0, 2]
         ("groups", [1 / 8] * 4 + [1 / 4] * 2),  # A9: 4 tokens in one group, 2 in the other
     ],
 )
-def test_averages(average, scales):
+def test_an_average_divides_by_its_own_count(average, scales):
     objective = load_objective("grpo_dapo", {"average": average})
     batch = by_hand([1.0] * 6, [1.0] * 6, SPREAD, group_ids=torch.tensor([4, 4, 4, 9]), max_new_tokens=5)
     assert objective.prepare(batch).scale.tolist() == pytest.approx(scales)

@@ -182,7 +182,7 @@ def test_diverged_weights_are_named_and_leave_nothing_behind():
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("family", FAMILIES)
-def test_on_cuda(family):
+def test_logprobs_are_the_models_on_cuda(family):
     model = tiny_model(family).cuda()
     groups = drawn(model, n=4, temperature=1.0, max_new_tokens=100)
     assert largest_gap(model, model, groups)[0] < 1e-4

@@ -89,7 +89,7 @@ def test_a_hash_keeps_the_order_of_rows_and_no_names_that_altair_makes() -> None
     assert (digest(chart), digest(several)) == (plain, lines)
 
 
-def test_rows_for_json() -> None:
+def test_rows_for_json_are_rounded_and_hold_null_for_what_is_no_number() -> None:
     frame = pd.DataFrame({"a": [1.23456789, math.nan, math.inf], "b": [1, 2, 3], "c": ["x", None, "y"]})
     rounded = [{"a": 1.23457, "b": 1, "c": "x"}, {"a": None, "b": 2, "c": None}, {"a": None, "b": 3, "c": "y"}]
     assert rows_of(frame) == rounded

@@ -12,7 +12,7 @@ install = $(if $(UV),$(UV) pip install --quiet --python $(BIN)/python --torch-ba
 export OMP_NUM_THREADS := 1
 export TOKENIZERS_PARALLELISM := false
 
-.PHONY: demo test test-slow unit lint style types docs page suite engines gpu gpu-lock gpu-lock-check peers perf clean
+.PHONY: demo test test-slow unit lint style types docs page suite engines gpu gpu-lock gpu-lock-check dist peers perf clean
 
 demo: $(VENV)/.base
 	$(BIN)/tepo ablate panel-e --scale laptop --jobs 2
@@ -92,6 +92,12 @@ gpu-lock-check: $(VENV)/bin/uv
 $(VENV)/bin/uv: | $(VENV)/bin/python
 	$(PIP) uv
 
+# What a release consists of: wheel and sdist, the page of what is on record, and the documentation with it.
+dist: page docs
+	$(PIP) build
+	$(BIN)/python -m build --outdir dist/packages .
+	tar -czf dist/site.tar.gz site
+
 # The trainers and kernels that perf/ measures beside ours, in an environment of their own.
 peers: perf/.peers/.done
 
@@ -128,4 +134,4 @@ $(VENV)/.gpu: requirements/gpu.txt pyproject.toml | $(VENV)/bin/python
 	touch $@
 
 clean:
-	rm -rf $(VENV) runs site .pytest_cache .ruff_cache .mypy_cache
+	rm -rf $(VENV) runs site dist .pytest_cache .ruff_cache .mypy_cache
